@@ -1,0 +1,1 @@
+"""NumPy models of the accelerators: what must come out."""

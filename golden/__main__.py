@@ -1,0 +1,43 @@
+"""The command line ``python -m golden``: each part registers its own commands."""
+
+import argparse
+import sys
+
+from golden.lm import InputError, commands
+from golden.trace import TraceError
+
+REGISTER = (commands.register,)
+"""Functions that add commands to the parser; a command sets ``run``, called with its arguments."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; the exit status, with one sentence on stderr when it is not 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m golden",
+        description="The NumPy side of the project: run a small language model to get real input"
+        " for the accelerators, and measure it.",
+        epilog="'python -m golden COMMAND --help' tells a command's options.",
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for register in REGISTER:
+        register(subparsers)
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except (InputError, TraceError) as error:
+        return _fail(str(error))
+    except OSError as error:
+        what = error.strerror or str(error)
+        return _fail(f"{error.filename}: {what}" if error.filename else what)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    return 0
+
+
+def _fail(sentence: str, status: int = 1) -> int:
+    print(f"python -m golden: {sentence}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,10 @@
+"""A Llama-family language model in NumPy, for real activations and perplexities.
+
+``download`` fetches the default model, ``weights`` and ``tokenizer`` read a GGUF file, ``model``
+runs it with any ``golden.attention.DecodeAttention`` inside, ``perplexity`` scores a text and
+``capture`` makes traces.
+"""
+
+
+class InputError(ValueError):
+    """A file, text or setting that cannot be used; the text is one sentence that says why."""

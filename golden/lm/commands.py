@@ -1,0 +1,182 @@
+"""The commands ``trace`` and ``perplexity`` of ``python -m golden``."""
+
+import argparse
+import json
+import re
+import time
+from pathlib import Path
+
+from golden.lm import InputError
+from golden.lm.capture import capture
+from golden.lm.download import NAME, SHA256, default_model, file_sha256
+from golden.lm.model import Llama
+from golden.lm.perplexity import CONTEXT, perplexity
+from golden.lm.text import first_tokens, read_text
+from golden.lm.tokenizer import Tokenizer, read_tokenizer
+from golden.lm.weights import GGUFFile, read_weights
+from golden.trace import save
+
+_NUMBER = re.compile("[0-9]{1,9}")
+
+
+def register(commands: argparse._SubParsersAction) -> None:
+    """Add both commands to the parser's."""
+    trace = commands.add_parser(
+        "trace",
+        help="run the language model on a text and keep what enters its layers",
+        description="Run the language model on the first tokens of a text and write the queries,"
+        " keys, values, activations and weights of some layers to a trace file.",
+    )
+    _add_input(trace, tokens=512)
+    trace.add_argument(
+        "--layers",
+        metavar="LIST",
+        help="layers to keep, counted from 0, e.g. 3,15 (default: an early, middle and late one)",
+    )
+    trace.add_argument(
+        "--activations",
+        type=_count(0),
+        default=64,
+        metavar="N",
+        help="tokens whose activations to keep; 0 keeps no activations and no weights"
+        " (default: %(default)s)",
+    )
+    trace.add_argument(
+        "--columns",
+        type=_count(0),
+        default=32,
+        metavar="N",
+        help="columns of each weight matrix to keep, evenly spread; 0 keeps no activations and no"
+        " weights (default: %(default)s)",
+    )
+    trace.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="the .npz file to write"
+    )
+    trace.set_defaults(run=run_trace)
+
+    score = commands.add_parser(
+        "perplexity",
+        help="measure how well the language model predicts a text",
+        description="Measure the language model's perplexity on the first tokens of a text, with"
+        f" dense attention, in windows of at most {CONTEXT} tokens. Lower is better.",
+    )
+    _add_input(score, tokens=2000)
+    score.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    score.set_defaults(run=run_perplexity)
+
+
+def run_trace(arguments: argparse.Namespace) -> None:
+    """Write a trace file. Raises ``InputError`` or ``OSError``."""
+    output = arguments.output
+    _check_output(output)
+    # What can be wrong with the command line is found before a download starts.
+    asked = None if arguments.layers is None else _parse_layers(arguments.layers)
+    text, source = read_text(arguments.text)
+    model, tokenizer, about = open_model(arguments.gguf)
+    count = model.config.layers
+    layers = asked or sorted({count // 10, count // 2, count * 9 // 10})
+    if max(layers) >= count:
+        raise InputError(f"--layers: the model has layers 0 to {count - 1}, so not {max(layers)}")
+    if arguments.tokens > model.config.context:
+        raise InputError(
+            f"--tokens: the model sees at most {model.config.context} tokens,"
+            f" so not {arguments.tokens}"
+        )
+    tokens = first_tokens(tokenizer, text, arguments.tokens, source)
+    trace = capture(
+        model,
+        tokens,
+        layers,
+        activations=arguments.activations,
+        columns=arguments.columns,
+        meta=about | {"text": source},
+        progress=True,
+    )
+    save(output, trace)
+    _, heads, length, d = trace.q.shape
+    print(
+        f"wrote {output} ({output.stat().st_size / 1e6:.2f} MB): layers"
+        f" {', '.join(map(str, layers))} of {about['model']}, {heads} query heads over"
+        f" {trace.k.shape[1]} kv heads of {d} elements, {length} tokens of {source}"
+    )
+
+
+def run_perplexity(arguments: argparse.Namespace) -> None:
+    """Print a perplexity. Raises ``InputError`` or ``OSError``."""
+    if arguments.tokens < 2:
+        raise InputError("--tokens: a perplexity needs 2 tokens at least, not 1")
+    text, source = read_text(arguments.text)
+    model, tokenizer, about = open_model(arguments.gguf)
+    tokens = first_tokens(tokenizer, text, arguments.tokens, source)
+    context = min(CONTEXT, model.config.context)
+    started = time.perf_counter()
+    score = perplexity(model, tokens, context=context, progress=True)
+    wall = time.perf_counter() - started
+    if arguments.json:
+        result = {"perplexity": score.perplexity, "tokens": len(tokens), "wall_s": round(wall, 3)}
+        print(json.dumps(result | {"model": about["model"], "text": source, "context": context}))
+    else:
+        print(
+            f"perplexity {score.perplexity:.3f} of {about['model']} on {len(tokens)} tokens of"
+            f" {source} ({wall:.1f} s)"
+        )
+
+
+def open_model(path: Path | None) -> tuple[Llama, Tokenizer, dict]:
+    """A GGUF file's model and tokenizer, and its name and SHA-256; the default model for None."""
+    if path is None:
+        file, sha256 = GGUFFile(default_model()), SHA256
+    else:
+        file = GGUFFile(path)
+        sha256 = file_sha256(path)
+    name = NAME if path is None else Path(path).name
+    return Llama(read_weights(file)), read_tokenizer(file), {"model": name, "model_sha256": sha256}
+
+
+def _add_input(parser: argparse.ArgumentParser, tokens: int) -> None:
+    parser.add_argument(
+        "--text",
+        type=Path,
+        metavar="FILE",
+        help="UTF-8 text to read (default: prose from Python's own documentation)",
+    )
+    parser.add_argument(
+        "--gguf",
+        type=Path,
+        metavar="FILE",
+        help="a Llama-family model of your own (default: SmolLM2-135M-Instruct, fetched once into"
+        " $SENBAZURU_CACHE or ~/.cache/senbazuru, 89 MB)",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=_count(1),
+        default=tokens,
+        metavar="N",
+        help="tokens of the text to run on (default: %(default)s)",
+    )
+
+
+def _count(least: int):
+    def parse(text: str) -> int:
+        if not _NUMBER.fullmatch(text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"it must be a whole number from {least}, not {text}")
+        return int(text)
+
+    return parse
+
+
+def _parse_layers(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(_NUMBER.fullmatch(part) for part in parts):
+        raise InputError(f"--layers: give layer numbers separated by commas, e.g. 3,15, not {text}")
+    layers = [int(part) for part in parts]
+    if sorted(set(layers)) != layers:
+        raise InputError(f"--layers: give each layer once, in rising order, not {text}")
+    return layers
+
+
+def _check_output(path: Path) -> None:
+    if path.is_dir():
+        raise InputError(f"output {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise InputError(f"output {path}: the folder {path.parent} does not exist")

@@ -1,0 +1,241 @@
+"""Weights of a Llama-family model, and how a GGUF file holds them.
+
+The file format and its names are those of ggml's ``docs/gguf.md``. Quantised tensors are
+dequantised to float32 by the ``gguf`` package, one layer at a time as they are asked for, so that
+memory holds one layer.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf.quants import dequantize
+
+from golden.lm import InputError
+
+_LAYER_TENSORS = {
+    "attn_norm": "attn_norm",
+    "wq": "attn_q",
+    "wk": "attn_k",
+    "wv": "attn_v",
+    "wo": "attn_output",
+    "ffn_norm": "ffn_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes and constants of a Llama-family model."""
+
+    layers: int
+    heads: int
+    kv_heads: int
+    d: int
+    """Elements of one head."""
+    dim: int
+    """Elements of the hidden state."""
+    ffn: int
+    vocab: int
+    context: int
+    """Most tokens the model was trained to see at once."""
+    rope_base: float
+    rope_dims: int
+    """Leading elements of each head that are rotated."""
+    norm_eps: float
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Float32 weights of one layer; matrices are [in, out], so activations multiply from the left.
+
+    The columns of ``wq`` and ``wk`` are ordered so that RoPE rotates the pairs (2i, 2i + 1).
+    """
+
+    attn_norm: np.ndarray
+    wq: np.ndarray
+    wk: np.ndarray
+    wv: np.ndarray
+    wo: np.ndarray
+    ffn_norm: np.ndarray
+    gate: np.ndarray
+    up: np.ndarray
+    down: np.ndarray
+
+
+@dataclass(frozen=True)
+class Weights:
+    """All float32 weights: ``embedding`` [vocab, dim], ``norm`` [dim], ``output`` [dim, vocab].
+
+    ``rope_factors`` [rope_dims / 2] divide the rotation frequencies (Llama 3); None means ones.
+    """
+
+    config: Config
+    embedding: np.ndarray
+    layers: Sequence[Layer]
+    norm: np.ndarray
+    output: np.ndarray
+    rope_factors: np.ndarray | None = None
+
+
+class GGUFFile:
+    """Metadata and tensors of a GGUF file. Raises ``InputError`` when it cannot be read."""
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise InputError(f"model {path}: there is no such file")
+        try:
+            reader = gguf.GGUFReader(self.path)
+        # The reader meets damage wherever it happens to trip over it.
+        except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
+            raise InputError(f"model {path}: it is not a whole GGUF file ({error})") from None
+        self._fields = reader.fields
+        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+
+    def get(self, key: str, default=None):
+        """Value of a metadata key: a number, text or list; ``default`` when the file lacks it."""
+        return self._fields[key].contents() if key in self._fields else default
+
+    def require(self, key: str):
+        """Value of a metadata key that must be there."""
+        if key not in self._fields:
+            raise InputError(f"model {self.path}: it lacks the metadata {key}")
+        return self._fields[key].contents()
+
+    @property
+    def tensor_names(self) -> list[str]:
+        return list(self._tensors)
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """A tensor as float32 of the given shape (rows first, the reverse of GGUF's order)."""
+        if name not in self._tensors:
+            raise InputError(f"model {self.path}: it lacks the tensor {name}")
+        tensor = self._tensors[name]
+        found = tuple(int(n) for n in reversed(tensor.shape))
+        if found != shape:
+            raise InputError(
+                f"model {self.path}: tensor {name} must have shape {shape}, not {found}"
+            )
+        try:
+            # Plain arrays are quicker to slice than the file's memory map.
+            values = dequantize(np.asarray(tensor.data), tensor.tensor_type)
+            return values.astype(np.float32, copy=False)
+        except NotImplementedError:
+            raise InputError(
+                f"model {self.path}: tensor {name} is stored as {tensor.tensor_type.name},"
+                " which the gguf package cannot dequantise"
+            ) from None
+
+
+class _GGUFLayers(Sequence):
+    """The layers of a GGUF file, dequantised each time they are asked for."""
+
+    def __init__(self, file: GGUFFile, config: Config) -> None:
+        self._file = file
+        self._config = config
+
+    def __len__(self) -> int:
+        return self._config.layers
+
+    def __getitem__(self, index: int) -> Layer:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        c = self._config
+        shapes = {
+            "attn_norm": (c.dim,),
+            "wq": (c.heads * c.d, c.dim),
+            "wk": (c.kv_heads * c.d, c.dim),
+            "wv": (c.kv_heads * c.d, c.dim),
+            "wo": (c.dim, c.heads * c.d),
+            "ffn_norm": (c.dim,),
+            "gate": (c.ffn, c.dim),
+            "up": (c.ffn, c.dim),
+            "down": (c.dim, c.ffn),
+        }
+        tensors = {
+            name: self._file.tensor(f"blk.{index}.{_LAYER_TENSORS[name]}.weight", shape).T
+            for name, shape in shapes.items()
+        }
+        return Layer(**tensors)
+
+
+def read_weights(file: GGUFFile) -> Weights:
+    """Weights of a Llama-family GGUF file.
+
+    Raises ``InputError`` when the file is of another architecture, lacks something, or holds
+    something that this model does not compute (experts, biases, stretched positions).
+    """
+    config = _read_config(file)
+    _reject_unknown_tensors(file, config)
+    embedding = file.tensor("token_embd.weight", (config.vocab, config.dim))
+    tied = "output.weight" not in file.tensor_names
+    output = embedding if tied else file.tensor("output.weight", (config.vocab, config.dim))
+    factors = None
+    if "rope_freqs.weight" in file.tensor_names:
+        factors = file.tensor("rope_freqs.weight", (config.rope_dims // 2,))
+    return Weights(
+        config=config,
+        embedding=embedding,
+        layers=_GGUFLayers(file, config),
+        norm=file.tensor("output_norm.weight", (config.dim,)),
+        output=output.T,
+        rope_factors=factors,
+    )
+
+
+def _read_config(file: GGUFFile) -> Config:
+    architecture = file.require("general.architecture")
+    if architecture != "llama":
+        raise InputError(
+            f"model {file.path}: its architecture is {architecture!r}; only 'llama' can be run"
+        )
+    scaling = file.get("llama.rope.scaling.type", "none")
+    if scaling != "none":
+        raise InputError(f"model {file.path}: RoPE scaling {scaling!r} is not supported")
+    heads = file.require("llama.attention.head_count")
+    dim = file.require("llama.embedding_length")
+    kv_heads = file.get("llama.attention.head_count_kv", heads)
+    if not isinstance(heads, int) or not isinstance(kv_heads, int):
+        raise InputError(f"model {file.path}: its layers differ in their number of heads")
+    if min(heads, kv_heads) < 1 or heads % kv_heads:
+        raise InputError(
+            f"model {file.path}: {heads} query heads cannot share {kv_heads} kv heads evenly"
+        )
+    d = file.get("llama.attention.key_length", dim // heads)
+    rope_dims = file.get("llama.rope.dimension_count", d)
+    if rope_dims % 2 or rope_dims > d:
+        raise InputError(f"model {file.path}: RoPE cannot rotate {rope_dims} of {d} elements")
+    return Config(
+        layers=file.require("llama.block_count"),
+        heads=heads,
+        kv_heads=kv_heads,
+        d=d,
+        dim=dim,
+        ffn=file.require("llama.feed_forward_length"),
+        vocab=len(file.require("tokenizer.ggml.tokens")),
+        context=file.require("llama.context_length"),
+        rope_base=file.get("llama.rope.freq_base", 10000.0),
+        rope_dims=rope_dims,
+        norm_eps=file.require("llama.attention.layer_norm_rms_epsilon"),
+    )
+
+
+def _reject_unknown_tensors(file: GGUFFile, config: Config) -> None:
+    known = {"token_embd.weight", "output.weight", "output_norm.weight", "rope_freqs.weight"}
+    known |= {
+        f"blk.{layer}.{name}.weight"
+        for layer in range(config.layers)
+        for name in _LAYER_TENSORS.values()
+    }
+    unknown = [name for name in file.tensor_names if name not in known]
+    if unknown:
+        raise InputError(
+            f"model {file.path}: it holds the tensor {unknown[0]}, which the plain Llama"
+            " architecture does not have"
+        )

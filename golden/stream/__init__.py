@@ -1,0 +1,1 @@
+"""Cycle-level twins of the stream components."""

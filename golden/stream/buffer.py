@@ -1,0 +1,41 @@
+"""Twin of the in-order buffers: what is held, accepted and given out in every cycle."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Activity:
+    """One entry per cycle.
+
+    held
+        Beats inside at the start of the cycle.
+    accepted, given
+        Whether a beat entered, or left, in the cycle.
+    """
+
+    held: np.ndarray
+    accepted: np.ndarray
+    given: np.ndarray
+
+
+def simulate(depth: int, arrivals: np.ndarray, takes: np.ndarray) -> Activity:
+    """A buffer of `depth` beats and one cycle latency: a queue or, at depth 2, the skid buffer.
+
+    arrivals
+        ``int[cycles]``: beats that become available upstream, where they wait until accepted.
+    takes
+        ``bool[cycles]``: whether downstream is ready.
+    """
+    held = np.zeros(len(arrivals), int)
+    accepted, given = np.zeros((2, len(arrivals)), bool)
+    waiting = inside = 0
+    for cycle, (arrived, take) in enumerate(zip(arrivals, takes, strict=True)):
+        waiting += arrived
+        held[cycle] = inside
+        accepted[cycle] = waiting > 0 and inside < depth
+        given[cycle] = take and inside > 0
+        waiting -= int(accepted[cycle])
+        inside += int(accepted[cycle]) - int(given[cycle])
+    return Activity(held, accepted, given)

@@ -1,0 +1,98 @@
+"""`python -m hw`: list the blocks and write their Verilog."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from hw.catalogue import BLOCKS, select
+from hw.export import ExportError, export
+from hw.parameters import ParameterError
+
+
+def list_blocks(arguments) -> None:
+    entries = [
+        {
+            "block": block.name,
+            "presets": {
+                name: preset.slug() for name, preset in block.parameters_class.presets().items()
+            },
+            "summary": block.summary,
+            "source": block.source,
+        }
+        for block in BLOCKS
+    ]
+    if arguments.json:
+        print(json.dumps(entries, indent=2))
+        return
+    for entry in entries:
+        print(f"{entry['block']:20} {entry['summary']} ({entry['source']})")
+        for name, slug in entry["presets"].items():
+            print(f"{'':20}   {name:10} {slug}")
+
+
+def write_verilog(arguments) -> None:
+    jobs = []
+    for block in select(arguments.block):
+        presets = block.parameters_class.presets()
+        wanted = presets if arguments.preset == "all" else [arguments.preset]
+        for name in wanted:
+            parameters = block.parameters_class.preset(name)
+            jobs.append((block, parameters.replace_from_text(arguments.set)))
+    for block, parameters in jobs:
+        for path in export(block, parameters).write(arguments.output):
+            print(path)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="python -m hw",
+        description="Generate Verilog of LLM-decoding accelerators and their parts.",
+    )
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    listing = commands.add_parser("list", help="every block, its presets and its source")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.set_defaults(run=list_blocks)
+
+    verilog = commands.add_parser(
+        "verilog",
+        help="write one .v and one .json file for each configuration",
+        description="Write a block's Verilog and a JSON sidecar (ports, parameters, latency).",
+    )
+    verilog.add_argument("block", help="block name as in `python -m hw list`, or all")
+    verilog.add_argument("--preset", default="default", help="preset name, or all for every preset")
+    verilog.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change one parameter of the preset; may be repeated",
+    )
+    verilog.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("build/verilog"),
+        metavar="DIR",
+        help="folder for the files (default: %(default)s)",
+    )
+    verilog.set_defaults(run=write_verilog)
+    return top
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    try:
+        arguments.run(arguments)
+    except (ParameterError, ExportError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Order keys: floating-point values as unsigned integers that compare the same way.
+
+A key makes a comparison of two floating-point numbers an unsigned integer comparison. For a format
+of w bits with sign s and magnitude bits m:
+
+    s = 0, or m = 0 (both zeros):   key = 2^(w-1) + m
+    s = 1:                          key = 2^(w-1) - 1 - m
+    NaN:                            key = 1
+
+Magnitudes above infinity are NaNs, so the keys below that of minus infinity are free: NaN takes 1,
+below every number, and 0 is left for "nothing there".
+"""
+
+import dataclasses
+
+from amaranth.hdl import Cat, Const, Mux, ValueLike
+
+from hw.parameters import require
+
+
+@dataclasses.dataclass(frozen=True)
+class FloatFormat:
+    """An IEEE-754 binary interchange format: sign, `exponent` bits, `mantissa` bits."""
+
+    exponent: int
+    mantissa: int
+
+    def __post_init__(self):
+        require(self.exponent >= 2, "exponent width must be at least 2", self.exponent)
+        require(self.mantissa >= 2, "mantissa width must be at least 2", self.mantissa)
+
+    @property
+    def width(self) -> int:
+        return 1 + self.exponent + self.mantissa
+
+    @property
+    def infinity(self) -> int:
+        """Bits of plus infinity."""
+        return ((1 << self.exponent) - 1) << self.mantissa
+
+    @property
+    def quiet_nan(self) -> int:
+        """Bits of the one NaN that hardware returns."""
+        return self.infinity | 1 << (self.mantissa - 1)
+
+
+FP16 = FloatFormat(exponent=5, mantissa=10)
+
+EMPTY_KEY = 0
+NAN_KEY = 1
+
+
+def is_nan(bits: ValueLike, float_format: FloatFormat = FP16):
+    return bits[: float_format.width - 1] > float_format.infinity
+
+
+def to_key(bits: ValueLike, float_format: FloatFormat = FP16):
+    """The order key of a float, combinational: one XOR level behind a zero and a NaN test."""
+    magnitude, sign = bits[:-1], bits[-1]
+    negative = sign & magnitude.any()
+    number = Cat(Mux(negative, ~magnitude, magnitude), ~negative)
+    return Mux(is_nan(bits, float_format), NAN_KEY, number)
+
+
+def is_nan_key(key: ValueLike, float_format: FloatFormat = FP16):
+    """Whether `key` is :data:`NAN_KEY`, given that it is a key and not :data:`EMPTY_KEY`.
+
+    A key with a zero exponent part is minus infinity's, whose lower bits are all ones, or a NaN's.
+    """
+    return ~(key[float_format.mantissa :].any() | key[1])
+
+
+def from_key(key: ValueLike, float_format: FloatFormat = FP16, *, inverted: bool = False):
+    """The float of an order key: zeros come back positive, NaNs as the one quiet NaN.
+
+    :data:`EMPTY_KEY` becomes plus zero. With `inverted`, numbers (and only they) are given as the
+    complement of their key, as a search for the minimum ranks them.
+    """
+    top = key[-1]
+    number = Cat(Mux(top, key[:-1], ~key[:-1]), top if inverted else ~top)
+    # Complementing maps the range of number keys onto itself, so one test serves both.
+    is_special = ~(key[float_format.mantissa :].any() | key[1])
+    special = Mux(key[0], Const(float_format.quiet_nan, float_format.width), 0)
+    return Mux(is_special, special, number)

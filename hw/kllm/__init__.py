@@ -1,0 +1,1 @@
+"""KLLM: matrix-vector products on K-Means indices."""

@@ -1,0 +1,272 @@
+"""Orizuru: the k largest and k smallest values of a vector, found online (KLLM, section IV-C)."""
+
+import dataclasses
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.order_key import FP16, from_key, is_nan, to_key
+from hw.component import Component
+from hw.kllm.orizuru_unit import OrizuruLeaf, OrizuruMerge
+from hw.parameters import Parameters, require
+from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
+
+
+@dataclasses.dataclass(frozen=True)
+class OrizuruParameters(Parameters):
+    """Sizes of an :class:`Orizuru` engine.
+
+    n
+        Values in the longest vector; any number from 1.
+    k
+        Most pairs ever asked for, at most `n`.
+    lanes
+        Values in one input beat, a power of two.
+    radix
+        Inputs of one unit, a power of two from 2 (the paper's is 16).
+    """
+
+    n: int = 256
+    k: int = 16
+    lanes: int = 16
+    radix: int = 16
+
+    def __post_init__(self):
+        require(self.n >= 1, "n must be at least 1", self.n)
+        require(0 <= self.k <= self.n, f"k must be between 0 and n = {self.n}", self.k)
+        for name in ("lanes", "radix"):
+            value = getattr(self, name)
+            power = value > 0 and value & (value - 1) == 0
+            require(power, f"{name} must be a power of two", value)
+        require(self.radix >= 2, "radix must be at least 2", self.radix)
+
+    @classmethod
+    def presets(cls):
+        return {
+            "small": cls(n=16, k=16, lanes=4),
+            "default": cls(),
+            "paper": cls(n=4096, k=64),
+            # Three levels of units at the smallest size: for proofs and mutants.
+            "deep": cls(n=8, k=8, lanes=2, radix=2),
+        }
+
+    @property
+    def beats(self) -> int:
+        """Input beats of a full vector."""
+        return -(-self.n // self.lanes)
+
+    @property
+    def units(self) -> list[int]:
+        """Units in each level, leaves first: 256, 16, 1 for 4096 values."""
+        counts = [-(-self.n // self.radix)]
+        while counts[-1] > 1:
+            counts.append(-(-counts[-1] // self.radix))
+        return counts
+
+    @property
+    def depth(self) -> int:
+        """Levels of units."""
+        return len(self.units)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a vector's last input beat to its first output beat: depth + 2."""
+        return self.depth + 2
+
+    def cycles(self, beats: int, k: int) -> int:
+        """Cycles a vector of `beats` input beats and `k` pairs keeps the engine busy."""
+        return beats + (self.depth + k if k else 0)
+
+    @property
+    def input_layout(self) -> data.StructLayout:
+        """One input beat.
+
+        ``values`` FP16 bits in order of index, ``keep`` which of them belong to the vector,
+        ``last`` on the vector's last beat, ``k`` pairs wanted (read with the last beat).
+        """
+        return data.StructLayout(
+            {
+                "values": data.ArrayLayout(FP16.width, self.lanes),
+                "keep": self.lanes,
+                "k": range(self.k + 1),
+                "last": 1,
+            }
+        )
+
+    @property
+    def output_layout(self) -> data.StructLayout:
+        """One pair.
+
+        ``max``, ``min`` index and FP16 bits of the next largest and the next smallest value;
+        ``present`` is 0, and both are zero, once all values are popped; ``invalid`` if the vector
+        holds a NaN; ``last`` on the vector's last pair.
+        """
+        end = data.StructLayout({"index": range(self.n), "value": FP16.width})
+        return data.StructLayout({"max": end, "min": end, "present": 1, "invalid": 1, "last": 1})
+
+
+class Orizuru(Component):
+    """Pops the k largest and k smallest of a vector of up to N FP16 values, one pair a cycle.
+
+        o[j] = (j-th largest, j-th smallest),  j = 0 … k-1
+
+    ::
+
+        i ─→ order keys ─→ leaf units ═max═▷ merge units ═max═▷ root ─┐
+                           (16 values)                                ├─→ pair ─→ skid ─→ o
+                                      ═min═▷ merge units ═min═▷ root ─┘
+
+    Two trees share the leaves (KLLM, Fig. 7). Where the paper's tree replays log2 N comparisons one
+    after another for each pop, every unit here keeps its best value in a head register that is
+    replaced as it is taken, so a pair leaves every cycle at any N.
+
+    Order: ties go to the lower index in both trees, -0 equals +0, NaN comes after every number. The
+    two ends are independent: a value leaves both when 2k exceeds the vector's length. Zeros leave
+    positive, NaNs as the canonical quiet NaN.
+
+    Timing: a vector of B beats with k > 0 pairs keeps the engine for B + depth + k cycles, depth =
+    ceil(log_radix N) (at least 1); its first pair is offered depth + 2 cycles after its last input
+    beat was taken, and one pair follows each cycle. With k = 0 it takes B cycles and nothing comes
+    out. `i` is ready while a vector is loaded and not while one is drained; `o` may stall without
+    loss.
+
+    A vector ends with ``last`` or with the beat that fills the engine, whichever comes first.
+    Lanes beyond N are ignored.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(parameters.input_layout))`
+        The vector.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        The pairs.
+    """
+
+    def __init__(self, parameters: OrizuruParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "i": In(stream.Signature(parameters.input_layout)),
+                "o": Out(stream.Signature(parameters.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> OrizuruParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        vector = self.i.payload
+
+        beat = Signal(range(p.beats))
+        first = Signal(init=1)
+        invalid = Signal()
+        pairs_left = Signal(range(p.k + 1))
+        fill = Signal(p.depth)  # one-hot: the level that loads its first heads
+        taken, end, loading, popping, pop = (
+            Signal(name=name) for name in ("taken", "end", "loading", "popping", "pop")
+        )
+        m.d.comb += [
+            self.i.ready.eq(loading),
+            taken.eq(self.i.valid & loading),
+            end.eq(vector.last | (beat == p.beats - 1)),
+        ]
+        nans = Cat(is_nan(value) for value in vector.values) & vector.keep
+        # Lanes past the end of the engine belong to no vector.
+        inside = p.n - (p.beats - 1) * p.lanes
+        nans &= Cat((beat != p.beats - 1) | (lane < inside) for lane in range(p.lanes))
+        with m.If(taken):
+            m.d.sync += [
+                first.eq(end),
+                beat.eq(Mux(end, 0, beat + 1)),
+                pairs_left.eq(vector.k),
+                invalid.eq(nans.any() | (invalid & ~first)),
+            ]
+        with m.FSM():
+            with m.State("LOAD"):
+                m.d.comb += loading.eq(1)
+                with m.If(taken & end & vector.k.any()):
+                    m.d.sync += fill.eq(1)
+                    m.next = "FILL"
+            with m.State("FILL"):
+                m.d.sync += fill.eq(fill << 1)
+                with m.If(fill[-1]):
+                    m.next = "POP"
+            with m.State("POP"):
+                m.d.comb += popping.eq(1)
+                with m.If(pop):
+                    m.d.sync += pairs_left.eq(pairs_left - 1)
+                    with m.If(pairs_left == 1):
+                        m.next = "LOAD"
+
+        leaves = self._leaves(m, beat, taken, first)
+        roots = {end: self._merge(m, end, leaves, fill, pop) for end in ("max", "min")}
+
+        m.submodules.skid = skid = SkidBuffer(
+            SkidBufferParameters(width=p.output_layout.size), shape=p.output_layout
+        )
+        wiring.connect(m, skid.o, wiring.flipped(self.o))
+        pair = skid.i.payload
+        m.d.comb += [
+            skid.i.valid.eq(popping),
+            pop.eq(popping & skid.i.ready),
+            pair.max.index.eq(roots["max"].index),
+            pair.max.value.eq(from_key(roots["max"].rank)),
+            pair.min.index.eq(roots["min"].index),
+            pair.min.value.eq(from_key(roots["min"].rank, inverted=True)),
+            pair.present.eq(roots["max"].rank.any()),
+            pair.invalid.eq(invalid),
+            pair.last.eq(pairs_left == 1),
+        ]
+        return m
+
+    def _leaves(self, m, beat, taken, first):
+        """The leaf units, written beat by beat."""
+        p = self._parameters
+        keys = Signal(data.ArrayLayout(FP16.width, p.lanes))
+        m.d.comb += [key.eq(to_key(v)) for key, v in zip(keys, self.i.payload.values, strict=True)]
+        beat_taken = Signal(p.beats)
+        m.d.comb += beat_taken.eq(Cat(taken & (beat == b) for b in range(p.beats)))
+        bus = min(p.lanes, p.radix)
+        leaves = []
+        for number in range(p.units[0]):
+            base = number * p.radix
+            leaf = OrizuruLeaf(min(p.radix, p.n - base), bus)
+            m.submodules[f"leaf_{number}"] = leaf
+            first_lane = base % p.lanes
+            m.d.comb += [
+                leaf.clear.eq(taken & first),
+                leaf.keys.eq(keys[first_lane : first_lane + bus]),
+                leaf.keep.eq(self.i.payload.keep[first_lane : first_lane + bus]),
+                leaf.write.eq(beat_taken[base // p.lanes :]),
+            ]
+            leaves.append(leaf)
+        return leaves
+
+    def _merge(self, m, end, leaves, fill, pop):
+        """One end's tree over the leaves; returns the root's head."""
+        p = self._parameters
+        heads = [getattr(leaf, f"head_{end}") for leaf in leaves]
+        advances = [getattr(leaf, f"advance_{end}") for leaf in leaves]
+        entries = p.radix
+        for level in range(1, p.depth):
+            merges = []
+            for number, base in enumerate(range(0, len(heads), p.radix)):
+                children = heads[base : base + p.radix]
+                merge = OrizuruMerge(len(children), entries)
+                m.submodules[f"{end}_{level}_merge_{number}"] = merge
+                for i, child in enumerate(children):
+                    # A head is loaded when its level starts up, and whenever it is taken.
+                    m.d.comb += [
+                        merge.children[i].rank.eq(child.rank),
+                        merge.children[i].index.eq(child.index),
+                        advances[base + i].eq(fill[level - 1] | merge.take[i]),
+                    ]
+                merges.append(merge)
+            heads = [merge.head for merge in merges]
+            advances = [merge.advance for merge in merges]
+            entries *= p.radix
+        m.d.comb += advances[0].eq(fill[-1] | pop)
+        return heads[0]

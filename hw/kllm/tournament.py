@@ -1,0 +1,61 @@
+"""Tournament: the largest of several keys in one combinational tree."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+
+
+class Tournament(Component):
+    """Balanced tree of compare-and-select nodes over unsigned keys (KLLM, Fig. 7).
+
+        best = max(keys),  won = one-hot of the lowest index that holds it
+
+    A node is one comparison and one multiplexer; there are `inputs` - 1 of them in
+    ceil(log2(inputs)) levels. Combinational.
+
+    Members
+    -------
+    keys : :py:`In(ArrayLayout(width, inputs))`
+        Contenders; index 0 wins ties.
+    best : :py:`Out(width)`
+        The winning key.
+    won : :py:`Out(inputs)`
+        Which contender won, one-hot.
+    """
+
+    def __init__(self, inputs: int, width: int):
+        self._inputs = inputs
+        self._width = width
+        super().__init__(
+            {
+                "keys": In(data.ArrayLayout(width, inputs)),
+                "best": Out(width),
+                "won": Out(inputs),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+
+        def play(first: int, count: int):
+            """(best key, one-hot winner) of `count` contenders from `first` on."""
+            if count == 1:
+                return self.keys[first], None
+            half = 1 << (count - 1).bit_length() - 1
+            left, left_won = play(first, half)
+            right, right_won = play(first + half, count - half)
+            # The path bit of the paper: this node points to its right child.
+            path = Signal(name=f"path_{first}_{count}")
+            best = Signal(self._width, name=f"best_{first}_{count}")
+            m.d.comb += [path.eq(right > left), best.eq(Mux(path, right, left))]
+            left_won = ~path if left_won is None else left_won & (~path).replicate(half)
+            right_won = path if right_won is None else right_won & path.replicate(count - half)
+            won = Signal(count, name=f"won_{first}_{count}")
+            m.d.comb += won.eq(Cat(left_won, right_won))
+            return best, won
+
+        best, won = play(0, self._inputs)
+        m.d.comb += [self.best.eq(best), self.won.eq(1 if won is None else won)]
+        return m

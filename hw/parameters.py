@@ -1,0 +1,70 @@
+"""What every generator's parameters object offers: presets, settings from text, a file name."""
+
+import dataclasses
+
+
+class ParameterError(ValueError):
+    """A parameter, preset or block name that cannot be built; the message is one sentence."""
+
+
+def require(condition: bool, rule: str, value: object) -> None:
+    """Raise :class:`ParameterError` as "`rule`, not `value`" unless `condition` holds."""
+    if not condition:
+        raise ParameterError(f"{rule}, not {value!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameters:
+    """Base of the frozen parameters objects.
+
+    A subclass is a frozen dataclass of integers, booleans and strings with defaults. It validates
+    in ``__post_init__``, derives widths and cycle counts as properties, and names its presets.
+    """
+
+    @classmethod
+    def presets(cls) -> dict[str, "Parameters"]:
+        """Named configurations, smallest first; every block has a ``default``."""
+        return {"default": cls()}
+
+    @classmethod
+    def preset(cls, name: str) -> "Parameters":
+        presets = cls.presets()
+        require(name in presets, f"preset must be one of {', '.join(presets)}", name)
+        return presets[name]
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the transfer of a transaction's last input beat to its first output beat."""
+        raise TypeError(f"{type(self).__name__} does not state a latency")
+
+    def replace_from_text(self, settings: list[str]) -> "Parameters":
+        """Apply ``name=value`` settings as typed on a command line.
+
+        :raises ParameterError: for an unknown name or a value of the wrong type or range.
+        """
+        fields = {field.name: field for field in dataclasses.fields(self)}
+        changes = {}
+        for setting in settings:
+            name, separator, text = setting.partition("=")
+            require(bool(separator), "a setting must have the form name=value", setting)
+            require(name in fields, f"parameter name must be one of {', '.join(fields)}", name)
+            changes[name] = _value_from_text(name, text, type(getattr(self, name)))
+        return dataclasses.replace(self, **changes)
+
+    def slug(self) -> str:
+        """All parameters as part of a file or module name: ``n16_k16_lanes16``."""
+        values = dataclasses.asdict(self).items()
+        return "_".join(f"{name}{int(v) if isinstance(v, bool) else v}" for name, v in values)
+
+
+def _value_from_text(name: str, text: str, kind: type) -> int | bool | str:
+    if kind is bool:
+        known = {"true": True, "1": True, "false": False, "0": False}
+        require(text.lower() in known, f"{name} must be true or false", text)
+        return known[text.lower()]
+    if kind is int:
+        try:
+            return int(text, 0)
+        except ValueError:
+            raise ParameterError(f"{name} must be an integer, not {text!r}") from None
+    return text

@@ -1,0 +1,1 @@
+"""Stream components that amaranth.lib lacks."""

@@ -1,0 +1,122 @@
+"""Round-robin merge of several streams into one."""
+
+import dataclasses
+
+from amaranth.hdl import Module, Signal, unsigned
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.parameters import Parameters, require
+
+
+@dataclasses.dataclass(frozen=True)
+class ArbiterParameters(Parameters):
+    """
+    width
+        Payload bits of every input, where the instantiating block gives no shape.
+    inputs
+        Streams merged. The grant is found by a chain of two multiplexers per input.
+    """
+
+    width: int = 32
+    inputs: int = 4
+
+    def __post_init__(self):
+        require(self.width >= 1, "width must be at least 1", self.width)
+        require(self.inputs >= 1, "inputs must be at least 1", self.inputs)
+
+    @classmethod
+    def presets(cls) -> dict[str, "ArbiterParameters"]:
+        return {"small": cls(8, 2), "default": cls(), "large": cls(64, 16)}
+
+    @property
+    def latency(self) -> int:
+        return 1
+
+    def cycles(self, beats: int) -> int:
+        """Cycles from the first beat offered to the last beat taken, when nothing stalls."""
+        return beats + self.latency
+
+    def output_layout(self, shape=None) -> data.StructLayout:
+        """The merged payload: ``data`` as it came and ``source``, the input it came from.
+
+        A single input has a source bit too, always 0, as no field should be empty.
+        """
+        shape = unsigned(self.width) if shape is None else shape
+        return data.StructLayout({"data": shape, "source": range(max(2, self.inputs))})
+
+
+class Arbiter(Component):
+    """Merge ``inputs`` streams beat by beat, taking turns.
+
+    After a beat from input s, the inputs are considered in the order s + 1, ..., ``inputs`` - 1,
+    0, ..., s, and the first that offers a beat is granted; input 0 is the first in turn after
+    reset. The merge is fair: at most ``inputs`` - 1 beats of other inputs are accepted while an
+    input waits. It wastes nothing: whenever some input offers and the output register is free or
+    being freed, a beat is accepted.
+
+    Latency: 1 cycle. Throughput: one beat per cycle over all inputs.
+
+    Handshake: ``o.valid`` and ``o.payload`` are registers, so a beat once granted stands until
+    taken. ``i[s].ready`` depends combinationally on ``o.ready`` and on every ``i[..].valid``; put
+    a :class:`SkidBuffer` behind the arbiter where that path is too long. Overflow: none.
+
+    Parameters
+    ----------
+    parameters : :class:`ArbiterParameters`
+    shape : shape-like
+        Payload shape of each input; by default ``unsigned(width)``.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(shape)).array(inputs)`
+        Streams to merge.
+    o : :py:`Out(stream.Signature(parameters.output_layout(shape)))`
+        Merged beats: ``data`` and ``source``.
+    """
+
+    def __init__(self, parameters: ArbiterParameters, shape=None):
+        self._parameters = parameters
+        layout = parameters.output_layout(shape)
+        super().__init__(
+            {
+                "i": In(stream.Signature(layout["data"].shape)).array(parameters.inputs),
+                "o": Out(stream.Signature(layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> ArbiterParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        inputs = self.parameters.inputs
+        last = Signal(range(max(2, inputs)), init=inputs - 1)
+        granted = Signal.like(last, init=0)
+        free = Signal()
+        m.d.comb += free.eq(~self.o.valid | self.o.ready)
+
+        # Later assignments win: the lowest input that offers, unless one after `last` does.
+        for s in reversed(range(inputs)):
+            with m.If(self.i[s].valid):
+                m.d.comb += granted.eq(s)
+        for s in reversed(range(1, inputs)):
+            with m.If(self.i[s].valid & (last < s)):
+                m.d.comb += granted.eq(s)
+
+        with m.If(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        with m.Switch(granted):
+            for s, port in enumerate(self.i):
+                with m.Case(s) if s < inputs - 1 else m.Default():
+                    m.d.comb += port.ready.eq(free)
+                    with m.If(port.valid & free):
+                        m.d.sync += [
+                            self.o.valid.eq(1),
+                            self.o.payload.data.eq(port.payload),
+                            self.o.payload.source.eq(s),
+                            last.eq(s),
+                        ]
+        return m

@@ -1,0 +1,92 @@
+"""Free entries of an output queue, counted before a pipeline that cannot stall."""
+
+import dataclasses
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.parameters import Parameters, require
+
+
+@dataclasses.dataclass(frozen=True)
+class CreditCounterParameters(Parameters):
+    """
+    credits
+        Entries of the queue behind the pipeline.
+    """
+
+    credits: int = 8
+
+    def __post_init__(self):
+        require(self.credits >= 1, "credits must be at least 1", self.credits)
+
+    @classmethod
+    def presets(cls) -> dict[str, "CreditCounterParameters"]:
+        return {"small": cls(2), "default": cls(), "large": cls(64)}
+
+    @classmethod
+    def for_pipeline(cls, latency: int) -> "CreditCounterParameters":
+        """The fewest credits that let a pipeline of `latency` cycles run at full rate.
+
+        A credit comes home `latency` + 2 cycles after it was taken: the pipeline, one cycle in
+        the queue, and one for the counter to see the entry freed.
+        """
+        require(latency >= 0, "latency must be at least 0", latency)
+        return cls(latency + 2)
+
+
+class CreditCounter(Component):
+    """Admit work to a fixed-latency pipeline only while its output queue has an entry to spare.
+
+    ::
+
+        i --> [pipeline, no stalls] --> [queue of `credits` entries] --> o
+          take |                                            give |
+               +----------- credit counter <---------------------+
+
+    Every beat let into the pipeline takes a credit; every beat taken out of the queue gives one
+    back. What is in the pipeline plus what is in the queue never exceeds ``credits``, so the queue
+    never has to refuse and the pipeline needs no enable. The wiring is
+    ``take = i.valid & i.ready``, ``i.ready = available``, ``give = o.valid & o.ready``.
+
+    Latency: a credit given is available in the next cycle, so no ready signal crosses the pipeline
+    combinationally. Throughput: one credit per cycle in each direction; a pipeline of ``latency``
+    cycles in front of a :class:`Queue` runs at full rate with ``latency + 2`` credits
+    (:meth:`CreditCounterParameters.for_pipeline`), and at ``credits / (latency + 2)`` with fewer.
+
+    Overflow: taking without a credit and giving beyond ``credits`` are ignored, never wrapped.
+
+    Members
+    -------
+    take : :py:`In(1)`
+        A beat enters the pipeline. Does nothing unless `available`.
+    give : :py:`In(1)`
+        A beat left the queue.
+    available : :py:`Out(1)`
+        At least one credit is left. Depends on registers only.
+    """
+
+    take: In(1)
+    give: In(1)
+    available: Out(1)
+
+    def __init__(self, parameters: CreditCounterParameters):
+        self._parameters = parameters
+        super().__init__()
+
+    @property
+    def parameters(self) -> CreditCounterParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        credits = self.parameters.credits
+        free = Signal(range(credits + 1), init=credits)
+        m.d.comb += self.available.eq(free != 0)
+        taken = self.take & self.available
+        with m.If(taken & ~self.give):
+            m.d.sync += free.eq(free - 1)
+        with m.Elif(self.give & ~taken & (free != credits)):
+            m.d.sync += free.eq(free + 1)
+        return m

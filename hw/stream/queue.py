@@ -1,0 +1,95 @@
+"""First-in first-out buffer of any depth, as a stream component."""
+
+import dataclasses
+
+from amaranth.hdl import Module, Value, unsigned
+from amaranth.lib import fifo, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.parameters import Parameters, require
+
+
+@dataclasses.dataclass(frozen=True)
+class QueueParameters(Parameters):
+    """
+    width
+        Payload bits, where the instantiating block gives no shape.
+    depth
+        Entries held.
+    """
+
+    width: int = 32
+    depth: int = 16
+
+    def __post_init__(self):
+        require(self.width >= 1, "width must be at least 1", self.width)
+        require(self.depth >= 1, "depth must be at least 1", self.depth)
+
+    @classmethod
+    def presets(cls) -> dict[str, "QueueParameters"]:
+        return {"small": cls(8, 4), "default": cls(), "large": cls(128, 64)}
+
+    @property
+    def latency(self) -> int:
+        return 1
+
+    def cycles(self, beats: int) -> int:
+        """Cycles from the first beat offered to the last beat taken, when nothing stalls."""
+        return 2 * beats if self.depth == 1 else beats + self.latency
+
+
+class Queue(Component):
+    """Hold up to ``depth`` beats and give them out in the order they came.
+
+    Latency: 1 cycle through an empty queue. Throughput: one beat per cycle, but one beat every two
+    cycles at depth 1, where a full queue must empty before it can accept.
+
+    Handshake: ``i.ready`` is high exactly when fewer than ``depth`` beats are held and ``o.valid``
+    exactly when at least one is; both depend on registers only, so neither handshake crosses the
+    queue. Overflow: none, a full queue refuses.
+
+    The storage is read asynchronously: registers or LUT memory, not block RAM. A synchronously
+    read memory behind an output register would fit block RAM, but it refuses beats for a cycle
+    while the register refills, and a pipeline kept in bounds by a :class:`CreditCounter` relies on
+    every free entry being acceptable at once. A depth of 1 is a single register.
+
+    Parameters
+    ----------
+    parameters : :class:`QueueParameters`
+    shape : shape-like
+        Payload shape; by default ``unsigned(width)``.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(shape))`
+        Beats to hold.
+    o : :py:`Out(stream.Signature(shape))`
+        The oldest beat held.
+    """
+
+    def __init__(self, parameters: QueueParameters, shape=None):
+        self._parameters = parameters
+        shape = unsigned(parameters.width) if shape is None else shape
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    @property
+    def parameters(self) -> QueueParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        payload = Value.cast(self.i.payload)
+        depth = self.parameters.depth
+        # The buffered class has the single register; a one-row memory would have no address bits.
+        kind = fifo.SyncFIFOBuffered if depth == 1 else fifo.SyncFIFO
+        m.submodules.fifo = queue = kind(width=len(payload), depth=depth)
+        m.d.comb += [
+            queue.w_data.eq(payload),
+            queue.w_en.eq(self.i.valid),
+            self.i.ready.eq(queue.w_rdy),
+            Value.cast(self.o.payload).eq(queue.r_data),
+            self.o.valid.eq(queue.r_rdy),
+            queue.r_en.eq(self.o.ready),
+        ]
+        return m

@@ -1,0 +1,85 @@
+"""Two-entry buffer that cuts every combinational path between two stream components."""
+
+import dataclasses
+
+from amaranth.hdl import Module, Signal, unsigned
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.parameters import Parameters, require
+
+
+@dataclasses.dataclass(frozen=True)
+class SkidBufferParameters(Parameters):
+    """
+    width
+        Payload bits, where the instantiating block gives no shape.
+    """
+
+    width: int = 32
+
+    def __post_init__(self):
+        require(self.width >= 1, "width must be at least 1", self.width)
+
+    @classmethod
+    def presets(cls) -> dict[str, "SkidBufferParameters"]:
+        return {"small": cls(8), "default": cls(), "large": cls(1024)}
+
+    @property
+    def latency(self) -> int:
+        return 1
+
+    def cycles(self, beats: int) -> int:
+        """Cycles from the first beat offered to the last beat taken, when nothing stalls."""
+        return beats + self.latency
+
+
+class SkidBuffer(Component):
+    """Pass beats on through registers in both directions.
+
+    Latency: 1 cycle. Throughput: one beat per cycle.
+
+    Handshake: ``i.ready``, ``o.valid`` and ``o.payload`` are registers. Because a withdrawn
+    ``o.ready`` is seen upstream only one cycle later, the beat that arrives meanwhile skids into
+    a second entry. Overflow: none, ``i.ready`` is low exactly while both entries are taken.
+
+    Parameters
+    ----------
+    parameters : :class:`SkidBufferParameters`
+    shape : shape-like
+        Payload shape; by default ``unsigned(width)``.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(shape))`
+        Beats in.
+    o : :py:`Out(stream.Signature(shape))`
+        The same beats, in order.
+    """
+
+    def __init__(self, parameters: SkidBufferParameters, shape=None):
+        self._parameters = parameters
+        shape = unsigned(parameters.width) if shape is None else shape
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    @property
+    def parameters(self) -> SkidBufferParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        # The interface's own ready signal resets to 0, yet an empty buffer must accept.
+        ready = Signal(init=1)
+        skid = Signal(self.i.payload.shape(), reset_less=True)
+        m.d.comb += self.i.ready.eq(ready)
+
+        with m.If(ready):
+            m.d.sync += skid.eq(self.i.payload)
+            with m.If(~self.o.valid | self.o.ready):
+                m.d.sync += [self.o.valid.eq(self.i.valid), self.o.payload.eq(self.i.payload)]
+            with m.Else():
+                m.d.sync += ready.eq(~self.i.valid)
+        with m.Elif(self.o.ready):
+            m.d.sync += [self.o.payload.eq(skid), ready.eq(1)]
+        return m

@@ -1,0 +1,1 @@
+"""Where hardware meets golden models: simulators, benches, mutation, reports."""

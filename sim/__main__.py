@@ -1,0 +1,137 @@
+"""`python -m sim`: simulate blocks against their golden models."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from golden.trace import TraceError
+from hw.catalogue import select
+from hw.export import ExportError
+from hw.parameters import ParameterError
+from sim import mutate
+from sim.arguments import add_configuration, count
+from sim.cocotb_runner import SIMULATORS
+from sim.run import DRIVERS, RunResult, run
+from sim.stall import PATTERNS
+from sim.tools import ToolError
+
+
+def run_command(arguments) -> int:
+    blocks = select(arguments.block)
+    if len(blocks) > 1 and (arguments.verilog or arguments.waves):
+        raise ParameterError("--verilog and --waves need one block, not 'all'")
+    results = []
+    for block in blocks:
+        parameters = block.parameters_class.preset(arguments.preset)
+        if not arguments.json:
+            print(f"{block.name} ({arguments.preset}) in {arguments.simulator} …", file=sys.stderr)
+        result = run(
+            block,
+            arguments.preset,
+            parameters.replace_from_text(arguments.set),
+            simulator=arguments.simulator,
+            driver=arguments.driver,
+            trace=arguments.trace,
+            vectors=arguments.vectors,
+            seed=arguments.seed,
+            stall=arguments.stall,
+            verilog=arguments.verilog,
+            waves=arguments.waves,
+        )
+        results.append(result)
+        if not arguments.json:
+            describe(result)
+    if arguments.json:
+        listed = [as_json(result) for result in results]
+        print(json.dumps(listed if arguments.block == "all" else listed[0], indent=2))
+    return 0 if all(result.passed for result in results) else 1
+
+
+def as_json(result: RunResult) -> dict:
+    return {**dataclasses.asdict(result), "passed": result.passed}
+
+
+def describe(result: RunResult) -> None:
+    """A result for people to read."""
+    for note in result.notes:
+        print(note)
+    predicted = "" if result.predicted is None else f" (formula: {result.predicted})"
+    print(
+        f"{result.block} {result.preset}, {result.simulator}, stall {result.stall}, "
+        f"seed {result.seed}: {result.transactions} transactions, "
+        f"{result.mismatches} mismatches, {result.cycles} cycles{predicted}, {result.wall_s} s: "
+        f"{'pass' if result.passed else 'FAIL'}"
+    )
+    for sentence in filter(None, [result.first_mismatch, *result.failures]):
+        print(f"  {sentence}")
+
+
+def register_run(commands) -> None:
+    command = commands.add_parser(
+        "run",
+        help="simulate a block against its golden model",
+        description=(
+            "Build a block's Verilog, drive it with real data from a trace and with corner cases "
+            "and random data, and compare every output beat with the golden model. Exits 1 on a "
+            "mismatch, a broken stream rule, a hang or a cycle count that is not the formula's."
+        ),
+    )
+    add_configuration(command)
+    command.add_argument(
+        "--simulator", choices=SIMULATORS, default="verilator", help="default: %(default)s"
+    )
+    command.add_argument(
+        "--driver",
+        choices=DRIVERS,
+        default="cocotb",
+        help="cocotb, or the compiled harness for millions of cycles (Verilator only)",
+    )
+    command.add_argument(
+        "--trace", type=Path, metavar="FILE.npz", help="real data (default: the trace that ships)"
+    )
+    command.add_argument(
+        "--vectors", type=count, metavar="N", help="transactions of each kind, real and random"
+    )
+    command.add_argument(
+        "--stall",
+        choices=list(PATTERNS),
+        default="none",
+        help="how producers and consumers hesitate (default: %(default)s)",
+    )
+    command.add_argument(
+        "--verilog",
+        type=Path,
+        metavar="FILE.v",
+        help="simulate this file in place of the generated Verilog",
+    )
+    command.add_argument("--waves", type=Path, metavar="FILE.fst", help="write waves to this file")
+    command.set_defaults(run=run_command)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="python -m sim",
+        description="Simulate blocks against their golden models, bit for bit.",
+    )
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    register_run(commands)
+    mutate.register(commands)
+    return top
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    try:
+        return arguments.run(arguments)
+    except (ParameterError, ExportError, TraceError, ToolError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

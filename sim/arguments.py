@@ -1,0 +1,39 @@
+"""Command-line arguments that several commands share."""
+
+import argparse
+
+from hw.catalogue import Block, find
+from hw.parameters import Parameters
+
+
+def count(text: str) -> int:
+    """A whole number from 1, as an argparse type."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return value
+
+
+def add_configuration(command: argparse.ArgumentParser, preset: str = "default") -> None:
+    """The arguments that choose a block and its configuration."""
+    command.add_argument("block", help="block name as in `python -m hw list`")
+    command.add_argument("--preset", default=preset, help="preset name (default: %(default)s)")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change one parameter of the preset; may be repeated",
+    )
+    command.add_argument("--seed", type=int, default=1, help="of everything random (%(default)s)")
+    command.add_argument("--json", action="store_true", help="print JSON on standard output")
+
+
+def configuration(arguments) -> tuple[Block, Parameters]:
+    """The block and parameters the arguments ask for.
+
+    :raises ParameterError: if there is no such block, preset or parameter.
+    """
+    block = find(arguments.block)
+    preset = block.parameters_class.preset(arguments.preset)
+    return block, preset.replace_from_text(arguments.set)

@@ -1,0 +1,1 @@
+"""One bench for each block of the catalogue, found by the block's name."""

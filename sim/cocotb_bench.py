@@ -1,0 +1,104 @@
+"""The cocotb test that plays any job. It runs inside the simulator; see :mod:`sim.cocotb_runner`.
+
+``SENBAZURU_JOB`` names a pickled job description, ``SENBAZURU_PLAYED`` the file to write what came
+out to.
+"""
+
+import os
+import pickle
+from pathlib import Path
+
+import cocotb
+from cocotb.clock import Clock
+
+from sim.cocotb_memory import serve
+from sim.cocotb_stream import PERIOD_NS, Port, StreamError, Ticks, monitor, sink, source
+from sim.memory import MemoryModel
+from sim.stall import PATTERNS, Gate
+
+
+@cocotb.test()
+async def play(dut):
+    description = pickle.loads(Path(os.environ["SENBAZURU_JOB"]).read_bytes())
+    stall = PATTERNS[description["stall"]]
+    expected = description["expected"]  # stream name to number of beats
+    seed = description["seed"]
+
+    ticks = Ticks(dut, description["clocked"])
+    ports = {name: Port(dut, name) for name in [*description["inputs"], *expected]}
+    # Memory name to (Memory, MemoryPort, MemoryTiming).
+    memories = description["memories"]
+    asks = {name: Port(dut, m.request) for name, (m, _, _) in memories.items()}
+    answers = {name: Port(dut, m.response) for name, (m, _, _) in memories.items()}
+    models = {
+        name: MemoryModel(m.contents, timing, port.data.width, name)
+        for name, (m, port, timing) in memories.items()
+    }
+    for name in memories:
+        asks[name].ready.value = 0
+        answers[name].valid.value = 0
+        answers[name].payload.value = 0
+    for name in description["inputs"]:
+        ports[name].valid.value = 0
+        ports[name].payload.value = 0
+    for name in expected:
+        ports[name].ready.value = 0
+    if description["clocked"]:
+        Clock(dut.clk, PERIOD_NS, unit="ns").start()
+        dut.rst.value = 1
+        for _ in range(4):
+            await ticks.trigger()
+        dut.rst.value = 0
+
+    received = {name: [] for name in expected}
+    cycles = {name: [] for name in expected}
+    sources = [
+        cocotb.start_soon(
+            source(ticks, ports[name], beats, Gate(stall.chances(stall.valid), f"{seed}{name}"))
+        )
+        for name, beats in description["inputs"].items()
+    ]
+    gates = {name: Gate(stall.chances(stall.ready), f"{seed}{name}") for name in expected}
+    for name in expected:
+        cocotb.start_soon(monitor(ticks, ports[name]))
+        collector = sink(ticks, ports[name], received[name], cycles[name], gates[name], stall.late)
+        cocotb.start_soon(collector)
+    servers = []
+    for name, (_, port, _) in memories.items():
+        cocotb.start_soon(monitor(ticks, asks[name]))
+        gates_of = [
+            Gate(stall.chances(stall.ready), f"{seed}{name} request"),
+            Gate(stall.chances(stall.valid), f"{seed}{name} response"),
+        ]
+        server = serve(ticks, asks[name], answers[name], port, models[name], *gates_of)
+        servers.append(cocotb.start_soon(server))
+    cocotb.start_soon(ticks.count())
+
+    failure, complete = None, None
+    while complete is None or ticks.cycle <= complete + description["settle"]:
+        await ticks.trigger()
+        faults = [server.result() for server in servers if server.done()]
+        if faults:
+            failure = faults[0]
+            break
+        if complete is None:
+            sent = all(task.done() for task in sources)
+            if sent and all(len(received[name]) >= n for name, n in expected.items()):
+                complete = ticks.last_transfer
+            elif ticks.cycle > ticks.last_transfer + description["patience"]:
+                failure = (
+                    f"no transfer for {description['patience']} cycles before cycle {ticks.cycle}"
+                )
+                break
+    result = {
+        "received": received,
+        "cycles": cycles,
+        "complete": (ticks.last_transfer if complete is None else complete) + 1,
+        "simulated": ticks.cycle,
+        "failure": failure,
+        "memories": {name: model.use for name, model in models.items()},
+    }
+    Path(os.environ["SENBAZURU_PLAYED"]).write_bytes(pickle.dumps(result))
+
+
+__all__ = ["StreamError", "play"]

@@ -1,0 +1,106 @@
+"""A design to simulate: Verilog text and the streams at its ports."""
+
+import dataclasses
+import functools
+import hashlib
+import re
+from pathlib import Path
+
+from amaranth.lib import wiring
+
+from hw.catalogue import Block
+from hw.export import export
+from hw.parameters import Parameters
+from sim.tools import ToolError
+
+MODULE = re.compile(r"^module \\?([^\s(]+)", re.M)
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """What a simulator needs to know.
+
+    inputs, outputs
+        Stream name to payload shape, in port order.
+    constants
+        Further input ports that are set once before reset, by name (mutant selection).
+    clocked
+        Whether there is a clock; a combinational design has none.
+    """
+
+    block: Block
+    parameters: Parameters
+    module: str
+    verilog: str
+    inputs: dict
+    outputs: dict
+    constants: tuple[str, ...] = ()
+    clocked: bool = True
+
+    @property
+    def patience(self) -> int:
+        """Cycles without any transfer after which the design counts as hung."""
+        return 2000 + 10 * self.parameters.latency
+
+    @property
+    def settle(self) -> int:
+        """Cycles to wait after the last expected beat for beats that should not come."""
+        return 64 + 2 * self.parameters.latency
+
+    @property
+    def modules(self) -> list[str]:
+        """Names of the modules in the Verilog, in its order."""
+        return MODULE.findall(self.verilog)
+
+    @functools.cached_property
+    def instances(self) -> int:
+        """Module instances below the top, in the whole hierarchy."""
+        bodies = dict(zip(self.modules, re.split(MODULE, self.verilog)[2::2], strict=True))
+        names = "|".join(re.escape(name) for name in bodies)
+        uses = {
+            name: re.findall(rf"^  \\?({names}) +\S+ +\(", body, re.M)
+            for name, body in bodies.items()
+        }
+
+        @functools.cache
+        def below(name: str) -> int:
+            return sum(1 + below(used) for used in uses[name])
+
+        return below(self.module) if self.module in bodies else 0
+
+    def digest(self, *more: str) -> str:
+        """Hash of everything a compiled simulation depends on."""
+        return hashlib.sha256("\0".join([self.verilog, *more]).encode()).hexdigest()[:20]
+
+
+@functools.cache
+def generate(block: Block, parameters: Parameters) -> Design:
+    """The design as this project generates it."""
+    exported = export(block, parameters)
+    return _describe(block, parameters, exported.name, exported.verilog)
+
+
+def from_file(block: Block, parameters: Parameters, path: Path) -> Design:
+    """The same block's ports around somebody else's Verilog: a netlist, a mutant, a hand edit.
+
+    :raises ToolError: if the file has no module of the generated name.
+    """
+    name = f"{block.folder}_{block.module}_{parameters.slug()}"
+    verilog = path.read_text()
+    if not re.search(rf"^\s*module\s+\\?{re.escape(name)}\b", verilog, re.M):
+        raise ToolError(f"{path} must hold a module named {name}")
+    return _describe(block, parameters, name, verilog)
+
+
+def _describe(block: Block, parameters: Parameters, name: str, verilog: str) -> Design:
+    inputs, outputs = {}, {}
+    component = block.create(parameters)
+    for path, member, _ in component.signature.flatten(component):
+        if path[-1] == "payload":
+            streams = inputs if member.flow is wiring.In else outputs
+            streams["__".join(map(str, path[:-1]))] = member.shape
+        elif path[-1] not in ("valid", "ready"):
+            raise TypeError(f"{block.name} has a port that is not a stream: {path}")
+    header = re.search(rf"module\s+\\?{re.escape(name)}\s*\((.*?)\)\s*;", verilog, re.S)
+    clocked = bool(header and re.search(r"\bclk\b", header[1]))
+    return Design(block, parameters, name, verilog, inputs, outputs, clocked=clocked)

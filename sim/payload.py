@@ -1,0 +1,107 @@
+"""Vectorised packing of stream payloads: Amaranth shapes to ``uint32[beats, words]`` and back.
+
+The layout is read off the Amaranth shape itself, so hardware and testbench share one definition.
+"""
+
+import numpy as np
+from amaranth.hdl import Shape
+from amaranth.lib import data
+
+
+def width(shape) -> int:
+    return Shape.cast(shape).width
+
+
+def words(shape) -> int:
+    """32-bit words one beat takes."""
+    return max(1, -(-width(shape) // 32))
+
+
+def fields(shape, prefix: str = "", offset: int = 0) -> list[tuple[str, int, int]]:
+    """Leaf fields as (dotted path, bit offset, width), lowest bit first; a plain shape is one."""
+    layout = shape if isinstance(shape, data.Layout) else getattr(shape, "as_shape", lambda: None)()
+    if not isinstance(layout, data.Layout):
+        return [(prefix or "payload", offset, width(shape))]
+    leaves = []
+    for key, field in layout:
+        path = f"{prefix}[{key}]" if isinstance(key, int) else f"{prefix}.{key}".lstrip(".")
+        leaves += fields(field.shape, path, offset + field.offset)
+    return leaves
+
+
+def pack(shape, values: dict[str, np.ndarray]) -> np.ndarray:
+    """Pack leaf fields, each ``int[beats]`` by dotted path; fields left out are zero.
+
+    An array field may be given whole as ``int[beats, elements]`` under its own path.
+    """
+    beats = len(next(iter(values.values())))
+    packed = np.zeros((beats, words(shape)), np.uint32)
+    leaves = {path: (offset, bits) for path, offset, bits in fields(shape)}
+    for path, value in values.items():
+        value = np.asarray(value)
+        columns = {path: value}
+        if value.ndim == 2:
+            columns = {f"{path}[{i}]": value[:, i] for i in range(value.shape[1])}
+        for name, column in columns.items():
+            if name not in leaves:
+                raise KeyError(f"payload has no field {name}, only {', '.join(leaves)}")
+            _insert(packed, *leaves[name], column)
+    return packed
+
+
+def unpack(shape, packed: np.ndarray) -> dict[str, np.ndarray]:
+    """Leaf fields as ``uint64[beats]`` by dotted path (fields wider than 64 bits are refused)."""
+    return {path: _extract(packed, offset, bits) for path, offset, bits in fields(shape)}
+
+
+def to_ints(packed: np.ndarray) -> list[int]:
+    """Each beat as one Python integer, as cocotb takes it."""
+    rows = np.ascontiguousarray(packed, dtype="<u4")
+    return [int.from_bytes(row.tobytes(), "little") for row in rows]
+
+
+def from_ints(values: list[int], shape) -> np.ndarray:
+    size = words(shape) * 4
+    raw = b"".join(value.to_bytes(size, "little") for value in values)
+    return np.frombuffer(raw, "<u4").reshape(len(values), words(shape)).astype(np.uint32)
+
+
+def first_difference(shape, expected: np.ndarray, got: np.ndarray) -> tuple[str, int, int]:
+    """The first leaf field in which two packed beats differ, with both values."""
+    for path, offset, bits in fields(shape):
+        want, have = (_bits(beat, offset, bits) for beat in (expected, got))
+        if want != have:
+            return path, want, have
+    raise ValueError("the beats are equal")
+
+
+def _bits(beat: np.ndarray, offset: int, bits: int) -> int:
+    return (to_ints(beat[None])[0] >> offset) & ((1 << bits) - 1)
+
+
+def _insert(packed: np.ndarray, offset: int, bits: int, column: np.ndarray) -> None:
+    if bits > 64:
+        raise ValueError(f"a payload field must be at most 64 bits wide, not {bits}")
+    mask = (1 << bits) - 1
+    value = column.astype(np.int64).view(np.uint64) if column.dtype.kind != "u" else column
+    value = value.astype(np.uint64) & np.uint64(mask)
+    while bits > 0:
+        word, low = divmod(offset, 32)
+        taken = min(bits, 32 - low)
+        part = (value & np.uint64((1 << taken) - 1)).astype(np.uint32)
+        packed[:, word] |= part << np.uint32(low)
+        value = value >> np.uint64(taken)
+        offset, bits = offset + taken, bits - taken
+
+
+def _extract(packed: np.ndarray, offset: int, bits: int) -> np.ndarray:
+    if bits > 64:
+        raise ValueError(f"a payload field must be at most 64 bits wide, not {bits}")
+    value, done = np.zeros(len(packed), np.uint64), 0
+    while done < bits:
+        word, low = divmod(offset + done, 32)
+        taken = min(bits - done, 32 - low)
+        part = (packed[:, word] >> np.uint32(low)) & np.uint32((1 << taken) - 1)
+        value |= part.astype(np.uint64) << np.uint64(done)
+        done += taken
+    return value

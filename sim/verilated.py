@@ -1,0 +1,142 @@
+"""Compile a design with the stream harness into a shared library, by Verilator and g++."""
+
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from sim import payload
+from sim.design import Design
+from sim.tools import ToolError, build_log, compiled_folder, environment, verilator
+
+SOURCE = Path(__file__).with_name("harness.cpp")
+MEMORY_SOURCE = Path(__file__).with_name("memory.h")
+VERILATOR_ARGUMENTS = [
+    "--cc",
+    "--exe",
+    # Amaranth leaves width extension and unused bits to the language's rules.
+    "-Wno-fatal",
+    "-Wno-lint",
+    "-O3",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "fast",
+    "--noassert",
+    "-CFLAGS",
+    "-fPIC -std=gnu++17",
+    "-LDFLAGS",
+    "-shared",
+]
+# Verilator optimises across instances and writes code for each. From this many on, that takes
+# minutes; keeping modules apart and the C++ compiler's optimiser out of it takes seconds.
+LARGE = 64
+
+
+def large_design_arguments(design: Design, folder: Path) -> list[str]:
+    """Verilator's arguments for a design of many instances; writes a control file to `folder`."""
+    if design.instances < LARGE:
+        return []
+    lines = [f'no_inline -module "{name}"' for name in design.modules if name != design.module]
+    control = folder / "large.vlt"
+    control.write_text("\n".join(["`verilator_config", *lines, ""]))
+    return [str(control)]
+
+
+def optimisation(design: Design) -> list[str]:
+    """Settings of Verilator's makefiles: fast code for small designs, fast builds for large."""
+    level = "-O0" if design.instances >= LARGE else "-O2"
+    return [f"OPT_FAST={level}", f"OPT_SLOW={level}", "OPT_GLOBAL=-O2"]
+
+
+def compile_harness(design: Design, memories: bool) -> Path:
+    """Path of the shared library, built unless the cache has it."""
+    sources = [SOURCE, MEMORY_SOURCE] if memories else [SOURCE]
+    ports = _ports_header(design, memories)
+    key = design.digest(*(s.read_text() for s in sources), ports, *_tools(), *optimisation(design))
+    folder = compiled_folder() / f"harness_{design.module[:60]}_{key}"
+    library = folder / "harness.so"
+    if library.exists():
+        return library
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Built aside and moved in whole: an interrupted build is never taken for a finished one.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building_") as scratch:
+        scratch = Path(scratch)
+        (scratch / "design.v").write_text(design.verilog)
+        (scratch / "ports.h").write_text(ports)
+        for source in sources:
+            shutil.copy(source, scratch)
+        program = [str(verilator()), *VERILATOR_ARGUMENTS, "--prefix", "Model"]
+        program += ["-o", "harness.so", "--top-module", design.module, "design.v", "harness.cpp"]
+        program += large_design_arguments(design, scratch)
+        _run(program, scratch, design)
+        objects = scratch / "obj_dir"
+        for runtime in _runtime_folder().glob("*.o"):
+            # Copied after Model.mk was written, so that make takes them for up to date.
+            shutil.copyfile(runtime, objects / runtime.name)
+        _run(
+            ["make", "-j2", *optimisation(design), "-f", "Model.mk", "harness.so"], objects, design
+        )
+        _keep(scratch, objects.glob("verilated*.o"), _runtime_folder())
+        _keep(scratch, [objects / "harness.so"], folder)
+    return library
+
+
+def _run(command: list[str], folder: Path, design: Design) -> None:
+    run = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
+    if run.returncode:
+        log = build_log(design.module, run.stdout + run.stderr)
+        raise ToolError(f"Verilator could not compile {design.module}; its output is in {log}")
+
+
+def _tools() -> list[str]:
+    """What a compiled simulation depends on besides sources."""
+    return [repr(VERILATOR_ARGUMENTS), importlib.metadata.version("verilator")]
+
+
+def _runtime_folder() -> Path:
+    """Verilator's own run-time library, compiled once for all designs: most of a build's time."""
+    key = hashlib.sha256("\0".join(_tools()).encode()).hexdigest()[:20]
+    return compiled_folder() / f"runtime_{key}"
+
+
+def _keep(scratch: Path, files: Iterable[Path], folder: Path) -> None:
+    """Move files into the cache as one folder, unless another process was faster."""
+    if folder.exists():
+        return
+    done = scratch / "done"
+    done.mkdir()
+    for file in files:
+        shutil.move(file, done / file.name)
+    try:
+        os.replace(done, folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        shutil.rmtree(done)
+
+
+def _ports_header(design: Design, memories: bool) -> str:
+    def mangled(name: str) -> str:
+        return name.replace("__", "___05F")  # Verilator's spelling of a double underscore
+
+    def table(name: str, streams: dict) -> str:
+        rows = [
+            f"X({k}, {mangled(stream + '__payload')}, {mangled(stream + '__valid')}, "
+            f"{mangled(stream + '__ready')}, {payload.words(shape)})"
+            for k, (stream, shape) in enumerate(streams.items())
+        ]
+        return f"#define {name}(X) {' '.join(rows)}\n"
+
+    constants = " ".join(f"X({k}, {mangled(c)})" for k, c in enumerate(design.constants))
+    return (
+        '#define MODEL Model\n#define MODEL_HEADER "Model.h"\n'
+        f"#define CLOCKED {int(design.clocked)}\n#define MEMORIES {int(memories)}\n"
+        + table("SOURCES", design.inputs)
+        + table("SINKS", design.outputs)
+        + f"#define CONSTANTS(X) {constants}\n"
+    )

@@ -1,0 +1,264 @@
+"""The Orizuru engine, proved for all time: every pair is the next largest and the next smallest.
+
+Each engine is proved for arbitrary FP16 values, keep masks, vector lengths, numbers of pairs and
+stalls, vector after vector, from arbitrary register contents and one cycle of reset. Every claim
+on its outputs is shown to be refutable: with one line of the hardware changed, it must fail.
+"""
+
+import importlib.util
+import os
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from hw.arith.order_key import FloatFormat
+from hw.kllm.orizuru import Orizuru, OrizuruParameters
+from sim.formal import prove
+from tests.kllm.orizuru_spec import OrizuruSpec, invariant
+
+# n, radix, lanes, k
+ENGINES = [
+    (1, 2, 1, 1),  # a single value
+    (4, 4, 1, 4),  # one leaf unit, filled in four beats, two, one
+    (4, 4, 2, 4),
+    (4, 4, 4, 4),
+    (5, 4, 2, 5),  # two levels, a leaf unit of one slot, a lane that is never used
+    (5, 4, 8, 4),  # more lanes than values, more pairs than values
+    (5, 2, 4, 5),  # three levels, with units missing
+    (8, 2, 4, 8),  # three levels, complete
+    (8, 8, 8, 8),  # one leaf unit, three levels of comparisons inside
+]
+
+SECONDS = 300  # most proofs take 2 to 20 of them
+
+
+def name(engine):
+    return "n{}_radix{}_lanes{}_k{}".format(*engine)
+
+
+def parameters(engine, kind=OrizuruParameters):
+    n, radix, lanes, k = engine
+    return kind(n=n, radix=radix, lanes=lanes, k=k)
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=name)
+def test_proof(engine):
+    spec = OrizuruSpec(Orizuru(parameters(engine)), invariant)
+    result = prove(spec, f"orizuru_{name(engine)}", "prove", depth=1, seconds=SECONDS)
+    assert result.status == "PASS", result
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=name)
+def test_cover(engine):
+    sizes = parameters(engine)
+    depth = sizes.cycles(sizes.beats, sizes.n) + sizes.beats + 5
+    spec = OrizuruSpec(Orizuru(sizes))
+    # Yices finds examples sooner, bitwuzla proves sooner.
+    folder = f"orizuru_{name(engine)}"
+    result = prove(spec, folder, "cover", depth=depth, solver="yices", seconds=SECONDS)
+    assert result.status == "PASS", result
+
+
+SOURCES = [
+    "hw.arith.order_key",
+    "hw.stream.skid_buffer",
+    "hw.kllm.tournament",
+    "hw.kllm.orizuru_unit",
+    "hw.kllm.orizuru",
+]
+
+
+def rebuilt(monkeypatch, engine, change):
+    """The engine built from its sources, read again with one line of one of them replaced."""
+    where, line, instead = change or (None, None, None)
+    files = {source: Path(importlib.util.find_spec(source).origin) for source in SOURCES}
+    for source, file in files.items():
+        text = file.read_text()
+        if source.endswith(f".{where}"):
+            assert text.count(line) == 1, f"{file.name} must have one {line!r}"
+            text = text.replace(line, instead)
+        module = types.ModuleType(source)
+        monkeypatch.setitem(sys.modules, source, module)
+        exec(compile(text, file, "exec"), module.__dict__)
+    return module.Orizuru(parameters(engine, module.OrizuruParameters))
+
+
+def paper_unit(monkeypatch):
+    """The paper's 16-input unit alone, in the smallest format: FP16 takes the solver too long."""
+    fp16, e2m2 = ("FloatFormat(exponent=5, mantissa=10)", "FloatFormat(exponent=2, mantissa=2)")
+    dut = rebuilt(monkeypatch, (16, 16, 16, 16), ("order_key", fp16, e2m2))
+    return dut, FloatFormat(exponent=2, mantissa=2)
+
+
+@pytest.mark.skipif("LONG_PROOFS" not in os.environ, reason="takes minutes; set LONG_PROOFS=1")
+def test_proof_of_the_paper_unit(monkeypatch):
+    dut, float_format = paper_unit(monkeypatch)
+    spec = OrizuruSpec(dut, invariant, float_format=float_format)
+    result = prove(spec, "orizuru_paper_unit", "prove", depth=1, seconds=SECONDS)
+    assert result.status == "PASS", result
+
+
+def test_cover_of_the_paper_unit(monkeypatch):
+    dut, float_format = paper_unit(monkeypatch)
+    spec = OrizuruSpec(dut, float_format=float_format)
+    result = prove(spec, "orizuru_paper_unit", "cover", depth=24, solver="yices", seconds=SECONDS)
+    assert result.status == "PASS", result
+
+
+LARGEST, SMALLEST = "not the largest value left", "not the smallest value left"
+ONE_UNIT, TWO_BEATS, ODD, LEVELS = (4, 4, 4, 4), (4, 4, 2, 4), (3, 4, 2, 3), (4, 2, 4, 4)
+FAULTS = {
+    # Order of values
+    "zeros_differ": (
+        ("order_key", "sign & magnitude.any()", "sign"),
+        ONE_UNIT,
+        LARGEST,
+    ),
+    "nan_not_restored": (
+        ("order_key", "Const(float_format.quiet_nan, float_format.width), 0)", "0, 0)"),
+        ONE_UNIT,
+        "wrong bits of the largest",
+    ),
+    "inverted_sign": (
+        ("order_key", "top if inverted else ~top", "~top"),
+        ONE_UNIT,
+        "wrong bits of the smallest",
+    ),
+    "late_index_wins_tree": (
+        ("tournament", "path.eq(right > left)", "path.eq(right >= left)"),
+        ONE_UNIT,
+        LARGEST,
+    ),
+    "late_index_wins_pair": (
+        ("orizuru_unit", "less.eq(keys[right] < keys[left])", "less.eq(~greater)"),
+        ONE_UNIT,
+        SMALLEST,
+    ),
+    "nan_is_smallest": (
+        ("orizuru_unit", '"min": ~nan[1] & (less | nan[0])', '"min": less'),
+        ONE_UNIT,
+        SMALLEST,
+    ),
+    "nan_is_smallest_alone": (
+        ("orizuru_unit", "Mux(is_nan_key(last, self._format), NAN_KEY, ~last)", "~last"),
+        ODD,
+        SMALLEST,
+    ),
+    # Which values are left
+    "popped_again": (
+        ("orizuru_unit", "forget | popped | gone[end]", "forget | popped"),
+        ONE_UNIT,
+        LARGEST,
+    ),
+    "never_gone_from_minimum": (
+        ("orizuru_unit", "popped = won &", 'popped = (won if end == "max" else 0) &'),
+        ONE_UNIT,
+        SMALLEST,
+    ),
+    "keep_ignored": (
+        ("orizuru_unit", "self.write & ~self.keep", "self.write & 0"),
+        ONE_UNIT,
+        LARGEST,
+    ),
+    "not_cleared": (
+        ("orizuru_unit", "forget | popped | gone[end]", "popped | gone[end]"),
+        TWO_BEATS,
+        "wrong about values being left",
+    ),
+    "present_for_ever": (
+        ("orizuru", 'pair.present.eq(roots["max"].rank.any())', "pair.present.eq(1)"),
+        ONE_UNIT,
+        "wrong about values being left",
+    ),
+    # Trees of units
+    "taken_by_all": (
+        ("orizuru_unit", "tree.won & self.advance.replicate(self._inputs)", "tree.won"),
+        LEVELS,
+        "wrong about values being left",
+    ),
+    "index_of_first_child": (
+        ("orizuru_unit", "for child in children]), encode(tree.won)", "for child in children]), 0"),
+        LEVELS,
+        SMALLEST,
+    ),
+    "heads_not_filled": (
+        ("orizuru", "fill[level - 1] | merge.take[i]", "merge.take[i]"),
+        LEVELS,
+        "wrong about values being left",
+    ),
+    # NaN flag
+    "flag_of_last_beat_only": (
+        ("orizuru", "nans.any() | (invalid & ~first)", "nans.any()"),
+        TWO_BEATS,
+        "wrong about a NaN",
+    ),
+    "flag_kept_for_next_vector": (
+        ("orizuru", "nans.any() | (invalid & ~first)", "nans.any() | invalid"),
+        ONE_UNIT,
+        "wrong about a NaN",
+    ),
+    "flag_of_values_not_kept": (
+        ("orizuru", "for value in vector.values) & vector.keep", "for value in vector.values)"),
+        ONE_UNIT,
+        "wrong about a NaN",
+    ),
+    "flag_of_lanes_outside": (
+        ("orizuru", "(lane < inside)", "(lane < p.lanes)"),
+        ODD,
+        "wrong about a NaN",
+    ),
+    # Number of pairs, and when
+    "last_too_early": (
+        ("orizuru", "pair.last.eq(pairs_left == 1)", "pair.last.eq(pairs_left <= 2)"),
+        ONE_UNIT,
+        "wrong about the last pair",
+    ),
+    "one_pair_too_many": (
+        ("orizuru", "m.If(pairs_left == 1)", "m.If(pairs_left == 0)"),
+        ONE_UNIT,
+        "a pair from nowhere",
+    ),
+    "lost_in_a_stall": (
+        ("orizuru", "pop.eq(popping & skid.i.ready)", "pop.eq(popping)"),
+        ONE_UNIT,
+        "a pair is missing",
+    ),
+    "stuck_without_pairs": (
+        ("orizuru", "taken & end & vector.k.any()", "taken & end"),
+        ONE_UNIT,
+        "refused while a vector is loaded",
+    ),
+    "ready_while_draining": (
+        ("orizuru", "self.i.ready.eq(loading)", "self.i.ready.eq(loading | popping)"),
+        ONE_UNIT,
+        "accepted while a vector is drained",
+    ),
+    "too_early": (
+        ("orizuru", 'm.next = "FILL"', 'm.next = "POP"'),
+        ONE_UNIT,
+        "a pair from nowhere",
+    ),
+    "wrong_pair_after_a_stall": (
+        ("skid_buffer", "self.o.payload.eq(skid)", "self.o.payload.eq(self.i.payload)"),
+        ONE_UNIT,
+        LARGEST,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_seeded_fault_is_caught(monkeypatch, fault):
+    change, engine, caught_by = FAULTS[fault]
+    dut = rebuilt(monkeypatch, engine, change)
+    spec = OrizuruSpec(dut, only=caught_by)
+    result = prove(spec, f"orizuru_{fault}", "bmc", depth=14, solver="yices")
+    assert result.status == "FAIL", result
+    assert any(caught_by in failure for failure in result.failures), result
+
+
+def test_sources_read_again_without_a_fault_pass(monkeypatch):
+    dut = rebuilt(monkeypatch, TWO_BEATS, None)
+    result = prove(OrizuruSpec(dut, invariant), "orizuru_sound", "prove", depth=1)
+    assert result.status == "PASS", result

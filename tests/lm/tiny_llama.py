@@ -1,0 +1,76 @@
+"""A tiny Llama-family GGUF file with random weights."""
+
+import gguf
+import numpy as np
+
+SIZES = {"layers": 3, "heads": 6, "kv_heads": 2, "d": 8, "dim": 48, "ffn": 40, "context": 64}
+EPS = 1e-5
+ROPE_BASE = 50.0
+
+
+def byte_tokens():
+    """GPT-2's printable characters for the 256 bytes, written out from its published table."""
+    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1)]
+    shown += [*range(ord("®"), ord("ÿ") + 1)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    table = {byte: chr(byte) for byte in shown}
+    table |= {byte: chr(256 + index) for index, byte in enumerate(hidden)}
+    return [table[byte] for byte in range(256)]
+
+
+MERGES = ["t h", "th e", "Ġ the", "Ġ a"]
+TOKENS = byte_tokens() + ["th", "the", "Ġthe", "Ġa"]
+
+
+def random_tensors(seed=0):
+    """Float32 tensors by GGUF name, matrices [out, in] as GGUF files have them."""
+    rng = np.random.default_rng(seed)
+    dim, ffn = SIZES["dim"], SIZES["ffn"]
+    q, kv = SIZES["heads"] * SIZES["d"], SIZES["kv_heads"] * SIZES["d"]
+    shapes = {"token_embd": (len(TOKENS), dim), "output_norm": (dim,)}
+    for layer in range(SIZES["layers"]):
+        per_layer = {
+            "attn_norm": (dim,),
+            "attn_q": (q, dim),
+            "attn_k": (kv, dim),
+            "attn_v": (kv, dim),
+            "attn_output": (dim, q),
+            "ffn_norm": (dim,),
+            "ffn_gate": (ffn, dim),
+            "ffn_up": (ffn, dim),
+            "ffn_down": (dim, ffn),
+        }
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in per_layer.items()}
+    return {
+        f"{name}.weight": (rng.normal(size=shape) * (0.3 if len(shape) > 1 else 1.0)).astype("f4")
+        for name, shape in shapes.items()
+    }
+
+
+def write_gguf(path, tensors, *, arch="llama", pre="gpt-2", kind="gpt2", bos=None, extra=None):
+    """Write a GGUF file; ``extra`` is called with the writer for more metadata."""
+    writer = gguf.GGUFWriter(path, arch)
+    writer.add_block_count(SIZES["layers"])
+    writer.add_context_length(SIZES["context"])
+    writer.add_embedding_length(SIZES["dim"])
+    writer.add_feed_forward_length(SIZES["ffn"])
+    writer.add_head_count(SIZES["heads"])
+    writer.add_head_count_kv(SIZES["kv_heads"])
+    writer.add_layer_norm_rms_eps(EPS)
+    writer.add_rope_freq_base(ROPE_BASE)
+    writer.add_tokenizer_model(kind)
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(TOKENS)
+    writer.add_token_merges(MERGES)
+    if bos is not None:
+        writer.add_bos_token_id(bos)
+        writer.add_add_bos_token(True)
+    if extra:
+        extra(writer)
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

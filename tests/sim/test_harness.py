@@ -1,0 +1,244 @@
+"""The compiled harness plays what it is told, and fails when a component is broken."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+
+from sim import bench, harness, payload
+from sim.bench import Job
+from sim.harness import Harness
+from sim.stall import PATTERNS, Gate, Stall
+from sim.tools import ToolError
+from tests.sim.duts import (
+    Crossing,
+    FaultyBuffer,
+    FaultyBufferParameters,
+    Pairing,
+    WidthParameters,
+    design,
+)
+
+BEATS = 100
+
+
+def buffer_job(beats: int = BEATS) -> Job:
+    """Beats with their index; transaction 3 k .. 3 k + 2 share number k."""
+    value = np.random.default_rng(1).integers(0, 1 << 40, beats)
+    packed = payload.pack(FaultyBuffer.LAYOUT, {"index": np.arange(beats), "value": value})
+    return Job({"i": packed}, {"o": packed}, {"o": np.arange(beats) // 3}, beats // 3, beats + 1)
+
+
+def play_faulty(fault: str, stall: str = "none"):
+    subject = design(FaultyBuffer, FaultyBufferParameters(fault))
+    job = buffer_job()
+    played = Harness(subject).play(job, PATTERNS[stall], seed=1)
+    found = bench.compare(job, played.outputs, subject.outputs, played.cycles_of)
+    return played, found
+
+
+@pytest.mark.parametrize("stall", PATTERNS)
+def test_sound_component_passes(stall):
+    played, found = play_faulty("none", stall)
+    assert played.failure is None and not found
+    if stall == "none":
+        assert played.cycles == buffer_job().cycles
+    else:
+        assert played.cycles > buffer_job().cycles
+
+
+@pytest.mark.parametrize(
+    "fault, what", [("withdraw", "valid was withdrawn"), ("change", "the payload changed")]
+)
+def test_broken_stream_rule(fault, what):
+    played, _ = play_faulty(fault, "random")
+    cycle = int(played.failure.split()[-7])
+    assert played.failure == (f"stream o: {what} in cycle {cycle} while the consumer was not ready")
+    # Beat 20 is the first that can be hit, and everything before it arrived.
+    assert len(played.outputs["o"]) >= 20
+    assert cycle == played.simulated - 1
+
+
+@pytest.mark.parametrize("fault", ["withdraw", "change"])
+def test_stream_rules_need_stalls_to_be_broken(fault):
+    played, found = play_faulty(fault, "none")
+    assert played.failure is None and not found
+
+
+def test_lost_beat():
+    played, found = play_faulty("lose")
+    assert played.failure is not None and played.failure.startswith("no transfer for ")
+    assert len(played.outputs["o"]) == BEATS - 1
+    first, last = found[0], found[-1]
+    assert (first.stream, first.transaction, first.beat, first.field) == ("o", 6, 20, "index")
+    # Beat 20 never left the buffer, so beat 21 takes its place two cycles after beat 19.
+    assert (first.expected, first.got, first.cycle) == (20, 21, 22)
+    assert (last.transaction, last.beat, last.expected, last.got) == (33, 99, "a beat", "nothing")
+
+
+def test_repeated_beat():
+    played, found = play_faulty("repeat")
+    assert played.failure is None
+    assert len(played.outputs["o"]) == BEATS + 1
+    first, last = found[0], found[-1]
+    assert (first.transaction, first.beat, first.field) == (7, 21, "index")
+    assert (first.expected, first.got, first.cycle) == (21, 20, 22)
+    assert (last.beat, last.expected, last.got) == (BEATS, "nothing", "a beat")
+
+
+def test_extra_beat_after_the_end():
+    played, found = play_faulty("extra")
+    assert played.failure is None
+    assert played.cycles == BEATS + 1  # counted to the last beat that was due
+    (only,) = found
+    assert (only.beat, only.field, only.expected, only.got) == (BEATS, "beat", "nothing", "a beat")
+
+
+def test_hang():
+    played, found = play_faulty("hang")
+    patience = design(FaultyBuffer, FaultyBufferParameters("hang")).patience
+    # The last transfer is beat 19 leaving in cycle 20.
+    assert played.cycles == 21
+    assert played.failure == f"no transfer for {patience} cycles before cycle {21 + patience}"
+    (only,) = found
+    assert (only.beat, only.expected, only.got) == (20, "a beat", "nothing")
+
+
+def test_wrong_data():
+    played, found = play_faulty("corrupt")
+    assert played.failure is None
+    (only,) = found
+    want = int(payload.unpack(FaultyBuffer.LAYOUT, buffer_job().outputs["o"])["value"][20])
+    assert (only.stream, only.transaction, only.beat, only.field) == ("o", 6, 20, "value")
+    assert (only.expected, only.got, only.cycle) == (want, want ^ 1 << 39, 21)
+    assert str(only) == (
+        f"transaction 6, stream o, beat 20, field value, cycle 21: "
+        f"expected {want}, got {want ^ 1 << 39}"
+    )
+
+
+@pytest.mark.parametrize("width", [1, 33, 64, 65, 96, 257])
+def test_payloads_of_any_width_on_several_streams(width):
+    subject = design(Crossing, WidthParameters(width))
+    mask = payload.from_ints([(1 << width) - 1], subject.inputs["i__0"])
+    random = np.random.default_rng(width)
+    # The streams have different lengths, so that one ends while the other goes on.
+    sent = [
+        random.integers(0, 1 << 32, (beats, mask.shape[1]), np.uint32) & mask for beats in (60, 90)
+    ]
+    job = Job(
+        inputs={"i__0": sent[0], "i__1": sent[1]},
+        outputs={"o__0": ~sent[1] & mask, "o__1": ~sent[0] & mask},
+        transaction_of={"o__0": np.arange(90), "o__1": np.arange(60)},
+        transactions=150,
+        cycles=91,
+    )
+    compiled = Harness(subject)
+    for stall in PATTERNS:
+        compiled.reset()
+        played = compiled.play(job, PATTERNS[stall], seed=width)
+        assert played.failure is None
+        assert not bench.compare(job, played.outputs, subject.outputs, played.cycles_of)
+        assert stall != "none" or played.cycles == job.cycles
+
+
+def test_combinational_design():
+    subject = design(Pairing, WidthParameters(20))
+    assert not subject.clocked
+    first, second = np.random.default_rng(1).integers(0, 1 << 20, (2, 50), np.uint32)
+    pairs = payload.pack(subject.outputs["o"], {"first": first, "second": second})
+    job = Job(
+        inputs={"first": first[:, None], "second": second[:, None]},
+        outputs={"o": pairs},
+        transaction_of={"o": np.arange(50)},
+        transactions=50,
+        cycles=50,
+    )
+    for stall in PATTERNS:
+        played = Harness(subject).play(job, PATTERNS[stall], seed=3)
+        assert played.failure is None
+        assert not bench.compare(job, played.outputs, subject.outputs, played.cycles_of)
+        assert stall != "none" or played.cycles == 50
+
+
+def test_same_seed_same_run():
+    subject = design(FaultyBuffer, FaultyBufferParameters())
+    compiled, runs = Harness(subject), []
+    for seed in (1, 1, 2):
+        compiled.reset()
+        runs.append(list(compiled.play(buffer_job(), PATTERNS["random"], seed).cycles_of["o"]))
+    assert runs[0] == runs[1] != runs[2]
+
+
+def runs_of(active: np.ndarray) -> tuple[float, float]:
+    """Mean length of active and of stalled runs, the cut ones at the ends left out."""
+    edges = np.flatnonzero(np.diff(active)) + 1
+    lengths, first_is_active = np.diff(edges), bool(active[edges[0]])
+    of = {first_is_active: lengths[0::2].mean(), (not first_is_active): lengths[1::2].mean()}
+    return of[True], of[False]
+
+
+@pytest.mark.parametrize("side", ["valid", "ready"])
+@pytest.mark.parametrize("duty, burst", [(0.7, 1), (0.5, 12), (0.8, 12), (0.25, 3)])
+def test_stalls_have_their_duty_and_burst_length(side, duty, burst):
+    stall = Stall(**{"valid": 1, "ready": 1, "burst": burst, side: duty})
+    beats = 200_000
+    same = {"o": np.zeros((beats, 2), np.uint32)}
+    job = Job({"i": same["o"]}, same, {"o": np.arange(beats)}, beats, beats + 1)
+    played = Harness(design(FaultyBuffer, FaultyBufferParameters())).play(job, stall, seed=5)
+    assert played.failure is None
+    active = np.zeros(played.cycles, bool)
+    active[played.cycles_of["o"]] = True
+    check_hesitation(active, duty, burst)
+
+
+@pytest.mark.parametrize("duty, burst", [(0.7, 1), (0.5, 12), (0.8, 12), (0.25, 3)])
+def test_gate_has_its_duty_and_burst_length(duty, burst):
+    gate = Gate(Stall(1, 1, burst).chances(duty), "seed")
+    check_hesitation(np.array([gate.step() for _ in range(200_000)]), duty, burst)
+
+
+def check_hesitation(active: np.ndarray, duty: float, burst: float) -> None:
+    assert active.mean() == pytest.approx(duty, rel=0.05)
+    running, stalled = runs_of(active)
+    assert running == pytest.approx(max(1, burst / (1 - duty)), rel=0.1)
+    assert stalled == pytest.approx(max(1, burst / duty), rel=0.1)
+
+
+@pytest.fixture
+def compilations(monkeypatch, tmp_path):
+    """The compiler runs from here on, in a cache that holds no design."""
+    runtime = harness._runtime_folder()
+    if runtime.exists():
+        shutil.copytree(runtime, tmp_path / "compiled" / runtime.name)
+    monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path))
+    compiled, run = [], harness._run
+
+    def counted(command, folder, subject):
+        compiled.append(f"{command[0].rsplit('/')[-1]} {subject.module}")
+        run(command, folder, subject)
+
+    monkeypatch.setattr(harness, "_run", counted)
+    return compiled
+
+
+def test_compiled_once(compilations):
+    subject = design(Pairing, WidthParameters(4))
+    once = [f"verilator {subject.module}", f"make {subject.module}"]
+    Harness(subject)
+    assert compilations == once
+    Harness(subject)
+    Harness(dataclasses.replace(subject))
+    assert compilations == once
+    Harness(dataclasses.replace(subject, verilog=subject.verilog + "\n// another\n"))
+    assert compilations == once * 2
+
+
+def test_verilog_that_does_not_compile(compilations, tmp_path):
+    subject = design(Pairing, WidthParameters(4))
+    broken = dataclasses.replace(subject, verilog=subject.verilog.replace("endmodule", ""))
+    with pytest.raises(ToolError, match="could not compile duts_pairing_width4; its output is in"):
+        Harness(broken)
+    assert "syntax error" in (tmp_path / "compiled" / f"{subject.module}.log").read_text()
+    assert not list(tmp_path.glob("compiled/.building*"))

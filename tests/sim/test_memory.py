@@ -1,0 +1,423 @@
+"""The memory model: contents, timing, and the same schedule from Python and from C++."""
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+from amaranth.hdl import unsigned
+from amaranth.lib import data
+
+from hw.parameters import ParameterError
+from sim import bench, harness, payload
+from sim.bench import Job
+from sim.cocotb_runner import SIMULATORS, CocotbSimulation
+from sim.harness import Harness
+from sim.memory import Memory, MemoryFault, MemoryModel, MemoryTiming, timing_of
+from sim.stall import PATTERNS
+from sim.tools import has_icarus
+from tests.sim.duts import ReaderPair, RowReader, RowReaderParameters, Spinner, design
+
+ROWS = 50
+ARRIVAL = RowReaderParameters()
+IN_ORDER = RowReaderParameters(ordered=True)
+TIMINGS = {
+    "fastest": MemoryTiming(),
+    "fixed": MemoryTiming((50, 50)),
+    "varying": MemoryTiming((5, 60), seed=3),
+    "reordered": MemoryTiming((5, 60), reorder=True, seed=4),
+    "narrow": MemoryTiming((1, 3), interval=4, seed=5),
+    "narrow, reordered": MemoryTiming((2, 100), interval=3, reorder=True, seed=6),
+}
+
+
+def contents(p: RowReaderParameters, seed: int = 1) -> np.ndarray:
+    source = random.Random(seed)
+    rows = [source.getrandbits(p.row_bits) for _ in range(ROWS)]
+    return payload.from_ints(rows, p.row_layout()["data"].shape)
+
+
+def memory_of(p: RowReaderParameters) -> Memory:
+    return Memory(contents(p), "request", "response", write="write", write_data="data")
+
+
+def operation(p: RowReaderParameters, row: int, new: int | None) -> int:
+    """Input beat that reads a row, or that writes it if there is new contents."""
+    layout = p.input_layout()
+    beat = row << layout["row"].offset
+    if new is not None:
+        beat |= 1 << layout["write"].offset | new << layout["data"].offset
+    return beat
+
+
+def requests_of(p: RowReaderParameters, operations: list[tuple[int, int | None]]) -> list[int]:
+    """Request beats that a reader makes of its inputs; the reads have their tags counted."""
+    layout, beats, tag = p.request_layout(), [], 0
+    for row, new in operations:
+        beat = tag % (1 << p.tag_bits) << layout["tag"].offset | row << layout["address"].offset
+        if new is None:
+            tag += 1
+        else:
+            beat |= 1 << layout["write"].offset | new << layout["data"].offset
+        beats.append(beat)
+    return beats
+
+
+def job_of(p: RowReaderParameters, operations: list[tuple[int, int | None]]) -> Job:
+    """Reads (row, None) and writes (row, new contents) and, in order, what the reads return."""
+    store, answers = payload.to_ints(contents(p)), []
+    layout = p.row_layout()
+    for row, new in operations:
+        if row >= ROWS:
+            break
+        if new is None:
+            tag = len(answers) % (1 << p.tag_bits) << layout["tag"].offset
+            answers.append(store[row] << layout["data"].offset | tag)
+        else:
+            store[row] = new
+    return Job(
+        inputs={"i": payload.from_ints([operation(p, *o) for o in operations], p.input_layout())},
+        outputs={"o": payload.from_ints(answers, layout)},
+        transaction_of={"o": np.arange(len(answers))},
+        transactions=len(answers),
+        cycles=0,
+        memories={"rows": memory_of(p)},
+    )
+
+
+def reads(count: int, seed: int = 1) -> list[tuple[int, None]]:
+    source = random.Random(seed)
+    return [(source.randrange(ROWS), None) for _ in range(count)]
+
+
+def mixed(p: RowReaderParameters, count: int) -> list[tuple[int, int | None]]:
+    """Reads and writes of few rows, so that they often meet."""
+    source, new = random.Random(7), payload.to_ints(contents(p, seed=8))
+    return [
+        (source.randrange(6), new[k % ROWS] if source.random() < 0.4 else None)
+        for k in range(count)
+    ]
+
+
+def play(p: RowReaderParameters, job: Job, timing: MemoryTiming, stall: str = "none"):
+    return Harness(design(RowReader, p), memories=True).play(job, PATTERNS[stall], 1, timing)
+
+
+def mismatches(p: RowReaderParameters, job: Job, played) -> list:
+    return bench.compare(job, played.outputs, design(RowReader, p).outputs, played.cycles_of)
+
+
+@pytest.mark.parametrize("stall", PATTERNS)
+@pytest.mark.parametrize("timing", TIMINGS)
+def test_rows_in_order_through_a_reorder_buffer(timing, stall):
+    job = job_of(IN_ORDER, reads(300))
+    played = play(IN_ORDER, job, TIMINGS[timing], stall)
+    assert played.failure is None
+    assert not mismatches(IN_ORDER, job, played)
+    use = played.memories["rows"]
+    assert use.rows_read == 300 and use.rows_written == 0
+    assert use.bytes_read == 300 * 70 // 8
+    assert (use.contents == contents(IN_ORDER)).all()
+
+
+@pytest.mark.parametrize("stall", PATTERNS)
+@pytest.mark.parametrize("timing", TIMINGS)
+def test_rows_as_they_arrive(timing, stall):
+    """Each read is answered once, tags being reused while others with the same are under way."""
+    job = job_of(ARRIVAL, reads(300))
+    played = play(ARRIVAL, job, TIMINGS[timing], stall)
+    assert played.failure is None
+    if TIMINGS[timing].reorder:
+        assert mismatches(ARRIVAL, job, played)
+    else:
+        assert not mismatches(ARRIVAL, job, played)
+    assert sorted(payload.to_ints(played.outputs["o"])) == sorted(payload.to_ints(job.outputs["o"]))
+
+
+@pytest.mark.parametrize("p", [ARRIVAL, IN_ORDER], ids=["arrival", "in order"])
+@pytest.mark.parametrize("timing", TIMINGS)
+def test_same_schedule_in_python_and_in_c(timing, p):
+    job = job_of(p, mixed(p, 400))
+    played = play(p, job, TIMINGS[timing])
+    use = played.memories["rows"]
+    port = job.memories["rows"].port(design(RowReader, p).outputs, design(RowReader, p).inputs)
+    requests = requests_of(p, mixed(p, 400))
+    model = MemoryModel(job.memories["rows"].contents, TIMINGS[timing], row_bits=p.row_bits)
+    accepted = iter([*zip(use.accepted.tolist(), requests, strict=True), (-1, None)])
+    cycle, beat = next(accepted)
+    answered = []
+    for now in range(played.simulated):
+        if (response := model.response(now)) is not None:
+            answered.append(port.response(*response))
+        if now == cycle:
+            model.request(now, *port.request(beat))
+            cycle, beat = next(accepted)
+    assert (model.use.offered == use.offered).all()
+    assert (model.use.accepted == use.accepted).all()
+    assert (model.use.contents == use.contents).all()
+    assert model.use.rows_read == use.rows_read
+    assert model.use.rows_written == use.rows_written > 0
+    if not p.ordered:
+        assert answered == payload.to_ints(played.outputs["o"])
+
+
+@pytest.mark.parametrize("reorder", [False, True])
+def test_latency_is_within_its_bounds(reorder):
+    timing = MemoryTiming((7, 40), reorder=reorder, seed=9)
+    use = play(ARRIVAL, job_of(ARRIVAL, reads(3000)), timing).memories["rows"]
+    took = use.offered - use.accepted
+    assert took.min() >= 7 and took.max() == 40
+    drawn = np.array([timing.draw(number) for number in range(3000)])
+    assert (took >= drawn).all()
+    ordered = (np.diff(use.offered) > 0).all()
+    assert ordered != reorder
+    if reorder:  # one that falls due with an older one, or behind such, is late
+        assert (took == drawn).mean() > 0.25
+
+
+def test_a_request_alone_takes_what_was_drawn():
+    for reorder in (False, True):
+        timing = MemoryTiming((7, 40), interval=40, reorder=reorder, seed=9)
+        model = MemoryModel(contents(ARRIVAL), timing)
+        for number in range(200):
+            model.request(1000 * number, 0, 0)
+            due = 1000 * number + timing.draw(number)
+            assert model.response(due - 1) is None and model.response(due) is not None
+
+
+@pytest.mark.parametrize("latency", [1, 2, 50])
+def test_fixed_latency(latency):
+    played = play(ARRIVAL, job_of(ARRIVAL, reads(100)), MemoryTiming((latency, latency)))
+    use = played.memories["rows"]
+    # One request a cycle from the first on; the reader adds nothing.
+    assert (use.accepted == np.arange(100)).all()
+    assert (played.cycles_of["o"] == np.arange(100) + latency).all()
+
+
+@pytest.mark.parametrize("stall", PATTERNS)
+@pytest.mark.parametrize("interval", [1, 2, 7])
+def test_bandwidth_is_limited(interval, stall):
+    timing = MemoryTiming((1, 30), interval=interval, reorder=True, seed=2)
+    played = play(ARRIVAL, job_of(ARRIVAL, reads(500)), timing, stall)
+    offered = np.sort(played.memories["rows"].offered)
+    assert (np.diff(offered) >= interval).all()
+    if stall == "none" and interval > 1:
+        assert np.median(np.diff(offered)) == interval  # and the limit is used
+
+
+@pytest.mark.parametrize("p", [ARRIVAL, IN_ORDER], ids=["arrival", "in order"])
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize("stall", ["none", "random"])
+def test_a_read_sees_every_earlier_write_and_no_later_one(stall, timing, p):
+    job = job_of(p, mixed(p, 400))
+    played = play(p, job, TIMINGS[timing], stall)
+    assert played.failure is None
+    if p.ordered:
+        assert not mismatches(p, job, played)
+    else:
+        assert sorted(payload.to_ints(played.outputs["o"])) == sorted(
+            payload.to_ints(job.outputs["o"])
+        )
+    after = payload.to_ints(contents(p))
+    for row, new in mixed(p, 400):
+        after[row] = after[row] if new is None else new
+    assert payload.to_ints(played.memories["rows"].contents) == after
+    assert payload.to_ints(job.memories["rows"].contents) == payload.to_ints(contents(p))
+
+
+def test_writes_alone():
+    job = job_of(ARRIVAL, [(row, row + 1) for row in range(ROWS)])
+    use = play(ARRIVAL, job, MemoryTiming()).memories["rows"]
+    assert payload.to_ints(use.contents) == list(range(1, ROWS + 1))
+    assert (use.rows_read, use.rows_written, use.bytes_written) == (0, ROWS, ROWS * 70 // 8)
+    assert (use.offered == -1).all()
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_address_out_of_range_is_reported(write):
+    operations = [*reads(5), (ROWS, 3 if write else None), *reads(5)]
+    played = play(ARRIVAL, job_of(ARRIVAL, operations), MemoryTiming())
+    does = "writes" if write else "reads"
+    sentence = f"request 5 {does} row 50 in cycle 5, but there are 50 rows"
+    assert played.failure == f"memory rows: {sentence}"
+    model = MemoryModel(contents(ARRIVAL), MemoryTiming(), name="rows")
+    for cycle in range(5):
+        model.request(cycle, 0, 0)
+    with pytest.raises(MemoryFault, match=f"^memory rows: {sentence}$"):
+        model.request(5, 0, ROWS, 3 if write else None)
+
+
+def test_a_memory_slower_than_the_patience_is_no_hang():
+    job = job_of(ARRIVAL, reads(3))
+    assert play(ARRIVAL, job, MemoryTiming((9000, 9000))).failure is None
+
+
+def test_memory_traffic_without_end_is_a_hang(monkeypatch):
+    monkeypatch.setattr(harness, "MEMORY_ONLY", 1000)
+    subject = design(Spinner, ARRIVAL)
+    memory = dataclasses.replace(memory_of(ARRIVAL), write=None, write_data=None)
+    nothing = payload.from_ints([0], ARRIVAL.row_layout())
+    job = Job({}, {"o": nothing}, {"o": np.arange(1)}, 1, 0, memories={"rows": memory})
+    played = Harness(subject, memories=True).play(job, PATTERNS["none"], 1)
+    cycles = 1000 + harness.MEMORY_ONLY_PER_ROW * ROWS
+    assert played.failure == f"only memories transferred for {cycles} cycles before cycle {cycles}"
+
+
+def test_two_memories_each_with_its_timing():
+    subject = design(ReaderPair, IN_ORDER)
+    jobs = [job_of(IN_ORDER, reads(200, seed)) for seed in (1, 2)]
+    other = payload.to_ints(contents(IN_ORDER, seed=3))
+    job = Job(
+        inputs={f"i__{k}": jobs[k].inputs["i"] for k in range(2)},
+        outputs={f"o__{k}": jobs[k].outputs["o"] for k in range(2)},
+        transaction_of={f"o__{k}": np.arange(200) for k in range(2)},
+        transactions=400,
+        cycles=0,
+        memories={
+            name: Memory(rows, f"request__{k}", f"response__{k}", write="write", write_data="data")
+            for k, (name, rows) in enumerate(
+                {"near": contents(IN_ORDER), "far": contents(IN_ORDER, seed=3)}.items()
+            )
+        },
+    )
+    layout = IN_ORDER.row_layout()
+    answers = [
+        other[row] << layout["data"].offset | k % 16 << layout["tag"].offset
+        for k, (row, _) in enumerate(reads(200, 2))
+    ]
+    job.outputs["o__1"] = payload.from_ints(answers, layout)
+    timing = {"near": MemoryTiming((2, 2)), "far": MemoryTiming((30, 90), reorder=True)}
+    played = Harness(subject, memories=True).play(job, PATTERNS["none"], 1, timing)
+    assert played.failure is None
+    assert not bench.compare(job, played.outputs, subject.outputs, played.cycles_of)
+    took = {name: use.offered - use.accepted for name, use in played.memories.items()}
+    assert (took["near"] == 2).all()
+    assert took["far"].min() >= 30
+
+
+def test_a_memory_without_tags():
+    job = job_of(ARRIVAL, reads(40))
+    job.memories["rows"] = dataclasses.replace(job.memories["rows"], tag=None)
+    tag = ARRIVAL.row_layout()["tag"].offset
+    untagged = [beat & (1 << tag) - 1 for beat in payload.to_ints(job.outputs["o"])]
+    played = play(ARRIVAL, job, MemoryTiming((3, 9)))
+    assert payload.to_ints(played.outputs["o"]) == untagged
+
+
+def test_plain_payloads_and_structs_as_fields():
+    token = data.StructLayout({"token": 5, "chunk": 2})
+    memory = Memory(
+        np.zeros((1, 2), np.uint32),
+        "ask",
+        "get",
+        address="payload",
+        tag="payload",
+        response_tag="of",
+    )
+    answer = data.StructLayout({"data": 40, "of": token})
+    port = memory.port({"ask": token}, {"get": answer})
+    assert port.request(0x55) == (0x55, 0x55, None)
+    assert port.response(0x55, 7) == 0x55 << 40 | 7
+    plain = dataclasses.replace(memory, data="payload", tag=None, address="payload.token")
+    with pytest.raises(ParameterError, match="a memory's field must be one of token, chunk, not"):
+        plain.port({"ask": token}, {"get": unsigned(40)})
+    plain = dataclasses.replace(plain, address="token")
+    assert plain.port({"ask": token}, {"get": unsigned(40)}).request(0x55) == (0, 0x15, None)
+
+
+def test_same_seed_same_latencies():
+    draws = [[MemoryTiming((1, 100), seed=s).draw(n) for n in range(50)] for s in (1, 1, 2)]
+    assert draws[0] == draws[1] != draws[2]
+    assert all(1 <= latency <= 100 for latency in draws[0])
+
+
+def test_latencies_are_drawn_evenly():
+    counts = np.bincount([MemoryTiming((3, 10), seed=1).draw(n) for n in range(8000)])
+    assert (counts[:3] == 0).all() and len(counts) == 11
+    assert counts[3:].min() > 850 and counts[3:].max() < 1150
+
+
+def test_one_timing_for_all_or_one_for_each():
+    slow = MemoryTiming((9, 9))
+    assert timing_of(slow, "keys") is slow
+    assert timing_of({"keys": MemoryTiming(), "values": slow}, "values") is slow
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"latency": (0, 3)}, r"latency must be .*, both at least 1, not \(0, 3\)"),
+        ({"latency": (4, 3)}, r"latency must be .*, both at least 1, not \(4, 3\)"),
+        ({"latency": 5}, r"latency must be .*, both at least 1, not 5"),
+        ({"interval": 0}, "interval must be at least 1 cycle, not 0"),
+        ({"seed": -1}, "seed must be an unsigned 64-bit number, not -1"),
+    ],
+)
+def test_timing_is_checked(arguments, message):
+    with pytest.raises(ParameterError, match=f"^{message}$"):
+        MemoryTiming(**arguments)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"request": "asks"}, "request must be an output of the design, not 'asks'"),
+        ({"response": "o"}, "response must be an input of the design, not 'o'"),
+        ({"address": "row"}, r"a memory's field must be one of tag, address, .*, not 'row'"),
+        ({"tag": "address", "response_tag": "tag"}, "the response's tag must be as wide .* 6 .*"),
+        ({"write": "address"}, "write must be 1 bit wide, not 6"),
+        ({"write_data": "tag"}, "write_data must be as wide as data, 70 bits, not 4"),
+        ({"data": "tag"}, "contents must have rows of 4 bits in words, not 3"),
+    ],
+)
+def test_binding_is_checked(changes, message):
+    subject = design(RowReader, ARRIVAL)
+    memory = dataclasses.replace(memory_of(ARRIVAL), **changes)
+    with pytest.raises(ParameterError, match=f"^{message}"):
+        memory.port(subject.outputs, subject.inputs)
+
+
+def test_a_memory_is_checked():
+    with pytest.raises(ParameterError, match=r"contents must have the shape \[rows, words\]"):
+        Memory(np.zeros(4, np.uint32), "request", "response")
+    with pytest.raises(ParameterError, match="write and write_data must be given together"):
+        Memory(np.zeros((4, 1), np.uint32), "request", "response", write="write")
+
+
+def test_a_stream_belongs_to_one_memory():
+    for change in ("another memory", "an output of the job"):
+        job = job_of(ARRIVAL, reads(3))
+        if change == "another memory":
+            job.memories["more"] = memory_of(ARRIVAL)
+        else:
+            job.outputs["request"] = job.outputs["o"]
+        with pytest.raises(ValueError, match="stream request must belong to one memory alone"):
+            play(ARRIVAL, job, MemoryTiming())
+
+
+def test_a_harness_without_memories_says_so():
+    with pytest.raises(ValueError, match="needs a harness built with memories=True"):
+        Harness(design(RowReader, ARRIVAL)).play(
+            job_of(ARRIVAL, reads(3)), PATTERNS["none"], seed=1
+        )
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_cocotb_gives_the_harness_schedule(simulator):
+    if simulator == "icarus" and not has_icarus():
+        pytest.skip("Icarus Verilog is not installed")
+    subject, job = design(RowReader, IN_ORDER), job_of(IN_ORDER, mixed(IN_ORDER, 120))
+    timing = TIMINGS["narrow, reordered"]
+    wanted = play(IN_ORDER, job, timing).memories["rows"]
+    simulation = CocotbSimulation(subject, simulator)
+    played = simulation.play(job, "none", 1, timing=timing)
+    assert played.failure is None
+    assert not mismatches(IN_ORDER, job, played)
+    use = played.memories["rows"]
+    assert (use.accepted == wanted.accepted).all() and (use.offered == wanted.offered).all()
+    assert (use.contents == wanted.contents).all()
+    played = simulation.play(job, "random", 1, timing=timing)
+    assert played.failure is None and not mismatches(IN_ORDER, job, played)
+    outside = job_of(IN_ORDER, [*reads(5), (ROWS + 9, None)])
+    played = simulation.play(outside, "none", 1, timing=timing)
+    assert played.failure.startswith("memory rows: request 5 reads row 59 in cycle ")

@@ -1,0 +1,102 @@
+"""Mutation testing: good checks leave nothing unexplained, weak ones are found out."""
+
+import argparse
+import dataclasses
+import json
+
+import pytest
+
+from hw.catalogue import find
+from hw.parameters import ParameterError
+from sim import mutate, mutation
+from sim.equivalence import Prover
+from sim.mutants import create
+from sim.tools import ToolError
+
+COUNT = 60
+
+
+@pytest.fixture(scope="module")
+def skid_buffer():
+    block = find("stream.skid_buffer")
+    parameters = block.parameters_class.preset("small")
+    mutants = create(block, parameters, COUNT, seed=1)
+    checks = mutation.checks_of(block, parameters, seed=1)
+    harness = mutation.harness_of(mutants, checks)
+    yield mutants, checks, harness
+    harness.close()
+
+
+def test_mutants_are_numbered_and_name_their_lines(skid_buffer):
+    mutants, _, _ = skid_buffer
+    assert [mutant.number for mutant in mutants.mutants] == list(range(1, COUNT + 1))
+    lines = {mutant.line.rpartition(":")[0] for mutant in mutants.mutants}
+    assert "hw/stream/skid_buffer.py" in lines
+    assert lines <= {"hw/stream/skid_buffer.py", "amaranth/lib/stream.py"}
+
+
+def test_mutants_are_the_same_for_the_same_seed(skid_buffer):
+    block = find("stream.skid_buffer")
+    parameters = block.parameters_class.preset("small")
+    mutants, _, _ = skid_buffer
+    again = create(block, parameters, COUNT, seed=1)
+    assert (again.mutants, again.design.verilog) == (mutants.mutants, mutants.design.verilog)
+    assert create(block, parameters, COUNT, seed=2).mutants != mutants.mutants
+
+
+def test_no_mutant_is_both_noticed_and_proved_equivalent(skid_buffer):
+    mutants, checks, harness = skid_buffer
+    alive = mutation.surviving(mutants, checks, harness)
+    prover = Prover(mutants.smt2, mutants.design.inputs, mutants.design.outputs)
+    for mutant in mutants.mutants:
+        verdict = prover.judge(mutant.number, 10)
+        assert verdict.equivalent == (mutant in alive), (str(mutant), str(verdict))
+
+
+def test_weak_checks_leave_survivors_that_differ(skid_buffer):
+    mutants, checks, harness = skid_buffer
+    weak = [check for check in checks if check.stall == "none"]
+    prover = Prover(mutants.smt2, mutants.design.inputs, mutants.design.outputs)
+    alive = mutation.surviving(mutants, weak, harness)
+    assert any(prover.judge(mutant.number, 10).status == "differs" for mutant in alive)
+
+
+def test_a_design_that_fails_by_itself_is_refused(skid_buffer):
+    mutants, checks, harness = skid_buffer
+    job = dataclasses.replace(checks[0].job, cycles=checks[0].job.cycles + 1)
+    wrong = dataclasses.replace(checks[0], job=job)
+    with pytest.raises(ToolError, match="fails its own bench without a mutation .* formula"):
+        mutation.surviving(mutants, [wrong], harness)
+
+
+def parse(*words):
+    parser = argparse.ArgumentParser()
+    mutate.register(parser.add_subparsers())
+    return parser.parse_args(["mutate", *words])
+
+
+def test_command_reports_and_exits_0_when_all_is_explained(skid_buffer, capsys):
+    arguments = parse("stream.skid_buffer", "--count", str(COUNT), "--json")
+    assert arguments.run(arguments) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["mutants"] == COUNT == report["killed"] + report["equivalent"]
+    assert report["survivors"] == []
+    assert set(report) == {
+        *("block", "preset", "seed", "mutants", "killed", "equivalent", "survivors", "wall_s")
+    }
+
+
+def test_command_lists_each_survivor_and_exits_1(skid_buffer, capsys, monkeypatch):
+    everything = mutation.checks_of
+    monkeypatch.setattr(mutation, "checks_of", lambda *given: everything(*given)[:1])
+    arguments = parse("stream.skid_buffer", "--count", str(COUNT), "--proof-seconds", "5")
+    assert arguments.run(arguments) == 1
+    listed = capsys.readouterr().out.splitlines()
+    assert any("skid_buffer.py:" in line and "differs: in cycle" in line for line in listed)
+
+
+def test_unknown_names_are_user_errors():
+    for words in (["stream.heap"], ["stream.queue", "--preset", "huge"]):
+        arguments = parse(*words)
+        with pytest.raises(ParameterError):
+            arguments.run(arguments)
