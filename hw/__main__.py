@@ -22,6 +22,9 @@ def list_blocks(arguments) -> None:
         }
         for block in BLOCKS
     ]
+    if arguments.names:
+        print("\n".join(entry["block"] for entry in entries))
+        return
     if arguments.json:
         print(json.dumps(entries, indent=2))
         return
@@ -53,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
     listing = commands.add_parser("list", help="every block, its presets and its source")
     listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.add_argument("--names", action="store_true", help="print the names alone")
     listing.set_defaults(run=list_blocks)
 
     verilog = commands.add_parser(

