@@ -1,7 +1,7 @@
 """The cocotb test that plays any job. It runs inside the simulator; see :mod:`sim.cocotb_runner`.
 
-``SENBAZURU_JOB`` names a pickled job description, ``SENBAZURU_PLAYED`` the file to write what came
-out to.
+``SENBAZURU_JOBS`` names a pickled list of job descriptions. Each is a test of its own; what came
+out of number n is written to ``played_n`` beside that file.
 """
 
 import os
@@ -12,14 +12,18 @@ import cocotb
 from cocotb.clock import Clock
 
 from sim.cocotb_memory import serve
-from sim.cocotb_stream import PERIOD_NS, Port, StreamError, Ticks, monitor, sink, source
+from sim.cocotb_stream import PERIOD_NS, Port, Ticks, monitor, sink, source
 from sim.memory import MemoryModel
 from sim.stall import PATTERNS, Gate
 
+JOBS = Path(os.environ["SENBAZURU_JOBS"])
+DESCRIPTIONS = pickle.loads(JOBS.read_bytes())
+
 
 @cocotb.test()
-async def play(dut):
-    description = pickle.loads(Path(os.environ["SENBAZURU_JOB"]).read_bytes())
+@cocotb.parametrize(number=list(range(len(DESCRIPTIONS))))
+async def play(dut, number):
+    description = DESCRIPTIONS[number]
     stall = PATTERNS[description["stall"]]
     expected = description["expected"]  # stream name to number of beats
     seed = description["seed"]
@@ -98,7 +102,4 @@ async def play(dut):
         "failure": failure,
         "memories": {name: model.use for name, model in models.items()},
     }
-    Path(os.environ["SENBAZURU_PLAYED"]).write_bytes(pickle.dumps(result))
-
-
-__all__ = ["StreamError", "play"]
+    JOBS.with_name(f"played_{number}").write_bytes(pickle.dumps(result))

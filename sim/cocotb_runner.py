@@ -2,14 +2,15 @@
 
 import contextlib
 import fcntl
+import importlib.metadata
 import os
 import pickle
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
-from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Icarus, Verilator
 
 from sim import payload
@@ -25,7 +26,7 @@ from sim.tools import (
     require_icarus,
     verilator,
 )
-from sim.verilated import large_design_arguments, optimisation
+from sim.verilated import keep_copies, large_design_arguments, optimisation
 
 SIMULATORS = ("verilator", "icarus")
 LZ4_ADVICE = (
@@ -41,10 +42,17 @@ class _FastVerilator(Verilator):
     makes public.
     """
 
+    def __init__(self, runtime: Path):
+        super().__init__()
+        self._runtime = runtime
+
     def _build_command(self):
-        return [
-            [a for a in command if a != "--public-flat-rw"] for command in super()._build_command()
-        ]
+        translate, make = super()._build_command()
+        translate = [argument for argument in translate if argument != "--public-flat-rw"]
+        # Verilator's own library, compiled once for all designs: most of a small build's time.
+        # Copied after the makefile was written, so that make takes it for up to date.
+        copies = [["cp", str(file), str(self.build_dir)] for file in self._runtime.glob("*.o")]
+        return [translate, *copies, make]
 
 
 class CocotbSimulation:
@@ -61,7 +69,11 @@ class CocotbSimulation:
         self._folder = self._build()
 
     def _runner(self):
-        return Icarus() if self._simulator == "icarus" else _FastVerilator()
+        return Icarus() if self._simulator == "icarus" else _FastVerilator(self._runtime_folder())
+
+    def _runtime_folder(self) -> Path:
+        version = importlib.metadata.version("verilator")
+        return compiled_folder() / f"cocotb_runtime_{version}{'_waves' if self._waves else ''}"
 
     def _arguments(self) -> list[str]:
         if self._simulator == "icarus":
@@ -86,6 +98,8 @@ class CocotbSimulation:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not finished.exists():
                 self._compile(folder, arguments, control)
+                if self._simulator == "verilator":
+                    keep_copies(folder.glob("verilated*.o"), self._runtime_folder())
                 finished.touch()
         return folder
 
@@ -118,68 +132,80 @@ class CocotbSimulation:
                 ) from None
 
     def play(
-        self, job: Job, stall: str, seed: int, waves: Path | None = None, timing=FASTEST
-    ) -> Played:
-        """Play one job, its memories with `timing` as in :meth:`sim.harness.Harness.play`."""
+        self, jobs: Sequence[tuple[Job, str]], seed: int, waves: Path | None = None, timing=FASTEST
+    ) -> list[Played]:
+        """Play jobs under stall patterns, each from reset, in one run of the simulator.
+
+        waves
+            Where to put the waves of it all, for a simulation compiled with them.
+        timing
+            Of the jobs' memories, as in :meth:`sim.harness.Harness.play`.
+        """
+        descriptions = [self._describe(job, stall, seed, timing) for job, stall in jobs]
+        with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
+            scratch = Path(scratch)
+            self._run(scratch, descriptions, seed)
+            if waves is not None:
+                self._keep_waves(scratch, waves)
+            reasons = _reasons(scratch / "results.xml", len(jobs), scratch / "run.log")
+            return [
+                self._played(scratch / f"played_{number}", job, reason)
+                for number, ((job, _), reason) in enumerate(zip(jobs, reasons, strict=True))
+            ]
+
+    def _describe(self, job: Job, stall: str, seed: int, timing) -> dict:
+        """A job as the bench inside the simulator wants it."""
         design = self._design
         ports = {name: m.port(design.outputs, design.inputs) for name, m in job.memories.items()}
-        timings = [timing_of(timing, name) for name in job.memories]
-        slowest = max((t.latency[1] + t.interval for t in timings), default=0)
-        description = {
+        timings = {name: timing_of(timing, name) for name in job.memories}
+        slowest = max((t.latency[1] + t.interval for t in timings.values()), default=0)
+        return {
             "inputs": {name: payload.to_ints(beats) for name, beats in job.inputs.items()},
             "expected": {name: len(beats) for name, beats in job.outputs.items()},
-            "memories": {
-                name: (m, ports[name], timing_of(timing, name)) for name, m in job.memories.items()
-            },
+            "memories": {name: (m, ports[name], timings[name]) for name, m in job.memories.items()},
             "stall": stall,
             "seed": seed,
             "clocked": design.clocked,
             "patience": design.patience + slowest,
             "settle": design.settle + slowest,
         }
-        with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
-            scratch = Path(scratch)
-            job_file, played_file = scratch / "job.pickle", scratch / "played.pickle"
-            job_file.write_bytes(pickle.dumps(description))
-            log, results = scratch / "run.log", scratch / "results.xml"
-            arguments, plusargs = self._wave_arguments(scratch)
-            with _environment():
-                failed = False
-                try:
-                    self._runner().test(
-                        test_module="sim.cocotb_bench",
-                        hdl_toplevel=design.module,
-                        hdl_toplevel_lang="verilog",
-                        build_dir=self._folder,
-                        test_dir=scratch,
-                        results_xml=str(results),
-                        log_file=log,
-                        waves=self._waves,
-                        test_args=arguments,
-                        plusargs=plusargs,
-                        extra_env={
-                            "SENBAZURU_JOB": str(job_file),
-                            "SENBAZURU_PLAYED": str(played_file),
-                            "COCOTB_RANDOM_SEED": str(seed),
-                            "COCOTB_LOG_LEVEL": "WARNING",
-                        },
-                    )
-                except (RuntimeError, SystemExit):
-                    failed = True  # the reason is in the results or in the log
-            text = log.read_text() if log.exists() else ""
-            if waves is not None:
-                self._keep_waves(scratch, waves)
-            # cocotb's runner returns normally whatever the tests did: the results file decides.
-            tests = failures = 0
-            with contextlib.suppress(RuntimeError):
-                tests, failures = get_results(results)
-            if failed or tests != 1 or failures or not played_file.exists():
-                return _broken(design, _reason(text))
-            result = pickle.loads(played_file.read_bytes())
+
+    def _run(self, scratch: Path, descriptions: list[dict], seed: int) -> None:
+        jobs = scratch / "jobs"
+        jobs.write_bytes(pickle.dumps(descriptions))
+        arguments, plusargs = self._wave_arguments(scratch)
+        # The runner raises, exits or returns for failing tests alike: the results file decides.
+        with _environment(), contextlib.suppress(RuntimeError, SystemExit):
+            self._runner().test(
+                test_module="sim.cocotb_bench",
+                hdl_toplevel=self._design.module,
+                hdl_toplevel_lang="verilog",
+                build_dir=self._folder,
+                test_dir=scratch,
+                results_xml=str(scratch / "results.xml"),
+                log_file=scratch / "run.log",
+                waves=self._waves,
+                test_args=arguments,
+                plusargs=plusargs,
+                extra_env={
+                    "SENBAZURU_JOBS": str(jobs),
+                    "COCOTB_RANDOM_SEED": str(seed),
+                    "COCOTB_LOG_LEVEL": "WARNING",
+                },
+            )
+
+    def _played(self, path: Path, job: Job, reason: str | None) -> Played:
+        """What a job's test wrote, or nothing but the reason it failed."""
+        shapes = {name: self._design.outputs[name] for name in job.outputs}
+        if reason is not None or not path.exists():
+            nothing = {name: payload.from_ints([], shape) for name, shape in shapes.items()}
+            reason = reason or "the simulator ended without a result"
+            return Played(nothing, {name: [] for name in nothing}, 0, 0, reason)
+        result = pickle.loads(path.read_bytes())
         return Played(
             outputs={
-                name: payload.from_ints(result["received"][name], design.outputs[name])
-                for name in job.outputs
+                name: payload.from_ints(result["received"][name], shape)
+                for name, shape in shapes.items()
             },
             cycles_of=result["cycles"],
             cycles=result["complete"],
@@ -217,18 +243,19 @@ def _ports_control(design: Design) -> str:
 PARTS = ("payload", "valid", "ready")
 
 
-def _broken(design: Design, reason: str) -> Played:
-    nothing = {name: payload.from_ints([], shape) for name, shape in design.outputs.items()}
-    return Played(nothing, {name: [] for name in nothing}, 0, 0, reason)
-
-
-def _reason(log: str) -> str:
-    """The line of a cocotb log that says what went wrong."""
-    for line in log.splitlines():
-        if "Error: " in line and "sim." not in line.split("Error: ")[0][-20:]:
-            return line.split("Error: ", 1)[1].strip()
-    lines = [line for line in log.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "the simulator ended without a result"
+def _reasons(results: Path, count: int, log: Path) -> list[str | None]:
+    """Why each of `count` tests failed, None where it passed."""
+    if not results.exists():
+        lines = log.read_text().split("\n") if log.exists() else []
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+        return [f"the simulator ended without results ({last})"] * count
+    cases = list(ElementTree.parse(results).iter("testcase"))
+    reasons = []
+    for case in cases:
+        found = [case.find(kind) for kind in ("failure", "error", "skipped")]
+        failure = next((element for element in found if element is not None), None)
+        reasons.append(None if failure is None else failure.get("message") or "the test failed")
+    return reasons + ["the test did not run"] * (count - len(cases))
 
 
 @contextlib.contextmanager

@@ -79,19 +79,28 @@ class Simulation:
         self._waves = waves
         self._compiled = {}
 
-    def play(self, job: Job, stall: str, seed: int) -> tuple[Played, list[Mismatch]]:
-        job.stall = stall
+    def play(self, jobs: list[tuple[Job, str]], seed: int) -> list[tuple[Played, list[Mismatch]]]:
+        """Play jobs under stall patterns, each from reset; what came out and what differs."""
+        for job, stall in jobs:
+            job.stall = stall
+        memories = any(job.memories for job, _ in jobs)
         if self.driver == "harness":
-            harness = self._compile(Harness, memories=bool(job.memories))
-            harness.reset()
-            played = harness.play(job, PATTERNS[stall], seed)
+            harness = self._compile(Harness, memories=memories)
+            played = []
+            for job, stall in jobs:
+                harness.reset()
+                played.append(harness.play(job, PATTERNS[stall], seed))
         else:
             waves = self._waves is not None
             simulation = self._compile(CocotbSimulation, self.simulator, waves=waves)
-            played = simulation.play(job, stall, seed, self._waves)
+            played = simulation.play(jobs, seed, self._waves)
         compare = getattr(bench_of(self.design.block), "compare", benches.compare)
-        found = compare(job, played.outputs, self.design.outputs, played.cycles_of)
-        return played, found
+        found = []
+        for (job, stall), outcome in zip(jobs, played, strict=True):
+            job.stall = stall
+            outputs = self.design.outputs
+            found.append(compare(job, outcome.outputs, outputs, outcome.cycles_of))
+        return list(zip(played, found, strict=True))
 
     def _compile(self, kind, *arguments, **options):
         key = (kind, arguments, *options.items())
@@ -126,26 +135,24 @@ def run(
     result = RunResult(block.name, preset, simulator, driver, seed, stall)
     result.notes = list(jobs[0].notes)
     started = time.monotonic()
-    for job in jobs:
-        played, found = simulation.play(job, stall, seed)
-        add(result, job, played, found)
-        if result.mismatches or result.failures:
-            break
+    outcomes = simulation.play([(job, stall) for job in jobs], seed)
+    for job, (played, found) in zip(jobs, outcomes, strict=True):
+        add(result, job, stall, played, found)
     result.wall_s = round(time.monotonic() - started, 3)
     return result
 
 
-def add(result: RunResult, job: Job, played: Played, found: list[Mismatch]) -> None:
+def add(result: RunResult, job: Job, stall: str, played: Played, found: list[Mismatch]) -> None:
     """Count one played job into a result."""
     result.transactions += job.transactions
     result.mismatches += len(found)
     result.cycles += played.cycles
     result.simulated += played.simulated
-    if job.stall == "none":
+    if stall == "none":
         result.predicted = (result.predicted or 0) + job.cycles
     if found and result.first_mismatch is None:
         result.first_mismatch = str(found[0])
     if played.failure is not None:
         result.failures.append(played.failure)
-    elif not found and job.stall == "none" and played.cycles != job.cycles:
+    elif not found and stall == "none" and played.cycles != job.cycles:
         result.failures.append(f"took {played.cycles} cycles where the formula says {job.cycles}")

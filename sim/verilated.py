@@ -82,8 +82,8 @@ def compile_harness(design: Design, memories: bool) -> Path:
         _run(
             ["make", "-j2", *optimisation(design), "-f", "Model.mk", "harness.so"], objects, design
         )
-        _keep(scratch, objects.glob("verilated*.o"), _runtime_folder())
-        _keep(scratch, [objects / "harness.so"], folder)
+        keep_copies(objects.glob("verilated*.o"), _runtime_folder())
+        keep_copies([objects / "harness.so"], folder)
     return library
 
 
@@ -105,20 +105,20 @@ def _runtime_folder() -> Path:
     return compiled_folder() / f"runtime_{key}"
 
 
-def _keep(scratch: Path, files: Iterable[Path], folder: Path) -> None:
-    """Move files into the cache as one folder, unless another process was faster."""
+def keep_copies(files: Iterable[Path], folder: Path) -> None:
+    """Copy files into the cache as one folder, whole or not at all; the first to do so wins."""
     if folder.exists():
         return
-    done = scratch / "done"
-    done.mkdir()
-    for file in files:
-        shutil.move(file, done / file.name)
-    try:
-        os.replace(done, folder)
-    except OSError:
-        if not folder.exists():
-            raise
-        shutil.rmtree(done)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".keeping_") as scratch:
+        done = Path(scratch) / "done"
+        done.mkdir()
+        for file in files:
+            shutil.copyfile(file, done / file.name)
+        try:
+            os.replace(done, folder)
+        except OSError:
+            if not folder.exists():
+                raise
 
 
 def _ports_header(design: Design, memories: bool) -> str:

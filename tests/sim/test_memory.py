@@ -15,7 +15,6 @@ from sim.cocotb_runner import SIMULATORS, CocotbSimulation
 from sim.harness import Harness
 from sim.memory import Memory, MemoryFault, MemoryModel, MemoryTiming, timing_of
 from sim.stall import PATTERNS
-from sim.tools import has_icarus
 from tests.sim.duts import ReaderPair, RowReader, RowReaderParameters, Spinner, design
 
 ROWS = 50
@@ -404,20 +403,18 @@ def test_a_harness_without_memories_says_so():
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
 def test_cocotb_gives_the_harness_schedule(simulator):
-    if simulator == "icarus" and not has_icarus():
-        pytest.skip("Icarus Verilog is not installed")
     subject, job = design(RowReader, IN_ORDER), job_of(IN_ORDER, mixed(IN_ORDER, 120))
     timing = TIMINGS["narrow, reordered"]
     wanted = play(IN_ORDER, job, timing).memories["rows"]
     simulation = CocotbSimulation(subject, simulator)
-    played = simulation.play(job, "none", 1, timing=timing)
+    outside = job_of(IN_ORDER, [*reads(5), (ROWS + 9, None)])
+    played, stalled, refused = simulation.play(
+        [(job, "none"), (job, "random"), (outside, "none")], 1, timing=timing
+    )
     assert played.failure is None
     assert not mismatches(IN_ORDER, job, played)
     use = played.memories["rows"]
     assert (use.accepted == wanted.accepted).all() and (use.offered == wanted.offered).all()
     assert (use.contents == wanted.contents).all()
-    played = simulation.play(job, "random", 1, timing=timing)
-    assert played.failure is None and not mismatches(IN_ORDER, job, played)
-    outside = job_of(IN_ORDER, [*reads(5), (ROWS + 9, None)])
-    played = simulation.play(outside, "none", 1, timing=timing)
-    assert played.failure.startswith("memory rows: request 5 reads row 59 in cycle ")
+    assert stalled.failure is None and not mismatches(IN_ORDER, job, stalled)
+    assert refused.failure.startswith("memory rows: request 5 reads row 59 in cycle ")

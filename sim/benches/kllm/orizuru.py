@@ -10,7 +10,7 @@ from sim.bench import Job
 
 
 class OrizuruBench:
-    default_vectors = 48
+    default_vectors = 32
 
     def job(
         self, parameters: OrizuruParameters, trace: Trace | None, vectors: int, seed: int
@@ -23,13 +23,15 @@ class OrizuruBench:
             k = np.full(vectors, parameters.k)
         else:
             notes = []
-            x, keep, lengths, k = corner_vectors(parameters, rng)
-            if vectors > len(x):
-                more = random_vectors(parameters, vectors - len(x), rng)
-                x, keep, lengths, k = (
-                    np.concatenate(pair) for pair in zip((x, keep, lengths, k), more, strict=True)
-                )
-            x, keep, lengths, k = x[:vectors], keep[:vectors], lengths[:vectors], k[:vectors]
+            sets = [corner_vectors(parameters, rng)]
+            neighbours = neighbour_vectors(parameters, rng)
+            if vectors >= 4 * len(neighbours[0]):
+                sets.append(neighbours)
+            missing = max(0, vectors - sum(len(x) for x, *_ in sets))
+            sets.append(random_vectors(parameters, missing, rng))
+            x, keep, lengths, k = (
+                np.concatenate(parts)[:vectors] for parts in zip(*sets, strict=True)
+            )
         return build(parameters, x, keep, lengths, k, rng, notes)
 
     def picture(self, parameters: OrizuruParameters, trace: Trace, figure) -> str:
@@ -115,6 +117,19 @@ def corner_vectors(parameters: OrizuruParameters, rng: np.random.Generator):
     rows += [(some_nan, np.ones(n, bool), 1, k_max), (mixed, np.ones(n, bool), n, k_max)]
     x, keep, lengths, k = zip(*rows, strict=True)
     return np.stack(x), np.stack(keep), np.array(lengths), np.array(k)
+
+
+def neighbour_vectors(parameters: OrizuruParameters, rng: np.random.Generator):
+    """Vectors whose values differ in one bit, for each bit and each level of a unit's trees."""
+    n = parameters.n
+    levels = max(1, min(n, parameters.radix).bit_length() - 1)
+    bit, level, side = np.meshgrid(np.arange(16), np.arange(levels), (0, 1))
+    bit, level, side = (grid.reshape(-1, 1) for grid in (bit, level, side))
+    flip = (np.arange(n) >> level & 1) ^ side
+    base = rng.integers(0, 1 << 16, bit.shape)
+    x = (base ^ flip << bit).astype(np.uint16).view(np.float16)
+    vectors = len(x)
+    return x, np.ones(x.shape, bool), np.full(vectors, n), np.full(vectors, parameters.k)
 
 
 def random_vectors(parameters: OrizuruParameters, vectors: int, rng: np.random.Generator):

@@ -1,0 +1,33 @@
+"""What every test shares: reproducible property tests, the shipped trace, Icarus or a loud skip."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+from golden import trace
+from sim.tools import ICARUS_ADVICE, has_icarus
+
+# Examples are the same in every run and slow machines do not fail them; a failing one is printed.
+settings.register_profile("project", derandomize=True, deadline=None, print_blob=True)
+settings.load_profile("project")
+
+
+def pytest_collection_modifyitems(items):
+    """A simulator parameter named icarus marks its test; without Icarus that is a loud skip."""
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        if parameters and parameters.params.get("simulator") == "icarus":
+            item.add_marker(pytest.mark.icarus)
+    if has_icarus() or os.environ.get("CI"):  # where CI runs, a missing simulator is a failure
+        return
+    missing = pytest.mark.skip(reason=f"Icarus Verilog is not installed; {ICARUS_ADVICE}")
+    for item in items:
+        if item.get_closest_marker("icarus"):
+            item.add_marker(missing)
+
+
+@pytest.fixture(scope="session")
+def shipped_trace():
+    """The trace that comes with the project."""
+    return trace.load(trace.shipped()[0])

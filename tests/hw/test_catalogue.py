@@ -1,0 +1,125 @@
+"""Every block of the catalogue can be found, built, and driven by a bench."""
+
+import re
+
+import numpy as np
+import pytest
+from amaranth.lib import wiring
+
+from golden import trace as traces
+from hw.catalogue import BLOCKS, Block, find, select
+from hw.parameters import ParameterError
+from sim import payload
+from sim.run import bench_of
+
+PRESETS = [
+    pytest.param(block, preset, id=f"{block.name} {preset}")
+    for block in BLOCKS
+    for preset in block.parameters_class.presets()
+]
+VECTORS = 20
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return traces.load(traces.shipped()[0])
+
+
+def streams(component) -> tuple[dict, dict]:
+    """Payload shapes of the input and of the output streams, by name."""
+    found = {}, {}
+    for path, member, _ in component.signature.flatten(component):
+        if path[-1] == "payload":
+            found[member.flow is wiring.Out]["__".join(map(str, path[:-1]))] = member.shape
+    return found
+
+
+def test_names_are_unique_and_tell_where_the_class_is():
+    names = [block.name for block in BLOCKS]
+    assert len(set(names)) == len(names)
+    for block in BLOCKS:
+        assert re.fullmatch(r"[a-z0-9]+\.[a-z0-9]+(_[a-z0-9]+)*", block.name)
+        assert block.module.replace("_", "") == block.component.lower()
+        assert block.name == f"{block.folder}.{block.module}"
+        assert block.parameters_class.__name__ == f"{block.component}Parameters"
+        assert block.parameters_class.__module__ == f"hw.{block.name}"
+        assert block.summary and block.source and "\n" not in block.summary + block.source
+
+
+def test_class_names_become_snake_case():
+    assert Block("stream", "SkidBuffer", "", "").name == "stream.skid_buffer"
+    assert Block("kllm", "Orizuru", "", "").module == "orizuru"
+
+
+def test_find_and_select():
+    assert find("stream.skid_buffer").component == "SkidBuffer"
+    assert [find(block.name) for block in BLOCKS] == list(BLOCKS) == select("all")
+    assert select("stream.queue") == [find("stream.queue")]
+    known = ", ".join(block.name for block in BLOCKS)
+    for wrong in ("queue", "stream", "", "stream.Queue", "ALL"):
+        with pytest.raises(ParameterError) as caught:
+            select(wrong)
+        assert str(caught.value) == f"block must be one of {known}, not {wrong!r}"
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_every_block_is_small_first_and_has_a_default(block):
+    presets = list(block.parameters_class.presets())
+    assert presets[0] == "small" and "default" in presets
+    assert block.parameters_class.preset("default") == block.parameters_class()
+
+
+@pytest.mark.parametrize("block, preset", PRESETS)
+def test_every_preset_creates_its_component(block, preset):
+    parameters = block.parameters_class.preset(preset)
+    component = block.create(parameters)
+    assert type(component).__name__ == block.component
+    assert component.parameters is parameters
+    assert type(parameters.latency) is int and parameters.latency >= 0
+    inputs, outputs = streams(component)
+    assert inputs and outputs
+    ports = {path[-1] for path, _, _ in component.signature.flatten(component)}
+    assert ports == {"payload", "valid", "ready"}
+
+
+@pytest.mark.parametrize("real", [True, False], ids=["real", "random"])
+@pytest.mark.parametrize("block, preset", PRESETS)
+def test_every_bench_makes_whole_jobs(block, preset, real, trace):
+    """Real and random data for every input, an answer for every output, each with its owner."""
+    bench, parameters = bench_of(block), block.parameters_class.preset(preset)
+    assert type(bench.default_vectors) is int and bench.default_vectors >= 1
+    job = bench.job(parameters, trace if real else None, VECTORS, seed=1)
+    inputs, outputs = streams(block.create(parameters))
+    bound = {s for m in job.memories.values() for s in (m.request, m.response)}
+    assert set(job.inputs) | bound >= set(inputs) and set(job.outputs) | bound >= set(outputs)
+    for shapes, given in ((inputs, job.inputs), (outputs, job.outputs)):
+        for name, beats in given.items():
+            assert beats.dtype == np.uint32
+            assert beats.shape[1:] == (payload.words(shapes[name]),)
+            # No bit above the payload's width is ever set.
+            spare = 32 * beats.shape[1] - payload.width(shapes[name])
+            assert not (beats[:, -1] >> np.uint32(32 - spare)).any() if spare else True
+    assert any(len(beats) for beats in job.inputs.values())
+    assert any(len(beats) for beats in job.outputs.values())
+    for name, beats in job.outputs.items():
+        owners = np.asarray(job.transaction_of[name])
+        assert owners.shape == (len(beats),)
+        assert (owners >= 0).all() and (owners < job.transactions).all()
+    assert job.transactions == VECTORS
+    assert job.cycles >= max(map(len, [*job.inputs.values(), *job.outputs.values()]))
+    if real:
+        assert job.notes and all(note.endswith(".") for note in job.notes)
+    else:
+        assert job.notes == []
+
+
+def same(one: dict, other: dict) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_jobs_depend_on_the_seed_and_on_nothing_else(block):
+    bench, parameters = bench_of(block), block.parameters_class.preset("small")
+    one, again, other = (bench.job(parameters, None, 60, seed) for seed in (1, 1, 2))
+    assert same(one.inputs, again.inputs) and same(one.outputs, again.outputs)
+    assert not same(one.inputs, other.inputs) and not same(one.outputs, other.outputs)

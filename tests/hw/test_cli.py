@@ -1,0 +1,164 @@
+"""`python -m hw` as a user meets it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hw import __main__ as cli
+from hw.catalogue import BLOCKS, find
+from sim.tools import ROOT
+
+NAMES = [block.name for block in BLOCKS]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs a command in an empty folder; gives status, stdout, stderr and all files made."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(command):
+        monkeypatch.setattr(sys, "argv", ["hw", *command.split()])
+        try:
+            status = cli.main()
+        except SystemExit as exit:
+            status = exit.code
+        captured = capsys.readouterr()
+        made = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+        return status, captured.out, captured.err, made
+
+    return run
+
+
+def test_list_for_people(run):
+    status, out, err, made = run("list")
+    assert status == 0 and err == "" and made == []
+    lines = out.splitlines()
+    for block in BLOCKS:
+        at = next(i for i, line in enumerate(lines) if line.split()[:1] == [block.name])
+        assert block.summary in lines[at] and f"({block.source})" in lines[at]
+        for line, (name, preset) in zip(
+            lines[at + 1 :], block.parameters_class.presets().items(), strict=False
+        ):
+            assert line.split() == [name, preset.slug()]
+
+
+def test_list_for_programs(run):
+    status, out, _, made = run("list --json")
+    assert status == 0 and made == []
+    entries = json.loads(out)
+    assert [entry["block"] for entry in entries] == NAMES
+    for entry, block in zip(entries, BLOCKS, strict=True):
+        assert set(entry) == {"block", "presets", "summary", "source"}
+        assert list(entry["presets"]) == list(block.parameters_class.presets())
+    status, out, _, _ = run("list --names")
+    assert status == 0 and out.split("\n") == [*NAMES, ""]
+
+
+def test_verilog_of_one_block(run):
+    status, out, err, made = run("verilog stream.skid_buffer --set width=0x21 -o out")
+    name = "stream_skid_buffer_width33"
+    assert status == 0 and err == ""
+    assert out.split() == [f"out/{name}.v", f"out/{name}.json"] and made == sorted(out.split())
+    sidecar = json.loads(open(f"out/{name}.json").read())
+    assert sidecar["parameters"] == {"width": 33}
+    assert open(f"out/{name}.v").read().startswith(f"module {name}(")
+
+
+def test_verilog_of_all_presets(run):
+    status, out, _, made = run("verilog stream.arbiter --preset all")
+    slugs = [preset.slug() for preset in find("stream.arbiter").parameters_class.presets().values()]
+    assert status == 0 and len(made) == 2 * len(slugs)
+    assert made == sorted(out.split())
+    for slug in slugs:
+        assert f"build/verilog/stream_arbiter_{slug}.v" in made
+
+
+def test_verilog_of_all_blocks(run):
+    status, out, _, made = run("verilog all --preset small -o out")
+    assert status == 0 and made == sorted(out.split())
+    assert sorted({json.loads(open(f).read())["block"] for f in made if f.endswith("json")}) == (
+        sorted(NAMES)
+    )
+    assert len(made) == 2 * len(NAMES)
+
+
+def test_settings_add_up(run):
+    status, _, _, made = run("verilog stream.queue --preset small --set depth=2 --set width=3")
+    assert status == 0 and "build/verilog/stream_queue_width3_depth2.v" in made
+
+
+FAULTS = {
+    "verilog stream.heap": f"block must be one of {', '.join(NAMES)}, not 'stream.heap'",
+    "verilog stream.queue --preset huge": "preset must be one of small, default, large, not 'huge'",
+    "verilog all --preset deep": "preset must be one of small, default, large, not 'deep'",
+    "verilog stream.queue --set depth": "a setting must have the form name=value, not 'depth'",
+    "verilog stream.queue --set rows=3": "parameter name must be one of width, depth, not 'rows'",
+    "verilog stream.queue --set depth=few": "depth must be an integer, not 'few'",
+    "verilog stream.queue --set depth=0": "depth must be at least 1, not 0",
+    # The first preset alone would do, the last would not: nothing at all is written.
+    "verilog kllm.orizuru --preset all --set k=16": "k must be between 0 and n = 8, not 16",
+    "verilog all --set depth=4": "parameter name must be one of width, not 'depth'",
+}
+
+
+@pytest.mark.parametrize("command", FAULTS)
+def test_faults(run, command):
+    status, out, err, made = run(f"{command} -o out")
+    assert (status, out, err) == (1, "", f"error: {FAULTS[command]}\n")
+    assert made == [] and not os.path.exists("out")
+
+
+def test_a_design_too_large_for_amaranth_is_one_sentence(run):
+    """Signals of Amaranth have at most 65536 bits."""
+    status, out, err, made = run("verilog stream.queue --set width=100000 -o out")
+    assert status == 1 and out == "" and made == []
+    assert err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_an_output_that_is_no_folder(run, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for target in ("file", "file/below"):
+        status, out, err, made = run(f"verilog stream.skid_buffer -o {target}")
+        assert status == 1 and out == "" and made == ["file"]
+        assert err.startswith("error: ") and err.count("\n") == 1 and "file" in err
+
+
+def test_an_interrupt_leaves_nothing(run, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "export", interrupted)
+    assert run("verilog stream.queue") == (130, "", "error: interrupted\n", [])
+
+
+@pytest.mark.parametrize("command", ["", "fold", "verilog", "list --colour", "verilog a b"])
+def test_usage(run, command):
+    status, out, err, made = run(command)
+    assert status == 2 and out == "" and "usage: python -m hw" in err and made == []
+
+
+def test_help_is_enough_to_begin(run):
+    status, out, _, _ = run("--help")
+    assert status == 0 and "usage: python -m hw" in out
+    assert "list " in out and "verilog " in out and "presets" in out
+    status, out, _, _ = run("verilog --help")
+    assert status == 0
+    for needed in ("--preset", "--set NAME=VALUE", "-o DIR", "build/verilog", "python -m hw list"):
+        assert needed in out
+    status, out, _, _ = run("list --help")
+    assert status == 0 and "--json" in out and "--names" in out
+
+
+def test_as_a_program(tmp_path):
+    """The exit status reaches the shell, and a pipe that closes early is no traceback."""
+    run = subprocess.run(
+        [sys.executable, "-m", "hw", "verilog", "stream.heap", "-o", str(tmp_path / "out")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 1 and run.stdout == "" and run.stderr.startswith("error: block must")
+    assert os.listdir(tmp_path) == []

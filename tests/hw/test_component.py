@@ -1,0 +1,374 @@
+# amaranth: UnusedElaboratable=no
+"""Equal sub-blocks become one module, and the hardware stays the same."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from amaranth.back import rtlil
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.catalogue import BLOCKS, Block, find
+from hw.component import Component
+from hw.export import to_rtlil, to_verilog
+from hw.parameters import Parameters
+from sim import payload
+from sim.bench import Job, compare
+from sim.design import generate
+from sim.harness import Harness
+from sim.run import bench_of
+from sim.stall import PATTERNS
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitParameters(Parameters):
+    step: int = 1
+    clocked: bool = True
+
+
+class Unit(Component):
+    """Adds a constant, at once or a cycle later."""
+
+    def __init__(self, parameters: UnitParameters):
+        self._parameters = parameters
+        super().__init__({"i": In(8), "enable": In(1), "o": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        total = self.i + self._parameters.step
+        if self._parameters.clocked:
+            with m.If(self.enable):
+                m.d.sync += self.o.eq(total)
+        else:
+            m.d.comb += self.o.eq(total)
+        return m
+
+
+class Plain(wiring.Component):
+    """Not one of this project's components: never shared."""
+
+    def __init__(self):
+        super().__init__({"i": In(8), "o": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.o.eq(~self.i)
+        return m
+
+
+class Chain(Component):
+    """`count` units in a row; a bank of chains is a component of components."""
+
+    def __init__(self, count: int, step: int = 1, clocked: bool = True):
+        self._count, self._unit = count, (step, clocked)
+        super().__init__({"i": In(8), "enable": In(1), "o": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        value = self.i
+        for k in range(self._count):
+            # A new parameters object each time: equal by its repr, not by identity.
+            m.submodules[f"unit{k}"] = unit = Unit(UnitParameters(*self._unit))
+            m.d.comb += [unit.i.eq(value), unit.enable.eq(self.enable)]
+            value = unit.o
+        m.d.comb += self.o.eq(value)
+        return m
+
+
+class Lane(Component):
+    """Two equal chains and a unit beside them, of which the chains have some too."""
+
+    def __init__(self, step: int = 1):
+        self._step = step
+        super().__init__({"i": In(8), "enable": In(1), "o": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.first = first = Chain(2, self._step)
+        m.submodules.second = second = Chain(2, self._step)
+        m.submodules.last = last = Unit(UnitParameters(self._step))
+        m.d.comb += [
+            first.i.eq(self.i),
+            second.i.eq(first.o),
+            last.i.eq(second.o),
+            self.o.eq(last.o),
+        ]
+        m.d.comb += [part.enable.eq(self.enable) for part in (first, second, last)]
+        return m
+
+
+def modules(component, name: str = "top") -> list[str]:
+    return re.findall(r"^module \\?([^\s(]+)", to_verilog(to_rtlil(component, name)), re.M)
+
+
+def uses(verilog: str, module: str) -> int:
+    return len(re.findall(rf"^  \\?{module} +\S+ +\(", verilog, re.M))
+
+
+def test_128_equal_units_are_one_module():
+    verilog = to_verilog(to_rtlil(Chain(128), "top"))
+    assert re.findall(r"^module (\S+)\(", verilog, re.M) == ["top", "top__unit"]
+    assert uses(verilog, "top__unit") == 128
+
+
+def test_without_a_library_each_unit_is_its_own_module():
+    text = rtlil.convert(Chain(16), name="top")
+    assert len(re.findall(r"^module ", text, re.M)) == 17
+
+
+def test_other_arguments_make_another_module():
+    class Mixed(Component):
+        def __init__(self):
+            super().__init__({"i": In(8), "o": Out(8)})
+
+        def elaborate(self, platform):
+            m = Module()
+            value = self.i
+            for k, step in enumerate((1, 2, 1, 3, 2)):
+                m.submodules[f"u{k}"] = unit = Unit(UnitParameters(step))
+                m.d.comb += [unit.i.eq(value), unit.enable.eq(1)]
+                value = unit.o
+            m.submodules.chain = chain = Chain(1, step=2)
+            m.submodules.again = again = Chain(1, clocked=True, step=2)
+            m.submodules.other = other = Chain(2, step=2)
+            for link in (chain, again, other):
+                m.d.comb += [link.i.eq(value), link.enable.eq(1)]
+                value = link.o
+            m.d.comb += self.o.eq(value)
+            return m
+
+    verilog = to_verilog(to_rtlil(Mixed(), "top"))
+    counts = {
+        name: uses(verilog, name) for name in re.findall(r"^module (\S+)\(", verilog, re.M)
+    }
+    # Three steps of units. The chains share step 2's unit with the top's two: 2 + 1 + 1 + 2.
+    # Chains given the same arguments in other words are written twice, which is only longer.
+    assert counts.pop("top") == 0
+    assert sorted(n for name, n in counts.items() if "__unit" in name) == [1, 2, 6]
+    assert sorted(n for name, n in counts.items() if "__chain" in name) == [1, 1, 1]
+
+
+def test_sharing_is_nested():
+    class Lanes(Component):
+        def __init__(self):
+            super().__init__({"i": In(8), "enable": In(1), "o": Out(8).array(3)})
+
+        def elaborate(self, platform):
+            m = Module()
+            for k in range(3):
+                m.submodules[f"lane{k}"] = lane = Lane()
+                m.d.comb += [lane.i.eq(self.i), lane.enable.eq(self.enable)]
+                m.d.comb += self.o[k].eq(lane.o)
+            return m
+
+    verilog = to_verilog(to_rtlil(Lanes(), "top"))
+    names = re.findall(r"^module (\S+)\(", verilog, re.M)
+    assert sorted(names) == ["top", "top__chain", "top__lane", "top__unit"] and names[0] == "top"
+    assert [uses(verilog, f"top__{kind}") for kind in ("lane", "chain", "unit")] == [3, 2, 3]
+
+
+def test_one_object_elaborated_for_two_tops():
+    """A library belongs to one export: nothing is left over for the next."""
+    assert modules(Chain(3), "one") == ["one", "one__unit"]
+    assert modules(Chain(3), "two") == ["two", "two__unit"]
+
+
+def test_combinational_units_have_no_clock():
+    verilog = to_verilog(to_rtlil(Chain(4, clocked=False), "top"))
+    assert re.findall(r"^module (\S+)\(", verilog, re.M) == ["top", "top__unit"]
+    assert "clk" not in verilog and "rst" not in verilog
+
+
+def test_a_unit_without_resets_gets_no_reset():
+    class Held(Component):
+        def __init__(self):
+            super().__init__({"i": In(8), "o": Out(8)})
+
+        def elaborate(self, platform):
+            m = Module()
+            held = Signal(8, reset_less=True)
+            m.d.sync += held.eq(self.i)
+            m.d.comb += self.o.eq(held)
+            return m
+
+    class Pair(Component):
+        def __init__(self):
+            super().__init__({"i": In(8), "o": Out(8)})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.submodules.a, m.submodules.b = a, b = Held(), Held()
+            m.d.comb += [a.i.eq(self.i), b.i.eq(a.o), self.o.eq(b.o)]
+            return m
+
+    verilog = to_verilog(to_rtlil(Pair(), "top"))
+    assert verilog.count(".clk(clk)") == 2 and "rst" not in verilog
+
+
+def test_components_of_others_are_left_alone():
+    class Twice(Component):
+        def __init__(self):
+            super().__init__({"i": In(8), "o": Out(8)})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.submodules.a, m.submodules.b = a, b = Plain(), Plain()
+            m.d.comb += [a.i.eq(self.i), b.i.eq(a.o), self.o.eq(b.o)]
+            return m
+
+    assert modules(Twice()) == ["top", "top.a", "top.b"]
+
+
+def test_locally_made_layouts_of_one_name_are_not_taken_for_each_other():
+    """``repr`` of a class does not tell its fields."""
+
+    def layout(bits):
+        class Beat(data.Struct):
+            value: bits
+
+        return Beat
+
+    class Pass(Component):
+        def __init__(self, shape):
+            super().__init__({"i": In(shape), "o": Out(shape)})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.d.comb += self.o.eq(self.i)
+            return m
+
+    class Both(Component):
+        def __init__(self):
+            super().__init__({"i": In(8), "narrow": Out(3), "wide": Out(8)})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.submodules.narrow = narrow = Pass(layout(3))
+            m.submodules.wide = wide = Pass(layout(8))
+            m.d.comb += [narrow.i.value.eq(self.i), wide.i.value.eq(self.i)]
+            m.d.comb += [self.narrow.eq(narrow.o.value), self.wide.eq(wide.o.value)]
+            return m
+
+    assert len(modules(Both())) == 3
+
+
+class Bank(Component):
+    """A stream through nested, shared, clocked and combinational parts, all in step."""
+
+    LAYOUT = data.ArrayLayout(8, 3)
+    LATENCY = 5  # of a Lane
+
+    def __init__(self, parameters: Parameters):
+        signature = stream.Signature(self.LAYOUT)
+        super().__init__({"i": In(signature), "o": Out(signature)})
+
+    def elaborate(self, platform):
+        m = Module()
+        valid = Signal(self.LATENCY)
+        moves = ~valid[-1] | self.o.ready
+        m.d.comb += [self.i.ready.eq(moves), self.o.valid.eq(valid[-1])]
+        with m.If(moves):
+            m.d.sync += valid.eq((valid << 1) | self.i.valid)
+        for k, step in enumerate((1, 7, 7)):
+            m.submodules[f"lane{k}"] = lane = Lane(step)
+            m.submodules[f"chain{k}"] = chain = Chain(2, 3 * k % 2, clocked=False)
+            m.d.comb += [
+                lane.i.eq(self.i.payload[k]),
+                lane.enable.eq(moves),
+                chain.i.eq(lane.o),
+                self.o.payload[k].eq(chain.o),
+            ]
+        return m
+
+
+@dataclasses.dataclass(frozen=True)
+class BankParameters(Parameters):
+    @property
+    def latency(self) -> int:
+        return Bank.LATENCY
+
+
+class BankBlock(Block):
+    def create(self, parameters):
+        return Bank(parameters)
+
+
+@pytest.fixture(scope="module")
+def both_forms():
+    shared = generate(BankBlock("tests", "Bank", "test only", "library"), BankParameters())
+    alone = to_verilog(rtlil.convert(Bank(BankParameters()), name=shared.module))
+    return shared, dataclasses.replace(shared, verilog=alone)
+
+
+def test_forms_differ_in_modules_only(both_forms):
+    shared, alone = both_forms
+    # Two kinds each of lane, chain of clocked units, clocked unit; chains 0 and 2 (step 0) and
+    # chain 1 (step 1) of combinational units.
+    assert len(shared.modules) == 1 + 2 * 3 + 2 * 2
+    assert len(alone.modules) == 1 + 3 * (1 + 2 * 3 + 1) + 3 * 3
+    assert shared.instances == alone.instances == len(alone.modules) - 1
+
+
+@pytest.mark.parametrize("stall", PATTERNS)
+def test_forms_behave_the_same(both_forms, stall):
+    values = np.random.default_rng(1).integers(0, 256, (80, 3))
+    steps = np.array([5 * 1 + 0, 5 * 7 + 2, 5 * 7 + 0])
+    beats = [
+        payload.pack(Bank.LAYOUT, {f"[{k}]": v[:, k] for k in range(3)})
+        for v in (values, (values + steps) % 256)
+    ]
+    job = Job({"i": beats[0]}, {"o": beats[1]}, {"o": np.arange(80)}, 80, 80 + Bank.LATENCY)
+    cycles = []
+    for design in both_forms:
+        played = Harness(design).play(job, PATTERNS[stall], seed=1)
+        assert played.failure is None
+        assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+        cycles.append(played.cycles)
+    assert cycles[0] == cycles[1] and (cycles[0] == job.cycles) == (stall == "none")
+
+
+def test_a_real_block_is_the_same_in_both_forms():
+    block = find("kllm.orizuru")
+    parameters = block.parameters_class.preset("deep")
+    shared = generate(block, parameters)
+    text = rtlil.convert(block.create(parameters), name=shared.module)
+    alone = dataclasses.replace(shared, verilog=to_verilog(text))
+    assert len(alone.modules) > len(shared.modules)
+    assert alone.instances == len(alone.modules) - 1 == shared.instances
+    job = bench_of(block).job(parameters, None, 60, seed=3)
+    for design in (shared, alone):
+        played = Harness(design).play(job, PATTERNS["none"], seed=1)
+        assert played.failure is None and played.cycles == job.cycles
+        assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_no_two_modules_of_a_block_are_the_same(block):
+    """What sharing promises: equal hardware is written once."""
+    design = generate(block, block.parameters_class.preset("default"))
+    bodies = re.split(r"^module [^;]*;", design.verilog, flags=re.M)[1:]
+    # Yosys numbers some helper wires through the whole file.
+    bodies = [re.sub(r"dump_module\$\d+", "", body) for body in bodies]
+    assert len(set(bodies)) == len(bodies)
+
+
+def test_unused_component_is_blamed_on_who_made_it(tmp_path):
+    """Amaranth's warning about a forgotten submodule must point at the forgetful line."""
+    import subprocess
+    import sys
+
+    script = tmp_path / "forgetful.py"
+    script.write_text(
+        "from hw.stream.queue import Queue, QueueParameters\n\nq = Queue(QueueParameters())\ndel q\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", f"exec(compile(open({str(script)!r}).read(), {str(script)!r}, 'exec'))"],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0
+    if "UnusedElaboratable" in run.stderr:
+        assert f"{script}:3" in run.stderr

@@ -1,0 +1,215 @@
+"""Orizuru's RTL: every bit, every cycle, at every size, on both simulators."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from golden import trace
+from golden.kllm.orizuru import pop_order
+from hw.catalogue import find
+from hw.kllm.orizuru import OrizuruParameters
+from hw.parameters import ParameterError
+from sim.bench import compare
+from sim.benches.kllm.orizuru import bench, build, vectors_of
+from sim.design import from_file, generate
+from sim.harness import Harness
+from sim.run import run
+from sim.stall import PATTERNS
+
+BLOCK = find("kllm.orizuru")
+SIMULATORS = ("verilator", "icarus")
+PRESETS = OrizuruParameters.presets()
+# Sizes away from the presets: one value, odd sizes, two and three levels, every ratio of lanes to
+# radix, k from 0 to n.
+SIZES = [
+    OrizuruParameters(n=1, k=1, lanes=1, radix=2),
+    OrizuruParameters(n=3, k=2, lanes=4, radix=4),
+    OrizuruParameters(n=5, k=5, lanes=1, radix=2),
+    OrizuruParameters(n=13, k=13, lanes=8, radix=4),
+    OrizuruParameters(n=20, k=0, lanes=4, radix=16),
+    OrizuruParameters(n=36, k=7, lanes=2, radix=8),
+    OrizuruParameters(n=64, k=64, lanes=64, radix=4),
+    OrizuruParameters(n=100, k=30, lanes=32, radix=16),
+]
+
+
+def check(harness, design, job, stall, seed=1):
+    harness.reset()
+    played = harness.play(job, PATTERNS[stall], seed)
+    assert played.failure is None
+    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+    return played
+
+
+@pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
+def test_every_size(parameters, shipped_trace):
+    """Corner cases, random and real data under every stall pattern; the cycle formula without."""
+    design = generate(BLOCK, parameters)
+    harness = Harness(design)
+    for data, vectors in ((None, 400), (shipped_trace, 40)):
+        job = bench.job(parameters, data, vectors, seed=7)
+        assert job.transactions == vectors
+        for stall in PATTERNS:
+            played = check(harness, design, job, stall)
+            if stall == "none":
+                assert played.cycles == job.cycles
+
+
+@pytest.mark.parametrize("name", ["small", "deep"])
+def test_many_vectors(name):
+    """A volume of random vectors that only the compiled harness has time for."""
+    design = generate(BLOCK, PRESETS[name])
+    harness = Harness(design)
+    for seed in range(3):
+        job = bench.job(PRESETS[name], None, 8000, seed)
+        for stall in PATTERNS:
+            check(harness, design, job, stall, seed)
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+@pytest.mark.parametrize("preset", ["small", "default", "deep"])
+@pytest.mark.parametrize("stall", list(PATTERNS))
+def test_presets(preset, simulator, stall):
+    """The cocotb bench in both simulators on the shipped trace, corner cases and random data."""
+    vectors = {"small": 48, "default": 24, "deep": 48}[preset]
+    result = run(BLOCK, preset, PRESETS[preset], simulator=simulator, vectors=vectors, stall=stall)
+    assert result.passed, (result.first_mismatch, result.failures)
+    assert result.transactions == 2 * vectors
+    if stall == "none":
+        assert result.cycles == result.predicted
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_paper_preset(simulator):
+    """N = 4096 with k = 64: 256 + 16 + 1 units for each end."""
+    assert PRESETS["paper"].units == [256, 16, 1]
+    result = run(BLOCK, "paper", PRESETS["paper"], simulator=simulator, vectors=3, stall="none")
+    assert result.passed, (result.first_mismatch, result.failures)
+    assert result.transactions == 6 and result.cycles == result.predicted
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_a_trace_it_has_never_seen(simulator, tmp_path):
+    """A user's trace of another shape, with infinities' neighbours and ties, fits by itself."""
+    rng = np.random.default_rng(3)
+    x = (rng.standard_t(2, (9, 200)) * 100).clip(-60000, 60000).astype(np.float16)
+    path = tmp_path / "mine.npz"
+    trace.save(path, trace.Trace(None, None, None, None, {"mine": x}, {}, {"model": "none"}))
+    result = run(BLOCK, "small", PRESETS["small"], simulator=simulator, trace=path, vectors=20)
+    assert result.passed and "x/mine" in result.notes[0]
+
+
+def one_vector(parameters, beats=None, k=None):
+    """A job of one random vector of so many beats."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(1, parameters.n)).astype(np.float16)
+    beats = parameters.beats if beats is None else beats
+    length = min(parameters.n, beats * parameters.lanes)
+    k = parameters.k if k is None else k
+    keep = np.ones(x.shape, bool)
+    return build(parameters, x, keep, np.array([length]), np.array([k]), rng, [])
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [PRESETS["small"], PRESETS["deep"], SIZES[3], SIZES[5], PRESETS["default"]],
+    ids=lambda p: p.slug(),
+)
+def test_latency_and_throughput(parameters):
+    """First pair depth + 2 cycles after the last input beat; then a pair every cycle."""
+    design = generate(BLOCK, parameters)
+    harness = Harness(design)
+    for beats in {1, parameters.beats // 2 or 1, parameters.beats}:
+        job = one_vector(parameters, beats)
+        played = check(harness, design, job, "none")
+        last_input = beats - 1  # one beat a cycle from cycle 0
+        taken = played.cycles_of["o"]
+        assert taken[0] == last_input + parameters.latency
+        assert parameters.latency == parameters.depth + 2
+        assert np.array_equal(np.diff(taken), np.ones(parameters.k - 1))
+    # Back to back, a vector keeps the engine busy for B + depth + k cycles.
+    rng = np.random.default_rng(6)
+    many = 5
+    x = rng.normal(size=(many, parameters.n)).astype(np.float16)
+    full, k = np.full(many, parameters.n), np.full(many, parameters.k)
+    job = build(parameters, x, np.ones(x.shape, bool), full, k, rng, [])
+    played = check(harness, design, job, "none")
+    firsts = played.cycles_of["o"][:: parameters.k]
+    assert set(np.diff(firsts)) == {parameters.beats + parameters.depth + parameters.k}
+
+
+def test_pops_per_cycle():
+    """One pop a cycle and side at N = 16, and no more than three cycles at N = 4096."""
+    assert PRESETS["small"].cycles(4, 16) - PRESETS["small"].cycles(4, 15) == 1
+    assert PRESETS["paper"].cycles(256, 64) - PRESETS["paper"].cycles(256, 63) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("key_1 > key_0", "key_1 >= key_0"),  # ties of the max tree
+        ("key_5 < key_4", "key_5 <= key_4"),  # ties of the min tree
+        ("key_1 > key_0", "key_1[15:1] > key_0[15:1]"),  # one bit of one comparison
+        ("key_9 < key_8", "1'b0"),
+    ],
+)
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_hand_made_faults_are_found(before, after, simulator, tmp_path):
+    """A fault in the Verilog of one comparison turns the bench red and is located."""
+    verilog = generate(BLOCK, PRESETS["small"]).verilog
+    assert verilog.count(before) == 1
+    path = tmp_path / "fault.v"
+    path.write_text(verilog.replace(before, after))
+    result = run(BLOCK, "small", PRESETS["small"], simulator=simulator, verilog=path, vectors=200)
+    assert not result.passed and result.mismatches > 0
+    assert "expected" in result.first_mismatch and "cycle" in result.first_mismatch
+    assert "field max" in result.first_mismatch or "field min" in result.first_mismatch
+
+
+def test_a_netlist_runs_in_the_rtl_s_place(tmp_path):
+    """The generated file itself, given by name, passes."""
+    path = tmp_path / "same.v"
+    path.write_text(generate(BLOCK, PRESETS["small"]).verilog)
+    design = from_file(BLOCK, PRESETS["small"], path)
+    job = bench.job(PRESETS["small"], None, 50, seed=1)
+    check(Harness(design), design, job, "random")
+
+
+def test_expected_pairs_are_the_definition():
+    """The bench's expectation, spelled out for one vector by plain Python sorting."""
+    rng = np.random.default_rng(8)
+    x = rng.integers(-4, 5, 16).astype(np.float16)
+    keep = rng.random(16) < 0.8
+    popped = pop_order(x[None], keep[None], 16)
+    kept = [i for i in range(16) if keep[i]]
+    largest = sorted(kept, key=lambda i: (-x[i], i))
+    smallest = sorted(kept, key=lambda i: (x[i], i))
+    assert popped["max_index"][0, : len(kept)].tolist() == largest
+    assert popped["min_index"][0, : len(kept)].tolist() == smallest
+    assert popped["present"][0].tolist() == [True] * len(kept) + [False] * (16 - len(kept))
+
+
+def test_real_vectors_are_the_trace(shipped_trace):
+    x, notes = vectors_of(shipped_trace, 256, 10)
+    first = np.asarray(next(iter(shipped_trace.x.values())), np.float16)
+    assert np.array_equal(x[0], first.reshape(-1)[:256]) or np.array_equal(x[0], first[0, :256])
+    assert "x/" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"n": 0}, "n must be at least 1, not 0"),
+        ({"k": 257}, "k must be between 0 and n = 256, not 257"),
+        ({"k": -1}, "k must be between 0 and n = 256, not -1"),
+        ({"lanes": 3}, "lanes must be a power of two, not 3"),
+        ({"lanes": 0}, "lanes must be a power of two, not 0"),
+        ({"radix": 12}, "radix must be a power of two, not 12"),
+        ({"radix": 1}, "radix must be at least 2, not 1"),
+    ],
+)
+def test_parameter_messages(changes, sentence):
+    with pytest.raises(ParameterError) as caught:
+        dataclasses.replace(PRESETS["default"], **changes)
+    assert str(caught.value) == sentence
