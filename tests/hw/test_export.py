@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -174,31 +174,6 @@ def local(component: str) -> Block:
 def test_sidecar_of_a_combinational_block_has_no_clock():
     made = export(local("Pairing"), duts.WidthParameters(8))
     assert header_of(made.verilog, made.name).keys().isdisjoint({"clk", "rst"})
-    assert ports_of(made.sidecar) == header_of(made.verilog, made.name)
-
-
-class Free(Component):
-    """Clocked, but nothing in it is ever reset."""
-
-    def __init__(self, parameters):
-        super().__init__({"i": In(4), "o": Out(4)})
-
-    def elaborate(self, platform):
-        m = Module()
-        held = Signal(4, reset_less=True)
-        m.d.sync += held.eq(self.i)
-        m.d.comb += self.o.eq(held)
-        return m
-
-
-class FreeBlock(Block):
-    def create(self, parameters):
-        return Free(parameters)
-
-
-def test_sidecar_of_a_block_without_resets_has_no_reset():
-    made = export(FreeBlock("duts", "Free", "test only", "library"), duts.WidthParameters(8))
-    assert set(header_of(made.verilog, made.name)) == {"clk", "i", "o"}
     assert ports_of(made.sidecar) == header_of(made.verilog, made.name)
 
 

@@ -1,0 +1,78 @@
+"""Who may import whom: hardware, golden models and simulation stay apart."""
+
+import ast
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ALLOWED = {"hw": {"amaranth", "hw"}, "golden": {"numpy", "golden"}}
+# The language model reads weight files and shows progress while it does.
+LANGUAGE_MODEL = {"gguf", "tqdm"}
+
+
+def imports(path: Path) -> set[str]:
+    """Every module a file imports, wherever in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def files(package: str) -> list:
+    paths = sorted((ROOT / package).rglob("*.py"))
+    return [pytest.param(path, id=str(path.relative_to(ROOT))) for path in paths]
+
+
+@pytest.mark.parametrize("path", files("hw"))
+def test_hw_has_no_postponed_annotations(path):
+    """They silently turn every data.Struct into an empty layout."""
+    assert "__future__.annotations" not in imports(path)
+
+
+@pytest.mark.parametrize("path", [*files("hw"), *files("golden")])
+def test_hardware_and_golden_models_import_only_their_own(path):
+    package, *below = path.relative_to(ROOT).parts
+    allowed = ALLOWED[package] | sys.stdlib_module_names
+    if package == "golden" and below[0] == "lm":
+        allowed = allowed | LANGUAGE_MODEL
+    assert {name.split(".")[0] for name in imports(path)} <= allowed
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess:
+    command = "from importlinter.cli import lint_imports_command as c; c()"
+    return subprocess.run(
+        [sys.executable, "-c", command, "--no-cache"], cwd=folder, capture_output=True, text=True
+    )
+
+
+def test_import_linter_passes():
+    run = lint(ROOT)
+    assert run.returncode == 0, run.stdout + run.stderr
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert f"Contracts: {len(contracts['contracts'])} kept, 0 broken" in run.stdout
+
+
+def test_import_linter_would_notice(tmp_path):
+    """Contracts that cannot be broken would guard nothing."""
+    for package in ("hw", "golden", "sim"):
+        shutil.copytree(
+            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.npz", "__pycache__")
+        )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    with open(tmp_path / "hw" / "stream" / "queue.py", "a") as queue:
+        queue.write("\n\ndef late():\n    import golden.trace  # noqa\n")
+    with open(tmp_path / "golden" / "trace.py", "a") as trace:
+        trace.write("\nimport sim.payload\n")
+    run = lint(tmp_path)
+    assert run.returncode == 1
+    assert "0 kept, 2 broken" in run.stdout
+    assert "hw.stream.queue" in run.stdout and "golden.trace -> sim.payload" in run.stdout
