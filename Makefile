@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 CHECKOUT_PYTHON ?= python3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup icarus demo test lint verilog sim mutate bench clean distclean
+.PHONY: help setup icarus demo test lint verilog sim mutate prove bench clean distclean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,9 @@ sim: setup ## every block's bench, in every simulator there is, under every stal
 mutate: $(STAMP) ## mutation tests of every block (long)
 	@for block in $$($(PYTHON) -m hw list --names); do \
 	  $(PYTHON) -m sim mutate $$block --count 200 || exit 1; done
+
+prove: $(STAMP) ## the proofs that take too long for the test suite
+	@LONG_PROOFS=1 $(PYTHON) -m pytest tests/kllm/test_orizuru_formal.py
 
 bench: $(STAMP) ## simulation speeds and the gain of sharing modules
 	@$(PYTHON) -m sim bench

@@ -6,29 +6,62 @@ elaborated, written, compiled and read again. A :class:`Component` built for a
 Without a library (Amaranth's simulator, formal proofs) nothing changes.
 """
 
+import dataclasses
 import functools
 import re
 
 from amaranth.back import rtlil
-from amaranth.hdl import ClockSignal, Instance, ResetSignal
-from amaranth.lib import wiring
+from amaranth.hdl import ClockSignal, Instance, ResetSignal, Shape
+from amaranth.lib import data, wiring
 
 
 class Component(wiring.Component):
     """Base of this project's components: like wiring.Component, but shared when exported.
 
-    Two components are the same hardware if their constructor arguments have the same ``repr``.
+    Two components are the same hardware if their constructor arguments are: numbers, strings,
+    shapes, dataclasses of them. Anything else counts as equal only to itself.
+    EnableInserter and ResetInserter do not reach into a shared module; use ports instead.
     """
 
     def __new__(cls, *args, **kwargs):
         component = super().__new__(cls, src_loc_at=1)  # blame the caller if it stays unused
-        component._identity = (cls, repr(args), repr(sorted(kwargs.items())))
+        component._identity = (cls, _describe(args), _describe(kwargs))
         return component
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         if "elaborate" in cls.__dict__:
             cls.elaborate = _shareable(cls.elaborate)
+
+
+def _describe(value):
+    """A hashable description of a constructor argument; equal ones build equal hardware."""
+    if value is None or isinstance(value, (bool, int, str, float, Shape)):
+        return type(value).__name__, value
+    if isinstance(value, (tuple, list)):
+        return type(value).__name__, tuple(map(_describe, value))
+    if isinstance(value, dict):
+        return "dict", tuple((key, _describe(item)) for key, item in sorted(value.items()))
+    if isinstance(value, data.Layout):
+        fields = tuple((key, f.offset, _describe(f.shape)) for key, f in value)
+        return type(value).__name__, value.size, fields
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = tuple(_describe(getattr(value, f.name)) for f in dataclasses.fields(value))
+        return type(value), fields
+    return _Itself(value)
+
+
+class _Itself:
+    """Compares equal for the same object only, and keeps it alive so that its id stays its own."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __eq__(self, other):
+        return isinstance(other, _Itself) and self._value is other._value
+
+    def __hash__(self):
+        return id(self._value)
 
 
 def _shareable(elaborate):
@@ -39,6 +72,15 @@ def _shareable(elaborate):
         return elaborate(self, platform)
 
     return elaborate_or_share
+
+
+def clock_ports(text: str) -> list[str]:
+    """Which of ``clk`` and ``rst`` the first module of RTLIL text has.
+
+    A purely combinational module has neither.
+    """
+    first = text[: text.index("\nend\n")]
+    return re.findall(r"^  wire width 1 input \d+ +\\(clk|rst)$", first, re.M)
 
 
 class ModuleLibrary:
@@ -79,11 +121,8 @@ class ModuleLibrary:
         for path, member, value in component.signature.flatten(component):
             direction = "i" if member.flow is wiring.In else "o"
             ports[f"{direction}_{'__'.join(map(str, path))}"] = value
-        # A purely combinational module has no clock, one without resets no reset.
-        own_ports = text[: text.index("\nend\n")]  # the outermost module comes first
-        for port, signal in (("clk", ClockSignal()), ("rst", ResetSignal())):
-            if re.search(rf"^  wire width 1 input \d+ +\\{port}$", own_ports, re.M):
-                ports[f"i_{port}"] = signal
+        signals = {"clk": ClockSignal(), "rst": ResetSignal()}
+        ports |= {f"i_{port}": signals[port] for port in clock_ports(text)}
         return Instance(name, **ports)
 
     def _convert(self, component, name: str) -> str:

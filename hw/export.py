@@ -15,12 +15,12 @@ from amaranth.hdl import Shape
 from amaranth.lib import wiring
 
 from hw.catalogue import Block
-from hw.component import ModuleLibrary
+from hw.component import ModuleLibrary, clock_ports
 from hw.parameters import Parameters
 
 
 class ExportError(RuntimeError):
-    """Yosys refused the design; the message is its first complaint."""
+    """The design cannot be written as Verilog; the message is one sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,14 +51,14 @@ def export(block: Block, parameters: Parameters) -> Export:
     """Generate a block's Verilog. The same configuration always gives the same text."""
     name = f"{block.folder}_{block.module}_{parameters.slug()}"
     component = block.create(parameters)
-    ports = list_ports(component.signature)
-    verilog = to_verilog(to_rtlil(component, name))
+    rtlil_text = to_rtlil(component, name)
+    verilog = to_verilog(rtlil_text)
     sidecar = {
         "block": block.name,
         "module": name,
         "parameters": dataclasses.asdict(parameters),
         "latency": parameters.latency,
-        "ports": ports,
+        "ports": list_ports(component.signature, clock_ports(rtlil_text)),
         "source": block.source,
         "sha256": hashlib.sha256(verilog.encode()).hexdigest(),
         "tools": {
@@ -71,7 +71,13 @@ def export(block: Block, parameters: Parameters) -> Export:
 
 def to_rtlil(component: wiring.Component, name: str, *, emit_src: bool = False) -> str:
     """RTLIL of a component in which equal sub-blocks are one module, plainly named."""
-    text = ModuleLibrary(name, emit_src=emit_src).convert(component)
+    try:
+        text = ModuleLibrary(name, emit_src=emit_src).convert(component)
+    except AssertionError:
+        # Amaranth states its limit on the width of a value as an assertion.
+        raise ExportError(
+            f"{name} has a value wider than Amaranth can handle (65536 bits)"
+        ) from None
     return "".join(
         _drop_unread_elements(module) for module in re.split(r"(?<=^end\n)", text, flags=re.M)
     )
@@ -122,9 +128,9 @@ def to_verilog(rtlil_text: str) -> str:
     return re.sub(r"\A/\*.*?\*/\n", "", run.stdout, flags=re.DOTALL).lstrip("\n")
 
 
-def list_ports(signature: wiring.Signature) -> list[dict]:
+def list_ports(signature: wiring.Signature, clocks: list[str]) -> list[dict]:
     """Name, direction and width of each port, clock and reset first."""
-    ports = [{"name": name, "direction": "input", "width": 1} for name in ("clk", "rst")]
+    ports = [{"name": name, "direction": "input", "width": 1} for name in clocks]
     for path, member, _ in signature.flatten(signature.create()):
         direction = "input" if member.flow is wiring.In else "output"
         width = Shape.cast(member.shape).width

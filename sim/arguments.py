@@ -14,6 +14,14 @@ def count(text: str) -> int:
     return value
 
 
+def seed(text: str) -> int:
+    """A whole number from 0, as an argparse type."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, not {text}")
+    return value
+
+
 def add_configuration(command: argparse.ArgumentParser, preset: str = "default") -> None:
     """The arguments that choose a block and its configuration."""
     command.add_argument("block", help="block name as in `python -m hw list`")
@@ -25,7 +33,7 @@ def add_configuration(command: argparse.ArgumentParser, preset: str = "default")
         metavar="NAME=VALUE",
         help="change one parameter of the preset; may be repeated",
     )
-    command.add_argument("--seed", type=int, default=1, help="of everything random (%(default)s)")
+    command.add_argument("--seed", type=seed, default=1, help="of everything random (%(default)s)")
     command.add_argument("--json", action="store_true", help="print JSON on standard output")
 
 

@@ -137,5 +137,8 @@ def compare(job: Job, got: dict[str, np.ndarray], layouts: dict, cycles_of: dict
             first = int(transactions[common])
             found.append(Mismatch(stream, first, common, "beat", "a beat", "nothing"))
         elif len(received) > common:
-            found.append(Mismatch(stream, job.transactions, common, "beat", "nothing", "a beat"))
+            cycle = int(cycles_of[stream][common])
+            found.append(
+                Mismatch(stream, job.transactions, common, "beat", "nothing", "a beat", cycle)
+            )
     return found

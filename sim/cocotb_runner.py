@@ -28,6 +28,15 @@ from sim.tools import (
 )
 from sim.verilated import keep_copies, large_design_arguments, optimisation
 
+ICARUS_DUMP = """\
+module senbazuru_dump;
+  reg [8191:0] path;
+  initial if ($value$plusargs("dumpfile_path=%s", path)) begin
+    $dumpfile(path);
+    $dumpvars(0, TOP);
+  end
+endmodule
+"""
 SIMULATORS = ("verilator", "icarus")
 LZ4_ADVICE = (
     "Verilator needs lz4.h to write waves: install it with apt-get install liblz4-dev, "
@@ -79,7 +88,7 @@ class CocotbSimulation:
         if self._simulator == "icarus":
             # With a later standard Icarus takes Amaranth's `always @*` for always_comb and leaves
             # X at time 0 on logic whose inputs never change.
-            return ["-g2005"]
+            return ["-g2005", *(["-s", "senbazuru_dump"] if self._waves else [])]
         trace = ["--trace-fst", "-LDFLAGS", "-llz4"] if self._waves else []
         return ["-Wno-fatal", "-Wno-lint", "-O3", *trace]
 
@@ -107,6 +116,10 @@ class CocotbSimulation:
         design = self._design
         source = folder / "design.v"
         source.write_text(design.verilog)
+        sources = [source]
+        if self._simulator == "icarus" and self._waves:
+            sources.append(folder / "dump.v")
+            sources[1].write_text(ICARUS_DUMP.replace("TOP", design.module))
         if self._simulator == "verilator":
             ports = folder / "ports.vlt"
             ports.write_text(control)
@@ -115,12 +128,13 @@ class CocotbSimulation:
         with _environment(optimisation(design)):
             try:
                 self._runner().build(
-                    sources=[source],
+                    sources=sources,
                     hdl_toplevel=design.module,
                     build_dir=folder,
                     build_args=arguments,
                     timescale=("1ns", "1ps"),
-                    waves=self._waves,
+                    # cocotb's own dump module for Icarus is SystemVerilog.
+                    waves=self._waves and self._simulator == "verilator",
                     always=True,
                     log_file=log,
                 )

@@ -86,7 +86,10 @@ def from_file(block: Block, parameters: Parameters, path: Path) -> Design:
     :raises ToolError: if the file has no module of the generated name.
     """
     name = f"{block.folder}_{block.module}_{parameters.slug()}"
-    verilog = path.read_text()
+    try:
+        verilog = path.read_text()
+    except UnicodeDecodeError:
+        raise ToolError(f"{path} must be Verilog text, not binary") from None
     if not re.search(rf"^\s*module\s+\\?{re.escape(name)}\b", verilog, re.M):
         raise ToolError(f"{path} must hold a module named {name}")
     return _describe(block, parameters, name, verilog)

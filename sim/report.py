@@ -18,6 +18,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from hw.catalogue import BLOCKS, Block, select
+from hw.parameters import require
 from sim import tools
 from sim.arguments import count
 from sim.cocotb_runner import SIMULATORS
@@ -77,7 +78,13 @@ def run_row(block: Block, preset: str, simulator: str, trace, vectors: int | Non
 
 
 def configurations(blocks: list[Block], presets: list[str]) -> list[tuple[Block, str]]:
-    """Blocks with those of the presets that they have."""
+    """Blocks with those of the presets that they have.
+
+    :raises ParameterError: for a preset that none of them has.
+    """
+    known = {name for block in blocks for name in block.parameters_class.presets()}
+    for name in presets:
+        require(name in known, f"preset must be one of {', '.join(sorted(known))}", name)
     return [(b, name) for b in blocks for name in presets if name in b.parameters_class.presets()]
 
 

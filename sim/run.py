@@ -14,6 +14,7 @@ from sim.cocotb_runner import CocotbSimulation
 from sim.design import Design, from_file, generate
 from sim.harness import Harness
 from sim.stall import PATTERNS
+from sim.tools import ToolError
 
 DRIVERS = ("cocotb", "harness")
 
@@ -75,6 +76,10 @@ class Simulation:
     def __init__(
         self, design: Design, simulator: str, driver: str = "cocotb", waves: Path | None = None
     ):
+        if driver == "harness" and simulator != "verilator":
+            raise ToolError(f"the compiled harness needs Verilator, not {simulator}")
+        if driver == "harness" and waves is not None:
+            raise ToolError("the compiled harness writes no waves; use the cocotb driver")
         self.design, self.simulator, self.driver = design, simulator, driver
         self._waves = waves
         self._compiled = {}

@@ -65,7 +65,9 @@ def test_import_linter_would_notice(tmp_path):
     """Contracts that cannot be broken would guard nothing."""
     for package in ("hw", "golden", "sim"):
         shutil.copytree(
-            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.npz", "__pycache__")
+            ROOT / package,
+            tmp_path / package,
+            ignore=shutil.ignore_patterns("*.npz", "__pycache__"),
         )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     with open(tmp_path / "hw" / "stream" / "queue.py", "a") as queue:

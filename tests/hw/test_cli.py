@@ -80,9 +80,9 @@ def test_verilog_of_all_presets(run):
 def test_verilog_of_all_blocks(run):
     status, out, _, made = run("verilog all --preset small -o out")
     assert status == 0 and made == sorted(out.split())
-    assert sorted({json.loads(Path(f).read_text())["block"] for f in made if f.endswith("json")}) == (
-        sorted(NAMES)
-    )
+    assert sorted(
+        {json.loads(Path(f).read_text())["block"] for f in made if f.endswith("json")}
+    ) == (sorted(NAMES))
     assert len(made) == 2 * len(NAMES)
 
 

@@ -141,9 +141,7 @@ def test_other_arguments_make_another_module():
             return m
 
     verilog = to_verilog(to_rtlil(Mixed(), "top"))
-    counts = {
-        name: uses(verilog, name) for name in re.findall(r"^module (\S+)\(", verilog, re.M)
-    }
+    counts = {name: uses(verilog, name) for name in re.findall(r"^module (\S+)\(", verilog, re.M)}
     # Three steps of units. The chains share step 2's unit with the top's two: 2 + 1 + 1 + 2.
     # Chains given the same arguments in other words are written twice, which is only longer.
     assert counts.pop("top") == 0

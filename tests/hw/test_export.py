@@ -225,9 +225,7 @@ def test_names_of_array_elements_are_dropped_and_nothing_else():
 
     def beats(low, high):
         values = {f"[{k}].low": low[:, k] for k in range(7)}
-        return payload.pack(
-            Shuffler.LAYOUT, values | {f"[{k}].high": high[:, k] for k in range(7)}
-        )
+        return payload.pack(Shuffler.LAYOUT, values | {f"[{k}].high": high[:, k] for k in range(7)})
 
     job = Job({"i": beats(low, high)}, {"o": beats(*moved)}, {"o": np.arange(50)}, 50, 51)
     for design in (dropped, dataclasses.replace(dropped, verilog=full_text)):

@@ -156,7 +156,10 @@ def test_plain_shapes_are_one_field():
 
 def test_unions_share_their_bits():
     shape = data.UnionLayout({"word": 16, "low": 8})
-    assert payload.unpack(shape, payload.from_ints([0x1234], shape)) == {"word": 0x1234, "low": 0x34}
+    assert payload.unpack(shape, payload.from_ints([0x1234], shape)) == {
+        "word": 0x1234,
+        "low": 0x34,
+    }
 
 
 def test_what_does_not_fit_is_cut_off():
@@ -174,7 +177,9 @@ def test_to_ints_does_not_depend_on_memory_layout(order):
 
 
 def test_unknown_and_too_wide_fields_are_refused():
-    with pytest.raises(KeyError, match=r"payload has no field speed, only value, colour, tags\[0\]"):
+    with pytest.raises(
+        KeyError, match=r"payload has no field speed, only value, colour, tags\[0\]"
+    ):
         payload.pack(Beat, {"speed": [1]})
     with pytest.raises(KeyError, match=r"no field tags\[2\]"):
         payload.pack(Beat, {"tags": np.zeros((1, 3), int)})

@@ -110,4 +110,4 @@ def test_output(monkeypatch, capsys, as_json):
     if as_json:
         assert '"cycles_per_s": 2000000' in output and '"build_s": null' in output
     else:
-        assert "2,000,000" in output and "> 60" in output
+        assert "2,000,000" in output and "> 60 (wall)" in output

@@ -7,6 +7,7 @@ from golden.trace import Trace
 from hw.kllm.orizuru import OrizuruParameters
 from sim import payload
 from sim.bench import Job
+from sim.benches.operands import to_fp16, vectors_by_name
 
 
 class OrizuruBench:
@@ -67,19 +68,19 @@ bench = OrizuruBench()
 
 
 def vectors_of(trace: Trace, n: int, vectors: int) -> tuple[np.ndarray, list[str]]:
-    """``float16[vectors, n]`` from a trace's activations (its keys, where it has none)."""
-    if trace.x:
-        names = ", ".join(f"x/{name}" for name in trace.x)
-        rows = [np.asarray(array, np.float16) for array in trace.x.values()]
-    else:
-        names = "k"
-        rows = [np.asarray(trace.k, np.float16).reshape(-1, trace.k.shape[-1])]
+    """``float16[vectors, n]`` from a trace's activations (or what it has instead)."""
+    arrays = vectors_by_name(trace)
+    names, widths = ", ".join(arrays), ", ".join(str(array.shape[1]) for array in arrays.values())
+    notes = [f"Vectors of {n} values are cut from or joined of rows of {names} ({widths} values)."]
+    rows = []
+    for name, array in arrays.items():
+        half, remarks = to_fp16(name, array)
+        rows.append(half)
+        notes += remarks
     # One vector from each array in turn, so that a few vectors already show every layer.
     pieces = [_cut_or_tile(array, n) for array in rows]
     order = [piece[i] for i in range(max(map(len, pieces))) for piece in pieces if i < len(piece)]
     stock = np.stack(order)
-    widths = ", ".join(str(array.shape[1]) for array in rows)
-    notes = [f"Vectors of {n} values are cut from or joined of rows of {names} ({widths} values)."]
     if vectors > len(stock):
         notes.append(f"The trace's {len(stock)} vectors are repeated to make {vectors}.")
     return stock[np.arange(vectors) % len(stock)], notes

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sim.benches.operands import to_fp16
+
 if TYPE_CHECKING:
     from golden.trace import Trace
 
@@ -25,7 +27,9 @@ def beats(
         notes.append(f"Its {len(values)} values are repeated to fill {vectors} beats.")
     elif len(values) > needed:
         notes.append(f"Of its {len(values)} values the first {needed} are used.")
-    halves = np.resize(values[:needed].astype(np.float16), needed).view(np.uint16)
+    half, remarks = to_fp16(name, values[:needed])
+    notes += remarks
+    halves = np.resize(half, needed).view(np.uint16)
     bits = np.unpackbits(halves.astype("<u2").view(np.uint8), bitorder="little")
     return pack(bits[: vectors * width].reshape(vectors, width)), notes
 

@@ -1,0 +1,425 @@
+"""`python -m sim run` as a user meets it: real blocks, broken Verilog, foreign traces."""
+
+import dataclasses
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golden import trace as traces
+from golden.trace import Trace
+from hw.catalogue import BLOCKS, find
+from hw.export import export
+from sim import __main__ as cli
+from sim import run as runs
+from sim.bench import Job
+from sim.cocotb_runner import SIMULATORS
+from sim.design import from_file, generate
+from sim.run import RunResult, Simulation, bench_of, jobs_of
+from sim.stall import PATTERNS
+from sim.tools import ToolError
+
+SKID = "run stream.skid_buffer --preset small --vectors 40"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a command; gives status, stdout and stderr."""
+
+    def run(command):
+        monkeypatch.setattr(sys, "argv", ["sim", *command.split()])
+        try:
+            status = cli.main()
+        except SystemExit as exit:
+            status = exit.code
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def one_sentence(err: str) -> str:
+    """The error in what was printed after the progress line."""
+    *progress, last = err.splitlines()
+    assert all(line.endswith("…") for line in progress)
+    assert last.startswith("error: ")
+    return last.removeprefix("error: ")
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_json_for_programs(run, simulator):
+    status, out, err = run(f"{SKID} --simulator {simulator} --seed 7 --json")
+    assert status == 0 and err == ""
+    result = json.loads(out)
+    assert {"block", "preset", "simulator", "seed", "transactions", "mismatches", "cycles"} < set(
+        result
+    )
+    assert result["block"] == "stream.skid_buffer" and result["preset"] == "small"
+    assert result["simulator"] == simulator and result["seed"] == 7
+    # Forty real beats and forty random ones, each run a cycle longer than its beats.
+    assert result["transactions"] == 80 and result["mismatches"] == 0
+    assert result["cycles"] == result["predicted"] == 82 < result["simulated"]
+    assert result["wall_s"] > 0 and result["passed"] is True
+    assert result["first_mismatch"] is None and result["failures"] == []
+    assert len(result["notes"]) == 2
+
+
+def test_text_for_people(run):
+    status, out, err = run(f"{SKID} --driver harness")
+    assert status == 0 and "stream.skid_buffer (small) in verilator" in err
+    *notes, verdict = out.splitlines()
+    assert notes[0] == "k is read as FP16 bits, cut into payloads of 8 bits."
+    assert re.fullmatch(
+        r"stream.skid_buffer small, verilator, stall none, seed 1: 80 transactions, 0 mismatches, "
+        r"82 cycles \(formula: 82\), [\d.]+ s: pass",
+        verdict,
+    )
+
+
+def test_all_blocks_in_one_list(run):
+    status, out, _ = run("run all --preset small --driver harness --vectors 6 --json")
+    results = json.loads(out)
+    assert status == 0 and [r["block"] for r in results] == [block.name for block in BLOCKS]
+    assert all(r["passed"] and r["transactions"] == 12 for r in results)
+
+
+@pytest.mark.parametrize("driver", runs.DRIVERS)
+@pytest.mark.parametrize("stall", ["random", "bursts"])
+def test_stalls(run, driver, stall):
+    status, out, _ = run(f"{SKID} --driver {driver} --stall {stall} --json")
+    result = json.loads(out)
+    assert status == 0 and result["stall"] == stall
+    assert result["predicted"] is None and result["cycles"] > 82
+
+
+def test_the_seed_decides_about_stalls(run):
+    def cycles(seed):
+        command = f"{SKID} --driver harness --stall random --seed {seed} --json"
+        return json.loads(run(command)[1])["cycles"]
+
+    assert cycles(1) == cycles(1)
+    assert len({cycles(seed) for seed in range(5)}) > 1
+
+
+def skid_buffer_with(tmp_path: Path, old: str, new: str) -> Path:
+    block = find("stream.skid_buffer")
+    verilog = export(block, block.parameters_class.preset("small")).verilog
+    changed = re.sub(old, new, verilog, count=1)
+    assert changed != verilog, "the generated text changed: adapt the fault"
+    path = tmp_path / "mine.v"
+    path.write_text(changed)
+    return path
+
+
+def test_my_own_verilog_passes(run, tmp_path):
+    path = skid_buffer_with(tmp_path, r"\A", "// by hand\n")
+    status, out, _ = run(f"{SKID} --driver harness --verilog {path}")
+    assert status == 0 and "pass" in out
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_a_flipped_payload_bit(run, tmp_path, simulator):
+    path = skid_buffer_with(tmp_path, r"(o__payload <= \\\$\d+) ;", r"\1 ^ 8'h10;")
+    status, out, _ = run(f"{SKID} --simulator {simulator} --verilog {path}")
+    assert status == 1
+    assert re.search(r": 80 transactions, 80 mismatches, .*: FAIL$", out.splitlines()[-2])
+    shown = re.fullmatch(
+        r"  transaction 0, stream o, beat 0, field payload, cycle 1: expected (\d+), got (\d+)",
+        out.splitlines()[-1],
+    )
+    assert int(shown[1]) ^ int(shown[2]) == 0x10
+
+
+@pytest.mark.parametrize("driver", runs.DRIVERS)
+def test_an_output_that_never_comes(run, tmp_path, driver):
+    path = skid_buffer_with(tmp_path, r"o__valid <= [^;]*;", "o__valid <= 1'h0;")
+    status, out, _ = run(f"{SKID} --driver {driver} --verilog {path} --json")
+    result = json.loads(out)
+    # The job of real data and that of random data both get nothing out.
+    assert status == 1 and result["mismatches"] == 2
+    assert result["first_mismatch"] == (
+        "transaction 0, stream o, beat 0, field beat: expected a beat, got nothing"
+    )
+    assert len(result["failures"]) == 2
+    for failure in result["failures"]:
+        assert re.fullmatch(r"no transfer for \d+ cycles before cycle \d+", failure)
+
+
+@pytest.mark.parametrize("driver", runs.DRIVERS)
+def test_an_input_always_ready_loses_beats_once_something_stalls(run, tmp_path, driver):
+    path = skid_buffer_with(tmp_path, r"i__ready <= [^;]*;", "i__ready <= 1'h1;")
+    command = f"{SKID} --driver {driver} --verilog {path} --json"
+    if driver == "harness":
+        assert run(command)[0] == 0, "without stalls the fault cannot be seen"
+    status, out, _ = run(f"{command} --stall random")
+    result = json.loads(out)
+    assert status == 1 and result["mismatches"] > 0
+    assert re.match(r"transaction \d+, stream o, beat \d+, field", result["first_mismatch"])
+
+
+def test_a_dropped_ready_term_is_a_mismatch(run, tmp_path):
+    # A beat just taken is not replaced, so it is given out again.
+    path = skid_buffer_with(tmp_path, r"(assign \\\$\d+ += \\\$\d+ +)\| o__ready;", r"\1;")
+    status, out, _ = run(f"{SKID} --driver harness --verilog {path} --json")
+    result = json.loads(out)
+    assert status == 1 and not result["passed"]
+    assert result["first_mismatch"].startswith(
+        "transaction 1, stream o, beat 1, field payload, cycle 2: expected "
+    )
+
+
+def test_a_cycle_too_many_is_a_failure(run, tmp_path):
+    # Not ready after reset, and so every job starts a cycle late; every beat is right.
+    path = skid_buffer_with(
+        tmp_path,
+        r"(if \(rst\) begin\s+\\\$\d+ += )1'h1;(?=\s+end\s+end\s+assign ready)",
+        r"\g<1>1'h0;",
+    )
+    status, out, _ = run(f"{SKID} --driver harness --verilog {path} --json")
+    result = json.loads(out)
+    assert status == 1 and result["mismatches"] == 0 and result["first_mismatch"] is None
+    assert result["cycles"] == result["predicted"] + 2
+    assert result["failures"] == ["took 42 cycles where the formula says 41"] * 2
+
+
+def test_files_that_are_no_such_design(run, tmp_path):
+    name = "stream_skid_buffer_width8"
+    other = tmp_path / "other.v"
+    other.write_text(f"// module {name}_too\nmodule {name}_too(); endmodule\n")
+    assert one_sentence(run(f"{SKID} --verilog {other}")[2]) == (
+        f"{other} must hold a module named {name}"
+    )
+    status, out, err = run(f"{SKID} --verilog {tmp_path}/no.v")
+    assert status == 1 and out == "" and f"{tmp_path}/no.v" in one_sentence(err)
+    assert str(tmp_path) in one_sentence(run(f"{SKID} --verilog {tmp_path}")[2])
+    binary = tmp_path / "binary.v"
+    binary.write_bytes(b"\xff\xfe module")
+    status, _, err = run(f"{SKID} --verilog {binary}")
+    assert status == 1 and str(binary) in one_sentence(err)
+
+
+@pytest.mark.parametrize("driver", runs.DRIVERS)
+def test_verilog_that_does_not_compile(run, tmp_path, driver, monkeypatch):
+    monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path / "build"))
+    broken = tmp_path / "broken.v"
+    broken.write_text("module stream_skid_buffer_width8(clk;\nendmodule\n")
+    status, out, err = run(f"{SKID} --driver {driver} --verilog {broken}")
+    assert status == 1 and out == ""
+    log = re.fullmatch(
+        r".* could not compile stream_skid_.*; its output is in (.*)", err.split("\n")[1]
+    )
+    assert "syntax error" in Path(log[1]).read_text()
+
+
+def test_one_file_is_for_one_block(run, tmp_path):
+    for option in ("--verilog x.v", "--waves x.fst"):
+        assert "need one block, not 'all'" in one_sentence(run(f"run all {option}")[2])
+
+
+def test_bad_names_are_one_sentence(run):
+    for command, sentence in [
+        ("run stream.heap", "block must be one of"),
+        ("run stream.queue --preset huge", "preset must be one of small, default, large"),
+        ("run stream.queue --set depth=0", "depth must be at least 1, not 0"),
+    ]:
+        status, out, err = run(command)
+        assert status == 1 and out == "" and one_sentence(err).startswith(sentence)
+    for command in ("--vectors 0", "--vectors x", "--simulator spice", "--stall never"):
+        status, out, err = run(f"run stream.queue {command}")
+        assert status == 2 and out == "" and command.split()[1] in err
+
+
+def test_a_negative_seed_is_no_traceback(run):
+    status, out, err = run(f"{SKID} --driver harness --seed -1")
+    assert status in (0, 1, 2) and "Traceback" not in err
+
+
+@pytest.mark.parametrize("option", ["--simulator icarus", "--waves WAVES"])
+def test_the_harness_refuses_what_it_cannot_do(run, option, tmp_path):
+    """It is compiled by Verilator and writes no waves; it must not claim otherwise."""
+    status, _, err = run(f"{SKID} --driver harness {option.replace('WAVES', f'{tmp_path}/w.fst')}")
+    assert status in (1, 2) and "harness" in err.splitlines()[-1]
+
+
+def random_trace(kind: str, tokens: int = 6, d: int = 24) -> Trace:
+    rng = np.random.default_rng(5)
+
+    def normal(*shape, dtype=np.float32):
+        return rng.normal(size=shape).astype(dtype)
+
+    attention = {
+        "q": normal(2, 4, tokens, d),
+        "k": normal(2, 2, tokens, d, dtype=np.float16),
+        "v": normal(2, 2, tokens, d, dtype=np.float64),
+        "scale": d**-0.5,
+    }
+    activations = {"x": {"a.b": normal(tokens, d), "c": normal(3, 2 * d + 1, dtype=np.float64)}}
+    weights = {"w": {"up": normal(2 * d, 5)}}
+    return {
+        "attention": lambda: Trace(**attention),
+        "activations": lambda: Trace(**activations),
+        "weights": lambda: Trace(**weights),
+        "everything": lambda: Trace(**attention, **activations, **weights),
+        "one number": lambda: Trace(x={"only": normal(1, 1)}),
+        "huge": lambda: Trace(x={"huge": 1e6 * normal(tokens, d, dtype=np.float64)}),
+    }[kind]()
+
+
+KINDS = ("attention", "activations", "weights", "everything", "one number", "huge")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_any_trace_fits_any_block(block, kind, tmp_path):
+    """Cut or repeated, and said so."""
+    path = tmp_path / "mine.npz"
+    traces.save(path, random_trace(kind))
+    parameters = block.parameters_class.preset("small")
+    result = runs.run(block, "small", parameters, driver="harness", trace=path, vectors=30)
+    assert result.passed, (result.first_mismatch, result.failures)
+    assert result.transactions == 60 and result.cycles == result.predicted
+    notes = " ".join(result.notes)
+    assert re.search(r"\bk\b" if kind == "attention" else r"\b[kqvxw]\b", notes)
+    if kind == "one number":
+        assert "repeated" in notes
+    else:
+        assert re.search(r"cut|joined|first|repeated", notes)
+
+
+def bad_traces(folder: Path) -> dict[Path, str]:
+    values = np.ones((1, 2, 3, 4), np.float32)
+    whole = {"q": values, "k": values, "v": values, "scale": np.float32(0.5)}
+    nan = values.copy()
+    nan[0, 1, 2, 3] = np.nan
+    cases = {
+        "shape": ({**whole, "q": values[0]}, "q must have shape [layer, head, token, d]"),
+        "heads": ({**whole, "q": np.ones((1, 3, 3, 4), np.float32)}, "must be a multiple"),
+        "nan": ({**whole, "k": nan}, "k holds 1 values that are not finite"),
+        "type": ({"x/a": np.ones((2, 2), int)}, "x/a must be float16, float32 or float64"),
+        "nothing": ({}, "it holds no data"),
+        "half": ({"q": values}, "q, k, v and scale come together"),
+        "name": ({"activations": values}, "unknown array 'activations'"),
+    }
+    made = {}
+    for name, (arrays, sentence) in cases.items():
+        path = folder / f"{name}.npz"
+        np.savez(path, **arrays)
+        made[path] = sentence
+    (folder / "text.npz").write_text("not a trace")
+    return made | {
+        folder / "text.npz": "it is not an .npz file",
+        folder / "none.npz": "there is no such file",
+        folder: "it is not a file",
+    }
+
+
+def test_bad_traces_are_one_sentence(run, tmp_path):
+    for path, sentence in bad_traces(tmp_path).items():
+        status, out, err = run(f"{SKID} --driver harness --trace {path}")
+        assert status == 1 and out == ""
+        assert one_sentence(err).startswith(f"trace {path}: ") and sentence in err
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_waves(run, tmp_path, simulator):
+    if simulator == "verilator" and not Path("/usr/include/lz4.h").exists():
+        status, _, err = run(f"{SKID} --waves {tmp_path}/w.fst")
+        assert status == 1 and "liblz4-dev" in one_sentence(err)
+        assert os.listdir(tmp_path) == []
+        return
+    target = tmp_path / "new" / "w.fst"
+    # A run without waves comes first: its compiled simulation has no waves to give.
+    assert run(f"{SKID} --simulator {simulator}")[0] == 0
+    status, out, err = run(f"{SKID} --simulator {simulator} --waves {target}")
+    assert status == 0, out + err
+    assert os.listdir(target.parent) == ["w.fst"]
+    # An FST file begins with a header block of 329 bytes.
+    assert target.read_bytes()[:9] == b"\0" + (329).to_bytes(8, "big")
+    assert run(f"{SKID} --simulator {simulator}")[0] == 0
+
+
+def test_without_a_transaction_nothing_is_proved(run, monkeypatch):
+    def nothing(block, parameters, trace, vectors, seed):
+        none = np.zeros((0, 1), np.uint32)
+        return [Job({"i": none}, {"o": none}, {"o": np.zeros(0, int)}, 0, 1)] * 2
+
+    monkeypatch.setattr(runs, "jobs_of", nothing)
+    status, out, _ = run(f"{SKID} --driver harness --json")
+    result = json.loads(out)
+    assert result["transactions"] == 0 and result["mismatches"] == 0
+    assert status == 1 and not result["passed"]
+
+
+def test_what_counts_as_passed():
+    sound = RunResult("a.b", "small", "verilator", "harness", 1, "none", transactions=1)
+    assert sound.passed
+    for changes in ({"transactions": 0}, {"mismatches": 1}, {"failures": ["it hung"]}):
+        assert not dataclasses.replace(sound, **changes).passed
+
+
+def test_a_missing_icarus_is_one_sentence(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, out, err = run(f"{SKID} --simulator icarus")
+    assert status == 1 and out == ""
+    assert one_sentence(err) == (
+        "Icarus Verilog is not installed; install it with: apt-get install iverilog"
+    )
+
+
+def test_a_missing_compiler_is_one_sentence(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path / "build"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, out, err = run(f"{SKID} --driver harness")
+    assert status == 1 and out == ""
+    assert one_sentence(err) == "Verilator needs g++: install it with apt-get install g++"
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_both_drivers_see_the_same(block):
+    """Outputs and the cycle of every one of them, whoever drives."""
+    parameters = block.parameters_class.preset("small")
+    trace = runs.load_trace(None)
+    vectors = min(20, bench_of(block).default_vectors)
+    drivers = [Simulation(generate(block, parameters), "verilator", d) for d in runs.DRIVERS]
+    jobs = jobs_of(block, parameters, trace, vectors, seed=2)
+    outcomes = [driver.play([(job, "none") for job in jobs], seed=2) for driver in drivers]
+    for job, (one, found), (other, also_found) in zip(jobs, *outcomes, strict=True):
+        assert found == also_found == []
+        assert one.failure is None and other.failure is None
+        assert one.cycles == other.cycles == job.cycles
+        for name in job.outputs:
+            assert np.array_equal(one.outputs[name], other.outputs[name])
+            assert list(one.cycles_of[name]) == list(other.cycles_of[name])
+
+
+@pytest.mark.parametrize("stall", PATTERNS)
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_every_block_under_every_stall(block, stall):
+    parameters = block.parameters_class.preset("small")
+    result = runs.run(block, "small", parameters, driver="harness", stall=stall)
+    assert result.passed, (result.first_mismatch, result.failures)
+    assert result.transactions == 2 * bench_of(block).default_vectors
+
+
+def test_a_design_from_a_file_is_the_generated_one(tmp_path):
+    for block in BLOCKS:
+        parameters = block.parameters_class.preset("small")
+        generated = generate(block, parameters)
+        (path, _) = export(block, parameters).write(tmp_path)
+        assert from_file(block, parameters, path) == generated
+        with pytest.raises(ToolError, match="must hold a module named"):
+            from_file(block, parameters, path.with_suffix(".json"))
+
+
+def test_help(run):
+    status, out, _ = run("--help")
+    assert status == 0 and "run " in out and "report" in out and "lint" in out
+    status, out, _ = run("run --help")
+    for option in ("--preset", "--simulator", "--stall", "--verilog FILE.v", "--waves FILE.fst"):
+        assert status == 0 and option in out
+    status, _, err = run("")
+    assert status == 2 and "usage" in err
