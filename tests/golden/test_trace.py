@@ -80,8 +80,10 @@ def test_parts_may_be_absent(tmp_path):
 BAD_ARRAYS = {
     "k tokens": (
         {"k": np.ones((LAYERS, KV_HEADS, TOKENS + 1, D))},
-        "k must have shape [layer, head, token, d] with the layer count, token count and d of q,"
-        " (2, heads, 5, 4), not (2, 2, 6, 4)",
+        (
+            "k must have shape [layer, head, token, d] with the layer count, token count and d of"
+            " q, (2, heads, 5, 4), not (2, 2, 6, 4)"
+        ),
     ),
     "k layers": ({"k": np.ones((1, KV_HEADS, TOKENS, D))}, "not (1, 2, 5, 4)"),
     "k d": ({"k": np.ones((LAYERS, KV_HEADS, TOKENS, 3))}, "not (2, 2, 5, 3)"),
