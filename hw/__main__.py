@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from hw.catalogue import BLOCKS, select
+from hw.catalogue import BLOCKS, configurations, select
 from hw.export import ExportError, export
 from hw.parameters import ParameterError
 
@@ -35,13 +35,15 @@ def list_blocks(arguments) -> None:
 
 
 def write_verilog(arguments) -> None:
-    jobs = []
-    for block in select(arguments.block):
-        presets = block.parameters_class.presets()
-        wanted = presets if arguments.preset == "all" else [arguments.preset]
-        for name in wanted:
-            parameters = block.parameters_class.preset(name)
-            jobs.append((block, parameters.replace_from_text(arguments.set)))
+    presets = [arguments.preset]
+    if arguments.preset == "all":
+        blocks = select(arguments.block)
+        presets = list(dict.fromkeys(p for b in blocks for p in b.parameters_class.presets()))
+    # Every setting is checked before the first file is written.
+    jobs = [
+        (block, block.parameters_class.preset(preset).replace_from_text(arguments.set))
+        for block, preset in configurations(arguments.block, presets)
+    ]
     for block, parameters in jobs:
         for path in export(block, parameters).write(arguments.output):
             print(path)

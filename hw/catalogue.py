@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import re
 
-from hw.parameters import ParameterError, Parameters
+from hw.parameters import ParameterError, Parameters, require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,3 +90,15 @@ def find(name: str) -> Block:
 def select(name: str) -> list[Block]:
     """`name`'s block alone, or every block for ``all``."""
     return list(BLOCKS) if name == "all" else [find(name)]
+
+
+def configurations(name: str, presets: list[str]) -> list[tuple[Block, str]]:
+    """A block, or ``all``, with those of the presets that each block has.
+
+    :raises ParameterError: for an unknown block, or a preset that none of them has.
+    """
+    blocks = select(name)
+    known = dict.fromkeys(p for block in blocks for p in block.parameters_class.presets())
+    for preset in presets:
+        require(preset in known, f"preset must be one of {', '.join(known)}", preset)
+    return [(b, p) for b in blocks for p in presets if p in b.parameters_class.presets()]

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from golden.trace import TraceError
-from hw.catalogue import select
+from hw.catalogue import configurations
 from hw.export import ExportError
 from hw.parameters import ParameterError
-from sim import lint, mutate, report
+from sim import lint, mutate, report, speed
 from sim.arguments import add_configuration, count
 from sim.cocotb_runner import SIMULATORS
 from sim.run import DRIVERS, RunResult, run
@@ -19,17 +19,16 @@ from sim.tools import ToolError
 
 
 def run_command(arguments) -> int:
-    blocks = select(arguments.block)
-    if len(blocks) > 1 and (arguments.verilog or arguments.waves):
+    if arguments.block == "all" and (arguments.verilog or arguments.waves):
         raise ParameterError("--verilog and --waves need one block, not 'all'")
     results = []
-    for block in blocks:
-        parameters = block.parameters_class.preset(arguments.preset)
+    for block, preset in configurations(arguments.block, [arguments.preset]):
+        parameters = block.parameters_class.preset(preset)
         if not arguments.json:
             print(f"{block.name} ({arguments.preset}) in {arguments.simulator} …", file=sys.stderr)
         result = run(
             block,
-            arguments.preset,
+            preset,
             parameters.replace_from_text(arguments.set),
             simulator=arguments.simulator,
             driver=arguments.driver,
@@ -78,7 +77,7 @@ def register_run(commands) -> None:
             "mismatch, a broken stream rule, a hang or a cycle count that is not the formula's."
         ),
     )
-    add_configuration(command)
+    add_configuration(command, everything=True)
     command.add_argument(
         "--simulator", choices=SIMULATORS, default="verilator", help="default: %(default)s"
     )
@@ -120,6 +119,7 @@ def parser() -> argparse.ArgumentParser:
     report.register(commands)
     mutate.register(commands)
     lint.register(commands)
+    speed.register(commands)
     return top
 
 

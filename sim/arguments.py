@@ -22,9 +22,12 @@ def seed(text: str) -> int:
     return value
 
 
-def add_configuration(command: argparse.ArgumentParser, preset: str = "default") -> None:
-    """The arguments that choose a block and its configuration."""
-    command.add_argument("block", help="block name as in `python -m hw list`")
+def add_configuration(
+    command: argparse.ArgumentParser, preset: str = "default", everything: bool = False
+) -> None:
+    """The arguments that choose a block and its configuration; `everything` if it may be all."""
+    or_all = ", or all: every block that has the preset" if everything else ""
+    command.add_argument("block", help=f"block name as in `python -m hw list`{or_all}")
     command.add_argument("--preset", default=preset, help="preset name (default: %(default)s)")
     command.add_argument(
         "--set",

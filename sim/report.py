@@ -17,8 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from hw.catalogue import BLOCKS, Block, select
-from hw.parameters import require
+from hw.catalogue import BLOCKS, Block, configurations, select
 from sim import tools
 from sim.arguments import count
 from sim.cocotb_runner import SIMULATORS
@@ -75,17 +74,6 @@ def run_row(block: Block, preset: str, simulator: str, trace, vectors: int | Non
     row.cycles, row.predicted = results["none"].cycles, results["none"].predicted
     row.wall_s = round(time.monotonic() - started, 1)
     return row
-
-
-def configurations(blocks: list[Block], presets: list[str]) -> list[tuple[Block, str]]:
-    """Blocks with those of the presets that they have.
-
-    :raises ParameterError: for a preset that none of them has.
-    """
-    known = {name for block in blocks for name in block.parameters_class.presets()}
-    for name in presets:
-        require(name in known, f"preset must be one of {', '.join(sorted(known))}", name)
-    return [(b, name) for b in blocks for name in presets if name in b.parameters_class.presets()]
 
 
 def picture(block: Block, trace) -> tuple[str, str]:
@@ -151,7 +139,7 @@ def print_table(rows: list[Row]) -> None:
 def report_command(arguments) -> int:
     trace = load_trace(arguments.trace)
     blocks = select(arguments.block)
-    chosen = configurations(blocks, arguments.presets)
+    chosen = configurations(arguments.block, arguments.presets)
     jobs = [(*configuration, simulator) for configuration in chosen for simulator in SIMULATORS]
     rows = []
     bar = tqdm(jobs, unit="run", disable=arguments.json or None, file=sys.stderr)

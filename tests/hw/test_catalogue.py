@@ -7,7 +7,7 @@ import pytest
 from amaranth.lib import wiring
 
 from golden import trace as traces
-from hw.catalogue import BLOCKS, Block, find, select
+from hw.catalogue import BLOCKS, Block, configurations, find, select
 from hw.parameters import ParameterError
 from sim import payload
 from sim.run import bench_of
@@ -123,3 +123,15 @@ def test_jobs_depend_on_the_seed_and_on_nothing_else(block):
     one, again, other = (bench.job(parameters, None, 60, seed) for seed in (1, 1, 2))
     assert same(one.inputs, again.inputs) and same(one.outputs, again.outputs)
     assert not same(one.inputs, other.inputs) and not same(one.outputs, other.outputs)
+
+
+def test_configurations_are_the_presets_that_blocks_have():
+    both = configurations("all", ["small", "default"])
+    assert both == [(block, name) for block in BLOCKS for name in ("small", "default")]
+    orizuru = find("kllm.orizuru")
+    assert configurations("all", ["deep", "large"]) == [
+        *((block, "large") for block in BLOCKS if block is not orizuru),
+        (orizuru, "deep"),
+    ]
+    with pytest.raises(ParameterError, match="preset must be one of small, default, .*'huge'"):
+        configurations("all", ["huge"])

@@ -147,16 +147,6 @@ def test_bad_names_are_one_sentence(run, tmp_path):
         assert not (tmp_path / "out").exists()
 
 
-def test_which_configurations_run():
-    chosen = report.configurations(list(BLOCKS), ["small", "default"])
-    assert chosen == [(block, name) for block in BLOCKS for name in ("small", "default")]
-    orizuru = find("kllm.orizuru")
-    assert report.configurations(list(BLOCKS), ["deep", "large"]) == [
-        *((block, "large") for block in BLOCKS if block is not orizuru),
-        (orizuru, "deep"),
-    ]
-
-
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
 def test_every_block_has_a_picture_and_says_what_it_shows(block, trace):
     image, caption = report.picture(block, trace)
