@@ -65,7 +65,7 @@ class _FastVerilator(Verilator):
 
 
 class CocotbSimulation:
-    """A design compiled for one simulator; `play` runs one job in it."""
+    """A design compiled for one simulator, ready to play jobs."""
 
     def __init__(self, design: Design, simulator: str, *, waves: bool = False):
         if simulator == "icarus":
@@ -96,8 +96,9 @@ class CocotbSimulation:
         """The folder of the compiled simulation, built unless the cache has it."""
         design, arguments = self._design, self._arguments()
         control = _ports_control(design)
+        version = importlib.metadata.version("cocotb") + importlib.metadata.version("verilator")
         key = design.digest(
-            "cocotb", self._simulator, repr(arguments), control, *optimisation(design)
+            "cocotb", self._simulator, version, repr(arguments), control, *optimisation(design)
         )
         folder = compiled_folder() / f"{self._simulator}_{design.module[:60]}_{key}"
         finished = folder / "finished"

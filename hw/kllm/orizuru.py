@@ -202,7 +202,7 @@ class Orizuru(Component):
                         m.next = "LOAD"
 
         leaves = self._leaves(m, beat, taken, first)
-        roots = {end: self._merge(m, end, leaves, fill, pop) for end in ("max", "min")}
+        roots = {tree: self._merge(m, tree, leaves, fill, pop) for tree in ("max", "min")}
 
         m.submodules.output = output = SkidBuffer(
             SkidBufferParameters(width=p.output_layout.size), shape=p.output_layout

@@ -94,7 +94,9 @@ def test_settings_add_up(run):
 FAULTS = {
     "verilog stream.heap": f"block must be one of {', '.join(NAMES)}, not 'stream.heap'",
     "verilog stream.queue --preset huge": "preset must be one of small, default, large, not 'huge'",
-    "verilog all --preset huge": "preset must be one of small, default, large, paper, deep, not 'huge'",
+    "verilog all --preset huge": (
+        "preset must be one of small, default, large, paper, deep, not 'huge'"
+    ),
     "verilog stream.queue --set depth": "a setting must have the form name=value, not 'depth'",
     "verilog stream.queue --set rows=3": "parameter name must be one of width, depth, not 'rows'",
     "verilog stream.queue --set depth=few": "depth must be an integer, not 'few'",
