@@ -5,6 +5,10 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.ready
 CHECKOUT_PYTHON ?= python3
 
+ifneq ($(words $(CURDIR)),1)
+$(error this folder's path has spaces, which make and Verilator cannot handle)
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help setup icarus demo test lint verilog sim mutate prove bench clean distclean
 
@@ -18,6 +22,8 @@ $(STAMP): requirements.txt
 	  { echo "error: Python 3.11 or later is needed; set CHECKOUT_PYTHON to one" >&2; exit 1; }
 	@for tool in g++ make perl; do command -v $$tool >/dev/null || \
 	  { echo "error: $$tool is needed: apt-get install $$tool" >&2; exit 1; }; done
+	@perl -MPod::Usage -MFindBin -e 1 2>/dev/null || \
+	  { echo "error: perl's modules are needed: apt-get install perl" >&2; exit 1; }
 	@echo "making $(VENV) from requirements.txt"
 	@$(CHECKOUT_PYTHON) -m venv --clear $(VENV) || \
 	  { echo "error: no venv module: apt-get install python3-venv" >&2; exit 1; }
@@ -49,7 +55,7 @@ sim: setup ## every block's bench, in every simulator there is, under every stal
 	@$(PYTHON) -m sim report -o build/report
 
 mutate: $(STAMP) ## mutation tests of every block (long)
-	@for block in $$($(PYTHON) -m hw list --names); do \
+	@blocks=$$($(PYTHON) -m hw list --names) || exit 1; for block in $$blocks; do \
 	  $(PYTHON) -m sim mutate $$block --count 200 || exit 1; done
 
 prove: $(STAMP) ## the proofs that take too long for the test suite

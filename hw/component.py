@@ -25,7 +25,7 @@ class Component(wiring.Component):
 
     def __new__(cls, *args, **kwargs):
         component = super().__new__(cls, src_loc_at=1)  # blame the caller if it stays unused
-        component._identity = (cls, _describe(args), _describe(kwargs))
+        component._identity = (cls, _describe(args), _describe(dict(sorted(kwargs.items()))))
         return component
 
     def __init_subclass__(cls, **kwargs):
@@ -36,15 +36,18 @@ class Component(wiring.Component):
 
 def _describe(value):
     """A hashable description of a constructor argument; equal ones build equal hardware."""
-    if value is None or isinstance(value, (bool, int, str, float, Shape)):
-        return type(value).__name__, value
+    if value is None or isinstance(value, (bool, int, str, Shape)):
+        return type(value), value
+    if isinstance(value, float):
+        return float, value.hex()
     if isinstance(value, (tuple, list)):
-        return type(value).__name__, tuple(map(_describe, value))
+        return type(value), tuple(map(_describe, value))
     if isinstance(value, dict):
-        return "dict", tuple((key, _describe(item)) for key, item in sorted(value.items()))
+        # The order counts: it is the order of a structure's fields.
+        return dict, tuple((_describe(key), _describe(item)) for key, item in value.items())
     if isinstance(value, data.Layout):
         fields = tuple((key, f.offset, _describe(f.shape)) for key, f in value)
-        return type(value).__name__, value.size, fields
+        return type(value), value.size, fields
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = tuple(_describe(getattr(value, f.name)) for f in dataclasses.fields(value))
         return type(value), fields
@@ -74,13 +77,18 @@ def _shareable(elaborate):
     return elaborate_or_share
 
 
+def port_names(text: str) -> list[str]:
+    """Names of the ports of the first module of RTLIL text."""
+    first = text[: text.index("\nend\n")]
+    return re.findall(r"^  wire width \d+ (?:input|output|inout) \d+ +\\(\S+)$", first, re.M)
+
+
 def clock_ports(text: str) -> list[str]:
     """Which of ``clk`` and ``rst`` the first module of RTLIL text has.
 
     A purely combinational module has neither.
     """
-    first = text[: text.index("\nend\n")]
-    return re.findall(r"^  wire width 1 input \d+ +\\(clk|rst)$", first, re.M)
+    return [port for port in port_names(text) if port in ("clk", "rst")]
 
 
 class ModuleLibrary:
@@ -128,9 +136,16 @@ class ModuleLibrary:
     def _convert(self, component, name: str) -> str:
         self._open.append(component)
         try:
-            return rtlil.convert(component, name=name, platform=self, emit_src=self._emit_src)
+            text = rtlil.convert(component, name=name, platform=self, emit_src=self._emit_src)
         finally:
             self._open.pop()
+        # Signals and clocks from elsewhere would be left unconnected at the instance.
+        own = {"__".join(map(str, path)) for path, *_ in component.signature.flatten(component)}
+        foreign = [port for port in port_names(text) if port not in own | {"clk", "rst"}]
+        if foreign:
+            kind = type(component).__name__
+            raise TypeError(f"{kind} uses {', '.join(foreign)}, which is not among its ports")
+        return text
 
     def _unique_name(self, component) -> str:
         kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(component).__name__).lower()

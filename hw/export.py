@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 from amaranth.hdl import Shape
@@ -73,8 +74,11 @@ def to_rtlil(component: wiring.Component, name: str, *, emit_src: bool = False) 
     """RTLIL of a component in which equal sub-blocks are one module, plainly named."""
     try:
         text = ModuleLibrary(name, emit_src=emit_src).convert(component)
-    except AssertionError:
-        # Amaranth states its limit on the width of a value as an assertion.
+    except AssertionError as error:
+        # Amaranth states its limit on the width of a value as an assertion; others are bugs.
+        frames = traceback.extract_tb(error.__traceback__)
+        if "/amaranth/" not in frames[-1].filename:
+            raise
         raise ExportError(
             f"{name} has a value wider than Amaranth can handle (65536 bits)"
         ) from None

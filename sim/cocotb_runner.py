@@ -2,7 +2,7 @@
 
 import contextlib
 import fcntl
-import importlib.metadata
+import hashlib
 import os
 import pickle
 import shutil
@@ -24,7 +24,7 @@ from sim.tools import (
     compiled_folder,
     environment,
     require_icarus,
-    verilator,
+    versions,
 )
 from sim.verilated import keep_copies, large_design_arguments, optimisation
 
@@ -81,8 +81,8 @@ class CocotbSimulation:
         return Icarus() if self._simulator == "icarus" else _FastVerilator(self._runtime_folder())
 
     def _runtime_folder(self) -> Path:
-        version = importlib.metadata.version("verilator")
-        return compiled_folder() / f"cocotb_runtime_{version}{'_waves' if self._waves else ''}"
+        key = hashlib.sha256((versions() + repr(self._arguments())).encode()).hexdigest()[:20]
+        return compiled_folder() / f"cocotb_runtime_{key}"
 
     def _arguments(self) -> list[str]:
         if self._simulator == "icarus":
@@ -96,9 +96,8 @@ class CocotbSimulation:
         """The folder of the compiled simulation, built unless the cache has it."""
         design, arguments = self._design, self._arguments()
         control = _ports_control(design)
-        version = importlib.metadata.version("cocotb") + importlib.metadata.version("verilator")
         key = design.digest(
-            "cocotb", self._simulator, version, repr(arguments), control, *optimisation(design)
+            "cocotb", versions(), ICARUS_DUMP, repr(arguments), control, *optimisation(design)
         )
         folder = compiled_folder() / f"{self._simulator}_{design.module[:60]}_{key}"
         finished = folder / "finished"
@@ -160,9 +159,9 @@ class CocotbSimulation:
         with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
             scratch = Path(scratch)
             self._run(scratch, descriptions, seed)
-            if waves is not None:
-                self._keep_waves(scratch, waves)
             reasons = _reasons(scratch / "results.xml", len(jobs), scratch / "run.log")
+            if waves is not None and (scratch / "results.xml").exists():
+                self._keep_waves(scratch, waves)
             return [
                 self._played(scratch / f"played_{number}", job, reason)
                 for number, ((job, _), reason) in enumerate(zip(jobs, reasons, strict=True))
@@ -282,7 +281,6 @@ def _environment(make_variables: Sequence[str] = ()):
     os.environ["MAKEFLAGS"] = " ".join([os.environ["MAKEFLAGS"], *make_variables])
     # The runner fails differently under pytest; here the results file decides in every case.
     os.environ.pop("PYTEST_CURRENT_TEST", None)
-    verilator()
     try:
         yield
     finally:

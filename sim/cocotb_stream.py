@@ -48,6 +48,7 @@ class Port:
 async def source(ticks: Ticks, port: Port, beats: list[int], gate: Gate):
     """Offer `beats` in order, each held until it is taken, with pauses as `gate` says."""
     port.valid.value = 0
+    ones = (1 << len(port.payload)) - 1
     for beat in beats:
         while not gate.step():
             await ticks.trigger()
@@ -59,6 +60,7 @@ async def source(ticks: Ticks, port: Port, beats: list[int], gate: Gate):
                 break
         ticks.last_transfer = ticks.cycle
         port.valid.value = 0
+        port.payload.value = beat ^ ones  # whoever reads it now reads something else
 
 
 async def sink(

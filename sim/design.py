@@ -104,6 +104,10 @@ def _describe(block: Block, parameters: Parameters, name: str, verilog: str) -> 
             streams["__".join(map(str, path[:-1]))] = member.shape
         elif path[-1] not in ("valid", "ready"):
             raise TypeError(f"{block.name} has a port that is not a stream: {path}")
-    header = re.search(rf"module\s+\\?{re.escape(name)}\s*\((.*?)\)\s*;", verilog, re.S)
-    clocked = bool(header and re.search(r"\bclk\b", header[1]))
+    header = re.search(
+        rf"module\s+\\?{re.escape(name)}\s*(?:#\s*\(.*?\)\s*)?\((.*?)\)\s*;", verilog, re.S
+    )
+    if header is None:
+        raise ToolError(f"module {name} must have a list of ports")
+    clocked = bool(re.search(r"\bclk\b", header[1]))
     return Design(block, parameters, name, verilog, inputs, outputs, clocked=clocked)

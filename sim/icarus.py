@@ -16,12 +16,21 @@ def install() -> bool:
     if os.geteuid() != 0:
         if shutil.which("sudo") is None:
             return False
-        prefix = ["sudo", "-n"]
+        prefix = ["sudo", "-n", "env", "DEBIAN_FRONTEND=noninteractive"]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (["apt-get", "update"], ["apt-get", "install", "-y", "iverilog"]):
-        done = subprocess.run([*prefix, *command], env=environment, capture_output=True)
-        if done.returncode and command[1] == "install":
-            break
+        try:
+            done = subprocess.run(
+                [*prefix, *command], env=environment, capture_output=True, text=True, timeout=600
+            )
+        except subprocess.TimeoutExpired:
+            print(f"{' '.join(command)} took too long", file=sys.stderr)
+            return False
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            print(f"{' '.join(command)}: {last}", file=sys.stderr)
+            if prefix:
+                return False
     return has_icarus()
 
 

@@ -78,7 +78,6 @@ def run_row(block: Block, preset: str, simulator: str, trace, vectors: int | Non
 
 def picture(block: Block, trace) -> tuple[str, str]:
     """A block's picture on the default preset as an SVG data URI, and its caption."""
-    os.environ.setdefault("MPLBACKEND", "svg")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4), layout="constrained")

@@ -103,8 +103,10 @@ class Simulation:
         found = []
         for (job, stall), outcome in zip(jobs, played, strict=True):
             job.stall = stall
+            # A simulator that broke off leaves nothing to compare, only its reason.
+            lost = outcome.failure is not None and outcome.simulated == 0
             outputs = self.design.outputs
-            found.append(compare(job, outcome.outputs, outputs, outcome.cycles_of))
+            found.append([] if lost else compare(job, outcome.outputs, outputs, outcome.cycles_of))
         return list(zip(played, found, strict=True))
 
     def _compile(self, kind, *arguments, **options):

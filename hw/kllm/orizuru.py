@@ -83,7 +83,8 @@ class OrizuruParameters(Parameters):
         """One input beat.
 
         ``values`` FP16 bits in order of index, ``keep`` which of them belong to the vector,
-        ``last`` on the vector's last beat, ``k`` pairs wanted (read with the last beat).
+        ``last`` on the vector's last beat, ``k`` pairs wanted (read with the last beat; what its
+        bits can say beyond `k` is obeyed too).
         """
         return data.StructLayout(
             {

@@ -68,19 +68,6 @@ def test_many_vectors(name):
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
-@pytest.mark.parametrize("preset", ["small", "default", "deep"])
-@pytest.mark.parametrize("stall", list(PATTERNS))
-def test_presets(preset, simulator, stall):
-    """The cocotb bench in both simulators on the shipped trace, corner cases and random data."""
-    vectors = {"small": 48, "default": 24, "deep": 48}[preset]
-    result = run(BLOCK, preset, PRESETS[preset], simulator=simulator, vectors=vectors, stall=stall)
-    assert result.passed, (result.first_mismatch, result.failures)
-    assert result.transactions == 2 * vectors
-    if stall == "none":
-        assert result.cycles == result.predicted
-
-
-@pytest.mark.parametrize("simulator", SIMULATORS)
 def test_paper_preset(simulator):
     """N = 4096 with k = 64: 256 + 16 + 1 units for each end."""
     assert PRESETS["paper"].units == [256, 16, 1]
@@ -91,7 +78,7 @@ def test_paper_preset(simulator):
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
 def test_a_trace_it_has_never_seen(simulator, tmp_path):
-    """A user's trace of another shape, with infinities' neighbours and ties, fits by itself."""
+    """A user's trace of another shape, heavy-tailed, fits by itself."""
     rng = np.random.default_rng(3)
     x = (rng.standard_t(2, (9, 200)) * 100).clip(-60000, 60000).astype(np.float16)
     path = tmp_path / "mine.npz"
@@ -126,7 +113,6 @@ def test_latency_and_throughput(parameters):
         last_input = beats - 1  # one beat a cycle from cycle 0
         taken = played.cycles_of["o"]
         assert taken[0] == last_input + parameters.latency
-        assert parameters.latency == parameters.depth + 2
         assert np.array_equal(np.diff(taken), np.ones(parameters.k - 1))
     # Back to back, a vector keeps the engine busy for B + depth + k cycles.
     rng = np.random.default_rng(6)
@@ -137,12 +123,6 @@ def test_latency_and_throughput(parameters):
     played = check(harness, design, job, "none")
     firsts = played.cycles_of["o"][:: parameters.k]
     assert set(np.diff(firsts)) == {parameters.beats + parameters.depth + parameters.k}
-
-
-def test_pops_per_cycle():
-    """One pop a cycle and side at N = 16, and no more than three cycles at N = 4096."""
-    assert PRESETS["small"].cycles(4, 16) - PRESETS["small"].cycles(4, 15) == 1
-    assert PRESETS["paper"].cycles(256, 64) - PRESETS["paper"].cycles(256, 63) == 1
 
 
 @pytest.mark.parametrize(
@@ -201,7 +181,7 @@ def test_expected_pairs_are_the_definition():
 def test_real_vectors_are_the_trace(shipped_trace):
     x, notes = vectors_of(shipped_trace, 256, 10)
     first = np.asarray(next(iter(shipped_trace.x.values())), np.float16)
-    assert np.array_equal(x[0], first.reshape(-1)[:256]) or np.array_equal(x[0], first[0, :256])
+    assert np.array_equal(x[0], first[0, :256])
     assert "x/" in notes[0]
 
 

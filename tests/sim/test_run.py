@@ -206,7 +206,7 @@ def test_files_that_are_no_such_design(run, tmp_path):
 def test_verilog_that_does_not_compile(run, tmp_path, driver, monkeypatch):
     monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path / "build"))
     broken = tmp_path / "broken.v"
-    broken.write_text("module stream_skid_buffer_width8(clk;\nendmodule\n")
+    broken.write_text("module stream_skid_buffer_width8(clk);\n  input clk\nendmodule\n")
     status, out, err = run(f"{SKID} --driver {driver} --verilog {broken}")
     assert status == 1 and out == ""
     log = re.fullmatch(

@@ -52,7 +52,7 @@ class ArbiterBench:
         self, job: Job, got: dict[str, np.ndarray], layouts: dict, cycles_of: dict
     ) -> list[Mismatch]:
         """Exactly, or for a run with stalls source by source, beats counted within the source."""
-        if getattr(job, "stall", "none") == "none":
+        if job.stall == "none":
             return sim.bench.compare(job, got, layouts, cycles_of)
         data_bits = layouts["o"]["data"].width
         by_source = {}
