@@ -21,6 +21,7 @@ all; a file holds those, or some ``x/`` or ``w/``, or everything. Query head ``h
 
 import json
 import os
+import tokenize
 import zipfile
 import zlib
 from dataclasses import dataclass, field
@@ -165,6 +166,8 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise TraceError(f"{name} is damaged ({error})") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError) as error:
         raise TraceError(f"it is damaged ({error})") from None
+    except (MemoryError, SyntaxError, tokenize.TokenError):
+        raise TraceError(f"{name} has a damaged header") from None
     except OSError as error:
         raise TraceError(f"it cannot be read ({error.strerror or error})") from None
     return arrays

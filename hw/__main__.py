@@ -91,8 +91,11 @@ def main() -> int:
     arguments = parser().parse_args()
     try:
         arguments.run(arguments)
-    except (ParameterError, ExportError, OSError) as error:
+    except (ParameterError, ExportError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error: {error.filename or 'writing'}: {error.strerror or error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)

@@ -147,6 +147,8 @@ def _write_whole(path: Path, text: str) -> Path:
     try:
         partial.write_text(text)
         os.replace(partial, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         partial.unlink(missing_ok=True)
     return path

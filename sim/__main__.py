@@ -96,8 +96,7 @@ def register_run(commands) -> None:
     command.add_argument(
         "--stall",
         choices=list(PATTERNS),
-        default="none",
-        help="how producers and consumers hesitate (default: %(default)s)",
+        help="how producers and consumers hesitate (default: every pattern, one after another)",
     )
     command.add_argument(
         "--verilog",
@@ -127,8 +126,11 @@ def main() -> int:
     arguments = parser().parse_args()
     try:
         return arguments.run(arguments)
-    except (ParameterError, ExportError, TraceError, ToolError, OSError) as error:
+    except (ParameterError, ExportError, TraceError, ToolError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error: {error.filename or 'writing'}: {error.strerror or error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)

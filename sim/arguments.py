@@ -8,18 +8,20 @@ from hw.parameters import Parameters
 
 def count(text: str) -> int:
     """A whole number from 1, as an argparse type."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
-    return value
+    return _whole(text, 1)
 
 
 def seed(text: str) -> int:
     """A whole number from 0, as an argparse type."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be at least 0, not {text}")
-    return value
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.removeprefix("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text}")
+    if int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be at least {least}, not {text}")
+    return int(text)
 
 
 def add_configuration(

@@ -99,7 +99,9 @@ class Played:
 class Bench(Protocol):
     """A module's ``bench`` object, in ``sim.benches.<folder>.<block>``."""
 
-    default_vectors: int
+    def default_vectors(self, parameters: "Parameters") -> int:
+        """Transactions of each kind that a simulation in Icarus plays in seconds."""
+        ...
 
     def job(self, parameters: "Parameters", trace: "Trace | None", vectors: int, seed: int) -> Job:
         """`vectors` transactions from `trace`, or from corner cases and random data without one."""

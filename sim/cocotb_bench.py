@@ -6,6 +6,7 @@ out of number n is written to ``played_n`` beside that file.
 
 import os
 import pickle
+import random
 from pathlib import Path
 
 import cocotb
@@ -18,6 +19,27 @@ from sim.stall import PATTERNS, Gate
 
 JOBS = Path(os.environ["SENBAZURU_JOBS"])
 DESCRIPTIONS = pickle.loads(JOBS.read_bytes())
+
+
+async def reset(dut, ticks):
+    dut.rst.value = 1
+    for _ in range(4):
+        await ticks.trigger()
+    dut.rst.value = 0
+
+
+async def disturb(ticks, ports, inputs, choose):
+    """Random traffic, to be cut off by a reset: what follows must not depend on it."""
+    for _ in range(choose.randrange(200)):
+        for name, port in ports.items():
+            if name not in inputs:
+                port.ready.value = choose.getrandbits(1)
+            elif inputs[name]:
+                port.payload.value = choose.choice(inputs[name])
+                port.valid.value = choose.getrandbits(1)
+        await ticks.trigger()
+    for name, port in ports.items():
+        (port.valid if name in inputs else port.ready).value = 0
 
 
 @cocotb.test()
@@ -49,10 +71,9 @@ async def play(dut, number):
         ports[name].ready.value = 0
     if description["clocked"]:
         Clock(dut.clk, PERIOD_NS, unit="ns").start()
-        dut.rst.value = 1
-        for _ in range(4):
-            await ticks.trigger()
-        dut.rst.value = 0
+        await reset(dut, ticks)
+        await disturb(ticks, ports, description["inputs"], random.Random(f"{seed} before reset"))
+        await reset(dut, ticks)
 
     received = {name: [] for name in expected}
     cycles = {name: [] for name in expected}

@@ -1,6 +1,7 @@
 """Build and run the cocotb bench of a design in Verilator or Icarus."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 
 from cocotb_tools.runner import Icarus, Verilator
 
+from golden.files import replacing
 from sim import payload
 from sim.bench import Job, Played
 from sim.design import Design
@@ -107,7 +109,9 @@ class CocotbSimulation:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not finished.exists():
                 self._compile(folder, arguments, control)
-                if self._simulator == "verilator":
+                if self._simulator == "icarus":
+                    _check_complete(folder / "sim.vvp")
+                else:
                     keep_copies(folder.glob("verilated*.o"), self._runtime_folder())
                 finished.touch()
         return folder
@@ -159,7 +163,11 @@ class CocotbSimulation:
         with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
             scratch = Path(scratch)
             self._run(scratch, descriptions, seed)
-            reasons = _reasons(scratch / "results.xml", len(jobs), scratch / "run.log")
+            results = scratch / "results.xml"
+            if not results.exists():
+                # Whatever it is, a simulation that cannot even start must not stay in the cache.
+                (self._folder / "finished").unlink(missing_ok=True)
+            reasons = _reasons(results, len(jobs), scratch / "run.log")
             if waves is not None and (scratch / "results.xml").exists():
                 self._keep_waves(scratch, waves)
             return [
@@ -240,9 +248,8 @@ class CocotbSimulation:
         if not found:
             raise ToolError(f"{self._simulator} wrote no waves")
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.partial")
-        shutil.copy(found[0], partial)
-        os.replace(partial, target)
+        with open(found[0], "rb") as source, replacing(target) as file:
+            shutil.copyfileobj(source, file)
 
 
 def _ports_control(design: Design) -> str:
@@ -257,13 +264,24 @@ def _ports_control(design: Design) -> str:
 PARTS = ("payload", "valid", "ready")
 
 
+def _check_complete(program: Path) -> None:
+    """Icarus does not notice a disk that fills up while it writes; its output ends too early."""
+    with open(program, "rb") as file:
+        file.seek(max(0, program.stat().st_size - 4096))
+        if b"# The file index is used" not in file.read():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(program))
+
+
 def _reasons(results: Path, count: int, log: Path) -> list[str | None]:
     """Why each of `count` tests failed, None where it passed."""
     if not results.exists():
         lines = log.read_text().split("\n") if log.exists() else []
         last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
         return [f"the simulator ended without results ({last})"] * count
-    cases = list(ElementTree.parse(results).iter("testcase"))
+    try:
+        cases = list(ElementTree.parse(results).iter("testcase"))
+    except ElementTree.ParseError:
+        return ["the simulator's results are damaged: is a disk full?"] * count
     reasons = []
     for case in cases:
         found = [case.find(kind) for kind in ("failure", "error", "skipped")]

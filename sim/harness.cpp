@@ -116,6 +116,25 @@ public:
 #endif
     }
 
+    // Random traffic, cut off by a reset in its middle: what follows must not depend on it.
+    void disturb() {
+#if CLOCKED
+        for (uint32_t left = random.next() % 200; left > 0; left--) {
+#define DISTURB_SOURCE(k, payload, valid, ready, words)                                            \
+    if (sources[k].count) {                                                                        \
+        put<words>(model.payload, sources[k].beats + random.next() % sources[k].count * words);    \
+        model.valid = random.next() & 1;                                                           \
+    }
+#define DISTURB_SINK(k, payload, valid, ready, words) model.ready = random.next() & 1;
+            SOURCES(DISTURB_SOURCE)
+            SINKS(DISTURB_SINK)
+            model.clk = 0, model.eval();
+            model.clk = 1, model.eval();
+        }
+        reset();
+#endif
+    }
+
     Result run(const Patience& patience) {
         last = last_memory = last_job = complete = -1;
         for (cycle = 0;; cycle++) {
@@ -219,6 +238,7 @@ void harness_constant(Harness* h, int which, uint32_t value) {
     CONSTANTS(SET_CONSTANT)
 }
 void harness_reset(Harness* h) { h->reset(); }
+void harness_disturb(Harness* h) { h->disturb(); }
 void harness_seed(Harness* h, uint64_t seed) {
     h->random.state = seed * 0x9e3779b97f4a7c15ull + 0x1234567;
     for (int i = 0; i < 8; i++) h->random.next();  // small seeds have few bits set

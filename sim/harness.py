@@ -58,6 +58,8 @@ class Harness:
     ) -> Played:
         """Drive every input beat, collect until all expected beats came and a little longer.
 
+        Before that comes random traffic that a reset cuts off.
+
         timing
             Of all the job's memories, or of each by its name.
         """
@@ -88,6 +90,7 @@ class Harness:
             contents[name] = np.array(memory.contents, np.uint32)
             self._bind(memory, ports[name], contents[name], timings[name])
 
+        library.harness_disturb(model)
         result = np.zeros(5, np.int64)
         patience = self._patience(contents, timings)
         library.harness_run(model, _address(patience), _address(result))
@@ -189,6 +192,7 @@ def _load(path: Path, memories: bool) -> ctypes.CDLL:
         "harness_delete": ([pointer], None),
         "harness_constant": ([pointer, ctypes.c_int, ctypes.c_uint32], None),
         "harness_reset": ([pointer], None),
+        "harness_disturb": ([pointer], None),
         "harness_seed": ([pointer, ctypes.c_uint64], None),
         "harness_source": ([pointer, ctypes.c_int, pointer, i64, f64, f64], None),
         "harness_sink": (

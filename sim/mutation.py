@@ -77,7 +77,7 @@ def checks_of(
     block: Block, parameters: Parameters, seed: int, vectors: int | None = None
 ) -> list[Check]:
     """Every job under every stall pattern, the shortest first."""
-    vectors = vectors or VECTORS_FACTOR * bench_of(block).default_vectors
+    vectors = vectors or VECTORS_FACTOR * bench_of(block).default_vectors(parameters)
     jobs = jobs_of(block, parameters, load_trace(None), vectors, seed)
     order = list(PATTERNS)
     checks = [Check(job, stall, seed) for job, stall in itertools.product(jobs, order)]

@@ -7,7 +7,6 @@ import importlib.metadata
 import io
 import itertools
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from golden.files import replacing
 from hw.catalogue import BLOCKS, Block, configurations, select
 from sim import tools
 from sim.arguments import count
@@ -58,20 +58,16 @@ def run_row(block: Block, preset: str, simulator: str, trace, vectors: int | Non
     parameters = block.parameters_class.preset(preset)
     design = generate(block, parameters)
     simulation = Simulation(design, simulator)
-    vectors = vectors or bench_of(block).default_vectors
-    jobs = jobs_of(block, parameters, trace, vectors, seed=1)
-    plays = list(itertools.product(jobs, PATTERNS))
-    results = {s: RunResult(block.name, preset, simulator, "cocotb", 1, s) for s in PATTERNS}
+    vectors = vectors or bench_of(block).default_vectors(parameters)
+    result = RunResult(block.name, preset, simulator, "cocotb", 1, "all")
+    plays = list(itertools.product(jobs_of(block, parameters, trace, vectors, seed=1), PATTERNS))
     for (job, stall), outcome in zip(plays, simulation.play(plays, seed=1), strict=True):
-        add(results[stall], job, stall, *outcome)
-    for stall, result in results.items():
-        row.vectors += result.transactions
-        row.mismatches += result.mismatches
-        if not result.passed and row.verdict == "pass":
-            row.verdict = "FAIL"
-            said = [result.first_mismatch, *result.failures, "no transaction was compared"]
-            row.reason = f"stall {stall}: {next(filter(None, said))}"
-    row.cycles, row.predicted = results["none"].cycles, results["none"].predicted
+        add(result, job, stall, *outcome)
+    row.vectors, row.mismatches = result.transactions, result.mismatches
+    row.cycles, row.predicted = result.cycles, result.predicted
+    if not result.passed:
+        said = [result.first_mismatch, *result.failures, "no transaction was compared"]
+        row.verdict, row.reason = "FAIL", next(filter(None, said))
     row.wall_s = round(time.monotonic() - started, 1)
     return row
 
@@ -104,10 +100,9 @@ def write_page(rows: list[Row], blocks: list[Block], trace, folder: Path) -> Pat
         trace=trace.meta,
         date=datetime.date.today().isoformat(),
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    path, partial = folder / "index.html", folder / ".index.html.partial"
-    partial.write_text(page)
-    os.replace(partial, path)
+    path = folder / "index.html"
+    with replacing(path) as file:
+        file.write(page.encode())
     return path
 
 
@@ -140,6 +135,7 @@ def report_command(arguments) -> int:
     blocks = select(arguments.block)
     chosen = configurations(arguments.block, arguments.presets)
     jobs = [(*configuration, simulator) for configuration in chosen for simulator in SIMULATORS]
+    arguments.output.mkdir(parents=True, exist_ok=True)
     rows = []
     bar = tqdm(jobs, unit="run", disable=arguments.json or None, file=sys.stderr)
     for block, preset, simulator in bar:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import itertools
 import time
 from pathlib import Path
 
@@ -23,6 +24,8 @@ DRIVERS = ("cocotb", "harness")
 class RunResult:
     """One configuration in one simulator.
 
+    cycles
+        Of the runs without stalls, if there are any.
     predicted
         Cycles the block's formula gives for the same jobs; None where stalls make it meaningless.
     failures
@@ -126,25 +129,27 @@ def run(
     trace: Path | None = None,
     vectors: int | None = None,
     seed: int = 1,
-    stall: str = "none",
+    stall: str | None = None,
     verilog: Path | None = None,
     waves: Path | None = None,
 ) -> RunResult:
     """Play a block's jobs and count what differs.
 
+    stall
+        One stall pattern, or None for all of them.
     :raises ParameterError, TraceError, ToolError: with one sentence for the user.
     """
     data = load_trace(trace)
     design = from_file(block, parameters, verilog) if verilog else generate(block, parameters)
-    vectors = vectors or bench_of(block).default_vectors
+    vectors = vectors or bench_of(block).default_vectors(parameters)
     jobs = jobs_of(block, parameters, data, vectors, seed)
     simulation = Simulation(design, simulator, driver, waves)
-    result = RunResult(block.name, preset, simulator, driver, seed, stall)
+    result = RunResult(block.name, preset, simulator, driver, seed, stall or "all")
     result.notes = list(jobs[0].notes)
     started = time.monotonic()
-    outcomes = simulation.play([(job, stall) for job in jobs], seed)
-    for job, (played, found) in zip(jobs, outcomes, strict=True):
-        add(result, job, stall, played, found)
+    plays = list(itertools.product(jobs, [stall] if stall else PATTERNS))
+    for (job, pattern), outcome in zip(plays, simulation.play(plays, seed), strict=True):
+        add(result, job, pattern, *outcome)
     result.wall_s = round(time.monotonic() - started, 3)
     return result
 
@@ -153,13 +158,16 @@ def add(result: RunResult, job: Job, stall: str, played: Played, found: list[Mis
     """Count one played job into a result."""
     result.transactions += job.transactions
     result.mismatches += len(found)
-    result.cycles += played.cycles
+    if stall in ("none", result.stall):
+        result.cycles += played.cycles
     result.simulated += played.simulated
     if stall == "none":
         result.predicted = (result.predicted or 0) + job.cycles
+    where = f"stall {stall}: " if result.stall == "all" else ""
     if found and result.first_mismatch is None:
-        result.first_mismatch = str(found[0])
+        result.first_mismatch = f"{where}{found[0]}"
     if played.failure is not None:
-        result.failures.append(played.failure)
+        result.failures.append(f"{where}{played.failure}")
     elif not found and stall == "none" and played.cycles != job.cycles:
-        result.failures.append(f"took {played.cycles} cycles where the formula says {job.cycles}")
+        took = f"took {played.cycles} cycles where the formula says {job.cycles}"
+        result.failures.append(f"{where}{took}")

@@ -119,7 +119,7 @@ def best_time(simulation: Simulation, job: Job, stall: str) -> tuple[float, int]
 
 def job_of(block: Block, parameters: Parameters, cycles: int) -> Job:
     """The block's check on corner cases and random data, long enough for that many cycles."""
-    vectors = bench_of(block).default_vectors
+    vectors = bench_of(block).default_vectors(parameters)
     while (job := jobs_of(block, parameters, load_trace(None), vectors, seed=1)[1]).cycles < cycles:
         vectors *= 2
     return job

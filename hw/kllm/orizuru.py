@@ -18,7 +18,7 @@ class OrizuruParameters(Parameters):
     """Sizes of an :class:`Orizuru` engine.
 
     n
-        Values in the longest vector; any number from 1.
+        Values in the longest vector; any number from 1 to 65536.
     k
         Most pairs ever asked for, at most `n`.
     lanes
@@ -34,6 +34,7 @@ class OrizuruParameters(Parameters):
 
     def __post_init__(self):
         require(self.n >= 1, "n must be at least 1", self.n)
+        require(self.n <= 1 << 16, "n must be at most 65536", self.n)
         require(0 <= self.k <= self.n, f"k must be between 0 and n = {self.n}", self.k)
         for name in ("lanes", "radix"):
             value = getattr(self, name)

@@ -87,7 +87,8 @@ def test_every_preset_creates_its_component(block, preset):
 def test_every_bench_makes_whole_jobs(block, preset, real, trace):
     """Real and random data for every input, an answer for every output, each with its owner."""
     bench, parameters = bench_of(block), block.parameters_class.preset(preset)
-    assert type(bench.default_vectors) is int and bench.default_vectors >= 1
+    vectors = bench.default_vectors(parameters)
+    assert type(vectors) is int and vectors >= 1
     job = bench.job(parameters, trace if real else None, VECTORS, seed=1)
     inputs, outputs = streams(block.create(parameters))
     bound = {s for m in job.memories.values() for s in (m.request, m.response)}

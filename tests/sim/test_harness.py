@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from sim import bench, harness, payload
+from sim import bench, payload, verilated
 from sim.bench import Job
 from sim.harness import Harness
 from sim.stall import PATTERNS, Gate, Stall
@@ -209,17 +209,17 @@ def check_hesitation(active: np.ndarray, duty: float, burst: float) -> None:
 @pytest.fixture
 def compilations(monkeypatch, tmp_path):
     """The compiler runs from here on, in a cache that holds no design."""
-    runtime = harness._runtime_folder()
+    runtime = verilated._runtime_folder()
     if runtime.exists():
         shutil.copytree(runtime, tmp_path / "compiled" / runtime.name)
     monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path))
-    compiled, run = [], harness._run
+    compiled, run = [], verilated._run
 
     def counted(command, folder, subject):
         compiled.append(f"{command[0].rsplit('/')[-1]} {subject.module}")
         run(command, folder, subject)
 
-    monkeypatch.setattr(harness, "_run", counted)
+    monkeypatch.setattr(verilated, "_run", counted)
     return compiled
 
 

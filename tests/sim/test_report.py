@@ -104,7 +104,7 @@ def test_a_failing_block_fails_the_report(run, tmp_path, monkeypatch, quick, fau
     said = {
         "wrong beat": "stall none: transaction 3, stream o, beat 3, field payload, cycle 4: exp",
         "wrong formula": "stall none: took 6 cycles where the formula says 7",
-        "nothing": "stall none: no transaction was compared",
+        "nothing": "no transaction was compared",
     }[fault]
     assert f"*** {said}" in out
     page = (tmp_path / "index.html").read_text()

@@ -23,7 +23,7 @@ from sim.run import RunResult, Simulation, bench_of, jobs_of
 from sim.stall import PATTERNS
 from sim.tools import ToolError
 
-SKID = "run stream.skid_buffer --preset small --vectors 40"
+SKID = "run stream.skid_buffer --preset small --vectors 40 --stall none"
 
 
 @pytest.fixture
@@ -84,7 +84,15 @@ def test_all_blocks_in_one_list(run):
     status, out, _ = run("run all --preset small --driver harness --vectors 6 --json")
     results = json.loads(out)
     assert status == 0 and [r["block"] for r in results] == [block.name for block in BLOCKS]
-    assert all(r["passed"] and r["transactions"] == 12 for r in results)
+    assert all(r["passed"] and r["transactions"] == 36 for r in results)
+
+
+def test_every_stall_pattern_is_played_unless_one_is_named(run):
+    status, out, _ = run("run stream.skid_buffer --preset small --driver harness --json")
+    result = json.loads(out)
+    assert status == 0 and result["stall"] == "all"
+    assert result["transactions"] == 3 * 2 * 256  # patterns, real and random, the bench's default
+    assert result["cycles"] == result["predicted"] == 2 * 257 < result["simulated"]
 
 
 @pytest.mark.parametrize("driver", runs.DRIVERS)
@@ -281,7 +289,7 @@ def test_any_trace_fits_any_block(block, kind, tmp_path):
     parameters = block.parameters_class.preset("small")
     result = runs.run(block, "small", parameters, driver="harness", trace=path, vectors=30)
     assert result.passed, (result.first_mismatch, result.failures)
-    assert result.transactions == 60 and result.cycles == result.predicted
+    assert result.transactions == 180 and result.cycles == result.predicted
     notes = " ".join(result.notes)
     assert re.search(r"\bk\b" if kind == "attention" else r"\b[kqvxw]\b", notes)
     if kind == "one number":
@@ -383,7 +391,7 @@ def test_both_drivers_see_the_same(block):
     """Outputs and the cycle of every one of them, whoever drives."""
     parameters = block.parameters_class.preset("small")
     trace = runs.load_trace(None)
-    vectors = min(20, bench_of(block).default_vectors)
+    vectors = min(20, bench_of(block).default_vectors(parameters))
     drivers = [Simulation(generate(block, parameters), "verilator", d) for d in runs.DRIVERS]
     jobs = jobs_of(block, parameters, trace, vectors, seed=2)
     outcomes = [driver.play([(job, "none") for job in jobs], seed=2) for driver in drivers]
@@ -402,7 +410,7 @@ def test_every_block_under_every_stall(block, stall):
     parameters = block.parameters_class.preset("small")
     result = runs.run(block, "small", parameters, driver="harness", stall=stall)
     assert result.passed, (result.first_mismatch, result.failures)
-    assert result.transactions == 2 * bench_of(block).default_vectors
+    assert result.transactions == 2 * bench_of(block).default_vectors(parameters)
 
 
 def test_a_design_from_a_file_is_the_generated_one(tmp_path):

@@ -11,7 +11,8 @@ from sim.benches.operands import to_fp16, vectors_by_name
 
 
 class OrizuruBench:
-    default_vectors = 32
+    def default_vectors(self, parameters: OrizuruParameters) -> int:
+        return 192 if parameters.n <= 64 else 32
 
     def job(
         self, parameters: OrizuruParameters, trace: Trace | None, vectors: int, seed: int
@@ -26,7 +27,8 @@ class OrizuruBench:
             notes = []
             sets = [corner_vectors(parameters, rng)]
             neighbours = neighbour_vectors(parameters, rng)
-            if vectors >= 4 * len(neighbours[0]):
+            # All of them or none: a few would only take the place of random vectors.
+            if vectors >= len(sets[0][0]) + len(neighbours[0]):
                 sets.append(neighbours)
             missing = max(0, vectors - sum(len(x) for x, *_ in sets))
             sets.append(random_vectors(parameters, missing, rng))

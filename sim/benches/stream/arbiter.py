@@ -23,7 +23,8 @@ class ArbiterBench:
     the order of the merge, but never that of one source.
     """
 
-    default_vectors = 256
+    def default_vectors(self, parameters: "ArbiterParameters") -> int:
+        return 256
 
     def job(
         self, parameters: "ArbiterParameters", trace: "Trace | None", vectors: int, seed: int

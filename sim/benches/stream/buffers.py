@@ -26,7 +26,8 @@ class BufferBench:
         The beats that a component with given parameters can hold.
     """
 
-    default_vectors = 256
+    def default_vectors(self, parameters: "Parameters") -> int:
+        return 256
 
     def __init__(self, name: str, depth):
         self._name, self._depth = name, depth
