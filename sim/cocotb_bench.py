@@ -29,8 +29,12 @@ async def reset(dut, ticks):
 
 
 async def disturb(ticks, ports, inputs, choose):
-    """Random traffic, to be cut off by a reset: what follows must not depend on it."""
-    for _ in range(choose.randrange(200)):
+    """Random traffic, to be cut off by a reset: what follows must not depend on it.
+
+    It ends right after an input was taken or while an output waits, when a reset matters most.
+    """
+    after_input, cycles = choose.getrandbits(1), choose.randrange(200)
+    for cycle in range(cycles + 200):
         for name, port in ports.items():
             if name not in inputs:
                 port.ready.value = choose.getrandbits(1)
@@ -38,6 +42,14 @@ async def disturb(ticks, ports, inputs, choose):
                 port.payload.value = choose.choice(inputs[name])
                 port.valid.value = choose.getrandbits(1)
         await ticks.trigger()
+        moved = any(port.transfers() for name, port in ports.items() if name in inputs)
+        waiting = any(
+            port.valid.value and not port.ready.value
+            for name, port in ports.items()
+            if name not in inputs
+        )
+        if cycle >= cycles and (moved if after_input else waiting):
+            break
     for name, port in ports.items():
         (port.valid if name in inputs else port.ready).value = 0
 

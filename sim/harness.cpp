@@ -116,19 +116,27 @@ public:
 #endif
     }
 
-    // Random traffic, cut off by a reset in its middle: what follows must not depend on it.
+    // Random traffic, cut off by a reset right after an input was taken or while an output waits:
+    // what follows must not depend on it.
     void disturb() {
 #if CLOCKED
-        for (uint32_t left = random.next() % 200; left > 0; left--) {
+        bool after_input = random.next() & 1, moved = false, waiting = false;
+        for (int left = random.next() % 200; left > 0 || !(after_input ? moved : waiting); left--) {
+            if (left < -200) break;
+            moved = waiting = false;
 #define DISTURB_SOURCE(k, payload, valid, ready, words)                                            \
     if (sources[k].count) {                                                                        \
         put<words>(model.payload, sources[k].beats + random.next() % sources[k].count * words);    \
         model.valid = random.next() & 1;                                                           \
     }
 #define DISTURB_SINK(k, payload, valid, ready, words) model.ready = random.next() & 1;
+#define WATCH_SOURCE(k, payload, valid, ready, words) moved |= model.valid && model.ready;
+#define WATCH_SINK(k, payload, valid, ready, words) waiting |= model.valid && !model.ready;
             SOURCES(DISTURB_SOURCE)
             SINKS(DISTURB_SINK)
             model.clk = 0, model.eval();
+            SOURCES(WATCH_SOURCE)
+            SINKS(WATCH_SINK)
             model.clk = 1, model.eval();
         }
         reset();

@@ -117,7 +117,8 @@ def corner_vectors(parameters: OrizuruParameters, rng: np.random.Generator):
     one = np.zeros(n, bool)
     one[n - 1] = True
     rows += [(some_nan, one, n, k_max), (some_nan, rng.random(n) < 0.5, n, k_max)]
-    rows += [(some_nan, np.ones(n, bool), 1, k_max), (mixed, np.ones(n, bool), n, k_max)]
+    # First a vector of one beat: it must not see what was there before reset.
+    rows = [(some_nan, np.ones(n, bool), 1, k_max), *rows, (mixed, np.ones(n, bool), n, k_max)]
     x, keep, lengths, k = zip(*rows, strict=True)
     return np.stack(x), np.stack(keep), np.array(lengths), np.array(k)
 
