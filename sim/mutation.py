@@ -26,7 +26,7 @@ COUNT = 100  # mutants
 PROOF_SECONDS = 60
 
 # Mutants run in the compiled harness, which has time for more than a cocotb run's share of data.
-VECTORS_FACTOR = 16
+VECTORS_FACTOR = 4
 
 
 @dataclasses.dataclass(frozen=True)
