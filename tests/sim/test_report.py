@@ -4,14 +4,12 @@ import base64
 import json
 import os
 import re
-import sys
 import xml.etree.ElementTree as xml
 
 import pytest
 
 from golden import trace as traces
 from hw.catalogue import BLOCKS, find
-from sim import __main__ as cli
 from sim import report, tools
 from sim.cocotb_runner import SIMULATORS
 from sim.stall import PATTERNS
@@ -24,20 +22,6 @@ COMMAND = f"report {BLOCK.name} --presets small --vectors {VECTORS} -o"
 @pytest.fixture(scope="module")
 def trace():
     return traces.load(traces.shipped()[0])
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def run(command):
-        monkeypatch.setattr(sys, "argv", ["sim", *command.split()])
-        try:
-            status = cli.main()
-        except SystemExit as exit:
-            status = exit.code
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
 
 
 def test_everything_passes(run, tmp_path):

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from golden import trace as traces
 from golden.trace import Trace
 from hw.catalogue import BLOCKS, find
 from hw.export import export
-from sim import __main__ as cli
 from sim import run as runs
 from sim.bench import Job
 from sim.cocotb_runner import SIMULATORS
@@ -24,22 +22,6 @@ from sim.stall import PATTERNS
 from sim.tools import ToolError
 
 SKID = "run stream.skid_buffer --preset small --vectors 40 --stall none"
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs a command; gives status, stdout and stderr."""
-
-    def run(command):
-        monkeypatch.setattr(sys, "argv", ["sim", *command.split()])
-        try:
-            status = cli.main()
-        except SystemExit as exit:
-            status = exit.code
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
 
 
 def one_sentence(err: str) -> str:
