@@ -91,6 +91,14 @@ def clock_ports(text: str) -> list[str]:
     return [port for port in port_names(text) if port in ("clk", "rst")]
 
 
+RESET_PORT = re.compile(r"(?:^  attribute [^\n]*\n)*^  wire width 1 input \d+ +\\rst\n", re.M)
+
+
+def _drop_unused_reset(text: str) -> str:
+    """Remove the port ``rst`` where no register has a reset value to go to."""
+    return text if len(re.findall(r"\\rst\b", text)) > 1 else RESET_PORT.sub("", text)
+
+
 class ModuleLibrary:
     """RTLIL modules of one design, collected while its top is converted.
 
@@ -139,6 +147,7 @@ class ModuleLibrary:
             text = rtlil.convert(component, name=name, platform=self, emit_src=self._emit_src)
         finally:
             self._open.pop()
+        text = _drop_unused_reset(text)
         # Signals and clocks from elsewhere would be left unconnected at the instance.
         own = {"__".join(map(str, path)) for path, *_ in component.signature.flatten(component)}
         foreign = [port for port in port_names(text) if port not in own | {"clk", "rst"}]

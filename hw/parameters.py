@@ -23,12 +23,24 @@ class Parameters:
 
     @classmethod
     def presets(cls) -> dict[str, "Parameters"]:
-        """Named configurations, smallest first; every block has a ``default``."""
+        """Named configurations, smallest first; the defaults' is among them."""
         return {"default": cls()}
+
+    @classmethod
+    def default_preset(cls) -> str:
+        """The preset's name that ``default`` means: that one, or the one of the default values."""
+        presets = cls.presets()
+        return (
+            "default"
+            if "default" in presets
+            else list(presets)[list(presets.values()).index(cls())]
+        )
 
     @classmethod
     def preset(cls, name: str) -> "Parameters":
         presets = cls.presets()
+        if name == "default":
+            name = cls.default_preset()
         require(name in presets, f"preset must be one of {', '.join(presets)}", name)
         return presets[name]
 

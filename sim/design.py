@@ -8,8 +8,10 @@ from pathlib import Path
 
 from amaranth.lib import wiring
 
+from hw.arith.datapath import Datapath
+from hw.arith.streamed import Streamed
 from hw.catalogue import Block
-from hw.export import export
+from hw.export import export, to_rtlil, to_verilog
 from hw.parameters import Parameters
 from sim.tools import ToolError
 
@@ -95,9 +97,21 @@ def from_file(block: Block, parameters: Parameters, path: Path) -> Design:
     return _describe(block, parameters, name, verilog)
 
 
+def with_streams(component: wiring.Component, module: str | None = None) -> wiring.Component:
+    """What is played: the component, or streams around a datapath, whose own ports are plain.
+
+    module
+        Verilog module to stand for the datapath.
+    """
+    return Streamed(component, module) if isinstance(component, Datapath) else component
+
+
 def _describe(block: Block, parameters: Parameters, name: str, verilog: str) -> Design:
     inputs, outputs = {}, {}
-    component = block.create(parameters)
+    component = with_streams(block.create(parameters), name)
+    if isinstance(component, Streamed):
+        name = f"{name}_streamed"
+        verilog += "\n" + to_verilog(to_rtlil(component, name))
     for path, member, _ in component.signature.flatten(component):
         if path[-1] == "payload":
             streams = inputs if member.flow is wiring.In else outputs

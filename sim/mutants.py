@@ -15,7 +15,7 @@ from pathlib import Path
 from hw.catalogue import Block
 from hw.export import to_rtlil
 from hw.parameters import Parameters
-from sim.design import Design, generate
+from sim.design import Design, generate, with_streams
 from sim.tools import ROOT, ToolError
 
 SELECT = "mutsel"
@@ -116,7 +116,7 @@ def create(block: Block, parameters: Parameters, count: int, seed: int) -> Mutan
     :raises ToolError: if Yosys fails.
     """
     design = generate(block, parameters)
-    rtlil = to_rtlil(block.create(parameters), design.module, emit_src=True)
+    rtlil = to_rtlil(with_streams(block.create(parameters)), design.module, emit_src=True)
     with tempfile.TemporaryDirectory(prefix="mutants_") as folder:
         work = Path(folder)
         (work / "design.il").write_text(rtlil)

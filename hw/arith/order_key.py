@@ -11,51 +11,26 @@ Magnitudes above infinity are NaNs, so the keys below that of minus infinity are
 below every number, and 0 is left for "nothing there".
 """
 
-import dataclasses
-
 from amaranth.hdl import Cat, Const, Mux, ValueLike
 
+from hw.arith.float_format import FP16, FloatFormat
 from hw.parameters import require
-
-
-@dataclasses.dataclass(frozen=True)
-class FloatFormat:
-    """An IEEE-754 binary interchange format: sign, `exponent` bits, `mantissa` bits."""
-
-    exponent: int
-    mantissa: int
-
-    def __post_init__(self):
-        require(self.exponent >= 2, "exponent width must be at least 2", self.exponent)
-        require(self.mantissa >= 2, "mantissa width must be at least 2", self.mantissa)
-
-    @property
-    def width(self) -> int:
-        return 1 + self.exponent + self.mantissa
-
-    @property
-    def infinity(self) -> int:
-        """Bits of plus infinity."""
-        return ((1 << self.exponent) - 1) << self.mantissa
-
-    @property
-    def quiet_nan(self) -> int:
-        """Bits of the one NaN that hardware returns."""
-        return self.infinity | 1 << (self.mantissa - 1)
-
-
-FP16 = FloatFormat(exponent=5, mantissa=10)
 
 EMPTY_KEY = 0
 NAN_KEY = 1
 
 
 def is_nan(bits: ValueLike, float_format: FloatFormat = FP16):
-    return bits[: float_format.width - 1] > float_format.infinity
+    magnitude = bits[: float_format.width - 1]
+    return magnitude > float_format.overflow - (not float_format.infinities)
 
 
 def to_key(bits: ValueLike, float_format: FloatFormat = FP16):
-    """The order key of a float, combinational: one XOR level behind a zero and a NaN test."""
+    """The order key of a float, combinational: one XOR level behind a zero and a NaN test.
+
+    :raises ParameterError: for a format without infinities, which has no key to spare for NaN.
+    """
+    require(float_format.infinities, "format of an order key must have infinities", float_format)
     magnitude, sign = bits[:-1], bits[-1]
     negative = sign & magnitude.any()
     number = Cat(Mux(negative, ~magnitude, magnitude), ~negative)

@@ -6,7 +6,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.arith.order_key import FP16, from_key, is_nan, to_key
+from hw.arith.float_format import FP16
+from hw.arith.order_key import from_key, is_nan, to_key
 from hw.component import Component
 from hw.kllm.orizuru_unit import OrizuruLeaf, OrizuruMerge
 from hw.parameters import Parameters, require

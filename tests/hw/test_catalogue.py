@@ -10,6 +10,7 @@ from golden import trace as traces
 from hw.catalogue import BLOCKS, Block, configurations, find, select
 from hw.parameters import ParameterError
 from sim import payload
+from sim.design import with_streams
 from sim.run import bench_of
 
 PRESETS = [
@@ -64,9 +65,10 @@ def test_find_and_select():
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
 def test_every_block_is_small_first_and_has_a_default(block):
-    presets = list(block.parameters_class.presets())
-    assert presets[0] == "small" and "default" in presets
-    assert block.parameters_class.preset("default") == block.parameters_class()
+    known = block.parameters_class.presets()
+    default = block.parameters_class.default_preset()
+    assert list(known)[0] in ("small", default)
+    assert known[default] == block.parameters_class.preset("default") == block.parameters_class()
 
 
 @pytest.mark.parametrize("block, preset", PRESETS)
@@ -76,9 +78,10 @@ def test_every_preset_creates_its_component(block, preset):
     assert type(component).__name__ == block.component
     assert component.parameters is parameters
     assert type(parameters.latency) is int and parameters.latency >= 0
-    inputs, outputs = streams(component)
+    played = with_streams(component)
+    inputs, outputs = streams(played)
     assert inputs and outputs
-    ports = {path[-1] for path, _, _ in component.signature.flatten(component)}
+    ports = {path[-1] for path, _, _ in played.signature.flatten(played)}
     assert ports == {"payload", "valid", "ready"}
 
 
@@ -90,7 +93,7 @@ def test_every_bench_makes_whole_jobs(block, preset, real, trace):
     vectors = bench.default_vectors(parameters)
     assert type(vectors) is int and vectors >= 1
     job = bench.job(parameters, trace if real else None, VECTORS, seed=1)
-    inputs, outputs = streams(block.create(parameters))
+    inputs, outputs = streams(with_streams(block.create(parameters)))
     bound = {s for m in job.memories.values() for s in (m.request, m.response)}
     assert set(job.inputs) | bound >= set(inputs) and set(job.outputs) | bound >= set(outputs)
     for shapes, given in ((inputs, job.inputs), (outputs, job.outputs)):
@@ -114,13 +117,17 @@ def test_every_bench_makes_whole_jobs(block, preset, real, trace):
         assert job.notes == []
 
 
+def first_preset(block: Block):
+    return next(iter(block.parameters_class.presets().values()))
+
+
 def same(one: dict, other: dict) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
 def test_jobs_depend_on_the_seed_and_on_nothing_else(block):
-    bench, parameters = bench_of(block), block.parameters_class.preset("small")
+    bench, parameters = bench_of(block), first_preset(block)
     one, again, other = (bench.job(parameters, None, 60, seed) for seed in (1, 1, 2))
     assert same(one.inputs, again.inputs) and same(one.outputs, again.outputs)
     assert not same(one.inputs, other.inputs) and not same(one.outputs, other.outputs)
@@ -128,11 +135,15 @@ def test_jobs_depend_on_the_seed_and_on_nothing_else(block):
 
 def test_configurations_are_the_presets_that_blocks_have():
     both = configurations("all", ["small", "default"])
-    assert both == [(block, name) for block in BLOCKS for name in ("small", "default")]
-    orizuru = find("kllm.orizuru")
-    assert configurations("all", ["deep", "large"]) == [
-        *((block, "large") for block in BLOCKS if block is not orizuru),
-        (orizuru, "deep"),
+    assert both == [
+        (block, name)
+        for block in BLOCKS
+        for name in dict.fromkeys(("small", block.parameters_class.default_preset()))
+        if name in block.parameters_class.presets()
     ]
+    queue, orizuru = find("stream.queue"), find("kllm.orizuru")
+    some = configurations("all", ["deep", "large"])
+    assert (queue, "large") in some and (orizuru, "deep") in some
+    assert (queue, "deep") not in some and (orizuru, "large") not in some
     with pytest.raises(ParameterError, match="preset must be one of small, default, .*'huge'"):
         configurations("all", ["huge"])

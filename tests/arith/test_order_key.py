@@ -7,11 +7,10 @@ from amaranth.hdl import Assert, Cat, Const, Cover, Elaboratable, Module, Mux, S
 from amaranth.sim import Simulator
 
 from golden.kllm.orizuru import order_key
+from hw.arith.float_format import BF16, FP16, FP32, FloatFormat
 from hw.arith.order_key import (
     EMPTY_KEY,
-    FP16,
     NAN_KEY,
-    FloatFormat,
     from_key,
     is_nan,
     is_nan_key,
@@ -21,8 +20,6 @@ from hw.parameters import ParameterError
 from sim.formal import prove
 from tests.kllm import orizuru_spec
 
-BF16 = FloatFormat(exponent=8, mantissa=7)
-FP32 = FloatFormat(exponent=8, mantissa=23)
 E4M3, E3M2, E2M2 = FloatFormat(4, 3), FloatFormat(3, 2), FloatFormat(2, 2)
 
 IN_SIMULATION = [FP16, BF16, E4M3, E3M2, E2M2]

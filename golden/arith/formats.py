@@ -1,0 +1,63 @@
+"""Floating-point formats as NumPy dtypes, and what the hardware does to NaNs and subnormals."""
+
+import ml_dtypes
+import numpy as np
+
+DTYPES = {
+    "fp16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "fp32": np.dtype(np.float32),
+    "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
+}
+"""The hardware's names of formats, and the dtypes whose values and bits are the same."""
+
+
+def bits_dtype(dtype) -> np.dtype:
+    """The unsigned integer of a format's width."""
+    return np.dtype(f"u{np.dtype(dtype).itemsize}")
+
+
+def to_bits(values: np.ndarray) -> np.ndarray:
+    """Bit patterns of floating-point values, as unsigned integers of the same width."""
+    return np.ascontiguousarray(values).view(bits_dtype(values.dtype))
+
+
+def from_bits(bits: np.ndarray, dtype) -> np.ndarray:
+    """Values of bit patterns; `dtype` is a dtype or a name among :data:`DTYPES`."""
+    dtype = DTYPES[dtype] if isinstance(dtype, str) else np.dtype(dtype)
+    return np.ascontiguousarray(bits, bits_dtype(dtype)).view(dtype)
+
+
+def quiet_nan(dtype) -> int:
+    """Bits of the one NaN that hardware returns: positive, quiet, no payload."""
+    info = ml_dtypes.finfo(dtype)
+    if np.dtype(dtype) == DTYPES["fp8_e4m3"]:
+        return 0x7F
+    top = (1 << (info.bits - 1 - info.nmant)) - 1
+    return top << info.nmant | 1 << (info.nmant - 1)
+
+
+def is_nan(values: np.ndarray) -> np.ndarray:
+    """Which values are NaN, judged by their bits: no signalling NaN raises a warning."""
+    bits = to_bits(values)
+    magnitude = bits & bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
+    if values.dtype == DTYPES["fp8_e4m3"]:
+        return magnitude == 0x7F
+    return magnitude > to_bits(np.array(np.inf, values.dtype))
+
+
+def canonical(values: np.ndarray) -> np.ndarray:
+    """The same values with every NaN the one that hardware returns."""
+    bits = to_bits(values)
+    nan = bits.dtype.type(quiet_nan(values.dtype))
+    return np.where(is_nan(values), nan, bits).view(values.dtype)
+
+
+def flush(values: np.ndarray) -> np.ndarray:
+    """The same values with subnormals replaced by zeros of their sign."""
+    bits = to_bits(values)
+    info = ml_dtypes.finfo(values.dtype)
+    magnitude = bits & bits.dtype.type((1 << (info.bits - 1)) - 1)
+    subnormal = magnitude < 1 << info.nmant
+    return np.where(subnormal, bits - magnitude, bits).view(values.dtype)

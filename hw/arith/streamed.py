@@ -1,0 +1,74 @@
+"""An arithmetic unit between two streams."""
+
+from amaranth.hdl import ClockSignal, Instance, Module, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.datapath import Datapath
+from hw.component import Component
+
+
+class Streamed(Component):
+    """Operands in and results out as streams, in order, with stalls on both sides.
+
+    Latency: the unit's `stages`. Throughput: one result per cycle.
+
+    Handshake: without stages all is wires. With stages, one valid bit goes along with each rank
+    of the unit's registers; all ranks advance together in every cycle in which the last one is
+    empty or taken from, so ``i.ready`` follows ``o.ready`` combinationally. Overflow: none.
+
+    Parameters
+    ----------
+    datapath : :class:`Datapath`
+        The unit.
+    module : str or None
+        Name of a Verilog module with the unit's ports to instantiate instead of the unit itself: a
+        synthesized netlist, for one.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(StructLayout))`
+        One field for each operand port of the unit, in their order.
+    o : :py:`Out(stream.Signature(StructLayout))`
+        One field for each result port.
+    """
+
+    def __init__(self, datapath: Datapath, module: str | None = None):
+        self._datapath, self._module = datapath, module
+        members = datapath.signature.members
+        operands = {name: members[name].shape for name in datapath.operands}
+        results = {name: members[name].shape for name in datapath.results}
+        super().__init__(
+            {
+                "i": In(stream.Signature(data.StructLayout(operands))),
+                "o": Out(stream.Signature(data.StructLayout(results))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        unit = self._datapath
+        ports = {name: self.i.payload[name] for name in unit.operands}
+        results = {name: self.o.payload[name] for name in unit.results}
+        if not unit.parameters.stages:
+            m.d.comb += [self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
+        else:
+            valid = Signal(unit.parameters.stages)
+            enable = Signal()
+            m.d.comb += enable.eq(~valid[-1] | self.o.ready)
+            m.d.comb += [self.o.valid.eq(valid[-1]), self.i.ready.eq(enable)]
+            with m.If(enable):
+                m.d.sync += valid.eq(valid << 1 | self.i.valid)
+            ports["enable"] = enable
+
+        if self._module is None:
+            m.submodules.unit = unit
+            m.d.comb += [getattr(unit, name).eq(value) for name, value in ports.items()]
+            m.d.comb += [value.eq(getattr(unit, name)) for name, value in results.items()]
+            return m
+        inputs = {f"i_{name}": value for name, value in ports.items()}
+        if unit.parameters.stages:
+            inputs["i_clk"] = ClockSignal()
+        outputs = {f"o_{name}": value for name, value in results.items()}
+        m.submodules.unit = Instance(self._module, **inputs, **outputs)
+        return m

@@ -1,0 +1,131 @@
+"""Bench of the arithmetic units: operands in, the golden twin's results out, one each cycle."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from amaranth.hdl import Shape
+from amaranth.lib import data
+
+from golden.arith.formats import to_bits
+from sim import payload
+from sim.bench import Job
+from sim.benches.arith import operands as draw
+
+if TYPE_CHECKING:
+    from golden.trace import Trace
+    from hw.arith.datapath import DatapathParameters
+
+Kinds = Mapping[str, "str | Shape"]
+"""Port name to the name of a floating-point format, or to an integer shape."""
+
+
+class DatapathBench:
+    """Every result must be the golden twin's; a transaction is one operation.
+
+    Parameters
+    ----------
+    operands, results
+        Functions from the unit's parameters to :data:`Kinds`, in the order of the unit's ports.
+    golden
+        ``golden(parameters, **operands)`` gives the results by port name. Floating-point arrays
+        have their format's dtype, integers are ``int64``.
+    exact
+        The same on ``float64`` values, for the picture; None where there is nothing to plot.
+    scale
+        For each integer operand, what values of a trace are multiplied by before rounding.
+    """
+
+    def __init__(
+        self,
+        operands: Callable[["DatapathParameters"], Kinds],
+        results: Callable[["DatapathParameters"], Kinds],
+        golden: Callable[..., dict[str, np.ndarray]],
+        exact: Callable[..., np.ndarray] | None = None,
+        scale: float = 64.0,
+    ):
+        self._operands, self._results, self._golden = operands, results, golden
+        self._exact, self._scale = exact, scale
+
+    def default_vectors(self, parameters: "DatapathParameters") -> int:
+        return 1000
+
+    def job(
+        self, parameters: "DatapathParameters", trace: "Trace | None", vectors: int, seed: int
+    ) -> Job:
+        values, notes = self.draw(parameters, trace, vectors, seed)
+        expected = self._golden(parameters, **values)
+        return Job(
+            inputs={"i": pack(self._operands(parameters), values)},
+            outputs={"o": pack(self._results(parameters), expected)},
+            transaction_of={"o": np.arange(vectors)},
+            transactions=vectors,
+            cycles=parameters.cycles(vectors),
+            notes=notes,
+        )
+
+    def draw(
+        self, parameters: "DatapathParameters", trace: "Trace | None", vectors: int, seed: int
+    ) -> tuple[dict[str, np.ndarray], list[str]]:
+        """Operands by port name, from a trace or random, and what was done to the trace."""
+        rng = np.random.default_rng(seed)
+        values, notes = {}, []
+        for number, (port, kind) in enumerate(self._operands(parameters).items()):
+            if trace is not None and not (isinstance(kind, Shape) and kind.width == 1):
+                real, name = draw.trace_values(trace, vectors, number)
+                if isinstance(kind, str):
+                    values[port] = draw.cast(real, kind)
+                    notes.append(f"{port} is {name} as {kind}.")
+                else:
+                    low, high = limits(kind)
+                    scaled = np.rint(real.astype(np.float64) * self._scale)
+                    values[port] = np.clip(scaled, low, high).astype(np.int64)
+                    notes.append(f"{port} is {name} times {self._scale:g}, rounded.")
+            elif isinstance(kind, str):
+                floats = [v for v in values.values() if v.dtype.kind not in "iu"]
+                values[port] = draw.random_floats(kind, vectors, floats, rng)
+            else:
+                values[port] = draw.random_integers(kind.width, kind.signed, vectors, rng)
+        return values, notes
+
+    def picture(self, parameters: "DatapathParameters", trace: "Trace", figure) -> str:
+        """Results on real operands against the exact ones, and the error between them."""
+        values, notes = self.draw(parameters, trace, 4000, seed=1)
+        port, result = next(iter(self._golden(parameters, **values).items()))
+        wide = {name: value.astype(np.float64) for name, value in values.items()}
+        exact = result.astype(np.float64) if self._exact is None else None
+        with np.errstate(all="ignore"):
+            exact = self._exact(parameters, **wide) if exact is None else exact
+            error = np.abs(result.astype(np.float64) - exact)
+        shown = np.isfinite(exact) & np.isfinite(error)
+        curve, histogram = figure.subplots(1, 2)
+        curve.plot(exact[shown], result.astype(np.float64)[shown], ".", ms=2)
+        curve.set_xlabel("exact")
+        curve.set_ylabel(port)
+        relative = error[shown] / np.maximum(np.abs(exact[shown]), 1e-300)
+        histogram.hist(np.log2(relative[relative > 0]), bins=40)
+        histogram.set_xlabel("relative error, log2")
+        histogram.set_ylabel("operations")
+        exactly = np.count_nonzero(error[shown] == 0)
+        return f"{' '.join(notes)} {exactly} of {np.count_nonzero(shown)} results are exact."
+
+
+def limits(shape: Shape) -> tuple[int, int]:
+    """The least and the greatest integer of a shape."""
+    if shape.signed:
+        return -(1 << shape.width - 1), (1 << shape.width - 1) - 1
+    return 0, (1 << shape.width) - 1
+
+
+def pack(kinds: Kinds, values: dict[str, np.ndarray]) -> np.ndarray:
+    """Operands or results as a stream payload, ``uint32[operations, words]``."""
+    bits, shapes = {}, {}
+    for port, kind in kinds.items():
+        array = values[port]
+        if isinstance(kind, str):
+            bits[port] = to_bits(array).astype(np.int64)
+            shapes[port] = 8 * array.dtype.itemsize
+        else:
+            bits[port] = np.asarray(array).astype(np.int64)
+            shapes[port] = kind
+    return payload.pack(data.StructLayout(shapes), bits)

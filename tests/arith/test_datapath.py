@@ -1,0 +1,150 @@
+# amaranth: UnusedElaboratable=no
+"""The base of the arithmetic units: stages, cuts, enable, and streams around a unit."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module, signed
+from amaranth.sim import Simulator
+
+from hw.arith.datapath import Datapath, DatapathParameters
+from hw.arith.streamed import Streamed
+from hw.catalogue import Block
+from hw.export import export
+from hw.parameters import ParameterError
+from sim import payload
+from sim.bench import Job, compare
+from sim.design import from_file, generate
+from sim.harness import Harness
+from sim.stall import PATTERNS
+
+
+@dataclasses.dataclass(frozen=True)
+class DifferenceParameters(DatapathParameters):
+    CUTS = ((), ("result",), ("operands", "result"), ("operands", "halfway", "result"))
+
+    width: int = 8
+    faulty: bool = False
+
+
+class Difference(Datapath):
+    """a - b and which is greater; with `faulty`, b misses the second rank of registers."""
+
+    def __init__(self, parameters):
+        w = parameters.width
+        outputs = {"o": signed(w + 1), "greater": 1}
+        super().__init__(parameters, {"a": signed(w), "b": signed(w)}, outputs)
+
+    def elaborate(self, platform):
+        m = Module()
+        cut = self.registers(m)
+        a, early = cut("operands", a=self.a, b=self.b)
+        a, late = cut("halfway", a=a, b=early)
+        b = early if self.parameters.faulty else late
+        o, greater = cut("result", o=a - b, greater=a > b)
+        m.d.comb += [self.o.eq(o), self.greater.eq(greater)]
+        return m
+
+
+class LocalBlock(Block):
+    def create(self, parameters):
+        return Difference(parameters)
+
+
+BLOCK = LocalBlock("tests", "Difference", "test only", "library")
+
+
+def job(parameters, count=500, seed=1):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-128, 128, (2, count))
+    unit = Streamed(Difference(parameters))
+    expected = {"o": a - b, "greater": a > b}
+    return Job(
+        inputs={"i": payload.pack(unit.i.payload.shape(), {"a": a, "b": b})},
+        outputs={"o": payload.pack(unit.o.payload.shape(), expected)},
+        transaction_of={"o": np.arange(count)},
+        transactions=count,
+        cycles=parameters.cycles(count),
+    )
+
+
+@pytest.mark.parametrize("stages", range(4))
+def test_streams_around_a_unit(stages):
+    parameters = DifferenceParameters(stages=stages)
+    assert parameters.latency == stages
+    design = generate(BLOCK, parameters)
+    assert design.clocked == (stages > 0)
+    harness = Harness(design)
+    for name, pattern in PATTERNS.items():
+        task = job(parameters)
+        harness.reset()
+        played = harness.play(task, pattern, seed=1)
+        assert played.failure is None
+        assert len(played.outputs["o"]) == 500
+        assert compare(task, played.outputs, design.outputs, played.cycles_of) == []
+        if name == "none":
+            assert played.cycles == task.cycles == 500 + stages
+
+
+def test_a_value_that_misses_a_rank_of_registers_is_noticed():
+    parameters = DifferenceParameters(stages=3, faulty=True)
+    design = generate(BLOCK, parameters)
+    task = job(parameters)
+    played = Harness(design).play(task, PATTERNS["none"], seed=1)
+    assert compare(task, played.outputs, design.outputs, played.cycles_of)
+
+
+def test_enable_is_high_unless_connected_and_holds_everything_when_low():
+    unit = Difference(DifferenceParameters(stages=2))
+    seen = []
+
+    async def bench(ctx):
+        ctx.set(unit.a, 5)
+        ctx.set(unit.b, 3)
+        for enable in (1, 1, 0, 1, 1):
+            ctx.set(unit.enable, enable)
+            await ctx.tick()
+            seen.append(ctx.get(unit.o))
+            ctx.set(unit.a, ctx.get(unit.a) + 10)
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert unit.enable.init == 1
+    assert seen == [0, 2, 2, 12, 32]  # the 22 of the cycle without enable never entered
+
+
+def test_ports():
+    ports = {p["name"] for p in export(BLOCK, DifferenceParameters()).sidecar["ports"]}
+    assert ports == {"a", "b", "o", "greater"}
+    ports = {p["name"] for p in export(BLOCK, DifferenceParameters(stages=1)).sidecar["ports"]}
+    assert ports == {"clk", "enable", "a", "b", "o", "greater"}
+
+
+def test_stages_have_limits():
+    with pytest.raises(ParameterError, match="^stages must be between 0 and 3, not 4$"):
+        DifferenceParameters(stages=4)
+    with pytest.raises(ParameterError, match="^stages must be between 0 and 1, not -1$"):
+        DatapathParameters(stages=-1)
+
+
+@pytest.mark.parametrize("fault, passes", [("", True), ("~", False)])
+def test_somebody_else_s_verilog_for_a_unit(tmp_path, fault, passes):
+    """A plain module with the unit's ports is played through the same streams."""
+    parameters = DifferenceParameters(stages=1)
+    name = generate(BLOCK, parameters).module.removesuffix("_streamed")
+    path = tmp_path / "other.v"
+    path.write_text(
+        f"module {name}(input clk, input enable, input signed [7:0] a, input signed [7:0] b,\n"
+        "  output reg signed [8:0] o, output reg greater);\n"
+        f"  always @(posedge clk) if (enable) begin o <= a - b; greater <= {fault}(a > b); end\n"
+        "endmodule\n"
+    )
+    design = from_file(BLOCK, parameters, path)
+    task = job(parameters)
+    played = Harness(design).play(task, PATTERNS["bursts"], seed=2)
+    assert played.failure is None
+    found = compare(task, played.outputs, design.outputs, played.cycles_of)
+    assert (found == []) is passes
