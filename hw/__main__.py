@@ -1,4 +1,4 @@
-"""`python -m hw`: list the blocks and write their Verilog."""
+"""`python -m hw`: list the blocks, write their Verilog, synthesize them."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 from hw.catalogue import BLOCKS, configurations, select
 from hw.export import ExportError, export
 from hw.parameters import ParameterError
+from hw.synth import SynthesisError, command
 
 
 def list_blocks(arguments) -> None:
@@ -84,6 +85,8 @@ def parser() -> argparse.ArgumentParser:
         help="folder for the files (default: %(default)s)",
     )
     verilog.set_defaults(run=write_verilog)
+
+    command.register(commands)
     return top
 
 
@@ -91,7 +94,7 @@ def main() -> int:
     arguments = parser().parse_args()
     try:
         arguments.run(arguments)
-    except (ParameterError, ExportError) as error:
+    except (ParameterError, ExportError, SynthesisError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ALLOWED = {"hw": {"amaranth", "hw"}, "golden": {"numpy", "golden"}}
+ALLOWED = {"hw": {"amaranth", "hw"}, "golden": {"ml_dtypes", "numpy", "golden"}}
 # The language model reads weight files and shows progress while it does.
 LANGUAGE_MODEL = {"gguf", "tqdm"}
+# Synthesis prints tables and shows progress.
+SYNTHESIS = {"rich", "tqdm"}
 
 
 def imports(path: Path) -> set[str]:
@@ -44,6 +46,8 @@ def test_hardware_and_golden_models_import_only_their_own(path):
     allowed = ALLOWED[package] | sys.stdlib_module_names
     if package == "golden" and below[0] == "lm":
         allowed = allowed | LANGUAGE_MODEL
+    if package == "hw" and below[0] == "synth":
+        allowed = allowed | SYNTHESIS
     assert {name.split(".")[0] for name in imports(path)} <= allowed
 
 

