@@ -67,6 +67,42 @@ BLOCKS = (
         "library",
     ),
     Block(
+        "arith",
+        "FloatCompare",
+        "Less, equal or unordered, exact",
+        "library",
+    ),
+    Block(
+        "arith",
+        "FloatMax",
+        "Larger of two numbers, a NaN loses (IEEE 754-2019 maximumNumber)",
+        "library",
+    ),
+    Block(
+        "arith",
+        "FloatMin",
+        "Smaller of two numbers, a NaN loses (IEEE 754-2019 minimumNumber)",
+        "library",
+    ),
+    Block(
+        "arith",
+        "FloatToFixed",
+        "Floating to fixed point, four roundings, saturating, with flags",
+        "library",
+    ),
+    Block(
+        "arith",
+        "FixedToFloat",
+        "Fixed to floating point, correctly rounded",
+        "library",
+    ),
+    Block(
+        "arith",
+        "FloatConvert",
+        "Any floating-point format to any other, correctly rounded",
+        "library",
+    ),
+    Block(
         "kllm",
         "Orizuru",
         "k largest and k smallest of N FP16 values from two trees over shared leaves",

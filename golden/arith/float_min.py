@@ -1,0 +1,10 @@
+"""Golden twin of the minimum of floating-point numbers."""
+
+import numpy as np
+
+from golden.arith.float_max import extreme
+
+
+def float_min(a: np.ndarray, b: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
+    """IEEE 754's minimumNumber: a number wins over a NaN, minus zero over plus zero."""
+    return extreme(a, b, smaller=True, flush_subnormals=flush_subnormals)

@@ -1,0 +1,180 @@
+"""Fixed-point numbers to floating-point numbers, and the normaliser that it shares."""
+
+import dataclasses
+
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
+
+from hw.arith.datapath import Datapath, FloatParameters
+from hw.arith.float_to_fixed import WIDEST, top_exponent
+from hw.parameters import require
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedToFloatParameters(FloatParameters):
+    """
+    format
+        ``fp16``, ``bf16``, ``fp32``, ``fp8_e4m3`` or ``fp8_e5m2``.
+    flush_subnormals
+        Whether results that are subnormal once rounded become zeros of their sign.
+    width, signed
+        Of the operand: 2 to 48 bits, two's complement if signed.
+    fraction
+        Bits of the operand behind the binary point. It may be negative, or larger than `width`, as
+        long as the least operand above zero is finite and the largest normal.
+    stages
+        0 to 2; the first of two ranks is behind the normaliser.
+    """
+
+    CUTS = ((), ("result",), ("normalised", "result"))
+
+    width: int = 16
+    signed: bool = True
+    fraction: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(2 <= self.width <= WIDEST, f"width must be between 2 and {WIDEST}", self.width)
+        least = self.float_format.bias - top_exponent(self.float_format)
+        most = self.float_format.bias - 2 + self.width - self.signed
+        rule = f"fraction must be between {least} and {most}"
+        require(least <= self.fraction <= most, rule, self.fraction)
+
+    @property
+    def shape(self) -> Shape:
+        return signed(self.width) if self.signed else unsigned(self.width)
+
+    @classmethod
+    def presets(cls) -> dict[str, "FixedToFloatParameters"]:
+        return {
+            "fp16": cls(),
+            "fp16_pipelined": cls(stages=cls.PIPELINED),
+            "fp16_subnormal": cls(fraction=26),
+            "fp16_unsigned": cls(width=24, signed=False, fraction=4),
+            "bf16": cls(format="bf16"),
+            "fp32": cls(format="fp32", width=32),
+            "fp8_e4m3": cls(format="fp8_e4m3", width=12),
+        }
+
+
+class FixedToFloat(Datapath):
+    """o = a / 2^fraction, rounded to nearest even.
+
+    Too large a result is infinity, or NaN in a format without; zero is plus zero. Accuracy:
+    correctly rounded.
+
+    Latency: `stages` cycles. Throughput: one result per cycle.
+
+    Structure: a negative operand is only complemented. Its last increment is the carry out of the
+    endless ones behind it, which the normaliser shifts in; so it decides, together with the bits
+    behind the significand, about the one increment that rounds. Exponent and fraction are rounded
+    as one integer, so that a carry out of the fraction needs no second normalisation. A bit set in
+    front of the leading-zero counter keeps subnormal results from being shifted too far.
+
+    Members
+    -------
+    a : :py:`In(signed(width))` or :py:`In(unsigned(width))`
+        The fixed-point number.
+    o : :py:`Out(width of format)`
+        The floating-point number.
+    """
+
+    def __init__(self, parameters: FixedToFloatParameters):
+        outputs = {"o": parameters.float_format.width}
+        super().__init__(parameters, {"a": parameters.shape}, outputs)
+
+    def elaborate(self, platform):
+        m = Module()
+        p, float_format = self.parameters, self.parameters.float_format
+        mantissa, exponent = float_format.mantissa, float_format.exponent
+        negative, digits = Signal(), Signal(p.width)
+        if p.signed:
+            m.d.comb += negative.eq(self.a[-1])
+            ones = negative.replicate(p.width - 1)
+            m.d.comb += digits.eq(Cat(negative, self.a[:-1] ^ ones))
+        else:
+            m.d.comb += digits.eq(self.a)
+
+        # The exponent field of a number whose leading one is the lowest digit.
+        lowest = float_format.bias - p.fraction - p.signed
+        stop = 1 << 1 - lowest if lowest <= 1 else 0
+        normal, zeros = normalise(m, digits, negative, stop)
+        highest = lowest + p.width - 1
+        field, hidden, large = Signal(range(highest + 1)), Signal(), Signal()
+        m.d.comb += field.eq(highest - zeros)
+        m.d.comb += hidden.eq(normal[-1])
+        m.d.comb += large.eq(hidden & (field > top_exponent(float_format)))
+        padding = max(mantissa + 3 - p.width, 0)
+        exact = Cat(negative.replicate(padding), normal[:-1])
+        fraction, rest = Signal(mantissa), Signal(len(exact) - mantissa)
+        m.d.comb += Cat(rest, fraction).eq(exact)
+        power = Signal(exponent)
+        m.d.comb += power.eq(field & hidden.replicate(exponent))
+
+        cut = self.registers(m)
+        fraction, rest, power, negative, large = cut(
+            "normalised",
+            fraction=fraction,
+            rest=rest,
+            power=power,
+            negative=negative,
+            large=large,
+        )
+        up, guard = Signal(), rest[-1]
+        if_positive = guard & (rest[:-1].any() | fraction[0])
+        if_negative = guard | rest[:-1].all() & fraction[0]
+        m.d.comb += up.eq(Mux(negative, if_negative, if_positive))
+        magnitude, at_limit = Signal(float_format.width - 1), Signal()
+        m.d.comb += magnitude.eq(Cat(fraction, power))
+        with m.If(large):
+            m.d.comb += magnitude.eq(float_format.overflow)
+        m.d.comb += at_limit.eq(large if float_format.infinities else magnitude.all())
+        rounded, result, sign = Signal.like(magnitude), Signal.like(magnitude), Signal()
+        m.d.comb += rounded.eq(magnitude + (up & ~at_limit))
+        m.d.comb += result.eq(rounded)
+        if p.flush_subnormals:
+            with m.If(~rounded[mantissa:].any()):
+                m.d.comb += result.eq(0)
+        m.d.comb += sign.eq(negative)
+        if not float_format.infinities:
+            m.d.comb += sign.eq(negative & ~result.all())
+        m.d.comb += self.o.eq(cut("result", o=Cat(result, sign)))
+        return m
+
+
+def normalise(m: Module, value: Value, fill: Value, stop: int = 0) -> tuple[Signal, Signal]:
+    """`value` shifted left until its highest bit is one, and by how many places.
+
+    fill
+        The bit that comes in from the right.
+    stop
+        A bit mask: positions that count as ones, so that nothing is shifted further than there.
+    """
+    counted = Signal.like(value, name="counted")
+    m.d.comb += counted.eq(value | stop)
+    bits, _ = _leading_zeros(m, counted, "zeros")
+    zeros = Signal(len(bits), name="zeros")
+    m.d.comb += zeros.eq(Cat(bits))
+    for place in reversed(range(len(zeros))):
+        distance = 1 << place
+        moved = Cat(fill.replicate(distance), value[:-distance])
+        shifted = Signal.like(value, name=f"normalised{place}")
+        m.d.comb += shifted.eq(Mux(zeros[place], moved, value))
+        value = shifted
+    return value, zeros
+
+
+def _leading_zeros(m: Module, value: Value, name: str) -> tuple[list[Value], Value]:
+    """Bits of the number of leading zeros, low one first, and whether there is a one at all."""
+    if len(value) == 1:
+        return [], value[0]
+    half = 1 << (len(value) - 1).bit_length() - 1
+    upper, upper_any = _leading_zeros(m, value[-half:], f"{name}_upper")
+    lower, lower_any = _leading_zeros(m, value[:-half], f"{name}_lower")
+    some = Signal(name=f"{name}_any")
+    m.d.comb += some.eq(upper_any | lower_any)
+    if half == 1:
+        return [~upper_any], some
+    lower += [Const(0)] * (len(upper) - len(lower))
+    low = Signal(len(upper), name=f"{name}_low")
+    m.d.comb += low.eq(Mux(upper_any, Cat(upper), Cat(lower)))
+    return [*low, ~upper_any], some

@@ -1,0 +1,207 @@
+"""Conversion from one floating-point format to another."""
+
+import dataclasses
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+
+from hw.arith.datapath import Datapath, FloatParameters
+from hw.arith.fixed_to_float import normalise
+from hw.arith.float_format import FloatFormat, find_format
+from hw.arith.float_to_fixed import top_exponent
+from hw.arith.order_key import is_nan
+from hw.parameters import require
+
+
+@dataclasses.dataclass(frozen=True)
+class FloatConvertParameters(FloatParameters):
+    """
+    source, format
+        Formats of operand and result: ``fp16``, ``bf16``, ``fp32``, ``fp8_e4m3``, ``fp8_e5m2``.
+    flush_subnormals
+        Whether subnormal operands count as zeros of their sign, and results that are subnormal
+        once rounded become such zeros.
+    saturate
+        Whether what is too large, infinite included, becomes the largest number of its sign
+        instead of infinity, or of NaN in a format without infinities; NaN stays NaN.
+    stages
+        0 to 2; the first of two ranks is in front of the rounding.
+    """
+
+    CUTS = ((), ("result",), ("shifted", "result"))
+
+    source: str = "fp32"
+    saturate: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        source, result, rebased = self.source_format, self.float_format, self.rebased
+        # Other formats than today's might need subnormals on both sides.
+        if rebased > 0:
+            fits = rebased > result.mantissa + 1
+        else:
+            fits = not rebased or -rebased >= source.mantissa
+            fits = fits and top_exponent(source) - rebased <= top_exponent(result)
+        require(fits, f"source must be a format that converts to {self.format}", self.source)
+
+    @property
+    def source_format(self) -> FloatFormat:
+        return find_format(self.source)
+
+    @property
+    def rebased(self) -> int:
+        """What the exponent field becomes smaller by."""
+        return self.source_format.bias - self.float_format.bias
+
+    @classmethod
+    def presets(cls) -> dict[str, "FloatConvertParameters"]:
+        return {
+            "fp32_to_fp16": cls(),
+            "fp32_to_fp16_pipelined": cls(stages=cls.PIPELINED),
+            "fp32_to_bf16": cls(format="bf16"),
+            "fp16_to_fp32": cls(source="fp16", format="fp32"),
+            "fp16_to_bf16": cls(source="fp16", format="bf16"),
+            "fp16_to_fp8_e4m3": cls(source="fp16", format="fp8_e4m3", saturate=True),
+            "fp8_e4m3_to_fp16": cls(source="fp8_e4m3"),
+        }
+
+
+class FloatConvert(Datapath):
+    """o = a in another format, rounded to nearest even.
+
+    Too large a number is infinity, and so is infinity; in a format without infinities both are
+    NaN; `saturate` changes that. Accuracy: correctly rounded, exact in a format with no fewer bits
+    in fraction and exponent.
+
+    Latency: `stages` cycles. Throughput: one result per cycle.
+
+    Structure: the exponent is rebased, then one of three. To a format with smaller exponents,
+    subnormal operands are normalised. From one with the same smallest exponent nothing moves. To
+    one with larger exponents, the significand is shifted right where the result is subnormal; the
+    same shifter, told to shift everything out, clears it for results that underflow or overflow.
+    Exponent and fraction are then rounded as one integer.
+
+    Members
+    -------
+    a : :py:`In(width of source)`
+        Operand.
+    o : :py:`Out(width of format)`
+        The same in the other format.
+    """
+
+    def __init__(self, parameters: FloatConvertParameters):
+        operands = {"a": parameters.source_format.width}
+        super().__init__(parameters, operands, {"o": parameters.float_format.width})
+
+    def elaborate(self, platform):
+        m = Module()
+        p, float_format = self.parameters, self.parameters.float_format
+        mantissa = float_format.mantissa
+        nan = Signal()
+        m.d.comb += nan.eq(is_nan(self.a, p.source_format))
+        if p.rebased > 0:
+            power, kept, sticky, large = self._to_narrower(m)
+        else:
+            power, kept, sticky, large = self._to_wider(m, nan)
+
+        cut = self.registers(m)
+        power, kept, sticky, large, nan, negative = cut(
+            "shifted",
+            power=power,
+            kept=kept,
+            sticky=sticky,
+            large=large,
+            nan=nan,
+            negative=self.a[-1],
+        )
+        fraction, guard = kept[1:], kept[0]
+        # For a NaN and for what is too large, the fraction is zero and there is no guard bit.
+        special = nan if float_format.infinities else large
+        code = float_format.quiet_nan & ((1 << mantissa) - 1)
+        magnitude, up = Signal(float_format.width - 1), Signal()
+        m.d.comb += magnitude.eq(Cat(fraction | code & special.replicate(mantissa), power))
+        m.d.comb += up.eq(guard & (sticky | fraction[0]))
+        if not float_format.infinities:
+            with m.If(magnitude.all()):
+                m.d.comb += up.eq(0)
+        rounded, result, sign = Signal.like(magnitude), Signal.like(magnitude), Signal()
+        m.d.comb += rounded.eq(magnitude + up)
+        m.d.comb += result.eq(rounded)
+        m.d.comb += sign.eq(negative & ~nan)
+        if p.flush_subnormals and p.rebased > 0:
+            with m.If(~rounded[mantissa:].any()):
+                m.d.comb += result.eq(0)
+        if p.saturate:
+            with m.If((rounded == float_format.overflow) & ~nan):
+                m.d.comb += result.eq(float_format.largest)
+        elif not float_format.infinities:
+            m.d.comb += sign.eq(negative & ~rounded.all())
+        m.d.comb += self.o.eq(cut("result", o=Cat(result, sign)))
+        return m
+
+    def _to_narrower(self, m: Module):
+        """Exponent, fraction with guard bit, whether bits were lost below, whether too large."""
+        source, result = self.parameters.source_format, self.parameters.float_format
+        rebased = self.parameters.rebased
+        exponent = self.a[source.mantissa : -1]
+        small, tiny, large = Signal(), Signal(), Signal()
+        m.d.comb += small.eq(exponent <= rebased)
+        m.d.comb += tiny.eq(exponent < rebased - result.mantissa)
+        m.d.comb += large.eq(exponent > rebased + top_exponent(result))
+        all_out = result.mantissa + 2
+        distance, shift = Signal(range(all_out + 1)), Signal(range(all_out + 1))
+        m.d.comb += distance.eq(rebased + 1 - exponent)
+        shift_out = Mux(tiny | large, Const(all_out, len(shift)), 0)
+        m.d.comb += shift.eq(distance & small.replicate(len(shift)) | shift_out)
+
+        digits = Cat(
+            Const(0, max(result.mantissa + 1 - source.mantissa, 0)), self.a[: source.mantissa]
+        )
+        dropped = len(digits) - result.mantissa - 1
+        kept, lost = Cat(digits[dropped:], Const(1, 1)), [digits[:dropped].any()] if dropped else []
+        for place in reversed(range(len(shift))):
+            by = 1 << place
+            shifted = Signal(len(kept), name=f"shifted{place}")
+            out = Signal(name=f"lost{place}")
+            m.d.comb += out.eq(shift[place] & kept[:by].any())
+            m.d.comb += shifted.eq(Mux(shift[place], kept >> by, kept))
+            kept, lost = shifted, [*lost, out]
+        sticky, power = Signal(), Signal(result.exponent)
+        m.d.comb += sticky.eq(Cat(lost).any())
+        m.d.comb += power.eq(exponent - rebased)
+        with m.If(small):
+            m.d.comb += power.eq(0)
+        with m.If(large):
+            m.d.comb += power.eq(~0)
+        return power, kept[:-1], sticky, large
+
+    def _to_wider(self, m: Module, nan: Signal):
+        """The same for smaller exponents or the same; only a special operand is too large."""
+        source, result = self.parameters.source_format, self.parameters.float_format
+        rebased = -self.parameters.rebased
+        exponent = self.a[source.mantissa : -1]
+        hidden, special = Signal(), Signal()
+        m.d.comb += hidden.eq(exponent.any())
+        m.d.comb += special.eq(exponent.all() if source.infinities else nan)
+        fraction, power = Signal(source.mantissa), Signal(result.exponent)
+        m.d.comb += fraction.eq(self.a[: source.mantissa])
+        m.d.comb += power.eq(exponent + rebased)
+        if self.parameters.flush_subnormals:
+            with m.If(~hidden):
+                m.d.comb += [fraction.eq(0), power.eq(0)]
+        elif rebased:
+            normal, zeros = normalise(m, self.a[: source.mantissa], Const(0, 1))
+            with m.If(~hidden):
+                m.d.comb += fraction.eq(normal << 1)
+                m.d.comb += power.eq(Mux(normal[-1], rebased - zeros, 0))
+        with m.If(special):
+            m.d.comb += power.eq(~0)
+        if result.infinities or source.infinities:
+            with m.If(nan):
+                m.d.comb += fraction.eq(0)
+        padding = max(result.mantissa + 1 - source.mantissa, 0)
+        digits = Cat(Const(0, padding), fraction)
+        dropped = len(digits) - result.mantissa - 1
+        kept, sticky = Signal(result.mantissa + 1), Signal()
+        m.d.comb += kept.eq(digits[dropped:])
+        m.d.comb += sticky.eq(digits[:dropped].any())
+        return power, kept, sticky, special

@@ -1,0 +1,15 @@
+"""Bench of FixedToFloat: integers of every magnitude against the golden twin."""
+
+import numpy as np
+
+from golden.arith.fixed_to_float import fixed_to_float
+from sim.benches.arith.datapath_bench import DatapathBench
+
+bench = DatapathBench(
+    operands=lambda p: {"a": p.shape},
+    results=lambda p: {"o": p.format},
+    golden=lambda p, a: {
+        "o": fixed_to_float(a, p.format, fraction=p.fraction, flush_subnormals=p.flush_subnormals)
+    },
+    exact=lambda p, a: np.ldexp(a, -p.fraction),
+)

@@ -1,0 +1,21 @@
+"""Bench of FloatToFixed: result and flags against the golden twin."""
+
+import numpy as np
+from amaranth.hdl import unsigned
+
+from golden.arith.float_to_fixed import float_to_fixed
+from sim.benches.arith.datapath_bench import DatapathBench
+
+bench = DatapathBench(
+    operands=lambda p: {"a": p.format},
+    results=lambda p: {"o": p.shape, "overflow": unsigned(1), "inexact": unsigned(1)},
+    golden=lambda p, a: float_to_fixed(
+        a,
+        p.width,
+        signed=p.signed,
+        fraction=p.fraction,
+        rounding=p.rounding,
+        flush_subnormals=p.flush_subnormals,
+    ),
+    exact=lambda p, a: np.ldexp(a, p.fraction),
+)

@@ -1,0 +1,80 @@
+"""Comparison: all pairs of 8-bit numbers, wider formats by proof."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from golden.arith.float_compare import float_compare
+from golden.arith.formats import is_nan
+from hw.arith.float_compare import RELATIONS, FloatCompare, FloatCompareParameters
+from hw.arith.float_format import FORMATS
+from sim.float_proof import prove
+from tests.arith.exact import decode
+from tests.arith.netlist import Netlist
+from tests.arith.pairs import bits, differences, pairs, registers_agree
+
+CLAIM = """(and (= less (ite (fp.lt {a} {b}) #b1 #b0)) (= equal (ite (fp.eq {a} {b}) #b1 #b0))
+    (= unordered (ite (or (fp.isNaN {a}) (fp.isNaN {b})) #b1 #b0)))"""
+
+
+@pytest.mark.parametrize("format, flush", [*((f, False) for f in FORMATS), ("fp8_e5m2", True)])
+def test_unit_is_its_golden_twin(format, flush, tmp_path):
+    net = Netlist(FloatCompare(FloatCompareParameters(format, flush)), tmp_path)
+    a, b = pairs(format, seed=1)
+    assert net.flipflops == 0 and len(a) >= 1 << 16
+    expected = float_compare(a, b, flush_subnormals=flush)
+    assert all(relation.any() for relation in expected.values())
+    assert differences(net, {"a": a, "b": b}, expected) == 0
+
+
+def test_registers(tmp_path):
+    net = Netlist(FloatCompare(FloatCompareParameters(stages=1)), tmp_path)
+    assert net.flipflops == len(RELATIONS)
+    a, b = pairs("fp16", seed=2)
+    registers_agree(net, {"a": a, "b": b}, float_compare(a, b), stages=1, seed=1)
+
+
+@pytest.mark.parametrize("flush", [False, True], ids=["", "flush"])
+@pytest.mark.parametrize("format", ["fp16", "fp32"])
+def test_every_pair_by_proof(format, flush):
+    counted = ("(flush a_float)", "(flush b_float)") if flush else ("a_float", "b_float")
+    claim = CLAIM.format(a=counted[0], b=counted[1])
+    unit = FloatCompare(FloatCompareParameters(format, flush))
+    result = prove(unit, claim, dict.fromkeys("ab", FORMATS[format]))
+    assert result.status == "PASS", result
+
+
+def test_proof_refutes_that_zeros_differ():
+    """Equality of values is not equality of bits, nor the other way round."""
+    same = "(= equal (ite (and (= a b) (not (fp.isNaN a_float))) #b1 #b0))"
+    result = prove(
+        FloatCompare(FloatCompareParameters()), same, dict.fromkeys("ab", FORMATS["fp16"])
+    )
+    assert result.status == "FAIL"
+    assert {result.counterexample[port] for port in "ab"} == {0x0000, 0x8000}
+
+
+@pytest.mark.parametrize("format", ["fp8_e4m3", "fp8_e5m2"])
+def test_golden_twin_by_the_definition(format):
+    """All pairs against comparisons of fractions."""
+    a, b = pairs(format, seed=0)
+    value = [decode(number, FORMATS[format]) for number in range(256)]
+    number = [{"inf": 1 << 99, "-inf": -1 << 99}.get(v, v) for v in value]
+    expected = []
+    for x, y in np.stack([bits(a), bits(b)], axis=1).tolist():
+        u, v = number[x], number[y]
+        expected.append((0, 0, 1) if "nan" in (u, v) else (u < v, u == v, 0))
+    assert len(expected) == 1 << 16
+    got = float_compare(a, b)
+    np.testing.assert_array_equal(np.stack([got[name] for name in RELATIONS], axis=1), expected)
+
+
+def test_golden_twin_as_python_compares():
+    a, b = (operand[-20_000:] for operand in pairs("fp16", seed=3))
+    x, y = (struct.unpack(f"<{len(v)}e", v.tobytes()) for v in (a, b))
+    got = float_compare(a, b)
+    np.testing.assert_array_equal(got["less"], [u < v for u, v in zip(x, y, strict=True)])
+    np.testing.assert_array_equal(got["equal"], [u == v for u, v in zip(x, y, strict=True)])
+    np.testing.assert_array_equal(got["unordered"], is_nan(a) | is_nan(b))
+    assert all(relation.any() for relation in got.values())

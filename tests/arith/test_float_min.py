@@ -1,0 +1,58 @@
+"""Minimum: the maximum's mirror image, by itself for NaNs."""
+
+import numpy as np
+import pytest
+
+from golden.arith.float_max import float_max
+from golden.arith.float_min import float_min
+from golden.arith.formats import from_bits, is_nan
+from hw.arith.float_format import FORMATS
+from hw.arith.float_min import FloatMin, FloatMinParameters
+from sim.float_proof import equals, prove
+from tests.arith.netlist import Netlist
+from tests.arith.pairs import bits, differences, pairs, registers_agree
+
+# The theory leaves open which of two zeros is the smaller one.
+SMALLER = """(ite (and (fp.isZero {a}) (fp.isZero {b})) (ite (fp.isNegative {a}) {a} {b})
+    (fp.min {a} {b}))"""
+
+
+@pytest.mark.parametrize("format, flush", [*((f, False) for f in FORMATS), ("fp8_e5m2", True)])
+def test_unit_is_its_golden_twin(format, flush, tmp_path):
+    net = Netlist(FloatMin(FloatMinParameters(format, flush)), tmp_path)
+    a, b = pairs(format, seed=1)
+    assert net.flipflops == 0 and len(a) >= 1 << 16
+    expected = {"o": float_min(a, b, flush_subnormals=flush)}
+    assert differences(net, {"a": a, "b": b}, expected) == 0
+
+
+def test_registers(tmp_path):
+    net = Netlist(FloatMin(FloatMinParameters(stages=1)), tmp_path)
+    assert net.flipflops == 16
+    a, b = pairs("fp16", seed=2)
+    registers_agree(net, {"a": a, "b": b}, {"o": float_min(a, b)}, stages=1, seed=1)
+
+
+@pytest.mark.parametrize("format", ["fp16", "fp32"])
+def test_every_pair_by_proof(format):
+    claim = equals("o", SMALLER.format(a="a_float", b="b_float"), FORMATS[format])
+    unit = FloatMin(FloatMinParameters(format))
+    result = prove(unit, claim, dict.fromkeys("ab", FORMATS[format]))
+    assert result.status == "PASS", result
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_golden_twin_mirrors_the_maximum(format):
+    """min(a, b) = -max(-a, -b), the zeros' signs included; only the canonical NaN has no mirror."""
+    a, b = pairs(format, seed=5)
+    sign = 1 << FORMATS[format].width - 1
+    negated = (
+        from_bits(bits(operand) ^ bits(operand).dtype.type(sign), format) for operand in (a, b)
+    )
+    mirrored, got = float_max(*negated), float_min(a, b)
+    np.testing.assert_array_equal(is_nan(got), is_nan(a) & is_nan(b))
+    np.testing.assert_array_equal(is_nan(got), is_nan(mirrored))
+    number = ~is_nan(got)
+    assert np.count_nonzero(number) > 60_000
+    np.testing.assert_array_equal(bits(got)[number], bits(mirrored)[number] ^ sign)
+    assert set(bits(got)[~number].tolist()) == {FORMATS[format].quiet_nan}

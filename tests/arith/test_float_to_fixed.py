@@ -1,0 +1,146 @@
+"""Floating point to fixed point: every 16-bit operand, every rounding, limits and flags."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from golden.arith.float_to_fixed import float_to_fixed
+from golden.arith.formats import from_bits
+from hw.arith.float_format import FORMATS
+from hw.arith.float_to_fixed import ROUNDINGS, FloatToFixed, FloatToFixedParameters
+from hw.parameters import ParameterError
+from sim.benches.arith.float_to_fixed import bench
+from sim.float_proof import constant, prove
+from tests.arith.exact import decode
+from tests.arith.netlist import Netlist
+from tests.arith.pairs import differences, registers_agree, values
+
+# Round up past the limit, nothing to round, no limit in reach, only subnormals in reach, the
+# widest: every structure that the unit can have.
+CONFIGURATIONS = [
+    *(FloatToFixedParameters(rounding=rounding) for rounding in ROUNDINGS),
+    *(FloatToFixedParameters(width=6, rounding=rounding) for rounding in ROUNDINGS),
+    FloatToFixedParameters(width=2, fraction=-3),
+    FloatToFixedParameters(width=17, fraction=5, flush_subnormals=True),
+    FloatToFixedParameters(width=48, fraction=24, flush_subnormals=True),
+    FloatToFixedParameters(width=8, fraction=20),
+    FloatToFixedParameters(width=16, fraction=16, signed=False, rounding="ceiling"),
+    FloatToFixedParameters(width=9, fraction=2, signed=False, rounding="floor"),
+    FloatToFixedParameters(width=40, fraction=0, signed=False),
+    FloatToFixedParameters("bf16", width=8, fraction=4),
+    FloatToFixedParameters("fp32", width=32),
+    FloatToFixedParameters("fp32", width=12, fraction=10, rounding="floor"),
+    FloatToFixedParameters("fp8_e4m3", width=8, fraction=0),
+    FloatToFixedParameters("fp8_e4m3", width=20, fraction=9, rounding="truncate"),
+    FloatToFixedParameters("fp8_e5m2", width=5, fraction=-4, rounding="ceiling"),
+]
+
+
+def golden(parameters, a):
+    return bench._golden(parameters, a=a)
+
+
+@pytest.mark.parametrize("parameters", CONFIGURATIONS, ids=lambda p: p.slug())
+def test_unit_is_its_golden_twin(parameters, tmp_path):
+    net = Netlist(FloatToFixed(parameters), tmp_path)
+    a = values(parameters.format, seed=1)
+    expected = golden(parameters, a)
+    assert len(a) >= 256 and expected["overflow"].any()
+    assert differences(net, {"a": a}, expected) == 0
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_registers(stages, tmp_path):
+    parameters = FloatToFixedParameters(stages=stages, width=8, rounding="floor")
+    net = Netlist(FloatToFixed(parameters), tmp_path)
+    assert net.flipflops > 0
+    a = values("fp16", seed=0)
+    registers_agree(net, {"a": a}, golden(parameters, a), stages, seed=1)
+
+
+def by_definition(value, p):
+    """Result, overflow, inexact of a value, in integers."""
+    low = -(1 << p.width - 1) if p.signed else 0
+    high = (1 << p.width - p.signed) - 1
+    if isinstance(value, str):
+        return low if value == "-inf" else high, 1, 0
+    scaled = value * Fraction(2) ** p.fraction
+    roundings = {"nearest_even": round, "truncate": math.trunc, "floor": math.floor}
+    rounded = (roundings | {"ceiling": math.ceil})[p.rounding](scaled)
+    if not low <= rounded <= high:
+        return low if rounded < low else high, 1, 0
+    return rounded, 0, int(rounded != scaled)
+
+
+DEFINED = [
+    FloatToFixedParameters(format, width=width, fraction=fraction, rounding=rounding, signed=signed)
+    for (format, width, fraction), rounding, signed in itertools.product(
+        [("fp8_e4m3", 8, 3), ("fp8_e4m3", 4, -2), ("fp8_e5m2", 8, 10)], ROUNDINGS, [True, False]
+    )
+]
+
+
+@pytest.mark.parametrize("p", [*DEFINED, FloatToFixedParameters()], ids=lambda p: p.slug())
+def test_golden_twin_by_the_definition(p):
+    """Every value against fractions: their floor, ceiling, truncation and round() are Python's."""
+    a = values(p.format, seed=0)
+    expected = [by_definition(decode(n, FORMATS[p.format]), p) for n in range(len(a))]
+    got = golden(p, a)
+    np.testing.assert_array_equal(
+        np.stack([got["o"], got["overflow"], got["inexact"]], 1), expected
+    )
+    seen = {(overflow, inexact) for _, overflow, inexact in expected}
+    assert seen == {(0, 0), (0, 1), (1, 0)}
+
+
+def test_golden_twin_as_numpy_casts():
+    a = values("fp32", seed=4)
+    a = a[np.abs(a) < 2**31]
+    assert len(a) > 50_000
+    got = float_to_fixed(a, 32, rounding="truncate")
+    np.testing.assert_array_equal(got["o"], a.astype(np.int32))
+    got = float_to_fixed(a, 32)
+    np.testing.assert_array_equal(got["o"], np.rint(a.astype(np.float64)).astype(np.int64))
+
+
+@pytest.mark.parametrize("mode, rounding", [("RNE", "nearest_even"), ("RTN", "floor")])
+def test_every_fp32_by_proof(mode, rounding):
+    claim, floats = proof_claim(mode, 32), {"a": FORMATS["fp32"]}
+    unit = FloatToFixed(FloatToFixedParameters("fp32", width=32, rounding=rounding))
+    result = prove(unit, claim, floats)
+    assert result.status == "PASS", result
+
+
+def test_proof_refutes_another_rounding():
+    unit = FloatToFixed(FloatToFixedParameters("fp32", width=32, rounding="truncate"))
+    result = prove(unit, proof_claim("RNE", 32), {"a": FORMATS["fp32"]})
+    assert result.status == "FAIL"
+    a = from_bits(np.array([result.counterexample["a"]]), "fp32")
+    assert a != np.trunc(a)
+
+
+def proof_claim(mode, width):
+    """In binary64, in which every operand and both limits are exact."""
+    low, high = constant(1 << width - 1, width), constant((1 << width - 1) - 1, width)
+    return f"""(let ((exact ((_ to_fp 11 53) RNE a_float)))
+      (let ((rounded (fp.roundToIntegral {mode} exact))
+            (least ((_ to_fp 11 53) RNE {low})) (most ((_ to_fp 11 53) RNE {high})))
+      (let ((fits (and (fp.leq least rounded) (fp.leq rounded most))))
+      (and (= overflow (ite fits #b0 #b1))
+        (= inexact (ite (and fits (not (fp.eq exact rounded))) #b1 #b0))
+        (= o (ite fits ((_ fp.to_sbv {width}) {mode} exact)
+          (ite (fp.lt exact least) {low} {high})))))))"""
+
+
+def test_limits_of_the_parameters():
+    for settings, message in [
+        ({"width": 1}, "width must be between 2 and 48, not 1"),
+        ({"rounding": "up"}, "rounding must be one of nearest_even, truncate, floor, ceiling, not"),
+        ({"fraction": 29}, "fraction must be between -16 and 28, not 29"),
+        ({"fraction": -17}, "fraction must be between -16 and 28, not -17"),
+    ]:
+        with pytest.raises(ParameterError, match=f"^{message}"):
+            FloatToFixedParameters(**settings)
