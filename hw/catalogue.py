@@ -68,6 +68,12 @@ BLOCKS = (
     ),
     Block(
         "arith",
+        "FloatAdd",
+        "Floating-point addition and subtraction, correctly rounded",
+        "library",
+    ),
+    Block(
+        "arith",
         "FloatCompare",
         "Less, equal or unordered, exact",
         "library",

@@ -1,0 +1,331 @@
+"""Floating-point addition and subtraction."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+
+from hw.arith.datapath import Datapath, FloatParameters
+from hw.arith.leading_zeros import leading_one, shift_to_top
+
+
+@dataclasses.dataclass(frozen=True)
+class FloatAddParameters(FloatParameters):
+    CUTS: ClassVar[tuple[tuple[str, ...], ...]] = (
+        (),
+        ("result",),
+        ("sum", "result"),
+        ("align", "sum", "result"),
+        ("swap", "align", "sum", "result"),
+    )
+
+
+class FloatAdd(Datapath):
+    """``o = a + b``, or ``a - b`` where `subtract` is high.
+
+    Correctly rounded (0.5 ulp) to nearest even, with subnormals, signed zeros (x - x = +0,
+    -0 + -0 = -0) and infinities; every NaN is the format's one quiet NaN. In a format without
+    infinities, what is too large becomes that NaN.
+
+    With `flush_subnormals` a subnormal operand is a zero of its sign, and so is a subnormal
+    result. None of them could have rounded up to a normal number: sums that small are exact.
+
+    Latency: `stages`, 0 to 4. With one stage `o` may be wired back to `a` or `b`, and the unit
+    accumulates a number each cycle.
+
+    One path for all operands: swap, align, add, round, normalise. What keeps it small and fast:
+
+    - The exponents are subtracted once, without carry-in. The carry-out is the order; the
+      difference, or its complement, is the distance; where it is one short, the smaller
+      significand starts one place further down.
+    - The significands are not compared. Their difference is taken without carry-in too, so that
+      a negative one is the complement of its magnitude.
+    - That complement, the carry-in that a positive difference lacks, and rounding up are one row
+      of gates behind the adder, which inverts a bit if the difference is negative, or if one is
+      added and all lower bits are ones (flagged prefix adder, Burgess 2002).
+    - Rounding comes first, at one of three places, because sums that move further are exact.
+      Normalising by the leading one afterwards takes back what rounding carried over.
+    - For subnormal sums a one is put into the word that is searched, not the one that is
+      shifted, where the exponent reaches its lowest value.
+
+    Otherwise as in Muller et al., Handbook of Floating-Point Arithmetic, chapter 8.
+
+    Members
+    -------
+    a, b : :py:`In(format.width)`
+    subtract : :py:`In(1)`
+    o : :py:`Out(format.width)`
+    """
+
+    def __init__(self, parameters: FloatAddParameters):
+        width = parameters.float_format.width
+        super().__init__(parameters, {"a": width, "b": width, "subtract": 1}, {"o": width})
+
+    def elaborate(self, platform):
+        m = Module()
+        cut = self.registers(m)
+        values = cut("swap", **self._swap(m))
+        larger, smaller, distance, far, remainder, exponent, subtract, sign, nan = values
+        aligned, sticky = self._align(m, smaller, distance, far, remainder)
+        larger, aligned, sticky, exponent, subtract, sign, nan = cut(
+            "align",
+            larger=larger,
+            aligned=aligned,
+            sticky=sticky,
+            exponent=exponent,
+            subtract=subtract,
+            sign=sign,
+            nan=nan,
+        )
+        total, sign = self._add(m, larger, aligned, sticky, subtract, sign)
+        total, exponent, sign, nan = cut("sum", total=total, exponent=exponent, sign=sign, nan=nan)
+        result = self._normalise(m, total, exponent, sign, nan)
+        m.d.comb += self.o.eq(cut("result", o=result))
+        return m
+
+    def _swap(self, m: Module) -> dict[str, Value]:
+        """The operands in the order of their exponents, and how far these are apart."""
+        f, flush = self.parameters.float_format, self.parameters.flush_subnormals
+        a, b = (self._unpack(m, name) for name in ("a", "b"))
+        reach = min((f.precision + 2).bit_length(), f.exponent)  # bits of distances that matter
+
+        complement = Signal(f.exponent)
+        difference = Signal(f.exponent + 1)
+        a_larger = Signal()
+        b_sign = Signal()
+        subtract = Signal()
+        distance = Signal(f.exponent)
+        m.d.comb += [
+            complement.eq(~b.exponent),
+            difference.eq(a.exponent + complement),
+            a_larger.eq(difference[-1]),
+            b_sign.eq(self.b[-1] ^ self.subtract),
+            subtract.eq(self.a[-1] ^ b_sign),
+            distance.eq(difference[:-1] ^ (~a_larger).replicate(f.exponent)),
+        ]
+        larger = Signal(f.precision)
+        smaller = Signal(f.precision + 1)
+        smaller_hidden = Signal()
+        smaller_fraction = Signal()
+        exponent = Signal(f.exponent)
+        sign = Signal()
+        m.d.comb += [
+            larger.eq(Mux(a_larger, a.significand, b.significand)),
+            # If a is larger, the difference is one less than the distance.
+            smaller.eq(Mux(a_larger, b.significand, Cat(Const(0, 1), a.significand))),
+            smaller_hidden.eq(Mux(a_larger, b.hidden, a.hidden)),
+            smaller_fraction.eq(Mux(a_larger, b.has_fraction, a.has_fraction)),
+            exponent.eq(Mux(a_larger, a.exponent, b.exponent)),
+            sign.eq(Mux(a_larger, self.a[-1], b_sign)),
+        ]
+        nan = Signal()
+        nothing = Signal()
+        far = Signal()
+        remainder = Signal()
+        if f.infinities:
+            # Next to an infinity the other operand counts for nothing: the sum is the infinity.
+            m.d.comb += [
+                nan.eq(
+                    a.special & a.has_fraction
+                    | b.special & b.has_fraction
+                    | subtract & a.special & b.special
+                ),
+                nothing.eq(a.special | b.special | (~smaller_hidden if flush else 0)),
+            ]
+        else:
+            m.d.comb += [
+                nan.eq(a.special | b.special),
+                nothing.eq(~smaller_hidden if flush else 0),
+            ]
+        beyond = distance[reach:].any()
+        m.d.comb += [
+            far.eq(beyond | nothing),
+            remainder.eq(beyond & ~nothing & (smaller_hidden | smaller_fraction)),
+        ]
+        return {
+            "larger": larger,
+            "smaller": smaller,
+            "distance": distance[:reach],
+            "far": far,
+            "remainder": remainder,
+            "exponent": exponent,
+            "subtract": subtract,
+            "sign": sign,
+            "nan": nan,
+        }
+
+    def _unpack(self, m: Module, name: str) -> "Operand":
+        f = self.parameters.float_format
+        bits = getattr(self, name)
+        mantissa, field = bits[: f.mantissa], bits[f.mantissa : -1]
+        operand = Operand(
+            hidden=Signal(name=f"{name}_hidden"),
+            has_fraction=Signal(name=f"{name}_has_fraction"),
+            special=Signal(name=f"{name}_special"),
+            exponent=Signal(f.exponent, name=f"{name}_exponent"),
+            significand=Signal(f.precision, name=f"{name}_significand"),
+        )
+        # Subnormals have the lowest exponent of the others; flushed to zero they need none.
+        lowest = 0 if self.parameters.flush_subnormals else ~operand.hidden
+        m.d.comb += [
+            operand.hidden.eq(field.any()),
+            operand.has_fraction.eq(mantissa.any()),
+            operand.special.eq(field.all() if f.infinities else bits[:-1].all()),
+            operand.exponent.eq(Cat(field[0] | lowest, field[1:])),
+            operand.significand.eq(Cat(mantissa, operand.hidden)),
+        ]
+        return operand
+
+    def _align(
+        self, m: Module, smaller: Value, distance: Value, far: Value, remainder: Value
+    ) -> tuple[Value, Value]:
+        """`smaller` shifted down to two places below the larger one's last, and what it lost.
+
+        The longest shift comes first and is one with the AND that clears a number too `far` away.
+        """
+        word, sticky = Cat(Const(0, 1), smaller), remainder
+        levels = list(range(len(distance)))
+        for level in levels[-1:] + levels[:-1]:
+            step = 1 << level
+            shifted = Signal(len(word), name=f"aligned_{step}")
+            any_lost = Signal(name=f"lost_{step}")
+            move, stay = distance[level], ~distance[level]
+            if level == levels[-1]:
+                move, stay = Signal(name="move_first"), Signal(name="stay_first")
+                m.d.comb += [move.eq(distance[level] & ~far), stay.eq(~distance[level] & ~far)]
+                moved = word >> step & move.replicate(len(word)) | word & stay.replicate(len(word))
+            else:
+                moved = Mux(move, word >> step, word)
+            m.d.comb += [
+                shifted.eq(moved),
+                any_lost.eq(sticky | move & word[:step].any()),
+            ]
+            word, sticky = shifted, any_lost
+        return word, sticky
+
+    def _add(
+        self, m: Module, larger: Value, aligned: Value, sticky: Value, subtract: Value, sign: Value
+    ) -> tuple[Value, Value]:
+        """Magnitude of the rounded sum, with a bit above and one below the operands, and sign."""
+        precision = self.parameters.float_format.precision
+        below = Signal()
+        guard = Signal()
+        round_bit = Signal()
+        addend = Signal(precision)
+        total = Signal(precision + 1)
+        m.d.comb += [
+            # What is below the last place, negated if subtracted.
+            below.eq(aligned[:2].any() | sticky),
+            round_bit.eq(aligned[0] ^ (subtract & sticky)),
+            guard.eq(aligned[1] ^ (subtract & (aligned[0] | sticky))),
+            addend.eq(aligned[2:] ^ subtract.replicate(precision)),
+            total.eq(larger + addend),
+        ]
+        carry = Signal()
+        negative = Signal()
+        half_place = Signal()
+        increment = Signal()
+        half = Signal()
+        m.d.comb += [
+            carry.eq(total[-1] & ~subtract),
+            negative.eq(~total[-1] & subtract),
+            # A difference without its top bit moves up one place, or further and is then exact.
+            half_place.eq(subtract & ~total[-2]),
+            increment.eq(
+                Mux(
+                    carry,
+                    total[0] & (total[1] | below),
+                    Mux(half_place, guard & round_bit, guard & (total[0] | round_bit | sticky)),
+                )
+                | subtract & ~below
+            ),
+            half.eq(guard ^ (round_bit & (guard | sticky))),
+        ]
+        ones = Const(1, 1)
+        flips = []
+        for bit in total[:precision]:
+            flips.append(negative | increment & ones)
+            lower_ones = Signal(name=f"ones_{len(flips)}")
+            m.d.comb += lower_ones.eq(bit & ones)
+            ones = lower_ones
+        flip = Signal(precision)
+        rounded = Signal(precision + 2)
+        signed = Signal()
+        zero = Signal()
+        # A difference of ones only, without its carry-in, is that of equal numbers.
+        flushed = ~larger[-1] if self.parameters.flush_subnormals else 0
+        m.d.comb += [
+            flip.eq(Cat(flips)),
+            rounded.eq(Cat(half, total[:precision] ^ flip, carry | increment & ones & ~subtract)),
+            zero.eq(subtract & (ones | flushed)),
+            signed.eq((sign ^ negative) & ~zero),
+        ]
+        return rounded, signed
+
+    def _normalise(
+        self, m: Module, total: Value, exponent: Value, sign: Value, nan: Value
+    ) -> Value:
+        """The number's bits; `total` has its binary point behind the second bit from the top."""
+        f = self.parameters.float_format
+        top = len(total) - 1
+        stops = Signal(top + 1)
+        searched = Signal(top + 1)
+        # The shift must not exceed the exponent. A one where it is equal stops it; ones further
+        # down are of no consequence, so exponents that are submasks of the shift may set them.
+        within = [~(exponent & ~Const(shift, f.exponent)).any() for shift in range(1, top + 1)]
+        m.d.comb += [stops.eq(Cat(reversed(within))), searched.eq(total | stops)]
+        position = leading_one(m, searched)
+        normal = shift_to_top(m, total, position)
+
+        above = Signal(f.exponent)
+        field = Signal(f.exponent)
+        replaced = Signal()
+        number = Signal(f.width - 1)
+        overflowing = exponent[1:].all() if f.infinities else exponent.all()
+        hidden = normal[-1]
+        mantissa = normal[-1 - f.mantissa : -1]
+        if self.parameters.flush_subnormals:
+            mantissa = mantissa & hidden.replicate(f.mantissa)
+        shift = Signal(len(position))
+        m.d.comb += [
+            shift.eq(~position),
+            above.eq(exponent + 1),
+            field.eq(above - shift),
+            replaced.eq(nan | total[-1] & overflowing),
+            number.eq(
+                Cat(
+                    mantissa & (~replaced).replicate(f.mantissa),
+                    field & hidden.replicate(f.exponent),
+                )
+            ),
+        ]
+        magnitude = Signal(f.width - 1)
+        positive = Signal()
+        if f.infinities:
+            m.d.comb += [
+                magnitude.eq(number | nan << (f.mantissa - 1)),
+                positive.eq(nan),
+            ]
+        else:
+            m.d.comb += [
+                magnitude.eq(number | replaced.replicate(f.width - 1)),
+                positive.eq(magnitude.all()),
+            ]
+        return Cat(magnitude, sign & ~positive)
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """Parts of a number.
+
+    hidden
+        Whether it is normal.
+    special
+        Infinity or NaN.
+    """
+
+    hidden: Signal
+    has_fraction: Signal
+    special: Signal
+    exponent: Signal
+    significand: Signal
