@@ -74,6 +74,12 @@ BLOCKS = (
     ),
     Block(
         "arith",
+        "FloatMultiplyAdd",
+        "Fused multiply-add with one rounding, also into a wider format",
+        "library",
+    ),
+    Block(
+        "arith",
         "FloatCompare",
         "Less, equal or unordered, exact",
         "library",
