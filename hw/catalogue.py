@@ -74,6 +74,12 @@ BLOCKS = (
     ),
     Block(
         "arith",
+        "FloatMultiply",
+        "Floating-point product, correctly rounded, with subnormals",
+        "library",
+    ),
+    Block(
+        "arith",
         "FloatMultiplyAdd",
         "Fused multiply-add with one rounding, also into a wider format",
         "library",
