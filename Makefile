@@ -59,7 +59,13 @@ mutate: $(STAMP) ## mutation tests of every block (long)
 	  $(PYTHON) -m sim mutate $$block --count 200 || exit 1; done
 
 prove: $(STAMP) ## the proofs that take too long for the test suite
-	@LONG_PROOFS=1 $(PYTHON) -m pytest tests/kllm/test_orizuru_formal.py
+	@LONG_PROOFS=1 $(PYTHON) -m pytest tests/kllm/test_orizuru_formal.py tests/arith/test_float_add.py
+
+exhaustive: $(STAMP) ## every pair of FP16 operands through adder and multiplier (a quarter of an hour)
+	@$(PYTHON) -m sim exhaustive all
+
+synth: $(STAMP) ## area and delay of every block in a 45 nm library (long)
+	@$(PYTHON) -m hw synth all --liberty nangate45
 
 bench: $(STAMP) ## simulation speeds and the gain of sharing modules
 	@$(PYTHON) -m sim bench

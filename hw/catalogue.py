@@ -121,6 +121,42 @@ BLOCKS = (
         "library",
     ),
     Block(
+        "arith",
+        "Exp",
+        "e to the power of a floating-point number",
+        "library",
+    ),
+    Block(
+        "arith",
+        "Log",
+        "Natural logarithm",
+        "library",
+    ),
+    Block(
+        "arith",
+        "Divide",
+        "Quotient, less than one unit in the last place off",
+        "library",
+    ),
+    Block(
+        "arith",
+        "Reciprocal",
+        "1 / x, less than one unit in the last place off",
+        "library",
+    ),
+    Block(
+        "arith",
+        "SquareRoot",
+        "Square root, correctly rounded",
+        "library",
+    ),
+    Block(
+        "arith",
+        "InverseSquareRoot",
+        "1 / sqrt(x), less than one unit in the last place off",
+        "library",
+    ),
+    Block(
         "kllm",
         "Orizuru",
         "k largest and k smallest of N FP16 values from two trees over shared leaves",

@@ -26,7 +26,7 @@ SEED = 1
 FLUSH = pytest.mark.parametrize("flush", [False, True], ids=["full", "flush"])
 
 long = pytest.mark.skipif(
-    not os.environ.get("SENBAZURU_LONG"), reason="minutes; set SENBAZURU_LONG=1, or make prove"
+    not os.environ.get("LONG_PROOFS"), reason="minutes; set LONG_PROOFS=1, or make prove"
 )
 
 

@@ -1,0 +1,71 @@
+"""Multipartite tables: a function of a fraction as a sum of small tables."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+SCALE = 40
+"""Bits behind the point of the exact function values that the tables are made from."""
+
+Function = Callable[[int, int], int]
+"""``function(n, k)`` is the function's value at n / 2^k times 2^SCALE, rounded down."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Multipartite:
+    """Tables for a function of a fraction of `width` bits, in units of 2^-(width + guard).
+
+    coarse
+        The upper bits that choose a cell; a table has the function in the middle of each.
+    fields
+        ``(segment, low, high)``: the bits `low` to `high` - 1 add their distance from the middle
+        times the slope, a slope for each value of the upper `segment` bits.
+    addend
+        Added to every result, in quarters of its unit.
+    exact
+        Whether the fraction is exact; else it was cut off and stands for half a unit more.
+    """
+
+    width: int
+    coarse: int
+    fields: tuple[tuple[int, int, int], ...]
+    addend: int
+    guard: int = 0
+    exact: bool = False
+
+    def middles(self, function: Function) -> np.ndarray:
+        """The table of middles, rounded down after `addend` was added."""
+        values = []
+        for cell in range(1 << self.coarse):
+            middle = ((2 * cell + 1) << (self.width - self.coarse)) - self.exact
+            places = self.width + 1
+            while middle % 2 == 0 and places:
+                middle, places = middle // 2, places - 1
+            quarters = function(middle, places) >> (SCALE - self.width - self.guard - 2)
+            values.append((quarters + self.addend) // 4)
+        return np.array(values)
+
+    def offsets(self, function: Function, segment: int, low: int, high: int) -> np.ndarray:
+        """What a field adds: a row for each slope, a column for each value of the field.
+
+        Upper halves are rounded down; lower ones mirror them as complements, which is half a unit
+        to the other side.
+        """
+        half, unit = 1 << (high - low - 1), 1 << (low + self.guard)
+        ends = [function(i, segment) for i in range((1 << segment) + 1)]
+        rows = []
+        for start, end in zip(ends[:-1], ends[1:], strict=True):
+            slope = (end - start) << segment
+            upper = [slope * (2 * i + 1) * unit // (1 << (SCALE + 1)) for i in range(half)]
+            rows.append([~value for value in reversed(upper)] + upper)
+        return np.array(rows)
+
+    def __call__(self, function: Function, fraction: np.ndarray) -> np.ndarray:
+        """The function of ``fraction`` / 2^width."""
+        result = self.middles(function)[fraction >> (self.width - self.coarse)]
+        for segment, low, high in self.fields:
+            table = self.offsets(function, segment, low, high)
+            below = (fraction >> low) & ((1 << (high - low)) - 1)
+            result = result + table[fraction >> (self.width - segment), below]
+        return result

@@ -1,0 +1,143 @@
+"""Functions of a fraction as a sum of small tables, without a multiplication.
+
+The multipartite method (Schulte and Stine, "Approximating elementary functions with symmetric
+bipartite tables", 1999; de Dinechin and Tisserand, "Multipartite table methods", 2005). A fraction
+f of w bits is cut into cells by its upper `coarse` bits. One table holds the function in the
+middle of each cell. What is below is cut into fields, and each field has a table of what it adds
+to that: its distance from the field's middle times the slope, which is taken from the upper
+`segment` bits of f. A field and its complement add opposite amounts, so only half of it is stored.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+
+from hw.arith.datapath import FloatParameters
+from hw.parameters import require
+
+SCALE = 40
+"""Bits behind the point of the exact function values that the tables are made from."""
+
+Function = Callable[[int, int], int]
+"""``function(n, k)`` is the function's value at n / 2^k times 2^SCALE, rounded down."""
+
+
+FORMATS = ("fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
+"""Formats that tables are small enough for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TableParameters(FloatParameters):
+    """
+    format
+        ``fp16``, ``bf16``, ``fp8_e4m3`` or ``fp8_e5m2``.
+    flush_subnormals
+        Whether subnormal operands and results count as zeros of their sign.
+    """
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(self.format in FORMATS, f"format must be one of {', '.join(FORMATS)}", self.format)
+
+    @classmethod
+    def presets(cls) -> dict[str, "TableParameters"]:
+        return {
+            "fp16": cls(),
+            "fp16_pipelined": cls(stages=cls.PIPELINED),
+            "bf16": cls(format="bf16"),
+            "fp8_e4m3": cls(format="fp8_e4m3"),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """The bits `low` to `high` - 1 of the fraction, with a slope for each upper `segment` bits."""
+
+    segment: int
+    low: int
+    high: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Multipartite:
+    """Tables for a function of a fraction of `width` bits.
+
+    coarse
+        Upper bits that choose a cell.
+    fields
+        The bits below, from the highest.
+    addend
+        What is added to every result, in quarters of its unit.
+    guard
+        Results are in units of 2^-(width + guard).
+    exact
+        Whether the fraction is exact; else it was cut off and stands for half a unit more.
+    """
+
+    width: int
+    coarse: int
+    fields: tuple[Field, ...]
+    addend: int
+    guard: int = 0
+    exact: bool = False
+
+    def offsets(self, function: Function, field: Field) -> list[int]:
+        """What the upper half of a field adds, rounded down; the lower adds the complement."""
+        half = field.high - field.low - 1
+        values = []
+        for segment in range(1 << field.segment):
+            rise = function(segment + 1, field.segment) - function(segment, field.segment)
+            slope = rise << field.segment
+            left = field.low + self.guard
+            values += [(slope * (2 * i + 1) << left) >> (SCALE + 1) for i in range(1 << half)]
+        return values
+
+    def middles(self, function: Function) -> list[int]:
+        """The function in the middle of each cell, rounded down after adding `addend`."""
+        shift, cells = SCALE - self.width - self.guard - 2, range(1, 2 << self.coarse, 2)
+        if not self.exact:
+            values = [function(cell, self.coarse + 1) for cell in cells]
+        else:
+            wide = self.width - self.coarse
+            values = [function((cell << wide) - 1, self.width + 1) for cell in cells]
+        return [(value >> shift) + self.addend >> 2 for value in values]
+
+    def terms(self, m: Module, function: Function, fraction: Value) -> list[Value]:
+        """Unsigned values whose sum is the function of `fraction`."""
+        middles, terms = self.middles(function), []
+        for number, field in enumerate(self.fields):
+            values = self.offsets(function, field)
+            width = max((v if v >= 0 else ~v).bit_length() for v in values) + 1
+            below = Signal(name=f"below_{number}")
+            m.d.comb += below.eq(~fraction[field.high - 1])
+            half = field.high - field.low - 1
+            mirrored = Signal(half, name=f"mirrored_{number}")
+            m.d.comb += mirrored.eq(fraction[field.low :][:half] ^ below.replicate(half))
+            index = Cat(mirrored, fraction[self.width - field.segment :])
+            offset = look_up(m, f"offset_{number}", values, width, index)
+            # The sign, inverted, becomes the highest bit of an unsigned value.
+            terms.append(Signal(width, name=f"term_{number}"))
+            m.d.comb += terms[-1].eq(offset ^ Cat(below.replicate(width - 1), ~below))
+            middles = [value - (1 << width - 1) for value in middles]
+        assert min(middles) >= 0, "the function must leave room for what its fields take off"
+        width = max(middles).bit_length()
+        index = fraction[self.width - self.coarse :]
+        return [look_up(m, "middle", middles, width, index), *terms]
+
+
+def look_up(m: Module, name: str, values: list[int], width: int, index: Value) -> Signal:
+    """Entry number `index` of a table, as a tree of multiplexers; negative ones in complement."""
+    layer = [Const(value & ((1 << width) - 1), width) for value in values]
+    for level, bit in enumerate(index):
+        halves = zip(layer[::2], layer[1::2], strict=True)
+        layer = []
+        for number, (low, high) in enumerate(halves):
+            if isinstance(low, Const) and isinstance(high, Const) and low.value == high.value:
+                layer.append(low)
+                continue
+            layer.append(Signal(width, name=f"{name}_{level}_{number}"))
+            m.d.comb += layer[-1].eq(Mux(bit, high, low))
+    entry = Signal(width, name=name)
+    m.d.comb += entry.eq(layer[0])
+    return entry
