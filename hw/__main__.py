@@ -29,10 +29,12 @@ def list_blocks(arguments) -> None:
     if arguments.json:
         print(json.dumps(entries, indent=2))
         return
+    width = max(len(entry["block"]) for entry in entries)
     for entry in entries:
-        print(f"{entry['block']:20} {entry['summary']} ({entry['source']})")
+        print(f"{entry['block']:{width}} {entry['summary']} ({entry['source']})")
+        longest = max(map(len, entry["presets"]))
         for name, slug in entry["presets"].items():
-            print(f"{'':20}   {name:10} {slug}")
+            print(f"{'':{width}}   {name:{longest}} {slug}")
 
 
 def write_verilog(arguments) -> None:

@@ -157,6 +157,42 @@ BLOCKS = (
         "library",
     ),
     Block(
+        "arith",
+        "Exp2Fixed",
+        "2^-x of a fixed-point number, rounded down or up, never past it",
+        "ToPick, section III",
+    ),
+    Block(
+        "arith",
+        "Log2Fixed",
+        "log2 of an integer, rounded down or up, never past it",
+        "ToPick, section III",
+    ),
+    Block(
+        "arith",
+        "PiecewiseLinear",
+        "Function as straight lines over intervals",
+        "LAD, section III",
+    ),
+    Block(
+        "arith",
+        "AdderTree",
+        "Sum or maximum of n numbers, floating-point or exact",
+        "library",
+    ),
+    Block(
+        "arith",
+        "DotProduct",
+        "Dot product of n pairs, floating-point or exact",
+        "library",
+    ),
+    Block(
+        "arith",
+        "PopulationCount",
+        "Number of ones among n bits",
+        "library",
+    ),
+    Block(
         "kllm",
         "Orizuru",
         "k largest and k smallest of N FP16 values from two trees over shared leaves",

@@ -24,7 +24,7 @@ from hw.parameters import ParameterError
 from sim.arguments import count, seed
 from sim.design import Design
 from sim.tools import compiled_folder, verilator, versions
-from sim.verilated import VERILATOR_ARGUMENTS, _run, _runtime_folder, keep_copies
+from sim.verilated import VERILATOR_ARGUMENTS, keep_copies, run_tool, runtime_folder
 
 SOURCE = Path(__file__).with_name("exhaustive.cpp")
 OPERATIONS = {"arith.float_add": ["-DADDITION=1"], "arith.float_multiply": ["-DADDITION=0"]}
@@ -159,14 +159,14 @@ def _compile(design: Design, flags: list[str]) -> Path:
         shutil.copy(SOURCE, scratch)
         program = [str(verilator()), *arguments, "--prefix", "Model", "-o", library.name]
         program += ["--top-module", design.module, "design.v", SOURCE.name]
-        _run(program, scratch, design)
+        run_tool(program, scratch, design)
         objects = scratch / "obj_dir"
-        for runtime in _runtime_folder().glob("*.o"):
+        for runtime in runtime_folder().glob("*.o"):
             # Copied after Model.mk was written, so that make takes them for up to date.
             shutil.copyfile(runtime, objects / runtime.name)
         settings = ["OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2"]
-        _run(["make", "-j2", *settings, "-f", "Model.mk", library.name], objects, design)
-        keep_copies(objects.glob("verilated*.o"), _runtime_folder())
+        run_tool(["make", "-j2", *settings, "-f", "Model.mk", library.name], objects, design)
+        keep_copies(objects.glob("verilated*.o"), runtime_folder())
         keep_copies([objects / library.name], folder)
     return library
 

@@ -14,6 +14,9 @@ from sim.tools import ToolError, build_log, compiled_folder, environment, verila
 
 SOURCE = Path(__file__).with_name("harness.cpp")
 MEMORY_SOURCE = Path(__file__).with_name("memory.h")
+# Verilator's data-flow optimiser has bugs that give wrong results without a word: one took a
+# zero-extended operand of a signed sum for a negative one. Without it, nothing here is slower.
+NO_DFG = "-fno-dfg"
 VERILATOR_ARGUMENTS = [
     "--cc",
     "--exe",
@@ -26,14 +29,17 @@ VERILATOR_ARGUMENTS = [
     "--x-initial",
     "fast",
     "--noassert",
+    NO_DFG,
     "-CFLAGS",
     "-fPIC -std=gnu++17",
     "-LDFLAGS",
     "-shared",
 ]
-# Verilator optimises across instances and writes code for each, which takes minutes when there are
-# many. From LARGE instances on, modules are kept apart; from HUGE on, the C++ compiler optimises
-# nothing either.
+# Verilator optimises across instances and then writes code for each, which takes minutes to compile
+# and is too much for a processor's caches when there are many. From LARGE instances on, modules are
+# kept apart and nothing is optimised across their ports: equal instances then share code, which
+# compiles several times and runs up to thirty times as fast.
+# HUGE designs are still too slow to build for tests of every block in every simulator.
 LARGE, HUGE = 32, 256
 
 
@@ -44,13 +50,13 @@ def large_design_arguments(design: Design, folder: Path) -> list[str]:
     lines = [f'no_inline -module "{name}"' for name in design.modules if name != design.module]
     control = folder / "large.vlt"
     control.write_text("\n".join(["`verilator_config", *lines, ""]))
-    return [str(control)]
+    return [str(control), "-fno-gate"]
 
 
 def optimisation(design: Design) -> list[str]:
-    """Settings of Verilator's makefiles: fast code for small designs, fast builds for large."""
-    level = "-O2" if design.instances < LARGE else "-O1" if design.instances < HUGE else "-O0"
-    return [f"OPT_FAST={level}", f"OPT_SLOW={level}", "OPT_GLOBAL=-O2"]
+    """Settings of Verilator's makefiles; a large design's start-up code is not worth optimising."""
+    slow = "-O2" if design.instances < LARGE else "-O1"
+    return ["OPT_FAST=-O2", f"OPT_SLOW={slow}", "OPT_GLOBAL=-O2"]
 
 
 def compile_harness(design: Design, memories: bool) -> Path:
@@ -73,20 +79,20 @@ def compile_harness(design: Design, memories: bool) -> Path:
         program = [str(verilator()), *VERILATOR_ARGUMENTS, "--prefix", "Model"]
         program += ["-o", "harness.so", "--top-module", design.module, "design.v", "harness.cpp"]
         program += large_design_arguments(design, scratch)
-        _run(program, scratch, design)
+        run_tool(program, scratch, design)
         objects = scratch / "obj_dir"
-        for runtime in _runtime_folder().glob("*.o"):
+        for runtime in runtime_folder().glob("*.o"):
             # Copied after Model.mk was written, so that make takes them for up to date.
             shutil.copyfile(runtime, objects / runtime.name)
-        _run(
+        run_tool(
             ["make", "-j2", *optimisation(design), "-f", "Model.mk", "harness.so"], objects, design
         )
-        keep_copies(objects.glob("verilated*.o"), _runtime_folder())
+        keep_copies(objects.glob("verilated*.o"), runtime_folder())
         keep_copies([objects / "harness.so"], folder)
     return library
 
 
-def _run(command: list[str], folder: Path, design: Design) -> None:
+def run_tool(command: list[str], folder: Path, design: Design) -> None:
     run = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
     if run.returncode:
         log = build_log(design.module, run.stdout + run.stderr)
@@ -98,7 +104,7 @@ def _tools() -> list[str]:
     return [repr(VERILATOR_ARGUMENTS), versions()]
 
 
-def _runtime_folder() -> Path:
+def runtime_folder() -> Path:
     """Verilator's own run-time library, compiled once for all designs: most of a build's time."""
     key = hashlib.sha256("\0".join(_tools()).encode()).hexdigest()[:20]
     return compiled_folder() / f"runtime_{key}"

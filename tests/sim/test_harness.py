@@ -209,7 +209,7 @@ def check_hesitation(active: np.ndarray, duty: float, burst: float) -> None:
 @pytest.fixture
 def compilations(monkeypatch, tmp_path):
     """The compiler runs from here on, in a cache that holds no design."""
-    runtime = verilated._runtime_folder()
+    runtime = verilated.runtime_folder()
     if runtime.exists():
         shutil.copytree(runtime, tmp_path / "compiled" / runtime.name)
     monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path))

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import ml_dtypes
 import numpy as np
 from amaranth.hdl import Shape
 from amaranth.lib import data
 
-from golden.arith.formats import to_bits
+from golden.arith.formats import DTYPES, to_bits
 from sim import payload
 from sim.bench import Job
 from sim.benches.arith import operands as draw
@@ -16,8 +17,12 @@ if TYPE_CHECKING:
     from golden.trace import Trace
     from hw.arith.datapath import DatapathParameters
 
-Kinds = Mapping[str, "str | Shape"]
-"""Port name to the name of a floating-point format, or to an integer shape."""
+Kinds = Mapping[str, "str | Shape | tuple[str | Shape, int]"]
+"""Port name to the name of a floating-point format or to an integer shape.
+
+With a number beside it, to an array of so many; ``unsigned(1)`` stands for a port of single bits
+then, which may be wider than an integer of NumPy.
+"""
 
 
 class DatapathBench:
@@ -29,11 +34,14 @@ class DatapathBench:
         Functions from the unit's parameters to :data:`Kinds`, in the order of the unit's ports.
     golden
         ``golden(parameters, **operands)`` gives the results by port name. Floating-point arrays
-        have their format's dtype, integers are ``int64``.
+        have their format's dtype, integers are ``int64``; an array port has one row for each
+        operation.
     exact
         The same on ``float64`` values, for the picture; None where there is nothing to plot.
     scale
         For each integer operand, what values of a trace are multiplied by before rounding.
+    integers
+        Draws random integer operands, like :func:`sim.benches.arith.operands.random_integers`.
     """
 
     def __init__(
@@ -43,9 +51,10 @@ class DatapathBench:
         golden: Callable[..., dict[str, np.ndarray]],
         exact: Callable[..., np.ndarray] | None = None,
         scale: float = 64.0,
+        integers: Callable[..., np.ndarray] = draw.random_integers,
     ):
         self._operands, self._results, self._golden = operands, results, golden
-        self._exact, self._scale = exact, scale
+        self._exact, self._scale, self._integers = exact, scale, integers
 
     def default_vectors(self, parameters: "DatapathParameters") -> int:
         return 1000
@@ -71,8 +80,10 @@ class DatapathBench:
         rng = np.random.default_rng(seed)
         values, notes = {}, []
         for number, (port, kind) in enumerate(self._operands(parameters).items()):
+            kind, elements = kind if isinstance(kind, tuple) else (kind, None)
+            count = vectors * (elements or 1)
             if trace is not None and not (isinstance(kind, Shape) and kind.width == 1):
-                real, name = draw.trace_values(trace, vectors, number)
+                real, name = draw.trace_values(trace, count, number)
                 if isinstance(kind, str):
                     values[port] = draw.cast(real, kind)
                     notes.append(f"{port} is {name} as {kind}.")
@@ -81,11 +92,15 @@ class DatapathBench:
                     scaled = np.rint(real.astype(np.float64) * self._scale)
                     values[port] = np.clip(scaled, low, high).astype(np.int64)
                     notes.append(f"{port} is {name} times {self._scale:g}, rounded.")
-            elif isinstance(kind, str):
-                floats = [v for v in values.values() if v.dtype.kind not in "iu"]
-                values[port] = draw.random_floats(kind, vectors, floats, rng)
+            elif not isinstance(kind, str):
+                values[port] = self._integers(kind.width, kind.signed, count, rng)
+            elif elements is not None:
+                values[port] = random_vectors(kind, vectors, elements, rng)
             else:
-                values[port] = draw.random_integers(kind.width, kind.signed, vectors, rng)
+                same = [v for v in values.values() if v.dtype.kind not in "iu" and v.ndim == 1]
+                values[port] = draw.random_floats(kind, vectors, same, rng)
+            if elements is not None:
+                values[port] = values[port].reshape(vectors, elements)
         return values, notes
 
     def picture(self, parameters: "DatapathParameters", trace: "Trace", figure) -> str:
@@ -110,6 +125,24 @@ class DatapathBench:
         return f"{' '.join(notes)} {exactly} of {np.count_nonzero(shown)} results are exact."
 
 
+def random_vectors(name: str, count: int, elements: int, rng) -> np.ndarray:
+    """Vectors of a format whose sums and products mostly stay numbers.
+
+    Half of them have elements of one magnitude and a fifth of any; every fourth vector of both
+    kinds, and all of the rest, have an element or two of special values or random bits.
+    """
+    info = ml_dtypes.finfo(DTYPES[name])
+    spread = 2.0 ** rng.integers(int(info.minexp) // 2, int(info.maxexp) // 2, (count, 1))
+    any_size = 2.0 ** rng.integers(int(info.minexp) // 2, int(info.maxexp) // 2, (count, elements))
+    kind = rng.integers(0, 10, (count, 1))
+    magnitudes = np.where(kind < 5, spread, np.where(kind < 7, any_size, 1.0))
+    values = draw.cast(rng.standard_normal((count, elements)) * magnitudes, name)
+    special = (kind >= 7) | (rng.integers(0, 4, (count, 1)) == 0)
+    chosen = special & (rng.random((count, elements)) < 1.5 / elements)
+    values[chosen] = draw.random_floats(name, np.count_nonzero(chosen), [], rng)
+    return values
+
+
 def limits(shape: Shape) -> tuple[int, int]:
     """The least and the greatest integer of a shape."""
     if shape.signed:
@@ -122,10 +155,11 @@ def pack(kinds: Kinds, values: dict[str, np.ndarray]) -> np.ndarray:
     bits, shapes = {}, {}
     for port, kind in kinds.items():
         array = values[port]
+        kind, elements = kind if isinstance(kind, tuple) else (kind, None)
         if isinstance(kind, str):
             bits[port] = to_bits(array).astype(np.int64)
-            shapes[port] = 8 * array.dtype.itemsize
+            kind = 8 * array.dtype.itemsize
         else:
             bits[port] = np.asarray(array).astype(np.int64)
-            shapes[port] = kind
+        shapes[port] = kind if elements is None else data.ArrayLayout(kind, elements)
     return payload.pack(data.StructLayout(shapes), bits)

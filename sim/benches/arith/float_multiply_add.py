@@ -4,55 +4,68 @@ import ml_dtypes
 import numpy as np
 
 from golden.arith.float_multiply_add import float_multiply_add
-from golden.arith.formats import DTYPES, from_bits, to_bits
+from golden.arith.formats import from_bits, to_bits
 from sim.benches.arith.datapath_bench import DatapathBench
 
 
-def near_product(a: np.ndarray, b: np.ndarray, dtype: np.dtype, rng) -> np.ndarray:
+def sparse(info, count: int, rng) -> np.ndarray:
+    """Significands with one or two ones."""
+    second = rng.integers(0, 2, count) << rng.integers(0, info.nmant, count)
+    return 1 << info.nmant | second
+
+
+def factors(dtype: np.dtype, wide: np.dtype, count: int, rng) -> list[np.ndarray]:
+    """Pairs of which rounding the product leaves what is drawn, at any exponent of the result.
+
+    Of p-bit significands, `a` is odd, so has an inverse modulo 2^p, and a b = e modulo 2^p for any
+    e. Half of these have their leading one in any of the p places equally often, to be left where
+    an addend cancels all above; a quarter of them are ties. The other pairs are sparse, so that a
+    product can be a power of two. Half of the exponents are so low that the result can be
+    subnormal, the others are any.
+    """
+    info, limits = ml_dtypes.finfo(dtype), ml_dtypes.finfo(wide)
+    one, low, high = 1 << info.nmant, int(info.minexp), int(info.maxexp) - 1
+    a = rng.integers(one, 2 * one, count) | 1
+    inverse = a
+    for _ in range(4):  # Newton's iteration, from 3 places on: 6, 12, 24, 48
+        inverse = inverse * (2 - a * inverse)
+    kind = rng.integers(0, 4, count)
+    tie = one >> rng.integers(0, 2, count)
+    leading = 1 << rng.integers(0, info.nmant + 1, count)
+    e = np.where(kind == 0, tie, leading | rng.integers(0, one, count) % leading)
+    b = e * inverse % (2 * one)
+    b = np.where(b < one, 2 * one - b, b)  # leaves -e
+    lowest = max(int(limits.minexp) - 2 * limits.nmant, 2 * low)
+    span = min(int(limits.maxexp), 2 * high) + 1 - lowest
+    spans = rng.choice([span, min(span, 4 * limits.nmant)], count)
+    exponent = lowest + rng.integers(0, spans)
+    first = rng.integers(np.maximum(exponent - high, low), np.minimum(exponent - low, high) + 1)
+    pair = []
+    for significand, power in ((a, first), (b, exponent - first)):
+        significand = np.where(kind == 1, sparse(info, count, rng), significand)
+        sign = rng.integers(0, 2, count) << info.bits - 1
+        pair.append(from_bits((power - low << info.nmant) + significand | sign, dtype))
+    return pair
+
+
+def meeting(a: np.ndarray, b: np.ndarray, dtype: np.dtype, rng) -> np.ndarray:
     """Addends that meet the product, in a third each of three ways.
 
-    They are the product itself, rounded, which leaves its rounding error if subtracted; or at most
-    one exponent away; or from far above it, where only rounding tells of it, to far below. Half of
-    them are a few places off in addition.
+    They are the product itself, rounded, which leaves its rounding error if subtracted; or differ
+    from that in one place; or have any distance from far above it, where only rounding tells of
+    it, to far below, and are sparse, so that a single bit decides about rounding.
     """
     info, count = ml_dtypes.finfo(dtype), len(a)
-    width = info.bits - 1
+    width, one = info.bits - 1, 1 << info.nmant
     product = to_bits(float_multiply_add(a, b, np.zeros(count, dtype))).astype(np.int64)
     sign, magnitude = product >> width, product & ((1 << width) - 1)
-    far = rng.integers(-3 * info.nmant - 6, 2 * info.nmant + 6, count)
-    distance = np.choose(rng.integers(0, 3, count), [0, rng.integers(-1, 2, count), far])
-    places = rng.integers(-3, 4, count) * (1 << rng.integers(0, info.nmant + 1, count))
-    places = np.where(rng.integers(0, 2, count) == 0, 0, places)
-    magnitude = np.clip(magnitude + (distance << info.nmant) + places, 0, (1 << width) - 1)
+    place = rng.choice([-1, 1], count) << rng.integers(0, info.nmant + 1, count)
+    distance = rng.integers(-3 * info.nmant - 6, 2 * info.nmant + 6, count)
+    far = (magnitude & -one) + (distance - 1 << info.nmant) + sparse(info, count, rng)
+    kind = rng.integers(0, 3, count)
+    magnitude = np.choose(kind, [magnitude, magnitude + place, far])
     sign ^= rng.integers(0, 4, count) > 0  # mostly subtracted
-    return from_bits(magnitude | sign << width, dtype)
-
-
-def cancel(a: np.ndarray, b: np.ndarray, c: np.ndarray, rng) -> None:
-    """In one of eight triples, `c` cancels the product but for its rounding error.
-
-    The significand of `b` is the one of up to 64 whose error is least, or both are almost one, so
-    that leading ones of all places occur.
-    """
-    info = ml_dtypes.finfo(a.dtype)
-    chosen = np.flatnonzero(rng.integers(0, 8, len(a)) == 0)
-    one, count = 1 << info.nmant, len(chosen)
-    factor = rng.integers(one, 2 * one, count)
-    others = rng.integers(one, 2 * one, (64, count))
-    tries = 4 ** rng.integers(0, 4, count)
-    short = rng.integers(0, 3, count) == 0
-    factor[short], tries[short] = one + factor[short] % 4, 1
-    others[0, short] = one + others[0, short] % 4
-    error = factor * others % (2 * one)
-    error = np.minimum(error, 2 * one - error)
-    error = np.where((np.arange(64)[:, None] >= tries) | (error == 0), 2 * one, error)
-    best = np.argmin(error, axis=0)
-    for x, significand in ((a, factor), (b, others[best, np.arange(count)])):
-        exponent = (to_bits(np.ones(1, x.dtype)) >> info.nmant) + rng.integers(-4, 5, count)
-        sign = rng.integers(0, 2, count) << info.bits - 1
-        to_bits(x)[chosen] = (exponent - 1 << info.nmant) + significand | sign
-    product = float_multiply_add(a[chosen], b[chosen], np.zeros(count, c.dtype))
-    c[chosen] = -product
+    return from_bits(np.clip(magnitude, 0, (1 << width) - 1) | sign << width, dtype)
 
 
 def extremes(x: np.ndarray, partner: np.ndarray, rng) -> None:
@@ -79,15 +92,16 @@ class MultiplyAddBench(DatapathBench):
         values, notes = super().draw(parameters, trace, vectors, seed)
         if trace is None:
             rng = np.random.default_rng([seed, 1])
-            dtype = DTYPES[parameters.sum_format or parameters.format]
+            narrow, wide = values["a"].dtype, values["c"].dtype
+            kind = rng.integers(0, 4, vectors)
+            pair = factors(narrow, wide, vectors, rng)
+            for port, drawn in zip("ab", pair, strict=True):
+                values[port] = np.where(kind < 2, drawn, values[port])
             extremes(values["a"], values["b"], rng)
             extremes(values["b"], values["a"], rng)
-            near = near_product(values["a"], values["b"], dtype, rng)
-            chosen = rng.integers(0, 2, vectors) == 1
-            bits = np.where(chosen, to_bits(near), to_bits(values["c"]))
-            values["c"] = from_bits(bits, dtype)
+            addend = meeting(values["a"], values["b"], wide, rng)
+            values["c"] = np.where(kind < 3, addend, values["c"])
             extremes(values["c"], values["a"], rng)
-            cancel(values["a"], values["b"], values["c"], rng)
         return values, notes
 
 

@@ -1,0 +1,161 @@
+"""Balanced trees of two-operand units: sums and maxima of many numbers."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value, signed, unsigned
+from amaranth.lib import data
+
+from hw.arith import carry_save
+from hw.arith.datapath import Datapath, DatapathParameters
+from hw.arith.float_add import FloatAdd, FloatAddParameters
+from hw.arith.float_format import find_format
+from hw.arith.float_max import FloatMax, FloatMaxParameters
+from hw.parameters import require
+
+UNITS = {"add": (FloatAdd, FloatAddParameters), "max": (FloatMax, FloatMaxParameters)}
+
+
+def spread(stages: int, units: int) -> list[int]:
+    """Ranks of registers for each of `units` in a row, evenly, the last one at the end."""
+    ends = [stages * number // units for number in range(units + 1)]
+    return [end - start for start, end in zip(ends[:-1], ends[1:], strict=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class AdderTreeParameters(DatapathParameters):
+    """
+    n
+        Elements.
+    format
+        Theirs: ``fixed``, or the name of a floating-point format.
+    operation
+        ``add``, or for floating-point numbers ``max``.
+    width, signed
+        Of a fixed-point element.
+    flush_subnormals
+        As in the floating-point units.
+    """
+
+    n: int = 16
+    format: str = "fp16"
+    operation: str = "add"
+    width: int = 16
+    signed: bool = True
+    flush_subnormals: bool = False
+
+    CUTS: ClassVar = carry_save.CUTS  # of fixed-point trees
+
+    def __post_init__(self):
+        require(self.n >= 2, "n must be at least 2", self.n)
+        known = ", ".join(UNITS)
+        require(self.operation in UNITS, f"operation must be one of {known}", self.operation)
+        if self.format == "fixed":
+            super().__post_init__()
+            require(1 <= self.width <= 64, "width must be between 1 and 64", self.width)
+            require(self.operation == "add", "operation must be add for fixed", self.operation)
+            return
+        find_format(self.format)
+        most = self.levels * (len(UNITS[self.operation][1].CUTS) - 1)
+        require(0 <= self.stages <= most, f"stages must be between 0 and {most}", self.stages)
+
+    @property
+    def levels(self) -> int:
+        return (self.n - 1).bit_length()
+
+    @property
+    def element(self) -> Shape:
+        if self.format == "fixed":
+            return signed(self.width) if self.signed else unsigned(self.width)
+        return unsigned(find_format(self.format).width)
+
+    @property
+    def result(self) -> Shape:
+        """A fixed-point sum has room for any."""
+        if self.format != "fixed":
+            return self.element
+        return Shape(self.width + self.levels, self.signed)
+
+    @classmethod
+    def presets(cls) -> dict[str, "AdderTreeParameters"]:
+        return {
+            "small": cls(n=5, format="fp8_e5m2"),
+            "fp16": cls(),
+            "fp16_pipelined": cls(stages=4),
+            "fp16_max": cls(operation="max"),
+            "fixed": cls(format="fixed"),
+            "fixed_pipelined": cls(n=64, format="fixed", stages=2),
+        }
+
+
+class AdderTree(Datapath):
+    """The sum, or the maximum, of n numbers in ceil(log2 n) levels.
+
+    Floating-point: each level takes its inputs in pairs, first and second, third and fourth and so
+    on; an odd last one goes to the next level as it is. So with n = 5, ((0 + 1) + (2 + 3)) + 4,
+    each result rounded. The units are :class:`FloatAdd` or :class:`FloatMax`; `stages` ranks of
+    registers are spread evenly over the levels, at most as many for each as its units take.
+
+    Fixed-point sums are exact in any order, and grow by a bit a level. They are made by carry-save
+    adders and one final addition (:mod:`hw.arith.carry_save`), which is as small as a tree of
+    adders and takes a single carry propagation. A signed element -2^(w-1) s + r is taken as
+    2^(w-1) (1 - s) + r, less a constant for all.
+
+    Latency: `stages`.
+
+    Members
+    -------
+    i : :py:`In(ArrayLayout(element, n))`
+    o : :py:`Out(result)`
+    """
+
+    def __init__(self, parameters: AdderTreeParameters):
+        p = parameters
+        super().__init__(p, {"i": data.ArrayLayout(p.element, p.n)}, {"o": p.result})
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.parameters
+        elements = [Value.cast(self.i[number]) for number in range(p.n)]
+        if p.format == "fixed":
+            m.d.comb += self.o.eq(self._add(m, elements))
+            return m
+        for level, stages in enumerate(spread(p.stages, p.levels)):
+            pairs = zip(elements[::2], elements[1::2], strict=False)
+            results = [
+                self._unit(m, f"unit_{level}_{number}", stages, *pair)
+                for number, pair in enumerate(pairs)
+            ]
+            if len(elements) % 2:
+                results.append(self._delay(m, f"last_{level}", stages, elements[-1]))
+            elements = results
+        m.d.comb += self.o.eq(elements[0])
+        return m
+
+    def _unit(self, m: Module, name: str, stages: int, a: Value, b: Value) -> Value:
+        p = self.parameters
+        kind, parameters = UNITS[p.operation]
+        unit = kind(parameters(format=p.format, flush_subnormals=p.flush_subnormals, stages=stages))
+        m.submodules[name] = unit
+        m.d.comb += [unit.a.eq(a), unit.b.eq(b)]
+        if stages:
+            m.d.comb += unit.enable.eq(self.enable)
+        return unit.o
+
+    def _delay(self, m: Module, name: str, stages: int, value: Value) -> Value:
+        for rank in range(stages):
+            register = Signal(len(value), name=f"{name}_{rank}", reset_less=True)
+            with m.If(self.enable):
+                m.d.sync += register.eq(value)
+            value = register
+        return value
+
+    def _add(self, m: Module, elements: list[Value]) -> Signal:
+        p = self.parameters
+        width = p.width + p.levels
+        rows = elements
+        if p.signed:
+            rows = [Cat(element[:-1], ~element[-1]) for element in elements]
+            excess = p.n << (p.width - 1)
+            rows.append(Const(-excess % (1 << width), width))
+        return carry_save.add_rows(m, rows, width, self.registers(m))

@@ -1,0 +1,161 @@
+"""Dot products: multipliers and a tree of adders."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value, unsigned
+from amaranth.lib import data
+
+from hw.arith import carry_save
+from hw.arith.adder_tree import AdderTree, AdderTreeParameters, spread
+from hw.arith.datapath import Datapath, DatapathParameters
+from hw.arith.float_format import find_format
+from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
+from hw.parameters import require
+
+
+@dataclasses.dataclass(frozen=True)
+class DotProductParameters(DatapathParameters):
+    """
+    n
+        Products.
+    format
+        Of operands and result: ``fixed``, or the name of a floating-point format.
+    a_width, a_signed, b_width, b_signed
+        Of fixed-point operands.
+    flush_subnormals
+        As in the floating-point units.
+    """
+
+    n: int = 16
+    format: str = "fp16"
+    a_width: int = 8
+    a_signed: bool = True
+    b_width: int = 8
+    b_signed: bool = True
+    flush_subnormals: bool = False
+
+    CUTS: ClassVar = carry_save.CUTS  # of fixed-point products
+
+    def __post_init__(self):
+        require(self.n >= 2, "n must be at least 2", self.n)
+        if self.format == "fixed":
+            super().__post_init__()
+            for name in ("a_width", "b_width"):
+                width = getattr(self, name)
+                require(1 <= width <= 32, f"{name} must be between 1 and 32", width)
+            return
+        find_format(self.format)
+        most = (self.levels + 1) * (len(FloatMultiplyParameters.CUTS) - 1)
+        require(0 <= self.stages <= most, f"stages must be between 0 and {most}", self.stages)
+
+    @property
+    def levels(self) -> int:
+        """Of the tree of adders."""
+        return (self.n - 1).bit_length()
+
+    @property
+    def operands(self) -> dict[str, Shape]:
+        """Shapes of an element of a and of b."""
+        if self.format == "fixed":
+            a, b = Shape(self.a_width, self.a_signed), Shape(self.b_width, self.b_signed)
+        else:
+            a = b = unsigned(find_format(self.format).width)
+        return {"a": a, "b": b}
+
+    @property
+    def result(self) -> Shape:
+        """A fixed-point sum has room for any."""
+        if self.format != "fixed":
+            return self.operands["a"]
+        width = self.a_width + self.b_width + self.levels
+        return Shape(width, self.a_signed or self.b_signed)
+
+    @property
+    def multiplier_stages(self) -> int:
+        """Ranks of registers in floating-point multipliers; the rest is in the tree."""
+        return spread(self.stages, self.levels + 1)[0]
+
+    @classmethod
+    def presets(cls) -> dict[str, "DotProductParameters"]:
+        return {
+            "small": cls(n=4, format="fp8_e5m2"),
+            "fp16_16": cls(),
+            "fp16_16_pipelined": cls(stages=10),
+            "fixed": cls(format="fixed"),
+            "fixed_pipelined": cls(format="fixed", stages=2),
+            "topick": cls(n=64, format="fixed", a_width=12, b_width=4, stages=2),
+            "fp16_64": cls(n=64, stages=14),
+            "fp16_128": cls(n=128, stages=16),
+        }
+
+
+class DotProduct(Datapath):
+    """a[0] b[0] + a[1] b[1] + ... + a[n-1] b[n-1].
+
+    Floating-point: every product and every sum is rounded; the sums are those of
+    :class:`AdderTree`, neighbours first. `stages` ranks of registers are spread evenly over the
+    multipliers and the tree's levels.
+
+    Fixed-point: exact. All rows of partial products go into one carry-save reduction
+    (:mod:`hw.arith.carry_save`), so there is one carry propagation and no product by itself.
+    A partial product with the sign of exactly one operand has a negative weight: it is inverted,
+    and a constant for all of them put right at once (C. Baugh and B. Wooley, 1973).
+
+    Latency: `stages`.
+
+    Members
+    -------
+    a, b : :py:`In(ArrayLayout(element, n))`
+    o : :py:`Out(result)`
+    """
+
+    def __init__(self, parameters: DotProductParameters):
+        p = parameters
+        inputs = {name: data.ArrayLayout(shape, p.n) for name, shape in p.operands.items()}
+        super().__init__(p, inputs, {"o": p.result})
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.parameters
+        pairs = [(Value.cast(self.a[k]), Value.cast(self.b[k])) for k in range(p.n)]
+        m.d.comb += self.o.eq(
+            self._fixed(m, pairs) if p.format == "fixed" else self._float(m, pairs)
+        )
+        return m
+
+    def _float(self, m: Module, pairs: list[tuple[Value, Value]]) -> Value:
+        p = self.parameters
+        options = {"format": p.format, "flush_subnormals": p.flush_subnormals}
+        inside = p.multiplier_stages
+        m.submodules.tree = tree = AdderTree(
+            AdderTreeParameters(n=p.n, **options, stages=p.stages - inside)
+        )
+        if p.stages - inside:
+            m.d.comb += tree.enable.eq(self.enable)
+        for number, (a, b) in enumerate(pairs):
+            unit = FloatMultiply(FloatMultiplyParameters(**options, stages=inside))
+            m.submodules[f"multiply_{number}"] = unit
+            m.d.comb += [unit.a.eq(a), unit.b.eq(b), tree.i[number].eq(unit.o)]
+            if inside:
+                m.d.comb += unit.enable.eq(self.enable)
+        return tree.o
+
+    def _fixed(self, m: Module, pairs: list[tuple[Value, Value]]) -> Value:
+        p = self.parameters
+        width = len(self.o)
+        rows, excess = [], 0
+        for number, (a, b) in enumerate(pairs):
+            for place in range(p.b_width):
+                negative = 0
+                for i in range(p.a_width):
+                    of_a = p.a_signed and i == p.a_width - 1
+                    of_b = p.b_signed and place == p.b_width - 1
+                    negative |= (of_a != of_b) << i
+                excess += negative << place
+                row = Signal(place + p.a_width, name=f"row_{number}_{place}")
+                bits = (a & b[place].replicate(p.a_width)) ^ negative
+                m.d.comb += row.eq(Cat(Const(0, place), bits[: p.a_width]))
+                rows.append(row)
+        rows.append(Const(-excess % (1 << width), width))
+        return carry_save.add_rows(m, rows, width, self.registers(m))

@@ -1,0 +1,82 @@
+"""Number of ones among n bits."""
+
+import dataclasses
+import heapq
+
+from amaranth.hdl import Cat, Module, Signal, Value, unsigned
+
+from hw.arith.carry_save import CARRY, CARRY_LATE, SUM, SUM_LATE
+from hw.arith.datapath import Datapath, DatapathParameters
+from hw.parameters import require
+
+
+@dataclasses.dataclass(frozen=True)
+class PopulationCountParameters(DatapathParameters):
+    """
+    n
+        Bits to count.
+    """
+
+    n: int = 16
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(self.n >= 2, "n must be at least 2", self.n)
+
+    @classmethod
+    def presets(cls) -> dict[str, "PopulationCountParameters"]:
+        return {"default": cls(), "registered": cls(stages=1), "wide": cls(n=128)}
+
+
+class PopulationCount(Datapath):
+    """The number of ones among n bits.
+
+    Full adders take three bits of one weight to a sum of that weight and a carry of the next,
+    until one of each weight is left: at most n - 1 adders in all. The bits that settle earliest
+    go first, the last made before others of the same time (after Oklobdzija, Villeger and Liu,
+    "A method for speed optimized partial product reduction", 1996).
+
+    Latency: `stages`, 0 or 1.
+
+    Members
+    -------
+    i : :py:`In(n)`
+    o : :py:`Out(range(n + 1))`
+    """
+
+    def __init__(self, parameters: PopulationCountParameters):
+        n = parameters.n
+        super().__init__(parameters, {"i": unsigned(n)}, {"o": unsigned(n.bit_length())})
+
+    def elaborate(self, platform):
+        m = Module()
+        width, adders = len(self.o), 0
+        columns = [[] for _ in range(width + 1)]
+        columns[0] = [(0.0, number, bit) for number, bit in enumerate(self.i)]
+        for heap, carries in zip(columns[:-1], columns[1:], strict=True):
+            heapq.heapify(heap)
+            while len(heap) > 1:
+                adders += 1
+                bits = [heapq.heappop(heap) for _ in range(min(3, len(heap)))]
+                (sum_time, total), (carry_time, carry) = _add(m, bits, adders)
+                heapq.heappush(heap, (sum_time, -adders, total))
+                carries.append((carry_time, -adders, carry))
+        count = Signal.like(self.o)
+        m.d.comb += count.eq(Cat(heap[0][2] for heap in columns[:-1]))
+        m.d.comb += self.o.eq(self.registers(m)("result", count=count))
+        return m
+
+
+def _add(m: Module, bits: list[tuple[float, int, Value]], number: int) -> list[tuple[float, Value]]:
+    """Sum and carry of two or three bits, each with the time at which it settles."""
+    half, total, carry = (Signal(name=f"{kind}_{number}") for kind in ("half", "sum", "carry"))
+    (t0, _, x), (t1, _, y), *last = bits
+    early = max(t0, t1)
+    m.d.comb += half.eq(x ^ y)
+    if not last:
+        m.d.comb += [total.eq(half), carry.eq(x & y)]
+        return [(early + SUM / 2, total), (early + CARRY / 3, carry)]
+    [(t2, _, z)] = last
+    m.d.comb += [total.eq(half ^ z), carry.eq((x & y) | (half & z))]
+    times = max(early + SUM, t2 + SUM_LATE), max(early + CARRY, t2 + CARRY_LATE)
+    return [(times[0], total), (times[1], carry)]

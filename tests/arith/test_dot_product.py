@@ -1,0 +1,109 @@
+"""Dot products: exact integers, roundings in order, and a design of 128 products."""
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+from golden.arith.dot_product import dot_product
+from golden.arith.float_add import float_add
+from golden.arith.float_multiply import float_multiply
+from hw.arith.dot_product import DotProductParameters
+from hw.catalogue import Block
+from hw.export import export
+from hw.parameters import ParameterError
+from sim.run import bench_of
+from tests.arith.functions import play
+
+BLOCK = Block("arith", "DotProduct", "Dot product of n pairs, floating-point or exact", "library")
+LONG = "LONG_PROOFS"
+
+
+def drawn(parameters, count=20_000, seed=1):
+    return bench_of(BLOCK).draw(parameters, None, count, seed)[0]
+
+
+def test_golden_rounds_every_product_and_sum():
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((2, 2000, 3)).astype(np.float16)
+    p = float_multiply(a, b)
+    expected = float_add(float_add(p[:, 0], p[:, 1]), p[:, 2])
+    assert (dot_product(a, b) == expected).all()
+    exact = (a.astype(np.float64) * b).sum(axis=1)
+    fused = exact.astype(np.float16)
+    assert 0 < (expected != fused).mean() < 1
+    scale = np.abs(a.astype(np.float64) * b).sum(axis=1)
+    errors = np.abs(expected.astype(np.float64) - exact) / scale
+    print(f"error at most {errors.max() * 2048:.3f} half units of the products' sum")
+    assert errors.max() < 3 / 2048
+
+
+def test_operands_make_mostly_numbers():
+    a = drawn(DotProductParameters(n=16))["a"]
+    finite = np.isfinite(a.astype(np.float64)).all(axis=1).mean()
+    assert 0.9 < finite < 0.99
+
+
+@pytest.mark.parametrize(
+    "settings, stall",
+    [
+        ({"n": 4, "format": "fp8_e4m3"}, "none"),
+        ({"n": 5, "stages": 4}, "bursts"),
+        ({"n": 3, "flush_subnormals": True, "stages": 12}, "random"),
+        ({"n": 2, "format": "bf16", "stages": 1}, "random"),
+        ({"n": 4, "format": "fixed"}, "none"),
+        ({"n": 5, "format": "fixed", "a_width": 12, "b_width": 4, "b_signed": False}, "none"),
+        ({"n": 3, "format": "fixed", "a_signed": False, "b_width": 3, "stages": 3}, "random"),
+        ({"n": 4, "format": "fixed", "a_signed": False, "b_signed": False, "stages": 2}, "bursts"),
+        ({"n": 2, "format": "fixed", "a_width": 1, "b_width": 1, "stages": 1}, "random"),
+    ],
+    ids=str,
+)
+def test_hardware(settings, stall):
+    parameters = DotProductParameters(**settings)
+    assert play(BLOCK, parameters, drawn(parameters), stall) == 0
+
+
+@pytest.mark.parametrize("a_signed", [False, True])
+@pytest.mark.parametrize("b_signed", [False, True])
+def test_every_pair_of_two_small_products(a_signed, b_signed):
+    parameters = DotProductParameters(
+        n=2, format="fixed", a_width=3, a_signed=a_signed, b_width=3, b_signed=b_signed
+    )
+    a, b = np.arange(8) - 4 * a_signed, np.arange(8) - 4 * b_signed
+    every = np.stack(np.meshgrid(a, a, b, b), axis=-1).reshape(-1, 4)
+    assert len(every) == 4096
+    assert play(BLOCK, parameters, {"a": every[:, :2], "b": every[:, 2:]}) == 0
+
+
+def test_128_products_are_generated_in_seconds():
+    begin = time.process_time()
+    verilog = export(BLOCK, DotProductParameters(n=128, stages=8)).verilog
+    took = time.process_time() - begin
+    modules = [line for line in verilog.splitlines() if line.startswith("module ")]
+    print(f"{took:.1f} s of this process, {len(modules)} modules, {len(verilog)} bytes")
+    assert len(modules) == 4  # product, multiplier, tree, adder
+    assert took < 20
+
+
+@pytest.mark.skipif(LONG not in os.environ, reason=f"minutes; set {LONG}=1, or make prove")
+def test_128_products():
+    parameters = DotProductParameters(n=128, stages=8)
+    assert play(BLOCK, parameters, drawn(parameters, 2000), "random") == 0
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"n": 1}, "n must be at least 2, not 1"),
+        ({"format": "fixed", "a_width": 33}, "a_width must be between 1 and 32, not 33"),
+        ({"format": "fixed", "b_width": 0}, "b_width must be between 1 and 32, not 0"),
+        ({"format": "fixed", "stages": 4}, "stages must be between 0 and 3, not 4"),
+        ({"n": 4, "stages": 13}, "stages must be between 0 and 12, not 13"),
+        ({"format": "fp12"}, "format must be one of .*, not 'fp12'"),
+    ],
+)
+def test_limits(settings, message):
+    with pytest.raises(ParameterError, match=f"^{message}$"):
+        DotProductParameters(**settings)

@@ -1,0 +1,108 @@
+"""Logarithms: the promised bounds at every operand, and the hardware at every table entry."""
+
+import numpy as np
+import pytest
+
+from golden.arith.log2_fixed import log2_fixed
+from golden.arith.log2_fixed import logarithms as golden_logarithms
+from hw.arith.log2_fixed import Log2FixedParameters, logarithms
+from hw.catalogue import Block
+from hw.parameters import ParameterError
+from sim.benches.arith.log2_fixed import integers
+from tests.arith.functions import play
+
+BLOCK = Block("arith", "Log2Fixed", "log2 of an integer, rounded down or up", "library")
+
+
+def results(p, x):
+    names = ("width", "precision", "output", "rounding")
+    return log2_fixed(x, **{name: getattr(p, name) for name in names})
+
+
+def ends(p) -> np.ndarray:
+    """First and last operand of every run that shares exponent and looked-at bits."""
+    whole = 1 << p.precision
+    significands = np.arange(whole, 2 * whole)
+    firsts = [
+        (significands << e >> p.precision)[:: 1 << max(p.precision - e, 0)] for e in range(p.width)
+    ]
+    firsts = np.concatenate(firsts)
+    return np.concatenate([[0], firsts, firsts[1:] - 1, [(1 << p.width) - 1]])
+
+
+@pytest.mark.parametrize("rounding", ["down", "up"])
+@pytest.mark.parametrize("truncates", [False, True])
+@pytest.mark.parametrize("precision, output", [(1, 1), (4, 5), (8, 12), (10, 10)])
+def test_tables_by_decimal_and_by_integer_powers(precision, output, rounding, truncates):
+    golden = golden_logarithms(precision, output, rounding, truncates)
+    assert golden.shape == (1 << precision,)
+    assert logarithms(precision, output, rounding, truncates) == tuple(golden.tolist())
+
+
+@pytest.mark.parametrize("width, precision, output", [(11, 10, 10), (12, 6, 8), (16, 4, 3)])
+def test_bounds_at_every_operand(width, precision, output):
+    """2^y <= x^(2^output) < 2^(y + 1) and the like, in integers."""
+    down, up = (
+        Log2FixedParameters(width=width, precision=precision, output=output, rounding=way)
+        for way in ("down", "up")
+    )
+    x = np.arange(1, 1 << width)
+    power, unit = 1 << output, (1 << precision) + 1
+    for value, y, z in zip(
+        x.tolist(), results(down, x).tolist(), results(up, x).tolist(), strict=True
+    ):
+        raised = value**power
+        assert 1 << y <= raised <= 1 << z
+        if down.truncates:  # below y + u + log2(1 + 2^-precision), in which 2^-precision is exact
+            assert raised << precision * power < unit**power << y + 1
+            assert 1 << z - 1 + precision * power < unit**power * raised
+        else:
+            assert raised < 1 << y + 1
+            assert 1 << z < 2 * raised
+    assert results(down, np.array([0])) == results(down, np.array([1]))
+
+
+@pytest.mark.parametrize("rounding", ["down", "up"])
+def test_wide_operands_against_floating_point(rounding):
+    """Every run of operands at both ends; margins are far above the error of float64."""
+    p = Log2FixedParameters(width=48, rounding=rounding)
+    x = np.unique(ends(p))[1:]
+    errors = np.log2(x.astype(np.float64)) - results(p, x) / 2**p.output
+    bound = 2**-p.output + np.log2(1 + 2**-p.precision)
+    errors = -errors if rounding == "up" else errors
+    print(f"{rounding}: errors {errors.min():.2e} to {errors.max():.2e}, bound {bound:.2e}")
+    assert len(x) > 70_000
+    assert errors.min() > -1e-12 and errors.max() < bound
+    assert (np.diff(results(p, x)) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    "settings, stall",
+    [
+        ({}, "none"),
+        ({"rounding": "up", "width": 50, "stages": 1}, "random"),
+        ({"stages": 2, "width": 33}, "bursts"),
+        ({"stages": 3, "rounding": "up"}, "random"),
+        ({"width": 11, "stages": 3}, "none"),
+    ],
+    ids=str,
+)
+def test_hardware_at_every_table_entry(settings, stall):
+    p = Log2FixedParameters(**settings)
+    drawn = integers(p.width, False, 100_000, np.random.default_rng(1))
+    assert play(BLOCK, p, {"x": np.concatenate([ends(p), drawn])}, stall) == 0
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"width": 63}, "width must be between 2 and 62, not 63"),
+        ({"width": 8, "precision": 8}, "precision must be between 1 and 7, not 8"),
+        ({"precision": 15}, "precision must be between 1 and 14, not 15"),
+        ({"output": 0}, "output must be between 1 and 24, not 0"),
+        ({"rounding": "nearest"}, "rounding must be down or up, not 'nearest'"),
+    ],
+)
+def test_limits(settings, message):
+    with pytest.raises(ParameterError, match=f"^{message}$"):
+        Log2FixedParameters(**settings)

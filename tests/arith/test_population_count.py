@@ -1,0 +1,41 @@
+"""Population counts: every number of few bits, random ones of many."""
+
+import numpy as np
+import pytest
+
+from golden.arith.population_count import population_count
+from hw.arith.population_count import PopulationCountParameters
+from hw.catalogue import Block
+from hw.parameters import ParameterError
+from sim.run import bench_of
+from tests.arith.functions import play
+
+BLOCK = Block("arith", "PopulationCount", "Number of ones among n bits", "library")
+
+
+def test_golden_is_pythons():
+    numbers = np.random.default_rng(1).integers(0, 1 << 62, 1000)
+    bits = numbers[:, None] >> np.arange(64) & 1
+    assert population_count(bits).tolist() == [n.bit_count() for n in numbers.tolist()]
+
+
+@pytest.mark.parametrize("n, stages", [(2, 0), (11, 1), (16, 0)])
+def test_every_number(n, stages):
+    bits = np.arange(1 << n)[:, None] >> np.arange(n) & 1
+    parameters = PopulationCountParameters(n=n, stages=stages)
+    assert play(BLOCK, parameters, {"i": bits}, "random" if stages else "none") == 0
+
+
+@pytest.mark.parametrize("n", [100])
+def test_every_count_of_many_bits(n):
+    parameters = PopulationCountParameters(n=n)
+    values, _ = bench_of(BLOCK).draw(parameters, None, 50_000, seed=n)
+    runs = np.arange(n) < np.arange(n + 1)[:, None]
+    bits = np.concatenate([values["i"], runs, ~runs, np.eye(n, dtype=bool)])
+    assert set(population_count(bits)) == set(range(n + 1))
+    assert play(BLOCK, parameters, {"i": bits}) == 0
+
+
+def test_limits():
+    with pytest.raises(ParameterError, match="^n must be at least 2, not 1$"):
+        PopulationCountParameters(n=1)
