@@ -43,8 +43,8 @@ class Export:
         folder.mkdir(parents=True, exist_ok=True)
         sidecar = json.dumps(self.sidecar, indent=2) + "\n"
         return [
-            _write_whole(folder / f"{self.name}.v", self.verilog),
-            _write_whole(folder / f"{self.name}.json", sidecar),
+            write_whole(folder / f"{self.name}.v", self.verilog),
+            write_whole(folder / f"{self.name}.json", sidecar),
         ]
 
 
@@ -142,7 +142,8 @@ def list_ports(signature: wiring.Signature, clocks: list[str]) -> list[dict]:
     return ports
 
 
-def _write_whole(path: Path, text: str) -> Path:
+def write_whole(path: Path, text: str) -> Path:
+    """Write a file whole or not at all; returns its path."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.write_text(text)

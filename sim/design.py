@@ -1,3 +1,5 @@
+# amaranth: UnusedElaboratable=no
+# (a component is also created only to read its ports)
 """A design to simulate: Verilog text and the streams at its ports."""
 
 import dataclasses

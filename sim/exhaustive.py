@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from hw.catalogue import Block, find
 from hw.export import export
-from hw.parameters import ParameterError
+from hw.parameters import ParameterError, require
 from sim.arguments import count, seed
 from sim.design import Design
 from sim.tools import compiled_folder, verilator, versions
@@ -131,8 +131,9 @@ def exhaust(
 
     A unit with a subtract input plays each pair twice.
     """
-    if first + number > VALUES:
-        raise ParameterError(f"--first plus --count must be at most {VALUES}")
+    require(0 <= first < VALUES, f"--first must be below {VALUES}", first)
+    most = VALUES - first
+    require(1 <= number <= most, f"--count must be between 1 and {most}", number)
     every = np.arange(VALUES)
     starts = range(first, first + number, CHUNK)
     tasks = [(every[n : min(n + CHUNK, first + number)], every) for n in starts]
@@ -186,7 +187,8 @@ def exhaustive_command(arguments) -> int:
     for name in names:
         if name not in OPERATIONS:
             raise ParameterError(f"block must be all or one of {', '.join(OPERATIONS)}")
-        number = VALUES - arguments.first if arguments.count is None else arguments.count
+        rest = max(1, VALUES - arguments.first)  # a first operand too large is refused below
+        number = rest if arguments.count is None else arguments.count
         outcome = exhaust(find(name), arguments.first, number, arguments.threads)
         print(describe(name, outcome), flush=True)
         passed &= outcome.difference is None

@@ -10,7 +10,7 @@ from rich.console import Console
 from tqdm import tqdm
 
 from hw.catalogue import Block, configurations, select
-from hw.export import to_rtlil
+from hw.export import to_rtlil, write_whole
 from hw.parameters import ParameterError, Parameters
 from hw.synth import ecp5, libraries, report
 from hw.synth.flow import MODES, Mapper
@@ -84,8 +84,6 @@ def synth(arguments) -> None:
         for name in ("liberty", "mode", "clock", "netlist"):
             if getattr(arguments, name) is not None:
                 raise ParameterError(f"--ecp5 and --{name} do not go together")
-    elif arguments.clock and not arguments.liberty:
-        raise ParameterError("--clock needs a library that knows picoseconds: give --liberty")
     presets = arguments.preset
     if "all" in presets:
         blocks = select(arguments.block)
@@ -96,6 +94,8 @@ def synth(arguments) -> None:
         for block, preset in configurations(arguments.block, presets)
     ]
     library = None if arguments.ecp5 else libraries.find(arguments.liberty)
+    if library and arguments.clock and libraries.is_generic(library):
+        raise ParameterError("--clock needs a library that knows picoseconds: give --liberty")
     quiet = arguments.json or len(jobs) == 1 or None
     entries, notes = [], {}
     for job in tqdm(jobs, unit="design", disable=quiet, file=sys.stderr, leave=False):
@@ -138,7 +138,7 @@ def _measure(block: Block, preset: str, parameters: Parameters, library, argumen
         if arguments.netlist:
             arguments.netlist.mkdir(parents=True, exist_ok=True)
             path = arguments.netlist / f"{name}.{mode}.v"
-            path.write_text(mapped.verilog)
+            write_whole(path, mapped.verilog)
             entry = dataclasses.replace(entry, netlist=str(path))
         yield entry, report.explanation(mapped)
 

@@ -128,7 +128,8 @@ class Mapper:
             "read_rtlil design.il",
             # Flip-flops of silicon start with any value; only a reset gives them one.
             "attrmap -remove init",
-            f"synth -flatten -booth -top {name}",
+            # ABC comes below, with the library; a first pass of it takes minutes on multipliers.
+            f"synth -flatten -booth -noabc -top {name}",
             "attrmap -remove init",
             "delete */t:$scopeinfo",
             "dfflibmap -liberty library.lib",

@@ -231,7 +231,9 @@ class _Reader:
         name = group.arguments[0] if group.arguments else "scalar"
         numbers = tuple(x * self.time for x in _numbers(group.complex["values"]))
         template = self.templates.get(name)
-        if template is None or len(numbers) == 1:
+        if template is None and len(numbers) != 1:
+            raise SynthesisError(f"table template {name} is not in the library")
+        if len(numbers) == 1:
             return Table((0.0,), (0.0,), ((numbers[0],),))
         axes = {}
         for n in (1, 2):
@@ -244,6 +246,9 @@ class _Reader:
             scale = self.load if variable == LOADS[0] else self.time
             axes[variable in LOADS] = (n, self.axis(_numbers(index), scale))
         rows, columns = (axes[k][1] if k in axes else (0.0,) for k in (False, True))
+        if len(numbers) != len(rows) * len(columns):
+            sizes = f"{len(rows)} by {len(columns)}"
+            raise SynthesisError(f"a table of {name} has {len(numbers)} values, not {sizes}")
         if False in axes and True in axes and axes[False][0] == 2:
             numbers = tuple(
                 numbers[c * len(rows) + r] for r in range(len(rows)) for c in range(len(columns))

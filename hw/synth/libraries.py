@@ -37,7 +37,7 @@ def find(name: str | None) -> Library:
 
 def is_generic(library: Library) -> bool:
     """Whether delays are gate levels and areas NAND2 equivalents."""
-    return library.path == GENERIC
+    return library.path.resolve() == GENERIC.resolve()
 
 
 def cache_folder() -> Path:

@@ -113,7 +113,9 @@ def test_command(monkeypatch, capsys, compiled):
     assert status == 1
     assert "a 0x3c00, b 0x3c01: expected 0x3c01, got 0x3c02" in printed.out
     status, printed = play("arith.float_multiply", "--first", "65000", "--count", "600")
-    assert status == 1 and "at most 65536" in printed.err
+    assert status == 1 and "--count must be between 1 and 536, not 600" in printed.err
+    status, printed = play("arith.float_multiply", "--first", "65536")
+    assert status == 1 and "--first must be below 65536, not 65536" in printed.err
     status, printed = play("stream.queue")
     assert status == 1 and "block must be" in printed.err
 

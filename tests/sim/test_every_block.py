@@ -14,8 +14,7 @@ from sim.verilated import HUGE
 CONFIGURATIONS = [
     pytest.param(block, preset, id=f"{block.name}-{preset}")
     for block in BLOCKS
-    for preset, parameters in block.parameters_class.presets().items()
-    if generate(block, parameters).instances < HUGE
+    for preset in block.parameters_class.presets()
 ]
 VECTORS = 24
 
@@ -23,6 +22,8 @@ VECTORS = 24
 @pytest.mark.parametrize("simulator", SIMULATORS)
 @pytest.mark.parametrize(("block", "preset"), CONFIGURATIONS)
 def test_equals_its_golden_model(block, preset, simulator, shipped_trace):
+    if generate(block, block.parameters_class.preset(preset)).instances >= HUGE:
+        pytest.skip("huge: tested where its block is")
     row = run_row(block, preset, simulator, shipped_trace, VECTORS)
     assert row.verdict == "pass", row.reason
     assert row.mismatches == 0

@@ -7,84 +7,101 @@ from golden.arith.float_multiply_add import float_multiply_add
 from golden.arith.formats import from_bits, to_bits
 from sim.benches.arith.datapath_bench import DatapathBench
 
+DEEP, TIE, SPARSE = range(3)
 
-def sparse(info, count: int, rng) -> np.ndarray:
-    """Significands with one or two ones."""
-    second = rng.integers(0, 2, count) << rng.integers(0, info.nmant, count)
+
+def sparse(info, count, rng) -> np.ndarray:
+    """Significands with a single one, or in one of four with two."""
+    second = (rng.integers(0, 4, count) == 0) << rng.integers(0, info.nmant, count)
     return 1 << info.nmant | second
 
 
-def factors(dtype: np.dtype, wide: np.dtype, count: int, rng) -> list[np.ndarray]:
-    """Pairs of which rounding the product leaves what is drawn, at any exponent of the result.
+def any_place(info, count, rng) -> np.ndarray:
+    """Numbers of at most p bits, their leading ones in all places equally often."""
+    leading = 1 << rng.integers(0, info.nmant + 1, count)
+    return leading | rng.integers(0, leading)
+
+
+def triples(kind: np.ndarray, dtype: np.dtype, wide: np.dtype, rng) -> tuple[np.ndarray, ...]:
+    """Operands of which the last p places of the exact result are chosen, p being `dtype`'s.
 
     Of p-bit significands, `a` is odd, so has an inverse modulo 2^p, and a b = e modulo 2^p for any
-    e. Half of these have their leading one in any of the p places equally often, to be left where
-    an addend cancels all above; a quarter of them are ties. The other pairs are sparse, so that a
-    product can be a power of two. Half of the exponents are so low that the result can be
-    subnormal, the others are any.
+    e. With `DEEP`, the leading one of e is in any of the p places equally often, for an addend to
+    cancel all above. With `TIE`, a b + c is half way between two results, or one place beside that.
+    With `SPARSE`, factors have few ones. Addends have any distance from the product, from where
+    only rounding tells of it to where only rounding tells of them; half are sparse, some zero. In a
+    quarter of all, a factor is subnormal, of q places, and the modulus is 2^q. Half of the other
+    exponents are so low that results can be subnormal, the others are any.
     """
-    info, limits = ml_dtypes.finfo(dtype), ml_dtypes.finfo(wide)
+    info, limits, count = ml_dtypes.finfo(dtype), ml_dtypes.finfo(wide), len(kind)
     one, low, high = 1 << info.nmant, int(info.minexp), int(info.maxexp) - 1
     a = rng.integers(one, 2 * one, count) | 1
     inverse = a
     for _ in range(4):  # Newton's iteration, from 3 places on: 6, 12, 24, 48
         inverse = inverse * (2 - a * inverse)
-    kind = rng.integers(0, 4, count)
-    tie = one >> rng.integers(0, 2, count)
-    leading = 1 << rng.integers(0, info.nmant + 1, count)
-    e = np.where(kind == 0, tie, leading | rng.integers(0, one, count) % leading)
-    b = e * inverse % (2 * one)
-    b = np.where(b < one, 2 * one - b, b)  # leaves -e
-    lowest = max(int(limits.minexp) - 2 * limits.nmant, 2 * low)
+    c = rng.integers(1 << limits.nmant, 2 << limits.nmant, count)
+    c = np.choose(rng.choice(3, count, p=[1 / 8, 1 / 2, 3 / 8]), [0, sparse(limits, count, rng), c])
+    c *= rng.choice([-1, 1], count)
+    # Places are counted from the product's last.
+    place = rng.integers(-3 * limits.nmant - 6, 2 * info.nmant + 6, count)
+    small = rng.integers(0, 4, count) == 0
+    size = np.where(small, rng.integers(1, info.nmant + 2, count), info.nmant + 1)
+    first = np.maximum(info.nmant + size - 1 + rng.integers(0, 2, count), place + limits.nmant)
+    half = 1 << np.clip(first - limits.nmant - 1, 0, info.nmant)
+    aligned = c << np.clip(place, 0, info.nmant + 1) >> np.clip(-place, 0, 63)
+    tie = half + rng.choice([-1, 0, 0, 1], count) - aligned
+    e = np.where(kind == TIE, tie, any_place(info, count, rng))
+    b = e * inverse % (1 << size)
+    b, c = np.where((b < one) & ~small, [2 * one - b, -c], [b, c])  # leaves -e
+    b = np.minimum(b, 2 * one - 1)
+    lowest = max(int(limits.minexp) - 2 * limits.nmant - 4, 2 * low)
     span = min(int(limits.maxexp), 2 * high) + 1 - lowest
-    spans = rng.choice([span, min(span, 4 * limits.nmant)], count)
-    exponent = lowest + rng.integers(0, spans)
-    first = rng.integers(np.maximum(exponent - high, low), np.minimum(exponent - low, high) + 1)
-    pair = []
-    for significand, power in ((a, first), (b, exponent - first)):
-        significand = np.where(kind == 1, sparse(info, count, rng), significand)
-        sign = rng.integers(0, 2, count) << info.bits - 1
-        pair.append(from_bits((power - low << info.nmant) + significand | sign, dtype))
-    return pair
+    exponent = lowest + rng.integers(0, rng.choice([span, min(span, 4 * limits.nmant)], count))
+    power = rng.integers(np.maximum(exponent - high, low), np.minimum(exponent - low, high) + 1)
+    a, b = np.where(kind == SPARSE, sparse(info, (2, count), rng), [a, b])
+    power = np.where(small, rng.integers(low, high + 1, count), power)
+    exponent = np.where(small, power + low, exponent)
+    sign = rng.choice([-1, 1], (2, count))
+    a, b, c = np.ldexp(
+        [a * sign[0], b * sign[1], c * sign[0] * sign[1]],
+        [power - info.nmant, exponent - power - info.nmant, exponent - 2 * info.nmant + place],
+    )
+    a, b = np.where(rng.integers(0, 2, count) == 0, [a, b], [b, a])
+    with np.errstate(over="ignore"):
+        return a.astype(dtype), b.astype(dtype), c.astype(wide)
 
 
-def meeting(a: np.ndarray, b: np.ndarray, dtype: np.dtype, rng) -> np.ndarray:
-    """Addends that meet the product, in a third each of three ways.
+def cancelling(a: np.ndarray, b: np.ndarray, dtype: np.dtype, rng) -> np.ndarray:
+    """The product, rounded, which leaves its rounding error if subtracted, as most are.
 
-    They are the product itself, rounded, which leaves its rounding error if subtracted; or differ
-    from that in one place; or have any distance from far above it, where only rounding tells of
-    it, to far below, and are sparse, so that a single bit decides about rounding.
+    A quarter of them differ from that in any place, three quarters of those without such error.
     """
     info, count = ml_dtypes.finfo(dtype), len(a)
-    width, one = info.bits - 1, 1 << info.nmant
-    product = to_bits(float_multiply_add(a, b, np.zeros(count, dtype))).astype(np.int64)
-    sign, magnitude = product >> width, product & ((1 << width) - 1)
-    place = rng.choice([-1, 1], count) << rng.integers(0, info.nmant + 1, count)
-    distance = rng.integers(-3 * info.nmant - 6, 2 * info.nmant + 6, count)
-    far = (magnitude & -one) + (distance - 1 << info.nmant) + sparse(info, count, rng)
-    kind = rng.integers(0, 3, count)
-    magnitude = np.choose(kind, [magnitude, magnitude + place, far])
-    sign ^= rng.integers(0, 4, count) > 0  # mostly subtracted
-    return from_bits(np.clip(magnitude, 0, (1 << width) - 1) | sign << width, dtype)
+    width = info.bits - 1
+    product = float_multiply_add(a, b, np.zeros(count, dtype))
+    exact = float_multiply_add(a, b, -product) == 0
+    bits = to_bits(product).astype(np.int64)
+    change = rng.choice([-1, 1], count) * any_place(info, count, rng)
+    change *= rng.integers(0, 4, count) < np.where(exact, 3, 1)
+    magnitude = np.clip((bits & ((1 << width) - 1)) + change, 0, (1 << width) - 1)
+    sign = bits >> width ^ (rng.integers(0, 8, count) > 0)
+    return from_bits(magnitude | sign << width, dtype)
 
 
-def extremes(x: np.ndarray, partner: np.ndarray, rng) -> None:
-    """One in 16 of `x` gets the lowest or the highest exponent and at most a single one below.
-
-    Half of the partners of these become zero or infinite (NaN in a format without infinities).
-    """
+def extremes(x: np.ndarray, chosen: np.ndarray, rng) -> np.ndarray:
+    """What is chosen of `x` becomes, in equal parts, zero, infinity (NaN in a format without), or
+    gets the lowest or the highest exponent and at most a single one below."""
     info, count = ml_dtypes.finfo(x.dtype), len(x)
-    chosen = rng.integers(0, 16, count) == 0
+    infinity = int(to_bits(np.array(info.max, x.dtype)).item()) + 1
     fraction = (1 << rng.integers(0, info.nmant + 1, count)) % (1 << info.nmant)
-    exponent = rng.integers(0, 2, count) * ((1 << info.bits - 1) - (1 << info.nmant))
-    to_bits(x)[chosen] = (exponent | fraction)[chosen]
-    info = ml_dtypes.finfo(partner.dtype)
-    chosen &= rng.integers(0, 2, count) == 0
-    infinity = int(to_bits(np.array(info.max, partner.dtype)).item()) + 1
-    to_bits(partner)[chosen] = rng.choice([0, infinity], count)[chosen]
+    highest = (1 << info.bits - 1) - (1 << info.nmant)
+    bits = np.choose(rng.integers(0, 4, count), [0, infinity, fraction, highest | fraction])
+    return from_bits(np.where(chosen, bits, to_bits(x)), x.dtype)
 
 
 class MultiplyAddBench(DatapathBench):
+    """Of the operands, an eighth are any; in a quarter of the operations some are extremes."""
+
     def default_vectors(self, parameters) -> int:
         return 2000
 
@@ -92,16 +109,17 @@ class MultiplyAddBench(DatapathBench):
         values, notes = super().draw(parameters, trace, vectors, seed)
         if trace is None:
             rng = np.random.default_rng([seed, 1])
-            narrow, wide = values["a"].dtype, values["c"].dtype
-            kind = rng.integers(0, 4, vectors)
-            pair = factors(narrow, wide, vectors, rng)
-            for port, drawn in zip("ab", pair, strict=True):
-                values[port] = np.where(kind < 2, drawn, values[port])
-            extremes(values["a"], values["b"], rng)
-            extremes(values["b"], values["a"], rng)
-            addend = meeting(values["a"], values["b"], wide, rng)
-            values["c"] = np.where(kind < 3, addend, values["c"])
-            extremes(values["c"], values["a"], rng)
+            kind = rng.choice(3, vectors, p=[3 / 8, 3 / 8, 1 / 4])
+            any_value = rng.integers(0, 8, vectors) == 0
+            extreme = rng.integers(0, 4, vectors) == 0
+            cancels = (kind == DEEP) | (kind == SPARSE) & (rng.integers(0, 2, vectors) == 0)
+            drawn = triples(kind, values["a"].dtype, values["c"].dtype, rng)
+            for port, x, share in zip("abc", drawn, (2, 2, 4), strict=True):
+                x = np.where(any_value, values[port], x)
+                if port == "c":
+                    x = np.where(cancels, cancelling(values["a"], values["b"], x.dtype, rng), x)
+                chosen = extreme & (rng.integers(0, share, vectors) == 0)
+                values[port] = extremes(x, chosen, rng)
         return values, notes
 
 
