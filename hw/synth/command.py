@@ -110,7 +110,9 @@ def synth(arguments) -> None:
         print(json.dumps([_plain(entry) for entry in entries], indent=2))
         return
     console = Console(highlight=False)
-    console.print(report.ecp5_table(entries) if arguments.ecp5 else report.table(entries))
+    table = report.ecp5_table(entries) if arguments.ecp5 else report.table(entries)
+    # Never narrower than the table, or figures would be cut short.
+    Console(highlight=False, width=max(console.width, 110)).print(table)
     if not arguments.ecp5:
         notes = [*map(report.slowest, entries), *notes]
     for note in notes:

@@ -25,6 +25,7 @@ INVERTER = (True, False)
 NAND2 = (True, True, True, False)
 NOR2 = (True, False, False, False)
 
+LARGE = 4000  # gates, before any are merged
 CLEAN = "strash; ifraig; scorr; dc2; strash"
 SHALLOW = "&get -n; &st; &if -g -K 6; &dch; &if -g -K 6; &dch; &if -g; &put; dch -f"
 GENERIC_RECIPES = {
@@ -128,14 +129,21 @@ class Mapper:
             "read_rtlil design.il",
             # Flip-flops of silicon start with any value; only a reset gives them one.
             "attrmap -remove init",
-            # ABC comes below, with the library; a first pass of it takes minutes on multipliers.
             f"synth -flatten -booth -noabc -top {name}",
+            "write_rtlil gates.il",
+        ]
+        yosys(commands, folder, f"synthesize {name}")
+        gates_made = (folder / "gates.il").read_text().count("\n  cell ")
+        commands = [
+            "read_rtlil gates.il",
+            # As `synth` does itself, but on large multipliers it takes minutes.
+            *(["abc", "opt -fast"] if gates_made < LARGE else []),
             "attrmap -remove init",
             "delete */t:$scopeinfo",
             "dfflibmap -liberty library.lib",
             "write_rtlil prepared.il",
         ]
-        yosys(commands, folder, f"synthesize {name}")
+        yosys(commands, folder, f"map the registers of {name}")
 
     def map(self, mode: str, target: float = 0.0) -> Mapped:
         """The design mapped in a mode: ``area``, ``speed``, or ``clock`` with a target in ps.
