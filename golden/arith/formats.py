@@ -20,7 +20,8 @@ def bits_dtype(dtype) -> np.dtype:
 
 def to_bits(values: np.ndarray) -> np.ndarray:
     """Bit patterns of floating-point values, as unsigned integers of the same width."""
-    return np.ascontiguousarray(values).view(bits_dtype(values.dtype))
+    plain = np.ascontiguousarray(values).reshape(np.shape(values))  # a scalar stays one
+    return plain.view(bits_dtype(plain.dtype))
 
 
 def from_bits(bits: np.ndarray, dtype) -> np.ndarray:

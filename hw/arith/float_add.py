@@ -11,6 +11,8 @@ from hw.arith.leading_zeros import leading_one, shift_to_top
 
 @dataclasses.dataclass(frozen=True)
 class FloatAddParameters(FloatParameters):
+    __doc__ = FloatParameters.__doc__
+
     CUTS: ClassVar[tuple[tuple[str, ...], ...]] = (
         (),
         ("result",),

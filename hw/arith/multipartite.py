@@ -112,9 +112,11 @@ class Multipartite:
             below = Signal(name=f"below_{number}")
             m.d.comb += below.eq(~fraction[field.high - 1])
             half = field.high - field.low - 1
-            mirrored = Signal(half, name=f"mirrored_{number}")
-            m.d.comb += mirrored.eq(fraction[field.low :][:half] ^ below.replicate(half))
-            index = Cat(mirrored, fraction[self.width - field.segment :])
+            index = fraction[self.width - field.segment :]
+            if half:  # a signal of no width is no Verilog
+                mirrored = Signal(half, name=f"mirrored_{number}")
+                m.d.comb += mirrored.eq(fraction[field.low :][:half] ^ below.replicate(half))
+                index = Cat(mirrored, index)
             offset = look_up(m, f"offset_{number}", values, width, index)
             # The sign, inverted, becomes the highest bit of an unsigned value.
             terms.append(Signal(width, name=f"term_{number}"))

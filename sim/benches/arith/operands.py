@@ -59,12 +59,16 @@ def random_integers(bits: int, signed: bool, count: int, rng) -> np.ndarray:
 
 
 def trace_values(trace: "Trace", count: int, operand: int) -> tuple[np.ndarray, str]:
-    """``float32[count]`` of a trace's activations or keys, another part for each operand."""
+    """``float32[count]`` of a trace's activations or keys, another part for each operand.
+
+    The second result says what they are.
+    """
     arrays = vectors_by_name(trace)
     name = list(arrays)[operand % len(arrays)]
     flat = np.asarray(arrays[name], np.float32).ravel()
     start = operand * 977
-    return np.resize(np.roll(flat, -start), count), name
+    fitted = "repeated" if len(flat) < count else f"cut to {count} values"
+    return np.resize(np.roll(flat, -start), count), f"{name}, {fitted},"
 
 
 def cast(values: np.ndarray, name: str) -> np.ndarray:
