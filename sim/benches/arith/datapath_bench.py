@@ -114,7 +114,8 @@ class DatapathBench:
             error = np.abs(result.astype(np.float64) - exact)
         shown = np.isfinite(exact) & np.isfinite(error)
         curve, histogram = figure.subplots(1, 2)
-        curve.plot(exact[shown], result.astype(np.float64)[shown], ".", ms=2)
+        # As an image: thousands of points would make a drawing of megabytes.
+        curve.plot(exact[shown], result.astype(np.float64)[shown], ".", ms=2, rasterized=True)
         curve.set_xlabel("exact")
         curve.set_ylabel(port)
         relative = error[shown] / np.maximum(np.abs(exact[shown]), 1e-300)

@@ -99,6 +99,18 @@ def extremes(x: np.ndarray, chosen: np.ndarray, rng) -> np.ndarray:
     return from_bits(np.where(chosen, bits, to_bits(x)), x.dtype)
 
 
+def lowest(dtype: np.dtype, wide: np.dtype, flush: bool, count: int, rng) -> list[np.ndarray]:
+    """Products as low as the factors' places allow, and addends of the other sign just below."""
+    info = ml_dtypes.finfo(dtype)
+    least = info.minexp - (0 if flush else info.nmant)
+    power = rng.integers(info.minexp, info.maxexp, count)
+    below = rng.integers(0, ml_dtypes.finfo(wide).nmant + 5, count)
+    sign = rng.choice([-1.0, 1.0], (2, count))
+    a, b = np.ldexp(sign[0], np.full(count, least)), np.ldexp(sign[1], power)
+    c = -sign[0] * sign[1] * np.ldexp(rng.random(count) + 1, least + power - below)
+    return [a.astype(dtype), b.astype(dtype), c.astype(wide)]
+
+
 class MultiplyAddBench(DatapathBench):
     """Of the operands, an eighth are any; in a quarter of the operations some are extremes."""
 
@@ -120,6 +132,10 @@ class MultiplyAddBench(DatapathBench):
                     x = np.where(cancels, cancelling(values["a"], values["b"], x.dtype, rng), x)
                 chosen = extreme & (rng.integers(0, share, vectors) == 0)
                 values[port] = extremes(x, chosen, rng)
+            low = rng.integers(0, 16, vectors) == 0
+            kinds = (values["a"].dtype, values["c"].dtype, parameters.flush_subnormals)
+            for port, x in zip("abc", lowest(*kinds, vectors, rng), strict=True):
+                values[port] = np.where(low, x, values[port])
         return values, notes
 
 
