@@ -59,7 +59,7 @@ mutate: $(STAMP) ## mutation tests of every block (long)
 	  $(PYTHON) -m sim mutate $$block --count 200 || exit 1; done
 
 prove: $(STAMP) ## the proofs that take too long for the test suite
-	@LONG_PROOFS=1 $(PYTHON) -m pytest tests/kllm/test_orizuru_formal.py tests/arith/test_float_add.py
+	@LONG_PROOFS=1 $(PYTHON) -m pytest tests/kllm/test_orizuru_formal.py tests/arith/test_float_add.py tests/arith/test_dot_product.py
 
 exhaustive: $(STAMP) ## every pair of FP16 operands through adder and multiplier (a quarter of an hour)
 	@$(PYTHON) -m sim exhaustive all
