@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from golden.cache import KVCache
+
 ELEMENT_BYTES = 2
 """Bytes of one element of a cached K or V row; the cache of the modelled systems is FP16."""
 
@@ -67,12 +69,15 @@ class DecodeAttention(ABC):
 
     ``traffic`` counts cache reads; ``evicted`` lists the positions that left the cache, in the
     order in which they left (for policies that evict per head, a position appears when the last
-    head has dropped it).
+    head has dropped it). ``rows`` is the number of K rows (and as many V rows) held after the
+    latest step, summed over kv heads; ``state_bytes`` what the algorithm keeps beside them.
     """
 
     def __init__(self) -> None:
         self.traffic = Traffic()
         self.evicted: list[int] = []
+        self.rows = 0
+        self.state_bytes = 0
 
     @abstractmethod
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -91,6 +96,41 @@ class DecodeAttention(ABC):
         return np.stack(rows, axis=1)
 
 
+def floats(*arrays: np.ndarray) -> list[np.ndarray]:
+    """The arrays in float32, or all in float64 when one of them is."""
+    dtype = np.result_type(*arrays, np.float32)
+    return [array.astype(dtype, copy=False) for array in arrays]
+
+
+def grouped(q: np.ndarray, kv_heads: int) -> np.ndarray:
+    """Query heads by the kv head that they read: [heads, ...] to [kv heads, group, ...]."""
+    heads = q.shape[0]
+    if heads % kv_heads:
+        raise ValueError(f"{heads} query heads cannot share {kv_heads} kv heads evenly")
+    return q.reshape(kv_heads, heads // kv_heads, *q.shape[1:])
+
+
+def attention_scores(q: np.ndarray, k: np.ndarray, scale: float | None = None) -> np.ndarray:
+    """Scaled dot products of ``q`` [heads, d] with the keys of its kv head, [kv heads, rows, d].
+
+    ``scale`` is 1 / sqrt(d) when not given. Returns [heads, rows].
+    """
+    heads, d = q.shape
+    scale = q.dtype.type(1 / np.sqrt(d) if scale is None else scale)
+    return (grouped(q * scale, k.shape[0]) @ k.transpose(0, 2, 1)).reshape(heads, -1)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """exp(s - max s) / sum over the last axis; -inf gives 0."""
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def weighted_sum(p: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Values [kv heads, rows, d] weighted by probabilities [heads, rows]; [heads, d]."""
+    return (grouped(p, v.shape[0]) @ v).reshape(p.shape[0], -1)
+
+
 class DenseAttention(DecodeAttention):
     """Softmax attention over every token so far, in float32, or in float64 when given that.
 
@@ -100,8 +140,7 @@ class DenseAttention(DecodeAttention):
     def __init__(self, scale: float | None = None) -> None:
         super().__init__()
         self._scale = scale
-        self._k = self._v = None
-        self._length = 0
+        self._cache = KVCache()
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         return self.sequence(q[:, None], k[:, None], v[:, None])[:, 0]
@@ -110,14 +149,11 @@ class DenseAttention(DecodeAttention):
         """All tokens at once as matrix products, equal to stepping; more tokens may follow."""
         heads, tokens, d = q.shape
         kv_heads = k.shape[0]
-        if heads % kv_heads:
-            raise ValueError(f"{heads} query heads cannot share {kv_heads} kv heads evenly")
-        dtype = np.result_type(q, k, v, np.float32)
-        start = self._length
-        self._append(k.astype(dtype), v.astype(dtype))
-        scale = dtype.type(1 / np.sqrt(d) if self._scale is None else self._scale)
-        group = heads // kv_heads
-        q = q.astype(dtype).reshape(kv_heads, group, tokens, d) * scale
+        q, k, v = floats(q, k, v)
+        start = len(self._cache)
+        self._cache.append(k, v)
+        scale = q.dtype.type(1 / np.sqrt(d) if self._scale is None else self._scale)
+        q = grouped(q, kv_heads) * scale
         o = np.empty_like(q)
         # Blocks of queries bound the memory for scores and skip most keys of the future.
         for first in range(0, tokens, _QUERY_BLOCK):
@@ -125,28 +161,14 @@ class DenseAttention(DecodeAttention):
             end = start + last
             future = np.arange(end) > np.arange(start + first, end)[:, None]
             for kv in range(kv_heads):
-                scores = q[kv, :, first:last] @ self._k[kv, :end].T
+                scores = q[kv, :, first:last] @ self._cache.k[kv, :end].T
                 scores[:, future] = -np.inf
                 scores -= scores.max(axis=-1, keepdims=True)
                 np.exp(scores, out=scores)
                 total = scores.sum(axis=-1, keepdims=True)
-                o[kv, :, first:last] = scores @ self._v[kv, :end] / total
+                o[kv, :, first:last] = scores @ self._cache.v[kv, :end] / total
         rows = kv_heads * (tokens * start + tokens * (tokens + 1) // 2)
         self.traffic.read(rows, rows, d)
         self.traffic.dense(rows, d)
+        self.rows = kv_heads * len(self._cache)
         return o.reshape(heads, tokens, d)
-
-    def _append(self, k: np.ndarray, v: np.ndarray) -> None:
-        """Add rows to the cache, doubling its room when full so that stepping stays cheap."""
-        kv_heads, tokens, d = k.shape
-        needed = self._length + tokens
-        if self._k is None or needed > self._k.shape[1]:
-            room = needed if self._k is None else max(needed, 2 * self._k.shape[1])
-            for name, new in (("_k", k), ("_v", v)):
-                grown = np.empty((kv_heads, room, d), new.dtype)
-                if self._length:
-                    grown[:, : self._length] = getattr(self, name)[:, : self._length]
-                setattr(self, name, grown)
-        self._k[:, self._length : needed] = k
-        self._v[:, self._length : needed] = v
-        self._length = needed

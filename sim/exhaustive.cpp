@@ -10,8 +10,12 @@
 #include <memory>
 
 #include "Model.h"
-#if defined(__F16C__)
+#include "operation.h"  // ADDITION: 1 or 0
+
+// One instruction of the processor, chosen at run time: the library may be cached for another one.
+#if defined(__x86_64__) && __GNUC__ >= 11
 #include <immintrin.h>
+#define F16C 1
 #endif
 
 namespace {
@@ -45,12 +49,19 @@ uint16_t narrowed_portably(float value) {
     return sign | uint16_t(((exponent + 14) << 10) + units);
 }
 
-uint16_t narrowed(float value) {
-#if defined(__F16C__)
+#if F16C
+const bool has_f16c = __builtin_cpu_supports("f16c");
+
+__attribute__((target("f16c"))) uint16_t narrowed_by_instruction(float value) {
     return std::isnan(value) ? QUIET_NAN : _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
-#else
-    return narrowed_portably(value);
+}
 #endif
+
+uint16_t narrowed(float value) {
+#if F16C
+    if (has_f16c) return narrowed_by_instruction(value);
+#endif
+    return narrowed_portably(value);
 }
 
 float operation(float a, float b, bool subtract) {

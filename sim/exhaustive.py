@@ -6,10 +6,7 @@ reference, written without any of this project's models.
 
 import ctypes
 import dataclasses
-import hashlib
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,11 +20,14 @@ from hw.export import export
 from hw.parameters import ParameterError, require
 from sim.arguments import count, seed
 from sim.design import Design
-from sim.tools import compiled_folder, verilator, versions
-from sim.verilated import VERILATOR_ARGUMENTS, keep_copies, run_tool, runtime_folder
+from sim.verilated import compile_library
 
 SOURCE = Path(__file__).with_name("exhaustive.cpp")
-OPERATIONS = {"arith.float_add": ["-DADDITION=1"], "arith.float_multiply": ["-DADDITION=0"]}
+OPERATIONS = {
+    "arith.float_add": "#define ADDITION 1\n",
+    "arith.float_multiply": "#define ADDITION 0\n",
+}
+SETTINGS = ["OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2"]
 VALUES = 1 << 16
 CHUNK = 32  # values of the first operand that a thread takes at a time: about 0.1 s
 
@@ -71,7 +71,10 @@ class Exhaustive:
         exported = export(block, parameters)
         text = exported.verilog if verilog is None else verilog
         design = Design(block, parameters, exported.name, text, {}, {}, clocked=False)
-        self._library = ctypes.CDLL(str(_compile(design, OPERATIONS[block.name])))
+        sources = {SOURCE.name: SOURCE.read_text(), "operation.h": OPERATIONS[block.name]}
+        library = compile_library(design, "exhaustive", sources, SETTINGS)
+        self.name = block.name
+        self._library = ctypes.CDLL(str(library))
         pointer, number = ctypes.c_void_p, ctypes.c_uint64
         pairs, reference = self._library.exhaustive_pairs, self._library.exhaustive_reference
         pairs.argtypes, pairs.restype = [pointer, number, pointer, number, pointer], number
@@ -138,47 +141,6 @@ def exhaust(
     starts = range(first, first + number, CHUNK)
     tasks = [(every[n : min(n + CHUNK, first + number)], every) for n in starts]
     return Exhaustive(block).run(tasks, threads or os.cpu_count() or 1, block.name)
-
-
-def _compile(design: Design, flags: list[str]) -> Path:
-    """Path of the shared library, built unless the cache has it."""
-    arguments = [*VERILATOR_ARGUMENTS]
-    for flag in ["-O3", *flags, *_conversion_flags()]:
-        arguments += ["-CFLAGS", flag]
-    source = SOURCE.read_text()
-    key = hashlib.sha256(
-        "\0".join([design.verilog, source, repr(arguments), versions()]).encode()
-    ).hexdigest()[:20]
-    folder = compiled_folder() / f"exhaustive_{design.module[:60]}_{key}"
-    library = folder / "exhaustive.so"
-    if library.exists():
-        return library
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building_") as scratch:
-        scratch = Path(scratch)
-        (scratch / "design.v").write_text(design.verilog)
-        shutil.copy(SOURCE, scratch)
-        program = [str(verilator()), *arguments, "--prefix", "Model", "-o", library.name]
-        program += ["--top-module", design.module, "design.v", SOURCE.name]
-        run_tool(program, scratch, design)
-        objects = scratch / "obj_dir"
-        for runtime in runtime_folder().glob("*.o"):
-            # Copied after Model.mk was written, so that make takes them for up to date.
-            shutil.copyfile(runtime, objects / runtime.name)
-        settings = ["OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2"]
-        run_tool(["make", "-j2", *settings, "-f", "Model.mk", library.name], objects, design)
-        keep_copies(objects.glob("verilated*.o"), runtime_folder())
-        keep_copies([objects / library.name], folder)
-    return library
-
-
-def _conversion_flags() -> list[str]:
-    """What the C++ compiler needs to be told for float to binary16 in one instruction."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return []
-    return ["-mf16c"] if " f16c" in text else []
 
 
 def exhaustive_command(arguments) -> int:

@@ -1,6 +1,7 @@
 """Compile a design with the stream harness into a shared library, by Verilator and g++."""
 
 import hashlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -60,39 +61,49 @@ def optimisation(design: Design) -> list[str]:
 
 
 def compile_harness(design: Design, memories: bool) -> Path:
-    """Path of the shared library, built unless the cache has it."""
+    """Path of the stream harness' shared library, built unless the cache has it."""
     sources = [SOURCE, MEMORY_SOURCE] if memories else [SOURCE]
-    ports = _ports_header(design, memories)
-    key = design.digest(*(s.read_text() for s in sources), ports, *_tools(), *optimisation(design))
-    folder = compiled_folder() / f"harness_{design.module[:60]}_{key}"
-    library = folder / "harness.so"
+    texts = {source.name: source.read_text() for source in sources}
+    texts["ports.h"] = _ports_header(design, memories)
+    return compile_library(design, "harness", texts, optimisation(design))
+
+
+def compile_library(
+    design: Design, name: str, sources: dict[str, str], settings: list[str]
+) -> Path:
+    """Path of the shared library of a design and C++ around it, built unless the cache has it.
+
+    sources
+        File name to text; ``name.cpp`` among them, which finds the design as ``Model.h``.
+    settings
+        Of Verilator's makefile.
+    """
+    key = design.digest(*itertools.chain(*sources.items()), *_tools(), *settings)
+    folder = compiled_folder() / f"{name}_{design.module[:60]}_{key}"
+    library = folder / f"{name}.so"
     if library.exists():
         return library
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Built aside and moved in whole: an interrupted build is never taken for a finished one.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building_") as scratch:
         scratch = Path(scratch)
-        (scratch / "design.v").write_text(design.verilog)
-        (scratch / "ports.h").write_text(ports)
-        for source in sources:
-            shutil.copy(source, scratch)
+        for file, text in {"design.v": design.verilog, **sources}.items():
+            (scratch / file).write_text(text)
         program = [str(verilator()), *VERILATOR_ARGUMENTS, "--prefix", "Model"]
-        program += ["-o", "harness.so", "--top-module", design.module, "design.v", "harness.cpp"]
+        program += ["-o", library.name, "--top-module", design.module, "design.v", f"{name}.cpp"]
         program += large_design_arguments(design, scratch)
-        run_tool(program, scratch, design)
+        _run(program, scratch, design)
         objects = scratch / "obj_dir"
         for runtime in runtime_folder().glob("*.o"):
             # Copied after Model.mk was written, so that make takes them for up to date.
             shutil.copyfile(runtime, objects / runtime.name)
-        run_tool(
-            ["make", "-j2", *optimisation(design), "-f", "Model.mk", "harness.so"], objects, design
-        )
+        _run(["make", "-j2", *settings, "-f", "Model.mk", library.name], objects, design)
         keep_copies(objects.glob("verilated*.o"), runtime_folder())
-        keep_copies([objects / "harness.so"], folder)
+        keep_copies([objects / library.name], folder)
     return library
 
 
-def run_tool(command: list[str], folder: Path, design: Design) -> None:
+def _run(command: list[str], folder: Path, design: Design) -> None:
     run = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
     if run.returncode:
         log = build_log(design.module, run.stdout + run.stderr)

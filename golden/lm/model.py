@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from golden.attention import DecodeAttention, DenseAttention
-from golden.lm.weights import Weights
+from golden.lm.weights import Layer, Weights
 
 Observer = Callable[[int, str, np.ndarray], None]
 """Called as ``observer(layer, name, array)``; names and shapes are those of ``Llama.hidden``."""
@@ -51,18 +51,26 @@ class Llama:
         for index in tqdm(range(c.layers), desc=progress, unit="layer", disable=progress is None):
             layer = self.weights.layers[index]
             n = rms_norm(x, layer.attn_norm, c.norm_eps)
-            q = rope(_heads(n @ layer.wq, c.d), angles)
-            k = rope(_heads(n @ layer.wk, c.d), angles)
-            v = _heads(n @ layer.wv, c.d)
+            multiply = self.products(index, layer)
+            q = rope(_heads(multiply("wq", n), c.d), angles)
+            k = rope(_heads(multiply("wk", n), c.d), angles)
+            v = _heads(multiply("wv", n), c.d)
             for name, array in (("attn", n), ("q", q), ("k", k), ("v", v)):
                 observe(index, name, array)
             o = attentions[index].sequence(q, k, v).astype(np.float32, copy=False)
-            x = x + o.transpose(1, 0, 2).reshape(len(tokens), -1) @ layer.wo
+            x = x + multiply("wo", o.transpose(1, 0, 2).reshape(len(tokens), -1))
             m = rms_norm(x, layer.ffn_norm, c.norm_eps)
-            inner = silu(m @ layer.gate) * (m @ layer.up)
+            inner = silu(multiply("gate", m)) * multiply("up", m)
             observe(index, "down", inner)
-            x = x + inner @ layer.down
+            x = x + multiply("down", inner)
         return rms_norm(x, self.weights.norm, c.norm_eps)
+
+    def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
+        """How a layer multiplies: ``multiply(name, x)`` is x [token, in] times that matrix of it.
+
+        Quantised models override this. Names are ``Layer``'s: wq, wk, wv, wo, gate, up, down.
+        """
+        return lambda name, x: x @ getattr(layer, name)
 
     def logits(self, hidden: np.ndarray) -> np.ndarray:
         """Scores of the next token, [token, vocab], for hidden states [token, dim]."""

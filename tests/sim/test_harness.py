@@ -213,13 +213,13 @@ def compilations(monkeypatch, tmp_path):
     if runtime.exists():
         shutil.copytree(runtime, tmp_path / "compiled" / runtime.name)
     monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path))
-    compiled, run = [], verilated.run_tool
+    compiled, run = [], verilated._run
 
     def counted(command, folder, subject):
         compiled.append(f"{command[0].rsplit('/')[-1]} {subject.module}")
         run(command, folder, subject)
 
-    monkeypatch.setattr(verilated, "run_tool", counted)
+    monkeypatch.setattr(verilated, "_run", counted)
     return compiled
 
 
