@@ -51,6 +51,11 @@ class Traffic:
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def since(self, earlier: "Traffic") -> "Traffic":
+        """What was counted after a copy, ``earlier``, was made."""
+        names = self.__dataclass_fields__
+        return Traffic(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
+
     def read(self, k_rows: int, v_rows: int, d: int) -> None:
         """Count whole rows of ``d`` elements."""
         self.k_rows += k_rows
@@ -86,6 +91,10 @@ class DecodeAttention(ABC):
         ``q`` is [query heads, d], ``k`` and ``v`` [kv heads, d], positions already encoded; the
         result is [query heads, d].
         """
+
+    def figures(self) -> dict[str, float]:
+        """Figures peculiar to the algorithm so far, by name; none unless it overrides this."""
+        return {}
 
     def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """``step`` over a run of tokens: [query heads, token, d], [kv heads, token, d] twice.
