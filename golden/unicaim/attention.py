@@ -110,6 +110,9 @@ class StaticDynamicAttention(DecodeAttention):
             o[:, t] = self._decode(q[:, t], k[:, t], v[:, t])
         return o
 
+    def figures(self) -> dict[str, float]:
+        return {"conversions": float(self.conversions)}
+
     @property
     def positions(self) -> np.ndarray:
         """The token's position in each row after the prompt, [kv heads, rows in use]; a copy."""
