@@ -1,0 +1,70 @@
+"""What the locality aware attention counts beside its traffic."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Statistics:
+    """Sums over the steps of one layer; ``add`` joins layers.
+
+    Positions are counted for each query head, rows once for each kv head: a row is needed when any
+    query head of the group needs it.
+    """
+
+    steps: int = 0
+    positions: int = 0
+    """n, the new token's included, over query heads and steps."""
+    active: int = 0
+    """|J|, the window included."""
+    hits: int = 0
+    """|J and J'|: active already in the step before."""
+    updates: int = 0
+    """|U|, the position that leaves the window included."""
+    false_negatives: int = 0
+    """Taken for inactive, but with the score outside the mode's interval, measured from m."""
+    above: int = 0
+    """Active with a score above m, which identification by centres may take too low."""
+    rows: int = 0
+    """Rows in view, as dense attention would read of K and of V."""
+    centre_rows: int = 0
+    """|C|."""
+    large_rows: int = 0
+    """M without C: keys read only because of their large mode."""
+    active_rows: int = 0
+    new_rows: int = 0
+    """J - J', what the paper fetches in the attention period when J' was prefetched."""
+    stale_rows: int = 0
+    """J' - J, what the paper prefetches in vain."""
+    refresh_rows: int = 0
+    """Rows of K and of V read only to recompute the caches."""
+    g_bytes: int = 0
+    """Reads of G: norm, dnorm and cid (or a unit), mode with its counter."""
+    counter_bytes: int = 0
+    """Reads of the active positions' other counters."""
+    cache_bytes: int = 0
+    """Reads of the caches A to F."""
+
+    @property
+    def active_share(self) -> float:
+        """|J| / n."""
+        return self.active / self.positions
+
+    @property
+    def hit_ratio(self) -> float:
+        """Share of the active positions that were active in the step before."""
+        return self.hits / self.active
+
+    @property
+    def false_negative_share(self) -> float:
+        """False negatives as a share of all positions."""
+        return self.false_negatives / self.positions
+
+    @property
+    def side_bytes(self) -> int:
+        """Reads beside K and V."""
+        return self.g_bytes + self.counter_bytes + self.cache_bytes
+
+    def add(self, other: "Statistics") -> None:
+        """Count what another counter has counted."""
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
