@@ -10,7 +10,7 @@ $(error this folder's path has spaces, which make and Verilator cannot handle)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup icarus demo test lint verilog sim mutate prove bench clean distclean
+.PHONY: help setup icarus demo test lint verilog sim mutate prove eval bench clean distclean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,9 @@ exhaustive: $(STAMP) ## every pair of FP16 operands through adder and multiplier
 
 synth: $(STAMP) ## area and delay of every block in a 45 nm library (long)
 	@$(PYTHON) -m hw synth all --liberty nangate45
+
+eval: $(STAMP) ## each paper's main result on the language model, into docs/results (half an hour)
+	@$(PYTHON) -m golden results -o docs/results
 
 bench: $(STAMP) ## simulation speeds and the gain of sharing modules
 	@$(PYTHON) -m sim bench

@@ -3,10 +3,12 @@
 import argparse
 import sys
 
+from golden.evaluation import commands as evaluation
+from golden.evaluation import results
 from golden.lm import InputError, commands
 from golden.trace import TraceError
 
-REGISTER = (commands.register,)
+REGISTER = (commands.register, evaluation.register, results.register)
 """Functions that add commands to the parser; a command sets ``run``, called with its arguments."""
 
 

@@ -20,8 +20,9 @@ from sim.tools import ROOT, ToolError
 
 SELECT = "mutsel"
 
-# A register on the wrong clock edge is no fault that a bench of one clock can be blamed for.
-CLOCKS = r" -port \\?(CLK|RD_CLK|WR_CLK) "
+# A register on the wrong clock edge is no fault that a bench of one clock can be blamed for, and
+# Yosys takes constants only for the resets of a memory's read ports.
+FIXED = r" -port \\?(CLK|RD_CLK|WR_CLK|RD_ARST|RD_SRST) "
 
 MODES = {
     "inv": "inverted",
@@ -125,7 +126,7 @@ def create(block: Block, parameters: Parameters, count: int, seed: int) -> Mutan
         commands = [
             command.removeprefix("mutate ")
             for command in (work / "mutations.txt").read_text().splitlines()
-            if command.strip() and not re.search(CLOCKS, command)
+            if command.strip() and not re.search(FIXED, command)
         ][:count]
         bits = len(commands).bit_length()
         switched = (

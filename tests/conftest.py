@@ -2,6 +2,9 @@
 
 import os
 
+# Tests run side by side; threads of linear algebra within each would only get in their way.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import settings
 

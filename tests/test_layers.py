@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {"hw": {"amaranth", "hw"}, "golden": {"ml_dtypes", "numpy", "golden"}}
 # The language model reads weight files and shows progress while it does.
 LANGUAGE_MODEL = {"gguf", "tqdm"}
+# Evaluation prints tables, draws and shows progress.
+EVALUATION = {"matplotlib", "rich", "tqdm"}
 # Synthesis prints tables and shows progress.
 SYNTHESIS = {"rich", "tqdm"}
 
@@ -46,6 +48,8 @@ def test_hardware_and_golden_models_import_only_their_own(path):
     allowed = ALLOWED[package] | sys.stdlib_module_names
     if package == "golden" and below[0] == "lm":
         allowed = allowed | LANGUAGE_MODEL
+    if package == "golden" and below[0] == "evaluation":
+        allowed = allowed | EVALUATION
     if package == "hw" and below[0] == "synth":
         allowed = allowed | SYNTHESIS
     assert {name.split(".")[0] for name in imports(path)} <= allowed

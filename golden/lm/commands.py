@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from golden.lm import InputError
@@ -27,7 +28,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         description="Run the language model on the first tokens of a text and write the queries,"
         " keys, values, activations and weights of some layers to a trace file.",
     )
-    _add_input(trace, tokens=512)
+    add_model(trace, tokens=512)
     trace.add_argument(
         "--layers",
         metavar="LIST",
@@ -35,7 +36,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     )
     trace.add_argument(
         "--activations",
-        type=_count(0),
+        type=at_least(0),
         default=64,
         metavar="N",
         help="tokens whose activations to keep; 0 keeps no activations and no weights"
@@ -43,7 +44,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     )
     trace.add_argument(
         "--columns",
-        type=_count(0),
+        type=at_least(0),
         default=32,
         metavar="N",
         help="columns of each weight matrix to keep, evenly spread; 0 keeps no activations and no"
@@ -60,7 +61,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         description="Measure the language model's perplexity on the first tokens of a text, with"
         f" dense attention, in windows of at most {CONTEXT} tokens. Lower is better.",
     )
-    _add_input(score, tokens=2000)
+    add_model(score, tokens=2000)
     score.add_argument("--json", action="store_true", help="print the result as one JSON object")
     score.set_defaults(run=run_perplexity)
 
@@ -68,7 +69,7 @@ def register(commands: argparse._SubParsersAction) -> None:
 def run_trace(arguments: argparse.Namespace) -> None:
     """Write a trace file. Raises ``InputError`` or ``OSError``."""
     output = arguments.output
-    _check_output(output)
+    check_output(output)
     # What can be wrong with the command line is found before a download starts.
     asked = None if arguments.layers is None else _parse_layers(arguments.layers)
     text, source = read_text(arguments.text)
@@ -110,7 +111,7 @@ def run_perplexity(arguments: argparse.Namespace) -> None:
     tokens = first_tokens(tokenizer, text, arguments.tokens, source)
     context = min(CONTEXT, model.config.context)
     started = time.perf_counter()
-    score = perplexity(model, tokens, context=context, progress=True)
+    score = perplexity(model, tokens, context=context, progress="perplexity")
     wall = time.perf_counter() - started
     if arguments.json:
         result = {"perplexity": score.perplexity, "tokens": len(tokens), "wall_s": round(wall, 3)}
@@ -133,7 +134,8 @@ def open_model(path: Path | None) -> tuple[Llama, Tokenizer, dict]:
     return Llama(read_weights(file)), read_tokenizer(file), {"model": name, "model_sha256": sha256}
 
 
-def _add_input(parser: argparse.ArgumentParser, tokens: int) -> None:
+def add_model(parser: argparse.ArgumentParser, tokens: int) -> None:
+    """Add the options --text, --gguf and --tokens."""
     parser.add_argument(
         "--text",
         type=Path,
@@ -149,14 +151,16 @@ def _add_input(parser: argparse.ArgumentParser, tokens: int) -> None:
     )
     parser.add_argument(
         "--tokens",
-        type=_count(1),
+        type=at_least(1),
         default=tokens,
         metavar="N",
         help="tokens of the text to run on (default: %(default)s)",
     )
 
 
-def _count(least: int):
+def at_least(least: int) -> Callable[[str], int]:
+    """An argument's type: a whole number from `least`."""
+
     def parse(text: str) -> int:
         if not _NUMBER.fullmatch(text) or int(text) < least:
             raise argparse.ArgumentTypeError(f"it must be a whole number from {least}, not {text}")
@@ -175,7 +179,8 @@ def _parse_layers(text: str) -> list[int]:
     return layers
 
 
-def _check_output(path: Path) -> None:
+def check_output(path: Path) -> None:
+    """Raise ``InputError`` when a file cannot be written there."""
     if path.is_dir():
         raise InputError(f"output {path}: it is a folder")
     if not path.parent.is_dir():

@@ -29,24 +29,30 @@ def perplexity(
     policy: Callable[[int], DecodeAttention] = lambda layer: DenseAttention(),
     *,
     context: int = CONTEXT,
-    progress: bool = False,
+    prompt: int = 1,
+    progress: str | None = None,
 ) -> Score:
-    """Score ``tokens`` in windows of ``context``, each seen alone and all but its first predicted.
+    """Score ``tokens`` in windows of ``context``, each seen alone.
 
-    ``policy(layer)`` gives a fresh attention for each layer and window. Needs two tokens. Logits
-    are computed some rows at a time in float32 and their losses summed in float64.
+    The first ``prompt`` tokens of a window (at least one) are given, the others predicted; a window
+    without others is left out. ``policy(layer)`` gives a fresh attention for each layer and window.
+    ``progress`` names a progress bar on stderr. Logits are computed some rows at a time in float32
+    and their losses summed in float64. Raises ``ValueError`` when no token is predicted.
     """
-    if len(tokens) < 2:
-        raise ValueError("perplexity needs two tokens at least")
+    prompt = max(prompt, 1)
+    if min(len(tokens), context) <= prompt:
+        raise ValueError(f"perplexity needs {prompt + 1} tokens at least")
     loss, predicted, traffic = 0.0, 0, Traffic()
     windows = [tokens[first : first + context] for first in range(0, len(tokens), context)]
     for number, window in enumerate(windows, 1):
-        if len(window) < 2:
+        if len(window) <= prompt:
             continue
         attentions = [policy(layer) for layer in range(model.config.layers)]
-        label = f"window {number} of {len(windows)}" if progress else None
-        hidden = model.hidden(window, attentions, progress=label)
-        targets = np.asarray(window[1:])
+        label = progress
+        if progress is not None and len(windows) > 1:
+            label = f"{progress}, window {number} of {len(windows)}"
+        hidden = model.hidden(window, attentions, progress=label)[prompt - 1 :]
+        targets = np.asarray(window[prompt:])
         for first in range(0, len(targets), _LOGIT_ROWS):
             some = targets[first : first + _LOGIT_ROWS]
             logits = model.logits(hidden[first : first + len(some)])

@@ -45,6 +45,11 @@ def default_text() -> str:
     return "\n\n".join(prose)
 
 
+def shipped_prose() -> str:
+    """The text about cranes that comes with the package, written for it."""
+    return (Path(__file__).parent.parent / "traces" / "cranes.txt").read_text(encoding="utf-8")
+
+
 def first_tokens(tokenizer: Tokenizer, text: str, count: int, what: str) -> list[int]:
     """The first ``count`` tokens of ``text``, which messages call ``what``.
 

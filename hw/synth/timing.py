@@ -13,6 +13,7 @@ counts even where no values make it switch), wires.
 """
 
 import dataclasses
+import math
 
 from hw.synth import SynthesisError
 from hw.synth.liberty import Cell, Library
@@ -80,7 +81,8 @@ class _Analysis:
         key = (net, edge, kind)
         if key not in self.arrival or time > self.arrival[key][0]:
             self.arrival[key] = (time, previous, driver)
-        if slew > self.slew.get((net, edge), -1.0):
+        # Extrapolated far beyond a table, a slew may even be negative.
+        if slew > self.slew.get((net, edge), -math.inf):
             self.slew[net, edge] = slew
 
     def start_inputs(self) -> None:

@@ -1,0 +1,72 @@
+"""Round to nearest: integer quantisation of weights and activations, KLLM's baseline RTN [V-A].
+
+Symmetric: x is taken for s q with the integer q = round(x / s), ties to even, of magnitude at most
+Q = 2^(bits - 1) - 1, and s = max |x| / Q. One scale for each output channel of a matrix, one for
+each token of activations; 1 where all is zero. No outliers, no calibration.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from golden.lm.model import Llama
+from golden.lm.weights import Layer
+
+MATRICES = ("wq", "wk", "wv", "wo", "gate", "up", "down")
+
+
+def round_to_nearest(x: np.ndarray, bits: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Integers ``int8`` of x's shape and their scales, of x's dtype, with `axis` kept at length 1.
+
+    ``bits`` is 2 to 8; values that share a scale lie along `axis`.
+    """
+    if not 2 <= bits <= 8:
+        raise ValueError(f"bits must be between 2 and 8, not {bits}")
+    largest = (1 << bits - 1) - 1
+    scale = np.abs(x).max(axis=axis, keepdims=True) / largest
+    scale = np.where(scale > 0, scale, scale.dtype.type(1))
+    # Rounding of the scale may leave x / s a little above Q.
+    return np.clip(np.rint(x / scale), -largest, largest).astype(np.int8), scale
+
+
+def rounded(x: np.ndarray, bits: int | None, axis: int) -> np.ndarray:
+    """`x` as its integers have it; `x` itself where `bits` is None."""
+    if bits is None:
+        return x
+    integers, scale = round_to_nearest(x, bits, axis)
+    return integers * scale
+
+
+class RoundToNearestLlama(Llama):
+    """A model with rounded weights and activations in all its layers' matrix products.
+
+    ``weight_bits`` and ``activation_bits`` are 2 to 8; None leaves those as they are. Attention,
+    norms, embedding and output stay float32.
+    """
+
+    def __init__(
+        self, model: Llama, *, weight_bits: int | None = 4, activation_bits: int | None = 4
+    ) -> None:
+        layers = _RoundedLayers(model.weights.layers, weight_bits)
+        super().__init__(dataclasses.replace(model.weights, layers=layers))
+        self._bits = activation_bits
+
+    def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
+        return lambda name, x: rounded(x, self._bits, axis=-1) @ getattr(layer, name)
+
+
+class _RoundedLayers(Sequence):
+    """Layers whose matrices are rounded each time they are asked for."""
+
+    def __init__(self, layers: Sequence[Layer], bits: int | None) -> None:
+        self._layers = layers
+        self._bits = bits
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __getitem__(self, index: int) -> Layer:
+        layer = self._layers[index]
+        matrices = {name: rounded(getattr(layer, name), self._bits, axis=0) for name in MATRICES}
+        return dataclasses.replace(layer, **matrices)

@@ -1,0 +1,184 @@
+"""The command ``eval`` of ``python -m golden``."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from golden.evaluation.measure import Measurement, measure, measure_trace
+from golden.evaluation.plots import FORMATS, scatter
+from golden.evaluation.policies import POLICIES, Policy, describe, parse
+from golden.files import replacing
+from golden.kllm.model import calibration_samples
+from golden.lm import InputError
+from golden.lm.commands import add_model, at_least, check_output, open_model
+from golden.lm.perplexity import CONTEXT
+from golden.lm.text import first_tokens, read_text
+from golden.trace import TraceError, load
+
+DEFAULTS = (
+    "streaming:capacity=128",
+    "h2o:capacity=128",
+    "voting:capacity=128",
+    "topick:threshold=0.001",
+    "lad",
+    "kllm",
+    "rtn",
+)
+AFTER_PROMPT = ("snapkv:capacity=128", "unicaim:heavy=96,reserved=32,top_k=32")
+
+
+def register(commands: argparse._SubParsersAction) -> None:
+    """Add the commands to the parser's."""
+    names = "\n".join(f"  {describe(name)}" for name in POLICIES)
+    command = commands.add_parser(
+        "eval",
+        help="what each algorithm costs in quality and saves in traffic",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Run the language model with each algorithm in its attention (or, for rtn and\n"
+        "kllm, in its matrix products) and print perplexity, output error against dense\n"
+        "attention on the same inputs, reads of K and V, and the size of the cache.",
+        epilog=f"policies and their parameters (tuples as 1/2/3):\n{names}",
+    )
+    add_model(command, tokens=1024)
+    command.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="run on a trace's q, k and v instead of a model: no perplexity, no download",
+    )
+    command.add_argument(
+        "--prompt",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="tokens at the start that are given: nothing is counted there, and policies that treat"
+        " a prompt otherwise take it from here (default: %(default)s)",
+    )
+    command.add_argument(
+        "--policy",
+        action="append",
+        metavar="NAME[:PARAM=VALUE,...]",
+        help="an algorithm, once for each (default: dense and one of each kind)",
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help=f"draw quality against traffic ({', '.join(FORMATS)}, by the name's ending)",
+    )
+    command.set_defaults(run=run_eval)
+
+
+def run_eval(arguments: argparse.Namespace) -> None:
+    """Print a table or JSON. Raises ``InputError``, ``TraceError`` or ``OSError``."""
+    if arguments.plot is not None:
+        check_output(arguments.plot)
+        if arguments.plot.suffix.lstrip(".") not in FORMATS:
+            raise InputError(f"--plot: the name must end in {' or '.join(FORMATS)}")
+    if arguments.trace is not None and (arguments.text or arguments.gguf):
+        raise InputError("--trace: a trace takes the place of --text and --gguf; give one or other")
+    prompt = arguments.prompt
+    texts = arguments.policy or [
+        "dense",
+        *DEFAULTS,
+        *(AFTER_PROMPT if prompt > 1 else ()),
+    ]
+    policies = [parse(text, prompt=prompt) for text in texts]
+    measured, about = (_on_model if arguments.trace is None else _on_trace)(
+        arguments, policies, explicit=arguments.policy is not None
+    )
+    if arguments.plot is not None:
+        with replacing(arguments.plot) as file:
+            scatter(measured, about["input"]).savefig(file, format=arguments.plot.suffix[1:])
+    if arguments.json:
+        print(json.dumps(about | {"policies": [m.as_json() for m in measured]}))
+    else:
+        # A file or a pipe has no width of its own.
+        console = Console(width=None if sys.stdout.isatty() else 110)
+        console.print(table(measured, f"{about['input']}, {about['counted']} tokens counted"))
+        for m in measured:
+            if m.figures:
+                listed = ", ".join(f"{name} {value:.4g}" for name, value in m.figures.items())
+                print(f"{m.policy}: {listed}")
+        if arguments.plot is not None:
+            print(f"wrote {arguments.plot}")
+
+
+def _on_model(
+    arguments: argparse.Namespace, policies: list[Policy], explicit: bool
+) -> tuple[list[Measurement], dict]:
+    tokens, prompt = arguments.tokens, arguments.prompt
+    if tokens <= prompt:
+        raise InputError(f"--tokens: it must be more than the prompt's {prompt}, not {tokens}")
+    text, source = read_text(arguments.text)
+    model, tokenizer, about = open_model(arguments.gguf)
+    context = min(CONTEXT, model.config.context)
+    if context <= prompt:
+        raise InputError(f"--prompt: the model sees {context} tokens at most, so not {prompt}")
+    numbers = first_tokens(tokenizer, text, tokens, source)
+    samples = calibration_samples(tokenizer)
+    measured = []
+    for policy in policies:
+        options = {"prompt": prompt, "context": context, "samples": samples, "progress": True}
+        try:
+            measured.append(measure(policy, model, numbers, **options))
+        except ValueError as error:
+            raise InputError(f"policy {policy.text}: {error}") from None
+    counted = sum(
+        max(0, min(context, tokens - first) - prompt) for first in range(0, tokens, context)
+    )
+    about |= {"input": f"{about['model']} on {source}", "text": source, "tokens": tokens}
+    return measured, about | {"prompt": prompt, "counted": counted, "context": context}
+
+
+def _on_trace(
+    arguments: argparse.Namespace, policies: list[Policy], explicit: bool
+) -> tuple[list[Measurement], dict]:
+    path, prompt = arguments.trace, arguments.prompt
+    trace = load(path)
+    if trace.q is None:
+        raise TraceError(f"trace {path}: it holds no q, k and v")
+    length = trace.q.shape[2]
+    if length <= prompt:
+        raise InputError(f"--prompt: the trace has {length} tokens, so not {prompt}")
+    if explicit and (products := [p.text for p in policies if p.quantises_products]):
+        raise InputError(f"policy {products[0]}: it replaces matrix products, so it needs a model")
+    measured = [
+        measure_trace(policy, trace, prompt=prompt, progress=True)
+        for policy in policies
+        if not policy.quantises_products
+    ]
+    about = {"input": f"{len(trace.q)} layers of {path.name}", "trace": str(path)}
+    return measured, about | {"tokens": length, "prompt": prompt, "counted": length - prompt}
+
+
+def table(measured: list[Measurement], title: str) -> Table:
+    """The measurements for a terminal."""
+    made = Table(
+        title=title,
+        caption="error: of the replaced outputs, on the same inputs; reads: bytes, of dense FP16;"
+        " kept: tokens in the cache at the end",
+        box=box.SIMPLE_HEAD,
+    )
+    made.add_column("policy", overflow="fold")
+    for name in ("perplexity", "error", "K read", "V read", "kept", "cache", "s"):
+        made.add_column(name, justify="right", no_wrap=True)
+    for m in measured:
+        half = m.traffic.dense_bytes / 2 or 1
+        made.add_row(
+            m.policy,
+            "-" if m.perplexity is None else f"{m.perplexity:.2f}",
+            f"{m.error:.2%}",
+            f"{m.traffic.k_bytes / half:.1%}",
+            f"{m.traffic.v_bytes / half:.1%}",
+            f"{m.rows:.0f}",
+            f"{m.cache_bytes / 1e6:.2f} MB",
+            f"{m.seconds:.0f}",
+        )
+    return made

@@ -1,0 +1,196 @@
+"""Run one algorithm on the model or on a trace and say what it costs and saves."""
+
+import copy
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from tqdm import tqdm
+
+from golden.attention import DecodeAttention, DenseAttention, Traffic
+from golden.evaluation.policies import Policy
+from golden.lm.model import Llama
+from golden.lm.perplexity import CONTEXT, perplexity
+from golden.lm.weights import Layer
+from golden.trace import Trace
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """One algorithm on one input. Everything is counted after the prompt only.
+
+    perplexity
+        Of the tokens after the prompt; None for a trace, which has no words.
+    error
+        Relative error of what the algorithm replaces, ||got - exact|| / ||exact|| over the tokens,
+        averaged over the layers: the attention's output against dense attention's or, when matrix
+        products are quantised, each product against the float one. Both see the same inputs, so
+        errors of earlier layers do not count.
+    traffic
+        Reads of K and V, all layers.
+    rows
+        Tokens held in the cache at the end, averaged over layers and kv heads.
+    cache_bytes
+        K, V and whatever else the algorithm keeps, at the end, all layers.
+    figures
+        What the algorithm counts beside this, averaged over the layers.
+    seconds
+        Wall clock.
+    """
+
+    policy: str
+    perplexity: float | None
+    error: float
+    traffic: Traffic
+    rows: float
+    cache_bytes: int
+    figures: dict[str, float]
+    seconds: float
+
+    def as_json(self) -> dict:
+        """Plain numbers, with the traffic's ratio."""
+        result = dataclasses.asdict(self)
+        result["traffic"]["ratio"] = self.traffic.ratio
+        return result
+
+
+class Compared(DecodeAttention):
+    """An attention with dense attention beside it, which sees the same inputs.
+
+    Returns what the first one does, from the first token on, but counts traffic and error after
+    the first `prompt` tokens only.
+    """
+
+    def __init__(self, attention: DecodeAttention, prompt: int, scale: float | None) -> None:
+        super().__init__()
+        self.inner = attention
+        self.differences = Differences()
+        self._dense = DenseAttention(scale)
+        self._left = prompt
+
+    def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return self.sequence(q[:, None], k[:, None], v[:, None])[:, 0]
+
+    def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        self.kv_heads, self.d = k.shape[0], k.shape[2]
+        outputs = []
+        for some in (slice(None, self._left), slice(self._left, None)):
+            part = q[:, some], k[:, some], v[:, some]
+            if not part[0].shape[1]:
+                continue
+            before = copy.copy(self.inner.traffic)
+            outputs.append(self.inner.sequence(*part))
+            exact = self._dense.sequence(*part)
+            if some.start is not None:
+                self.traffic.add(self.inner.traffic.since(before))
+                self.differences.add(outputs[-1], exact)
+        self._left = max(0, self._left - q.shape[1])
+        return np.concatenate(outputs, axis=1)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes held: FP16 rows and the algorithm's own state."""
+        return 4 * self.inner.rows * self.d + self.inner.state_bytes
+
+
+class Differences:
+    """Squares of errors and of what is exact, summed up."""
+
+    def __init__(self) -> None:
+        self._error = self._exact = 0.0
+
+    def add(self, got: np.ndarray, exact: np.ndarray) -> None:
+        self._error += float(np.sum(np.square(got - exact, dtype=np.float64)))
+        self._exact += float(np.sum(np.square(exact, dtype=np.float64)))
+
+    @property
+    def relative(self) -> float:
+        """||error|| / ||exact||; 0 when nothing was added."""
+        return float(np.sqrt(self._error / self._exact)) if self._exact else 0.0
+
+
+class ComparedProducts(Llama):
+    """A model with quantised products, each compared with the float product of its inputs."""
+
+    def __init__(self, quantised: Llama, exact: Llama) -> None:
+        super().__init__(quantised.weights)
+        self._quantised, self._exact = quantised, exact
+        self.differences: dict[tuple[int, str], Differences] = {}
+
+    def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
+        quantised = self._quantised.products(index, layer)
+        exact = self._exact.products(index, self._exact.weights.layers[index])
+
+        def multiply(name: str, x: np.ndarray) -> np.ndarray:
+            result = quantised(name, x)
+            self.differences.setdefault((index, name), Differences()).add(result, exact(name, x))
+            return result
+
+        return multiply
+
+
+def measure(
+    policy: Policy,
+    model: Llama,
+    tokens: Sequence[int],
+    *,
+    prompt: int = 1,
+    context: int = CONTEXT,
+    progress: bool = False,
+    **defaults,
+) -> Measurement:
+    """The policy on the model, which reads `tokens` in windows of `context`.
+
+    The first `prompt` tokens of each window are the prompt, which is not counted; `defaults` go to
+    a policy that has such parameters.
+    """
+    started = time.perf_counter()
+    defaults |= {"prompt": prompt}
+    attentions: list[Compared] = []
+
+    def attention(_layer: int) -> Compared:
+        attentions.append(Compared(policy.attention(**defaults), prompt, None))
+        return attentions[-1]
+
+    products = None
+    if policy.quantises_products:
+        quantised = policy.model(model, progress=progress, **defaults)
+        model = products = ComparedProducts(quantised, model)
+    label = policy.text if progress else None
+    score = perplexity(model, tokens, attention, context=context, prompt=prompt, progress=label)
+    errors = products.differences.values() if products else (a.differences for a in attentions)
+    return _measurement(policy, score.perplexity, errors, attentions, started)
+
+
+def measure_trace(
+    policy: Policy, trace: Trace, *, prompt: int = 1, progress: bool = False
+) -> Measurement:
+    """The policy on the attention of every layer of a trace, which holds q, k and v."""
+    started = time.perf_counter()
+    attentions = []
+    layers = tqdm(range(len(trace.q)), desc=policy.text, unit="layer", disable=not progress)
+    for layer in layers:
+        inner = policy.attention(prompt=prompt, scale=trace.scale)
+        attentions.append(Compared(inner, prompt, trace.scale))
+        attentions[-1].sequence(trace.q[layer], trace.k[layer], trace.v[layer])
+    errors = (attention.differences for attention in attentions)
+    return _measurement(policy, None, errors, attentions, started)
+
+
+def _measurement(policy, score, errors, attentions, started) -> Measurement:
+    traffic, figures = Traffic(), {}
+    for attention in attentions:
+        traffic.add(attention.traffic)
+        for name, value in attention.inner.figures().items():
+            figures.setdefault(name, []).append(value)
+    return Measurement(
+        policy=policy.text,
+        perplexity=score,
+        error=float(np.mean([difference.relative for difference in errors])),
+        traffic=traffic,
+        rows=float(np.mean([a.inner.rows / a.kv_heads for a in attentions])),
+        cache_bytes=sum(a.cache_bytes for a in attentions),
+        figures={name: float(np.mean(values)) for name, values in figures.items()},
+        seconds=time.perf_counter() - started,
+    )

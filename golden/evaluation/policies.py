@@ -1,0 +1,149 @@
+"""The algorithms by name, and how ``NAME:param=value,...`` becomes one."""
+
+import dataclasses
+import difflib
+import inspect
+
+from golden.attention import DecodeAttention, DenseAttention
+from golden.baselines import H2OAttention, SnapKVAttention, StreamingAttention
+from golden.baselines.round_to_nearest import RoundToNearestLlama
+from golden.kllm.model import QuantizedLlama
+from golden.lad import LocalityAwareAttention
+from golden.lm import InputError
+from golden.lm.model import Llama
+from golden.topick import TokenPickerAttention
+from golden.unicaim import StaticDynamicAttention
+from golden.veda import VotingAttention
+
+POLICIES: dict[str, type[DecodeAttention] | type[Llama]] = {
+    "dense": DenseAttention,
+    "streaming": StreamingAttention,
+    "h2o": H2OAttention,
+    "snapkv": SnapKVAttention,
+    "voting": VotingAttention,
+    "topick": TokenPickerAttention,
+    "lad": LocalityAwareAttention,
+    "unicaim": StaticDynamicAttention,
+    "rtn": RoundToNearestLlama,
+    "kllm": QuantizedLlama,
+}
+"""An attention of one layer, or a model with quantised products around the float one."""
+
+_GIVEN = ("model", "samples", "progress")
+"""Parameters that the program sets, not the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """One algorithm with its parameters.
+
+    text
+        As given: ``voting:capacity=128``.
+    """
+
+    text: str
+    name: str
+    parameters: dict[str, object]
+
+    @property
+    def quantises_products(self) -> bool:
+        """Whether it replaces the model's matrix products and leaves attention dense."""
+        return not _is_attention(self.name)
+
+    def attention(self, **defaults) -> DecodeAttention:
+        """A fresh instance for one layer; `defaults` count where the text and the class allow."""
+        if self.quantises_products:
+            return DenseAttention()
+        return POLICIES[self.name](**self._with(defaults))
+
+    def model(self, model: Llama, **defaults) -> Llama:
+        """The model that multiplies as the policy says."""
+        if not self.quantises_products:
+            return model
+        return POLICIES[self.name](model, **self._with(defaults))
+
+    def _with(self, defaults: dict[str, object]) -> dict[str, object]:
+        known = inspect.signature(POLICIES[self.name]).parameters
+        return {name: x for name, x in defaults.items() if name in known} | self.parameters
+
+
+def parse(text: str, **defaults) -> Policy:
+    """A policy from ``NAME`` or ``NAME:param=value,param=value``; tuples as ``1/2/3``.
+
+    `defaults` are what the caller will give to ``attention`` or ``model``. Raises ``InputError``
+    when the name, a parameter or a value is wrong.
+    """
+    name, _, rest = text.partition(":")
+    if name not in POLICIES:
+        raise InputError(f"policy {text}: there is no {name!r}{_meant(name, POLICIES)}")
+    known, values = parameters(name), {}
+    for part in rest.split(",") if rest else []:
+        key, equals, value = part.partition("=")
+        if key not in known:
+            raise InputError(f"policy {text}: {name} has no {key!r}{_meant(key, known)}")
+        if not equals or key in values:
+            raise InputError(f"policy {text}: give {key} once, as {key}=VALUE")
+        values[key] = _value(text, key, value, known[key].annotation)
+    policy = Policy(text, name, values)
+    given = policy._with(defaults)
+    missing = [
+        key for key, p in known.items() if p.default is inspect.Parameter.empty and key not in given
+    ]
+    if missing:
+        raise InputError(f"policy {text}: {name} needs {', '.join(f'{key}=…' for key in missing)}")
+    if _is_attention(name):
+        try:
+            policy.attention(**defaults)
+        except ValueError as error:
+            raise InputError(f"policy {text}: {error}") from None
+    return policy
+
+
+def parameters(name: str) -> dict[str, inspect.Parameter]:
+    """What may be set on the command line: name to annotation and default."""
+    signature = inspect.signature(POLICIES[name])
+    return {key: p for key, p in signature.parameters.items() if key not in _GIVEN}
+
+
+def describe(name: str) -> str:
+    """One line for the help: the policy's parameters with their defaults."""
+    listed = [
+        key if p.default is inspect.Parameter.empty else f"{key}={_text(p.default)}"
+        for key, p in parameters(name).items()
+    ]
+    return f"{name}:{','.join(listed)}" if listed else name
+
+
+def _is_attention(name: str) -> bool:
+    return issubclass(POLICIES[name], DecodeAttention)
+
+
+def _value(text: str, key: str, value: str, annotation) -> object:
+    """The value as the parameter's annotation has it."""
+    kinds = getattr(annotation, "__args__", None) or (annotation,)
+    if type(None) in kinds and value == "none":
+        return None
+    try:
+        if bool in kinds:
+            return {"true": True, "false": False, "1": True, "0": False}[value.lower()]
+        if int in kinds:
+            return int(value)
+        if float in kinds and "tuple" not in str(annotation):
+            return float(value)
+        if "tuple" in str(annotation):
+            return tuple(float(part) for part in value.split("/"))
+    except (KeyError, ValueError):
+        kind = "true or false" if bool in kinds else "a number"
+        raise InputError(f"policy {text}: {key} must be {kind}, not {value!r}") from None
+    return value
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return "/".join(f"{x:g}" for x in value)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _meant(word: str, known) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"

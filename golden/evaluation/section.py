@@ -1,0 +1,104 @@
+"""What an experiment says: claims of a paper beside our figures, tables and pictures."""
+
+import dataclasses
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from golden.evaluation.measure import Measurement
+from golden.lm.model import Llama
+from golden.lm.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Verdict(StrEnum):
+    """Whether a paper's figure came out here too."""
+
+    REPRODUCED = "reproduced"
+    PARTLY = "partly"
+    NOT = "not reproduced"
+
+    @classmethod
+    def of(cls, *holds: bool) -> "Verdict":
+        """All of the conditions, some, or none."""
+        if all(holds):
+            return cls.REPRODUCED
+        return cls.PARTLY if any(holds) else cls.NOT
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A model, a text and what to say of them, its first tokens, and others to calibrate with."""
+
+    model: Llama
+    tokenizer: Tokenizer
+    text: str
+    about: dict
+    tokens: Sequence[int]
+    samples: Sequence[Sequence[int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One policy on the first `tokens` tokens of the text, of which `prompt` are the prompt."""
+
+    policy: str
+    tokens: int
+    prompt: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.policy} on {self.tokens} tokens, prompt {self.prompt}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A figure of the paper, ours, the verdict, and why."""
+
+    paper: str
+    ours: str
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of text under a title."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """An experiment's page.
+
+    pictures
+        File name without its ending, caption, figure.
+    """
+
+    title: str
+    setting: str
+    claims: Sequence[Claim]
+    tables: Sequence[Table] = ()
+    pictures: Sequence[tuple[str, str, "Figure"]] = ()
+
+    def markdown(self) -> str:
+        """The section in Markdown; pictures lie beside the page."""
+        parts = [f"# {self.title}", self.setting]
+        rows = [[c.paper, c.ours, c.verdict, c.why] for c in self.claims]
+        parts.append(_table(["paper", "here", "verdict", "why"], rows))
+        parts += [f"![{caption}]({name}.svg)" for name, caption, _ in self.pictures]
+        for table in self.tables:
+            parts += [f"{table.title}:", _table(table.columns, table.rows)]
+        return "\n\n".join(parts) + "\n"
+
+
+Results = dict[Run, Measurement]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,0 +1,162 @@
+"""Gradients of a Llama's loss with respect to what its matrices multiply, by hand, in NumPy.
+
+The loss is the sum of the negative log-likelihoods of each sample's tokens but the first. A layer
+is x1 = x + attention(n) Wo, x2 = x1 + (silu(m Wgate) * m Wup) Wdown with n, m = rms_norm(x),
+rms_norm(x1). Only the layers' inputs are kept; the way back computes the rest of each layer again.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from tqdm import tqdm
+
+from golden.attention import grouped
+from golden.lm.model import Llama, rms_norm, rope, rope_angles, silu
+from golden.lm.weights import Layer
+
+_LOGIT_ROWS = 256
+
+
+def fisher_information(
+    model: Llama, samples: Sequence[Sequence[int]], *, progress: bool = False
+) -> dict[tuple[int, str], np.ndarray]:
+    """Diagonal Fisher information of activations: their squared gradients, by layer and input.
+
+    Shapes are those of :func:`activation_gradients`.
+    """
+    gradients = activation_gradients(model, samples, progress=progress)
+    return {key: np.square(gradient, out=gradient) for key, gradient in gradients.items()}
+
+
+def activation_gradients(
+    model: Llama, samples: Sequence[Sequence[int]], *, progress: bool = False
+) -> dict[tuple[int, str], np.ndarray]:
+    """Gradients [token, dim] of the loss, by layer and input, of the samples' tokens end to end.
+
+    Inputs are ``attn`` (what Wq, Wk and Wv multiply), ``wo``, ``ffn`` (Wgate and Wup) and ``down``.
+    Each sample sees itself alone.
+    """
+    c = model.config
+    ends = np.cumsum([len(sample) for sample in samples])
+    parts = [slice(end - len(sample), end) for end, sample in zip(ends, samples, strict=True)]
+    tokens = np.concatenate([np.asarray(sample, np.int64) for sample in samples])
+    positions = np.arange(len(tokens))  # rotary encoding is relative, so they may go on counting
+    angles = rope_angles(positions, c.rope_dims, c.rope_base, model.weights.rope_factors)
+
+    x = model.weights.embedding[tokens]
+    entered = []
+    bar = tqdm(total=2 * c.layers, desc="gradients", unit="layer", disable=not progress)
+    for index in range(c.layers):
+        entered.append(x)
+        x = _LayerPass(model, model.weights.layers[index], x, angles, parts).result
+        bar.update()
+    gradient = _norm_back(x, model.weights.norm, c.norm_eps, _loss_back(model, x, tokens, parts))
+    found = {}
+    for index in reversed(range(c.layers)):
+        layer = _LayerPass(model, model.weights.layers[index], entered.pop(), angles, parts)
+        gradient, inputs = layer.back(gradient)
+        found |= {(index, name): array for name, array in inputs.items()}
+        bar.update()
+    bar.close()
+    return found
+
+
+class _LayerPass:
+    """One layer forward, all that it computes kept, and back."""
+
+    def __init__(
+        self, model: Llama, layer: Layer, x: np.ndarray, angles: np.ndarray, parts: list[slice]
+    ) -> None:
+        c = model.config
+        self._layer, self._eps, self._x, self._angles, self._parts = (
+            layer, c.norm_eps, x, angles, parts,
+        )  # fmt: skip
+        n = rms_norm(x, layer.attn_norm, c.norm_eps)
+        self._q = rope(_heads(n @ layer.wq, c.d), angles)
+        self._k = rope(_heads(n @ layer.wk, c.d), angles)
+        self._v = _heads(n @ layer.wv, c.d)
+        o = np.empty_like(self._q)
+        self._p = []
+        for part in parts:
+            q, k, v = grouped(self._q[:, part], c.kv_heads), self._k[:, part], self._v[:, part]
+            p = _causal_softmax(q @ k[:, None].swapaxes(-1, -2) / np.sqrt(c.d).astype(q.dtype))
+            self._p.append(p)
+            o[:, part] = (p @ v[:, None]).reshape(o[:, part].shape)
+        self._x1 = x + _together(o) @ layer.wo
+        m = rms_norm(self._x1, layer.ffn_norm, c.norm_eps)
+        self._gate, self._up = m @ layer.gate, m @ layer.up
+        self.result = self._x1 + (silu(self._gate) * self._up) @ layer.down
+
+    def back(self, gradient: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Gradient of the layer's input, and of each product's, from that of its result."""
+        layer, eps = self._layer, self._eps
+        inner = gradient @ layer.down.T
+        # silu'(x) = s + x s (1 - s) = s + silu(x) (1 - s), with s = sigmoid(x).
+        sigmoid = 0.5 + 0.5 * np.tanh(0.5 * self._gate)
+        activated = self._gate * sigmoid
+        gate = inner * self._up * (sigmoid + activated * (1 - sigmoid))
+        ffn = gate @ layer.gate.T + (inner * activated) @ layer.up.T
+        x1 = gradient + _norm_back(self._x1, layer.ffn_norm, eps, ffn)
+        wo = x1 @ layer.wo.T
+        q, k, v = self._attention_back(_heads(wo, self._q.shape[-1]))
+        q, k = rope(q, self._angles.conj()), rope(k, self._angles.conj())
+        attn = _together(q) @ layer.wq.T + _together(k) @ layer.wk.T + _together(v) @ layer.wv.T
+        x = x1 + _norm_back(self._x, layer.attn_norm, eps, attn)
+        return x, {"attn": attn, "wo": wo, "ffn": ffn, "down": inner}
+
+    def _attention_back(self, o: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Gradients of q, k and v (after rotation) from that of the heads' results."""
+        dq, dk, dv = (np.empty_like(array) for array in (self._q, self._k, self._v))
+        kv_heads, _, d = dk.shape
+        for part, p in zip(self._parts, self._p, strict=True):
+            q, do = grouped(self._q[:, part], kv_heads), grouped(o[:, part], kv_heads)
+            k, v = self._k[:, None, part], self._v[:, None, part]
+            dv[:, part] = (p.swapaxes(-1, -2) @ do).sum(axis=1)
+            dp = do @ v.swapaxes(-1, -2)
+            scores = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) / np.sqrt(d).astype(p.dtype)
+            dq[:, part] = (scores @ k).reshape(dq[:, part].shape)
+            dk[:, part] = (scores.swapaxes(-1, -2) @ q).sum(axis=1)
+        return dq, dk, dv
+
+
+def _loss_back(model: Llama, x: np.ndarray, tokens: np.ndarray, parts: list[slice]) -> np.ndarray:
+    """Gradient of the loss with respect to the normalised hidden states, [token, dim]."""
+    hidden = rms_norm(x, model.weights.norm, model.config.norm_eps)
+    gradient = np.zeros_like(hidden)
+    predicts = np.ones(len(tokens), bool)
+    predicts[[part.stop - 1 for part in parts]] = False
+    rows = np.flatnonzero(predicts)
+    for first in range(0, len(rows), _LOGIT_ROWS):
+        some = rows[first : first + _LOGIT_ROWS]
+        p = model.logits(hidden[some])
+        p -= p.max(axis=-1, keepdims=True)
+        np.exp(p, out=p)
+        p /= p.sum(axis=-1, keepdims=True)
+        p[np.arange(len(some)), tokens[some + 1]] -= 1
+        gradient[some] = p @ model.weights.output.T
+    return gradient
+
+
+def _norm_back(x: np.ndarray, gain: np.ndarray, eps: float, gradient: np.ndarray) -> np.ndarray:
+    """Gradient of rms_norm's input from that of its result."""
+    r = 1 / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + np.float32(eps))
+    gradient = gradient * gain
+    return r * (gradient - x * np.square(r) * np.mean(x * gradient, axis=-1, keepdims=True))
+
+
+def _causal_softmax(scores: np.ndarray) -> np.ndarray:
+    """Softmax over the last axis of [..., token, token], the future left out."""
+    tokens = scores.shape[-1]
+    scores = np.where(np.tri(tokens, dtype=bool), scores, -np.inf)
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def _heads(x: np.ndarray, d: int) -> np.ndarray:
+    """[token, heads * d] to [head, token, d]."""
+    return x.reshape(len(x), -1, d).transpose(1, 0, 2)
+
+
+def _together(x: np.ndarray) -> np.ndarray:
+    """[head, token, d] to [token, heads * d]."""
+    return x.transpose(1, 0, 2).reshape(x.shape[1], -1)

@@ -1,0 +1,285 @@
+"""The command ``eval``: policies from text, measurements, tables, plots, refusals."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from golden import __main__ as cli
+from golden.attention import DenseAttention
+from golden.evaluation.measure import measure, measure_trace
+from golden.evaluation.policies import POLICIES, describe, parameters, parse
+from golden.lad import LocalityAwareAttention
+from golden.lm import InputError
+from golden.lm.commands import open_model
+from golden.lm.perplexity import perplexity
+from golden.trace import Trace, save
+from golden.veda import VotingAttention
+from tests.lm.tiny_llama import SIZES, random_tensors, write_gguf
+
+TOKENS = 40
+TEXT = "The theory of the thing is that the other thinks, and then the rest follows. " * 3
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return write_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf", random_tensors())
+
+
+@pytest.fixture(scope="module")
+def model(tiny):
+    return open_model(tiny)[0]
+
+
+@pytest.fixture(scope="module")
+def tokens(tiny):
+    return open_model(tiny)[1].encode(TEXT, TOKENS)
+
+
+@pytest.fixture
+def run(tmp_path, tiny, monkeypatch, capsys):
+    """Runs a command in a folder with ``text.txt``; gives status, stdout, stderr, new files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text(TEXT)
+    save("t.npz", random_trace())
+    before = set(os.listdir())
+
+    def run(command):
+        try:
+            status = cli.main(command.replace("TINY", str(tiny)).split())
+        except SystemExit as exit:
+            status = exit.code
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err, sorted(set(os.listdir()) - before)
+
+    return run
+
+
+def random_trace() -> Trace:
+    rng = np.random.default_rng(5)
+    q = rng.standard_normal((2, 4, 30, 8), np.float32)
+    k, v = rng.standard_normal((2, 2, 2, 30, 8), np.float32)
+    return Trace(q, k, v, scale=0.5)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_is_described_and_its_defaults_can_be_written(name):
+    """What the help shows can be given back."""
+    text = describe(name).replace("capacity,", "capacity=48,").replace("prompt,", "prompt=9,")
+    policy = parse(text)
+    assert policy.name == name
+    assert set(policy.parameters) == set(parameters(name))
+    for key, parameter in parameters(name).items():
+        if parameter.default is not parameter.empty:
+            assert policy.parameters[key] == parameter.default, key
+
+
+def test_values_have_their_types():
+    policy = parse("lad:bounds=-8/-2.5,window=4,identification=bounds,near=-1")
+    assert policy.parameters == {
+        "bounds": (-8.0, -2.5),
+        "window": 4,
+        "identification": "bounds",
+        "near": -1.0,
+    }
+    assert isinstance(policy.attention(), LocalityAwareAttention)
+    policy = parse("voting:capacity=8,reserved=2,protect_reserved=true,scale=none")
+    assert policy.parameters["protect_reserved"] is True and policy.parameters["scale"] is None
+    assert isinstance(policy.attention(prompt=3), VotingAttention)
+    assert parse("kllm:activation_bits=none").parameters == {"activation_bits": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("votin", "there is no 'votin'; did you mean voting?"),
+        ("", "there is no ''; known: dense, streaming,"),
+        ("voting", "voting needs capacity=…"),
+        ("voting:", "voting needs capacity=…"),
+        ("voting:capacty=3", "voting has no 'capacty'; did you mean capacity?"),
+        ("voting:capacity", "give capacity once, as capacity=VALUE"),
+        ("voting:capacity=3,capacity=4", "give capacity once, as capacity=VALUE"),
+        ("voting:capacity=many", "capacity must be a number, not 'many'"),
+        ("voting:capacity=2.5", "capacity must be a number, not '2.5'"),
+        ("voting:capacity=9,protect_reserved=perhaps", "must be true or false, not 'perhaps'"),
+        ("voting:capacity=0", "capacity must be at least 1, not 0"),
+        ("lad:bounds=-1/x", "bounds must be a number, not '-1/x'"),
+        ("lad:identification=guess", "identification must be centres or bounds, not guess"),
+        ("kllm:samples=3", "kllm has no 'samples'"),
+        ("snapkv:capacity=64", "snapkv needs prompt=…"),
+    ],
+)
+def test_refusals(text, sentence):
+    with pytest.raises(InputError) as raised:
+        parse(text)
+    assert sentence in str(raised.value)
+    assert str(raised.value).startswith(f"policy {text}: ")
+
+
+def test_a_default_of_the_caller_counts_unless_the_text_says_otherwise():
+    policy = parse("snapkv:capacity=64", prompt=7)
+    assert policy.attention(prompt=7)._prompt == 7
+    assert parse("snapkv:capacity=64,prompt=5", prompt=7).attention(prompt=7)._prompt == 5
+
+
+def test_dense_attention_measures_as_itself(model, tokens):
+    measured = measure(parse("dense"), model, tokens)
+    assert measured.perplexity == perplexity(model, tokens).perplexity
+    assert measured.error == 0 and measured.traffic.ratio == 1
+    assert measured.rows == TOKENS
+    layers, kv_heads, d = SIZES["layers"], SIZES["kv_heads"], SIZES["d"]
+    assert measured.cache_bytes == layers * kv_heads * TOKENS * d * 2 * 2
+    # All but the first token's reads, which is the prompt.
+    assert measured.traffic.k_rows == layers * kv_heads * (TOKENS * (TOKENS + 1) // 2 - 1)
+
+
+@pytest.mark.parametrize("prompt", [1, 13])
+def test_a_policy_that_keeps_all_is_dense(model, tokens, prompt):
+    dense = measure(parse("dense"), model, tokens, prompt=prompt)
+    for name in ("voting", "h2o", "streaming", "snapkv"):
+        policy = parse(f"{name}:capacity={TOKENS}", prompt=prompt)
+        measured = measure(policy, model, tokens, prompt=prompt)
+        assert measured.perplexity == pytest.approx(dense.perplexity, rel=1e-5)
+        assert measured.error < 1e-6
+        assert measured.traffic == dense.traffic
+
+
+def test_error_and_traffic_by_hand(model, tokens):
+    """StreamingLLM with 6 rows: the error of each layer's output, on what that layer got."""
+    prompt, seen = 4, []
+
+    def observer(layer, name, array):
+        if name in "qkv":
+            seen.append(array)
+
+    policy = parse("streaming:capacity=6,sinks=2")
+    measured = measure(policy, model, tokens, prompt=prompt)
+    attentions = [policy.attention() for _ in range(SIZES["layers"])]
+    model.hidden(tokens, attentions, observer=observer)
+    errors = []
+    for layer in range(SIZES["layers"]):
+        q, k, v = seen[3 * layer : 3 * layer + 3]
+        got, exact = (
+            a.sequence(q, k, v)[:, prompt:] for a in (policy.attention(), DenseAttention())
+        )
+        errors.append(np.linalg.norm(got - exact) / np.linalg.norm(exact))
+    assert measured.error == pytest.approx(np.mean(errors), rel=1e-5)
+    in_view = [min(t + 1, 7) for t in range(prompt, TOKENS)]
+    assert measured.traffic.k_rows == SIZES["layers"] * SIZES["kv_heads"] * sum(in_view)
+    assert measured.rows == 6
+
+
+def test_the_prompt_is_given_and_not_predicted(model, tokens):
+    whole = perplexity(model, tokens)
+    after = perplexity(model, tokens, prompt=10)
+    assert (whole.predicted, after.predicted) == (TOKENS - 1, TOKENS - 10)
+    first = perplexity(model, tokens[:10])
+    total = np.log(first.perplexity) * 9 + np.log(after.perplexity) * (TOKENS - 10)
+    assert np.exp(total / (TOKENS - 1)) == pytest.approx(whole.perplexity, rel=1e-5)
+    windows = perplexity(model, tokens, context=15, prompt=10)
+    assert windows.predicted == 5 + 5  # the last window has ten tokens only
+    with pytest.raises(ValueError, match="41 tokens at least"):
+        perplexity(model, tokens, prompt=40)
+
+
+def test_quantised_products_are_compared_with_float_ones(model, tokens):
+    exact = measure(parse("rtn:weight_bits=none,activation_bits=none"), model, tokens)
+    assert exact.error == 0
+    dense = measure(parse("dense"), model, tokens)
+    assert exact.perplexity == dense.perplexity and exact.traffic == dense.traffic
+    coarse, fine = (
+        measure(parse(f"rtn:weight_bits={b},activation_bits={b}"), model, tokens) for b in (4, 8)
+    )
+    assert 0 < 8 * fine.error < coarse.error < 1
+
+
+def test_a_trace_is_measured_without_a_model():
+    trace = random_trace()
+    measured = measure_trace(parse("streaming:capacity=5"), trace, prompt=1)
+    errors = []
+    for layer in range(2):
+        q, k, v = trace.q[layer], trace.k[layer], trace.v[layer]
+        policy = parse("streaming:capacity=5").attention(scale=0.5)
+        got, exact = (a.sequence(q, k, v)[:, 1:] for a in (policy, DenseAttention(0.5)))
+        errors.append(np.linalg.norm(got - exact) / np.linalg.norm(exact))
+    assert measured.error == pytest.approx(np.mean(errors), rel=1e-5)
+    assert measured.perplexity is None
+
+
+def test_table(run):
+    status, out, _, made = run(
+        "eval --text text.txt --gguf TINY --tokens 40 --policy dense --policy streaming:capacity=9"
+    )
+    assert status == 0 and made == []
+    assert "tiny.gguf on text.txt, 39 tokens counted" in out
+    dense, streaming = (
+        line.split() for line in out.splitlines() if line[2:].startswith(("d", "s"))
+    )
+    assert dense[0] == "dense" and dense[2:5] == ["0.00%", "100.0%", "100.0%"]
+    assert streaming[0] == "streaming:capacity=9" and streaming[5] == "9"
+
+
+def test_json(run):
+    status, out, _, _ = run(
+        "eval --text text.txt --gguf TINY --tokens 40 --prompt 8 --json --policy h2o:capacity=4"
+    )
+    result = json.loads(out)
+    assert status == 0 and result["counted"] == 32 and result["tokens"] == 40
+    [policy] = result["policies"]
+    assert policy["policy"] == "h2o:capacity=4" and policy["rows"] == 4
+    assert 0 < policy["traffic"]["ratio"] < 1 < policy["perplexity"]
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
+def test_plot(run, form):
+    status, out, _, made = run(
+        f"eval --text text.txt --gguf TINY --tokens 20 --policy dense --plot p.{form}"
+    )
+    assert status == 0 and made == [f"p.{form}"] and f"wrote p.{form}" in out
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form]
+    with open(f"p.{form}", "rb") as file:
+        assert file.read().startswith(start)
+
+
+def test_every_kind_of_policy_by_default(run):
+    status, out, err, _ = run("eval --text text.txt --gguf TINY --tokens 60 --prompt 40 --json")
+    assert status == 0, err
+    named = [policy["policy"].split(":")[0] for policy in json.loads(out)["policies"]]
+    assert sorted(named) == sorted(POLICIES)
+
+
+def test_trace_without_a_model(run):
+    status, out, _, _ = run("eval --trace t.npz --policy dense --policy voting:capacity=5")
+    assert status == 0 and "2 layers of t.npz, 29 tokens counted" in out
+    status, out, _, _ = run("eval --trace t.npz --json")
+    assert status == 0
+    assert not {p["policy"] for p in json.loads(out)["policies"]} & {"rtn", "kllm"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("--policy votin", "policy votin: there is no 'votin'; did you mean voting?"),
+        ("--tokens 5 --prompt 5", "--tokens: it must be more than the prompt's 5, not 5"),
+        ("--plot p.jpg", "--plot: the name must end in png or svg or pdf"),
+        ("--plot no/p.png", "output no/p.png: the folder no does not exist"),
+        ("--trace t.npz", "--trace: a trace takes the place of --text and --gguf"),
+        ("--prompt 70 --tokens 80", "--prompt: the model sees 64 tokens at most, so not 70"),
+        ("--tokens 9000", "it has 168 tokens, fewer than the 9000 asked"),
+    ],
+)
+def test_bad_command_lines(run, options, sentence):
+    status, out, err, made = run(f"eval --text text.txt --gguf TINY {options}")
+    assert status == 1 and out == "" and made == []
+    assert err.startswith("python -m golden: ") and err.count("\n") == 1
+    assert sentence in err
+
+
+def test_bad_traces(run):
+    status, _, err, _ = run("eval --trace t.npz --prompt 30")
+    assert status == 1 and "--prompt: the trace has 30 tokens, so not 30" in err
+    status, _, err, _ = run("eval --trace t.npz --policy rtn")
+    assert status == 1 and "policy rtn: it replaces matrix products, so it needs a model" in err
+    status, _, err, _ = run("eval --trace none.npz")
+    assert status == 1 and "trace none.npz: there is no such file" in err

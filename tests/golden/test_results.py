@@ -1,0 +1,105 @@
+"""The command ``results``: every experiment end to end on a tiny model, pages, index, refusals."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from golden import __main__ as cli
+from golden.evaluation.experiments import EXPERIMENTS, kllm, lad, topick, unicaim, veda
+from golden.evaluation.section import Claim, Section, Table, Verdict
+from golden.lm.text import default_text
+from tests.lm import tiny_llama
+
+TOKENS = 600
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs ``results`` with fewer settings in an empty folder; gives status, stdout, stderr."""
+    monkeypatch.setitem(tiny_llama.SIZES, "context", TOKENS + 40)
+    model = tiny_llama.write_gguf(tmp_path / "tiny.gguf", tiny_llama.random_tensors())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text(default_text()[:6000])
+    monkeypatch.setattr(veda, "SIZES", (64, 512))
+    monkeypatch.setattr(lad, "BOUNDS", {8: lad.BOUNDS[8]})
+    monkeypatch.setattr(topick, "THRESHOLDS", (1e-3, 1e-2))
+    monkeypatch.setattr(unicaim, "SIZES", (80, 400))
+    monkeypatch.setattr(kllm, "SHARES", (0.01, 0.1))
+
+    def run(options):
+        common = f"results --text text.txt --gguf {model} --jobs 1 "
+        status = cli.main((common + options).split())
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def test_every_experiment(run):
+    status, out, err = run(f"-o out --tokens {TOKENS}")
+    assert status == 0, err
+    made = set(os.listdir("out"))
+    for name in EXPERIMENTS:
+        assert {f"{name}.md", f"{name}.json"} <= made
+        page = Path("out", f"{name}.md").read_text()
+        pictures = re.findall(r"!\[.+\]\((.+)\)", page)
+        assert pictures and set(pictures) <= made
+        content = json.loads(Path("out", f"{name}.json").read_text())
+        assert page.count("\n# ") == 0 and page.startswith(f"# {content['title']}\n")
+        assert content["model"] == "tiny.gguf" and content["text"] == "text.txt"
+        assert len(content["claims"]) >= 3
+        for claim in content["claims"]:
+            assert f"| {claim['paper']} | {claim['ours']} | {claim['verdict']} |" in page
+        for measured in content["runs"]:
+            assert measured["perplexity"] > 1 and measured["traffic"]["dense_rows"] > 0
+    index = Path("out/README.md").read_text()
+    assert all(f"]({name}.md)" in index for name in EXPERIMENTS)
+    assert index.count("\n- **") == index.count("Here: ")
+    assert out.count("wrote ") == len(EXPERIMENTS) + 1
+
+
+def test_one_experiment_leaves_the_others(run):
+    """And the same data draw the same files again."""
+    found = []
+    for _ in range(2):
+        status, _, err = run(f"veda -o out --tokens {TOKENS}")
+        assert status == 0, err
+        found.append([Path("out", name).read_bytes() for name in ("veda.svg", "veda.md")])
+    assert found[0] == found[1]
+    assert sorted(os.listdir("out")) == ["README.md", "veda.json", "veda.md", "veda.svg"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("vedo -o out", "there is no experiment vedo; known: veda, topick, lad, unicaim, kllm"),
+        ("-o out --tokens 500", "--tokens: the experiments need 600 tokens, not 500"),
+        ("-o out --tokens 641", "--tokens: the model sees 640 tokens, not 641"),
+        ("-o text.txt", "text.txt: File exists"),
+    ],
+)
+def test_refusals(run, options, sentence):
+    status, out, err = run(options)
+    assert status == 1 and out == ""
+    assert err == f"python -m golden: {sentence}\n"
+    assert not os.path.exists("out/README.md")
+
+
+def test_verdicts():
+    assert Verdict.of(True, True) == Verdict.REPRODUCED == "reproduced"
+    assert Verdict.of(True, False) == Verdict.PARTLY == "partly"
+    assert Verdict.of(False) == Verdict.NOT == "not reproduced"
+
+
+def test_markdown():
+    claim = Claim("three", "two", Verdict.PARTLY, "one was lost")
+    section = Section("Cranes", "By hand.", [claim], [Table("Folds", ["fold", "n"], [["a", "1"]])])
+    assert section.markdown() == (
+        "# Cranes\n\nBy hand.\n\n"
+        "| paper | here | verdict | why |\n| --- | --- | --- | --- |\n"
+        "| three | two | partly | one was lost |\n\n"
+        "Folds:\n\n| fold | n |\n| --- | --- |\n| a | 1 |\n"
+    )
