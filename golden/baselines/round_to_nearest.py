@@ -21,8 +21,7 @@ def round_to_nearest(x: np.ndarray, bits: int, axis: int) -> tuple[np.ndarray, n
 
     ``bits`` is 2 to 8; values that share a scale lie along `axis`.
     """
-    if not 2 <= bits <= 8:
-        raise ValueError(f"bits must be between 2 and 8, not {bits}")
+    _check(bits)
     largest = (1 << bits - 1) - 1
     scale = np.abs(x).max(axis=axis, keepdims=True) / largest
     scale = np.where(scale > 0, scale, scale.dtype.type(1))
@@ -48,6 +47,8 @@ class RoundToNearestLlama(Llama):
     def __init__(
         self, model: Llama, *, weight_bits: int | None = 4, activation_bits: int | None = 4
     ) -> None:
+        _check(weight_bits)
+        _check(activation_bits)
         layers = _RoundedLayers(model.weights.layers, weight_bits)
         super().__init__(dataclasses.replace(model.weights, layers=layers))
         self._bits = activation_bits
@@ -70,3 +71,8 @@ class _RoundedLayers(Sequence):
         layer = self._layers[index]
         matrices = {name: rounded(getattr(layer, name), self._bits, axis=0) for name in MATRICES}
         return dataclasses.replace(layer, **matrices)
+
+
+def _check(bits: int | None) -> None:
+    if bits is not None and not 2 <= bits <= 8:
+        raise ValueError(f"bits must be between 2 and 8, not {bits}")

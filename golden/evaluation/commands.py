@@ -84,15 +84,16 @@ def run_eval(arguments: argparse.Namespace) -> None:
     if arguments.trace is not None and (arguments.text or arguments.gguf):
         raise InputError("--trace: a trace takes the place of --text and --gguf; give one or other")
     prompt = arguments.prompt
-    texts = arguments.policy or [
-        "dense",
-        *DEFAULTS,
-        *(AFTER_PROMPT if prompt > 1 else ()),
-    ]
-    policies = [parse(text, prompt=prompt) for text in texts]
-    measured, about = (_on_model if arguments.trace is None else _on_trace)(
-        arguments, policies, explicit=arguments.policy is not None
-    )
+    chosen = arguments.policy or ["dense", *DEFAULTS, *(AFTER_PROMPT if prompt > 1 else ())]
+    policies = [parse(text, prompt=prompt) for text in chosen]
+    if arguments.trace is None:
+        measured, about = _on_model(arguments, policies)
+    else:
+        products = [policy.text for policy in policies if policy.quantises_products]
+        if arguments.policy and products:
+            raise InputError(f"policy {products[0]}: it has no attention to run on a trace")
+        policies = [policy for policy in policies if not policy.quantises_products]
+        measured, about = _on_trace(arguments, policies)
     if arguments.plot is not None:
         with replacing(arguments.plot) as file:
             scatter(measured, about["input"]).savefig(file, format=arguments.plot.suffix[1:])
@@ -111,7 +112,7 @@ def run_eval(arguments: argparse.Namespace) -> None:
 
 
 def _on_model(
-    arguments: argparse.Namespace, policies: list[Policy], explicit: bool
+    arguments: argparse.Namespace, policies: list[Policy]
 ) -> tuple[list[Measurement], dict]:
     tokens, prompt = arguments.tokens, arguments.prompt
     if tokens <= prompt:
@@ -123,13 +124,8 @@ def _on_model(
         raise InputError(f"--prompt: the model sees {context} tokens at most, so not {prompt}")
     numbers = first_tokens(tokenizer, text, tokens, source)
     samples = calibration_samples(tokenizer)
-    measured = []
-    for policy in policies:
-        options = {"prompt": prompt, "context": context, "samples": samples, "progress": True}
-        try:
-            measured.append(measure(policy, model, numbers, **options))
-        except ValueError as error:
-            raise InputError(f"policy {policy.text}: {error}") from None
+    options = {"prompt": prompt, "context": context, "samples": samples, "progress": True}
+    measured = [measure(policy, model, numbers, **options) for policy in policies]
     counted = sum(
         max(0, min(context, tokens - first) - prompt) for first in range(0, tokens, context)
     )
@@ -138,7 +134,7 @@ def _on_model(
 
 
 def _on_trace(
-    arguments: argparse.Namespace, policies: list[Policy], explicit: bool
+    arguments: argparse.Namespace, policies: list[Policy]
 ) -> tuple[list[Measurement], dict]:
     path, prompt = arguments.trace, arguments.prompt
     trace = load(path)
@@ -147,13 +143,7 @@ def _on_trace(
     length = trace.q.shape[2]
     if length <= prompt:
         raise InputError(f"--prompt: the trace has {length} tokens, so not {prompt}")
-    if explicit and (products := [p.text for p in policies if p.quantises_products]):
-        raise InputError(f"policy {products[0]}: it replaces matrix products, so it needs a model")
-    measured = [
-        measure_trace(policy, trace, prompt=prompt, progress=True)
-        for policy in policies
-        if not policy.quantises_products
-    ]
+    measured = [measure_trace(policy, trace, prompt=prompt, progress=True) for policy in policies]
     about = {"input": f"{len(trace.q)} layers of {path.name}", "trace": str(path)}
     return measured, about | {"tokens": length, "prompt": prompt, "counted": length - prompt}
 

@@ -57,10 +57,13 @@ class Policy:
         return POLICIES[self.name](**self._with(defaults))
 
     def model(self, model: Llama, **defaults) -> Llama:
-        """The model that multiplies as the policy says."""
+        """The model that multiplies as the policy says; ``InputError`` when it refuses a value."""
         if not self.quantises_products:
             return model
-        return POLICIES[self.name](model, **self._with(defaults))
+        try:
+            return POLICIES[self.name](model, **self._with(defaults))
+        except ValueError as error:
+            raise InputError(f"policy {self.text}: {error}") from None
 
     def _with(self, defaults: dict[str, object]) -> dict[str, object]:
         known = inspect.signature(POLICIES[self.name]).parameters

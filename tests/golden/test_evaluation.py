@@ -266,6 +266,11 @@ def test_trace_without_a_model(run):
         ("--plot no/p.png", "output no/p.png: the folder no does not exist"),
         ("--trace t.npz", "--trace: a trace takes the place of --text and --gguf"),
         ("--prompt 70 --tokens 80", "--prompt: the model sees 64 tokens at most, so not 70"),
+        (
+            "--tokens 20 --policy rtn:weight_bits=1",
+            "rtn:weight_bits=1: bits must be between 2 and 8",
+        ),
+        ("--tokens 20 --policy kllm:thresholds=no", "thresholds must be 'dynamic' or 'static'"),
         ("--tokens 9000", "it has 168 tokens, fewer than the 9000 asked"),
     ],
 )
@@ -280,6 +285,6 @@ def test_bad_traces(run):
     status, _, err, _ = run("eval --trace t.npz --prompt 30")
     assert status == 1 and "--prompt: the trace has 30 tokens, so not 30" in err
     status, _, err, _ = run("eval --trace t.npz --policy rtn")
-    assert status == 1 and "policy rtn: it replaces matrix products, so it needs a model" in err
+    assert status == 1 and "policy rtn: it has no attention to run on a trace" in err
     status, _, err, _ = run("eval --trace none.npz")
     assert status == 1 and "trace none.npz: there is no such file" in err
