@@ -11,6 +11,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from golden.evaluation.experiments import EXPERIMENTS
+from golden.evaluation.experiments.lad import DRIFT_STEPS
 from golden.evaluation.measure import Measurement, measure
 from golden.evaluation.policies import parse
 from golden.evaluation.section import Claim, Opened, Run, Section
@@ -62,12 +63,13 @@ def run_results(arguments: argparse.Namespace) -> None:
     if tokens < LEAST_TOKENS:
         raise InputError(f"--tokens: the experiments need {LEAST_TOKENS} tokens, not {tokens}")
     output.mkdir(parents=True, exist_ok=True)
-    _open(arguments.gguf, arguments.text, tokens)
+    wanted = dict.fromkeys(run for name in names for run in EXPERIMENTS[name].runs(tokens))
+    needed = max(DRIFT_STEPS, *(run.tokens for run in wanted))
+    _open(arguments.gguf, arguments.text, tokens, needed)
     context = _opened.model.config.context
     if tokens > context:
         raise InputError(f"--tokens: the model sees {context} tokens, not {tokens}")
-    wanted = dict.fromkeys(run for name in names for run in EXPERIMENTS[name].runs(tokens))
-    done = _run_all([*names, *wanted], arguments)
+    done = _run_all([*names, *wanted], arguments, needed)
     for name in names:
         results = {run: done[run] for run in EXPERIMENTS[name].runs(tokens)}
         section = EXPERIMENTS[name].section(tokens, results, done[name])
@@ -79,13 +81,14 @@ LEAST_TOKENS = 600
 """A prompt of 512 tokens and something to predict."""
 
 
-def _open(gguf: Path | None, text: Path | None, tokens: int) -> None:
+def _open(gguf: Path | None, text: Path | None, tokens: int, needed: int) -> None:
     global _opened
     words, source = read_text(text)
     model, tokenizer, about = open_model(gguf)
-    numbers = first_tokens(tokenizer, words, tokens, source)
+    numbers = first_tokens(tokenizer, words, needed, source)
     samples = calibration_samples(tokenizer)
-    _opened = Opened(model, tokenizer, words, about | {"text": source}, numbers, samples)
+    about |= {"text": source}
+    _opened = Opened(model, tokenizer, about, numbers[:tokens], numbers, samples)
 
 
 def _run(task: Run | str) -> Measurement | dict:
@@ -93,11 +96,17 @@ def _run(task: Run | str) -> Measurement | dict:
     if isinstance(task, str):
         return EXPERIMENTS[task].extras(_opened)
     policy = parse(task.policy, prompt=task.prompt)
-    tokens = _opened.tokens[: task.tokens]
-    return measure(policy, _opened.model, tokens, prompt=task.prompt, samples=_opened.samples)
+    return measure(
+        policy,
+        _opened.model,
+        _opened.all_tokens[: task.tokens],
+        prompt=task.prompt,
+        context=task.context,
+        samples=_opened.samples,
+    )
 
 
-def _run_all(tasks: list[Run | str], arguments: argparse.Namespace) -> dict:
+def _run_all(tasks: list[Run | str], arguments: argparse.Namespace, needed: int) -> dict:
     """Every task's outcome, one after another or in processes of their own."""
     bar = tqdm(total=len(tasks), unit="run")
     done = {}
@@ -112,7 +121,7 @@ def _run_all(tasks: list[Run | str], arguments: argparse.Namespace) -> dict:
         arguments.jobs,
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_open,
-        initargs=(arguments.gguf, arguments.text, arguments.tokens),
+        initargs=(arguments.gguf, arguments.text, arguments.tokens, needed),
     )
     with pool:
         futures = {pool.submit(_run, task): task for task in tasks}

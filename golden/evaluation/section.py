@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from golden.evaluation.measure import Measurement
 from golden.lm.model import Llama
+from golden.lm.perplexity import CONTEXT
 from golden.lm.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -30,26 +31,31 @@ class Verdict(StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A model, a text and what to say of them, its first tokens, and others to calibrate with."""
+    """A model, a text and what to say of them, and others to calibrate with.
+
+    ``tokens`` are those that experiments run on unless a run asks for more, ``all_tokens`` as many
+    as any asks for.
+    """
 
     model: Llama
     tokenizer: Tokenizer
-    text: str
     about: dict
     tokens: Sequence[int]
+    all_tokens: Sequence[int]
     samples: Sequence[Sequence[int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One policy on the first `tokens` tokens of the text, of which `prompt` are the prompt."""
+    """One policy on the first `tokens` tokens of the text, in windows of `context`.
+
+    The first `prompt` tokens of each window are given.
+    """
 
     policy: str
     tokens: int
     prompt: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.policy} on {self.tokens} tokens, prompt {self.prompt}"
+    context: int = CONTEXT
 
 
 @dataclasses.dataclass(frozen=True)

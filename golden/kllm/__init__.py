@@ -3,7 +3,6 @@
 ``model``, a language model with these products, is not imported here: it needs the language model.
 """
 
-from golden.kllm.kmeans import kmeans
 from golden.kllm.matvec import matvec, matvec_integer
 from golden.kllm.nonlinear import layer_norm, replace_codebook, rms_norm
 from golden.kllm.orizuru import OrizuruResult, orizuru
@@ -24,7 +23,6 @@ __all__ = [
     "QuantizedWeights",
     "dynamic_outliers",
     "fit_activation_codebook",
-    "kmeans",
     "layer_norm",
     "matvec",
     "matvec_integer",

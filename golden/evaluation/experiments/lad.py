@@ -43,7 +43,7 @@ def extras(opened: Opened) -> dict:
         if layer in layers and name in "qkv":
             seen[layer, name] = array
 
-    opened.model.hidden(opened.tokenizer.encode(opened.text, length), observer=observer)
+    opened.model.hidden(opened.all_tokens[:length], observer=observer)
     worst, steps = {}, []
     for title, options in DRIFTS.items():
         errors = []
