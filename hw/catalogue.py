@@ -67,6 +67,12 @@ BLOCKS = (
         "library",
     ),
     Block(
+        "stream",
+        "SequentialReader",
+        "Runs of consecutive words from a memory that answers in any order",
+        "library",
+    ),
+    Block(
         "arith",
         "FloatAdd",
         "Floating-point addition and subtraction, correctly rounded",
@@ -197,6 +203,54 @@ BLOCKS = (
         "Orizuru",
         "k largest and k smallest of N FP16 values from two trees over shared leaves",
         "KLLM, section IV-C, Fig. 7",
+    ),
+    Block(
+        "kllm",
+        "ClusteringUnit",
+        "Index of the nearest centroid, by scaled midpoints",
+        "KLLM, section IV-A",
+    ),
+    Block(
+        "kllm",
+        "OutlierList",
+        "Outliers of a vector as rows by segment, given out for every column",
+        "KLLM, section III-D",
+    ),
+    Block(
+        "kllm",
+        "ConcatUnit",
+        "Activation and weight indices side by side",
+        "KLLM, section IV-A",
+    ),
+    Block(
+        "kllm",
+        "IndexDistributionCounter",
+        "Histogram of the indices of a beat",
+        "KLLM, section IV-B",
+    ),
+    Block(
+        "kllm",
+        "ColumnCounter",
+        "Histogram of a column's indices, double-buffered",
+        "KLLM, section IV-B",
+    ),
+    Block(
+        "kllm",
+        "Reduction",
+        "Weighted sum of a histogram, exact",
+        "KLLM, section III-B",
+    ),
+    Block(
+        "kllm",
+        "SparsePath",
+        "Outliers times weights, summed exactly",
+        "KLLM, section III-D",
+    ),
+    Block(
+        "kllm",
+        "ColumnScale",
+        "Scales a column's sums and rounds to FP16",
+        "KLLM, section III-D",
     ),
 )
 

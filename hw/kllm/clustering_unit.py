@@ -1,0 +1,270 @@
+"""Activations to indices of their nearest centroids (KLLM, section IV-A, figure 5)."""
+
+import dataclasses
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_format import FP16
+from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
+from hw.arith.order_key import is_nan, to_key
+from hw.component import Component
+from hw.kllm.orizuru_unit import select
+from hw.parameters import Parameters, require
+
+ONE = 0x3C00
+NEVER_BELOW = 0xFFFF
+"""A key above that of every number and of x's NaN."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusteringUnitParameters(Parameters):
+    """
+    activation_bits
+        nA: bits of an index, 1 to 6. There are 2^nA centroids and 2^nA - 1 midpoints.
+    lanes
+        Values in one beat, 1 to 64.
+    """
+
+    activation_bits: int = 4
+    lanes: int = 16
+
+    def __post_init__(self):
+        bits = self.activation_bits
+        require(1 <= bits <= 6, "activation_bits must be between 1 and 6", bits)
+        require(1 <= self.lanes <= 64, "lanes must be between 1 and 64", self.lanes)
+
+    @classmethod
+    def presets(cls) -> dict[str, "ClusteringUnitParameters"]:
+        return {
+            "small": cls(activation_bits=2, lanes=2),
+            "w4a3": cls(activation_bits=3),
+            "default": cls(),
+            "paper": cls(lanes=32),
+        }
+
+    @property
+    def midpoints(self) -> int:
+        """2^nA - 1."""
+        return (1 << self.activation_bits) - 1
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a beat of values to its indices."""
+        return 1
+
+    @property
+    def setup(self) -> int:
+        """Cycles from a vector's scale offered to its first beat of values taken: 2^nA + 1."""
+        return self.midpoints + 2
+
+    def cycles(self, beats: list[int]) -> int:
+        """Cycles from the first scale offered to the last indices taken, when nothing stalls.
+
+        For vectors of so many `beats`: each but the first is set up while the one before it passes.
+        """
+        return sum([self.setup, *(max(b, self.setup) for b in beats[:-1]), beats[-1], self.latency])
+
+    @property
+    def scale_layout(self) -> data.StructLayout:
+        """What precedes a vector.
+
+        ``scale`` FP16, a zero of either sign means 1; ``load`` whether new midpoints come with it.
+        """
+        return data.StructLayout({"scale": FP16.width, "load": 1})
+
+    @property
+    def input_layout(self) -> data.StructLayout:
+        """``values`` FP16, ``keep`` which of them are the vector's, ``last`` on its last beat."""
+        values = data.ArrayLayout(FP16.width, self.lanes)
+        return data.StructLayout({"values": values, "keep": self.lanes, "last": 1})
+
+    @property
+    def output_layout(self) -> data.StructLayout:
+        """``index`` of every value, ``keep`` and ``last`` as they came."""
+        index = data.ArrayLayout(self.activation_bits, self.lanes)
+        return data.StructLayout({"index": index, "keep": self.lanes, "last": 1})
+
+
+class ClusteringUnit(Component):
+    """Index of the centroid nearest to x / scale, for `lanes` values a cycle.
+
+        index(x) = number of j with round16(scale · midpoint[j]) < x
+
+    ::
+
+        midpoints ─→ 2^nA - 1 registers ─→ × ─→ keys ─→ next vector's keys ─→ this vector's keys
+                      └─ round and round ─┘ scale                                     │
+        x ─────────────────────────────────────────────────────────────────→ compare ─┴→ o
+
+    The midpoints between neighbouring centroids are multiplied by the scale, one a cycle, so that
+    values are compared as they are instead of being divided. A value equal to a scaled midpoint
+    gets the lower index.
+
+    The number is found by bisection over the midpoints, so they must ascend; with a scale that is
+    positive they still do after rounding. Where they do not, the index is that of the bisection:
+    its highest bit is the comparison with the middle one, and so on. Rounding is to nearest even,
+    subnormals included. A NaN gets index 0, and so does every value with a scale that is NaN; both
+    zeros are equal. Lanes not kept get the index of whatever they hold.
+
+    Each vector takes one beat of `scale`, then its beats of `x`. With ``load`` set, its 2^nA - 1
+    midpoints are taken from `midpoints` in ascending order; without, they are those of the vector
+    before. The first vector after reset must load.
+
+    Latency: 1 cycle from `x` to `o`. Throughput: one beat per cycle. A scale is worked on for
+    2^nA - 1 cycles, while the vector before it passes, and taken with the last of them; a vector's
+    first beat is taken 2^nA + 1 cycles after its scale was offered to an idle unit, and vectors of
+    at least as many beats follow each other without a gap.
+
+    Handshake: ``o.valid`` and ``o.payload`` are registers. ``x.ready`` follows ``o.ready``, and
+    ``scale.ready`` and ``midpoints.ready`` follow each other's valid, combinationally.
+    Overflow: none.
+
+    Members
+    -------
+    midpoints : :py:`In(stream.Signature(16))`
+        FP16, ascending, for each vector that loads.
+    scale : :py:`In(stream.Signature(parameters.scale_layout))`
+        One for each vector.
+    x : :py:`In(stream.Signature(parameters.input_layout))`
+        Values.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        Indices.
+    """
+
+    def __init__(self, parameters: ClusteringUnitParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "midpoints": In(stream.Signature(FP16.width)),
+                "scale": In(stream.Signature(parameters.scale_layout)),
+                "x": In(stream.Signature(parameters.input_layout)),
+                "o": Out(stream.Signature(parameters.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> ClusteringUnitParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        x, o = self.x, self.o
+        clustering = Signal()
+        swap = Signal()  # the next vector's keys become this one's
+        prepared, prepared_keys = self._prepare(m, swap)
+        keys = self._bank("key")
+        done = Signal()
+        m.d.comb += [
+            x.ready.eq(clustering & (~o.valid | o.ready)),
+            done.eq(x.valid & x.ready & x.payload.last),
+            swap.eq(prepared & (~clustering | done)),
+        ]
+        with m.If(swap):
+            m.d.sync += [key.eq(new) for key, new in zip(keys, prepared_keys, strict=True)]
+            m.d.sync += clustering.eq(1)
+        with m.Elif(done):
+            m.d.sync += clustering.eq(0)
+
+        with m.If(~o.valid | o.ready):
+            m.d.sync += [
+                o.valid.eq(x.valid & clustering),
+                o.payload.keep.eq(x.payload.keep),
+                o.payload.last.eq(x.payload.last),
+            ]
+            for lane, value in enumerate(x.payload.values):
+                index = self._index(m, lane, value, keys)
+                m.d.sync += o.payload.index[lane].eq(index)
+        return m
+
+    def _bank(self, name: str) -> list[Signal]:
+        """A register for each midpoint."""
+        count = self._parameters.midpoints
+        return [Signal(FP16.width, name=f"{name}_{j}", reset_less=True) for j in range(count)]
+
+    def _prepare(self, m: Module, swap: Signal) -> tuple[Signal, list[Signal]]:
+        """Scale the midpoints one by one; whether all are, and their order keys."""
+        scale, midpoints = self.scale, self.midpoints
+        stored, prepared_keys = self._bank("midpoint"), self._bank("prepared")
+        count = self._parameters.midpoints
+        number = Signal(range(max(2, count)))
+        step = Signal()
+        final = Signal()
+        stepped = Signal()  # a product is in the multiplier's register
+        finished = Signal()  # it is the last one
+        prepared = Signal()
+        midpoint = Signal(FP16.width)
+        m.d.comb += [
+            step.eq(scale.valid & ~finished & ~prepared & (midpoints.valid | ~scale.payload.load)),
+            final.eq(number == count - 1),
+            midpoint.eq(Mux(scale.payload.load, midpoints.payload, stored[0])),
+            scale.ready.eq(step & final),
+            midpoints.ready.eq(step & scale.payload.load),
+        ]
+        with m.If(step):
+            m.d.sync += number.eq(Mux(final, 0, number + 1))
+            m.d.sync += [
+                register.eq(new)
+                for register, new in zip(stored, [*stored[1:], midpoint], strict=True)
+            ]
+        m.submodules.multiply = multiply = FloatMultiply(FloatMultiplyParameters(stages=1))
+        is_zero = ~scale.payload.scale[:-1].any()
+        m.d.comb += [
+            multiply.a.eq(midpoint),
+            multiply.b.eq(Mux(is_zero, ONE, scale.payload.scale)),
+        ]
+        m.d.sync += [stepped.eq(step), finished.eq(step & final)]
+        scaled = Signal(FP16.width)
+        m.d.comb += scaled.eq(multiply.o)
+        new_key = Mux(is_nan(scaled), Const(NEVER_BELOW, FP16.width), to_key(scaled))
+        with m.If(stepped):
+            m.d.sync += [
+                key.eq(new)
+                for key, new in zip(prepared_keys, [*prepared_keys[1:], new_key], strict=True)
+            ]
+        with m.If(finished):
+            m.d.sync += prepared.eq(1)
+        with m.Elif(swap):
+            m.d.sync += prepared.eq(0)
+        return prepared, prepared_keys
+
+    def _index(self, m: Module, lane: int, value, keys: list[Signal]):
+        """The value's index by bisection in two steps.
+
+        Half of the index comes from comparisons with every 2^(nA/2)-th midpoint, all made at once.
+        They choose the midpoints in between, which the other comparisons are made with.
+        """
+        key = Signal(FP16.width, name=f"x_key_{lane}")
+        m.d.comb += key.eq(to_key(value))
+        bits = []
+
+        def above(midpoint, name: str) -> Signal:
+            found = Signal(name=f"above_{name}_{lane}")
+            m.d.comb += found.eq(key > midpoint)
+            return found
+
+        groups = [(Const(1, 1), keys)]  # whether the value is in a group, and the midpoints inside
+        for _ in range((self._parameters.activation_bits + 1) // 2):
+            halves = []
+            for within, inside in groups:
+                middle = len(inside) // 2
+                high = above(inside[middle], inside[middle].name)
+                lower = Signal(name=f"below_{inside[middle].name}_{lane}")
+                upper = Signal(name=f"beyond_{inside[middle].name}_{lane}")
+                m.d.comb += [lower.eq(within & ~high), upper.eq(within & high)]
+                halves += [(lower, inside[:middle]), (upper, inside[middle + 1 :])]
+            groups = halves
+            bits.append(Cat(upper for upper, _ in groups[1::2]).any())
+
+        level = []
+        for n, candidates in enumerate(zip(*(inside for _, inside in groups), strict=True)):
+            chosen = Signal(FP16.width, name=f"chosen_{n}_{lane}")
+            m.d.comb += chosen.eq(select([within for within, _ in groups], candidates))
+            level.append(above(chosen, str(n)))
+        while level:
+            middle = level[len(level) // 2]
+            bits.append(middle)
+            halves = zip(level[: len(level) // 2], level[len(level) // 2 + 1 :], strict=True)
+            level = [Mux(middle, high, low) for low, high in halves]
+        return Cat(reversed(bits))

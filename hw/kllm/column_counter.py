@@ -1,0 +1,348 @@
+"""How often each index occurs in a column, counted beat by beat (KLLM, sections IV and IV-B)."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith import carry_save
+from hw.arith.datapath import Registers
+from hw.component import Component
+from hw.kllm.concat_unit import ConcatUnit, ConcatUnitParameters
+from hw.kllm.index_distribution_counter import (
+    IndexDistributionCounter,
+    IndexDistributionCounterParameters,
+)
+from hw.parameters import Parameters, require
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnCounterParameters(Parameters):
+    """Sizes of a :class:`ColumnCounter`.
+
+    k
+        Indices that count in the longest column.
+    activation_bits, weight_bits
+        Of an index.
+    counters, inputs
+        Counters side by side, and indices each takes in a beat (the paper's takes 16).
+    macs
+        Counts in one output beat, a power of two of at most 2^(activation_bits + weight_bits).
+    stages
+        Ranks of registers before the accumulators, 0 to 3: within the counters, after the sum of
+        the counters, halfway through that sum.
+    """
+
+    k: int = 576
+    activation_bits: int = 4
+    weight_bits: int = 4
+    counters: int = 5
+    inputs: int = 16
+    macs: int = 32
+    stages: int = dataclasses.field(default=1, kw_only=True)
+
+    CUTS: ClassVar = (
+        (),
+        ("counter",),
+        ("counter", "result"),
+        ("counter", "halfway", "result"),
+    )
+
+    def __post_init__(self):
+        for name in ("k", "counters"):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
+        counter = self.counter  # checks its own parameters
+        fits = self.macs >= 1 and self.macs & (self.macs - 1) == 0 and self.macs <= counter.bins
+        require(fits, f"macs must be a power of two up to {counter.bins}", self.macs)
+        most = len(self.CUTS) - 1
+        require(0 <= self.stages <= most, f"stages must be between 0 and {most}", self.stages)
+
+    @classmethod
+    def presets(cls) -> dict[str, "ColumnCounterParameters"]:
+        return {
+            # Every rank of registers at a size for proofs and mutants.
+            "tiny": cls(23, 2, 1, counters=3, inputs=4, macs=2, stages=3),
+            "small": cls(64, counters=1, macs=64),
+            "default": cls(),
+            "paper": cls(4096, counters=32, stages=3),
+        }
+
+    @property
+    def counter(self) -> IndexDistributionCounterParameters:
+        return IndexDistributionCounterParameters(
+            self.inputs, self.activation_bits, self.weight_bits, stages=min(self.stages, 1)
+        )
+
+    @property
+    def width(self) -> int:
+        """Indices in one input beat."""
+        return self.counters * self.inputs
+
+    @property
+    def beats(self) -> int:
+        """Input beats of a column of `k` indices."""
+        return -(-self.k // self.width)
+
+    @property
+    def bins(self) -> int:
+        """Counts of a column."""
+        return self.counter.bins
+
+    @property
+    def groups(self) -> int:
+        """Output beats of a column."""
+        return self.bins // self.macs
+
+    @property
+    def count_bits(self) -> int:
+        """Of a count, which may reach `k`."""
+        return self.k.bit_length()
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a column's last input beat to its first output beat, if none waits before."""
+        return self.stages + 1
+
+    def cycles(self, beats: Sequence[int]) -> int:
+        """Cycles for columns of so many input beats each, when nothing stalls."""
+        later = sum(max(count, self.groups) for count in beats[1:])
+        return beats[0] + later + self.stages + self.groups
+
+    @property
+    def input_layout(self) -> data.StructLayout:
+        """One input beat.
+
+        ``activation``, ``weight`` indices; ``mask`` which of them count; ``integer`` as in
+        :class:`IndexDistributionCounter`; ``last`` on the column's last beat.
+        """
+        return data.StructLayout(
+            {
+                "activation": data.ArrayLayout(self.activation_bits, self.width),
+                "weight": data.ArrayLayout(self.weight_bits, self.width),
+                "mask": data.ArrayLayout(1, self.width),
+                "integer": 1,
+                "last": 1,
+            }
+        )
+
+    @property
+    def output_layout(self) -> data.StructLayout:
+        """One group of a column's counts in order of index; ``last`` on the column's last."""
+        return data.StructLayout(
+            {"counts": data.ArrayLayout(self.count_bits, self.macs), "last": 1}
+        )
+
+
+class ColumnCounter(Component):
+    """counts[v] = how many of a column's indices activation * 2^weight_bits + weight are v.
+
+    ::
+
+        i ─→ concat ─→ counter 0 ─┐
+                    ─→ counter 1 ─┼─→ + ─→ accumulators ─→ buffer ─→ groups of `macs` ─→ o
+                    ─→ …         ─┘      ↑______│
+
+    A column may have any number of beats from 1; it ends with ``last``. Its counts move to the
+    buffer with its last beat, so that the next column is counted while they leave.
+
+    Latency: the first group is offered `stages` + 1 cycles after the column's last beat was taken,
+    if the column before has left by then. Throughput: a beat each cycle, and of columns of B' beats
+    one every max(B', groups) cycles. All columns together: B' of the first, max(B', groups) of
+    each other one, `stages` and groups.
+
+    Handshake: ``o.valid`` depends on registers only. ``i.ready`` is low while a column's last beat
+    is to be added and the buffer holds counts that do not leave in this cycle, so it follows
+    ``o.ready`` combinationally.
+
+    Overflow: none up to `k` indices that count, even if all are equal; past that, counts wrap
+    modulo 2^count_bits.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(parameters.input_layout))`
+        Columns, a beat of `counters` * `inputs` pairs of indices at a time.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        Their counts, in order of index.
+    """
+
+    def __init__(self, parameters: ColumnCounterParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "i": In(stream.Signature(parameters.input_layout)),
+                "o": Out(stream.Signature(parameters.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> ColumnCounterParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        advance, arrived, last, add, load, leaving = (
+            Signal(name=name) for name in ("advance", "arrived", "last", "add", "load", "leaving")
+        )
+        self._wait(m, advance, arrived, last)
+
+        busy = Signal()
+        fresh = Signal(init=1)
+        group = Signal(range(p.groups))
+        at_end = group == p.groups - 1
+        m.d.comb += [
+            leaving.eq(self.o.ready & at_end),
+            advance.eq(~(arrived & last & busy) | leaving),
+            add.eq(advance & arrived),
+            load.eq(add & last),
+            self.i.ready.eq(advance),
+            self.o.valid.eq(busy),
+            self.o.payload.last.eq(at_end),
+        ]
+        with m.If(add):
+            m.d.sync += fresh.eq(last)
+        with m.If(load):
+            m.d.sync += busy.eq(1)
+        with m.Elif(leaving):
+            m.d.sync += busy.eq(0)
+        if p.groups > 1:
+            with m.If(busy & self.o.ready):
+                m.d.sync += group.eq(group + 1)
+
+        counters = self._count(m, advance)
+        totals = []
+        for row in range(1 << p.activation_bits):
+            m.submodules[f"accumulators_{row}"] = accumulators = RowAccumulators(p)
+            size = accumulators.totals.shape().length
+            part = slice(row * size, (row + 1) * size)
+            for counts, counter in zip(accumulators.counts, counters, strict=True):
+                m.d.comb += counts.eq(counter.counts[part])
+            m.d.comb += [
+                accumulators.enable.eq(advance),
+                accumulators.add.eq(add),
+                accumulators.first.eq(fresh),
+                accumulators.load.eq(load),
+            ]
+            totals.append(accumulators.totals)
+        column = Cat(totals)
+        with m.Switch(group):
+            for number in range(p.groups):
+                with m.Case(number) if number < p.groups - 1 else m.Default():
+                    counts = column.word_select(number, p.count_bits * p.macs)
+                    m.d.comb += self.o.payload.counts.eq(counts)
+        return m
+
+    def _wait(self, m: Module, advance, arrived, last):
+        """Which beat arrives at the accumulators: valid and last along the ranks of registers."""
+        p = self._parameters
+        if not p.stages:
+            m.d.comb += [arrived.eq(self.i.valid), last.eq(self.i.payload.last)]
+            return
+        valid = Signal(p.stages)
+        ends = Signal(p.stages, reset_less=True)
+        m.d.comb += [arrived.eq(valid[-1]), last.eq(ends[-1])]
+        with m.If(advance):
+            m.d.sync += [
+                valid.eq(valid << 1 | self.i.valid),
+                ends.eq(ends << 1 | self.i.payload.last),
+            ]
+
+    def _count(self, m: Module, advance) -> list[IndexDistributionCounter]:
+        """The counters, each on its part of the beat."""
+        p = self._parameters
+        beat = self.i.payload
+        m.submodules.concat = concat = ConcatUnit(
+            ConcatUnitParameters(p.width, p.activation_bits, p.weight_bits)
+        )
+        m.d.comb += [
+            concat.activation.eq(beat.activation),
+            concat.weight.eq(beat.weight),
+            concat.mask.eq(beat.mask.as_value()),
+        ]
+        counters = []
+        for number in range(p.counters):
+            counter = IndexDistributionCounter(p.counter)
+            m.submodules[f"counter_{number}"] = counter
+            part = slice(number * p.inputs, (number + 1) * p.inputs)
+            m.d.comb += [
+                counter.index.eq(concat.index[part]),
+                counter.mask.eq(concat.mask_out[part]),
+                counter.integer.eq(beat.integer),
+            ]
+            if p.stages:
+                m.d.comb += counter.enable.eq(advance)
+            counters.append(counter)
+        return counters
+
+
+class RowAccumulators(Component):
+    """The counts of one activation index: sums of the counters, sums of a column, those before.
+
+    Members
+    -------
+    counts : :py:`In(ArrayLayout(ArrayLayout(counter.count_bits, 2^weight_bits), counters))`
+    enable : :py:`In(1)`
+        The ranks of registers in the sums advance.
+    add : :py:`In(1)`
+        What has come through them is added.
+    first : :py:`In(1)`
+        It is a column's first.
+    load : :py:`In(1)`
+        It is a column's last: the sums go to `totals`.
+    totals : :py:`Out(ArrayLayout(count_bits, 2^weight_bits))`
+        Of the column loaded last.
+    """
+
+    def __init__(self, parameters: ColumnCounterParameters):
+        self._parameters = p = parameters
+        columns = 1 << p.weight_bits
+        counts = data.ArrayLayout(p.counter.count_bits, columns)
+        super().__init__(
+            {
+                "counts": In(data.ArrayLayout(counts, p.counters)),
+                "enable": In(1),
+                "add": In(1),
+                "first": In(1),
+                "load": In(1),
+                "totals": Out(data.ArrayLayout(p.count_bits, columns)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        for column, total in enumerate(self.totals):
+            m.d.comb += total.eq(self._accumulate(m, column))
+        return m
+
+    def _accumulate(self, m: Module, column: int) -> Signal:
+        p = self._parameters
+        chosen = p.CUTS[p.stages]
+        registers = Registers(m, chosen, self.enable)
+
+        def cut(point: str, **values):
+            named = {f"{name}_{column}": value for name, value in values.items()}
+            return registers(point, **named)
+
+        counted = Signal(p.count_bits, name=f"counted_{column}", reset_less=True)
+        kept = Signal(p.count_bits, name=f"kept_{column}", reset_less=True)
+        before = Signal(p.count_bits, name=f"before_{column}")
+        m.d.comb += before.eq(Mux(self.first, 0, counted))
+        rows = [counts[column] for counts in self.counts]
+        if "result" in chosen:
+            # The sum stands alone in registers, wide enough for a beat of equal indices.
+            width = min(p.width.bit_length(), p.count_bits)
+            rows = [carry_save.add_rows(m, rows, width, cut)]
+        after = carry_save.add_rows(m, [*rows, before], p.count_bits, _no_cut)
+        with m.If(self.add):
+            m.d.sync += counted.eq(after)
+        with m.If(self.load):
+            m.d.sync += kept.eq(after)
+        return kept
+
+
+def _no_cut(point: str, **values):
+    """The values as they are."""
+    return next(iter(values.values())) if len(values) == 1 else tuple(values.values())

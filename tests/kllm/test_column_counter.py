@@ -1,0 +1,139 @@
+"""The column counter's RTL: columns of every length, its latency and its throughput."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from golden.kllm.column_counter import column_counts
+from golden.kllm.matvec import concatenate, count_indices
+from hw.catalogue import Block
+from hw.kllm.column_counter import ColumnCounterParameters
+from hw.parameters import ParameterError
+from sim import payload
+from sim.bench import compare
+from sim.benches.kllm.column_counter import bench, build, random_columns
+from sim.design import generate
+from sim.harness import Harness
+from sim.stall import PATTERNS
+
+BLOCK = Block(
+    "kllm", "ColumnCounter", "Histogram of a column's indices, double-buffered", "IV, IV-B"
+)
+TINY = ColumnCounterParameters.presets()["tiny"]
+# Every number of stages, one group and many, one counter and several.
+SIZES = [
+    TINY,
+    dataclasses.replace(TINY, counters=1, inputs=5, macs=8, stages=0),
+    dataclasses.replace(TINY, k=6, counters=2, macs=1, stages=1),
+    dataclasses.replace(TINY, k=64, activation_bits=1, macs=4, counters=5, inputs=2, stages=2),
+]
+
+
+@pytest.fixture(scope="module", params=SIZES, ids=lambda p: p.slug())
+def compiled(request):
+    design = generate(BLOCK, request.param)
+    return request.param, design, Harness(design)
+
+
+def check(compiled, job, stall, seed=1):
+    _, design, harness = compiled
+    harness.reset()
+    played = harness.play(job, PATTERNS[stall], seed)
+    assert played.failure is None
+    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+    return played
+
+
+def test_every_size(compiled, shipped_trace):
+    p = compiled[0]
+    for data, columns in ((None, 3000), (shipped_trace, 100)):
+        job = bench.job(p, data, columns, seed=7)
+        assert job.transactions == columns
+        for stall in PATTERNS:
+            played = check(compiled, job, stall)
+            if stall == "none":
+                assert played.cycles == job.cycles
+
+
+def test_largest_counts(compiled):
+    """All k indices equal, at every index, as the docstring promises; and one more wraps."""
+    p = compiled[0]
+    beats = -(-(p.k + 1) // p.width)
+    position = np.arange(beats * p.width)
+    index = np.repeat(np.arange(p.bins), 2)[:, None] + 0 * position
+    wanted = np.resize([p.k, p.k + 1], (2 * p.bins, 1))
+    columns = np.repeat(np.arange(2 * p.bins), beats)
+    arrays = {
+        "activation": (index >> p.weight_bits).reshape(-1, p.width),
+        "weight": (index & ((1 << p.weight_bits) - 1)).reshape(-1, p.width),
+        "mask": (position < wanted).reshape(-1, p.width),
+        "integer": np.zeros(len(columns), bool),
+    }
+    job = build(p, arrays, columns, [])
+    counts = payload.unpack(p.output_layout, job.outputs["o"])
+    counts = np.stack([counts[f"counts[{i}]"] for i in range(p.macs)], axis=1)
+    largest = counts.reshape(-1, p.bins).max(axis=1).reshape(-1, 2)
+    assert (largest == (p.k, (p.k + 1) % (1 << p.count_bits))).all()
+    check(compiled, job, "random")
+
+
+def test_latency_and_throughput(compiled):
+    """First group stages + 1 cycles after the last beat; then max(B', groups) cycles a column."""
+    p = compiled[0]
+    for beats in {1, p.groups - 1 or 1, p.groups, p.groups + 2}:
+        many = 6
+        columns = np.repeat(np.arange(many), beats)
+        shape = (len(columns), p.width)
+        arrays = {
+            "activation": np.zeros(shape, int),
+            "weight": np.arange(shape[0] * shape[1]).reshape(shape) & 1,
+            "mask": np.ones(shape, bool),
+            "integer": np.zeros(len(columns), bool),
+        }
+        played = check(compiled, build(p, arrays, columns, []), "none")
+        taken = played.cycles_of["o"].reshape(many, p.groups)
+        assert taken[0, 0] == beats - 1 + p.latency
+        assert (np.diff(taken, axis=1) == 1).all()
+        assert set(np.diff(taken[:, 0])) == {max(beats, p.groups)}
+        assert p.cycles([beats] * many) == played.cycles == taken[-1, -1] + 1
+
+
+def test_golden_counts_as_the_algorithm_does():
+    p = ColumnCounterParameters.presets()["small"]
+    beats, columns = random_columns(p, 60, np.random.default_rng(3))
+    beats["integer"][:] = False
+    last = np.append(columns[1:] != columns[:-1], True)
+    got = column_counts(*beats.values(), last, p.activation_bits, p.weight_bits)
+    assert got.shape == (60, p.bins)
+    for number, row in enumerate(got):
+        own = columns == number
+        a, w, keep = (beats[name][own].ravel() for name in ("activation", "weight", "mask"))
+        want = count_indices(concatenate(a, w[:, None], p.weight_bits), p.bins, keep)
+        assert row.tolist() == want[0].tolist()
+    with pytest.raises(ValueError, match="^last must be set on the last beat$"):
+        column_counts(*beats.values(), last & False, p.activation_bits, p.weight_bits)
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"k": 0}, "k must be at least 1, not 0"),
+        ({"counters": 0}, "counters must be at least 1, not 0"),
+        ({"macs": 3}, "macs must be a power of two up to 256, not 3"),
+        ({"macs": 512}, "macs must be a power of two up to 256, not 512"),
+        ({"stages": 4}, "stages must be between 0 and 3, not 4"),
+        ({"inputs": 1}, "inputs must be at least 2, not 1"),
+    ],
+)
+def test_limits(changes, sentence):
+    with pytest.raises(ParameterError, match=f"^{sentence}$"):
+        ColumnCounterParameters(**changes)
+
+
+def test_the_paper_s_lane():
+    """4096 indices in 8 beats of 32 counters, 256 counts in 8 groups: the two balance."""
+    p = ColumnCounterParameters.presets()["paper"]
+    assert (p.width, p.beats, p.groups, p.count_bits) == (512, 8, 8, 13)
+    columns = 4096 // 16
+    assert p.cycles([p.beats] * columns) == 8 * columns + p.stages + p.groups

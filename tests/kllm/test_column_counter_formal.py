@@ -1,0 +1,223 @@
+"""The column counter, proved for all time: every group has the counts of its column, in its time.
+
+Small counters are proved for arbitrary columns and stalls, from arbitrary register contents and one
+cycle of reset, against a model that counts by comparing each pair of indices with each bin.
+"""
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Array, Assert, Cover, Elaboratable, Fragment, Module, Mux, Signal
+
+from hw.kllm import column_counter
+from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
+from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+
+# k, counters, inputs of each, macs, stages
+SIZES = [
+    (3, 1, 2, 4, 0),  # one group
+    (7, 1, 3, 1, 0),  # four groups
+    (3, 1, 3, 2, 1),  # counts that wrap
+    (7, 2, 2, 2, 1),
+    (5, 2, 2, 4, 2),
+    (7, 3, 2, 2, 3),
+]
+
+
+def parameters(size, kind=ColumnCounterParameters):
+    k, counters, inputs, macs, stages = size
+    return kind(k, 1, 1, counters, inputs, macs, stages=stages)
+
+
+class ColumnCounterSpec(Elaboratable):
+    """The model: beats wait as they came in, and are counted where the last of them adds.
+
+    dut
+        The component.
+    inductive
+        Whether to assert what ties its registers to the model's.
+    """
+
+    def __init__(self, dut: ColumnCounter, inductive: bool = True):
+        self.dut, self._inductive = dut, inductive
+
+    def elaborate(self, platform):
+        m = Module()
+        dut, p = self.dut, self.dut.parameters
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        first = reset_first(m)
+        drive(m, first, dut.i)
+        watch(m, first, dut.o)
+
+        ready = Signal()
+        valid, beats = [dut.i.valid], [dut.i.payload]
+        for stage in range(p.stages):
+            valid.append(Signal(name=f"valid_{stage}"))
+            beats.append(Signal(p.input_layout, name=f"beat_{stage}"))
+            with m.If(ready):
+                m.d.sync += [valid[-1].eq(valid[-2]), beats[-1].eq(beats[-2])]
+        counts = [self._counted(m, f"of_beat_{stage}", beat) for stage, beat in enumerate(beats)]
+
+        group = Signal(range(p.groups), name="group_left")
+        busy = Signal(name="buffer_busy")
+        fresh = Signal(name="column_begins", init=1)
+        counted = [Signal(p.count_bits, name=f"counted_{n}") for n in range(p.bins)]
+        shown = [Signal(p.count_bits, name=f"shown_{n}") for n in range(p.bins)]
+        leaves, adds, ends = Signal(), Signal(), Signal()
+        m.d.comb += [
+            leaves.eq(busy & dut.o.ready & (group == p.groups - 1)),
+            ready.eq(~(valid[-1] & beats[-1].last & busy & ~leaves)),
+            adds.eq(valid[-1] & ready),
+            ends.eq(adds & beats[-1].last),
+        ]
+        for number in range(p.bins):
+            after = Signal(p.count_bits, name=f"after_{number}")
+            m.d.comb += after.eq(Mux(fresh, 0, counted[number]) + sum(counts[-1][number]))
+            with m.If(adds):
+                m.d.sync += counted[number].eq(after)
+            with m.If(ends):
+                m.d.sync += shown[number].eq(after)
+        with m.If(adds):
+            m.d.sync += fresh.eq(beats[-1].last)
+        m.d.sync += busy.eq(ends | (busy & ~leaves))
+        if p.groups > 1:
+            with m.If(busy & dut.o.ready):
+                m.d.sync += group.eq(group + 1)
+
+        with m.If(~first):
+            m.d.comb += [
+                Assert(dut.i.ready == ready, "ready at the wrong time"),
+                Assert(dut.o.valid == busy, "counts at the wrong time"),
+            ]
+            with m.If(busy):
+                m.d.comb += Assert(dut.o.payload.last == (group == p.groups - 1), "wrong last")
+                for place, count in enumerate(dut.o.payload.counts):
+                    stride = [shown[g * p.macs + place] for g in range(p.groups)]
+                    m.d.comb += Assert(count == Array(stride)[group], "wrong count")
+            if self._inductive:
+                registers = (valid, beats, counts, counted, shown, busy, fresh, group)
+                self._tie(m, Internals(fragment), *registers)
+        twice, full = Signal(), Signal()
+        m.d.sync += [twice.eq((twice | ends) & ~first), full.eq((full | ~ready) & ~first)]
+        most = Mux(busy, shown[-1], 0) == min(p.k, (1 << p.count_bits) - 1)
+        m.d.comb += Cover(twice & full & leaves & most, "a later column of equal indices")
+        return m
+
+    def _counted(self, m, name, beat) -> list[list[Signal]]:
+        """For each bin, the count of each counter."""
+        p = self.dut.parameters
+        bins = []
+        for number in range(p.bins):
+            bins.append([])
+            for counter in range(p.counters):
+                count = Signal(range(p.inputs + 1), name=f"{name}_{number}_{counter}")
+                hits = []
+                for i in range(counter * p.inputs, (counter + 1) * p.inputs):
+                    a, w = beat.activation[i], beat.weight[i]
+                    # With one bit of activation, line 0 has its integer, line 1 nothing.
+                    alike = (a == number >> 1) & ~beat.integer
+                    integer = a & beat.integer if number >> 1 == 0 else 0
+                    hits.append(beat.mask[i] & (w == number & 1) & (alike | integer))
+                m.d.comb += count.eq(sum(hits))
+                bins[-1].append(count)
+        return bins
+
+    def _tie(self, m, internals, valid, beats, counts, counted, shown, busy, fresh, group):
+        p = self.dut.parameters
+        m.d.comb += [
+            Assert(internals.signal("busy") == busy),
+            Assert(internals.signal("fresh") == fresh),
+        ]
+        if p.groups > 1:
+            m.d.comb += Assert(internals.signal("group") == group)
+        for stage in range(1, p.stages + 1):
+            m.d.comb += Assert(internals.signal("valid")[stage - 1] == valid[stage])
+            with m.If(valid[stage]):
+                m.d.comb += Assert(internals.signal("ends")[stage - 1] == beats[stage].last)
+                for number, of_counters in enumerate(counts[stage]):
+                    self._tie_sum(m, internals, stage, number, of_counters)
+        for number in range(p.bins):
+            row, column = divmod(number, 1 << p.weight_bits)
+            names = (f"accumulators_{row}.{name}_{column}" for name in ("kept", "counted"))
+            with m.If(busy):
+                m.d.comb += Assert(internals.signal(next(names)) == shown[number])
+            with m.If(~fresh):
+                m.d.comb += Assert(internals.signal(next(names)) == counted[number])
+
+    def _tie_sum(self, m, internals, stage, number, of_counters):
+        """What a rank of registers holds is the same number."""
+        p = self.dut.parameters
+        point = p.CUTS[p.stages][stage - 1]
+        if point == "counter":
+            for counter, count in enumerate(of_counters):
+                counts = internals.signal(f"counter_{counter}.counts")
+                width = p.counter.count_bits
+                m.d.comb += Assert(counts.word_select(number, width) == count)
+            return
+        names = {"result": ["result"], "halfway": ["row_0", "row_1"]}[point]
+        row, column = divmod(number, 1 << p.weight_bits)
+        rows = [internals.signal(f"accumulators_{row}.{name}_{column}_{point}") for name in names]
+        width = min(p.width.bit_length(), p.count_bits)
+        m.d.comb += Assert(sum(rows)[:width] == sum(of_counters)[:width])
+
+
+def name(size):
+    return "k{}_counters{}_inputs{}_macs{}_stages{}".format(*size)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=name)
+def test_proof(size):
+    spec = ColumnCounterSpec(ColumnCounter(parameters(size)))
+    result = prove(spec, f"column_counter_{name(size)}", "prove", depth=1, seconds=300)
+    assert result.status == "PASS", result
+
+
+@pytest.mark.parametrize("size", SIZES[:1] + SIZES[3:4], ids=name)
+def test_cover(size):
+    spec = ColumnCounterSpec(ColumnCounter(parameters(size)), inductive=False)
+    folder = f"column_counter_{name(size)}"
+    result = prove(spec, folder, "cover", depth=16, solver="yices", seconds=300)
+    assert result.status == "PASS", result
+
+
+FAULTS = {
+    "not_cleared": ("Mux(self.first, 0, counted)", "counted", "wrong count"),
+    "always_first": ("fresh.eq(last)", "fresh.eq(1)", "wrong count"),
+    "leaves_early": ("self.o.ready & at_end", "self.o.ready", "ready at the wrong time"),
+    "skips_groups": ("m.If(busy & self.o.ready)", "m.If(self.o.ready)", "wrong last"),
+    "stays": ("busy.eq(0)", "busy.eq(1)", "counts at the wrong time"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_seeded_fault_is_caught(monkeypatch, fault):
+    line, instead, caught_by = FAULTS[fault]
+    file = Path(column_counter.__file__)
+    text = file.read_text()
+    assert text.count(line) == 1, f"{file.name} must have one {line!r}"
+    module = types.ModuleType("faulty_column_counter")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(text.replace(line, instead), file, "exec"), module.__dict__)
+    dut = module.ColumnCounter(parameters(SIZES[3], module.ColumnCounterParameters))
+    spec = ColumnCounterSpec(dut, inductive=False)
+    result = prove(spec, f"column_counter_{fault}", "bmc", depth=8, solver="yices")
+    assert result.status == "FAIL", result
+    assert any(caught_by in failure for failure in result.failures), result
+
+
+def test_one_input_too_many_on_a_shared_line_is_caught(monkeypatch):
+    """The bound up to which inputs share a line is tight."""
+    kind, holders = IndexDistributionCounterParameters, IndexDistributionCounterParameters.holders
+
+    def one_more(p):
+        return [(first, min(alone + 1, p.inputs)) for first, alone in holders.fget(p)]
+
+    monkeypatch.setattr(kind, "holders", property(one_more))
+    spec = ColumnCounterSpec(ColumnCounter(parameters(SIZES[0])), inductive=False)
+    result = prove(spec, "column_counter_shared", "bmc", depth=4, solver="yices")
+    assert result.status == "FAIL", result
+    assert any("wrong count" in failure for failure in result.failures), result

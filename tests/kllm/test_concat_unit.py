@@ -1,0 +1,44 @@
+"""Concat units, and the real indices that benches play."""
+
+import numpy as np
+import pytest
+
+from golden.kllm.concat_unit import concat_unit
+from hw.catalogue import Block
+from hw.kllm.concat_unit import ConcatUnitParameters
+from hw.parameters import ParameterError
+from sim.benches.kllm.concat_unit import real_indices
+from tests.arith.functions import play
+
+BLOCK = Block("kllm", "ConcatUnit", "Activation and weight indices side by side", "library")
+
+
+@pytest.mark.parametrize("activation_bits, weight_bits, stages", [(4, 4, 1), (3, 4, 0)])
+def test_every_pair(activation_bits, weight_bits, stages):
+    a, w = np.divmod(np.arange(1 << activation_bits + weight_bits), 1 << weight_bits)
+    operands = {
+        "activation": np.stack([a, a[::-1]], axis=1),
+        "weight": np.stack([w, np.roll(w, 3)], axis=1),
+        "mask": np.stack([a ^ w, a >> 1], axis=1) & 1,
+    }
+    parameters = ConcatUnitParameters(2, activation_bits, weight_bits, stages=stages)
+    assert play(BLOCK, parameters, operands, "random" if stages else "none") == 0
+    assert concat_unit(a, w, weight_bits).tolist() == list(range(len(a)))
+
+
+def test_real_indices(shipped_trace):
+    values, notes = real_indices(shipped_trace, 4, 4, 576, 100)
+    assert "quantised" in notes[0]
+    for name, value in values.items():
+        assert value.shape == (100, 576)
+        assert set(np.unique(value)) == set(range(2 if name == "mask" else 16))
+    # Three outliers at either end of a token of 576 values.
+    assert np.count_nonzero(values["mask"][0] == 0) == 6
+    columns = np.concatenate([values["activation"], values["weight"]], axis=1)
+    assert len(np.unique(columns, axis=0)) == 100
+
+
+@pytest.mark.parametrize("name", ["n", "activation_bits", "weight_bits"])
+def test_limits(name):
+    with pytest.raises(ParameterError, match=f"^{name} must be at least 1, not 0$"):
+        ConcatUnitParameters(**{name: 0})

@@ -1,0 +1,145 @@
+"""Columns through the exact sums, proved for all time: none is lost, stuck or one too many.
+
+The claims are about columns, not about their sums' values, which simulation compares. Beats,
+columns' lengths and stalls are arbitrary; registers start arbitrary, behind a cycle of reset.
+"""
+
+import pytest
+from amaranth.hdl import Assert, Cat, Cover, Elaboratable, Fragment, Module, Mux, Signal
+
+from hw.kllm import fixed_sum
+from hw.kllm.reduction import Reduction, ReductionParameters
+from hw.kllm.sparse_path import SparsePath, SparsePathParameters
+from hw.stream.queue import Queue, QueueParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+
+BLOCKS = {
+    "reduction": (Reduction, ReductionParameters(k=1, activation_bits=1, weight_bits=1, macs=1)),
+    "reduction_deep": (
+        Reduction,
+        ReductionParameters(k=1, activation_bits=1, weight_bits=1, macs=4),
+    ),
+    "sparse": (SparsePath, SparsePathParameters(k=1, weight_bits=1, counters=1, ports=1)),
+}
+
+# Valid and last of the ranks in front of the sum.
+RANKS = {
+    Reduction: [("valid", "last")],
+    SparsePath: [("selected", "last_selected"), ("valid", "last")],
+}
+
+
+class ColumnsSpec(Elaboratable):
+    """A sum for each column's last beat, in its cycle when nothing stalls; never more inside than
+    the queue holds, and input refused only then."""
+
+    def __init__(self, dut, closed=True):
+        self._dut, self._closed = dut, closed
+
+    def elaborate(self, platform):
+        m = Module()
+        dut = self._dut
+        p = dut.parameters
+        columns = p.summing.columns
+        fragment = Fragment.get(dut, None)
+        m.submodules.dut = fragment
+        first = reset_first(m)
+        drive(m, first, dut.i)
+        watch(m, first, dut.o)
+        ended, taken = Signal(), Signal()
+        m.d.comb += [
+            ended.eq(dut.i.valid & dut.i.ready & dut.i.payload.last & ~first),
+            taken.eq(dut.o.valid & dut.o.ready & ~first),
+        ]
+        # Ends of columns of the last `latency` cycles, the newest first: not yet at the output.
+        recent = Signal(p.latency - 1)
+        m.d.sync += recent.eq(recent << 1 | ended)
+        inside = Signal(range(columns + 2))
+        m.d.sync += inside.eq(inside + ended - taken)
+        moving = sum(recent)
+        with m.If(~first):
+            m.d.comb += [
+                Assert(inside <= columns, "more columns than the queue holds"),
+                Assert(dut.i.ready | (inside == columns), "refused with room"),
+                Assert(~(taken & (inside == 0)), "a sum from nowhere"),
+                Assert(dut.o.valid == (inside > moving), "a sum too early, late or lost"),
+            ]
+            if self._closed:
+                internals = Internals(fragment)
+                ends = [
+                    internals.signal(valid) & internals.signal(last)
+                    for valid, last in RANKS[type(dut)]
+                ]
+                rows = internals.signal("sum.control_rows")
+                ends += [rows[0] & rows[1], internals.signal("sum.done")]
+                ends.append(internals.signal("sum.control_normal")[0])
+                level = internals.signal("sum.queue.fifo.level")
+                free = internals.signal("sum.credits.free")
+                produce = internals.signal("sum.queue.fifo.produce")
+                consume = internals.signal("sum.queue.fifo.consume")
+                place = consume + level
+                m.d.comb += [
+                    Assert((produce < columns) & (consume < columns)),
+                    Assert(produce == Mux(place < columns, place, place - columns)),
+                    Assert(Cat(ends) == recent),
+                    Assert(level + moving == inside),
+                    Assert(free + inside == columns),
+                ]
+        m.d.comb += [
+            Cover(inside == columns, "full"),
+            Cover(taken & ended & (moving == 0), "one in and one out of a quiet pipeline"),
+        ]
+        return m
+
+
+def spec_of(name, closed=True):
+    kind, parameters = BLOCKS[name]
+    return ColumnsSpec(kind(parameters), closed)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_proof(name):
+    result = prove(spec_of(name), f"fixed_sum_{name}", "prove", depth=2)
+    assert result.status == "PASS", result
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_cover(name):
+    result = prove(spec_of(name), f"fixed_sum_{name}", "cover", depth=22)
+    assert result.status == "PASS", result
+
+
+class ShortQueue(Queue):
+    """Has one entry less than it should."""
+
+    def __init__(self, parameters, shape=None):
+        super().__init__(QueueParameters(parameters.width, parameters.depth - 1), shape)
+
+
+class GenerousCounter(fixed_sum.CreditCounter):
+    """Lends one credit more than there are entries."""
+
+    def __init__(self, parameters):
+        super().__init__(fixed_sum.CreditCounterParameters(parameters.credits + 1))
+
+
+class MiserlyCounter(fixed_sum.CreditCounter):
+    def __init__(self, parameters):
+        super().__init__(fixed_sum.CreditCounterParameters(parameters.credits - 1))
+
+
+@pytest.mark.parametrize(
+    ("part", "faulty", "caught_by"),
+    [
+        ("Queue", ShortQueue, "a sum too early, late or lost"),
+        ("CreditCounter", GenerousCounter, "more columns than the queue holds"),
+        ("CreditCounter", MiserlyCounter, "refused with room"),
+    ],
+)
+def test_seeded_bug_is_caught(monkeypatch, part, faulty, caught_by):
+    monkeypatch.setattr(fixed_sum, part, faulty)
+    spec = spec_of("reduction", closed=False)
+    result = prove(spec, f"fixed_sum_{faulty.__name__}", "bmc", depth=20, solver="yices")
+    assert result.status == "FAIL", result
+    assert any(caught_by in failure for failure in result.failures), result

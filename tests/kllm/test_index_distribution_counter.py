@@ -1,0 +1,84 @@
+"""Index distribution counters: every set of few indices, random sets of many."""
+
+import numpy as np
+import pytest
+
+from golden.kllm.index_distribution_counter import index_distribution
+from golden.kllm.matvec import count_indices
+from hw.catalogue import Block
+from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
+from hw.parameters import ParameterError
+from sim.run import bench_of
+from tests.arith.functions import play
+
+BLOCK = Block(
+    "kllm", "IndexDistributionCounter", "Histogram of the indices of a beat", "IV-B, Table I"
+)
+PRESETS = IndexDistributionCounterParameters.presets()
+
+
+def draw(parameters, count, seed):
+    return bench_of(BLOCK).draw(parameters, None, count, seed)[0]
+
+
+def test_golden_counts_as_the_algorithm_does():
+    """A column at a time, and integers as increments: sums of 2^p times the counts of lines p."""
+    p = PRESETS["paper"]
+    sets = draw(p, 400, seed=1)
+    got = index_distribution(**sets, activation_bits=4, weight_bits=4)
+    assert got.shape == (400, 256)
+    kinds = set()
+    for row, index, mask, integer in zip(got, *sets.values(), strict=True):
+        column, keep = index[:, None], mask == 1
+        if integer:
+            want = count_indices(column & 15, 16, keep, column >> 4)
+            lines = row.reshape(16, 16)
+            assert not lines[4:].any()
+            assert ((1 << np.arange(4)) @ lines[:4]).tolist() == want[0].tolist()
+        else:
+            assert row.tolist() == count_indices(column, 256, keep)[0].tolist()
+        kinds.add((bool(integer), int(row.max())))
+    assert {kind for kind, most in kinds} == {False, True}
+    assert {most for _, most in kinds} == set(range(17))
+
+
+@pytest.mark.parametrize(
+    "inputs, activation_bits, weight_bits, stages",
+    [(2, 1, 1, 0), (3, 2, 2, 0), (5, 1, 2, 1), (6, 1, 1, 2), (4, 2, 1, 0)],
+)
+def test_every_set(inputs, activation_bits, weight_bits, stages):
+    """Every choice of indices and mask, both ways of counting."""
+    p = IndexDistributionCounterParameters(inputs, activation_bits, weight_bits, stages=stages)
+    number = np.arange(1 << (inputs * (p.index_bits + 1) + 1))
+    places = np.arange(inputs)
+    index = number[:, None] >> places * p.index_bits & ((1 << p.index_bits) - 1)
+    number >>= inputs * p.index_bits
+    sets = {"index": index, "mask": number[:, None] >> places & 1, "integer": number >> inputs & 1}
+    assert play(BLOCK, p, sets, "random" if stages else "none") == 0
+
+
+@pytest.mark.parametrize("name", ["default"])
+def test_random_sets(name):
+    p = PRESETS[name]
+    sets = draw(p, 50_000, seed=2)
+    equal = np.sort(np.where(sets["mask"] == 1, sets["index"], -1), axis=1)
+    # Every count comes about, and eight and eight of two indices.
+    halves = (equal[:, 0] == equal[:, 7]) & (equal[:, 8] == equal[:, 15]) & (equal[:, 0] >= 0)
+    assert np.count_nonzero(halves & (equal[:, 0] != equal[:, 8])) > 10
+    counts = index_distribution(**sets, activation_bits=4, weight_bits=4)
+    assert set(np.unique(counts)) == set(range(17))
+    assert play(BLOCK, p, sets, "bursts" if p.stages else "none") == 0
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"inputs": 1}, "inputs must be at least 2, not 1"),
+        ({"activation_bits": 7}, "activation_bits must be between 1 and 6, not 7"),
+        ({"weight_bits": 0}, "weight_bits must be between 1 and 6, not 0"),
+        ({"stages": 3}, "stages must be between 0 and 2, not 3"),
+    ],
+)
+def test_limits(changes, sentence):
+    with pytest.raises(ParameterError, match=f"^{sentence}$"):
+        IndexDistributionCounterParameters(**changes)

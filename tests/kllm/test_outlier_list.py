@@ -1,0 +1,166 @@
+"""The outlier list: its twin against plain Python; every small vector through the RTL."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from golden.kllm.outlier_list import listing_cycles, outlier_rows
+from hw.catalogue import Block
+from hw.kllm.outlier_list import OutlierList, OutlierListParameters
+from hw.parameters import ParameterError
+from sim.bench import compare
+from sim.benches.kllm.outlier_list import bench, build
+from sim.design import generate
+from sim.harness import Harness
+from sim.stall import PATTERNS
+from tests.kllm.stream_rules import check_rules
+
+BLOCK = Block("kllm", "OutlierList", "under test", "library")
+TINY = OutlierListParameters(k=6, segment=4, lanes=2, ports=2, outliers=3, columns=2)
+SIZES = [
+    OutlierListParameters(k=1, segment=1, lanes=1, ports=1, outliers=1, columns=1),
+    OutlierListParameters(k=9, segment=3, lanes=1, ports=1, outliers=4, columns=3),
+    OutlierListParameters(k=20, segment=16, lanes=16, ports=3, outliers=20, columns=2),
+    OutlierListParameters(k=64, segment=16, lanes=4, ports=4, outliers=9, columns=7),
+]
+
+
+def rows_by_hand(x, outlier, segment, ports, most):
+    """Rows as lists of (position, value), and their segments, one outlier after the other."""
+    rows, left = [], most
+    for base in range(0, len(x), segment):
+        entries = []
+        for place in range(base, min(base + segment, len(x))):
+            if outlier[place] and left:
+                left -= 1
+                entries.append((place - base, x[place].view(np.uint16)))
+        pieces = [entries[at : at + ports] for at in range(0, len(entries), ports)] or [[]]
+        rows += [(base // segment, piece, piece is pieces[-1]) for piece in pieces]
+    return rows
+
+
+def test_rows_are_the_definition():
+    rng = np.random.default_rng(1)
+    rows_seen = overflows = 0
+    for _ in range(400):
+        segment, ports, most = rng.integers(1, 9, 3)
+        x = rng.integers(0, 1 << 16, rng.integers(1, 40)).astype(np.uint16).view(np.float16)
+        outlier = rng.random(len(x)) < rng.random()
+        rows = outlier_rows(x, outlier, segment, ports, most)
+        want = rows_by_hand(x, outlier, segment, ports, most)
+        assert len(rows.advance) == len(want)
+        for r, (of, entries, final) in enumerate(want):
+            count = len(entries)
+            assert rows.valid[r].tolist() == [True] * count + [False] * (ports - count)
+            got = zip(rows.position[r, :count], rows.value[r, :count].view(np.uint16), strict=True)
+            assert list(got) == entries
+            assert not rows.position[r, count:].any()
+            assert not rows.value[r, count:].view(np.uint16).any()
+            assert (rows.segment[r], rows.advance[r]) == (of, final)
+        assert rows.overflow == (outlier.sum() > most)
+        rows_seen, overflows = rows_seen + len(want), overflows + rows.overflow
+    assert rows_seen > 3000 and 50 < overflows < 350
+
+
+@pytest.mark.parametrize("parameters", [*OutlierListParameters.presets().values(), *SIZES, TINY])
+def test_rows_always_suffice(parameters):
+    """The stated number of rows is reached and never exceeded."""
+    p = parameters
+    rng = np.random.default_rng(2)
+    most = 0
+    one_segment = np.arange(p.k) < p.outliers
+    masks = [one_segment, ~one_segment, np.ones(p.k, bool), np.zeros(p.k, bool)]
+    masks += [rng.random(p.k) < share for share in rng.random(200)]
+    for outlier in masks:
+        rows = outlier_rows(np.ones(p.k, np.float16), outlier, p.segment, p.ports, p.outliers)
+        assert len(rows.advance) <= p.rows
+        most = max(most, len(rows.advance))
+    if p.outliers <= min(p.k, p.segment):
+        assert most == p.rows
+
+
+def play(harness, design, job, stall):
+    harness.reset()
+    played = harness.play(job, PATTERNS[stall], 1)
+    assert played.failure is None
+    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+    if stall == "none":
+        assert played.cycles == job.cycles
+    return played
+
+
+@pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
+def test_every_size(parameters, shipped_trace):
+    design = generate(BLOCK, parameters)
+    harness = Harness(design)
+    for data, vectors in ((None, 400), (shipped_trace, 60)):
+        job = bench.job(parameters, data, vectors, seed=7)
+        assert job.transactions == vectors
+        for stall in PATTERNS:
+            play(harness, design, job, stall)
+
+
+def test_every_small_vector():
+    """All masks, lengths and numbers of columns of a small list, in many orders."""
+    p = TINY
+    design = generate(BLOCK, p)
+    harness = Harness(design)
+    masks = np.array(list(itertools.product((False, True), repeat=p.k)))
+    every = list(itertools.product(range(len(masks)), (2, 4, 6), (0, 1, 2)))
+    played_vectors = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(every))
+        which, lengths, columns = np.array(every)[order].T
+        columns[-1] = 1
+        x = rng.integers(0, 1 << 16, (len(order), p.k)).astype(np.uint16).view(np.float16)
+        job = build(p, x, masks[which], lengths, columns, rng, [])
+        for stall in PATTERNS:
+            play(harness, design, job, stall)
+            played_vectors += job.transactions
+    assert played_vectors == 64 * 9 * 6 * 3
+
+
+def test_latency_and_rate():
+    """Two cycles to the first row, then a row every cycle through all columns."""
+    p = OutlierListParameters.preset("small")
+    design = generate(BLOCK, p)
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(3, p.k)).astype(np.float16)
+    outlier = np.zeros((3, p.k), bool)
+    outlier[:, [3, 4, 13]] = True
+    full = np.full(3, p.k)
+    job = build(p, x, outlier, full, np.full(3, 5), rng, [])
+    played = play(Harness(design), design, job, "none")
+    taken = played.cycles_of["o"]
+    listing = listing_cycles(outlier[0], p.segment, p.lanes, p.ports, p.outliers)
+    assert listing == p.beats  # no beat has two outliers, no segment three
+    assert taken[0] == p.beats - 1 + p.latency
+    assert np.array_equal(np.diff(taken), np.ones(len(taken) - 1))
+    assert len(taken) == 3 * 5 * p.segments
+
+
+def test_stream_rules():
+    """Whatever is offered and whenever it is taken, outputs stand until they are."""
+    check_rules(OutlierList(TINY), "outlier_list", "o", ["i", "columns"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"k": 0}, "k must be at least 1, not 0"),
+        ({"ports": 0}, "ports must be at least 1, not 0"),
+        ({"outliers": 0}, "outliers must be at least 1, not 0"),
+        ({"columns": 0}, "columns must be at least 1, not 0"),
+        ({"lanes": 3}, "lanes must be a power of two up to 64, not 3"),
+        ({"lanes": 128}, "lanes must be a power of two up to 64, not 128"),
+        ({"segment": 40}, "segment must be a multiple of lanes = 16, not 40"),
+        ({"segment": 0}, "segment must be a multiple of lanes = 16, not 0"),
+    ],
+)
+def test_parameter_messages(changes, sentence):
+    with pytest.raises(ParameterError) as caught:
+        dataclasses.replace(OutlierListParameters(), **changes)
+    assert str(caught.value) == sentence

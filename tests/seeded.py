@@ -1,0 +1,20 @@
+"""A module read again with one line of its source replaced: a fault put in on purpose."""
+
+import sys
+import types
+from pathlib import Path
+
+
+def with_fault(module: types.ModuleType, line: str, instead: str) -> types.ModuleType:
+    """A copy of `module` in whose source `line`, which must occur once, reads `instead`."""
+    source = Path(module.__file__)
+    text = source.read_text()
+    assert text.count(line) == 1, f"{source.name} must have one {line!r}"
+    copy = types.ModuleType(module.__name__)
+    # Dataclasses look their module up by name while they are made.
+    sys.modules[module.__name__] = copy
+    try:
+        exec(compile(text.replace(line, instead), source, "exec"), copy.__dict__)
+    finally:
+        sys.modules[module.__name__] = module
+    return copy

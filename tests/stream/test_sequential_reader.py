@@ -1,0 +1,342 @@
+"""The sequential reader: proved for all time, and played with memories of every kind."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from amaranth.asserts import AnySeq
+from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+
+from golden.stream.sequential_reader import addresses, timeline
+from hw.catalogue import Block
+from hw.parameters import ParameterError
+from hw.stream import sequential_reader
+from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
+from sim.bench import compare
+from sim.benches.stream.beats import beats
+from sim.benches.stream.sequential_reader import bench, build
+from sim.design import generate
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+from sim.harness import Harness
+from sim.memory import FASTEST, MemoryTiming
+from sim.stall import PATTERNS
+from tests.seeded import with_fault
+
+BLOCK = Block("stream", "SequentialReader", "under test", "library")
+SMALL = SequentialReaderParameters(address_width=3, data_width=2, depth=4, longest=3)
+
+
+class ReaderSpec(Elaboratable):
+    """What the reader asks for, and what it passes on, for any commands, stalls and answers.
+
+    The memory answers any request under way, whenever and with whatever data it likes. One
+    arbitrary request is followed: its answer comes out in its place, once, with its `last`. A
+    request stands whenever words are left and one of the slots is free, and a word is at the output
+    two cycles after it and all words before it are there.
+
+    Attributes
+    ----------
+    left, address : Signal
+        Words still to ask for, and where.
+    asked, emptied : Signal
+        Requests made and words read out of their slots, counted round twice.
+    waits, there : Signal
+        For each slot, whether it waits for an answer, and whether it holds one.
+    following, answered, slot, value, last, ahead : Signal
+        The followed request, while it is inside.
+    """
+
+    def __init__(self, dut, invariant=True):
+        self.dut, self._invariant = dut, invariant
+        p = dut.parameters
+        self.left, self.address = Signal(range(p.longest + 1)), Signal(p.address_width)
+        self.inside = Signal(range(p.depth + 3))
+        self.asked = Signal(range(2 * p.depth))
+        self.waits, self.there = Signal(p.depth), Signal(p.depth)
+        self.following, self.answered, self.done = Signal(), Signal(), Signal()
+        self.slot, self.value = Signal(range(p.depth)), Signal(p.data_width)
+        self.last, self.ahead = Signal(), Signal(range(p.depth + 3))
+
+    def elaborate(self, platform):
+        m = Module()
+        dut, p = self.dut, self.dut.parameters
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        first = reset_first(m)
+        drive(m, first, dut.command)
+        drive(m, first, dut.response)
+        watch(m, first, dut.request)
+        watch(m, first, dut.o)
+        live = ~first
+        tag = dut.response.payload.tag
+        commanded, ask, answer, give = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            commanded.eq(dut.command.valid & dut.command.ready & live),
+            ask.eq(dut.request.valid & dut.request.ready & live),
+            answer.eq(dut.response.valid & dut.response.ready & live),
+            give.eq(dut.o.valid & dut.o.ready & live),
+            # A memory answers what it was asked, once.
+            Assume(~dut.response.valid | Array(self.waits)[tag] | first),
+        ]
+        self._requests(m, commanded, ask, live)
+
+        # Words that have left their slots are at the output, one at most.
+        slots_used = Signal(range(p.depth + 3))
+        oldest = Signal(range(p.depth))
+        m.d.comb += [
+            slots_used.eq(self.inside - dut.o.valid),
+            oldest.eq(self.asked - slots_used),
+        ]
+        m.d.sync += [self.inside.eq(self.inside + ask - give), self.asked.eq(self.asked + ask)]
+        for slot in range(p.depth):
+            with m.If(ask & (dut.request.payload.tag == slot)):
+                m.d.sync += [self.waits[slot].eq(1), self.there[slot].eq(0)]
+            with m.Elif(answer & (tag == slot)):
+                m.d.sync += [self.waits[slot].eq(0), self.there[slot].eq(1)]
+        ready = Signal()  # the oldest word not at the output yet is in its slot
+        stuck = Signal()
+        m.d.comb += ready.eq((slots_used != 0) & Array(self.there)[oldest])
+        m.d.sync += stuck.eq(ready & (~dut.o.valid | dut.o.ready) & live)
+        must_ask = (self.left != 0) & (slots_used != p.depth)
+        tag_is_next = dut.request.payload.tag == self.asked[:-1]
+        with m.If(live):
+            m.d.comb += [
+                Assert(dut.response.ready, "refused an answer"),
+                Assert(self.inside <= p.depth + 1, "too many words inside"),
+                Assert(dut.request.valid == must_ask, "asks when it must"),
+                Assert(tag_is_next | ~dut.request.valid, "wrong tag"),
+                Assert(~dut.o.valid | (self.inside != 0), "a word from nowhere"),
+                Assert(~stuck | dut.o.valid, "a word is stuck"),
+            ]
+            if self._invariant:
+                self._invariants(m, Internals(fragment), slots_used)
+        self._follow(m, ask, answer, give)
+        m.d.comb += [
+            Cover(self.done & (self.inside == 0) & self.last, "followed to the end"),
+            Cover(live & (slots_used == p.depth), "all slots used"),
+            Cover(live & answer & (tag != oldest) & (slots_used == p.depth), "out of order"),
+            Cover(live & commanded & ask, "back to back"),
+        ]
+        return m
+
+    def _requests(self, m, commanded, ask, live):
+        """Address and number of what is asked for follow the commands."""
+        dut = self.dut
+        with m.If(ask):
+            m.d.sync += [self.left.eq(self.left - 1), self.address.eq(self.address + 1)]
+        with m.If(commanded):
+            m.d.sync += [
+                self.left.eq(dut.command.payload.words),
+                self.address.eq(dut.command.payload.address),
+            ]
+        is_next = dut.request.payload.address == self.address
+        free = (self.left == 0) | ((self.left == 1) & ask)
+        with m.If(live):
+            m.d.comb += [
+                Assert(dut.command.ready == free, "a command is taken when none is left"),
+                Assert(is_next | ~dut.request.valid, "wrong address"),
+            ]
+
+    def _follow(self, m, ask, answer, give):
+        dut = self.dut
+        with m.If(ask & AnySeq(1) & ~self.following & ~self.done):
+            m.d.sync += [
+                self.following.eq(1),
+                self.answered.eq(0),
+                self.slot.eq(dut.request.payload.tag),
+                self.last.eq(self.left == 1),
+                self.ahead.eq(self.inside - give),
+            ]
+        with m.If(self.following & answer & (dut.response.payload.tag == self.slot)):
+            with m.If(~self.answered):
+                m.d.sync += [self.answered.eq(1), self.value.eq(dut.response.payload.data)]
+        with m.If(self.following & give):
+            m.d.sync += self.ahead.eq(self.ahead - 1)
+            with m.If(self.ahead == 0):
+                m.d.comb += [
+                    Assert(self.answered, "passed on before it was answered"),
+                    Assert(dut.o.payload.data == self.value, "wrong data or order"),
+                    Assert(dut.o.payload.last == self.last, "wrong last"),
+                ]
+                m.d.sync += [self.following.eq(0), self.done.eq(1)]
+
+    def _invariants(self, m, internals, slots_used):
+        """How the reader's registers and memories hold what the specification tells."""
+        dut, depth = self.dut, self.dut.parameters.depth
+        asked, emptied = internals.signal("asked"), internals.signal("emptied")
+        filled = internals.signal("filled")
+        m.d.comb += [
+            Assert(internals.signal("left") == self.left),
+            Assert((self.left == 0) | (internals.signal("address") == self.address)),
+            Assert(asked == self.asked),
+            Assert((asked - emptied)[: len(asked)] == slots_used),
+            Assert(slots_used <= depth),
+        ]
+        for slot in range(depth):
+            # A slot's distance from the oldest one tells whether it is used, and in which round.
+            place = Signal(range(depth), name=f"place_{slot}")
+            at = Signal(range(2 * depth), name=f"at_{slot}")
+            used = place < slots_used
+            m.d.comb += [place.eq(slot - emptied), at.eq(emptied + place)]
+            holds = filled[slot] ^ at[-1]
+            m.d.comb += [
+                Assert(self.waits[slot] == (used & ~holds)),
+                Assert(~used | (self.there[slot] == holds)),
+                Assert(used | ~holds),
+            ]
+        row = internals.row(m, "slots", self.slot)
+        final = internals.row(m, "finals", self.slot)
+        at_output = (self.ahead == 0) & dut.o.valid
+        place = emptied + self.ahead - dut.o.valid
+        with m.If(self.following):
+            m.d.comb += [
+                Assert(self.ahead < self.inside),
+                Assert(
+                    at_output
+                    | (self.slot == (emptied + self.ahead - dut.o.valid)[: len(self.slot)])
+                ),
+                Assert(self.answered == Mux(at_output, 1, Array(self.there)[self.slot])),
+                Assert(~at_output | (dut.o.payload.data == self.value)),
+                Assert(Mux(at_output, dut.o.payload.last, final) == self.last),
+            ]
+            with m.If(self.answered & ~at_output):
+                m.d.comb += Assert(row == self.value)
+
+
+def test_proof():
+    result = prove(ReaderSpec(SequentialReader(SMALL)), "reader", "prove", depth=2)
+    assert result.status == "PASS", result
+
+
+def test_cover():
+    result = prove(ReaderSpec(SequentialReader(SMALL)), "reader", "cover", depth=16)
+    assert result.status == "PASS", result
+
+
+FAULTS = {
+    "asks_without_a_slot": ("left.any() & ~full", "left.any()", "asks when it must"),
+    "ends_late": ("~left.any() | (final & ask)", "~left.any()", "a command is taken when none"),
+    "does_not_count": ("address.eq(address + 1)", "address.eq(address)", "wrong address"),
+    "wrong_tag": ("tag.eq(asked[:-1])", "tag.eq(emptied[:-1])", "wrong tag"),
+    "wrong_last": ("put_final.data.eq(final)", "put_final.data.eq(left[0])", "wrong last"),
+    "passes_on_early": (
+        "(filled & turn).any() ^ emptied[-1]",
+        "asked != emptied",
+        "passed on before",
+    ),
+    "loses_in_a_stall": ("take.eq(head & (~o.valid | o.ready))", "take.eq(head)", "a stalled"),
+    "wrong_slot": ("put.addr.eq(response.payload.tag)", "put.addr.eq(0)", "wrong data or order"),
+    "forgets": ("filled.eq(filled ^ arrived)", "filled.eq(filled & arrived)", "a word is stuck"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_seeded_fault_is_caught(fault):
+    """With one line of the source replaced, the claim meant for it fails."""
+    line, instead, caught_by = FAULTS[fault]
+    module = with_fault(sequential_reader, line, instead)
+    dut = module.SequentialReader(module.SequentialReaderParameters(**dataclasses.asdict(SMALL)))
+    spec = ReaderSpec(dut, invariant=False)
+    result = prove(spec, f"reader_{fault}", "bmc", depth=16)
+    assert result.status == "FAIL", result
+    assert any(caught_by in failure for failure in result.failures), result
+
+
+TIMINGS = {
+    "varying": MemoryTiming((5, 60), seed=3),
+    "reordered": MemoryTiming((5, 60), reorder=True, seed=4),
+    "narrow": MemoryTiming((1, 3), interval=4, seed=5),
+    "narrow, reordered": MemoryTiming((2, 100), interval=3, reorder=True, seed=6),
+}
+PARAMETERS = [
+    SequentialReaderParameters.preset("small"),
+    SequentialReaderParameters(address_width=9, data_width=70, depth=16, longest=100),
+    SequentialReaderParameters.preset("large"),
+]
+
+
+@pytest.fixture(scope="module", params=PARAMETERS, ids=lambda p: p.slug())
+def reader(request):
+    design = generate(BLOCK, request.param)
+    return request.param, design, Harness(design, memories=True)
+
+
+def play(reader, job, stall="none", timing=FASTEST):
+    _, design, harness = reader
+    harness.reset()
+    played = harness.play(job, PATTERNS[stall], 1, timing)
+    assert played.failure is None
+    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+    return played
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+def test_any_memory(reader, shipped_trace, timing):
+    """Words come in order from a memory that answers in any, with never more than `depth` asked."""
+    p = reader[0]
+    for trace, stall in itertools.product((None, shipped_trace), PATTERNS):
+        job = bench.job(p, trace, 60, seed=9)
+        played = play(reader, job, stall, TIMINGS[timing])
+        use = played.memories["words"]
+        assert use.rows_read == len(job.outputs["o"]) > 300
+        if TIMINGS[timing].reorder:
+            assert (np.diff(use.offered) < 0).any()
+        # Of any depth + 1 requests, the first is answered before the last is made.
+        assert (use.offered[: -p.depth] < use.accepted[p.depth :]).all()
+
+
+@pytest.mark.parametrize("latency", [1, 2, 3, 6, 14, 62, 90])
+def test_rate_and_latency(reader, latency):
+    """One word a cycle while the slots cover the memory's latency, else `depth` in latency + 2."""
+    p = reader[0]
+    rows = 200
+    contents, _ = beats(None, p.data_width, rows, seed=1)
+    words = [min(15, p.longest)] * 8 + [1] * 5 + [0, 7]
+    job = build(p, contents, np.arange(len(words)), np.array(words), [])
+    played = play(reader, job, timing=MemoryTiming((latency, latency)))
+    taken = played.cycles_of["o"]
+    assert taken[0] == p.latency + latency
+    if latency <= p.depth - 2:
+        assert played.cycles == p.cycles(words, latency)
+        assert np.isin(np.diff(taken), [1, 2]).all()  # a command of no words takes a cycle
+        assert (np.diff(taken) == 2).sum() == 1
+    else:
+        assert (np.diff(taken[: 120 : p.depth]) == latency + 2).all()
+
+
+def test_timeline_is_the_hardware(reader):
+    p = reader[0]
+    contents, _ = beats(None, p.data_width, 200, seed=1)
+    for timing in (MemoryTiming((3, 40), reorder=True, seed=7), MemoryTiming((2, 2))):
+        count = min(p.longest, 100)
+        job = build(p, contents, np.array([5]), np.array([count]), [])
+        played = play(reader, job, timing=timing)
+        use = played.memories["words"]
+        asked, answered, given = timeline(use.offered - use.accepted, p.depth)
+        assert (asked == use.accepted).all() and (answered == use.offered).all()
+        assert (given == played.cycles_of["o"]).all()
+
+
+def test_addresses():
+    address, command, last = addresses([6, 2, 9, 0], [4, 0, 1, 2], 3)
+    assert address.tolist() == [6, 7, 0, 1, 1, 0, 1]
+    assert command.tolist() == [0, 0, 0, 0, 2, 3, 3]
+    assert last.tolist() == [False, False, False, True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"address_width": 0}, "address_width must be at least 1, not 0"),
+        ({"data_width": 0}, "data_width must be at least 1, not 0"),
+        ({"depth": 2}, "depth must be a power of two from 4, not 2"),
+        ({"depth": 12}, "depth must be a power of two from 4, not 12"),
+        ({"depth": 0}, "depth must be a power of two from 4, not 0"),
+        ({"longest": 0}, "longest must be at least 1, not 0"),
+    ],
+)
+def test_parameter_messages(changes, sentence):
+    with pytest.raises(ParameterError) as caught:
+        SequentialReaderParameters(**changes)
+    assert str(caught.value) == sentence
