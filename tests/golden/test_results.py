@@ -53,7 +53,8 @@ def test_every_experiment(run):
         assert content["model"] == "tiny.gguf" and content["text"] == "text.txt"
         assert len(content["claims"]) >= 3
         for claim in content["claims"]:
-            assert f"| {claim['paper']} | {claim['ours']} | {claim['verdict']} |" in page
+            paper = claim["paper"].replace("|", r"\|")
+            assert f"| {paper} | {claim['ours']} | {claim['verdict']} |" in page
         for measured in content["runs"]:
             assert measured["perplexity"] > 1 and measured["traffic"]["dense_rows"] > 0
     index = Path("out/README.md").read_text()
@@ -96,11 +97,11 @@ def test_verdicts():
 
 
 def test_markdown():
-    claim = Claim("three", "two", Verdict.PARTLY, "one was lost")
+    claim = Claim("|three|", "two", Verdict.PARTLY, "one was lost")
     section = Section("Cranes", "By hand.", [claim], [Table("Folds", ["fold", "n"], [["a", "1"]])])
     assert section.markdown() == (
         "# Cranes\n\nBy hand.\n\n"
         "| paper | here | verdict | why |\n| --- | --- | --- | --- |\n"
-        "| three | two | partly | one was lost |\n\n"
+        "| \\|three\\| | two | partly | one was lost |\n\n"
         "Folds:\n\n| fold | n |\n| --- | --- |\n| a | 1 |\n"
     )

@@ -12,7 +12,7 @@ from golden.kllm.quantize import (
     inlier_scale,
     quantize_activations,
 )
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.kllm.clustering_unit import ClusteringUnit, ClusteringUnitParameters
 from hw.parameters import ParameterError
 from sim.bench import compare
@@ -22,7 +22,7 @@ from sim.harness import Harness
 from sim.stall import PATTERNS
 from tests.kllm.stream_rules import check_rules
 
-BLOCK = Block("kllm", "ClusteringUnit", "under test", "library")
+BLOCK = find("kllm.clustering_unit")
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 SIZES = [
     ClusteringUnitParameters(activation_bits=1, lanes=1),

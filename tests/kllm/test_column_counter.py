@@ -7,7 +7,7 @@ import pytest
 
 from golden.kllm.column_counter import column_counts
 from golden.kllm.matvec import concatenate, count_indices
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.kllm.column_counter import ColumnCounterParameters
 from hw.parameters import ParameterError
 from sim import payload
@@ -17,9 +17,7 @@ from sim.design import generate
 from sim.harness import Harness
 from sim.stall import PATTERNS
 
-BLOCK = Block(
-    "kllm", "ColumnCounter", "Histogram of a column's indices, double-buffered", "IV, IV-B"
-)
+BLOCK = find("kllm.column_counter")
 TINY = ColumnCounterParameters.presets()["tiny"]
 # Every number of stages, one group and many, one counter and several.
 SIZES = [

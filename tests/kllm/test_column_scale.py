@@ -7,13 +7,13 @@ import pytest
 
 from golden.arith.formats import to_bits
 from golden.kllm.column_scale import column_scale
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.kllm.column_scale import ColumnScaleParameters
 from hw.parameters import ParameterError
 from sim.benches.kllm.column_scale import bench
 from tests.arith.functions import play
 
-BLOCK = Block("kllm", "ColumnScale", "Scales a column's sums and rounds to FP16", "KLLM, Fig. 5")
+BLOCK = find("kllm.column_scale")
 
 LONG = "LONG_PROOFS"
 

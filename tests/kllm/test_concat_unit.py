@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from golden.kllm.concat_unit import concat_unit
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.kllm.concat_unit import ConcatUnitParameters
 from hw.parameters import ParameterError
 from sim.benches.kllm.concat_unit import real_indices
 from tests.arith.functions import play
 
-BLOCK = Block("kllm", "ConcatUnit", "Activation and weight indices side by side", "library")
+BLOCK = find("kllm.concat_unit")
 
 
 @pytest.mark.parametrize("activation_bits, weight_bits, stages", [(4, 4, 1), (3, 4, 0)])

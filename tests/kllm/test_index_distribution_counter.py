@@ -5,15 +5,13 @@ import pytest
 
 from golden.kllm.index_distribution_counter import index_distribution
 from golden.kllm.matvec import count_indices
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
 from hw.parameters import ParameterError
 from sim.run import bench_of
 from tests.arith.functions import play
 
-BLOCK = Block(
-    "kllm", "IndexDistributionCounter", "Histogram of the indices of a beat", "IV-B, Table I"
-)
+BLOCK = find("kllm.index_distribution_counter")
 PRESETS = IndexDistributionCounterParameters.presets()
 
 

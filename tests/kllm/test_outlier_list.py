@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from golden.kllm.outlier_list import listing_cycles, outlier_rows
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.kllm.outlier_list import OutlierList, OutlierListParameters
 from hw.parameters import ParameterError
 from sim.bench import compare
@@ -17,7 +17,7 @@ from sim.harness import Harness
 from sim.stall import PATTERNS
 from tests.kllm.stream_rules import check_rules
 
-BLOCK = Block("kllm", "OutlierList", "under test", "library")
+BLOCK = find("kllm.outlier_list")
 TINY = OutlierListParameters(k=6, segment=4, lanes=2, ports=2, outliers=3, columns=2)
 SIZES = [
     OutlierListParameters(k=1, segment=1, lanes=1, ports=1, outliers=1, columns=1),

@@ -10,7 +10,7 @@ from golden.arith.formats import to_bits
 from golden.kllm.fixed_sum import dot, round_sum, units
 from golden.kllm.matvec import concatenate, count_indices, product_table, reduce
 from golden.kllm.reduction import MOST, index_products, index_totals, reduction, round_total
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.parameters import ParameterError
 from sim.bench import compare
@@ -20,7 +20,7 @@ from sim.design import generate
 from sim.harness import Harness
 from sim.stall import PATTERNS
 
-BLOCK = Block("kllm", "Reduction", "Weighted sum of a histogram, exact", "KLLM, section III-B")
+BLOCK = find("kllm.reduction")
 TINY = ReductionParameters(k=3, activation_bits=1, weight_bits=1, macs=1)
 SIZES = [
     TINY,

@@ -1,24 +1,34 @@
 """Every block and preset: real data, corner cases and random data, every stall pattern.
 
-In both simulators, but for arithmetic units: of those, Verilator gets the first preset, since its
-compiler takes most of the time and their own tests compare every preset with its golden model on
-far more numbers; ``make sim`` runs all in both. Huge presets are tested where their block is.
+In both simulators, but for datapaths without state, of which Verilator gets one preset (compiling
+takes most of the time, and their own tests compare every preset with its golden model on far more
+numbers), and for the paper's sizes, which only Verilator gets. ``make sim`` runs all in both. Huge
+presets are tested where their block is.
 """
 
 import pytest
 
+from hw.arith.datapath import DatapathParameters
 from hw.catalogue import BLOCKS
 from sim.cocotb_runner import SIMULATORS
 from sim.design import generate
 from sim.report import run_row
 from sim.verilated import HUGE
 
+
+def simulators(block, preset: str) -> tuple[str, ...]:
+    """Where a preset is played: not where it takes minutes and says little more."""
+    first = preset == next(iter(block.parameters_class.presets()))
+    if issubclass(block.parameters_class, DatapathParameters) and not first:
+        return ("icarus",)
+    return ("verilator",) if preset == "paper" and not first else SIMULATORS
+
+
 CONFIGURATIONS = [
     pytest.param(block, preset, simulator, id=f"{block.name}-{preset}-{simulator}")
     for block in BLOCKS
-    for number, preset in enumerate(block.parameters_class.presets())
-    for simulator in SIMULATORS
-    if simulator != "verilator" or block.folder != "arith" or number == 0
+    for preset in block.parameters_class.presets()
+    for simulator in simulators(block, preset)
 ]
 VECTORS = 24
 
