@@ -10,7 +10,7 @@ $(error this folder's path has spaces, which make and Verilator cannot handle)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup icarus demo test lint verilog sim mutate prove eval bench clean distclean
+.PHONY: help setup icarus demo test lint verilog sim mutate prove campaign exhaustive synth eval bench clean distclean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -60,6 +60,9 @@ mutate: $(STAMP) ## mutation tests of every block (long)
 
 prove: $(STAMP) ## the proofs that take too long for the test suite
 	@LONG_PROOFS=1 $(PYTHON) -m pytest tests/kllm/test_orizuru_formal.py tests/arith/test_float_add.py tests/arith/test_dot_product.py
+
+campaign: setup ## tests too long for the suite, those of blocks in work (a quarter of an hour)
+	@$(PYTHON) -m pytest -n 2 --dist loadgroup -m campaign
 
 exhaustive: $(STAMP) ## every pair of FP16 operands through adder and multiplier (a quarter of an hour)
 	@$(PYTHON) -m sim exhaustive all

@@ -175,7 +175,10 @@ class Reachability:
         return bit if literal.value else self._terms.negate(bit)
 
     def shrink(self, model: Solver, formula: Term, deadline: float) -> list[Literal]:
-        """The part of a model's state that alone makes `formula` true, with the model's inputs."""
+        """The part of a model's state that alone makes `formula` true, with the model's inputs.
+
+        All of the state's registers where they do not suffice.
+        """
         values = {word: model.value(word) for word in [*self._next, *self._inputs]}
         states, inputs = {}, []
         for word, value in values.items():
@@ -188,5 +191,6 @@ class Reachability:
         solver = Solver(self._terms, deadline)
         solver.add(self._terms.negate(formula), *inputs)
         if solver.satisfiable(*states):
-            raise AssertionError("a formula is both true and false in one model")
+            # It depends on more than registers and inputs, on a memory's words for one.
+            return [*states.values()]
         return [states[term] for term in solver.core() if term in states]

@@ -1,0 +1,38 @@
+"""1 / RMS of a vector from the sums of its squares, in the hardware's roundings."""
+
+import numpy as np
+
+from golden.arith.float_multiply_add import float_multiply_add
+from golden.arith.formats import from_bits, quiet_nan, to_bits
+from golden.arith.inverse_square_root import double_root
+from golden.arith.multipartite import Multipartite
+from golden.kllm.wide_exponent import round_fp16
+
+TABLE = Multipartite(13, 7, ((6, 3, 6), (4, 0, 3)), 8, 1)
+"""2 / sqrt of a number from one to four that was cut off; see double_root."""
+
+
+def inverse_rms(
+    s: np.ndarray, o: np.ndarray, s_a: np.ndarray, inverse_k: np.ndarray, eps: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """r = ``float16`` of 1 / sqrt((s_a^2 s + o) inverse_k + eps), and the flags invalid, saturated.
+
+    All but s_a are ``float32``. See :class:`hw.kllm.inverse_rms.InverseRms`.
+    """
+    scale = s_a.astype(np.float32)
+    steps = [(scale, scale, np.zeros_like(s)), (None, s, o), (None, inverse_k, eps)]
+    value = None
+    for a, b, c in steps:
+        value = float_multiply_add(value if a is None else a, b, c, flush_subnormals=True)
+    bits = to_bits(value).astype(np.int64)
+    magnitude, negative = bits & 0x7FFFFFFF, bits >> 31 == 1
+    zero = magnitude == 0
+    invalid = (magnitude >= 0x7F800000) | (negative & ~zero)
+    exponent = (magnitude >> 23) - 127
+    index = (exponent & 1) << 12 | (magnitude >> 11) & 0xFFF
+    root = TABLE(double_root, index)
+    r = round_fp16(root, 15, 14 - (exponent >> 1))
+    saturated = (np.isinf(r) | zero) & ~invalid
+    r = np.where(saturated, np.float16(65504), r)
+    not_a_number = from_bits(np.array(quiet_nan(np.float16)), np.float16)
+    return np.where(invalid, not_a_number, r), invalid, saturated

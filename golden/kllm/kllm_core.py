@@ -1,0 +1,166 @@
+"""Bit-exact twin of the accelerator, for any number of vectors and columns at once (KLLM, Fig. 5).
+
+It is composed of its parts' twins: :mod:`golden.kllm.outlier_split`,
+:mod:`golden.kllm.clustering_unit` and :mod:`golden.kllm.pe_lane`.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from golden.arith.float_multiply import float_multiply
+from golden.kllm.clustering_unit import cluster, scaled_midpoints
+from golden.kllm.element_function import element_function
+from golden.kllm.kmeans import midpoints
+from golden.kllm.matvec import product_table
+from golden.kllm.outlier_split import outlier_split
+from golden.kllm.pe_lane import pe_lane_matrix
+from golden.kllm.rms_factor import rms_factor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tables:
+    """What is loaded for a product.
+
+    products
+        ``float16[2^nA, 2^nW]``.
+    centroids
+        ``float16[2^nW]``, the weights'.
+    midpoints
+        ``float16[2^nA - 1]`` between the activations' centroids, ascending.
+    squares, activations
+        ``float16[2^nA]``: of the activations' centroids, and these.
+    """
+
+    products: np.ndarray
+    centroids: np.ndarray
+    midpoints: np.ndarray
+    squares: np.ndarray
+    activations: np.ndarray
+
+
+def tables_of(codebook_a: np.ndarray, codebook_b: np.ndarray) -> Tables:
+    """The tables of two codebooks, ``float16``, that of the activations ascending."""
+    products = product_table(codebook_a, codebook_b, np.float16)
+    shape = (len(codebook_a), len(codebook_b))
+    middle = midpoints(codebook_a).astype(np.float16)
+    squares = np.square(codebook_a.astype(np.float32)).astype(np.float16)
+    return Tables(products.reshape(shape), codebook_b, middle, squares, codebook_a)
+
+
+@dataclasses.dataclass(frozen=True)
+class Norm:
+    """RMSNorm of the vectors: 1 / K and eps, ``float32``."""
+
+    inverse_k: np.float32
+    eps: np.float32
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Vectors:
+    """Vectors as the lanes get them.
+
+    activation
+        Indices ``[T, K]``.
+    keep, outlier
+        ``bool[T, K]``: inliers, which count, and outliers.
+    value
+        ``float16[T, K]``: the outliers' values, 0 elsewhere.
+    scale
+        ``float16[T]``.
+    pairs
+        The outliers in order, as :func:`golden.kllm.outlier_split.outlier_split` returns them.
+    """
+
+    activation: np.ndarray
+    keep: np.ndarray
+    outlier: np.ndarray
+    value: np.ndarray
+    scale: np.ndarray
+    pairs: dict[str, np.ndarray]
+
+
+def front_end(
+    x: np.ndarray, tables: Tables, outliers: int, keep: np.ndarray | None = None
+) -> Vectors:
+    """Split and cluster vectors ``float16[T, K]``, of which `keep` (all if not given) count."""
+    keep = np.ones(x.shape, bool) if keep is None else keep
+    pairs, outlier, scale = outlier_split(x, keep, outliers)
+    index = cluster(x, scaled_midpoints(tables.midpoints, scale)[:, None])
+    value = np.where(outlier, x, np.float16(0))
+    return Vectors(index, keep & ~outlier, outlier, value, scale, pairs)
+
+
+def kllm_core(
+    x: np.ndarray,
+    tables: Tables,
+    weight: np.ndarray,
+    scale: np.ndarray,
+    outliers: int,
+    *,
+    keep: np.ndarray | None = None,
+    integer: bool = False,
+    norm: Norm | None = None,
+    function: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """``float16[T, N]``: the products of vectors with a matrix, and ``bool[T, N]`` invalid.
+
+    x, keep
+        ``float16[T, K]``, ``bool[T, K]``: the vectors, and what of them is there; all if not given.
+    weight, scale
+        Indices ``[K, N]``, ``float16[N]``.
+    outliers
+        At each end of a vector.
+    integer
+        Whether activation indices are integers; ``tables.products[p]`` then holds 2^p times the
+        weights' centroids.
+    norm
+        Whether to divide by the root of the vectors' mean square first.
+    function
+        What is applied to the vectors first, one of :data:`golden.kllm.element_function.FUNCTIONS`:
+        every vector then has products of its own, so that this takes its time.
+    """
+    v = front_end(x, tables, outliers, keep)
+    r = np.ones(len(x), np.float16)
+    if norm is not None:
+        constants = (norm.inverse_k, norm.eps)
+        r = rms_factor(v.activation, v.keep, v.pairs, tables.squares, v.scale, *constants)
+    if function is None:
+        return _products(v, tables, weight, scale, r, integer)
+    parts = []
+    for token in range(len(x)):
+        one = slice(token, token + 1)
+        own, replaced = replace(v, one, tables, function)
+        parts.append(_products(replaced, own, weight, scale, r[one], integer))
+    y, invalid = zip(*parts, strict=True)
+    return np.concatenate(y), np.concatenate(invalid)
+
+
+def replace(v: Vectors, token: slice, tables: Tables, function: int) -> tuple[Tables, Vectors]:
+    """Tables and vector for f of one vector: f(s_A c) in the products, f of the outliers."""
+    scaled = float_multiply(tables.activations, v.scale[token])
+    with np.errstate(over="ignore"):
+        centroids = element_function(scaled, function)
+        value = np.where(v.outlier[token], element_function(v.value[token], function), 0)
+    products = float_multiply(centroids[:, None], tables.centroids)
+    scale = np.where(np.isnan(v.scale[token]), v.scale[token], np.float16(1))
+    fields = {"activation": v.activation, "keep": v.keep, "outlier": v.outlier}
+    one = {name: array[token] for name, array in fields.items()}
+    replaced = Vectors(**one, value=value.astype(np.float16), scale=scale, pairs=v.pairs)
+    return dataclasses.replace(tables, products=products), replaced
+
+
+def _products(v: Vectors, tables: Tables, weight, scale, r, integer):
+    return pe_lane_matrix(
+        v.activation,
+        weight,
+        v.keep,
+        v.value,
+        v.outlier,
+        tables.products,
+        tables.centroids,
+        v.scale,
+        r,
+        scale,
+        integer,
+    )

@@ -1,0 +1,40 @@
+"""Bit-exact twin of the front end: outliers and scale of vectors (KLLM, sections III-D, IV)."""
+
+import numpy as np
+
+from golden.arith.formats import from_bits, quiet_nan
+from golden.kllm.orizuru import pop_order
+
+
+def outlier_split(
+    x: np.ndarray, keep: np.ndarray, outliers: int
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Pairs, marks and scales of vectors.
+
+    x, keep
+        ``float16[T, K]``, ``bool[T, K]``: which values belong to the vector.
+    outliers
+        At each end.
+    :returns: the pairs as :func:`pop_order` has them, ``outliers`` of each vector;
+        ``bool[T, K]`` which values are outliers; ``float16[T]`` scales: the larger magnitude of
+        the next pair, 1 where that is 0, NaN where a value kept is none or infinite.
+    """
+    x = np.asarray(x, np.float16)
+    # Vectors of fewer values than there are pairs are not popped beyond their end.
+    short = ((0, 0), (0, max(0, outliers + 1 - x.shape[1])))
+    popped = pop_order(np.pad(x, short), np.pad(keep, short), outliers + 1)
+    outlier = np.zeros(x.shape, bool)
+    rows = np.arange(len(x))[:, None]
+    for end in ("max", "min"):
+        there = popped["present"][:, :outliers]
+        index = popped[f"{end}_index"][:, :outliers]
+        outlier[np.broadcast_to(rows, index.shape)[there], index[there]] = True
+    ends = [popped[f"{end}_value"][:, -1] & 0x7FFF for end in ("max", "min")]
+    largest = np.maximum(*ends)
+    scale = from_bits(np.where(largest > 0, largest, 0x3C00).astype(np.uint16), np.float16)
+    spoilt = (keep & (x.view(np.uint16) & 0x7C00 == 0x7C00)).any(axis=1)
+    nan = from_bits(np.uint16(quiet_nan(np.float16)), np.float16)
+    pairs = {
+        name: array if name == "invalid" else array[:, :outliers] for name, array in popped.items()
+    }
+    return pairs, outlier, np.where(spoilt, nan, scale)

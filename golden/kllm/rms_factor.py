@@ -1,0 +1,42 @@
+"""Bit-exact twin of vectors' 1 / RMS from their indices and outliers (KLLM, section III-C2)."""
+
+import numpy as np
+
+from golden.arith.formats import from_bits
+from golden.kllm.fixed_sum import UNIT, dot, round_sum, units, with_invalid
+from golden.kllm.inverse_rms import inverse_rms
+from golden.kllm.reduction import reduction
+
+
+def rms_factor(
+    index: np.ndarray,
+    keep: np.ndarray,
+    pairs: dict[str, np.ndarray],
+    squares: np.ndarray,
+    s_a: np.ndarray,
+    inverse_k: np.float32,
+    eps: np.float32,
+) -> np.ndarray:
+    """``float16[T]``: 1 / sqrt((s_a^2 sum count squares + sum of outliers^2) inverse_k + eps).
+
+    index, keep
+        ``[T, K]``: indices, and which of them count.
+    pairs
+        Outliers as :func:`golden.kllm.outlier_split.outlier_split` returns them.
+    squares
+        ``float16[2^nA]`` of the centroids.
+    s_a
+        ``float16[T]``.
+    """
+    rows, bins = np.arange(len(index))[:, None], len(squares)
+    counted = (rows * bins + index)[keep]
+    counts = np.bincount(counted, minlength=len(index) * bins).reshape(-1, bins)
+    s, _ = reduction(counts, squares)
+    ends = np.concatenate([pairs["max_value"], pairs["min_value"]], axis=1)
+    values = from_bits(ends.astype(np.uint16), np.float16)
+    digits = units(values)
+    high, low = dot(digits[:, None, :], digits[:, :, None])
+    spoilt = ~np.isfinite(values).all(axis=1)
+    o = with_invalid(round_sum(high, low, 2 * UNIT)[:, 0, 0], spoilt)
+    r, _, _ = inverse_rms(s, o, s_a, np.full_like(s, inverse_k), np.full_like(s, eps))
+    return r

@@ -1,0 +1,43 @@
+"""Softmax of FP16 scores, in the hardware's integers."""
+
+import numpy as np
+
+from golden.arith.float_to_fixed import float_to_fixed
+from golden.arith.formats import from_bits, is_nan, quiet_nan
+from golden.kllm.wide_exponent import FRACTION, inverse, powers, round_fp16
+
+FARTHEST = (1 << 19) - 1
+"""Differences from the maximum saturate here, just below 32."""
+
+
+def softmax(scores: np.ndarray, keep: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """``float16[rows, n]`` probabilities of ``float16[rows, n]``, and which rows are invalid.
+
+    keep
+        ``bool[rows, n]``: the others count as minus infinity.
+    length
+        Scores in the longest row that the hardware takes, at least n: it decides how the sum is
+        cut off. See :class:`hw.kllm.softmax.Softmax` for what makes a row invalid.
+    """
+    score = np.where(keep, scores, np.float16(-np.inf))
+    nan = is_nan(score).any(axis=1)
+    plain = np.where(is_nan(score), np.float16(-np.inf), score)
+    highest = plain.max(axis=1, keepdims=True)
+    fixed, top = (
+        float_to_fixed(x, 17 + FRACTION, fraction=FRACTION)["o"] for x in (plain, highest)
+    )
+    significand, shift = powers(np.minimum(top - fixed, FARTHEST))
+    shift = np.minimum(shift, 31)
+
+    log = (length - 1).bit_length()
+    places = 15 + log  # of the sum, behind the point
+    total = ((significand << (places - 15)) >> shift).sum(axis=1)
+    order = np.frexp(np.maximum(total, 1).astype(np.float64))[1] - 1  # of the leading one; exact
+    fraction = ((total << (places + log - 1 - order)) >> (places + log - 13)) & 0xFFF
+    product = significand * inverse(fraction)[:, None]
+    result = round_fp16(product, 30, 14 - shift - (order - places)[:, None])
+    empty = np.isneginf(highest[:, 0]) & ~nan
+    undefined = nan | np.isposinf(highest[:, 0])
+    result = np.where(empty[:, None], np.float16(0), result)
+    not_a_number = from_bits(np.array(quiet_nan(np.float16)), np.float16)
+    return np.where(undefined[:, None], not_a_number, result), undefined | empty

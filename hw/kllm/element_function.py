@@ -1,0 +1,164 @@
+"""Element-wise functions of FP16 numbers (KLLM, section III-C1)."""
+
+import dataclasses
+from enum import IntEnum
+from typing import ClassVar
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+
+from hw.arith.datapath import Datapath, DatapathParameters
+from hw.arith.float_format import FP16
+from hw.arith.float_to_fixed import FloatToFixed, FloatToFixedParameters
+from hw.arith.order_key import is_nan
+from hw.arith.reciprocal import Reciprocal, ReciprocalParameters
+from hw.arith.square_root import SquareRoot, SquareRootParameters
+from hw.kllm.wide_exponent import (
+    EXPONENT,
+    FRACTION,
+    INVERSE_WIDTH,
+    LIMIT,
+    POWER,
+    SIGNIFICAND,
+    inverse,
+    power,
+    round_fp16,
+    significand,
+)
+
+
+class Function(IntEnum):
+    EXP = 0
+    SILU = 1
+    RECIPROCAL = 2
+    SQUARE_ROOT = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class ElementFunctionParameters(DatapathParameters):
+    """
+    stages
+        0 to 6.
+    """
+
+    CUTS: ClassVar = (
+        (),
+        ("result",),
+        ("denominator", "result"),
+        ("power", "inverse", "result"),
+        ("power", "denominator", "product", "result"),
+        ("power", "significand", "denominator", "product", "result"),
+        ("power", "significand", "denominator", "inverse", "product", "result"),
+    )
+
+    @classmethod
+    def presets(cls) -> dict[str, "ElementFunctionParameters"]:
+        return {"small": cls(), "default": cls(stages=4), "paper": cls(stages=4)}
+
+
+class ElementFunction(Datapath):
+    """``o`` = e^x, x / (1 + e^-x) (SiLU), 1 / x or the square root of x, as `op` says.
+
+    Codebook replacement takes it over 2^nA centroids, and over the outliers.
+
+    With z = |x| or so in fixed point, e^-x = 2^-f 2^-n, where n + f = x log2(e): a table gives the
+    significand, and n stays beside it, so that e^-x knows no overflow. SiLU's denominator is
+    normalised, a table gives its reciprocal, and one multiplication by x the result, which is
+    rounded once. Reciprocal and square root are those of :mod:`hw.arith`.
+
+    Accuracy, over all operands: at most 0.782 units in the last place for e^x and 0.902 for SiLU,
+    0.793 for 1 / x (cut off in subnormal results), the square root is correctly rounded. e^0 = 1,
+    e^inf = inf, e^-inf = 0, SiLU of +inf is +inf and of -inf its limit -0. NaNs give the canonical
+    one, and so do square roots of negative numbers; 1 / 0 = inf, of its sign. Nothing is flagged.
+
+    Latency: `stages`. Throughput: one result per cycle.
+
+    Members
+    -------
+    x : :py:`In(16)`
+    op : :py:`In(2)`
+        :class:`Function`.
+    o : :py:`Out(16)`
+    """
+
+    def __init__(self, parameters: ElementFunctionParameters):
+        super().__init__(parameters, {"x": FP16.width, "op": 2}, {"o": FP16.width})
+
+    def elaborate(self, platform):
+        m = Module()
+        cut = self.registers(m)
+        x, op = self.x, self.op
+        m.submodules.to_fixed = to_fixed = FloatToFixed(
+            FloatToFixedParameters(width=1 + LIMIT + FRACTION, fraction=FRACTION)
+        )
+        # 2^-power is e^x or e^-x.
+        m.d.comb += to_fixed.a.eq(Cat(x[:-1], x[-1] ^ (op == Function.EXP)))
+        exponent = power(m, to_fixed.o)
+        x, op, exponent = cut("power", x=x, op=op, exponent=exponent)
+
+        below = significand(m, exponent[:POWER])
+        whole = Signal(signed(len(exponent) - POWER))
+        m.d.comb += whole.eq(exponent[POWER:].as_signed())
+        x, op, below, whole = cut("significand", x=x, op=op, below=below, whole=whole)
+
+        digits = Signal(SIGNIFICAND)
+        m.d.comb += digits.eq(Cat(1, below))
+        fraction, scale = self._denominator(m, digits, whole)
+        is_exp = Signal()
+        m.d.comb += is_exp.eq(op == Function.EXP)
+        field = Signal(EXPONENT)
+        hidden = x[FP16.mantissa : -1].any()
+        # A subnormal number has the smallest exponent.
+        x_field = Cat(x[FP16.mantissa] | ~hidden, x[FP16.mantissa + 1 : -1])
+        m.d.comb += field.eq(Mux(is_exp, FP16.bias - whole, x_field - scale))
+        x, op, digits, fraction, field = cut(
+            "denominator", x=x, op=op, digits=digits, fraction=fraction, field=field
+        )
+
+        factor = Signal(INVERSE_WIDTH)
+        m.d.comb += factor.eq(Mux(op == Function.EXP, digits, inverse(m, fraction)))
+        x, op, field, factor = cut("inverse", x=x, op=op, field=field, factor=factor)
+
+        own = Signal(FP16.precision)
+        m.d.comb += own.eq(Cat(x[: FP16.mantissa], x[FP16.mantissa : -1].any()))
+        one = 1 << FP16.mantissa
+        product = Signal(FP16.precision + INVERSE_WIDTH)
+        m.d.comb += product.eq(Mux(op == Function.EXP, one, own) * factor)
+        x, op, field, product = cut("product", x=x, op=op, field=field, product=product)
+
+        m.submodules.reciprocal = reciprocal = Reciprocal(ReciprocalParameters())
+        m.submodules.square_root = square_root = SquareRoot(SquareRootParameters())
+        m.d.comb += [reciprocal.x.eq(x), square_root.x.eq(x)]
+        magnitude, beyond = round_fp16(m, product, field)
+        o = Signal(FP16.width)
+        with m.Switch(op):
+            with m.Case(Function.RECIPROCAL):
+                m.d.comb += o.eq(reciprocal.o)
+            with m.Case(Function.SQUARE_ROOT):
+                m.d.comb += o.eq(square_root.o)
+            with m.Default():
+                number = Mux(beyond, FP16.infinity, magnitude)
+                sign = x[-1] & (op == Function.SILU)
+                m.d.comb += o.eq(Mux(is_nan(x), FP16.quiet_nan, Cat(number, sign)))
+        m.d.comb += self.o.eq(cut("result", o=o))
+        return m
+
+    def _denominator(self, m: Module, digits, whole):
+        """1 + e^-x as 12 bits of fraction and an exponent, from e^-x = digits 2^-whole."""
+        small, below_one = Signal(), Signal()
+        distance, shifted = Signal(range(1 << 6)), Signal(SIGNIFICAND)
+        total = Signal(SIGNIFICAND + 1)
+        fraction, scale = Signal(12), Signal(range(1 << 6))
+        one = 1 << SIGNIFICAND
+        shift_in = Signal(SIGNIFICAND + 1)
+        m.d.comb += [
+            small.eq(~whole[-1]),
+            distance.eq(Mux(small, whole, -whole)),
+            # The smaller of the two is shifted right.
+            shift_in.eq(Mux(small, digits, one)),
+            shifted.eq(shift_in >> distance),
+            total.eq(Mux(small, one, digits) + shifted),
+            below_one.eq(~total[-1]),
+            fraction.eq(Mux(below_one, total[2 : SIGNIFICAND - 1], total[3:SIGNIFICAND])),
+            scale.eq(Mux(small, 0, distance - below_one)),
+        ]
+        return fraction, scale

@@ -1,0 +1,128 @@
+"""KLLM's functional unit: softmax, element-wise functions, 1 / RMS (KLLM, figure 6, Table I)."""
+
+import dataclasses
+
+from amaranth.hdl import Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_format import FP16
+from hw.arith.streamed import Streamed
+from hw.component import Component
+from hw.kllm.element_function import ElementFunction, ElementFunctionParameters
+from hw.kllm.inverse_rms import InverseRms, InverseRmsParameters
+from hw.kllm.softmax import Softmax, SoftmaxParameters
+from hw.parameters import Parameters, require
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionalUnitParameters(Parameters):
+    """
+    lanes, length
+        Of the softmax: scores in one beat, and in the longest row.
+    element_stages
+        Registers an element-wise function passes, 1 to 6.
+    rms_stages
+        Those of the multiply-add of 1 / RMS, 1 to 4.
+    """
+
+    lanes: int = 8
+    length: int = 1024
+    element_stages: int = 4
+    rms_stages: int = 3
+
+    def __post_init__(self):
+        stages = self.element_stages
+        require(1 <= stages <= 6, "element_stages must be between 1 and 6", stages)
+        _ = self.softmax, self.rms  # they check what is theirs
+
+    @classmethod
+    def presets(cls) -> dict[str, "FunctionalUnitParameters"]:
+        return {
+            "small": cls(lanes=2, length=16, element_stages=1, rms_stages=1),
+            "default": cls(),
+            "paper": cls(length=4096),
+        }
+
+    @property
+    def softmax(self) -> SoftmaxParameters:
+        return SoftmaxParameters(self.lanes, self.length)
+
+    @property
+    def element(self) -> ElementFunctionParameters:
+        return ElementFunctionParameters(stages=self.element_stages)
+
+    @property
+    def rms(self) -> InverseRmsParameters:
+        return InverseRmsParameters(self.rms_stages)
+
+    @property
+    def latency(self) -> int:
+        """The longest of the three."""
+        return max(self.softmax.latency, self.element.latency, self.rms.latency)
+
+    def cycles(self, rows: list[int], elements: int, vectors: int) -> int:
+        """Cycles from the first beats offered to the last one taken, when nothing stalls."""
+        return max(
+            self.softmax.cycles(rows), self.element.cycles(elements), self.rms.cycles(vectors)
+        )
+
+
+class FunctionalUnit(Component):
+    """The three parts that an accelerator has one of, side by side, each with its own streams.
+
+    ============ ================= ======================================================
+    part         streams           serves
+    ============ ================= ======================================================
+    softmax      scores → weights  attention; one head's while another head multiplies
+    element      x → y             codebook replacement, outliers, any function of a number
+    inverse RMS  sums → factor     normalisation, as a factor of the product's scale
+    ============ ================= ======================================================
+
+    They share nothing, so that none waits for another: what they could share, an exponential and
+    a multiplier, is less than a twentieth of the unit. Accuracy, latency, throughput, errors and
+    handshake are those of :class:`Softmax`, :class:`ElementFunction` between streams, and
+    :class:`InverseRms`.
+
+    Members
+    -------
+    scores : :py:`In(stream.Signature(parameters.softmax.input_layout))`
+    weights : :py:`Out(stream.Signature(parameters.softmax.output_layout))`
+    x : :py:`In(stream.Signature({x, op}))`
+    y : :py:`Out(stream.Signature({o}))`
+    sums : :py:`In(stream.Signature(parameters.rms.input_layout))`
+    factor : :py:`Out(stream.Signature(parameters.rms.output_layout))`
+    """
+
+    def __init__(self, parameters: FunctionalUnitParameters):
+        p = self._parameters = parameters
+        operand = data.StructLayout({"x": FP16.width, "op": 2})
+        super().__init__(
+            {
+                "scores": In(stream.Signature(p.softmax.input_layout)),
+                "weights": Out(stream.Signature(p.softmax.output_layout)),
+                "x": In(stream.Signature(operand)),
+                "y": Out(stream.Signature(data.StructLayout({"o": FP16.width}))),
+                "sums": In(stream.Signature(p.rms.input_layout)),
+                "factor": Out(stream.Signature(p.rms.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> FunctionalUnitParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        m.submodules.softmax = softmax = Softmax(p.softmax)
+        m.submodules.element = element = Streamed(ElementFunction(p.element))
+        m.submodules.inverse_rms = rms = InverseRms(p.rms)
+        for part, i, o in (
+            (softmax, self.scores, self.weights),
+            (element, self.x, self.y),
+            (rms, self.sums, self.factor),
+        ):
+            wiring.connect(m, wiring.flipped(i), part.i)
+            wiring.connect(m, part.o, wiring.flipped(o))
+        return m

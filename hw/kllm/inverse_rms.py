@@ -1,0 +1,169 @@
+"""1 / RMS of a vector from the sums of its squares (KLLM, section III-C2, equation 2)."""
+
+import dataclasses
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_convert import FloatConvert, FloatConvertParameters
+from hw.arith.float_format import FP16, FP32
+from hw.arith.float_multiply_add import FloatMultiplyAdd, FloatMultiplyAddParameters
+from hw.arith.inverse_square_root import double_root
+from hw.arith.multipartite import Field, Multipartite
+from hw.component import Component
+from hw.kllm.wide_exponent import EXPONENT, round_fp16
+from hw.parameters import Parameters, require
+
+TABLE = Multipartite(13, 7, (Field(6, 3, 6), Field(4, 0, 3)), 8, 1)
+"""2 / sqrt of a number from one to four that was cut off to 12 bits behind the parity."""
+
+STEPS = 3
+"""Multiply-adds that one after another lead to the mean square."""
+
+
+@dataclasses.dataclass(frozen=True)
+class InverseRmsParameters(Parameters):
+    """
+    stages
+        Of the multiply-add, 1 to 4.
+    """
+
+    stages: int = 3
+
+    def __post_init__(self):
+        require(1 <= self.stages <= 4, "stages must be between 1 and 4", self.stages)
+
+    @classmethod
+    def presets(cls) -> dict[str, "InverseRmsParameters"]:
+        return {"small": cls(1), "default": cls(), "paper": cls()}
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the sums, once offered, to r."""
+        return STEPS * self.stages + 1
+
+    def cycles(self, vectors: int) -> int:
+        """Cycles from the first sums offered to the last r taken, when nothing stalls."""
+        return vectors * self.latency + 1
+
+    @property
+    def input_layout(self) -> data.StructLayout:
+        """``s``, ``o``, ``inverse_k``, ``eps`` FP32 and ``s_a`` FP16, of one vector."""
+        wide = dict.fromkeys(("s", "o", "inverse_k", "eps"), FP32.width)
+        return data.StructLayout(wide | {"s_a": FP16.width})
+
+    @property
+    def output_layout(self) -> data.StructLayout:
+        """``r`` FP16, ``invalid`` where it is NaN, ``saturated`` where it is the largest number."""
+        return data.StructLayout({"r": FP16.width, "invalid": 1, "saturated": 1})
+
+
+class InverseRms(Component):
+    """r = 1 / sqrt((s_a² S + O) / K + eps), for one vector at a time.
+
+    `S` is the sum of counts times squares of centroids and `O` that of the squares of outliers, of
+    a vector with the scale s_a; 1 / K comes as a number.
+
+        m = round32(round32(round32(s_a s_a) S + O) inverse_k + eps),  r = round16(1 / sqrt(m))
+
+    One FP32 multiply-add does the three steps, the first of which is exact; FP32 subnormals count
+    as zeros. The root's reciprocal is a table's of the significand, the exponent is halved beside
+    it.
+
+    Accuracy: r is at most 0.822 units in the last place off 1 / sqrt(m), and m has an error of at
+    most 2^-22 of itself, if O and eps are not negative. Data of any size that FP16 has gives an m
+    in range.
+
+    Errors: an r beyond the largest number, as for a vector of zeros with eps = 0, is the largest
+    number, and flagged `saturated`: zeros stay zeros. An m that is negative, infinite or NaN makes
+    r the quiet NaN, and is flagged `invalid`.
+
+    Latency: 3 stages + 1 cycles. Throughput: one result in as many cycles.
+
+    Handshake: ``o.valid`` and ``o.payload`` are registers. The input is taken at the end of its
+    work; ``i.ready`` follows ``i.valid`` and ``o.ready`` combinationally.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(parameters.input_layout))`
+        Sums of a vector.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        Its factor.
+    """
+
+    def __init__(self, parameters: InverseRmsParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "i": In(stream.Signature(parameters.input_layout)),
+                "o": Out(stream.Signature(parameters.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> InverseRmsParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        i, o = self.i, self.o
+        stages = self._parameters.stages
+        m.submodules.widen = widen = FloatConvert(
+            FloatConvertParameters(source="fp16", format="fp32")
+        )
+        m.submodules.multiply_add = unit = FloatMultiplyAdd(
+            FloatMultiplyAddParameters(format="fp32", flush_subnormals=True, stages=stages)
+        )
+        final = STEPS * stages
+        cycle = Signal(range(final + 1))
+        done, advance = Signal(), Signal()
+        m.d.comb += [
+            widen.a.eq(i.payload.s_a),
+            done.eq(cycle == final),
+            advance.eq(i.valid & (~done | ~o.valid | o.ready)),
+            i.ready.eq(done & advance),
+            unit.enable.eq(advance),
+            unit.a.eq(unit.o),
+        ]
+        # Between the steps, what goes in does not matter.
+        with m.If(cycle == 0):
+            m.d.comb += [unit.a.eq(widen.o), unit.b.eq(widen.o)]
+        with m.Elif(cycle == stages):
+            m.d.comb += [unit.b.eq(i.payload.s), unit.c.eq(i.payload.o)]
+        with m.Else():
+            m.d.comb += [unit.b.eq(i.payload.inverse_k), unit.c.eq(i.payload.eps)]
+        with m.If(advance):
+            m.d.sync += cycle.eq(Mux(done, 0, cycle + 1))
+        with m.If(~o.valid | o.ready):
+            m.d.sync += o.valid.eq(i.valid & done)
+            m.d.sync += Cat(o.payload.r, o.payload.invalid, o.payload.saturated).eq(
+                Cat(self._root(m, unit.o))
+            )
+        return m
+
+    def _root(self, m: Module, mean_square):
+        """1 / sqrt of an FP32 number as FP16, and its flags."""
+        fraction, exponent = mean_square[: FP32.mantissa], mean_square[FP32.mantissa : -1]
+        zero, invalid, saturated = Signal(), Signal(), Signal()
+        # Bias and parity: the field less 127 is odd where the field is even.
+        index = Cat(fraction[-12:], ~exponent[0])
+        root = Signal(TABLE.width + TABLE.guard + 1)
+        field = Signal(EXPONENT)
+        m.d.comb += [
+            zero.eq(~exponent.any()),  # there are no subnormal numbers
+            invalid.eq(exponent.all() | mean_square[-1] & ~zero),
+            root.eq(sum(TABLE.terms(m, double_root, index), 0)),
+            # 14 - floor((exponent - 127) / 2)
+            field.eq(14 + 64 - ((exponent + 1) >> 1)),
+        ]
+        magnitude, beyond = round_fp16(m, root, field)
+        r = Signal(FP16.width)
+        m.d.comb += saturated.eq((beyond | zero) & ~invalid)
+        with m.If(invalid):
+            m.d.comb += r.eq(FP16.quiet_nan)
+        with m.Elif(saturated):
+            m.d.comb += r.eq(FP16.largest)
+        with m.Else():
+            m.d.comb += r.eq(Cat(magnitude, Const(0, 1)))
+        return r, invalid, saturated

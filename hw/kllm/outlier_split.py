@@ -1,0 +1,295 @@
+"""Front end: a vector's outliers, its scale, and the vector again (KLLM, sections III-D and IV)."""
+
+import dataclasses
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.lib import data, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_format import FP16
+from hw.component import Component
+from hw.kllm.orizuru import Orizuru, OrizuruParameters
+from hw.parameters import Parameters, require
+
+ONE = 0x3C00
+
+
+@dataclasses.dataclass(frozen=True)
+class OutlierSplitParameters(Parameters):
+    """
+    k
+        K: values of the longest vector.
+    outliers
+        Outliers at each end of a vector.
+    lanes
+        Values in one beat, a power of two.
+    """
+
+    k: int = 576
+    outliers: int = 3
+    lanes: int = 16
+
+    def __post_init__(self):
+        fits = 1 <= self.outliers < self.k
+        require(fits, f"outliers must be between 1 and k - 1 = {self.k - 1}", self.outliers)
+        self.finding  # noqa: B018
+
+    @classmethod
+    def presets(cls) -> dict[str, "OutlierSplitParameters"]:
+        return {
+            "small": cls(k=22, outliers=2, lanes=4),
+            "default": cls(),
+            "paper": cls(k=4096, outliers=21),
+        }
+
+    @property
+    def finding(self) -> OrizuruParameters:
+        return OrizuruParameters(self.k, self.outliers + 1, self.lanes)
+
+    @property
+    def beats(self) -> int:
+        """Beats of the longest vector."""
+        return -(-self.k // self.lanes)
+
+    @property
+    def search(self) -> int:
+        """Cycles from a vector's last beat, once taken, to its scale being offered."""
+        return self.finding.latency + self.outliers + 1
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a vector's last beat to its first one coming out again."""
+        return self.search + 1
+
+    def cycles(self, beats: list[int]) -> int:
+        """Cycles from the first beat offered to the last one out, when nothing stalls."""
+        return sum(2 * count + self.search for count in beats)
+
+    @property
+    def input_layout(self) -> data.StructLayout:
+        """``values`` FP16 in order of position, ``keep`` which are the vector's, ``last`` beat."""
+        values = data.ArrayLayout(FP16.width, self.lanes)
+        return data.StructLayout({"values": values, "keep": self.lanes, "last": 1})
+
+    @property
+    def output_layout(self) -> data.StructLayout:
+        """A beat of the vector again.
+
+        ``values`` as they came; ``keep`` the inliers among them, ``outlier`` the others; ``last``.
+        """
+        values = data.ArrayLayout(FP16.width, self.lanes)
+        mask = self.lanes
+        return data.StructLayout({"values": values, "keep": mask, "outlier": mask, "last": 1})
+
+    @property
+    def pair_layout(self) -> data.StructLayout:
+        """One pair of outliers.
+
+        ``max``, ``min`` index and FP16 value; ``present`` as in :class:`Orizuru`; ``last`` pair.
+        """
+        end = data.StructLayout({"index": range(self.k), "value": FP16.width})
+        return data.StructLayout({"max": end, "min": end, "present": 1, "last": 1})
+
+
+class OutlierSplit(Component):
+    """Find the largest and smallest values of a vector, and give it out with them marked.
+
+    ::
+
+        x ─┬─→ Orizuru ─→ pairs ─┬─→ outliers
+           │                     ├─→ marks ─┐
+           │                     └─→ scale  │
+           └─→ buffer ──────────────────────┴─→ o
+
+    The first `outliers` pairs of :class:`Orizuru` are the vector's outliers. One pair more holds
+    the extremes of the inliers; the larger of their magnitudes is the vector's scale, 1 if it is
+    0. A vector that keeps an infinity or a NaN has the quiet NaN for its scale. One of at most
+    2 * outliers values has no inliers.
+
+    A vector ends with ``last`` or with the beat that makes it K long; positions from K on are not
+    kept.
+
+    Latency: the scale is offered depth + outliers + 3 cycles after a vector's last beat was taken,
+    the vector's first beat one cycle later. Throughput: a vector of B beats every 2 B + depth +
+    outliers + 3 cycles; the next is not taken before this one has gone.
+
+    Handshake: ``o.valid``, ``scale.valid`` and all payloads of `o` depend on registers only;
+    ``x.ready`` too. A vector leaves `o` whether or not its scale was taken, but the next one's
+    scale waits for that. Overflow: none.
+
+    Members
+    -------
+    x : :py:`In(stream.Signature(parameters.input_layout))`
+        Vectors.
+    outliers : :py:`Out(stream.Signature(parameters.pair_layout))`
+        The pairs that are outliers, `outliers` of them for each vector.
+    scale : :py:`Out(stream.Signature(16))`
+        FP16, one for each vector.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        The vectors again.
+    """
+
+    def __init__(self, parameters: OutlierSplitParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "x": In(stream.Signature(parameters.input_layout)),
+                "outliers": Out(stream.Signature(parameters.pair_layout)),
+                "scale": Out(stream.Signature(FP16.width)),
+                "o": Out(stream.Signature(parameters.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> OutlierSplitParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        m.submodules.finder = finder = Orizuru(p.finding)
+        row = data.StructLayout(
+            {"values": self.x.payload.values.shape(), "keep": self.x.payload.keep.shape()}
+        )
+        m.submodules.buffer = buffer = memory.Memory(
+            shape=unsigned(row.size), depth=p.beats, init=[]
+        )
+        put, get = buffer.write_port(), buffer.read_port()
+
+        filling = Signal()
+        searching = Signal()
+        sending = Signal()
+        beat = Signal(range(p.beats))
+        final = Signal(range(p.beats))  # the vector's last beat
+        taken = Signal()
+        ended = Signal()
+        inside = Signal(p.lanes)
+        spoilt = Signal()
+        special = Signal()
+        rest = p.k - (p.beats - 1) * p.lanes
+        kept = self.x.payload.keep & inside
+        exponents = [value[FP16.mantissa : -1].all() for value in self.x.payload.values]
+        m.d.comb += [
+            inside.eq(Mux(beat == p.beats - 1, (1 << rest) - 1, (1 << p.lanes) - 1)),
+            special.eq((kept & Cat(exponents)).any()),
+            finder.i.valid.eq(self.x.valid & filling),
+            self.x.ready.eq(finder.i.ready & filling),
+            taken.eq(self.x.valid & self.x.ready),
+            ended.eq(self.x.payload.last | (beat == p.beats - 1)),
+            finder.i.payload.values.eq(self.x.payload.values),
+            finder.i.payload.keep.eq(kept),
+            finder.i.payload.last.eq(ended),
+            finder.i.payload.k.eq(p.outliers + 1),
+            put.en.eq(taken),
+            put.addr.eq(beat),
+            put.data.eq(Cat(self.x.payload.values.as_value(), kept)),
+        ]
+        marks = Signal(p.beats * p.lanes)  # which positions hold outliers
+        sent = self._send(m, get, sending, final, marks)
+        done = self._search(m, finder, spoilt, searching, sent, marks)
+        with m.If(taken):
+            m.d.sync += [
+                beat.eq(Mux(ended, 0, beat + 1)),
+                spoilt.eq(special | (spoilt & beat.any())),
+                final.eq(beat),
+            ]
+        with m.FSM():
+            with m.State("FILL"):
+                m.d.comb += filling.eq(1)
+                with m.If(taken & ended):
+                    m.next = "SEARCH"
+            with m.State("SEARCH"):
+                m.d.comb += searching.eq(1)
+                with m.If(done):
+                    m.next = "SEND"
+            with m.State("SEND"):
+                m.d.comb += sending.eq(1)
+                with m.If(sent):
+                    m.next = "FILL"
+        return m
+
+    def _search(
+        self,
+        m: Module,
+        finder: Orizuru,
+        spoilt: Signal,
+        searching: Signal,
+        sent: Signal,
+        marks: Signal,
+    ) -> Signal:
+        """Mark the outliers and make the scale; whether that is being done."""
+        p = self._parameters
+        pair = finder.o.payload
+        valid = Signal()
+        wanted = Signal()
+        free = Signal()
+        marked = Signal()
+        done = Signal()
+        largest = Signal(FP16.width - 1)
+        ends = [Signal(p.beats * p.lanes, name=f"mark_{end}") for end in ("max", "min")]
+        tops = [pair[end].value[:-1] for end in ("max", "min")]
+        m.d.comb += [
+            valid.eq(finder.o.valid & searching),
+            wanted.eq(~pair.last),
+            free.eq(~self.scale.valid),
+            self.outliers.valid.eq(valid & wanted),
+            marked.eq(self.outliers.valid & self.outliers.ready),
+            done.eq(valid & pair.last & free),
+            finder.o.ready.eq(searching & Mux(wanted, self.outliers.ready, free)),
+            self.outliers.payload.max.eq(pair.max),
+            self.outliers.payload.min.eq(pair.min),
+            self.outliers.payload.present.eq(pair.present),
+            *(
+                mark.eq(1 << pair[end].index)
+                for mark, end in zip(ends, ("max", "min"), strict=True)
+            ),
+            largest.eq(Mux(tops[0] > tops[1], tops[0], tops[1])),
+        ]
+        left = Signal(range(p.outliers), init=p.outliers - 1)  # pairs after this one
+        m.d.comb += self.outliers.payload.last.eq(left == 0)
+        with m.If(marked):
+            m.d.sync += left.eq(Mux(left == 0, p.outliers - 1, left - 1))
+        with m.If(marked & pair.present):
+            m.d.sync += marks.eq(marks | ends[0] | ends[1])
+        with m.Elif(sent):
+            m.d.sync += marks.eq(0)
+        with m.If(done):
+            number = Mux(largest.any(), largest, Const(ONE, FP16.width))
+            m.d.sync += [
+                self.scale.valid.eq(1),
+                self.scale.payload.eq(Mux(spoilt, Const(FP16.quiet_nan, FP16.width), number)),
+            ]
+        with m.Elif(self.scale.ready):
+            m.d.sync += self.scale.valid.eq(0)
+        return done
+
+    def _send(self, m: Module, get, sending: Signal, final: Signal, marks: Signal) -> Signal:
+        """Give the buffer out; whether the vector's last beat is being taken."""
+        p, o = self._parameters, self.o
+        beat = Signal(range(p.beats))
+        over = Signal()  # all beats are read
+        read = Signal()
+        sent = Signal()
+        marked = Signal(p.lanes, reset_less=True)
+        kept = Signal(p.lanes)
+        m.d.comb += [
+            read.eq(sending & ~over & (~o.valid | o.ready)),
+            get.en.eq(read),
+            get.addr.eq(beat),
+            Cat(o.payload.values.as_value(), kept).eq(get.data),
+            o.payload.keep.eq(kept & ~marked),
+            o.payload.outlier.eq(kept & marked),
+            sent.eq(o.valid & o.ready & o.payload.last),
+        ]
+        with m.If(~o.valid | o.ready):
+            m.d.sync += o.valid.eq(read)
+        with m.If(read):
+            m.d.sync += [
+                marked.eq(marks.word_select(beat, p.lanes)),
+                o.payload.last.eq(beat == final),
+                over.eq(beat == final),
+                beat.eq(Mux(beat == final, 0, beat + 1)),
+            ]
+        with m.Elif(sent):
+            m.d.sync += over.eq(0)
+        return sent

@@ -1,0 +1,167 @@
+"""Products of all pairs of centroids, read group by group for every column (KLLM, Fig. 3)."""
+
+import dataclasses
+
+from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.lib import data, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_format import FP16
+from hw.component import Component
+from hw.parameters import Parameters, require
+
+
+@dataclasses.dataclass(frozen=True)
+class ProductTableParameters(Parameters):
+    """
+    activation_bits, weight_bits
+        nA and nW: there are 2^nA rows of 2^nW products.
+    macs
+        M: products in a group, a power of two from 2^nW to 2^(nA + nW).
+    columns
+        Most columns for which a table is given out.
+    """
+
+    activation_bits: int = 4
+    weight_bits: int = 4
+    macs: int = 32
+    columns: int = 1536
+
+    def __post_init__(self):
+        for name in ("activation_bits", "weight_bits"):
+            value = getattr(self, name)
+            require(1 <= value <= 8, f"{name} must be between 1 and 8", value)
+        power = self.macs > 0 and self.macs & (self.macs - 1) == 0
+        low, high = 1 << self.weight_bits, 1 << self.activation_bits + self.weight_bits
+        rule = f"macs must be a power of two from {low} to {high}"
+        require(power and low <= self.macs <= high, rule, self.macs)
+        require(self.columns >= 1, "columns must be at least 1", self.columns)
+
+    @classmethod
+    def presets(cls) -> dict[str, "ProductTableParameters"]:
+        return {
+            "small": cls(activation_bits=3, weight_bits=1, macs=4, columns=5),
+            "default": cls(),
+            "paper": cls(columns=4096),
+        }
+
+    @property
+    def rows(self) -> int:
+        """Of a table: 2^nA."""
+        return 1 << self.activation_bits
+
+    @property
+    def groups(self) -> int:
+        """G: groups of a table."""
+        return (1 << self.activation_bits + self.weight_bits) // self.macs
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a replay to its first group."""
+        return 1
+
+    def cycles(self, columns: list[int]) -> int:
+        """Cycles from the first replay offered to the last group taken, when nothing stalls."""
+        return sum(max(1, count * self.groups) for count in columns) + self.latency
+
+    @property
+    def write_layout(self) -> data.StructLayout:
+        """``values``, FP16 products of the activation centroid ``row``, to table ``bank``."""
+        values = data.ArrayLayout(FP16.width, 1 << self.weight_bits)
+        return data.StructLayout({"bank": 1, "row": self.activation_bits, "values": values})
+
+    @property
+    def replay_layout(self) -> data.StructLayout:
+        """Table ``bank``, for so many ``columns``."""
+        return data.StructLayout({"bank": 1, "columns": range(self.columns + 1)})
+
+    @property
+    def output_layout(self) -> data.ArrayLayout:
+        """One group."""
+        return data.ArrayLayout(FP16.width, self.macs)
+
+
+class ProductTable(Component):
+    """Two tables of products; give one out in groups of M, again for every column.
+
+    Rows are written one a cycle, one table while the other is read. Which may be written when is
+    the user's concern: a table that is written while it is given out comes out half and half.
+
+    Latency: 1 cycle. Throughput: one group a cycle, from column to column and from replay to
+    replay without a gap; a replay of 0 columns takes a cycle.
+
+    Handshake: ``write.ready`` is always high, ``o.valid`` and ``o.payload`` are registers,
+    ``replay.ready`` follows ``o.ready`` combinationally. The memories have synchronous read ports.
+
+    Members
+    -------
+    write : :py:`In(stream.Signature(parameters.write_layout))`
+        Rows.
+    replay : :py:`In(stream.Signature(parameters.replay_layout))`
+        What to give out; taken with the last group.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        Groups in order of index.
+    """
+
+    def __init__(self, parameters: ProductTableParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "write": In(stream.Signature(parameters.write_layout)),
+                "replay": In(stream.Signature(parameters.replay_layout)),
+                "o": Out(stream.Signature(parameters.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> ProductTableParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p, o = self._parameters, self.o
+        column = Signal(range(1, p.columns + 1), init=1)
+        group = Signal(range(p.groups))
+        room = Signal()
+        nothing = Signal()
+        taken = Signal()
+        final = Signal()
+        m.d.comb += [
+            self.write.ready.eq(1),
+            room.eq(~o.valid | o.ready),
+            nothing.eq(self.replay.payload.columns == 0),
+            taken.eq(self.replay.valid & ~nothing & room),
+            final.eq(group == p.groups - 1),
+            self.replay.ready.eq(
+                nothing | (room & final & (column == self.replay.payload.columns))
+            ),
+        ]
+        with m.If(room):
+            m.d.sync += o.valid.eq(taken)
+        if p.groups > 1:
+            with m.If(taken):
+                m.d.sync += group.eq(group + 1)
+        with m.If(self.replay.valid & self.replay.ready):
+            m.d.sync += column.eq(1)
+        with m.Elif(taken & final):
+            m.d.sync += column.eq(column + 1)
+
+        # Rows of a group side by side: row r is in memory r % rows_of_group.
+        row_width = FP16.width << p.weight_bits
+        rows_of_group = p.rows // p.groups
+        write = self.write.payload
+        inner = rows_of_group.bit_length() - 1
+        for n in range(rows_of_group):
+            m.submodules[f"rows_{n}"] = rows = memory.Memory(
+                shape=unsigned(row_width), depth=2 * p.groups, init=[]
+            )
+            put, get = rows.write_port(), rows.read_port()
+            m.d.comb += [
+                put.en.eq(self.write.valid & (write.row[:inner] == n)),
+                put.addr.eq(Cat(write.row[inner:], write.bank)),
+                put.data.eq(write.values.as_value()),
+                get.en.eq(taken),
+                get.addr.eq(Cat(group, self.replay.payload.bank)),
+                o.payload.as_value().word_select(n, row_width).eq(get.data),
+            ]
+        return m

@@ -1,0 +1,430 @@
+"""Softmax of rows of FP16 scores (KLLM, section IV-A)."""
+
+import dataclasses
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.lib import data, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_format import FP16
+from hw.arith.float_to_fixed import FloatToFixed
+from hw.arith.leading_zeros import leading_one, shift_to_top
+from hw.arith.order_key import EMPTY_KEY, from_key, is_nan, to_key
+from hw.component import Component
+from hw.kllm.softmax_lane import FIXED, TERM, ExponentialLane, ProductLane
+from hw.kllm.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, inverse
+from hw.parameters import Parameters, require
+from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
+from hw.stream.queue import Queue, QueueParameters
+
+MINUS_INFINITY = 1 << FP16.width - 1 | FP16.infinity
+KEY_OF_INFINITY = 1 << FP16.width - 1 | FP16.infinity  # as an order key, plus infinity
+ROWS = 4
+"""Rows whose maximum, or whose sum, is known or about to be, but not yet needed."""
+
+MAXIMUM_LATENCY = 4
+"""Cycles from a row's last scores to the first ones being read again."""
+
+SUM_LATENCY = 9
+"""Cycles from a row's last scores being read to its first term being read."""
+
+OUTPUT_LATENCY = 3
+"""Cycles from a term being read to its probability."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftmaxParameters(Parameters):
+    """
+    lanes
+        Scores in one beat, 1 to 64: so many exponentials in a cycle.
+    length
+        Scores in the longest row, a multiple of `lanes` from 4 to 65536.
+    """
+
+    lanes: int = 8
+    length: int = 1024
+
+    def __post_init__(self):
+        require(1 <= self.lanes <= 64, "lanes must be between 1 and 64", self.lanes)
+        rule = f"length must be a multiple of lanes = {self.lanes} between 4 and 65536"
+        fits = 4 <= self.length <= 65536 and self.length % self.lanes == 0
+        require(fits, rule, self.length)
+
+    @classmethod
+    def presets(cls) -> dict[str, "SoftmaxParameters"]:
+        return {"small": cls(lanes=2, length=16), "default": cls(), "paper": cls(length=4096)}
+
+    @property
+    def beats(self) -> int:
+        """Beats of the longest row."""
+        return self.length // self.lanes
+
+    @property
+    def depth(self) -> int:
+        """Beats in each of the two buffers: a row, and what comes before it is read again."""
+        return self.beats + SUM_LATENCY + 1
+
+    @property
+    def log(self) -> int:
+        """Bits of the sum in front of the point."""
+        return (self.length - 1).bit_length()
+
+    @property
+    def places(self) -> int:
+        """Bits of the sum behind it: what is cut off `length` terms is 2^-15 together."""
+        return 15 + self.log
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the last beat of a row of one beat to its probabilities."""
+        return MAXIMUM_LATENCY + SUM_LATENCY + OUTPUT_LATENCY
+
+    def cycles(self, rows: list[int]) -> int:
+        """Cycles from the first beat offered to the last one taken, when nothing stalls.
+
+        For rows of so many beats, long ones included: about the beats of all of them, and twice
+        those of the last. The beats' times, one by one: when they are taken, and then read.
+        """
+        taken, read, given = [], [], []
+        ends = []  # numbers of the rows' last beats
+        now = 0  # when the next beat is taken, at the earliest
+        for row, length in enumerate(rows):
+            first = len(taken)
+            beats = min(length, self.beats)
+            before = ends[row - ROWS] if row >= ROWS else -1
+            for beat in range(first, first + beats):
+                now = max(now, *(read[b] + 1 for b in (before, beat - self.depth) if b >= 0), 0)
+                taken.append(now)
+                now += 1
+            now += length - beats
+            for beat in range(first, first + beats):
+                limits = [taken[-1] + MAXIMUM_LATENCY, read[-1] + 1 if read else 0]
+                limits += [given[b] + 1 for b in (before, beat - self.depth) if b >= 0]
+                read.append(max(limits))
+            for _ in range(beats):
+                given.append(max(read[-1] + SUM_LATENCY, given[-1] + 1 if given else 0))
+            ends.append(len(taken) - 1)
+        return max(given[-1] + OUTPUT_LATENCY + 1, now)
+
+    @property
+    def input_layout(self) -> data.StructLayout:
+        """``scores`` FP16, ``keep`` which of them count, ``last`` on the row's last beat."""
+        scores = data.ArrayLayout(FP16.width, self.lanes)
+        return data.StructLayout({"scores": scores, "keep": self.lanes, "last": 1})
+
+    @property
+    def output_layout(self) -> data.StructLayout:
+        """``probabilities`` FP16, ``keep`` and ``last`` as they came, ``invalid`` for the row."""
+        probabilities = data.ArrayLayout(FP16.width, self.lanes)
+        return data.StructLayout(
+            {"probabilities": probabilities, "keep": self.lanes, "last": 1, "invalid": 1}
+        )
+
+
+class Softmax(Component):
+    """p = e^(x - max x) / sum of e^(x - max x) over a row of scores, `lanes` of them a cycle.
+
+    ::
+
+        i ─┬────────────→ scores ─→ e^(x - max) ─┬→ terms ──────────→ × ─→ o
+           └→ maximum ──────────────────┘        └→ sum ─→ 1 / sum ───┘
+
+    Three passes, each a beat per cycle: a row's scores are stored while their maximum is found,
+    the terms while they are added up, and the terms multiplied by the sum's reciprocal. Different
+    rows are in the three at once. Each buffer has room for little more than one row: a row is
+    written where the one before has been read.
+
+    A score's difference from the maximum is exact but for 2^-15, a term has 15 bits of significand
+    beside its exponent, the sum is an integer that no order changes, and the product is rounded
+    once. Accuracy: a probability, subnormal ones included, is less than 1.7 units in the last
+    place off the softmax of the scores, the bounds of all steps together; real and random rows
+    stay below 1.1.
+
+    Scores that are not kept count as minus infinity, whose probability is 0. Errors, flagged on
+    all of a row's beats: with a NaN or plus infinity among its kept scores, a row's probabilities
+    are the quiet NaN; where every score is minus infinity, they are 0. A row of more than `length`
+    scores is cut there: the rest of it is taken and dropped, the row is given out with NaNs and
+    ``last`` on its last beat.
+
+    Latency: a row's first probabilities are offered 16 cycles after its last scores were taken if
+    it has one beat, and a cycle later for each beat more. Throughput: one beat per cycle, from row
+    to row without a gap where rows have four beats or more. Short rows behind long ones wait:
+    there is room for four in front of each pass.
+
+    Handshake: ``o.valid`` and ``o.payload`` are registers; ``i.ready`` depends on registers only.
+    Overflow: none. The buffers have a synchronous read port each.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(parameters.input_layout))`
+        Scores.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        Probabilities.
+    """
+
+    def __init__(self, parameters: SoftmaxParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "i": In(stream.Signature(parameters.input_layout)),
+                "o": Out(stream.Signature(parameters.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> SoftmaxParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        scores = _Buffer(m, "score", p.depth, p.lanes * (FP16.width + 1))
+        terms = _Buffer(m, "term", p.depth, p.lanes * (TERM.size + 1))
+        row = {"beats": range(p.beats + 1), "undefined": 1, "empty": 1}
+        maximum = data.StructLayout({**row, "highest": FIXED.shape})
+        total = data.StructLayout({**row, "inverse": INVERSE_WIDTH, "order": EXPONENT})
+        m.submodules.maxima = maxima = Queue(QueueParameters(maximum.size, ROWS), shape=maximum)
+        m.submodules.sums = sums = Queue(QueueParameters(total.size, ROWS), shape=total)
+        # Nothing between two queues stalls: a row or beat is let in while there is room behind.
+        credits = CreditCounterParameters(ROWS)
+        m.submodules.maxima_credits = maxima_credits = CreditCounter(credits)
+        m.submodules.sums_credits = sums_credits = CreditCounter(credits)
+
+        ended = self._store(m, scores, maxima_credits.available, maxima.i)
+        m.d.comb += maxima_credits.take.eq(ended)
+        finished = self._exponentials(m, scores, maxima.o, terms, sums_credits.available, sums.i)
+        m.d.comb += [maxima_credits.give.eq(finished), sums_credits.take.eq(finished)]
+        m.d.comb += sums_credits.give.eq(self._products(m, terms, sums.o))
+        return m
+
+    def _store(self, m: Module, scores: "_Buffer", available, maxima) -> Signal:
+        """Take scores, find the maximum; whether a row is at its end."""
+        p, i = self._parameters, self.i
+        beat = Signal(range(p.beats))
+        dropping = Signal()  # the rest of a row that is too long
+        taken, full, ended = Signal(), Signal(), Signal()
+        m.d.comb += [
+            i.ready.eq(dropping | (available & scores.room)),
+            taken.eq(i.valid & i.ready & ~dropping),
+            full.eq(beat == p.beats - 1),
+            ended.eq(taken & (i.payload.last | full)),
+        ]
+        with m.If(taken):
+            m.d.sync += beat.eq(Mux(ended, 0, beat + 1))
+            m.d.sync += dropping.eq(full & ~i.payload.last)
+        with m.Elif(i.valid & i.payload.last):
+            m.d.sync += dropping.eq(0)
+
+        kept = [Signal(FP16.width, name=f"kept_{n}") for n in range(p.lanes)]
+        for value, score, keep in zip(kept, i.payload.scores, i.payload.keep, strict=True):
+            m.d.comb += value.eq(Mux(keep, score, MINUS_INFINITY))
+        scores.write(m, taken, Cat(*kept, i.payload.keep))
+
+        # A cycle for the beat's maximum, one for the row's, one for making it fixed point.
+        beat_key, row_key, key = (
+            Signal(FP16.width, name=name) for name in ("beat_key", "row_key", "key")
+        )
+        valid, last, done = Signal(), Signal(), Signal()
+        bad, row_bad, undefined = Signal(), Signal(), Signal()
+        beats, row_beats = (Signal(range(p.beats + 1), name=n) for n in ("beats", "row_beats"))
+        keys = [Signal(FP16.width, name=f"key_{n}") for n in range(p.lanes)]
+        m.d.comb += [leaf.eq(to_key(value)) for leaf, value in zip(keys, kept, strict=True)]
+        best = _largest(m, keys)
+        m.d.sync += [
+            valid.eq(taken),
+            last.eq(ended),
+            beats.eq(beat + 1),
+            beat_key.eq(best),
+            bad.eq(Cat(is_nan(value) for value in kept).any() | full & ~i.payload.last),
+        ]
+        higher = Signal(FP16.width)
+        m.d.comb += higher.eq(Mux(beat_key > row_key, beat_key, row_key))
+        m.d.sync += done.eq(valid & last)
+        with m.If(valid):
+            m.d.sync += [
+                row_key.eq(Mux(last, EMPTY_KEY, higher)),
+                row_bad.eq(~last & (row_bad | bad)),
+                key.eq(higher),
+                undefined.eq(row_bad | bad),
+                row_beats.eq(beats),
+            ]
+        m.submodules.highest = to_fixed = FloatToFixed(FIXED)
+        m.d.comb += to_fixed.a.eq(from_key(key))
+        found = maxima.payload
+        m.d.sync += [
+            maxima.valid.eq(done),
+            found.highest.eq(to_fixed.o),
+            found.undefined.eq(undefined | (key == KEY_OF_INFINITY)),
+            # Minus infinity's key has a zero exponent.
+            found.empty.eq(~key[FP16.mantissa :].any()),
+            found.beats.eq(row_beats),
+        ]
+        return ended
+
+    def _exponentials(self, m: Module, scores, maxima, terms, available, sums) -> Signal:
+        """Scores to terms and their sum's reciprocal; whether a row's last scores are read."""
+        p = self._parameters
+        beat = Signal(range(1, p.beats + 1), init=1)
+        read, last, finished = Signal(), Signal(), Signal()
+        row = maxima.payload
+        m.d.comb += [
+            read.eq(maxima.valid & available & terms.room),
+            last.eq(beat == row.beats),
+            finished.eq(read & last),
+            maxima.ready.eq(finished),
+        ]
+        with m.If(read):
+            m.d.sync += beat.eq(Mux(last, 1, beat + 1))
+        terms.reserve(m, read)
+        word = scores.read(m, read)
+        highest = Signal(FIXED.shape, reset_less=True)
+        m.d.sync += highest.eq(row.highest)
+        lanes = []
+        for n in range(p.lanes):
+            m.submodules[f"exponential_{n}"] = lane = ExponentialLane()
+            m.d.comb += [
+                lane.score.eq(word.word_select(n, FP16.width)),
+                lane.highest.eq(highest),
+            ]
+            lanes.append(lane.term)
+        valid = _delay(m, "read", read, 4)
+        keep = _delay(m, "keep", word[p.lanes * FP16.width :], 3)[-1]
+        terms.write(m, valid[-1], Cat(*lanes, keep), reserved=True)
+
+        places, width = p.places, p.places + p.log
+        addends = []
+        for n, term in enumerate(lanes):
+            addends.append(Signal(places, name=f"addend_{n}"))
+            digits = Cat(Const(0, places - SIGNIFICAND), 1, term.digits, 1)
+            m.d.comb += addends[-1].eq(digits >> term.shift)
+        beat_sum = Signal(places + (p.lanes - 1).bit_length(), reset_less=True)
+        m.d.sync += beat_sum.eq(sum(addends[1:], addends[0]))
+        row_sum = Signal(width, reset_less=True)
+        first = Signal(init=1)
+        adding = _delay(m, "adding", read, 5)[-1]
+        ending = _delay(m, "ending", finished, 5)[-1]
+        with m.If(adding):
+            m.d.sync += [row_sum.eq(Mux(first, 0, row_sum) + beat_sum), first.eq(ending)]
+
+        # The sum's leading one is one of the first.
+        position = leading_one(m, row_sum[places - 1 :])
+        top = shift_to_top(m, row_sum, position)
+        fraction = Signal(12, reset_less=True)
+        order = Signal(EXPONENT, reset_less=True)
+        zeros = ~position
+        m.d.sync += [fraction.eq(top[width - 13 : -1]), order.eq(p.log - 1 - zeros)]
+        out = sums.payload
+        kept = Cat(row.beats, row.undefined, row.empty)
+        *_, kept = _delay(m, "row", kept, SUM_LATENCY - 1)
+        m.d.sync += [out.inverse.eq(inverse(m, fraction)), out.order.eq(order)]
+        m.d.comb += [
+            Cat(out.beats, out.undefined, out.empty).eq(kept),
+            sums.valid.eq(_delay(m, "finished", finished, SUM_LATENCY - 1)[-1]),
+        ]
+        return finished
+
+    def _products(self, m: Module, terms, sums) -> Signal:
+        """Terms to probabilities; whether a row's last are read."""
+        p, o = self._parameters, self.o
+        beat = Signal(range(1, p.beats + 1), init=1)
+        enable, read, last, finished = Signal(), Signal(), Signal(), Signal()
+        row = sums.payload
+        m.d.comb += [
+            enable.eq(~o.valid | o.ready),
+            read.eq(sums.valid & enable),
+            last.eq(beat == row.beats),
+            finished.eq(read & last),
+            sums.ready.eq(finished),
+        ]
+        with m.If(read):
+            m.d.sync += beat.eq(Mux(last, 1, beat + 1))
+        word = terms.read(m, read)
+        valid = _delay(m, "reading", read, 2, enable)
+        scale = Cat(row.inverse, row.order)
+        scale = _delay(m, "scale", scale, 1, enable)[-1]
+        keep = _delay(m, "kept", word[p.lanes * TERM.size :], 1, enable)[-1]
+        ends = _delay(m, "flags", Cat(row.undefined, row.empty, last), 2, enable)[-1]
+        undefined, empty, last = ends
+        for n in range(p.lanes):
+            m.submodules[f"product_{n}"] = lane = ProductLane()
+            m.d.comb += [
+                lane.enable.eq(enable),
+                lane.term.eq(word.word_select(n, TERM.size)),
+                Cat(lane.inverse, lane.order).eq(scale),
+                lane.empty.eq(empty),
+                lane.undefined.eq(undefined),
+                o.payload.probabilities[n].eq(lane.o),
+            ]
+        with m.If(enable):
+            m.d.sync += [
+                o.valid.eq(valid[-1]),
+                o.payload.keep.eq(keep),
+                o.payload.last.eq(last),
+                o.payload.invalid.eq(undefined | empty),
+            ]
+        return finished
+
+
+def _largest(m: Module, keys: list) -> Signal:
+    """The largest of some keys, as a tree."""
+    level = 0
+    while len(keys) > 1:
+        pairs = []
+        for n in range(0, len(keys) - 1, 2):
+            pairs.append(Signal(FP16.width, name=f"larger_{level}_{n}"))
+            m.d.comb += pairs[-1].eq(Mux(keys[n] > keys[n + 1], keys[n], keys[n + 1]))
+        keys = pairs + keys[len(keys) & ~1 :]
+        level += 1
+    return keys[0]
+
+
+def _delay(m: Module, name: str, value, cycles: int, enable=None) -> list:
+    """Registers behind each other, in order."""
+    stages = []
+    for n in range(cycles):
+        stages.append(Signal(len(value), name=f"{name}_{n + 1}"))
+        update = stages[-1].eq(value)
+        if enable is None:
+            m.d.sync += update
+        else:
+            with m.If(enable):
+                m.d.sync += update
+        value = stages[-1]
+    return stages
+
+
+class _Buffer:
+    """Beats in a memory that is written round and round, and read a row later.
+
+    Room is taken when a beat is written, or before that by :meth:`reserve`.
+    """
+
+    def __init__(self, m: Module, name: str, depth: int, width: int):
+        self._name, self._depth = name, depth
+        beats = memory.Memory(shape=unsigned(width), depth=depth, init=[])
+        m.submodules[f"{name}s"] = beats
+        self._in, self._out = beats.write_port(), beats.read_port()
+        credits = CreditCounter(CreditCounterParameters(depth))
+        m.submodules[f"{name}_credits"] = self._credits = credits
+        self.room = credits.available
+
+    def reserve(self, m: Module, taken) -> None:
+        m.d.comb += self._credits.take.eq(taken)
+
+    def write(self, m: Module, valid, beat, *, reserved: bool = False) -> None:
+        if not reserved:
+            self.reserve(m, valid)
+        m.d.comb += [self._in.en.eq(valid), self._in.data.eq(beat)]
+        self._step(m, self._in.addr, valid, "write")
+
+    def read(self, m: Module, valid):
+        """The beat in the next cycle, and from then on until the next one is read."""
+        m.d.comb += [self._out.en.eq(valid), self._credits.give.eq(valid)]
+        self._step(m, self._out.addr, valid, "read")
+        return self._out.data
+
+    def _step(self, m: Module, address, valid, name: str) -> None:
+        place = Signal(range(self._depth), name=f"{self._name}_{name}_place")
+        m.d.comb += address.eq(place)
+        with m.If(valid):
+            m.d.sync += place.eq(Mux(place == self._depth - 1, 0, place + 1))

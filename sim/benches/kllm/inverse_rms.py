@@ -1,0 +1,146 @@
+"""Bench of the inverse RMS: sums of a vector's squares in, its factor out."""
+
+import numpy as np
+
+from golden.arith.float_multiply_add import float_multiply_add
+from golden.arith.formats import to_bits
+from golden.kllm.inverse_rms import inverse_rms
+from golden.kllm.quantize import dynamic_outliers, inlier_scale, outlier_count
+from golden.trace import Trace
+from hw.kllm.inverse_rms import InverseRmsParameters
+from sim import payload
+from sim.bench import Job
+from sim.benches.arith.operands import random_floats
+from sim.benches.operands import to_fp16, vectors_by_name
+
+EPS = 1e-5
+
+
+class InverseRmsBench:
+    def default_vectors(self, parameters: InverseRmsParameters) -> int:
+        return 400
+
+    def job(
+        self, parameters: InverseRmsParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Job:
+        if trace is not None:
+            sums, notes = real_sums(trace, vectors)
+        else:
+            sums, notes = random_sums(vectors, np.random.default_rng(seed)), []
+        return build(parameters, sums, notes)
+
+    def picture(self, parameters: InverseRmsParameters, trace: Trace, figure) -> str:
+        sums, notes = real_sums(trace, 512)
+        r = inverse_rms(**sums)[0].astype(np.float64)
+        wide = {name: value.astype(np.float64) for name, value in sums.items()}
+        square = (wide["s_a"] ** 2 * wide["s"] + wide["o"]) * wide["inverse_k"] + wide["eps"]
+        want = 1 / np.sqrt(square)
+        axes = figure.subplots()
+        axes.plot(want, (r / want - 1) * 2**11, ".", ms=3)
+        axes.set_xlabel("1 / RMS")
+        axes.set_ylabel("error (2^-11 of it)")
+        return " ".join(["Factors of real vectors against float64.", *notes])
+
+
+bench = InverseRmsBench()
+
+
+def real_sums(trace: Trace, vectors: int):
+    """Operands of a trace's vectors, whose squares are summed in float64, and notes."""
+    notes, pieces = [], []
+    arrays = vectors_by_name(trace)
+    for name, array in arrays.items():
+        half, remarks = to_fp16(name, array)
+        notes += remarks
+        half = np.where(np.isfinite(half), half, np.float16(0))[: -(-vectors // len(arrays))]
+        outlier = dynamic_outliers(half, outlier_count(half.shape[1]))
+        scale = inlier_scale(half, outlier)
+        square = half.astype(np.float64) ** 2
+        pieces.append(
+            {
+                "s": np.where(outlier, 0, square).sum(axis=1) / scale.astype(np.float64) ** 2,
+                "o": np.where(outlier, square, 0).sum(axis=1),
+                "s_a": scale,
+                "inverse_k": np.full(len(half), 1 / half.shape[1]),
+            }
+        )
+    joined = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    at = np.arange(vectors) % len(joined["s"])
+    sums = {
+        name: value[at].astype(np.float16 if name == "s_a" else np.float32)
+        for name, value in joined.items()
+    }
+    sums["eps"] = np.full(vectors, EPS, np.float32)
+    notes.append(f"Vectors are rows of {', '.join(arrays)}, with eps = {EPS:g}.")
+    return sums, notes
+
+
+def random_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Sums of any size and in any proportion, a quarter with corner cases and any bits.
+
+    Half of them have a mean square next to where r changes, so that its last bits matter.
+    """
+
+    def size(low: int, high: int) -> np.ndarray:
+        return rng.uniform(1, 2, vectors) * 2.0 ** rng.integers(low, high, vectors)
+
+    plain = {
+        "s": size(-8, 14),
+        "o": size(-20, 28),
+        "s_a": size(-14, 16),
+        "inverse_k": size(-12, 0),
+        "eps": size(-30, 8),
+    }
+    for name in ("s", "o", "eps"):
+        plain[name] = np.where(rng.random(vectors) < 0.3, 0, plain[name])
+    # A mean square of any size, for the whole table and every exponent.
+    alone = rng.random(vectors) < 0.4
+    for name in ("s", "o"):
+        plain[name] = np.where(alone, 0, plain[name])
+    plain["eps"] = np.where(alone, size(-40, 60), plain["eps"])
+    sums = {}
+    for name, value in plain.items():
+        kind = "fp16" if name == "s_a" else "fp32"
+        odd = random_floats(kind, vectors, [], rng)
+        sums[name] = np.where(rng.random(vectors) < 0.08, odd, value.astype(odd.dtype))
+    near = rng.random(vectors) < 0.5
+    close = close_sums(vectors, rng)
+    return {name: np.where(near, close[name], value) for name, value in sums.items()}
+
+
+def close_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Sums whose mean square is within rounding of the least one that makes r what it is."""
+    zeros = np.zeros(2 << 12, np.float32)
+    every = (1 + np.arange(1 << 12) / 4096) * np.array([[1.0], [2.0]])
+    every = every.ravel().astype(np.float32)
+    r, *_ = inverse_rms(zeros, zeros, zeros.astype(np.float16), zeros, every)
+    changes = every[1:][r[1:] != r[:-1]].astype(np.float64)
+    goal = rng.choice(changes, vectors) * 4.0 ** rng.integers(-4, 5, vectors)
+    s_a = (rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-3, 3, vectors)).astype(np.float16)
+    dense = rng.uniform(1, 2, vectors) * 2.0 ** rng.integers(-12, 12, vectors)
+    s = (goal * dense).astype(np.float32)
+    # Either O or eps makes up for what is missing, by addition or subtraction.
+    by_o = rng.random(vectors) < 0.5
+    exact = s_a.astype(np.float64) ** 2 * s
+    power = 2.0 ** -rng.integers(0, 8, vectors)
+    o = np.where(by_o, goal / power - exact, rng.uniform(-1, 1, vectors) * goal).astype(np.float32)
+    inverse_k = np.where(by_o, power, rng.uniform(0.001, 1, vectors)).astype(np.float32)
+    total = float_multiply_add((s_a.astype(np.float32)) ** 2, s, o)
+    eps = np.where(by_o, 0, goal - total.astype(np.float64) * inverse_k).astype(np.float32)
+    return {"s": s, "o": o, "s_a": s_a, "inverse_k": inverse_k, "eps": eps}
+
+
+def build(parameters: InverseRmsParameters, sums: dict[str, np.ndarray], notes: list[str]) -> Job:
+    """The job of those operands, and what became of them."""
+    vectors = len(sums["s"])
+    r, invalid, saturated = inverse_rms(**sums)
+    results = {"r": to_bits(r), "invalid": invalid, "saturated": saturated}
+    operands = {name: to_bits(value) for name, value in sums.items()}
+    return Job(
+        inputs={"i": payload.pack(parameters.input_layout, operands)},
+        outputs={"o": payload.pack(parameters.output_layout, results)},
+        transaction_of={"o": np.arange(vectors)},
+        transactions=vectors,
+        cycles=parameters.cycles(vectors),
+        notes=notes,
+    )

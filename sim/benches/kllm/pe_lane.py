@@ -1,0 +1,258 @@
+"""Bench of a lane: steps of columns in, results out. A transaction is a column."""
+
+import dataclasses
+
+import numpy as np
+
+from golden.arith.formats import to_bits
+from golden.kllm.clustering_unit import cluster, scaled_midpoints
+from golden.kllm.outlier_list import outlier_rows
+from golden.kllm.pe_lane import pe_lane
+from golden.kllm.quantize import dynamic_outliers, inlier_scale, outlier_count
+from golden.trace import Trace
+from hw.kllm.pe_lane import RESULT, TOKEN, PeLaneParameters
+from sim import payload
+from sim.bench import Job
+from sim.benches.kllm.layers import layers_of
+
+RUN = 6  # columns of one product
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Product:
+    """Columns that share vector, table and codebook, as :func:`golden.kllm.pe_lane` takes them.
+
+    activation, keep, value, outlier
+        ``[K]``.
+    weight, s_b
+        ``[columns, K]`` and ``[columns]``.
+    """
+
+    activation: np.ndarray
+    keep: np.ndarray
+    value: np.ndarray
+    outlier: np.ndarray
+    weight: np.ndarray
+    table: np.ndarray
+    codebook: np.ndarray
+    s_a: np.float16
+    r: np.float16
+    s_b: np.ndarray
+    integer: bool
+
+    def results(self) -> tuple[np.ndarray, np.ndarray]:
+        columns = len(self.weight)
+        vectors = [
+            np.broadcast_to(a, self.weight.shape)
+            for a in (self.activation, self.keep, self.value, self.outlier)
+        ]
+        activation, keep, value, outlier = vectors
+        return pe_lane(
+            activation,
+            self.weight,
+            keep,
+            value,
+            outlier,
+            self.table,
+            self.codebook,
+            np.full(columns, self.s_a),
+            np.full(columns, self.r),
+            self.s_b,
+            self.integer,
+        )
+
+
+class PeLaneBench:
+    def default_vectors(self, parameters: PeLaneParameters) -> int:
+        return 72 if parameters.width <= 16 else 36
+
+    def job(
+        self, parameters: PeLaneParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Job:
+        rng = np.random.default_rng(seed)
+        if trace is None:
+            return build(parameters, random_products(parameters, vectors, rng), rng, [])
+        products, notes = real_products(parameters, trace, vectors)
+        return build(parameters, products, rng, notes)
+
+    def picture(self, parameters: PeLaneParameters, trace: Trace, figure) -> str:
+        """Results of one product against those of the operands before quantisation."""
+        p = parameters
+        products, notes = real_products(p, trace, RUN)
+        product = products[0]
+        y, _ = product.results()
+        layers, _ = layers_of(trace, p.k, RUN, p.activation_bits, p.weight_bits, outliers_of(p))
+        exact = layers[0].x[0].astype(np.float64) @ layers[0].weights.dequantize()
+        axes = figure.subplots()
+        columns = np.arange(len(y))
+        axes.bar(columns - 0.2, exact, 0.4, color="0.7", label="vector not quantised")
+        axes.bar(columns + 0.2, y.astype(np.float64), 0.4, label="lane")
+        axes.set_xlabel("column")
+        axes.set_ylabel("result")
+        axes.legend(loc="best")
+        counted, apart = np.count_nonzero(product.keep), np.count_nonzero(product.outlier)
+        caption = f"{len(y)} columns of {counted} counted indices and {apart} outliers each."
+        return " ".join([caption, *notes])
+
+
+bench = PeLaneBench()
+
+
+def outliers_of(p: PeLaneParameters) -> int:
+    """At each end of a vector."""
+    return min(outlier_count(p.k), (p.k - 1) // 2)
+
+
+def real_products(
+    p: PeLaneParameters, trace: Trace, columns: int
+) -> tuple[list[Product], list[str]]:
+    """A vector of each layer in turn, by RUN columns of its matrix."""
+    count = outliers_of(p)
+    layers, notes = layers_of(trace, p.k, RUN, p.activation_bits, p.weight_bits, count)
+    products = []
+    for number in range(-(-columns // RUN)):
+        layer = layers[number % len(layers)]
+        x = layer.x[number // len(layers) % len(layer.x)]
+        outlier = dynamic_outliers(x, count)
+        scale = inlier_scale(x, outlier)
+        products.append(
+            Product(
+                activation=cluster(x, scaled_midpoints(layer.tables.midpoints, scale)),
+                keep=~outlier,
+                value=np.where(outlier, x, np.float16(0)),
+                outlier=outlier,
+                weight=layer.weights.index.T[: columns - number * RUN],
+                table=layer.tables.products,
+                codebook=layer.tables.centroids,
+                s_a=scale,
+                r=np.float16(1),
+                s_b=layer.weights.scale[: columns - number * RUN],
+                integer=False,
+            )
+        )
+    return products, notes
+
+
+def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator) -> list[Product]:
+    """Products of any length, with any number of outliers and any kind of numbers."""
+    products, made = [], 0
+    while made < columns:
+        run = int(min(columns - made, rng.choice([1, 2, RUN])))
+        length = int(rng.choice([1, min(p.k, p.width), p.k, rng.integers(1, p.k + 1)]))
+        kind = rng.integers(0, 4)
+        shape = (1 << p.activation_bits, 1 << p.weight_bits)
+        share = rng.choice([0, 0.02, 0.2, 1])
+        outlier = rng.random(length) < share
+        keep = ~outlier & (rng.random(length) < rng.choice([0.5, 1]))
+        equal = rng.random() < 0.3  # counts at their maximum
+        scales = min(kind, 2) if rng.random() < 0.3 else 0  # mostly such as keep y in range
+        activation = rng.integers(0, shape[0], length)
+        weight = rng.integers(0, shape[1], (run, length))
+        if equal:
+            activation[:] = activation[0]
+            weight[:] = weight[:, :1]
+        products.append(
+            Product(
+                activation=activation,
+                keep=keep,
+                value=numbers(kind, length, rng),
+                outlier=outlier,
+                weight=weight,
+                table=numbers(kind, shape, rng),
+                codebook=numbers(kind, shape[1], rng),
+                s_a=numbers(scales, (), rng),
+                r=numbers(scales, (), rng),
+                s_b=numbers(kind if scales else 0, run, rng),
+                integer=bool(rng.random() < 0.3),
+            )
+        )
+        made += run
+    return products
+
+
+def numbers(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
+    """FP16: about 1, of any size, subnormal and small, or anything with infinities and NaNs."""
+    bits = rng.integers(0, 1 << 16, shape)
+    if kind == 0:
+        return np.asarray(rng.standard_normal(shape)).astype(np.float16)
+    if kind == 1:
+        bits = bits & 0xBFFF
+    elif kind == 2:
+        bits = bits & 0x8FFF
+    else:
+        bits = np.where(rng.random(shape) < 0.97, bits & 0xBFFF, bits | 0x7C00)
+    return np.asarray(bits).astype(np.uint16).view(np.float16)
+
+
+def build(
+    p: PeLaneParameters, products: list[Product], rng: np.random.Generator, notes: list[str]
+) -> Job:
+    """The job of these products, column by column."""
+    parts, results, counts = [], [], []
+    for product in products:
+        rows = outlier_rows(product.value, product.outlier, p.width, p.ports, p.k)
+        steps, columns = len(rows.segment), len(product.weight)
+        size = (rows.segment[-1] + 1) * p.width
+        place = (rows.segment[:, None] * p.width + np.arange(p.width))[None]
+        there = place < len(product.keep)
+
+        def spread(array, fill, size=size, place=place):
+            padded = np.concatenate([array, fill[..., array.shape[-1] : size]], axis=-1)
+            return padded[..., place[0]]
+
+        shape = (columns, steps)
+        any_index = rng.integers(0, 1 << 16, (columns, size))
+        last = np.broadcast_to(np.arange(steps) == steps - 1, shape)
+        fields = {
+            "activation": np.broadcast_to(
+                spread(product.activation, any_index[0]), (*shape, p.width)
+            ),
+            "weight": spread(product.weight, any_index),
+            "mask": np.broadcast_to(
+                spread(product.keep, np.zeros(size, bool)) & there[0], (*shape, p.width)
+            ),
+            "integer": np.full(shape, product.integer),
+            "codebook": np.broadcast_to(to_bits(product.codebook), (*shape, len(product.codebook))),
+            "scale": np.where(last, to_bits(product.s_b)[:, None], rng.integers(0, 1 << 16, shape)),
+            "advance": np.broadcast_to(rows.advance, shape),
+            "last": last,
+        }
+        stray = rng.integers(0, 1 << 16, rows.valid.shape).astype(np.uint16)
+        entries = {
+            "valid": rows.valid,
+            "position": np.where(rows.valid, rows.position, stray % p.width),
+            "value": np.where(rows.valid, to_bits(rows.value), stray),
+        }
+        for name, array in entries.items():
+            for port in range(p.ports):
+                fields[f"entries[{port}].{name}"] = np.broadcast_to(array[:, port], shape)
+        parts.append({name: a.reshape(columns * steps, -1) for name, a in fields.items()})
+        counts += [steps] * columns
+        results.append(product.results())
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    joined = {
+        name: array if name in ("activation", "weight", "mask", "codebook") else array[:, 0]
+        for name, array in joined.items()
+    }
+    runs = [len(product.weight) for product in products]
+    tables = np.stack([to_bits(product.table).reshape(p.groups, p.macs) for product in products])
+    groups = np.repeat(tables, runs, axis=0).reshape(-1, p.macs)
+    tokens = {
+        name: np.repeat([to_bits(getattr(product, name)) for product in products], runs)
+        for name in ("s_a", "r")
+    }
+    y, invalid = (np.concatenate(a) for a in zip(*results, strict=True))
+    return Job(
+        inputs={
+            "i": payload.pack(p.input_layout, joined),
+            "products": payload.pack(
+                p.products_layout, {f"[{n}]": groups[:, n] for n in range(p.macs)}
+            ),
+            "token": payload.pack(TOKEN, tokens),
+        },
+        outputs={"o": payload.pack(RESULT, {"y": to_bits(y), "invalid": invalid})},
+        transaction_of={"o": np.arange(len(y))},
+        transactions=len(y),
+        cycles=p.cycles(counts),
+        notes=notes,
+    )

@@ -1,0 +1,130 @@
+"""Bench of vectors' factors: indices and outliers in, tokens out. A transaction is a vector."""
+
+import numpy as np
+
+from golden.arith.formats import to_bits
+from golden.kllm.kllm_core import front_end
+from golden.kllm.rms_factor import rms_factor
+from golden.trace import Trace
+from hw.arith.float_format import FP16
+from hw.kllm.pe_lane import TOKEN
+from hw.kllm.rms_factor import RmsFactorParameters
+from sim import payload
+from sim.bench import Job
+from sim.benches.kllm.layers import layers_of
+from sim.benches.kllm.pe_lane import numbers
+
+LANES = 16
+
+
+class RmsFactorBench:
+    def default_vectors(self, parameters: RmsFactorParameters) -> int:
+        return 60 if parameters.k <= 64 else 24
+
+    def job(
+        self, parameters: RmsFactorParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Job:
+        p = parameters
+        rng = np.random.default_rng(seed)
+        if trace is None:
+            return build(p, random_vectors(p, vectors, rng), rng, [])
+        layers, notes = layers_of(trace, p.k, 4, p.bits, 4, p.outliers)
+        rows = []
+        for number in range(vectors):
+            layer = layers[number % len(layers)]
+            x = layer.x[number // len(layers) % len(layer.x)][None]
+            v = front_end(x, layer.tables, p.outliers)
+            pairs = {name: v.pairs[name][0] for name in ("max_value", "min_value", "present")}
+            constants = (np.float32(1 / p.k), np.float32(1e-5))
+            row = (v.activation[0], v.keep[0], pairs, layer.tables.squares, v.scale[0])
+            rows.append((*row, *constants, number % 4 != 3))
+        return build(p, rows, rng, notes)
+
+    def picture(self, parameters: RmsFactorParameters, trace: Trace, figure) -> str:
+        """The factors of real vectors beside those of the vectors themselves."""
+        p = parameters
+        layers, notes = layers_of(trace, p.k, 4, p.bits, 4, p.outliers)
+        axes = figure.subplots()
+        for layer in layers:
+            v = front_end(layer.x, layer.tables, p.outliers)
+            constants = (np.float32(1 / p.k), np.float32(0))
+            tables = layer.tables.squares
+            r = rms_factor(v.activation, v.keep, v.pairs, tables, v.scale, *constants)
+            exact = 1 / np.sqrt(np.square(layer.x.astype(np.float64)).mean(axis=1))
+            axes.plot(exact, r, ".")
+        axes.set_xlabel("1 / RMS of the vector")
+        axes.set_ylabel("of its indices and outliers")
+        return " ".join([f"All {sum(len(layer.x) for layer in layers)} vectors.", *notes])
+
+
+bench = RmsFactorBench()
+
+
+def random_vectors(p: RmsFactorParameters, vectors: int, rng: np.random.Generator) -> list[tuple]:
+    """Indices, what counts, pairs, squares, scale, 1 / K, eps and whether to normalise, of each."""
+    rows = []
+    for _ in range(vectors):
+        kind = int(rng.choice([0, 0, 1, 2, 3]))
+        length = int(rng.integers(p.k // 2 + 1, p.k + 1))
+        there = np.arange(p.outliers) < rng.choice([p.outliers, p.outliers, 0])
+        pairs = {"present": there}
+        for end in ("max_value", "min_value"):
+            pairs[end] = np.where(there, to_bits(numbers(kind, p.outliers, rng)), 0)
+        index = rng.integers(0, 1 << p.bits, length)
+        if rng.random() < 0.2:
+            index[:] = index[0]
+        with np.errstate(all="ignore"):
+            squares = np.square(numbers(kind, 1 << p.bits, rng))
+            scale = np.abs(numbers(kind, (), rng))
+        keep = rng.random(length) < rng.choice([0.0, 0.7, 1.0])
+        eps = np.float32(rng.choice([0, 1e-5, 1]))
+        constants = (np.float32(1 / length), eps, bool(rng.random() < 0.7))
+        rows.append((index, keep, pairs, squares, scale, *constants))
+    return rows
+
+
+def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, notes) -> Job:
+    """The job of these vectors."""
+    beats, tokens, orders = [], [], []
+    for index, keep, pairs, squares, scale, inverse_k, eps, normalise in rows:
+        count = -(-len(index) // LANES)
+        padded = rng.integers(0, 1 << p.bits, count * LANES)
+        padded[: len(index)] = index
+        kept = np.zeros(count * LANES, bool)
+        kept[: len(index)] = keep
+        mask = kept.reshape(count, LANES) @ (1 << np.arange(LANES))
+        last = np.arange(count) == count - 1
+        beats.append({"index": padded.reshape(count, LANES), "keep": mask, "last": last})
+        r = np.float16(1)
+        if normalise:
+            one = {name: pairs[name][None] for name in ("max_value", "min_value")}
+            inputs = (index[None], keep[None], one, squares, np.asarray(scale)[None])
+            r = rms_factor(*inputs, inverse_k, eps)[0]
+        tokens.append((to_bits(scale), to_bits(r)))
+        orders.append((normalise, to_bits(inverse_k), to_bits(eps), to_bits(squares)))
+    number = np.arange(p.outliers)
+    pairs = [row[2] for row in rows]
+    ends = {
+        f"{end}.value": np.concatenate([pair[f"{end}_value"] for pair in pairs])
+        for end in ("max", "min")
+    }
+    ends["present"] = np.concatenate([pair["present"] for pair in pairs])
+    ends["last"] = np.tile(number == p.outliers - 1, len(rows))
+    order = [np.array(field) for field in zip(*orders, strict=True)]
+    names = ("normalise", "inverse_k", "eps", "squares")
+    s_a, r = (np.array(field) for field in zip(*tokens, strict=True))
+    return Job(
+        inputs={
+            "indices": payload.pack(
+                p.indices_layout, {n: np.concatenate([b[n] for b in beats]) for n in beats[0]}
+            ),
+            "pairs": payload.pack(p.pair_layout, ends),
+            "scale": payload.pack(FP16.width, {"payload": s_a}),
+            "order": payload.pack(p.order_layout, dict(zip(names, order, strict=True))),
+        },
+        outputs={"o": payload.pack(TOKEN, {"s_a": s_a, "r": r})},
+        transaction_of={"o": np.arange(len(rows))},
+        transactions=len(rows),
+        cycles=p.cycles([len(b["last"]) for b in beats], [row[-1] for row in rows]),
+        notes=notes,
+    )

@@ -1,0 +1,172 @@
+"""The accelerator's parts that are its own: front end, index buffer, factors, tables."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from golden.kllm.kmeans import midpoints
+from golden.kllm.nonlinear import rms_norm
+from golden.kllm.outlier_split import outlier_split
+from golden.kllm.quantize import (
+    QuantizedActivations,
+    dynamic_outliers,
+    inlier_scale,
+)
+from golden.kllm.rms_factor import rms_factor
+from hw.catalogue import Block
+from hw.kllm.codebook_replacement import CodebookReplacementParameters
+from hw.kllm.index_buffer import IndexBufferParameters
+from hw.kllm.outlier_split import OutlierSplitParameters
+from hw.kllm.product_table import ProductTable, ProductTableParameters
+from hw.kllm.rms_factor import RmsFactorParameters
+from hw.parameters import ParameterError
+from sim.bench import compare
+from sim.benches.kllm.layers import layers_of
+from sim.design import generate
+from sim.harness import Harness
+from sim.run import bench_of
+from sim.stall import PATTERNS
+
+# Blocks in work, not yet in the catalogue; minutes.
+pytestmark = pytest.mark.campaign
+
+CONFIGURATIONS = [
+    ("OutlierSplit", OutlierSplitParameters(k=22, outliers=2, lanes=4)),
+    ("OutlierSplit", OutlierSplitParameters(k=5, outliers=4, lanes=2)),
+    ("IndexBuffer", IndexBufferParameters.preset("small")),
+    ("IndexBuffer", IndexBufferParameters(k=16, bits=3, lanes=2, segment=2, columns=9)),
+    ("RmsFactor", RmsFactorParameters.preset("small")),
+    ("CodebookReplacement", CodebookReplacementParameters.preset("small")),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), CONFIGURATIONS, ids=lambda v: v if isinstance(v, str) else v.slug()
+)
+def test_part(name, parameters, shipped_trace):
+    block = Block("kllm", name, "a part of the accelerator", "KLLM, Fig. 5")
+    design = generate(block, parameters)
+    harness = Harness(design)
+    for data, vectors in ((None, 300), (shipped_trace, 24)):
+        job = bench_of(block).job(parameters, data, vectors, seed=7)
+        assert job.transactions == vectors
+        for stall in PATTERNS:
+            harness.reset()
+            played = harness.play(job, PATTERNS[stall], 1)
+            assert played.failure is None
+            assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+            assert stall != "none" or played.cycles == job.cycles
+
+
+def test_outlier_split_is_the_algorithm_s(shipped_trace):
+    """Real vectors: outliers and scale are those of golden.kllm.quantize."""
+    x = shipped_trace.x["layer3.attn"].astype(np.float16)
+    _, outlier, scale = outlier_split(x, np.ones(x.shape, bool), 3)
+    np.testing.assert_array_equal(outlier, dynamic_outliers(x, 3))
+    np.testing.assert_array_equal(scale, inlier_scale(x, outlier))
+
+
+def test_outlier_split_s_corners():
+    x = np.zeros((4, 8), np.float16)
+    x[1, 3] = np.nan
+    x[2] = [5, -7, 3, 2, -1, 0, 1, -6]
+    keep = np.ones(x.shape, bool)
+    keep[3] = False
+    pairs, outlier, scale = outlier_split(x, keep, 2)
+    assert scale[0] == 1 and np.isnan(scale[1]) and scale[2] == 2 and scale[3] == 1
+    assert np.flatnonzero(outlier[2]).tolist() == [0, 1, 2, 7]
+    assert not pairs["present"][3].any() and not outlier[3].any()
+
+
+def test_rms_factor_is_the_algorithm_s(shipped_trace):
+    """Within a thousandth of 1 / RMS in float64 of the same indices and outliers."""
+    worst = 0.0
+    for layer in layers_of(shipped_trace, 576, 8, 4, 4, 3)[0]:
+        x = layer.x
+        pairs, outlier, scale = outlier_split(x, np.ones(x.shape, bool), 3)
+        index = np.zeros(x.shape, np.uint8)
+        for middle in midpoints(layer.codebook):
+            index += x / scale[:, None].astype(np.float64) > middle
+        constants = (np.float32(1 / 576), np.float32(1e-5))
+        r = rms_factor(index, ~outlier, pairs, layer.tables.squares, scale, *constants)
+        for token in range(len(x)):
+            zero = np.float16(0)
+            value = np.where(outlier[token], x[token], zero)
+            arguments = (index[token], layer.codebook, scale[token], zero, outlier[token], value)
+            a = QuantizedActivations(*arguments)
+            exact = np.float64(rms_norm(a, 1e-5).scale) / np.float64(a.scale)
+            worst = max(worst, abs(float(r[token]) / exact - 1))
+    print(f"at most {worst:.2e} off")
+    assert 1e-4 < worst < 1.5e-3
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        ProductTableParameters.preset("small"),
+        ProductTableParameters(2, 1, macs=8, columns=3),
+        ProductTableParameters(2, 2, macs=4, columns=3),
+    ],
+    ids=lambda p: p.slug(),
+)
+def test_product_table(parameters):
+    """Both banks, written in any order, given out again and again while the other is written."""
+    p = parameters
+    rng = np.random.default_rng(1)
+    dut = ProductTable(p)
+    tables = rng.integers(0, 1 << 16, (2, p.rows, 1 << p.weight_bits))
+    seen = []
+
+    async def bench(ctx):
+        async def write(bank):
+            for row in rng.permutation(p.rows):
+                ctx.set(dut.write.payload.bank, bank)
+                ctx.set(dut.write.payload.row, int(row))
+                for column, value in enumerate(tables[bank, row]):
+                    ctx.set(dut.write.payload.values[column], int(value))
+                ctx.set(dut.write.valid, 1)
+                await ctx.tick()
+            ctx.set(dut.write.valid, 0)
+
+        await write(0)
+        await write(1)
+        for bank, columns in ((0, 2), (1, 0), (1, 1), (0, p.columns)):
+            ctx.set(dut.replay.payload.bank, bank)
+            ctx.set(dut.replay.payload.columns, columns)
+            ctx.set(dut.replay.valid, 1)
+            got = []
+            taken = False
+            for _ in range(200):
+                ctx.set(dut.o.ready, int(rng.integers(0, 2)))
+                if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
+                    got.append([ctx.get(value) for value in dut.o.payload])
+                taken |= bool(ctx.get(dut.replay.valid) and ctx.get(dut.replay.ready))
+                await ctx.tick()
+                ctx.set(dut.replay.valid, int(not taken))
+            wanted = np.tile(tables[bank].reshape(-1, p.macs), (columns, 1)).tolist()
+            assert got == wanted
+            seen.append(len(got))
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert seen == [2 * p.groups, 0, p.groups, p.columns * p.groups]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        (OutlierSplitParameters, {"outliers": 0}, "outliers must be between 1 and k - 1 = 575"),
+        (IndexBufferParameters, {"segment": 20}, "segment must be a multiple of lanes = 16"),
+        (RmsFactorParameters, {"bits": 1}, "bits must be between 2 and 9"),
+        (ProductTableParameters, {"macs": 8}, "macs must be a power of two from 16 to 256"),
+        (CodebookReplacementParameters, {"lanes": 0}, "lanes must be at least 1"),
+    ],
+)
+def test_limits(kind, settings, message):
+    value = next(iter(settings.values()))
+    with pytest.raises(ParameterError, match=f"^{message}, not {value}$"):
+        dataclasses.replace(kind(), **settings)

@@ -1,0 +1,58 @@
+"""The functional unit: three parts at once, none waiting for another."""
+
+import pytest
+
+from hw.catalogue import Block
+from hw.kllm.functional_unit import FunctionalUnitParameters
+from hw.parameters import ParameterError
+from sim.bench import compare
+from sim.benches.kllm.functional_unit import STREAMS, bench
+from sim.design import generate
+from sim.harness import Harness
+from sim.stall import PATTERNS
+
+# Blocks in work, not yet in the catalogue; minutes.
+pytestmark = pytest.mark.campaign
+
+BLOCK = Block("kllm", "FunctionalUnit", "under test", "library")
+
+
+def test_parts_work_at_once(shipped_trace):
+    p = FunctionalUnitParameters.preset("small")
+    design = generate(BLOCK, p)
+    harness = Harness(design)
+    for data in (None, shipped_trace):
+        job = bench.job(p, data, 1000, seed=3)
+        assert {name for _, name in STREAMS.values()} == set(job.outputs)
+        assert job.transactions == 1000
+        for stall in PATTERNS:
+            harness.reset()
+            played = harness.play(job, PATTERNS[stall], 1)
+            assert played.failure is None
+            assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+            if stall == "none":
+                assert played.cycles == job.cycles
+                # Each is done when it would be alone.
+                assert played.cycles_of["y"][-1] + 1 == p.element.cycles(len(job.inputs["x"]))
+                assert played.cycles_of["factor"][-1] + 1 == p.rms.cycles(len(job.inputs["sums"]))
+
+
+def test_formula_is_that_of_the_slowest():
+    p = FunctionalUnitParameters()
+    assert p.cycles([10], 1, 1) == p.softmax.cycles([10])
+    assert p.cycles([1], 1000, 1) == p.element.cycles(1000)
+    assert p.cycles([1], 1, 1000) == p.rms.cycles(1000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"element_stages": 0}, "element_stages must be between 1 and 6, not 0"),
+        ({"rms_stages": 5}, "stages must be between 1 and 4, not 5"),
+        ({"lanes": 0}, "lanes must be between 1 and 64, not 0"),
+    ],
+)
+def test_parameter_messages(changes, sentence):
+    with pytest.raises(ParameterError) as caught:
+        FunctionalUnitParameters(**changes)
+    assert str(caught.value) == sentence
