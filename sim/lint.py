@@ -1,12 +1,14 @@
 """`python -m sim lint`: Verilator's lint and Yosys' checks of generated Verilog."""
 
+import os
 import subprocess
 import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from hw.catalogue import Block, select
 from hw.parameters import Parameters
-from sim.design import generate
+from sim.design import Design, generate
 from sim.tools import ToolError, environment, verilator
 
 # What Amaranth's way of writing Verilog trips over, and why it is harmless. All else is an error.
@@ -26,7 +28,11 @@ def lint(block: Block, parameters: Parameters) -> None:
 
     :raises ToolError: with the first complaint.
     """
-    design = generate(block, parameters)
+    check(generate(block, parameters))
+
+
+def check(design: Design) -> None:
+    """Check one design, as ``lint`` does."""
     with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
         source = Path(scratch) / f"{design.module}.v"
         source.write_text(design.verilog)
@@ -56,11 +62,23 @@ def _check(command: list[str], tool: str, design, folder: str | None = None) -> 
         raise ToolError(f"{tool} on {design.module}: {complaints[0] if complaints else 'failed'}")
 
 
+def _report(what: str, done: Future) -> None:
+    done.result()
+    print(f"{what}: clean", flush=True)
+
+
 def lint_command(arguments) -> int:
-    for block in select(arguments.block):
-        for name, parameters in block.parameters_class.presets().items():
-            lint(block, parameters)
-            print(f"{block.name} {name}: clean")
+    checks = []
+    # The tools are processes of their own, so they run while the next design is generated.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for block in select(arguments.block):
+            for name, parameters in block.parameters_class.presets().items():
+                done = pool.submit(check, generate(block, parameters))
+                checks.append((f"{block.name} {name}", done))
+                while checks[0][1].done() and len(checks) > 1:
+                    _report(*checks.pop(0))
+        for check_of_one in checks:
+            _report(*check_of_one)
     return 0
 
 

@@ -4,7 +4,11 @@ import numpy as np
 
 
 def index_distribution(
-    index: np.ndarray, mask: np.ndarray, integer: np.ndarray, activation_bits: int, weight_bits: int
+    index: np.ndarray,
+    mask: np.ndarray,
+    integer_mode: np.ndarray,
+    activation_bits: int,
+    weight_bits: int,
 ) -> np.ndarray:
     """``int64[any, 2^(activation_bits + weight_bits)]``: counts of each row of indices.
 
@@ -12,13 +16,13 @@ def index_distribution(
         Integers [any, inputs].
     mask
         [any, inputs]: which of them count.
-    integer
+    integer_mode
         [any]: whether the higher half a of a row's indices is a number. Line p of the counts is
         then of the lower halves of indices whose bit p of a is set; lines from `activation_bits` on
         are zero.
     """
     index, bins = np.asarray(index, np.int64), 1 << (activation_bits + weight_bits)
-    mask, integer = np.asarray(mask, bool), np.asarray(integer, bool)[:, None]
+    mask, integer = np.asarray(mask, bool), np.asarray(integer_mode, bool)[:, None]
     a, w = index >> weight_bits, index & ((1 << weight_bits) - 1)
     counts = _histograms(index, mask & ~integer, bins)
     for bit in range(activation_bits):

@@ -63,11 +63,11 @@ class ColumnCounterParameters(Parameters):
     @classmethod
     def presets(cls) -> dict[str, "ColumnCounterParameters"]:
         return {
-            # Every rank of registers at a size for proofs and mutants.
-            "tiny": cls(23, 2, 1, counters=3, inputs=4, macs=2, stages=3),
             "small": cls(64, counters=1, macs=64),
             "default": cls(),
             "paper": cls(4096, counters=32, stages=3),
+            # Every rank of registers at a size for proofs and mutants.
+            "tiny": cls(23, 2, 1, counters=3, inputs=4, macs=2, stages=3),
         }
 
     @property
@@ -270,7 +270,7 @@ class ColumnCounter(Component):
             m.d.comb += [
                 counter.index.eq(concat.index[part]),
                 counter.mask.eq(concat.mask_out[part]),
-                counter.integer.eq(beat.integer),
+                counter.integer_mode.eq(beat.integer),
             ]
             if p.stages:
                 m.d.comb += counter.enable.eq(advance)

@@ -28,7 +28,7 @@ class ColumnScaleParameters(DatapathParameters):
 
     @classmethod
     def presets(cls) -> dict[str, "ColumnScaleParameters"]:
-        return {"small": cls(), "default": cls(stages=4), "paper": cls(stages=3)}
+        return {"small": cls(stages=1), "default": cls(), "paper": cls(stages=4)}
 
 
 class ColumnScale(Datapath):

@@ -32,7 +32,7 @@ class ConcatUnitParameters(DatapathParameters):
         # The paper's lane has 4096 units and gives 512 of them to its counters each cycle.
         return {
             "small": cls(n=16, stages=1),
-            "default": cls(stages=1),
+            "default": cls(),
             "paper": cls(n=512, stages=1),
         }
 

@@ -37,7 +37,7 @@ class IndexDistributionCounterParameters(DatapathParameters):
 
     @classmethod
     def presets(cls) -> dict[str, "IndexDistributionCounterParameters"]:
-        return {"small": cls(8, 3, 2), "default": cls(stages=1), "paper": cls()}
+        return {"small": cls(8, 3, 2), "default": cls(), "paper": cls(stages=1)}
 
     @property
     def index_bits(self) -> int:
@@ -70,8 +70,8 @@ class IndexDistributionCounterParameters(DatapathParameters):
 class IndexDistributionCounter(Datapath):
     """counts[v] = how many of the indices that the mask lets count are v.
 
-    With ``integer`` the higher half a of an index is a number instead, and the lower half w picks
-    the line in which each of its bits is counted:
+    With ``integer_mode`` the higher half a of an index is a number instead, and the lower half w
+    picks the line in which each of its bits is counted:
 
         counts[p * 2^weight_bits + w] = how many inputs that count have bit p of a set, and w,
 
@@ -86,15 +86,15 @@ class IndexDistributionCounter(Datapath):
     bit of a count is no sum but an OR, over the inputs that hold this bit, of their rows and
     columns. An input can hold bit b only from the 2^b-th on; and until twice as many have come, one
     alone can, since its number takes 2^b of them: these share one line. Only the counts that
-    `integer` needs as well are sums. This takes a fifth less area than to sum all of them, and the
-    first rank of registers, of indices and of who holds what, a sixth of the bits of the counts.
+    `integer_mode` needs as well are sums. This takes a fifth less area than to sum all of them, and
+    the first rank of registers, of indices and of who holds what, a sixth of the counts' bits.
 
     Members
     -------
     index : :py:`In(ArrayLayout(activation_bits + weight_bits, inputs))`
     mask : :py:`In(inputs)`
         Which of them count.
-    integer : :py:`In(1)`
+    integer_mode : :py:`In(1)`
     counts : :py:`Out(ArrayLayout(count_bits, bins))`
     """
 
@@ -105,7 +105,7 @@ class IndexDistributionCounter(Datapath):
             {
                 "index": data.ArrayLayout(p.index_bits, p.inputs),
                 "mask": unsigned(p.inputs),
-                "integer": unsigned(1),
+                "integer_mode": unsigned(1),
             },
             {"counts": data.ArrayLayout(p.count_bits, p.bins)},
         )
@@ -115,7 +115,7 @@ class IndexDistributionCounter(Datapath):
         p = self.parameters
         cut = self.registers(m)
         tokens = {f"bit_{bit}": token for bit, token in enumerate(self._tokens(m))}
-        kept = {"index": self.index.as_value(), "mask": self.mask, "integer": self.integer}
+        kept = {"index": self.index.as_value(), "mask": self.mask, "integer": self.integer_mode}
         index, mask, integer, *tokens = cut("tokens", **kept, **tokens)
         index = [index.word_select(i, p.index_bits) for i in range(p.inputs)]
 
@@ -169,7 +169,7 @@ class IndexDistributionCounter(Datapath):
         last = Signal(p.inputs)
         for i in range(p.inputs):
             later = Cat(row[i] for row in equal[i + 1 :])
-            m.d.comb += last[i].eq(~(later.any() | self.integer))
+            m.d.comb += last[i].eq(~(later.any() | self.integer_mode))
         tokens = []
         for bit, (first, _) in enumerate(p.holders):
             tokens.append(Signal(p.inputs - first, name=f"token_{bit}"))

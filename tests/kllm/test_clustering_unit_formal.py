@@ -137,6 +137,7 @@ def test_proof():
     assert result.status == "PASS", result
 
 
+@pytest.mark.campaign
 def test_cover():
     spec = ClusteringSpec(ClusteringUnit(ONE_OF_EACH), invariant=False)
     result = prove(spec, "clustering_unit", "cover", depth=12, seconds=300)
@@ -155,6 +156,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
 def test_seeded_fault_is_caught(fault):
     """With one line of the source replaced, the claim meant for it fails."""

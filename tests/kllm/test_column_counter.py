@@ -15,6 +15,7 @@ from sim.bench import compare
 from sim.benches.kllm.column_counter import bench, build, random_columns
 from sim.design import generate
 from sim.harness import Harness
+from sim.run import run
 from sim.stall import PATTERNS
 
 BLOCK = find("kllm.column_counter")
@@ -135,3 +136,15 @@ def test_the_paper_s_lane():
     assert (p.width, p.beats, p.groups, p.count_bits) == (512, 8, 8, 13)
     columns = 4096 // 16
     assert p.cycles([p.beats] * columns) == 8 * columns + p.stages + p.groups
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_huge_presets(preset):
+    """Too many instances for the tests of every block."""
+    parameters = ColumnCounterParameters.presets()[preset]
+    played = run(
+        BLOCK, preset, parameters, driver="harness", vectors=32 if preset == "default" else 4
+    )
+    assert played.passed, played.first_mismatch
+    assert played.transactions > 0

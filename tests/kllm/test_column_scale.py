@@ -1,7 +1,5 @@
 """Scaling of a column's sums: roundings in order, range, every number of stages."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -14,8 +12,6 @@ from sim.benches.kllm.column_scale import bench
 from tests.arith.functions import play
 
 BLOCK = find("kllm.column_scale")
-
-LONG = "LONG_PROOFS"
 
 
 def drawn(parameters, count, seed=1):
@@ -81,9 +77,10 @@ def test_no_subnormal_is_ever_flushed():
     assert column_scale(np.float32(0), least, tiny, tiny, tiny) == 0
 
 
-@pytest.mark.parametrize("stages", [0, 4] + [1, 2, 3] * (LONG in os.environ))
+@pytest.mark.campaign
+@pytest.mark.parametrize("stages", range(5))
 def test_hardware(stages):
-    """Compiling takes a minute each; with the variable set, every number of stages."""
+    """Compiling takes a minute each."""
     parameters = ColumnScaleParameters(stages=stages)
     stall = "random" if stages % 2 else "none"
     assert play(BLOCK, parameters, drawn(parameters, 40000, seed=stages), stall) == 0

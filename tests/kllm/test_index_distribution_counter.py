@@ -51,7 +51,8 @@ def test_every_set(inputs, activation_bits, weight_bits, stages):
     places = np.arange(inputs)
     index = number[:, None] >> places * p.index_bits & ((1 << p.index_bits) - 1)
     number >>= inputs * p.index_bits
-    sets = {"index": index, "mask": number[:, None] >> places & 1, "integer": number >> inputs & 1}
+    mask, mode = number[:, None] >> places & 1, number >> inputs & 1
+    sets = {"index": index, "mask": mask, "integer_mode": mode}
     assert play(BLOCK, p, sets, "random" if stages else "none") == 0
 
 

@@ -157,7 +157,7 @@ def test_perplexity_takes_a_policy_for_each_layer(model):
 
 
 def test_perplexity_needs_two_tokens(model):
-    with pytest.raises(ValueError, match="two tokens"):
+    with pytest.raises(ValueError, match="2 tokens at least"):
         perplexity(model, TEXT[:1])
 
 

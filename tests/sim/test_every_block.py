@@ -2,8 +2,8 @@
 
 In both simulators, but for datapaths without state, of which Verilator gets one preset (compiling
 takes most of the time, and their own tests compare every preset with its golden model on far more
-numbers), and for the paper's sizes, which only Verilator gets. ``make sim`` runs all in both. Huge
-presets are tested where their block is.
+numbers), and for the paper's sizes, which only Verilator gets, in ``make campaign``. ``make sim``
+runs all in both. Huge presets are tested where their block is.
 """
 
 import pytest
@@ -24,8 +24,15 @@ def simulators(block, preset: str) -> tuple[str, ...]:
     return ("verilator",) if preset == "paper" and not first else SIMULATORS
 
 
+LONG = {"paper": pytest.mark.campaign}
 CONFIGURATIONS = [
-    pytest.param(block, preset, simulator, id=f"{block.name}-{preset}-{simulator}")
+    pytest.param(
+        block,
+        preset,
+        simulator,
+        id=f"{block.name}-{preset}-{simulator}",
+        marks=LONG.get(preset, ()),
+    )
     for block in BLOCKS
     for preset in block.parameters_class.presets()
     for simulator in simulators(block, preset)

@@ -29,18 +29,22 @@ def real_indices(
     Each column is one token's activations beside one channel's weights, quantised, and cut or
     repeated to k; the mask leaves out the token's outliers, 0.5 % at either end.
     """
-    notes = [f"Columns are quantised activations and weights of the trace, cut or repeated to {k}."]
+    arrays = vectors_by_name(trace)
+    notes = [f"Columns are {', '.join(arrays)}, quantised, and cut or repeated to {k}."]
     found = []
-    for name, rows in vectors_by_name(trace).items():
+    for name, rows in arrays.items():
         x, remarks = to_fp16(name, rows[:TOKENS])
         x = np.clip(x, -LARGEST, LARGEST)
         # Where a trace has no weights for these activations, activations stand in for them.
         w = trace.w.get(name.removeprefix("x/"), rows[-CHANNELS:].T)[:, :CHANNELS]
+        w = np.clip(np.asarray(w, np.float32), -LARGEST, LARGEST)
         outlier = dynamic_outliers(x, outlier_count(x.shape[1]))
+        if outlier.all():
+            outlier[:] = False  # vectors of one or two values would have none left
         scaled = x.astype(np.float64) / inlier_scale(x, outlier)[:, None]
         codebook = fit_activation_codebook(scaled[~outlier], activation_bits)
         a = quantize_activations(x, codebook, outlier)
-        b = quantize_weights(np.asarray(w, np.float32), weight_bits)
+        b = quantize_weights(w, weight_bits)
         found.append((a.index, b.index.T, ~outlier))
         notes += remarks
     values = {"activation": [], "weight": [], "mask": []}

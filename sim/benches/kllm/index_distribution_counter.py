@@ -51,7 +51,7 @@ class IndexDistributionCounterBench(DatapathBench):
         if trace is None:
             index = random_indices(p.index_bits, shape, rng)
             mask = random_masks(shape, rng).astype(np.int64)
-            return {"index": index, "mask": mask, "integer": integer}, []
+            return {"index": index, "mask": mask, "integer_mode": integer}, []
         columns = -(-vectors // COLUMN)
         real, notes = real_indices(
             trace, p.activation_bits, p.weight_bits, COLUMN * p.inputs, columns
@@ -59,12 +59,12 @@ class IndexDistributionCounterBench(DatapathBench):
         index = concat_unit(real["activation"], real["weight"], p.weight_bits)
         sets = {"index": index, "mask": real["mask"]}
         values = {name: v.reshape(-1, p.inputs)[:vectors] for name, v in sets.items()}
-        return values | {"integer": integer}, notes
+        return values | {"integer_mode": integer}, notes
 
     def picture(self, parameters, trace, figure) -> str:
         p = parameters
         values, notes = self.draw(p, trace, 256, seed=1)
-        values["integer"][:] = 0
+        values["integer_mode"][:] = 0
         counts = self._golden(p, **values)["counts"]
         most = np.bincount(counts.max(axis=1), minlength=p.inputs + 1)
         axes = figure.subplots()
@@ -78,10 +78,10 @@ bench = IndexDistributionCounterBench(
     operands=lambda p: {
         "index": (unsigned(p.index_bits), p.inputs),
         "mask": (unsigned(1), p.inputs),
-        "integer": unsigned(1),
+        "integer_mode": unsigned(1),
     },
     results=lambda p: {"counts": (unsigned(p.count_bits), p.bins)},
-    golden=lambda p, index, mask, integer: {
-        "counts": index_distribution(index, mask, integer, p.activation_bits, p.weight_bits)
+    golden=lambda p, index, mask, integer_mode: {
+        "counts": index_distribution(index, mask, integer_mode, p.activation_bits, p.weight_bits)
     },
 )
