@@ -70,7 +70,7 @@ exhaustive: $(STAMP) ## every pair of FP16 operands through adder and multiplier
 synth: $(STAMP) ## area and delay of every block in a 45 nm library (long)
 	@$(PYTHON) -m hw synth all --liberty nangate45
 
-eval: $(STAMP) ## each paper's main result on the language model, into docs/results (half an hour)
+eval: $(STAMP) ## each paper's main result on the language model, into docs/results (twenty minutes)
 	@$(PYTHON) -m golden results -o docs/results
 
 bench: $(STAMP) ## simulation speeds and the gain of sharing modules

@@ -32,7 +32,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         help="repeat each paper's main result and write pages with plots",
         description="Repeat each paper's main result on the language model and write, for each"
         " paper, a page that puts its figure beside ours, a picture and the data as JSON, with an"
-        " index. Takes a quarter of an hour on two cores.",
+        " index. Takes some twenty minutes on two cores.",
     )
     add_model(command, tokens=1024)
     command.add_argument(
