@@ -9,7 +9,9 @@ import pytest
 from hypothesis import settings
 
 from golden import trace
+from golden.lm.download import NetworkError, default_model
 from sim.tools import ICARUS_ADVICE, has_icarus
+from tests.lm.tiny_llama import random_tensors, write_gguf
 
 # Examples are the same in every run and slow machines do not fail them; a failing one is printed.
 settings.register_profile("project", derandomize=True, deadline=None, print_blob=True)
@@ -34,3 +36,24 @@ def pytest_collection_modifyitems(items):
 def shipped_trace():
     """The trace that comes with the project."""
     return trace.load(trace.shipped()[0])
+
+
+@pytest.fixture(scope="session")
+def tensors():
+    """The tiny model's tensors by GGUF name."""
+    return random_tensors()
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory, tensors):
+    """Path of the tiny model's GGUF file."""
+    return write_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf", tensors)
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """Path of the real model; skips where there is no network to fetch it from."""
+    try:
+        return default_model()
+    except NetworkError as error:
+        pytest.skip(str(error))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from golden.attention import DecodeAttention, DenseAttention
+from golden.attention import DenseAttention
 from golden.kllm.quantize import (
     QuantizedActivations,
     QuantizedWeights,
@@ -187,18 +187,15 @@ class QuantizedLlama(Llama):
         return multiply
 
 
-class SeparateSamples(DecodeAttention):
+class SeparateSamples:
     """Dense attention over samples laid end to end, each of which sees itself alone.
 
-    Positions go on counting, which rotary encoding, being relative, does not notice.
+    Takes the place of a ``DecodeAttention`` where all tokens come at once. Positions go on
+    counting, which rotary encoding, being relative, does not notice.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        super().__init__()
         self._lengths = lengths
-
-    def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        raise NotImplementedError("samples come all at once")
 
     def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         ends = np.cumsum(self._lengths)

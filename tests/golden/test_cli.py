@@ -11,14 +11,9 @@ import pytest
 from golden import __main__ as cli
 from golden.lm import commands
 from golden.trace import load
-from tests.lm.tiny_llama import SIZES, random_tensors, write_gguf
+from tests.lm.tiny_llama import SIZES
 
 PROSE = "The theory of the thing is that the other thinks, and then the rest follows. "
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return write_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf", random_tensors())
 
 
 @pytest.fixture

@@ -16,15 +16,10 @@ from golden.lm.commands import open_model
 from golden.lm.perplexity import perplexity
 from golden.trace import Trace, save
 from golden.veda import VotingAttention
-from tests.lm.tiny_llama import SIZES, random_tensors, write_gguf
+from tests.lm.tiny_llama import SIZES
 
 TOKENS = 40
 TEXT = "The theory of the thing is that the other thinks, and then the rest follows. " * 3
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return write_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf", random_tensors())
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,12 @@ from golden.kllm.model import (
 )
 from golden.kllm.quantize import quantize_weights
 from golden.lm.commands import open_model
-from golden.lm.download import NetworkError, default_model
 from golden.lm.gradient import fisher_information
 from golden.lm.model import Llama
 from golden.lm.perplexity import perplexity
 from golden.lm.text import default_text, first_tokens
 from golden.lm.tokenizer import read_tokenizer
 from golden.lm.weights import GGUFFile, read_weights
-from tests.lm.tiny_llama import random_tensors, write_gguf
 
 TEXT = [72, 256, 13, 200, 200, 3, 258, 99, 0, 259, 41]
 SAMPLES = [[7, 31, 256, 90, 4], [12, 257, 88], [3, 3, 250, 17, 61, 110]]
@@ -30,22 +28,8 @@ MATRICES = ["wq", "wk", "wv", "wo", "gate", "up", "down"]
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    return write_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf", random_tensors())
-
-
-@pytest.fixture(scope="module")
 def model(tiny):
     return Llama(read_weights(GGUFFile(tiny)))
-
-
-@pytest.fixture(scope="module")
-def smollm2():
-    """Path of the real model; skips where there is no network to fetch it from."""
-    try:
-        return default_model()
-    except NetworkError as error:
-        pytest.skip(str(error))
 
 
 class Recording(QuantizedLlama):
