@@ -61,7 +61,7 @@ mutate: $(STAMP) ## mutation tests of every block (long)
 prove: $(STAMP) ## the proofs that take too long for the test suite
 	@LONG_PROOFS=1 $(PYTHON) -m pytest tests/kllm/test_orizuru_formal.py tests/arith/test_float_add.py tests/arith/test_dot_product.py
 
-campaign: setup ## tests too long for the suite, those of blocks in work (a quarter of an hour)
+campaign: setup ## tests too long for the suite (an hour)
 	@$(PYTHON) -m pytest -n 2 --dist loadgroup -m campaign
 
 exhaustive: $(STAMP) ## every pair of FP16 operands through adder and multiplier (a quarter of an hour)

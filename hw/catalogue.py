@@ -252,6 +252,84 @@ BLOCKS = (
         "Scales a column's sums and rounds to FP16",
         "KLLM, section III-D",
     ),
+    Block(
+        "kllm",
+        "PeLane",
+        "Indices and outliers of columns in, results out",
+        "KLLM, Fig. 5",
+    ),
+    Block(
+        "kllm",
+        "Softmax",
+        "Softmax of rows of FP16 scores, several a cycle",
+        "KLLM, section IV-A",
+    ),
+    Block(
+        "kllm",
+        "ElementFunction",
+        "e^x, SiLU, reciprocal and square root of FP16 numbers",
+        "KLLM, section III-C1",
+    ),
+    Block(
+        "kllm",
+        "InverseRms",
+        "1 / RMS of a vector from the sums of its squares",
+        "KLLM, section III-C2",
+    ),
+    Block(
+        "kllm",
+        "FunctionalUnit",
+        "Softmax, element-wise functions and 1 / RMS side by side",
+        "KLLM, Fig. 6",
+    ),
+    Block(
+        "kllm",
+        "OutlierSplit",
+        "A vector's outliers and scale, and the vector again with them marked",
+        "KLLM, sections III-D and IV",
+    ),
+    Block(
+        "kllm",
+        "IndexBuffer",
+        "A vector's indices in words, given out for every column",
+        "KLLM, Fig. 5",
+    ),
+    Block(
+        "kllm",
+        "RmsFactor",
+        "1 / RMS of a vector from its indices and outliers",
+        "KLLM, section III-C2",
+    ),
+    Block(
+        "kllm",
+        "CodebookReplacement",
+        "A function of a vector by new centroids and products",
+        "KLLM, section III-C1",
+    ),
+    Block(
+        "kllm",
+        "KllmCore",
+        "Vectors in, products with K-Means matrices out",
+        "KLLM, Fig. 5",
+    ),
+    Block(
+        "veda",
+        "PeArray",
+        "Inner and outer products with the same multipliers and adders",
+        "VEDA, section IV-A and Fig. 5",
+    ),
+    Block(
+        "veda",
+        "SpecialFunctionUnit",
+        "Softmax, layer norm and RMS norm of vectors, an element a cycle",
+        "VEDA, sections IV-B and V",
+    ),
+    Block(
+        "veda",
+        "VotingEngine",
+        "Votes of every token against rows of the cache, and which row leaves it",
+        "VEDA, sections III and V",
+    ),
 )
 
 

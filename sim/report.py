@@ -24,6 +24,7 @@ from sim.cocotb_runner import SIMULATORS
 from sim.design import generate
 from sim.run import RunResult, Simulation, add, bench_of, jobs_of, load_trace
 from sim.stall import PATTERNS
+from sim.verilated import HUGE
 
 TEMPLATE = Path(__file__).with_name("report.html")
 
@@ -130,11 +131,21 @@ def print_table(rows: list[Row]) -> None:
         print(f"*** {reason}")
 
 
+def affordable(block: Block, preset: str, simulator: str) -> bool:
+    """Whether a report on all blocks has it: huge designs only at first preset, in Verilator."""
+    first = preset == next(iter(block.parameters_class.presets()))
+    if first and simulator == "verilator":
+        return True
+    return generate(block, block.parameters_class.preset(preset)).instances < HUGE
+
+
 def report_command(arguments) -> int:
     trace = load_trace(arguments.trace)
     blocks = select(arguments.block)
     chosen = configurations(arguments.block, arguments.presets)
     jobs = [(*configuration, simulator) for configuration in chosen for simulator in SIMULATORS]
+    left_out = [] if len(blocks) == 1 else [job for job in jobs if not affordable(*job)]
+    jobs = [job for job in jobs if job not in left_out]
     arguments.output.mkdir(parents=True, exist_ok=True)
     rows = []
     bar = tqdm(jobs, unit="run", disable=arguments.json or None, file=sys.stderr)
@@ -146,6 +157,11 @@ def report_command(arguments) -> int:
         print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
     else:
         print_table(rows)
+        if left_out:
+            names = ", ".join(
+                f"{block.name} {preset} in {tool}" for block, preset, tool in left_out
+            )
+            print(f"left out, taking minutes each (name the block to run it): {names}")
         print(f"wrote {path}")
     failed = [row for row in rows if row.verdict == "FAIL"]
     return 1 if failed or not rows else 0

@@ -16,8 +16,9 @@ class Timing:
         Cycles from a vector's last beat to its scale.
     setup
         Cycles from the scale to the first value clustered.
-    norm
-        Cycles from a vector's last indices to its factor.
+    counted, summed, root
+        Cycles from a vector's last indices to the first of their counts, from there to the sum of
+        squares, and from there to the factor, where one is wanted.
     replace
         Cycles from the scale to the first outliers, for a function.
     groups
@@ -34,7 +35,9 @@ class Timing:
     table_rows: int
     search: int
     setup: int
-    norm: int
+    counted: int
+    summed: int
+    root: int
     replace: int
     groups: int
     stages: int
@@ -93,7 +96,7 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
     banks = [0, 0]  # when nobody uses the tables any more
     bank, accepted, sent, step = 1, -1, -1, -1
     counted = waiting = -t.groups  # when the latest column's counts were moved, and came to wait
-    accepted_own = -1
+    accepted_own = token = -1
     rebuilt = []
     for number, work in enumerate(products):
         ready = accepted + 1
@@ -131,8 +134,10 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
         # Columns: steps pass `stages` ranks, which all stand still while counts wait for room.
         rows = sum(work.rows)
         first = max(offered, step + 1)
+        # A vector's counts wait for the token of the one before.
+        token = max(arrive + 1 + t.counted, token + 1) + t.summed + work.normalise * t.root
         if work.normalise:
-            first = max(first, arrive + 1 + t.norm + 1)
+            first = max(first, token + 1)
         if first >= waiting:
             first = max(first, counted)
         arrival = first + t.stages + (counted - waiting if first < waiting else 0)

@@ -12,19 +12,30 @@ TABLE = Multipartite(13, 7, ((6, 3, 6), (4, 0, 3)), 8, 1)
 """2 / sqrt of a number from one to four that was cut off; see double_root."""
 
 
+def mean_square(
+    s: np.ndarray, o: np.ndarray, s_a: np.ndarray, inverse_k: np.ndarray, eps: np.ndarray
+) -> np.ndarray:
+    """(s_a^2 s + o) inverse_k + eps as ``float32``, rounded after each of its three steps.
+
+    All but s_a, ``float16``, are ``float32``. s_a^2 is exact, and with o and eps not negative each
+    of the other two steps is off by 2^-24 of itself at most, so the result by 2^-22.
+    """
+    scale = s_a.astype(np.float32)
+    value = float_multiply_add(scale, scale, np.zeros_like(s), flush_subnormals=True)
+    value = float_multiply_add(value, s, o, flush_subnormals=True)
+    return float_multiply_add(value, inverse_k, eps, flush_subnormals=True)
+
+
 def inverse_rms(
     s: np.ndarray, o: np.ndarray, s_a: np.ndarray, inverse_k: np.ndarray, eps: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """r = ``float16`` of 1 / sqrt((s_a^2 s + o) inverse_k + eps), and the flags invalid, saturated.
+    """r = ``float16`` of 1 / sqrt(the mean square), and the flags invalid, saturated.
 
-    All but s_a are ``float32``. See :class:`hw.kllm.inverse_rms.InverseRms`.
+    Operands are those of :func:`mean_square`; see :class:`hw.kllm.inverse_rms.InverseRms` for the
+    flags. In units in the last place of r, half the mean square's error counts, 2^-12, the table
+    adds at most 0.32 and the rounding 0.5.
     """
-    scale = s_a.astype(np.float32)
-    steps = [(scale, scale, np.zeros_like(s)), (None, s, o), (None, inverse_k, eps)]
-    value = None
-    for a, b, c in steps:
-        value = float_multiply_add(value if a is None else a, b, c, flush_subnormals=True)
-    bits = to_bits(value).astype(np.int64)
+    bits = to_bits(mean_square(s, o, s_a, inverse_k, eps)).astype(np.int64)
     magnitude, negative = bits & 0x7FFFFFFF, bits >> 31 == 1
     zero = magnitude == 0
     invalid = (magnitude >= 0x7F800000) | (negative & ~zero)

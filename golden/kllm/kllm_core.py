@@ -14,7 +14,7 @@ from golden.kllm.element_function import element_function
 from golden.kllm.kmeans import midpoints
 from golden.kllm.matvec import product_table
 from golden.kllm.outlier_split import outlier_split
-from golden.kllm.pe_lane import pe_lane_matrix
+from golden.kllm.pe_lane import pe_lane
 from golden.kllm.rms_factor import rms_factor
 
 
@@ -151,7 +151,7 @@ def replace(v: Vectors, token: slice, tables: Tables, function: int) -> tuple[Ta
 
 
 def _products(v: Vectors, tables: Tables, weight, scale, r, integer):
-    return pe_lane_matrix(
+    return pe_lane(
         v.activation,
         weight,
         v.keep,

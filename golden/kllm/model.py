@@ -3,7 +3,7 @@
 All seven matrices of each layer and what they multiply are quantised; attention, norms,
 element-wise functions, embedding and output stay float32. Products are those of the dequantised
 operands in float32, which equal :func:`golden.kllm.matvec.matvec` but for rounding and take far
-less time.
+less time; or the accelerator's, FP16 in and FP16 out, on every bit.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from golden.attention import DenseAttention
+from golden.kllm.kllm_core import kllm_core, tables_of
 from golden.kllm.quantize import (
     QuantizedActivations,
     QuantizedWeights,
@@ -112,6 +113,10 @@ class QuantizedLlama(Llama):
         calibration along with the scale (KLLM-S).
     fisher
         Whether the calibration activations count by their diagonal Fisher information [V-A].
+    bit_exact
+        Whether :func:`golden.kllm.kllm_core.kllm_core` makes the products, bit by bit what the
+        accelerator does; it may be set later too. Weights and activations are quantised and
+        thresholds dynamic then: the accelerator knows nothing else.
 
     ``activations[layer][input]`` is how each input of ``INPUTS`` is quantised, ``matrices[layer]``
     holds each layer's :class:`QuantizedWeights` by name.
@@ -127,13 +132,19 @@ class QuantizedLlama(Llama):
         outlier_share: float = 0.01,
         thresholds: str = "dynamic",
         fisher: bool = False,
+        bit_exact: bool = False,
         progress: bool = False,
     ) -> None:
         if thresholds not in ("dynamic", "static"):
             raise ValueError(f"thresholds must be 'dynamic' or 'static', not {thresholds!r}")
+        if bit_exact and thresholds != "dynamic":
+            raise ValueError("bit_exact: thresholds must be 'dynamic'")
+        if bit_exact and None in (weight_bits, activation_bits):
+            raise ValueError("bit_exact: weights and activations must both be quantised")
         outlier_count(1, outlier_share)  # refuses a share out of range
         sensitivity = fisher_information(model, samples, progress=progress) if fisher else {}
         norms: list[tuple[np.ndarray, np.ndarray]] = []
+        self.bit_exact = bit_exact
         self.matrices: list[dict[str, QuantizedWeights]] = []
         self.activations: list[dict[str, ActivationQuantizer]] = []
 
@@ -175,7 +186,9 @@ class QuantizedLlama(Llama):
         super().__init__(dataclasses.replace(model.weights, layers=layers))
 
     def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
-        quantizers = self.activations[index]
+        quantizers, matrices = self.activations[index], self.matrices[index]
+        if self.bit_exact:
+            return lambda name, x: core_product(x, quantizers[INPUTS[name]], matrices[name])
         seen: dict[str, np.ndarray] = {}
 
         def multiply(name: str, x: np.ndarray) -> np.ndarray:
@@ -185,6 +198,16 @@ class QuantizedLlama(Llama):
             return seen[into] @ getattr(layer, name)
 
         return multiply
+
+
+def core_product(
+    x: np.ndarray, quantizer: ActivationQuantizer, matrix: QuantizedWeights
+) -> np.ndarray:
+    """``float32[token, N]``: the accelerator's FP16 results for tokens [token, K], made FP16."""
+    tables = tables_of(quantizer.codebook, matrix.codebook)
+    outliers = outlier_count(x.shape[-1], quantizer.share)
+    y, _ = kllm_core(x.astype(np.float16), tables, matrix.index, matrix.scale, outliers)
+    return y.astype(np.float32)
 
 
 class SeparateSamples:

@@ -11,7 +11,7 @@ from golden.kllm.fixed_sum import UNIT, round_sum, units, with_invalid
 
 _LARGEST = 2047 << 29  # FP16, in units of 2^-24
 MOST = (1 << 53) // _LARGEST
-"""Bound on the counts of a column that keeps every partial sum in float64's integers: 8196."""
+"""Terms of which every partial sum is one of float64's integers: 8196."""
 
 
 def reduction(counts: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +54,7 @@ def index_products(
     keep
         ``bool[T, K]``: what counts; everything when not given.
     :returns: ``float32[T, N]`` and ``bool[T, N]`` invalid.
-    :raises ValueError: if a column could have counts of more than :data:`MOST` altogether.
+    :raises ValueError: if a column has more than :data:`MOST` indices.
     """
     total, invalid = index_totals(activation, weight, table, keep, integer)
     return with_invalid(round_total(total), invalid), invalid
@@ -69,16 +69,15 @@ def index_totals(
 ) -> tuple[np.ndarray, np.ndarray]:
     """``int64[T, N]`` exact sums in units of 2^-24, and invalid, as in :func:`index_products`.
 
-    With counts of up to 8196 in a column, every partial sum, in any order, is an integer below
+    With counts of up to 8196 in a line, every partial sum of it, in any order, is an integer below
     2^53, so float64 products of matrices are exact.
     """
     tokens, k = activation.shape
+    if k > MOST:
+        raise ValueError(f"a column must have at most {MOST} indices, not {k}")
     lines = (table.shape[0] - 1).bit_length() if integer else table.shape[0]
-    counted = k * lines if integer else k
-    if counted > MOST:
-        raise ValueError(f"counts of a column must add up to at most {MOST}, not {counted}")
     integers, bad = units(table), ~_finite(table)
-    total = np.zeros((tokens, weight.shape[1]))
+    total = np.zeros((tokens, weight.shape[1]), np.int64)
     spoilt = np.zeros(total.shape)
     for line in range(lines):
         chosen = activation >> line & 1 == 1 if integer else activation == line
@@ -88,10 +87,10 @@ def index_totals(
             continue
         rows = chosen.any(axis=0)  # positions that no token has here make no difference
         chosen = chosen[:, rows].astype(np.float64)
-        total += chosen @ integers[line][weight[rows]]
+        total += (chosen @ integers[line][weight[rows]]).astype(np.int64)
         if bad[line].any():
             spoilt += chosen @ bad[line][weight[rows]].astype(np.float64)
-    return total.astype(np.int64), spoilt > 0
+    return total, spoilt > 0
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

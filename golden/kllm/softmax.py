@@ -18,6 +18,10 @@ def softmax(scores: np.ndarray, keep: np.ndarray, length: int) -> tuple[np.ndarr
     length
         Scores in the longest row that the hardware takes, at least n: it decides how the sum is
         cut off. See :class:`hw.kllm.softmax.Softmax` for what makes a row invalid.
+
+    Errors add up to at most 1.69 units in the last place of a probability: 0.5 of its rounding,
+    0.61 between any two terms, of which rounding x log2(e) to 2^-12 has most, 0.125 of rounding
+    two scores to 2^-14, 0.06 of what is cut off the sum, and 0.39 of the table of reciprocals.
     """
     score = np.where(keep, scores, np.float16(-np.inf))
     nan = is_nan(score).any(axis=1)

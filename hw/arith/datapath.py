@@ -115,7 +115,8 @@ class Registers:
     def __call__(self, point: str, **values: Value):
         """The values behind `point`, in their order; a single one alone."""
         if point in self._chosen:
-            values = {name: self._register(point, name, v) for name, v in values.items()}
+            # A register of no width is no Verilog.
+            values = {n: self._register(point, n, v) if len(v) else v for n, v in values.items()}
         return next(iter(values.values())) if len(values) == 1 else tuple(values.values())
 
     def _register(self, point: str, name: str, value: Value) -> Signal:

@@ -128,7 +128,8 @@ class FloatToFixed(Datapath):
         if p.half <= 1:  # or else subnormals are too small for it to matter
             m.d.comb += field[0].eq(exponent[0] | ~hidden)
         tiny, large = Signal(), Signal()
-        m.d.comb += tiny.eq(field < p.half)
+        if p.half > 0:
+            m.d.comb += tiny.eq(field < p.half)
         special = exponent.all() if float_format.infinities else nan
         m.d.comb += large.eq((field > p.half + p.integers) | special)
         most = min(p.integers, top_exponent(float_format) - p.half)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -36,7 +36,7 @@ class CodebookReplacementParameters(Parameters):
 
     @classmethod
     def presets(cls) -> dict[str, "CodebookReplacementParameters"]:
-        return {"small": cls(2, 1, 4), "default": cls(), "paper": cls()}
+        return {"small": cls(2, 1, 4), "default": cls()}
 
     @property
     def function(self) -> ElementFunctionParameters:
@@ -206,7 +206,7 @@ class CodebookReplacement(Component):
             scaled.enable.eq(advance),
             function.enable.eq(advance),
             scaled.a.eq(s_a),
-            scaled.b.eq(order.centroids.as_value().word_select(number[:-1], FP16.width)),
+            scaled.b.eq(Array(order.centroids)[number[:-1]]),
             self.write.valid.eq(under_way[-1]),
             self.write.payload.bank.eq(order.bank),
             self.write.payload.row.eq(row),

@@ -191,7 +191,7 @@ class ColumnCounter(Component):
 
         busy = Signal()
         fresh = Signal(init=1)
-        group = Signal(range(p.groups))
+        group = Signal(range(max(2, p.groups)))  # of no width it would be no Verilog
         at_end = group == p.groups - 1
         m.d.comb += [
             leaving.eq(self.o.ready & at_end),

@@ -19,9 +19,12 @@ from hw.stream.sequential_reader import SequentialReaderParameters
 BEAT = 16
 """Values in one beat of a vector."""
 
+IN_FLIGHT = 4
+"""Products between acceptance of their jobs and their last results."""
+
 
 @dataclasses.dataclass(frozen=True)
-class KllmCoreParameters(Parameters):
+class CoreParameters(Parameters):
     """
     k, n
         K and N: values of the longest vector, columns of the widest matrix.
@@ -68,7 +71,7 @@ class KllmCoreParameters(Parameters):
             getattr(self, name)
 
     @classmethod
-    def presets(cls) -> dict[str, "KllmCoreParameters"]:
+    def presets(cls) -> dict[str, "CoreParameters"]:
         small = cls(64, 64, 1, counters=1, macs=64, outliers=1, ports=1, address_width=16)
         paper = cls(4096, 4096, 16, counters=32, outliers=21, ports=8, counter_stages=3)
         return {"small": small, "default": cls(), "paper": paper}

@@ -169,7 +169,7 @@ class IndexBuffer(Component):
         """Write beats; whether a vector ends, and the word it ends in."""
         p, i = self._parameters, self.i
         row = Signal(range(2 * p.words))
-        part = Signal(range(p.parts))
+        part = Signal(range(max(2, p.parts)))
         taken = Signal()
         word_end = Signal()
         finished = Signal()
@@ -185,7 +185,7 @@ class IndexBuffer(Component):
         for n in range(p.parts):
             keep = i.payload.keep & (part == n).replicate(p.lanes)
             m.d.comb += [
-                port.en[n].eq(taken & (part <= n)),
+                port.en[n].eq(taken if n == p.parts - 1 else taken & (part <= n)),
                 port.data.word_select(n, p.lanes * (p.bits + 1)).eq(
                     Cat(i.payload.index.as_value(), keep)
                 ),

@@ -36,7 +36,7 @@ class InverseRmsParameters(Parameters):
 
     @classmethod
     def presets(cls) -> dict[str, "InverseRmsParameters"]:
-        return {"small": cls(1), "default": cls(), "paper": cls()}
+        return {"small": cls(1), "default": cls()}
 
     @property
     def latency(self) -> int:
@@ -55,8 +55,13 @@ class InverseRmsParameters(Parameters):
 
     @property
     def output_layout(self) -> data.StructLayout:
-        """``r`` FP16, ``invalid`` where it is NaN, ``saturated`` where it is the largest number."""
-        return data.StructLayout({"r": FP16.width, "invalid": 1, "saturated": 1})
+        """``r`` FP16, ``invalid`` where it is NaN, ``saturated`` where it is the largest number.
+
+        And ``mean_square`` FP32, what r is made from.
+        """
+        return data.StructLayout(
+            {"r": FP16.width, "invalid": 1, "saturated": 1, "mean_square": FP32.width}
+        )
 
 
 class InverseRms(Component):
@@ -71,7 +76,7 @@ class InverseRms(Component):
     as zeros. The root's reciprocal is a table's of the significand, the exponent is halved beside
     it.
 
-    Accuracy: r is at most 0.822 units in the last place off 1 / sqrt(m), and m has an error of at
+    Accuracy: r is at most 0.767 units in the last place off 1 / sqrt(m), and m has an error of at
     most 2^-22 of itself, if O and eps are not negative. Data of any size that FP16 has gives an m
     in range.
 
@@ -137,9 +142,7 @@ class InverseRms(Component):
             m.d.sync += cycle.eq(Mux(done, 0, cycle + 1))
         with m.If(~o.valid | o.ready):
             m.d.sync += o.valid.eq(i.valid & done)
-            m.d.sync += Cat(o.payload.r, o.payload.invalid, o.payload.saturated).eq(
-                Cat(self._root(m, unit.o))
-            )
+            m.d.sync += o.payload.eq(Cat(*self._root(m, unit.o), unit.o))
         return m
 
     def _root(self, m: Module, mean_square):

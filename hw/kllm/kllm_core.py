@@ -1,40 +1,32 @@
 """KLLM's accelerator: vectors in, products with K-Means matrices out (KLLM, Fig. 5)."""
 
-import dataclasses
-
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.arith.float_format import FP16, FP32
+from hw.arith.float_format import FP16
 from hw.arith.order_key import is_nan
 from hw.component import Component
 from hw.kllm.clustering_unit import ClusteringUnit
 from hw.kllm.codebook_replacement import CodebookReplacement
-from hw.kllm.core_parameters import KllmCoreParameters
+from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.index_buffer import IndexBuffer
+from hw.kllm.job_dispatch import JobDispatch
 from hw.kllm.outlier_list import OutlierList
 from hw.kllm.outlier_split import ONE, OutlierSplit
 from hw.kllm.pe_lane import TOKEN, PeLane
 from hw.kllm.product_table import ProductTable
 from hw.kllm.rms_factor import RmsFactor
+from hw.kllm.step_join import SHARED, StepJoin
+from hw.kllm.word_fetch import WordFetch
 from hw.stream.queue import Queue, QueueParameters
-from hw.stream.sequential_reader import SequentialReader
-
-IN_FLIGHT = 4
-"""Products between acceptance of their jobs and their last results."""
 
 PRODUCTS, WEIGHT_CENTROIDS, MIDPOINTS, SQUARES, CENTROIDS = range(5)
 """Tables, as `load` numbers them."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Banks:
-    """Which tables are loaded next, whether they are, and whether nobody uses them."""
-
-    loading: Signal
-    loaded: Signal
-    free: Signal
+class KllmCoreParameters(CoreParameters):
+    __doc__ = CoreParameters.__doc__
 
 
 class KllmCore(Component):
@@ -70,6 +62,9 @@ class KllmCore(Component):
 
     Handshake: all lanes have the same control, so that of the first is everyone's. ``y.valid``
     depends on registers only. Overflow: none.
+
+    Reset, at any time: all products and tables are forgotten, and tables are to be loaded again.
+    The memory must not answer what was asked before, so it is reset as well.
 
     Members
     -------
@@ -113,32 +108,39 @@ class KllmCore(Component):
         m.submodules.split = split = OutlierSplit(p.splitting)
         m.submodules.cluster = cluster = ClusteringUnit(p.clustering)
         m.submodules.indices = indices = IndexBuffer(p.gathering)
-        m.submodules.listing = listing = OutlierList(p.listing)
+        m.submodules.outlier_list = listing = OutlierList(p.listing)
         m.submodules.replace = replace = CodebookReplacement(p.replacing)
         m.submodules.norm = norm = RmsFactor(p.norming)
         m.submodules.table = table = ProductTable(p.table)
-        m.submodules.reader = reader = SequentialReader(p.reading, p.word_layout)
+        m.submodules.dispatch = dispatch = JobDispatch(p)
+        m.submodules.fetch = fetch = WordFetch(p)
+        m.submodules.join = join = StepJoin(p)
         lanes = [PeLane(p.lane) for _ in range(p.lanes)]
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
+        for name in ("job", "x", "response", "request"):
+            inner = getattr(dispatch if name == "job" else fetch, name)
+            outer = wiring.flipped(getattr(self, name))
+            wiring.connect(m, *((inner, outer) if name == "request" else (outer, inner)))
+        wiring.connect(m, fetch.vector, split.x)
+        wiring.connect(m, dispatch.fetch, fetch.order)
+        wiring.connect(m, dispatch.listing, listing.columns)
+        wiring.connect(m, dispatch.indices, indices.replay)
+        wiring.connect(m, replace.o, listing.i)
+        wiring.connect(m, listing.o, join.rows)
+        wiring.connect(m, indices.o, join.indices)
+        wiring.connect(m, fetch.words, join.weights)
         fork(m, "pair", split.outliers, [self.outliers, norm.pairs])
         fork(m, "index", cluster.o, [indices.i, norm.indices])
-        wiring.connect(m, reader.request, wiring.flipped(self.request))
-        wiring.connect(m, wiring.flipped(self.response), reader.response)
 
-        finished = Signal()  # a product's last results leave
-        orders, banks = self._dispatch(m, finished)
-        tables = self._load(m, banks, table, replace)
-        self._front_end(m, split, cluster, replace, norm, orders["front"], tables["midpoints"])
-        wiring.connect(m, replace.o, listing.i)
-        self._replace(m, replace, table, orders["replace"], orders["table"], tables)
-        tokens = self._normalise(m, norm, orders["norm"], tables["squares"])
-        self._read(m, orders["reader"], split, reader)
-        wiring.connect(m, orders["list"].o, listing.columns)
-        wiring.connect(m, orders["indices"].o, indices.replay)
-        self._step(m, listing, indices, reader, lanes, tables["centroids"], tokens)
-        self._feed(m, table, tokens, orders["token"], lanes)
-        self._collect(m, orders["results"], lanes, finished)
+        tables = self._load(m, dispatch, table, replace)
+        self._front_end(m, split, cluster, replace, norm, dispatch.cluster, tables["midpoints"])
+        self._replace(m, replace, table, dispatch.replace, dispatch.table, tables)
+        tokens = self._normalise(m, norm, dispatch.norm, tables["squares"])
+        m.d.comb += join.token.eq(tokens.i.valid & tokens.i.ready)
+        self._step(m, join, lanes, tables["centroids"])
+        self._feed(m, table, tokens.o, dispatch.tokens, lanes)
+        self._collect(m, dispatch.results, lanes)
         return m
 
     def _queue(self, m: Module, name: str, shape) -> Queue:
@@ -148,104 +150,24 @@ class KllmCore(Component):
         m.submodules[name] = queue = Queue(QueueParameters(size, IN_FLIGHT), shape=width)
         return queue
 
-    def _dispatch(self, m: Module, finished: Signal) -> tuple[dict[str, Queue], Banks]:
-        """Accept jobs and tell every part what it will have to do."""
-        p, job = self._parameters, self.job.payload
-        bank = Signal()  # tables of the latest product
-        loading = Signal()  # those that are loaded next
-        loaded = Signal()
-        users = [Signal(range(IN_FLIGHT + 1), name=f"users_{n}") for n in (0, 1)]
-        tables = Signal()
-        own = Signal()
-        columns = Signal(range(p.n + 1))
-        sets = Signal(range(p.sets + 1))
-        m.d.comb += [
-            tables.eq(job.tables | job.replace),
-            own.eq(Mux(tables, loading, bank)),
-            columns.eq(Mux(job.columns == 0, 1, job.columns)),
-            sets.eq((columns + (p.lanes - 1)) >> (p.lanes.bit_length() - 1)),
-        ]
-        free = Signal()  # nobody uses the tables that are loaded next
-        m.d.comb += free.eq(~Mux(loading, users[1], users[0]).any())
-
-        # Squares are not queued, but looked up where they are needed.
-        norm = {"normalise": 1, "inverse_k": FP32.width, "eps": FP32.width, "replace": 1}
-        replace = {"replace": 1, "op": 2}
-        table = data.StructLayout({"columns": range(p.sets + 1), "bank": 1, "replace": 1})
-        result = data.StructLayout({"columns": range(p.n + 1), "bank": 1})
-        command = data.StructLayout({"address": p.address_width, "sets": range(p.sets + 1)})
-        fields = {
-            "front": (data.StructLayout({"bank": 1}), {"bank": own}),
-            "norm": (
-                data.StructLayout(norm | {"bank": 1}),
-                {name: job[name] for name in norm} | {"bank": own},
-            ),
-            "replace": (
-                data.StructLayout(replace | {"bank": 1}),
-                {name: job[name] for name in replace} | {"bank": own},
-            ),
-            "list": (range(p.sets + 1), sets),
-            "indices": (
-                p.gathering.replay_layout,
-                {"columns": sets, "tag": Cat(own, job.integer, job.normalise)},
-            ),
-            "table": (table, {"columns": sets, "bank": own, "replace": job.replace}),
-            "reader": (command, {"address": job.address, "sets": sets}),
-            "token": (range(p.sets + 1), sets),
-            "results": (result, {"columns": columns, "bank": own}),
-        }
-        orders = {
-            name: self._queue(m, f"{name}_orders", shape) for name, (shape, _) in fields.items()
-        }
-        accept = Signal()
-        room = Cat(order.i.ready for order in orders.values()).all()
-        m.d.comb += [
-            self.job.ready.eq(room & (loaded | ~tables)),
-            accept.eq(self.job.valid & self.job.ready),
-        ]
-        for name, (_, values) in fields.items():
-            order = orders[name].i
-            m.d.comb += order.valid.eq(accept)
-            if isinstance(values, dict):
-                m.d.comb += [order.payload[field].eq(value) for field, value in values.items()]
-            else:
-                m.d.comb += order.payload.eq(values)
-        with m.If(accept):
-            m.d.sync += bank.eq(own)
-            with m.If(tables):
-                m.d.sync += [loaded.eq(0), loading.eq(~loading)]
-        for n in (0, 1):
-            more = Signal(name=f"more_{n}")
-            fewer = Signal(name=f"fewer_{n}")
-            m.d.comb += [
-                more.eq(accept & (own == n)),
-                fewer.eq(finished & (orders["results"].o.payload.bank == n)),
-            ]
-            with m.If(more & ~fewer):
-                m.d.sync += users[n].eq(users[n] + 1)
-            with m.Elif(fewer & ~more):
-                m.d.sync += users[n].eq(users[n] - 1)
-        return orders, Banks(loading, loaded, free)
-
     def _load(
-        self, m: Module, banks: Banks, table: ProductTable, replace: CodebookReplacement
+        self, m: Module, dispatch: JobDispatch, table: ProductTable, replace: CodebookReplacement
     ) -> dict[str, list[Signal]]:
         """Take tables; both banks' values of those that are not ProductTable's."""
         p, row = self._parameters, self.load.payload
         taken = Signal()
         m.d.comb += [
-            self.load.ready.eq(banks.free & ~banks.loaded & ~replace.write.valid),
+            self.load.ready.eq(dispatch.load_room & ~replace.write.valid),
             taken.eq(self.load.valid & self.load.ready),
+            dispatch.load_end.eq(taken & row.last),
             replace.write.ready.eq(1),
             table.write.valid.eq((taken & (row.table == PRODUCTS)) | replace.write.valid),
-            table.write.payload.bank.eq(banks.loading),
+            table.write.payload.bank.eq(dispatch.load_bank),
             table.write.payload.row.eq(row.row),
             table.write.payload.values.as_value().eq(row.values.as_value()),
         ]
         with m.If(replace.write.valid):
             m.d.comb += table.write.payload.eq(replace.write.payload)
-        with m.If(taken & row.last):
-            m.d.sync += banks.loaded.eq(1)
         tables = {}
         kinds = {
             "centroids": (WEIGHT_CENTROIDS, 1 << p.weight_bits),
@@ -257,12 +179,12 @@ class KllmCore(Component):
             tables[name] = []
             for bank in (0, 1):
                 kept = Signal(FP16.width * size, name=f"{name}_{bank}", reset_less=True)
-                with m.If(taken & (row.table == number) & (banks.loading == bank)):
+                with m.If(taken & (row.table == number) & (dispatch.load_bank == bank)):
                     m.d.sync += kept.eq(row.values.as_value())
                 tables[name].append(kept)
         return tables
 
-    def _front_end(self, m: Module, split, cluster, replace, norm, orders: Queue, midpoints):
+    def _front_end(self, m: Module, split, cluster, replace, norm, orders, midpoints):
         """Vectors to indices, outliers and scales."""
         p = self._parameters
         scales = self._queue(m, "scales", FP16.width)
@@ -273,9 +195,9 @@ class KllmCore(Component):
         number = Signal(range(max(2, p.clustering.midpoints)))
         chosen = Signal(len(midpoints[0]), name="midpoints")
         m.d.comb += [
-            chosen.eq(Mux(orders.o.payload.bank, *reversed(midpoints))),
+            chosen.eq(Mux(orders.payload.bank, *reversed(midpoints))),
             ready.eq(
-                split.scale.valid & orders.o.valid & scales.i.ready & (gone | replace.scale.ready)
+                split.scale.valid & orders.valid & scales.i.ready & (gone | replace.scale.ready)
             ),
             scaled.eq(ready & cluster.scale.ready),
             # The function's work starts at once; the clustering unit takes the scale in the end.
@@ -285,11 +207,15 @@ class KllmCore(Component):
             cluster.scale.payload.scale.eq(split.scale.payload),
             cluster.scale.payload.load.eq(1),
             split.scale.ready.eq(scaled),
-            orders.o.ready.eq(scaled),
+            orders.ready.eq(scaled),
             scales.i.valid.eq(scaled),
             scales.i.payload.eq(split.scale.payload),
             cluster.midpoints.valid.eq(ready),
-            cluster.midpoints.payload.eq(chosen.word_select(number, FP16.width)),
+            cluster.midpoints.payload.eq(
+                Array(chosen.word_select(n, FP16.width) for n in range(p.clustering.midpoints))[
+                    number
+                ]
+            ),
         ]
         with m.If(cluster.midpoints.valid & cluster.midpoints.ready):
             m.d.sync += number.eq(Mux(number == p.clustering.midpoints - 1, 0, number + 1))
@@ -297,14 +223,14 @@ class KllmCore(Component):
             m.d.sync += gone.eq(~scaled & (gone | replace.scale.ready))
         fork(m, "beat", split.o, [cluster.x, replace.i])
 
-    def _replace(self, m: Module, replace, table, orders: Queue, replays: Queue, tables):
+    def _replace(self, m: Module, replace, table, orders, replays, tables):
         """Tell CodebookReplacement what to do, and ProductTable when a table is rebuilt."""
-        order, bank = replace.order.payload, orders.o.payload.bank
+        order, bank = replace.order.payload, orders.payload.bank
         m.d.comb += [
-            replace.order.valid.eq(orders.o.valid),
-            orders.o.ready.eq(replace.order.ready),
-            order.replace.eq(orders.o.payload.replace),
-            order.op.eq(orders.o.payload.op),
+            replace.order.valid.eq(orders.valid),
+            orders.ready.eq(replace.order.ready),
+            order.replace.eq(orders.payload.replace),
+            order.op.eq(orders.payload.op),
             order.bank.eq(bank),
             order.centroids.as_value().eq(Mux(bank, *reversed(tables["activations"]))),
             order.codebook.as_value().eq(Mux(bank, *reversed(tables["centroids"]))),
@@ -314,131 +240,58 @@ class KllmCore(Component):
         given = Signal()
         waits = Signal()
         m.d.comb += [
-            waits.eq(replays.o.payload.replace & ~rebuilt.any()),
-            table.replay.valid.eq(replays.o.valid & ~waits),
-            table.replay.payload.columns.eq(replays.o.payload.columns),
-            table.replay.payload.bank.eq(replays.o.payload.bank),
+            waits.eq(replays.payload.replace & ~rebuilt.any()),
+            table.replay.valid.eq(replays.valid & ~waits),
+            table.replay.payload.columns.eq(replays.payload.columns),
+            table.replay.payload.bank.eq(replays.payload.bank),
             given.eq(table.replay.valid & table.replay.ready),
-            replays.o.ready.eq(given),
+            replays.ready.eq(given),
             more.eq(replace.write.valid & replace.write.payload.row.all()),
-            fewer.eq(given & replays.o.payload.replace),
+            fewer.eq(given & replays.payload.replace),
         ]
         with m.If(more & ~fewer):
             m.d.sync += rebuilt.eq(rebuilt + 1)
         with m.Elif(fewer & ~more):
             m.d.sync += rebuilt.eq(rebuilt - 1)
 
-    def _normalise(self, m: Module, norm: RmsFactor, orders: Queue, squares) -> Queue:
+    def _normalise(self, m: Module, norm: RmsFactor, orders, squares) -> Queue:
         """Tell RmsFactor what to do; the queue of vectors' tokens."""
         tokens = self._queue(m, "tokens", TOKEN)
         order = norm.order.payload
         s_a = norm.o.payload.s_a
         # The scale of a function's argument is in the products; a NaN must still spoil them.
-        replaced = orders.o.payload.replace & ~is_nan(s_a)
+        replaced = orders.payload.replace & ~is_nan(s_a)
         m.d.comb += [
             tokens.i.valid.eq(norm.o.valid),
             norm.o.ready.eq(tokens.i.ready),
             tokens.i.payload.s_a.eq(Mux(replaced, Const(ONE, FP16.width), s_a)),
             tokens.i.payload.r.eq(norm.o.payload.r),
-            norm.order.valid.eq(orders.o.valid),
-            orders.o.ready.eq(norm.order.ready),
-            *(order[name].eq(orders.o.payload[name]) for name in ("normalise", "inverse_k", "eps")),
-            order.squares.as_value().eq(Mux(orders.o.payload.bank, *reversed(squares))),
+            norm.order.valid.eq(orders.valid),
+            orders.ready.eq(norm.order.ready),
+            *(order[name].eq(orders.payload[name]) for name in ("normalise", "inverse_k", "eps")),
+            order.squares.as_value().eq(Mux(orders.payload.bank, *reversed(squares))),
         ]
         return tokens
 
-    def _read(self, m: Module, orders: Queue, split, reader):
-        """Pass vectors on, and ask for as many words of each set as a vector takes."""
-        p = self._parameters
-        beat = Signal(range(p.splitting.beats))
-        part = Signal(range(p.counters))
-        word = Signal(range(p.beats))
-        taken = Signal()
-        ended = Signal()
-        words = self._queue(m, "vector_words", range(p.beats + 1))
-        m.d.comb += [
-            split.x.valid.eq(self.x.valid & words.i.ready),
-            self.x.ready.eq(split.x.ready & words.i.ready),
-            taken.eq(self.x.valid & self.x.ready),
-            ended.eq(self.x.payload.last | (beat == p.splitting.beats - 1)),
-            words.i.valid.eq(taken & ended),
-            words.i.payload.eq(word + 1),
-        ]
-        for name in ("values", "keep", "last"):
-            m.d.comb += Value.cast(split.x.payload[name]).eq(Value.cast(self.x.payload[name]))
-        with m.If(taken):
-            m.d.sync += [beat.eq(beat + 1), part.eq(part + 1)]
-            with m.If(part == p.counters - 1):
-                m.d.sync += [part.eq(0), word.eq(word + 1)]
-            with m.If(ended):
-                m.d.sync += [beat.eq(0), part.eq(0), word.eq(0)]
-
-        following = Signal(p.address_width, reset_less=True)
-        asked = Signal(range(1, p.sets + 1), init=1)
-        address = Signal(p.address_width)
-        ask = Signal()
-        final = Signal()
-        m.d.comb += [
-            reader.command.valid.eq(orders.o.valid & words.o.valid),
-            reader.command.payload.address.eq(address),
-            reader.command.payload.words.eq(words.o.payload),
-            address.eq(Mux(asked == 1, orders.o.payload.address, following)),
-            final.eq(asked == orders.o.payload.sets),
-            ask.eq(reader.command.valid & reader.command.ready),
-            orders.o.ready.eq(ask & final),
-            words.o.ready.eq(ask & final),
-        ]
-        with m.If(ask):
-            m.d.sync += [
-                following.eq(address + words.o.payload),
-                asked.eq(Mux(final, 1, asked + 1)),
-            ]
-
-    def _step(self, m: Module, listing, indices, reader, lanes, codebooks, tokens):
-        """Join a row of outliers, the indices and the weights at its positions."""
-        row, word, weights = listing.o, indices.o, reader.o
-        ready = Signal()
-        valid = Signal()
-        taken = Signal()
-        bank, integer, normalise = word.payload.tag
-        # A factor that takes its time would fill the lanes with sums that wait for it.
-        known = Signal(range(IN_FLIGHT + 1))  # tokens there are of products that have steps left
-        new = Signal(name="new_token")
-        old = Signal(name="old_token")
-        m.d.comb += [
-            new.eq(tokens.i.valid & tokens.i.ready),
-            old.eq(taken & row.payload.last & word.payload.end),
-        ]
-        with m.If(new & ~old):
-            m.d.sync += known.eq(known + 1)
-        with m.Elif(old & ~new):
-            m.d.sync += known.eq(known - 1)
-        m.d.comb += [
-            ready.eq(lanes[0].i.ready),
-            valid.eq(row.valid & word.valid & weights.valid & (known.any() | ~normalise)),
-            taken.eq(valid & ready),
-            row.ready.eq(taken),
-            word.ready.eq(taken & row.payload.advance),
-            weights.ready.eq(taken & row.payload.advance),
-        ]
+    def _step(self, m: Module, join: StepJoin, lanes, codebooks):
+        """Give all lanes the same step, but its weights."""
+        step = join.o.payload
         codebook = Signal(len(codebooks[0]))
-        m.d.comb += codebook.eq(Mux(bank, *reversed(codebooks)))
+        m.d.comb += [
+            codebook.eq(Mux(step.bank, *reversed(codebooks))),
+            join.o.ready.eq(lanes[0].i.ready),
+        ]
         for number, lane in enumerate(lanes):
-            step = lane.i.payload
-            m.d.comb += [
-                lane.i.valid.eq(valid),
-                step.activation.as_value().eq(word.payload.index.as_value()),
-                step.mask.as_value().eq(word.payload.keep.as_value()),
-                step.integer.eq(integer),
-                step.entries.as_value().eq(row.payload.entries.as_value()),
-                step.codebook.as_value().eq(codebook),
-                step.weight.as_value().eq(weights.payload.data.weight[number].as_value()),
-                step.scale.eq(weights.payload.data.scale[number]),
-                step.advance.eq(row.payload.advance),
-                step.last.eq(row.payload.last),
-            ]
+            fields = {name: step[name] for name in SHARED} | {
+                "weight": step.weight[number],
+                "scale": step.scale[number],
+                "codebook": codebook,
+            }
+            m.d.comb += lane.i.valid.eq(join.o.valid)
+            for name, value in fields.items():
+                m.d.comb += Value.cast(lane.i.payload[name]).eq(Value.cast(value))
 
-    def _feed(self, m: Module, table, tokens: Queue, orders: Queue, lanes):
+    def _feed(self, m: Module, table, tokens, orders, lanes):
         """Give all lanes the products of their groups, and each column its vector's token."""
         p = self._parameters
         column = Signal(range(1, p.sets + 1), init=1)
@@ -446,10 +299,10 @@ class KllmCore(Component):
         token = Signal()
         m.d.comb += [
             table.o.ready.eq(lanes[0].products.ready),
-            token.eq(tokens.o.valid & orders.o.valid),
-            final.eq(token & lanes[0].token.ready & (column == orders.o.payload)),
-            tokens.o.ready.eq(final),
-            orders.o.ready.eq(final),
+            token.eq(tokens.valid & orders.valid),
+            final.eq(token & lanes[0].token.ready & (column == orders.payload)),
+            tokens.ready.eq(final),
+            orders.ready.eq(final),
         ]
         with m.If(token & lanes[0].token.ready):
             m.d.sync += column.eq(Mux(final, 1, column + 1))
@@ -458,20 +311,21 @@ class KllmCore(Component):
                 lane.products.valid.eq(table.o.valid),
                 lane.products.payload.as_value().eq(table.o.payload.as_value()),
                 lane.token.valid.eq(token),
-                lane.token.payload.eq(tokens.o.payload),
+                lane.token.payload.eq(tokens.payload),
             ]
 
-    def _collect(self, m: Module, orders: Queue, lanes, finished: Signal):
+    def _collect(self, m: Module, orders, lanes):
         """Results of all lanes as one beat."""
         p, y = self._parameters, self.y
         done = Signal(range(p.n + 1))  # columns before
         left = Signal(range(p.n + 1))
+        finished = Signal()  # a product's last results leave
         m.d.comb += [
-            left.eq(orders.o.payload.columns - done),
+            left.eq(orders.payload.columns - done),
             y.valid.eq(lanes[0].o.valid),
             y.payload.last.eq(left <= p.lanes),
             finished.eq(y.valid & y.ready & y.payload.last),
-            orders.o.ready.eq(finished),
+            orders.ready.eq(finished),
         ]
         for number, lane in enumerate(lanes):
             keep = Signal(name=f"keep_{number}")

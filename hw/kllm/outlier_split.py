@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
@@ -157,7 +157,6 @@ class OutlierSplit(Component):
         put, get = buffer.write_port(), buffer.read_port()
 
         filling = Signal()
-        searching = Signal()
         sending = Signal()
         beat = Signal(range(p.beats))
         final = Signal(range(p.beats))  # the vector's last beat
@@ -186,7 +185,7 @@ class OutlierSplit(Component):
         ]
         marks = Signal(p.beats * p.lanes)  # which positions hold outliers
         sent = self._send(m, get, sending, final, marks)
-        done = self._search(m, finder, spoilt, searching, sent, marks)
+        done = self._search(m, finder, spoilt, sent, marks)
         with m.If(taken):
             m.d.sync += [
                 beat.eq(Mux(ended, 0, beat + 1)),
@@ -199,7 +198,6 @@ class OutlierSplit(Component):
                 with m.If(taken & ended):
                     m.next = "SEARCH"
             with m.State("SEARCH"):
-                m.d.comb += searching.eq(1)
                 with m.If(done):
                     m.next = "SEND"
             with m.State("SEND"):
@@ -209,18 +207,14 @@ class OutlierSplit(Component):
         return m
 
     def _search(
-        self,
-        m: Module,
-        finder: Orizuru,
-        spoilt: Signal,
-        searching: Signal,
-        sent: Signal,
-        marks: Signal,
+        self, m: Module, finder: Orizuru, spoilt: Signal, sent: Signal, marks: Signal
     ) -> Signal:
-        """Mark the outliers and make the scale; whether that is being done."""
+        """Mark the outliers and make the scale; whether that is being done.
+
+        Pairs are there only between a vector's last beat and its scale.
+        """
         p = self._parameters
         pair = finder.o.payload
-        valid = Signal()
         wanted = Signal()
         free = Signal()
         marked = Signal()
@@ -229,13 +223,12 @@ class OutlierSplit(Component):
         ends = [Signal(p.beats * p.lanes, name=f"mark_{end}") for end in ("max", "min")]
         tops = [pair[end].value[:-1] for end in ("max", "min")]
         m.d.comb += [
-            valid.eq(finder.o.valid & searching),
             wanted.eq(~pair.last),
             free.eq(~self.scale.valid),
-            self.outliers.valid.eq(valid & wanted),
+            self.outliers.valid.eq(finder.o.valid & wanted),
             marked.eq(self.outliers.valid & self.outliers.ready),
-            done.eq(valid & pair.last & free),
-            finder.o.ready.eq(searching & Mux(wanted, self.outliers.ready, free)),
+            done.eq(finder.o.valid & pair.last & free),
+            finder.o.ready.eq(Mux(wanted, self.outliers.ready, free)),
             self.outliers.payload.max.eq(pair.max),
             self.outliers.payload.min.eq(pair.min),
             self.outliers.payload.present.eq(pair.present),
@@ -245,7 +238,7 @@ class OutlierSplit(Component):
             ),
             largest.eq(Mux(tops[0] > tops[1], tops[0], tops[1])),
         ]
-        left = Signal(range(p.outliers), init=p.outliers - 1)  # pairs after this one
+        left = Signal(range(max(2, p.outliers)), init=p.outliers - 1)  # pairs after this one
         m.d.comb += self.outliers.payload.last.eq(left == 0)
         with m.If(marked):
             m.d.sync += left.eq(Mux(left == 0, p.outliers - 1, left - 1))
@@ -285,7 +278,7 @@ class OutlierSplit(Component):
             m.d.sync += o.valid.eq(read)
         with m.If(read):
             m.d.sync += [
-                marked.eq(marks.word_select(beat, p.lanes)),
+                marked.eq(Array(marks.word_select(n, p.lanes) for n in range(p.beats))[beat]),
                 o.payload.last.eq(beat == final),
                 over.eq(beat == final),
                 beat.eq(Mux(beat == final, 0, beat + 1)),

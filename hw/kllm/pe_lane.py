@@ -61,11 +61,11 @@ class PeLaneParameters(Parameters):
     @classmethod
     def presets(cls) -> dict[str, "PeLaneParameters"]:
         return {
-            # For mutants, which simulate slowly.
-            "tiny": cls(k=40, activation_bits=1, weight_bits=2, counters=1, macs=4, ports=1),
             "small": cls(k=64, counters=1, macs=64, ports=1),
             "default": cls(),
             "paper": cls(k=4096, counters=32, ports=8, counter_stages=3),
+            # For mutants, which simulate slowly.
+            "tiny": cls(k=40, activation_bits=1, weight_bits=2, counters=1, macs=4, ports=1),
         }
 
     @property

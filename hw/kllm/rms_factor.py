@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.hdl import Array, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -163,7 +163,7 @@ class RmsFactor(Component):
         m.submodules.counter = counter = ColumnCounter(p.counting)
         m.submodules.reduction = reduction = Reduction(p.reducing)
         m.submodules.squares = squares = SparsePath(p.squaring)
-        m.submodules.root = root = InverseRms(p.rooting)
+        m.submodules.inverse_root = root = InverseRms(p.rooting)
         order = self.order.payload
 
         beat = self.indices.payload
@@ -178,7 +178,11 @@ class RmsFactor(Component):
                 counter.i.payload.activation[number].eq(index[1:]),
                 counter.i.payload.weight[number].eq(index[0]),
             ]
-        group = Signal(range(p.counting.groups))
+        group = Signal(range(max(2, p.counting.groups)))
+        squares_width = FP16.width * p.counting.macs
+        groups = [
+            order.squares.as_value().word_select(n, squares_width) for n in range(p.counting.groups)
+        ]
         counted = Signal()
         reduced = Signal()  # the order's vector is; what comes now is the next one's
         allowed = Signal()
@@ -189,9 +193,7 @@ class RmsFactor(Component):
             reduction.i.valid.eq(counter.o.valid & allowed),
             reduction.i.payload.counts.eq(counter.o.payload.counts),
             reduction.i.payload.last.eq(counter.o.payload.last),
-            reduction.i.payload.products.as_value().eq(
-                order.squares.as_value().word_select(group, FP16.width * p.counting.macs)
-            ),
+            reduction.i.payload.products.as_value().eq(Array(groups)[group]),
         ]
         if p.counting.groups > 1:
             with m.If(counted):

@@ -320,7 +320,10 @@ def test_a_real_block_is_the_same_in_both_forms():
 def test_no_two_modules_of_a_block_are_the_same(block):
     """What sharing promises: equal hardware is written once."""
     design = generate(block, block.parameters_class.preset("default"))
-    bodies = re.split(r"^module [^;]*;", design.verilog, flags=re.M)[1:]
+    modules = re.split(r"^module ([^\s(]+)[^;]*;", design.verilog, flags=re.M)[1:]
+    # Queues of unlike payloads may hold equal FIFOs of Amaranth's, which are not shared.
+    named = zip(modules[::2], modules[1::2], strict=True)
+    bodies = [body for name, body in named if not name.endswith(".fifo")]
     # Yosys numbers some helper wires through the whole file.
     bodies = [re.sub(r"dump_module\$\d+", "", body) for body in bodies]
     assert len(set(bodies)) == len(bodies)

@@ -1,4 +1,4 @@
-"""A proof that a component's output keeps the rules of streams, for all time."""
+"""A proof that a component's outputs keep the rules of streams, for all time."""
 
 from amaranth.hdl import Cover, Elaboratable, Fragment, Module
 
@@ -7,11 +7,11 @@ from sim.formal_specs import drive, reset_first, watch
 
 
 class RulesSpec(Elaboratable):
-    """Arbitrary beats go into the named inputs, and the named output is stalled arbitrarily."""
+    """Arbitrary beats go into the named inputs, and the named outputs are stalled arbitrarily."""
 
-    def __init__(self, dut, output: str, inputs: list[str]):
+    def __init__(self, dut, outputs: list[str], inputs: list[str]):
         self._dut = dut
-        self._output = getattr(dut, output)
+        self._outputs = [getattr(dut, name) for name in outputs]
         self._inputs = [getattr(dut, name) for name in inputs]
 
     def elaborate(self, platform):
@@ -20,13 +20,18 @@ class RulesSpec(Elaboratable):
         first = reset_first(m)
         for port in self._inputs:
             drive(m, first, port)
-        watch(m, first, self._output)
-        m.d.comb += Cover(~first & self._output.valid & ~self._output.ready, "a stalled beat")
+        for port in self._outputs:
+            watch(m, first, port)
+            m.d.comb += Cover(~first & port.valid & ~port.ready, "a stalled beat")
         return m
 
 
-def check_rules(dut, name: str, output: str, inputs: list[str], cover: int = 12) -> None:
-    """Prove it, and that a beat can be stalled at all, within `cover` cycles."""
+def check_rules(dut, name: str, outputs: str, inputs: list[str], cover: int = 12) -> None:
+    """Prove it of all outputs (names with spaces between), and that a beat of each can be stalled.
+
+    cover
+        Cycles within which that happens.
+    """
     for mode, depth in (("prove", 2), ("cover", cover)):
-        result = prove(RulesSpec(dut, output, inputs), f"{name}_rules", mode, depth=depth)
+        result = prove(RulesSpec(dut, outputs.split(), inputs), f"{name}_rules", mode, depth=depth)
         assert result.status == "PASS", result

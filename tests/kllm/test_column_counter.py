@@ -11,12 +11,10 @@ from hw.catalogue import find
 from hw.kllm.column_counter import ColumnCounterParameters
 from hw.parameters import ParameterError
 from sim import payload
-from sim.bench import compare
 from sim.benches.kllm.column_counter import bench, build, random_columns
-from sim.design import generate
-from sim.harness import Harness
 from sim.run import run
 from sim.stall import PATTERNS
+from tests.kllm.compiled import Compiled
 
 BLOCK = find("kllm.column_counter")
 TINY = ColumnCounterParameters.presets()["tiny"]
@@ -31,33 +29,21 @@ SIZES = [
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda p: p.slug())
 def compiled(request):
-    design = generate(BLOCK, request.param)
-    return request.param, design, Harness(design)
-
-
-def check(compiled, job, stall, seed=1):
-    _, design, harness = compiled
-    harness.reset()
-    played = harness.play(job, PATTERNS[stall], seed)
-    assert played.failure is None
-    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-    return played
+    return Compiled(BLOCK, request.param)
 
 
 def test_every_size(compiled, shipped_trace):
-    p = compiled[0]
+    p = compiled.parameters
     for data, columns in ((None, 3000), (shipped_trace, 100)):
         job = bench.job(p, data, columns, seed=7)
         assert job.transactions == columns
         for stall in PATTERNS:
-            played = check(compiled, job, stall)
-            if stall == "none":
-                assert played.cycles == job.cycles
+            compiled.check(job, stall)
 
 
 def test_largest_counts(compiled):
     """All k indices equal, at every index, as the docstring promises; and one more wraps."""
-    p = compiled[0]
+    p = compiled.parameters
     beats = -(-(p.k + 1) // p.width)
     position = np.arange(beats * p.width)
     index = np.repeat(np.arange(p.bins), 2)[:, None] + 0 * position
@@ -74,12 +60,12 @@ def test_largest_counts(compiled):
     counts = np.stack([counts[f"counts[{i}]"] for i in range(p.macs)], axis=1)
     largest = counts.reshape(-1, p.bins).max(axis=1).reshape(-1, 2)
     assert (largest == (p.k, (p.k + 1) % (1 << p.count_bits))).all()
-    check(compiled, job, "random")
+    compiled.check(job, "random")
 
 
 def test_latency_and_throughput(compiled):
     """First group stages + 1 cycles after the last beat; then max(B', groups) cycles a column."""
-    p = compiled[0]
+    p = compiled.parameters
     for beats in {1, p.groups - 1 or 1, p.groups, p.groups + 2}:
         many = 6
         columns = np.repeat(np.arange(many), beats)
@@ -90,7 +76,7 @@ def test_latency_and_throughput(compiled):
             "mask": np.ones(shape, bool),
             "integer": np.zeros(len(columns), bool),
         }
-        played = check(compiled, build(p, arrays, columns, []), "none")
+        played = compiled.check(build(p, arrays, columns, []), "none")
         taken = played.cycles_of["o"].reshape(many, p.groups)
         assert taken[0, 0] == beats - 1 + p.latency
         assert (np.diff(taken, axis=1) == 1).all()

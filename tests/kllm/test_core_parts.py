@@ -1,6 +1,7 @@
 """The accelerator's parts that are its own: front end, index buffer, factors, tables."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from golden.kllm.quantize import (
     inlier_scale,
 )
 from golden.kllm.rms_factor import rms_factor
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.kllm.codebook_replacement import CodebookReplacementParameters
 from hw.kllm.index_buffer import IndexBufferParameters
 from hw.kllm.outlier_split import OutlierSplitParameters
@@ -23,22 +24,25 @@ from hw.kllm.product_table import ProductTable, ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
 from hw.parameters import ParameterError
 from sim.bench import compare
+from sim.benches.kllm.index_buffer import build as build_index_buffer
 from sim.benches.kllm.layers import layers_of
+from sim.benches.kllm.outlier_split import build as build_outlier_split
 from sim.design import generate
 from sim.harness import Harness
 from sim.run import bench_of
 from sim.stall import PATTERNS
 
-# Blocks in work, not yet in the catalogue; minutes.
-pytestmark = pytest.mark.campaign
-
+campaign = pytest.mark.campaign
 CONFIGURATIONS = [
-    ("OutlierSplit", OutlierSplitParameters(k=22, outliers=2, lanes=4)),
-    ("OutlierSplit", OutlierSplitParameters(k=5, outliers=4, lanes=2)),
-    ("IndexBuffer", IndexBufferParameters.preset("small")),
-    ("IndexBuffer", IndexBufferParameters(k=16, bits=3, lanes=2, segment=2, columns=9)),
-    ("RmsFactor", RmsFactorParameters.preset("small")),
-    ("CodebookReplacement", CodebookReplacementParameters.preset("small")),
+    ("outlier_split", OutlierSplitParameters(k=22, outliers=2, lanes=4)),
+    ("outlier_split", OutlierSplitParameters(k=5, outliers=4, lanes=2)),
+    ("index_buffer", IndexBufferParameters.preset("small")),
+    ("index_buffer", IndexBufferParameters(k=16, bits=3, lanes=2, segment=2, columns=9)),
+    # These take longer to compile; tests of every block play them, too.
+    pytest.param("rms_factor", RmsFactorParameters.preset("small"), marks=campaign),
+    pytest.param(
+        "codebook_replacement", CodebookReplacementParameters.preset("small"), marks=campaign
+    ),
 ]
 
 
@@ -46,7 +50,7 @@ CONFIGURATIONS = [
     ("name", "parameters"), CONFIGURATIONS, ids=lambda v: v if isinstance(v, str) else v.slug()
 )
 def test_part(name, parameters, shipped_trace):
-    block = Block("kllm", name, "a part of the accelerator", "KLLM, Fig. 5")
+    block = find(f"kllm.{name}")
     design = generate(block, parameters)
     harness = Harness(design)
     for data, vectors in ((None, 300), (shipped_trace, 24)):
@@ -58,6 +62,57 @@ def test_part(name, parameters, shipped_trace):
             assert played.failure is None
             assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
             assert stall != "none" or played.cycles == job.cycles
+
+
+def play_all(name: str, parameters, job):
+    """Everything right, in the number of cycles that the formula gives, and under stalls."""
+    design = generate(find(f"kllm.{name}"), parameters)
+    harness = Harness(design)
+    for stall in PATTERNS:
+        harness.reset()
+        played = harness.play(job, PATTERNS[stall], 1)
+        assert played.failure is None
+        assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+        assert stall != "none" or played.cycles == job.cycles
+
+
+def test_all_vectors_of_a_small_index_buffer():
+    """Every length, index, mask and number of columns, one vector after another."""
+    p = IndexBufferParameters(k=4, bits=1, lanes=1, segment=2, columns=2)
+    rows = [
+        (index, keep, length, columns)
+        for length in range(1, p.k + 1)
+        for index in itertools.product((0, 1), repeat=length)
+        for keep in itertools.product((0, 1), repeat=length)
+        for columns in range(p.columns + 1)
+    ]
+    rng = np.random.default_rng(1)
+    rows = [rows[n] for n in rng.permutation(len(rows))] + [rows[-1]]
+    assert len(rows) == 3 * (4 + 16 + 64 + 256) + 1
+    index = np.array([row[0] + (0,) * (p.k - row[2]) for row in rows])
+    keep = np.array([row[1] + (0,) * (p.k - row[2]) for row in rows], bool)
+    lengths, columns = (np.array([row[n] for row in rows]) for n in (2, 3))
+    job = build_index_buffer(p, index, keep, lengths, columns, rng, [])
+    play_all("index_buffer", p, job)
+
+
+def test_all_orders_of_a_small_outlier_split():
+    """Every vector of up to four of these values, every mask: all orders, ties and ends."""
+    p = OutlierSplitParameters(k=4, outliers=1, lanes=2)
+    numbers = np.array([-2, -0.0, 1, 2, np.nan], np.float16)
+    rows = [
+        (values, keep, length)
+        for length in range(1, p.k + 1)
+        for values in itertools.product(numbers, repeat=length)
+        for keep in itertools.product((False, True), repeat=length)
+    ]
+    rng = np.random.default_rng(1)
+    rows = [rows[n] for n in rng.permutation(len(rows))]
+    assert len(rows) == 10 + 100 + 1000 + 10000
+    x = np.array([row[0] + (0,) * (p.k - row[2]) for row in rows], np.float16)
+    keep = np.array([row[1] + (False,) * (p.k - row[2]) for row in rows])
+    lengths = np.array([row[2] for row in rows])
+    play_all("outlier_split", p, build_outlier_split(p, x, keep, lengths, rng, []))
 
 
 def test_outlier_split_is_the_algorithm_s(shipped_trace):

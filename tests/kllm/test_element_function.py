@@ -5,15 +5,12 @@ import pytest
 
 from golden.arith.formats import is_nan, to_bits
 from golden.kllm.element_function import EXP, RECIPROCAL, SILU, SQUARE_ROOT, element_function
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.kllm.element_function import ElementFunctionParameters, Function
 from hw.parameters import ParameterError
 from tests.arith.functions import every, float64, play, simulate, ulp_errors
 
-# Blocks in work, not yet in the catalogue; minutes.
-pytestmark = pytest.mark.campaign
-
-BLOCK = Block("kllm", "ElementFunction", "under test", "library")
+BLOCK = find("kllm.element_function")
 X = every("fp16")
 
 
@@ -70,6 +67,7 @@ def test_every_operand_through_the_rtl(stages):
     assert play(BLOCK, ElementFunctionParameters(stages=stages), operands) == 0
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 5])
 def test_other_numbers_of_stages(stages):
     rng = np.random.default_rng(stages)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.kllm.functional_unit import FunctionalUnitParameters
 from hw.parameters import ParameterError
 from sim.bench import compare
@@ -11,10 +11,7 @@ from sim.design import generate
 from sim.harness import Harness
 from sim.stall import PATTERNS
 
-# Blocks in work, not yet in the catalogue; minutes.
-pytestmark = pytest.mark.campaign
-
-BLOCK = Block("kllm", "FunctionalUnit", "under test", "library")
+BLOCK = find("kllm.functional_unit")
 
 
 def test_parts_work_at_once(shipped_trace):

@@ -6,22 +6,17 @@ import numpy as np
 import pytest
 
 from golden.kllm.inverse_rms import inverse_rms
-from hw.catalogue import Block
-from hw.kllm.inverse_rms import InverseRms, InverseRmsParameters
+from hw.catalogue import find
+from hw.kllm.inverse_rms import InverseRmsParameters
 from hw.parameters import ParameterError
 from sim.bench import compare
 from sim.benches.kllm.inverse_rms import bench, build, random_sums, real_sums
 from sim.design import generate
-from sim.formal import prove
 from sim.harness import Harness
 from sim.stall import PATTERNS
 from tests.arith.functions import ulp_errors
-from tests.kllm.stream_rules import RulesSpec
 
-# Blocks in work, not yet in the catalogue; minutes.
-pytestmark = pytest.mark.campaign
-
-BLOCK = Block("kllm", "InverseRms", "under test", "library")
+BLOCK = find("kllm.inverse_rms")
 
 
 def only(eps: np.ndarray) -> dict[str, np.ndarray]:
@@ -44,12 +39,13 @@ def test_error_of_the_root(capsys):
     r, invalid, saturated = inverse_rms(**only(m))
     exact = 1 / np.sqrt(m.astype(np.float64))
     inside = exact < 65504
-    assert not saturated[inside].any() and saturated[exact > 65520].all()
+    beyond = exact > 65504 + 0.767 * 32
+    assert not saturated[inside].any() and saturated[beyond].all() and beyond.any()
     errors = ulp_errors(r[inside], exact[inside])
     with capsys.disabled():
         print(f"\nat most {errors.max():.4f} ulp over {inside.sum()} operands")
     assert not invalid.any()
-    assert errors.max() <= 0.822
+    assert errors.max() <= 0.767
     assert len(errors) > 500_000
 
 
@@ -115,7 +111,7 @@ def test_errors_are_flagged():
     assert (r.view(np.uint16)[invalid] == 0x7E00).all()
 
 
-@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("stages", [2, pytest.param(4, marks=pytest.mark.campaign)])
 def test_other_numbers_of_stages(stages):
     """Those that no preset has; every table entry with one of them."""
     p = InverseRmsParameters(stages)
@@ -135,13 +131,6 @@ def test_other_numbers_of_stages(stages):
     random = bench.job(p, None, 3000, seed=stages)
     flags = random.outputs["o"][:, 0] >> 16
     assert (flags & 1).sum() > 100 and (flags & 2).sum() > 100
-
-
-def test_stream_rules():
-    """That a result can be stalled is seen in the runs: no solver needs to add and multiply."""
-    spec = RulesSpec(InverseRms(InverseRmsParameters(1)), "o", ["i"])
-    result = prove(spec, "inverse_rms_rules", "prove", depth=2)
-    assert result.status == "PASS", result
 
 
 def test_parameter_messages():

@@ -12,7 +12,7 @@ from golden.kllm.kllm_core import Norm, front_end, kllm_core, tables_of
 from golden.kllm.matvec import matvec
 from golden.kllm.nonlinear import replace_codebook, rms_norm
 from golden.kllm.quantize import dynamic_outliers, quantize_activations
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import ParameterError
 from sim import payload
@@ -26,17 +26,20 @@ from sim.benches.kllm.kllm_core import (
     timing_of,
 )
 from sim.benches.kllm.layers import layers_of
+from sim.cocotb_runner import CocotbSimulation
 from sim.design import generate
 from sim.harness import Harness
 from sim.memory import FASTEST, MemoryTiming
 from sim.run import run
 from sim.stall import PATTERNS
 
-# Blocks in work, not yet in the catalogue; minutes.
-pytestmark = pytest.mark.campaign
+# Compiling the core in Verilator takes minutes; Icarus plays it in the suite.
+campaign = pytest.mark.campaign
 
-BLOCK = Block("kllm", "KllmCore", "Vectors in, products with K-Means matrices out", "KLLM, Fig. 5")
+BLOCK = find("kllm.kllm_core")
+RNG = np.random.default_rng
 SMALL = KllmCoreParameters.presets()["small"]
+PAPER = KllmCoreParameters.presets()["paper"]
 
 
 # K no multiple of a beat, columns no multiple of the lanes, every rank of registers.
@@ -51,6 +54,18 @@ ODD = KllmCoreParameters(
     depth=8,
     address_width=12,
     counter_stages=3,
+)
+
+# Vectors so short and quick to cluster that they wait for each other's factors.
+QUICK = KllmCoreParameters(
+    *(64, 64, 1),
+    activation_bits=3,
+    weight_bits=2,
+    counters=1,
+    macs=8,
+    outliers=1,
+    ports=1,
+    address_width=16,
 )
 
 
@@ -120,6 +135,7 @@ def test_twin_s_matrix_form_is_its_vectors(shipped_trace):
             assert to_bits(one[0]).tolist() == to_bits(whole[token]).tolist()
 
 
+@campaign
 def test_products_of_every_kind(small):
     for seed in (11, 12):
         job = bench.job(SMALL, None, 80, seed)
@@ -128,20 +144,73 @@ def test_products_of_every_kind(small):
             assert stall != "none" or played.cycles == job.cycles
 
 
-@pytest.mark.parametrize("simulator", ["icarus"])
-def test_second_simulator(simulator):
-    result = run(BLOCK, "small", SMALL, simulator=simulator, vectors=4)
+@pytest.mark.parametrize("stall", ["none", "random"])
+def test_second_simulator(stall):
+    result = run(BLOCK, "small", SMALL, simulator="icarus", vectors=4, stall=stall)
     assert result.passed, result.failures or result.first_mismatch
-    assert result.transactions == 3 * 2 * 4 and result.cycles == result.predicted
+    assert result.transactions == 2 * 4
+    assert stall != "none" or result.cycles == result.predicted
 
 
-def test_default_preset():
+@pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=campaign)])
+def test_reset_in_mid_product(simulator, shipped_trace):
+    """Products, steps and answers under way are forgotten; the next products are clean.
+
+    The first job's memory ends in the middle of its matrix, which ends the run at once.
+    """
+    design = generate(BLOCK, SMALL)
+    timing = MemoryTiming((10, 40), reorder=True, seed=6)
+    cut, clean = (
+        build(SMALL, real_products(SMALL, shipped_trace, count, columns=n)[0], RNG(8), [])
+        for count, n in ((2, 40), (3, 8))
+    )
+    whole = cut.memories["weights"]
+    cut.memories["weights"] = dataclasses.replace(whole, contents=whole.contents[:90])
+    if simulator == "icarus":
+        simulation = CocotbSimulation(design, simulator)
+        broken, played = simulation.play([(cut, "none"), (clean, "none")], 1, timing=timing)
+    else:
+        harness = Harness(design, memories=True)
+        # Both in one model: resetting it is what the harness does before a job.
+        broken, played = (harness.play(j, PATTERNS["none"], 1, timing) for j in (cut, clean))
+    assert "weights" in broken.failure
+    under_way = np.sum(broken.memories["weights"].offered < 0)
+    assert 8 <= under_way <= SMALL.depth
+    assert 0 < len(broken.outputs["y"]) < 40
+    assert played.failure is None
+    assert compare(clean, played.outputs, design.outputs, played.cycles_of) == []
+
+
+def check_real(result, products, notes):
+    """All right, and among the vectors are those of attention and down projections."""
+    assert result.passed, result.failures or result.first_mismatch
+    assert result.transactions == 3 * 2 * len(products) and result.cycles == result.predicted
+    assert ".attn" in notes[0] and ".down" in notes[0]
+    assert len({product.weight.tobytes() for product in products}) >= 4
+    assert len({product.x.tobytes() for product in products}) == len(products)
+
+
+@campaign
+def test_default_preset(shipped_trace):
+    """K = 576, that of the attention projections; the others' vectors are cut."""
     p = KllmCoreParameters.preset("default")
     result = run(BLOCK, "default", p, driver="harness", vectors=8)
-    assert result.passed, result.failures or result.first_mismatch
-    assert result.transactions == 3 * 2 * 8 and result.cycles == result.predicted
+    check_real(result, *real_products(p, shipped_trace, 8))
 
 
+@campaign
+def test_down_projections(shipped_trace):
+    """K = 1536 and all columns that the trace has of the down projections, in one lane."""
+    p = KllmCoreParameters(1536, 32, 1, counters=12, outliers=8)
+    products, notes = real_products(p, shipped_trace, 12, columns=32)
+    whole = [shipped_trace.x[name] for name in shipped_trace.x if name.endswith("down")]
+    rows = {row.astype(np.float16).tobytes() for x in whole for row in x}
+    assert sum(product.x.tobytes() in rows for product in products) == 6
+    played = check(compiled(p), job := build(p, products, RNG(10), notes))
+    assert played.cycles == job.cycles
+
+
+@campaign
 def test_latency_is_enough(small):
     """No product's first result comes later after its vector, the core being idle."""
     latest = 0
@@ -154,10 +223,12 @@ def test_latency_is_enough(small):
     assert SMALL.latency / 2 < latest <= SMALL.latency
 
 
-def test_odd_sizes(shipped_trace):
-    core = compiled(ODD)
-    for data in (None, shipped_trace):
-        job = bench.job(ODD, data, 60, seed=13)
+@campaign
+@pytest.mark.parametrize("parameters", [ODD, QUICK], ids=["odd", "quick"])
+def test_other_sizes(parameters, shipped_trace):
+    core = compiled(parameters)
+    for data, seed in ((None, 13), (None, 24), (shipped_trace, 13)):
+        job = bench.job(parameters, data, 60, seed)
         for stall in PATTERNS:
             played = check(core, job, stall)
             assert stall != "none" or played.cycles == job.cycles
@@ -184,6 +255,7 @@ def test_random_products_cover_what_they_should():
     assert sum(repeated) > 10
 
 
+@campaign
 def test_invalid_vectors_leave_the_next_product_clean(small, shipped_trace):
     good, _ = real_products(SMALL, shipped_trace, 1, columns=12)
     product = good[0]
@@ -203,6 +275,7 @@ def test_invalid_vectors_leave_the_next_product_clean(small, shipped_trace):
     assert (y[1::2] == to_bits(product.results(1)[0])).all()
 
 
+@campaign
 def test_back_to_back_rate(small, shipped_trace):
     """max(T, G) cycles a set of columns, to within 5 % over many products."""
     products, _ = real_products(SMALL, shipped_trace, 8, columns=SMALL.n)
@@ -217,6 +290,7 @@ def test_back_to_back_rate(small, shipped_trace):
     print(f"{busy} cycles of work in {taken[-1, -1] + 1}, first result in cycle {taken[0, 0]}")
 
 
+@campaign
 @pytest.mark.parametrize("latency", [(1, 1), (14, 14), (3, 14)], ids=str)
 def test_memory_that_keeps_up(small, shipped_trace, latency):
     """Up to `depth` - 2 cycles of latency cost nothing, in order or out of it."""
@@ -226,6 +300,7 @@ def test_memory_that_keeps_up(small, shipped_trace, latency):
     assert played.cycles <= job.cycles + 32
 
 
+@campaign
 @pytest.mark.parametrize(
     ("timing", "rate"),
     [
@@ -248,26 +323,41 @@ def test_slow_memory(small, shipped_trace, timing, rate):
         assert words * rate <= played.cycles <= 1.05 * words * rate + SMALL.latency + 64
 
 
-def test_the_paper_s_configuration():
-    """4096 x 4096 in 2048 cycles without outliers; with 1 % of them, rows that ports are short of.
+def paper_cycles(marks, ports: int) -> np.ndarray:
+    """Cycles from product to product of vectors with these outliers, in the paper's core."""
+    p = dataclasses.replace(PAPER, ports=ports)
+    works = [Work(*listing_of(m, p.width, 16, ports), p.sets, own=True) for m in marks]
+    times = core_cycles(timing_of(p), works)
+    if not marks.any():
+        assert {t.last_step - t.first_step + 1 for t in times} == {2048}
+    return np.diff([t.result for t in times])
 
-    By the cycle model, which the tests above hold to the RTL at another size.
+
+def test_the_paper_s_rate():
+    """4096 x 4096 in 2048 cycles without outliers, and what 1 % of them cost with few ports.
+
+    By the cycle model, which other tests hold to the RTL at other sizes. The paper loses 6 to 8 %
+    of its throughput to them.
     """
-    p = KllmCoreParameters.presets()["paper"]
-    x = np.random.default_rng(5).standard_normal((4, p.k)).astype(np.float16)
-    works = [Work([1] * 256, [1] * 8, p.sets, True) for _ in range(4)]
-    steps = [t.last_step - t.first_step + 1 for t in core_cycles(timing_of(p), works)]
-    assert steps == [2048] * 4
-    times = core_cycles(timing_of(p), works)
-    between = np.diff([t.result for t in times])
-    assert (between == 2048).all()
-    works = []
-    for vector in dynamic_outliers(x, p.outliers):
-        works.append(Work(*listing_of(vector, p.width, 16, p.ports), p.sets, True))
-    times = core_cycles(timing_of(p), works)
-    lost = np.diff([t.result for t in times]) / 2048 - 1
-    print(f"outliers cost {lost.min():.1%} to {lost.max():.1%} with {p.ports} ports")
-    assert (lost >= 0).all() and (lost <= 0.4).all()
+    x = RNG(5).standard_normal((16, PAPER.k)).astype(np.float16)
+    marks = dynamic_outliers(x, PAPER.outliers)
+    assert (paper_cycles(np.zeros_like(marks), 8) == 2048).all()
+    lost = {ports: 1 - 2048 / paper_cycles(marks, ports).mean() for ports in (1, 2, 4, 8)}
+    print("throughput lost to outliers, by ports:", lost)
+    assert 0.02 < lost[8] < 0.08 < lost[4] < lost[2] < lost[1]
+
+
+@campaign
+def test_columns_of_the_paper_s_size(shipped_trace):
+    """16 columns of 4096 rows, twice, by one of its lanes: all sixteen take too much memory.
+
+    Lanes are one module under the same control, so a set of 16 columns gives what these do.
+    """
+    p = dataclasses.replace(PAPER, lanes=1)
+    products, _ = real_products(p, shipped_trace, 2, columns=16)
+    played = check(compiled(p), job := build(p, products, RNG(9), []))
+    assert played.cycles == job.cycles
+    print(f"{played.cycles} cycles for {len(products)} products of 16 columns")
 
 
 def test_functions_and_norms_are_in_the_bench(shipped_trace):

@@ -21,6 +21,7 @@ from golden.lm.perplexity import perplexity
 from golden.lm.text import default_text, first_tokens
 from golden.lm.tokenizer import read_tokenizer
 from golden.lm.weights import GGUFFile, read_weights
+from tests.kllm.recording import Recording
 
 TEXT = [72, 256, 13, 200, 200, 3, 258, 99, 0, 259, 41]
 SAMPLES = [[7, 31, 256, 90, 4], [12, 257, 88], [3, 3, 250, 17, 61, 110]]
@@ -30,21 +31,6 @@ MATRICES = ["wq", "wk", "wv", "wo", "gate", "up", "down"]
 @pytest.fixture(scope="module")
 def model(tiny):
     return Llama(read_weights(GGUFFile(tiny)))
-
-
-class Recording(QuantizedLlama):
-    """Keeps every product: (layer, matrix, x, result)."""
-
-    def products(self, index, layer):
-        multiply = super().products(index, layer)
-        self.seen = getattr(self, "seen", [])
-
-        def keep(name, x):
-            result = multiply(name, x)
-            self.seen.append((index, name, x, result))
-            return result
-
-        return keep
 
 
 @pytest.mark.parametrize("thresholds", ["dynamic", "static"])
@@ -198,6 +184,11 @@ def test_wrong_settings(model):
         QuantizedLlama(model, SAMPLES, outlier_share=2)
     with pytest.raises(ValueError, match="bits must be between 1 and 8, not 0"):
         QuantizedLlama(model, SAMPLES, weight_bits=0)
+    with pytest.raises(ValueError, match="^bit_exact: thresholds must be 'dynamic'$"):
+        QuantizedLlama(model, SAMPLES, bit_exact=True, thresholds="static")
+    for bits in ({"weight_bits": None}, {"activation_bits": None}):
+        with pytest.raises(ValueError, match="^bit_exact: weights and activations must both be"):
+            QuantizedLlama(model, SAMPLES, bit_exact=True, **bits)
 
 
 def test_calibration_samples_come_from_the_second_half(tiny):

@@ -6,89 +6,129 @@ import numpy as np
 import pytest
 
 from golden.arith.formats import to_bits
+from golden.kllm.column_scale import column_scale
+from golden.kllm.index_distribution_counter import index_distribution
 from golden.kllm.matvec import matvec
-from golden.kllm.pe_lane import pe_lane, pe_lane_matrix
+from golden.kllm.pe_lane import pe_lane
 from golden.kllm.quantize import QuantizedActivations, QuantizedWeights
-from hw.catalogue import Block
+from golden.kllm.reduction import reduction
+from golden.kllm.sparse_path import sparse_path
+from hw.catalogue import find
 from hw.kllm.pe_lane import PeLaneParameters
 from hw.parameters import ParameterError
-from sim.bench import compare
 from sim.benches.kllm.pe_lane import bench, build, random_products, real_products
-from sim.design import generate
-from sim.harness import Harness
+from sim.run import run
 from sim.stall import PATTERNS
+from tests.kllm.compiled import Compiled
 
-# Blocks in work, not yet in the catalogue; minutes.
-pytestmark = pytest.mark.campaign
-
-BLOCK = Block("kllm", "PeLane", "Indices and outliers of columns in, results out", "KLLM, Fig. 5")
+BLOCK = find("kllm.pe_lane")
 TINY = PeLaneParameters.presets()["tiny"]
+# One group and many, one counter and two, every rank of registers. Others build them already, or
+# they take a minute each.
 SIZES = [
-    TINY,
-    dataclasses.replace(TINY, k=16, macs=8, counter_stages=0, scale_stages=1, ports=3),  # one group
-    dataclasses.replace(TINY, k=50, counters=2, macs=1, counter_stages=3),
+    PeLaneParameters.presets()["small"],
+    pytest.param(TINY, marks=pytest.mark.campaign),
+    pytest.param(
+        dataclasses.replace(TINY, k=16, macs=8, counter_stages=0, scale_stages=1, ports=3),
+        marks=pytest.mark.campaign,
+    ),
+    pytest.param(
+        dataclasses.replace(TINY, k=50, counters=2, macs=1, counter_stages=3),
+        marks=pytest.mark.campaign,
+    ),
 ]
+TABLES = ("table", "codebook")
 
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda p: p.slug())
 def compiled(request):
-    design = generate(BLOCK, request.param)
-    return request.param, design, Harness(design)
+    return Compiled(BLOCK, request.param)
 
 
-def check(compiled, job, stall, seed=1):
-    _, design, harness = compiled
-    harness.reset()
-    played = harness.play(job, PATTERNS[stall], seed)
-    assert played.failure is None
-    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-    assert stall != "none" or played.cycles == job.cycles
-    return played
+def product_of(p, rng, columns, length=None, outliers=0.0, **fields):
+    """Random columns of one vector, with that share of outliers."""
+    length = length or p.k
+    outlier = rng.random(length) < outliers
+    product = random_products(p, 1, rng)[0]
+    drawn = {
+        "activation": rng.integers(0, 1 << p.activation_bits, length),
+        "weight": rng.integers(0, 1 << p.weight_bits, (columns, length)),
+        "outlier": outlier,
+        "keep": ~outlier,
+        "value": rng.standard_normal(length).astype(np.float16),
+        "s_b": rng.standard_normal(columns).astype(np.float16),
+    }
+    return dataclasses.replace(product, **drawn | fields)
 
 
 def test_every_size(compiled):
-    job = bench.job(compiled[0], None, 600, seed=3)
+    job = bench.job(compiled.parameters, None, 600, seed=3)
     for stall in PATTERNS:
-        assert len(check(compiled, job, stall).outputs["o"]) == 600
+        assert len(compiled.check(job, stall).outputs["o"]) == 600
 
 
 def test_rate(compiled):
     """max(T, G) cycles a column of T steps, from the first on."""
-    p = compiled[0]
+    p = compiled.parameters
     rng = np.random.default_rng(4)
+    columns = 9
     for share in (0, 0.1, 1):
-        product = random_products(p, 1, rng)[0]
-        outlier = rng.random(p.k) < share
-        columns = 9
-        many = dataclasses.replace(
-            product,
-            activation=rng.integers(0, 1 << p.activation_bits, p.k),
-            weight=rng.integers(0, 1 << p.weight_bits, (columns, p.k)),
-            outlier=outlier,
-            keep=~outlier,
-            value=rng.standard_normal(p.k).astype(np.float16),
-            s_b=np.ones(columns, np.float16),
-        )
-        job = build(p, [many], rng, [])
-        taken = check(compiled, job, "none").cycles_of["o"]
+        job = build(p, [product_of(p, rng, columns, outliers=share)], rng, [])
+        taken = compiled.check(job, "none").cycles_of["o"]
         steps = len(job.inputs["i"]) // columns
         assert set(np.diff(taken)) == {max(steps, p.groups)}
         assert taken[0] == steps - 1 + p.latency
 
 
-def test_twin_s_forms_agree():
-    """By columns and counts, and by matrices of indices; integers too."""
+def test_every_number_of_steps(compiled):
+    """Columns of 1 to G + 2 steps, each length after each other one; none is lost or another's."""
+    p = compiled.parameters
+    rng = np.random.default_rng(7)
+    lengths = range(1, p.groups + 3)
+    products = []
+    for pair in [(a, b) for a in lengths for b in lengths]:
+        for steps in pair:
+            # As many outliers as ports in each step: all at the vector's first positions.
+            outlier = np.arange(p.k) < min(steps * p.ports, p.width)
+            fields = {"outlier": outlier, "keep": ~outlier}
+            products.append(product_of(p, rng, 1, **fields))
+    job = build(p, products, rng, [])
+    for stall in PATTERNS:
+        compiled.check(job, stall, timed=False)
+
+
+def test_columns_of_nothing(compiled):
+    """Neither counts nor outliers: +0 whatever the products, or NaN by a scale; others unharmed."""
+    p = compiled.parameters
+    rng = np.random.default_rng(8)
+    some = product_of(p, rng, 2, outliers=0.2)
+    nothing = {"keep": np.zeros(p.k, bool), "outlier": np.zeros(p.k, bool), "s_a": np.float16(-2)}
+    nothing |= {"table": np.full_like(some.table, np.inf), "r": np.float16(1)}
+    nothing |= {"s_b": np.array([1, np.nan, 3], np.float16)}
+    empty = product_of(p, rng, 3, **nothing)
+    y, invalid = empty.results()
+    assert to_bits(y).tolist() == [0, 0x7E00, 0] and invalid.tolist() == [False, True, False]
+    for stall in PATTERNS:
+        compiled.check(build(p, [empty, some, empty, empty, some], rng, []), stall)
+
+
+def test_twin_counts_as_the_hardware_does():
+    """Column by column from counts, integers too."""
     p = PeLaneParameters.presets()["small"]
     rng = np.random.default_rng(5)
     compared = 0
     for number in range(60):
         a = random_products(p, 6, rng)[0]
+        index = a.activation << p.weight_bits | a.weight
+        keep = np.broadcast_to(a.keep, index.shape)
+        flags = np.full(len(index), a.integer)
+        counts = index_distribution(index, keep, flags, p.activation_bits, p.weight_bits)
+        s, _ = reduction(counts, a.table.reshape(-1))
+        o = [sparse_path(a.value, w[:, None], a.codebook, a.outlier)[0][0] for w in a.weight]
+        expected = column_scale(s, np.array(o), a.s_a, a.r, a.s_b)
         y, invalid = a.results()
-        one = (a.activation[None], a.weight.T, a.keep[None], a.value[None], a.outlier[None])
-        scales = (a.s_a[None], a.r[None], a.s_b)
-        whole, bad = pe_lane_matrix(*one, a.table, a.codebook, *scales, a.integer)
-        assert to_bits(whole[0]).tolist() == to_bits(y).tolist(), number
-        assert bad[0].tolist() == invalid.tolist()
+        assert to_bits(y).tolist() == to_bits(expected).tolist(), number
+        assert invalid.tolist() == np.isnan(expected).tolist()
         compared += np.count_nonzero(~invalid & (y != 0))
     assert compared > 50
 
@@ -114,30 +154,29 @@ def test_twin_is_close_to_the_algorithm(shipped_trace):
 
 def test_largest_counts(compiled):
     """All K indices equal, at several indices, and all K values outliers."""
-    p = compiled[0]
+    p = compiled.parameters
     rng = np.random.default_rng(6)
+    small = np.float16(2.0**-14)
     products = []
-    for outliers in (False, True):
-        product = random_products(p, 1, rng)[0]
+    for outliers in (0, 1):
         for index in (0, (1 << p.activation_bits) - 1):
-            products.append(
-                dataclasses.replace(
-                    product,
-                    activation=np.full(p.k, index),
-                    weight=np.full((2, p.k), [[0], [(1 << p.weight_bits) - 1]]),
-                    keep=np.full(p.k, not outliers),
-                    outlier=np.full(p.k, outliers),
-                    value=np.full(p.k, 65504, np.float16),
-                    table=np.full_like(product.table, 65504),
-                    codebook=np.full_like(product.codebook, 65504),
-                    s_a=np.float16(2.0**-14),
-                    r=np.float16(2.0**-14),
-                    s_b=np.full(2, 2.0**-14, np.float16),
-                    integer=False,
-                )
+            product = product_of(
+                p,
+                rng,
+                2,
+                outliers=outliers,
+                activation=np.full(p.k, index),
+                weight=np.full((2, p.k), [[0], [(1 << p.weight_bits) - 1]]),
+                value=np.full(p.k, 65504, np.float16),
+                s_a=small,
+                r=small,
+                s_b=np.full(2, small),
+                integer=False,
             )
+            largest = {name: np.full_like(getattr(product, name), 65504) for name in TABLES}
+            products.append(dataclasses.replace(product, **largest))
     job = build(p, products, rng, [])
-    check(compiled, job, "random")
+    compiled.check(job, "random")
     y = np.concatenate([product.results()[0] for product in products])
     assert np.isfinite(y).all() and (y > 0).all()
 
@@ -146,7 +185,7 @@ def test_twin_refuses_nothing_finite():
     """A NaN or infinity anywhere gives NaN and is flagged; overflow gives an infinity."""
     base = {
         "activation": np.zeros((1, 4), int),
-        "weight": np.zeros((1, 4), int),
+        "weight": np.zeros((4, 1), int),
         "keep": np.array([[1, 1, 0, 0]], bool),
         "value": np.ones((1, 4), np.float16),
         "outlier": np.array([[0, 0, 1, 0]], bool),
@@ -156,15 +195,15 @@ def test_twin_refuses_nothing_finite():
         "r": np.ones(1, np.float16),
         "s_b": np.ones(1, np.float16),
     }
-    assert [a[0] for a in pe_lane(**base)] == [3, False]
+    assert [a[0, 0] for a in pe_lane(**base)] == [3, False]
     for name, at in (("value", (0, 2)), ("table", (0, 0)), ("codebook", 0), ("s_a", 0), ("r", 0)):
         changed = base[name].copy()
         changed[at] = np.nan
         y, invalid = pe_lane(**base | {name: changed})
-        assert np.isnan(y[0]) and invalid[0], name
+        assert np.isnan(y[0, 0]) and invalid[0, 0], name
     large = {"table": np.full((2, 2), 60000, np.float16)}
     y, invalid = pe_lane(**base | large)
-    assert np.isposinf(y[0]) and not invalid[0]
+    assert np.isposinf(y[0, 0]) and not invalid[0, 0]
 
 
 @pytest.mark.parametrize(
@@ -180,3 +219,14 @@ def test_twin_refuses_nothing_finite():
 def test_limits(settings, message):
     with pytest.raises(ParameterError, match=f"^{message}$"):
         PeLaneParameters(**settings)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_huge_presets(preset):
+    """Too many instances for the tests of every block."""
+    vectors = 72 if preset == "default" else 6
+    parameters = PeLaneParameters.presets()[preset]
+    played = run(BLOCK, preset, parameters, driver="harness", vectors=vectors)
+    assert played.passed, (played.first_mismatch, played.failures)
+    assert played.transactions == 6 * vectors

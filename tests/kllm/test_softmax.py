@@ -7,8 +7,8 @@ import pytest
 
 from golden.kllm.softmax import softmax
 from golden.kllm.wide_exponent import FRACTION, inverse, powers
-from hw.catalogue import Block
-from hw.kllm.softmax import Softmax, SoftmaxParameters
+from hw.catalogue import find
+from hw.kllm.softmax import SoftmaxParameters
 from hw.parameters import ParameterError
 from sim.bench import compare
 from sim.benches.kllm.softmax import bench, build, real_rows
@@ -16,15 +16,15 @@ from sim.design import generate
 from sim.harness import Harness
 from sim.stall import PATTERNS
 from tests.arith.functions import ulp_errors
-from tests.kllm.stream_rules import check_rules
 
-# Blocks in work, not yet in the catalogue; minutes.
-pytestmark = pytest.mark.campaign
-
-BLOCK = Block("kllm", "Softmax", "under test", "library")
+BLOCK = find("kllm.softmax")
 SIZES = [
     SoftmaxParameters(lanes=3, length=30),
-    SoftmaxParameters(lanes=4, length=4),
+    pytest.param(
+        SoftmaxParameters(lanes=4, length=4),
+        marks=pytest.mark.campaign,
+        id="lanes4_length4",
+    ),
 ]
 INVALID = 1
 
@@ -177,10 +177,6 @@ def test_formula_for_mixed_rows():
         rows = [rng.normal(size=b * p.lanes).astype(np.float16) for b in beats]
         job = build(p, rows, [np.ones(len(row), bool) for row in rows], [])
         play(harness, design, job, "none")
-
-
-def test_stream_rules():
-    check_rules(Softmax(SoftmaxParameters(1, 4)), "softmax", "o", ["i"], cover=30)
 
 
 @pytest.mark.parametrize(

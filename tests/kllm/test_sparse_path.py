@@ -12,12 +12,10 @@ from golden.kllm.sparse_path import sparse_path
 from hw.catalogue import find
 from hw.kllm.sparse_path import SparsePathParameters
 from hw.parameters import ParameterError
-from sim.bench import compare
 from sim.benches.kllm.columns import columns_of
 from sim.benches.kllm.sparse_path import bench, build, expected, random_rows, real_rows
-from sim.design import generate
-from sim.harness import Harness
 from sim.stall import PATTERNS
+from tests.kllm.compiled import Compiled
 from tests.kllm.test_reduction import nearest_float32
 
 BLOCK = find("kllm.sparse_path")
@@ -107,26 +105,16 @@ def test_close_to_the_algorithm(shipped_trace):
     assert c.outlier.sum(axis=1).min() == 6
 
 
-def check(harness, design, job, stall, seed=1):
-    harness.reset()
-    played = harness.play(job, PATTERNS[stall], seed)
-    assert played.failure is None
-    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-    return played
-
-
 @pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
 def test_every_size(parameters, shipped_trace):
-    design = generate(BLOCK, parameters)
-    harness = Harness(design)
+    compiled = Compiled(BLOCK, parameters)
     # Activations are clustered to 16 centroids even where weights are not.
     for data, vectors in ((None, 1000), (shipped_trace, 30 if parameters.k > 16 else 0)):
         if not vectors:
             continue
         job = bench.job(parameters, data, vectors, seed=5)
         for stall in PATTERNS:
-            played = check(harness, design, job, stall)
-            assert stall != "none" or played.cycles == job.cycles
+            compiled.check(job, stall)
 
 
 def test_short_columns_lose_nothing():
@@ -134,10 +122,9 @@ def test_short_columns_lose_nothing():
     p = SIZES[2]
     weight, codebook, valid, position, value, _ = random_rows(p, 30, np.random.default_rng(6))
     job = build(p, weight, codebook, valid, position, value, np.arange(1, len(weight) + 1), [])
-    design = generate(BLOCK, p)
-    harness = Harness(design)
+    compiled = Compiled(BLOCK, p)
     for stall in PATTERNS:
-        played = check(harness, design, job, stall)
+        played = compiled.check(job, stall, timed=False)
     assert played.cycles_of["o"].size == len(weight)
 
 

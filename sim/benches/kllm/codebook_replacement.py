@@ -19,6 +19,8 @@ from sim.benches.kllm.layers import layers_of
 from sim.benches.kllm.pe_lane import numbers
 
 BEATS = 6  # of a vector
+# Zeros, infinities, NaN, the smallest and the largest numbers, 1: where products are special.
+SPECIAL = np.array([0, 0x7C00, 0x7E00, 1, 0x3FF, 0x400, 0x7BFF, 0x3C00], np.uint16)
 
 
 class CodebookReplacementBench:
@@ -47,13 +49,13 @@ class CodebookReplacementBench:
                 op = Function.SILU if number % 2 else None
                 rows.append((*one, layer.tables.activations, layer.tables.centroids, op))
                 continue
-            kind = int(rng.integers(0, 4))
+            kind = int(rng.integers(0, 5))
             length = int(rng.integers(1, BEATS + 1)) * p.lanes
             outlier = rng.random(length) < rng.choice([0, 0.1, 1])
-            centroids = numbers(kind, p.centroids, rng)
-            codebook = numbers(kind, 1 << p.weight_bits, rng)
+            centroids = operands(kind, p.centroids, rng)
+            codebook = operands(kind, 1 << p.weight_bits, rng)
             op = int(rng.integers(0, 4)) if rng.random() < 0.7 else None
-            x, scale = numbers(kind, length, rng), numbers(kind, (), rng)
+            x, scale = operands(kind, length, rng), operands(kind, (), rng)
             rows.append((x, outlier, scale, centroids, codebook, op))
         return build(p, rows, rng, notes)
 
@@ -73,6 +75,14 @@ class CodebookReplacementBench:
 
 
 bench = CodebookReplacementBench()
+
+
+def operands(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
+    """FP16 of a :func:`numbers` kind, or special ones of either sign."""
+    if kind < 4:
+        return numbers(kind, shape, rng)
+    sign = rng.integers(0, 2, shape).astype(np.uint16) << np.uint16(15)
+    return np.asarray(rng.choice(SPECIAL, shape) | sign).view(np.float16)
 
 
 def build(p: CodebookReplacementParameters, rows: list[tuple], rng, notes: list[str]) -> Job:

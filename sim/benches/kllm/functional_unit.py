@@ -12,14 +12,14 @@ STREAMS = {"softmax": ("scores", "weights"), "element": ("x", "y"), "rms": ("sum
 
 class FunctionalUnitBench:
     def default_vectors(self, parameters: FunctionalUnitParameters) -> int:
-        return 600 if parameters.lanes <= 2 else 240
+        return 4000 if parameters.lanes <= 2 else 1000
 
     def job(
         self, parameters: FunctionalUnitParameters, trace: Trace | None, vectors: int, seed: int
     ) -> Job:
-        """Rows, elements and vectors as 1 : 5 : 4 or so; a transaction is one of them."""
-        rows = max(1, vectors // 10)
-        sums = max(1, 2 * vectors // 5)
+        """Rows, elements and vectors as 1 : 16 : 3 or so; a transaction is one of them."""
+        rows = max(1, vectors // 20)
+        sums = max(1, 3 * vectors // 20)
         counts = {"softmax": rows, "element": max(1, vectors - rows - sums), "rms": sums}
         benches = {"softmax": softmax, "element": element_function, "rms": inverse_rms}
         jobs = {

@@ -4,7 +4,7 @@ import numpy as np
 
 from golden.arith.float_multiply_add import float_multiply_add
 from golden.arith.formats import to_bits
-from golden.kllm.inverse_rms import inverse_rms
+from golden.kllm.inverse_rms import inverse_rms, mean_square
 from golden.kllm.quantize import dynamic_outliers, inlier_scale, outlier_count
 from golden.trace import Trace
 from hw.kllm.inverse_rms import InverseRmsParameters
@@ -14,11 +14,12 @@ from sim.benches.arith.operands import random_floats
 from sim.benches.operands import to_fp16, vectors_by_name
 
 EPS = 1e-5
+SPECIAL = np.array([np.inf, -np.inf, np.nan, -0.0], np.float16)
 
 
 class InverseRmsBench:
     def default_vectors(self, parameters: InverseRmsParameters) -> int:
-        return 400
+        return 1000
 
     def job(
         self, parameters: InverseRmsParameters, trace: Trace | None, vectors: int, seed: int
@@ -71,14 +72,15 @@ def real_sums(trace: Trace, vectors: int):
         for name, value in joined.items()
     }
     sums["eps"] = np.full(vectors, EPS, np.float32)
-    notes.append(f"Vectors are rows of {', '.join(arrays)}, with eps = {EPS:g}.")
+    rows = f"the first rows of {', '.join(arrays)}, repeated where there are too few"
+    notes.append(f"Vectors are {rows}, with eps = {EPS:g}.")
     return sums, notes
 
 
 def random_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Sums of any size and in any proportion, a quarter with corner cases and any bits.
 
-    Half of them have a mean square next to where r changes, so that its last bits matter.
+    Others have a mean square next to where r changes, or sums far from each other or alike.
     """
 
     def size(low: int, high: int) -> np.ndarray:
@@ -87,7 +89,7 @@ def random_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]
     plain = {
         "s": size(-8, 14),
         "o": size(-20, 28),
-        "s_a": size(-14, 16),
+        "s_a": size(-24, 15),
         "inverse_k": size(-12, 0),
         "eps": size(-30, 8),
     }
@@ -98,14 +100,16 @@ def random_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]
     for name in ("s", "o"):
         plain[name] = np.where(alone, 0, plain[name])
     plain["eps"] = np.where(alone, size(-40, 60), plain["eps"])
+    for share, drawn in ((0.4, close_sums(vectors, rng)), (0.4, unequal_sums(vectors, rng))):
+        taken = rng.random(vectors) < share
+        plain = {name: np.where(taken, drawn[name], value) for name, value in plain.items()}
     sums = {}
     for name, value in plain.items():
         kind = "fp16" if name == "s_a" else "fp32"
         odd = random_floats(kind, vectors, [], rng)
-        sums[name] = np.where(rng.random(vectors) < 0.08, odd, value.astype(odd.dtype))
-    near = rng.random(vectors) < 0.5
-    close = close_sums(vectors, rng)
-    return {name: np.where(near, close[name], value) for name, value in sums.items()}
+        odd = np.where(rng.random(vectors) < 0.2, rng.choice(SPECIAL, vectors), odd)
+        sums[name] = np.where(rng.random(vectors) < 0.05, odd, value).astype(odd.dtype)
+    return sums
 
 
 def close_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -130,11 +134,53 @@ def close_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {"s": s, "o": o, "s_a": s_a, "inverse_k": inverse_k, "eps": eps}
 
 
+def unequal_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Sums in which O or eps is far from what it is added to, or takes nearly all of it away.
+
+    Most of the numbers have few bits, so that steps are exact, ties or just beside them.
+    """
+
+    def bit(low: int, high: int) -> np.ndarray:
+        return 2.0 ** -rng.integers(low, high, vectors)
+
+    def significand() -> np.ndarray:
+        few = 1 + sum(rng.integers(0, 2, vectors) * bit(1, 24) for _ in range(2))
+        return np.where(rng.random(vectors) < 0.75, few, rng.uniform(1, 2, vectors))
+
+    def addend(value: np.ndarray) -> np.ndarray:
+        """Almost minus `value`, or minus its lower bits, or anything."""
+        sign = rng.choice([-1, 0, 1], vectors)
+        _, exponent = np.frexp(value)
+        place = 2.0**exponent * bit(8, 44)
+        lower = np.fmod(value, place) * (1 + sign * bit(16, 24))
+        almost = value * (1 + sign * significand() * bit(1, 30))
+        other = value * sign * significand() * 2.0 ** rng.integers(-60, 30, vectors)
+        return rng.choice([-1, 1, -1, -1], vectors) * np.choose(
+            rng.integers(0, 3, vectors), [almost, lower, other]
+        )
+
+    s_a = (significand() * 2.0 ** rng.integers(-12, 12, vectors)).astype(np.float16)
+    s = (significand() * 2.0 ** rng.integers(-8, 8, vectors)).astype(np.float32)
+    low = rng.choice([-8, -8, -110], vectors)
+    inverse_k = (significand() * 2.0 ** rng.integers(low, low + 16)).astype(np.float32)
+    o = addend(s_a.astype(np.float64) ** 2 * s).astype(np.float32)
+    o = np.where(rng.random(vectors) < 0.3, np.float32(0), o)
+    total = float_multiply_add((s_a.astype(np.float32)) ** 2, s, o).astype(np.float64)
+    eps = addend(total * inverse_k).astype(np.float32)
+    eps = np.where(rng.random(vectors) < 0.3, np.float32(0), eps)
+    return {"s": s, "o": o, "s_a": s_a, "inverse_k": inverse_k, "eps": eps}
+
+
 def build(parameters: InverseRmsParameters, sums: dict[str, np.ndarray], notes: list[str]) -> Job:
     """The job of those operands, and what became of them."""
     vectors = len(sums["s"])
     r, invalid, saturated = inverse_rms(**sums)
-    results = {"r": to_bits(r), "invalid": invalid, "saturated": saturated}
+    results = {
+        "r": to_bits(r),
+        "invalid": invalid,
+        "saturated": saturated,
+        "mean_square": to_bits(mean_square(**sums)),
+    }
     operands = {name: to_bits(value) for name, value in sums.items()}
     return Job(
         inputs={"i": payload.pack(parameters.input_layout, operands)},

@@ -40,12 +40,14 @@ def layers_of(
     trace: Trace, k: int, n: int, activation_bits: int, weight_bits: int, outliers: int
 ) -> tuple[list[Layer], list[str]]:
     """The trace's layers, their vectors cut or joined to K values and their matrices to [K, N]."""
-    x_of = {name.removeprefix("x/"): array for name, array in vectors_by_name(trace).items()}
+    arrays = vectors_by_name(trace)
+    x_of = {name.removeprefix("x/"): array for name, array in arrays.items()}
     names = [name for name in x_of if name in trace.w]
     w_of = trace.w if names else {name: array.T for name, array in x_of.items()}
     names = names or list(x_of)
     sizes = f"vectors cut from or joined to {k} values, matrices to {k} rows and {n} columns"
-    notes = [f"Layers are {', '.join(names)}, {sizes}, by repeating where there is not enough."]
+    taken = ", ".join(name for name in arrays if name.removeprefix("x/") in names)
+    notes = [f"Layers are {taken}, {sizes}, repeated where there is not enough."]
     layers = []
     for name in names:
         half, more = to_fp16(name, x_of[name])
@@ -59,7 +61,7 @@ def layers_of(
         scale = inlier_scale(x, outlier).astype(np.float32)[:, None]
         samples = (x.astype(np.float32) / scale)[~outlier]
         codebook = fit_activation_codebook(samples, activation_bits)
-        weights = quantize_weights(np.nan_to_num(w, posinf=6e4, neginf=-6e4), weight_bits)
+        weights = quantize_weights(np.clip(np.nan_to_num(w), -6e4, 6e4), weight_bits)
         layers.append(Layer(x, weights, codebook, tables_of(codebook, weights.codebook)))
     return layers, notes
 

@@ -9,7 +9,12 @@ from hw.arith.float_format import FP16
 from hw.kllm.outlier_split import OutlierSplitParameters
 from sim import payload
 from sim.bench import Job
-from sim.benches.kllm.orizuru import corner_vectors, random_vectors, vectors_of
+from sim.benches.kllm.orizuru import (
+    corner_vectors,
+    neighbour_vectors,
+    random_vectors,
+    vectors_of,
+)
 
 
 class OutlierSplitBench:
@@ -26,7 +31,17 @@ class OutlierSplitBench:
             return build(p, x, np.ones(x.shape, bool), np.full(vectors, p.k), rng, notes)
         corners = corner_vectors(p.finding, rng)
         missing = max(0, vectors - len(corners[0]))
-        sets = [corners, random_vectors(p.finding, missing, rng)]
+        neighbours = neighbour_vectors(p.finding, rng)
+        some = rng.permutation(len(neighbours[0]))[: missing // 2]
+        neighbours = [array[some] for array in neighbours]
+        # Of few values, so that the first pairs get to all of them.
+        neighbours[1] = rng.random(neighbours[1].shape) < rng.choice([0.2, 1], (len(some), 1))
+        # Beside zeros and infinities, in every other vector, numbers and NaNs of one bit.
+        bit = rng.integers(-1, 15, neighbours[0].shape)
+        single = np.where(bit < 0, 0, 1 << bit.clip(0)) | rng.choice([0, 1 << 15], bit.shape)
+        single |= rng.choice([0, 0x7C00], bit.shape, p=[0.8, 0.2])
+        neighbours[0][::2] = single.astype(np.uint16).view(np.float16)[::2]
+        sets = [corners, neighbours, random_vectors(p.finding, missing - len(some), rng)]
         x, keep, lengths, _ = (np.concatenate(a)[:vectors] for a in zip(*sets, strict=True))
         return build(p, x, keep, lengths, rng, [])
 

@@ -9,6 +9,8 @@ from golden.kllm.clustering_unit import cluster, scaled_midpoints
 from golden.kllm.outlier_list import outlier_rows
 from golden.kllm.pe_lane import pe_lane
 from golden.kllm.quantize import dynamic_outliers, inlier_scale, outlier_count
+from golden.kllm.reduction import index_products
+from golden.kllm.sparse_path import sparse_path
 from golden.trace import Trace
 from hw.kllm.pe_lane import RESULT, TOKEN, PeLaneParameters
 from sim import payload
@@ -20,7 +22,7 @@ RUN = 6  # columns of one product
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Product:
-    """Columns that share vector, table and codebook, as :func:`golden.kllm.pe_lane` takes them.
+    """Columns that share vector, table and codebook, as the twin takes them.
 
     activation, keep, value, outlier
         ``[K]``.
@@ -40,31 +42,34 @@ class Product:
     s_b: np.ndarray
     integer: bool
 
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """``float32[columns]``: the dense and the sparse sum of each."""
+        weight = self.weight.T
+        keep, outlier = self.keep[None], self.outlier[None]
+        dense, _ = index_products(self.activation[None], weight, self.table, keep, self.integer)
+        sparse, _ = sparse_path(self.value[None], weight, self.codebook, outlier)
+        return dense[0], sparse[0]
+
     def results(self) -> tuple[np.ndarray, np.ndarray]:
-        columns = len(self.weight)
-        vectors = [
-            np.broadcast_to(a, self.weight.shape)
-            for a in (self.activation, self.keep, self.value, self.outlier)
-        ]
-        activation, keep, value, outlier = vectors
-        return pe_lane(
-            activation,
-            self.weight,
-            keep,
-            value,
-            outlier,
+        y, invalid = pe_lane(
+            self.activation[None],
+            self.weight.T,
+            self.keep[None],
+            self.value[None],
+            self.outlier[None],
             self.table,
             self.codebook,
-            np.full(columns, self.s_a),
-            np.full(columns, self.r),
+            np.array([self.s_a]),
+            np.array([self.r]),
             self.s_b,
             self.integer,
         )
+        return y[0], invalid[0]
 
 
 class PeLaneBench:
     def default_vectors(self, parameters: PeLaneParameters) -> int:
-        return 72 if parameters.width <= 16 else 36
+        return 36 if parameters.width > 16 else 72 if parameters.counting.bins > 16 else 1000
 
     def job(
         self, parameters: PeLaneParameters, trace: Trace | None, vectors: int, seed: int
@@ -151,23 +156,62 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
         if equal:
             activation[:] = activation[0]
             weight[:] = weight[:, :1]
-        products.append(
-            Product(
-                activation=activation,
-                keep=keep,
-                value=numbers(kind, length, rng),
-                outlier=outlier,
-                weight=weight,
-                table=numbers(kind, shape, rng),
-                codebook=numbers(kind, shape[1], rng),
-                s_a=numbers(scales, (), rng),
-                r=numbers(scales, (), rng),
-                s_b=numbers(kind if scales else 0, run, rng),
-                integer=bool(rng.random() < 0.3),
-            )
+        product = Product(
+            activation=activation,
+            keep=keep,
+            value=numbers(kind, length, rng),
+            outlier=outlier,
+            weight=weight,
+            table=numbers(kind, shape, rng),
+            codebook=numbers(kind, shape[1], rng),
+            s_a=numbers(scales, (), rng),
+            r=numbers(scales, (), rng),
+            s_b=numbers(kind if scales else 0, run, rng),
+            integer=bool(rng.random() < 0.3),
         )
+        with np.errstate(all="ignore"):
+            if rng.random() < 0.3:
+                product = with_sums_that_cancel(product)
+            if rng.random() < 0.7:
+                product = with_ties_in_sight(product, rng)
+        if rng.random() < 0.1:
+            product = with_special_numbers(product, rng)
+        products.append(product)
         made += run
     return products
+
+
+def with_sums_that_cancel(product: Product) -> Product:
+    """One outlier, nearly the opposite of what the first column counts: low bits show."""
+    outlier = np.arange(len(product.keep)) == 0
+    keep = product.keep & ~outlier
+    dense, _ = dataclasses.replace(product, keep=keep, outlier=outlier).sums()
+    value = -product.s_a * dense[0] / product.codebook[product.weight[0, 0]]
+    value = np.where(outlier, value, 0).astype(np.float16)
+    return dataclasses.replace(product, keep=keep, outlier=outlier, value=value)
+
+
+def with_ties_in_sight(product: Product, rng: np.random.Generator) -> Product:
+    """Columns' scales that bring results into range, and as near to a rounding's tie as can be."""
+    dense, sparse = product.sums()
+    columns = np.arange(len(dense))
+    tries = np.concatenate([numbers(kind, (512, len(dense)), rng) for kind in (0, 1)])
+    total = np.float32(product.s_a) * dense + sparse
+    y = total.astype(np.float64) * np.float64(product.r) * tries
+    off = np.abs(y / np.spacing(y.astype(np.float16)).astype(np.float64) % 1 - 0.5)
+    usual = (np.abs(y) > 2.0**-14) & (np.abs(y) < 65504)
+    best = np.where(usual, off, 1).argmin(axis=0)
+    return dataclasses.replace(product, s_b=tries[best, columns])
+
+
+def with_special_numbers(product: Product, rng: np.random.Generator) -> Product:
+    """Scales at the ends of FP16 and beyond, and one such product of centroids."""
+    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, 2**-24, 65504], np.float16)
+    table = product.table.copy()
+    table[tuple(rng.integers(0, table.shape))] = rng.choice(special)
+    s_a, r = rng.choice(special, 2)
+    s_b = rng.choice(special, len(product.s_b))
+    return dataclasses.replace(product, table=table, s_a=s_a, r=r, s_b=s_b)
 
 
 def numbers(kind: int, shape, rng: np.random.Generator) -> np.ndarray:

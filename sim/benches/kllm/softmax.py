@@ -66,7 +66,8 @@ def real_rows(trace: Trace, p: SoftmaxParameters, vectors: int, rng: np.random.G
             half, remarks = to_fp16(name, array)
             rows += list(half[:, : p.length])
             notes += remarks
-        notes.append(f"Scores are rows of {', '.join(arrays)}, as the trace has no attention.")
+        cut = f"cut to {p.length} elements and repeated where there are too few"
+        notes.append(f"The trace has no attention: rows are those of {', '.join(arrays)}, {cut}.")
         return [rows[n % len(rows)] for n in range(vectors)], notes
     layers, heads, tokens, _ = trace.q.shape
     group = heads // trace.k.shape[1]
@@ -78,7 +79,7 @@ def real_rows(trace: Trace, p: SoftmaxParameters, vectors: int, rng: np.random.G
         keys = trace.k[layer, head // group, : token + 1].astype(np.float32)
         score = keys @ trace.q[layer, head, token].astype(np.float32) * np.float32(trace.scale)
         rows.append(score.astype(np.float16))
-    return rows, [f"Rows are attention scores of tokens up to {min(tokens, p.length) - 1}."]
+    return rows, [f"Rows are scores of q and k, of the first {min(tokens, p.length)} tokens."]
 
 
 def random_rows(p: SoftmaxParameters, vectors: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -1,0 +1,56 @@
+"""Mean and inverse standard deviation; see :mod:`hw.veda.moment_reduction`."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from golden.arith.float_add import float_add
+from golden.arith.float_multiply import float_multiply
+from golden.arith.formats import to_bits
+from golden.arith.inverse_square_root import double_root
+from golden.kllm.fixed_sum import units
+from golden.kllm.inverse_rms import TABLE
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of a vector: ``mean`` in float32; 1 / std is root 2^(order - 14)."""
+
+    mean: np.float32
+    root: int
+    order: int
+    undefined: bool
+
+
+def moment_reduction(x: np.ndarray, inverse: np.float32, eps: np.float32, rms: bool) -> Moments:
+    """Of ``float16[n]``; `inverse` is 1 / n. In RMS mode the mean is 0."""
+    integers = units(x).astype(np.int64).tolist()
+    element = rounded(sum(integers), -24)
+    squares = rounded(sum(n * n for n in integers), -48)
+    mean = np.float32(0) if rms else _multiply(element, inverse)
+    variance = _add(_multiply(squares, inverse), -_multiply(mean, mean))
+    if np.signbit(variance):
+        variance = np.float32(0)
+    total = int(to_bits(_add(variance, eps)))
+    field = total >> 23 & 0xFF
+    undefined = total >> 31 == 1 or field in (0, 255) or not np.isfinite(x).all()
+    index = (~field & 1) << 12 | total >> 11 & 0xFFF
+    return Moments(mean, int(TABLE(double_root, np.array(index))), 63 - (field + 1 >> 1), undefined)
+
+
+def rounded(value: int, unit: int) -> np.float32:
+    """value 2^unit rounded once, to nearest even."""
+    magnitude = abs(value)
+    excess = max(magnitude.bit_length() - 24, 0)
+    kept, rest = magnitude >> excess, magnitude & ((1 << excess) - 1)
+    half = 1 << excess >> 1
+    kept += excess > 0 and (rest > half or (rest == half and kept & 1 == 1))
+    return np.float32(np.ldexp(float(-kept if value < 0 else kept), unit + excess))
+
+
+def _multiply(a, b) -> np.float32:
+    return float_multiply(np.array([a]), np.array([b]), flush_subnormals=True)[0]
+
+
+def _add(a, b) -> np.float32:
+    return float_add(np.array([a]), np.array([b]), flush_subnormals=True)[0]

@@ -1,0 +1,354 @@
+"""Processing elements: a multiplier, one adder and a register (VEDA, Fig. 5(a))."""
+
+import dataclasses
+import enum
+from typing import ClassVar
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.datapath import Datapath, DatapathParameters
+from hw.arith.fixed_to_float import normalise
+from hw.arith.float_add import FloatAdd, FloatAddParameters
+from hw.arith.float_convert import FloatConvert, FloatConvertParameters
+from hw.arith.float_format import FP16, FP32, FloatFormat, find_format
+from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
+from hw.arith.partial_products import booth_columns, pack, reduce_columns, rows, unpack
+from hw.component import Component
+from hw.parameters import Parameters, require
+
+ADD_STAGES = (1, 2, 4)
+
+
+class Op(enum.IntEnum):
+    """What a PE's adder begins.
+
+    PASS adds up what PEs pass on to each other, CLEAR begins a sum of the PE's own products,
+    ACCUMULATE adds the next one, FOLD adds up the partial sums in the adder's pipeline. These are
+    the paper's but for FOLD, which it does not need with its adders of one cycle; it counts
+    "disable" as another, which here is an adder that does not advance.
+    """
+
+    PASS = 0
+    CLEAR = 1
+    ACCUMULATE = 2
+    FOLD = 3
+
+
+OPERAND = data.StructLayout(
+    {
+        "significand": FP16.precision,
+        "exponent": signed(FP16.exponent + 1),
+        "special": 1,
+        "sign": 1,
+    }
+)
+"""An FP16 number significand * 2^(exponent - 25), its highest bit one unless it is zero.
+
+With `special` it is NaN if it has a fraction, infinite if not.
+"""
+
+
+def unpack_fp16(m: Module, number: Value, name: str) -> data.View:
+    """`number` with its subnormals normalised."""
+    fraction, field = number[: FP16.mantissa], number[FP16.mantissa : -1]
+    hidden = Signal(name=f"{name}_hidden")
+    operand = Signal(OPERAND, name=f"{name}_unpacked")
+    m.d.comb += hidden.eq(field.any())
+    normal, zeros = normalise(m, Cat(fraction, hidden), Const(0, 1))
+    m.d.comb += [
+        operand.significand.eq(normal),
+        operand.exponent.eq(Cat(field[0] | ~hidden, field[1:]) - zeros),
+        operand.special.eq(field.all()),
+        operand.sign.eq(number[-1]),
+    ]
+    return operand
+
+
+@dataclasses.dataclass(frozen=True)
+class ExactProductParameters(DatapathParameters):
+    """
+    stages
+        0 or 1: the rank of registers is in front of the last addition.
+    """
+
+    CUTS: ClassVar = ((), ("reduced",))
+
+
+class ExactProduct(Datapath):
+    """o = a b, exact: a product of FP16 numbers as FP32.
+
+    Its significand has at most 22 bits, and the smallest product, 2^-48, is a normal number.
+
+    Members
+    -------
+    a, b : :py:`In(OPERAND)`
+    o : :py:`Out(32)`
+    """
+
+    def __init__(self, parameters: ExactProductParameters):
+        super().__init__(parameters, {"a": OPERAND, "b": OPERAND}, {"o": FP32.width})
+
+    def elaborate(self, platform):
+        m = Module()
+        a, b = self.a, self.b
+        columns = reduce_columns(m, booth_columns(m, a.significand, b.significand), 2)
+        lower = Signal(FP32.exponent)
+        special = Signal()
+        zero = Signal()
+        nan = Signal()
+        nothing = ~a.significand[-1] | ~b.significand[-1]
+        fractions = [x.special & x.significand[:-1].any() for x in (a, b)]
+        m.d.comb += [
+            # The field where the product of significands is below 2^21.
+            lower.eq(a.exponent + b.exponent + (FP32.bias - 30)),
+            special.eq(a.special | b.special),
+            zero.eq(nothing),
+            nan.eq(fractions[0] | fractions[1] | special & zero),
+        ]
+        bits, lower, special, zero, nan, sign = self.registers(m)(
+            "reduced",
+            columns=pack(columns),
+            lower=lower,
+            special=special,
+            zero=zero,
+            nan=nan,
+            sign=a.sign ^ b.sign,
+        )
+        addends = rows(unpack(columns, bits))
+        product = Signal(2 * FP16.precision)
+        upper = Signal(FP32.exponent)
+        field = Signal(FP32.exponent)
+        fraction = Signal(len(product) - 1)
+        m.d.comb += [
+            product.eq(addends[0] + addends[1]),
+            upper.eq(lower + 1),
+            field.eq(Mux(product[-1], upper, lower)),
+            fraction.eq(Mux(product[-1], product[:-1], Cat(0, product[:-2]))),
+        ]
+        kept = fraction & (~special).replicate(len(fraction))
+        number = Cat(
+            Const(0, FP32.mantissa - len(fraction)),
+            kept[:-1],
+            kept[-1] | nan,
+            field & (~zero).replicate(len(field)) | special.replicate(len(field)),
+            sign & ~nan,
+        )
+        m.d.comb += self.o.eq(number)
+        return m
+
+
+class RoundedProductParameters(FloatMultiplyParameters):
+    """Without a rank at the output, where the PE has one."""
+
+    CUTS: ClassVar = ((), ("product",))
+
+
+class LoopAddParameters(FloatAddParameters):
+    """Without a rank at the output: the PE has its own at the inputs."""
+
+    CUTS: ClassVar = ((), ("sum",), ("align", "sum"), ("swap", "align", "sum"))
+
+
+@dataclasses.dataclass(frozen=True)
+class PeParameters(Parameters):
+    """
+    accumulator
+        Format of sums: ``fp32``, in which products of FP16 numbers are exact, or ``fp16``, to
+        which they are rounded.
+    multiply_stages
+        Ranks of registers from the operands to the product's, that one included: 1 or 2.
+    add_stages
+        L: cycles that an addition takes, 1, 2 or 4.
+    """
+
+    accumulator: str = "fp32"
+    multiply_stages: int = 1
+    add_stages: int = 2
+
+    def __post_init__(self):
+        known = ("fp16", "fp32")
+        rule = f"accumulator must be one of {', '.join(known)}"
+        require(self.accumulator in known, rule, self.accumulator)
+        stages = self.multiply_stages
+        require(1 <= stages <= 2, "multiply_stages must be between 1 and 2", stages)
+        stages = self.add_stages
+        require(stages in ADD_STAGES, "add_stages must be one of 1, 2, 4", stages)
+
+    @property
+    def exact(self) -> bool:
+        """Whether products are exact."""
+        return self.accumulator == "fp32"
+
+    @property
+    def float_format(self) -> FloatFormat:
+        return find_format(self.accumulator)
+
+    @property
+    def operand(self):
+        """Shape of a factor: normalised where products are exact."""
+        return OPERAND if self.exact else FP16.width
+
+    @property
+    def negative_zero(self) -> Const:
+        """What changes no number it is added to."""
+        width = self.float_format.width
+        return Const(1 << (width - 1), width)
+
+
+class Pe(Component):
+    """Base of both types of PE; see :class:`PeA` and :class:`PeB`.
+
+    ::
+
+        row ──→ w ─┐
+         └─┐       × ─→ product ─┬─→ a ─┐
+        x ─┴─→ x ─┘    others ───┤      + ─┬─→ total ─→ result, rounded
+                                 └─→ b ─┘  │
+                          └──── r ←────────┘
+
+    Two ranks of registers hold factors, ``w`` and ``x``, and addends, ``a`` and ``b``. The adder
+    takes the sum where the next addition begins, so an addition's L ranks are the addends' and the
+    L - 1 inside of the adder. There is no control in here: ranks are told when to take what.
+
+    In the inner product, PASS puts products or sums of other PEs beside the own product (type A) or
+    in its place (type B). In the outer product, CLEAR and ACCUMULATE add up the PE's own products;
+    the adder's pipeline then holds L partial sums and moves only when a product comes, so product
+    j is added to partial sum j mod L whenever it comes. FOLD adds to what leaves the adder what
+    ``r`` has kept before, or -0, which changes no number.
+
+    A factor's subnormals are normalised in front of its rank, so that products need no shifter.
+
+    Members
+    -------
+    row : :py:`In(16)`
+        FP16 element of a row, or of the query.
+    x : :py:`In(operand)`
+        Scalar of an outer product, unpacked where products are exact.
+    take, load, spread : :py:`In(1)`
+        ``w`` takes the row, ``x`` takes the row as well, ``x`` takes the scalar.
+    move : :py:`In(1)`
+        The multiplier's ranks advance, with two stages.
+    op : :py:`In(2)`
+        :class:`Op`.
+    advance : :py:`In(1)`
+        The adder's ranks advance, the addends with them.
+    keep, hold : :py:`In(1)`
+        ``r`` takes the sum; else it stays as it is, or becomes -0.
+    finish : :py:`In(1)`
+        The result takes ``r`` as FP16.
+    product, total : :py:`Out(accumulator)`
+        For other PEs, without registers.
+    result : :py:`Out(16)`
+    """
+
+    SOURCES: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, parameters: PeParameters):
+        self._parameters = p = parameters
+        width = p.float_format.width
+        controls = ("take", "load", "spread", "move", "advance", "keep", "hold", "finish")
+        super().__init__(
+            {"row": In(FP16.width), "x": In(p.operand), "op": In(2)}
+            | {name: In(1) for name in controls}
+            | {name: In(width) for name in self.SOURCES}
+            | {"product": Out(width), "total": Out(width), "result": Out(FP16.width)}
+        )
+
+    @property
+    def parameters(self) -> PeParameters:
+        return self._parameters
+
+    def passed(self) -> tuple[Value, Value]:
+        """What PASS adds."""
+        raise NotImplementedError
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        width = p.float_format.width
+        w = Signal(p.operand, reset_less=True)
+        x = Signal(p.operand, name="x_taken", reset_less=True)
+        row = unpack_fp16(m, self.row, "row") if p.exact else self.row
+        with m.If(self.take):
+            m.d.sync += w.eq(row)
+        with m.If(self.load):
+            m.d.sync += x.eq(row)
+        with m.Elif(self.spread):
+            m.d.sync += x.eq(self.x)
+
+        if p.exact:
+            multiply = ExactProduct(ExactProductParameters(stages=p.multiply_stages - 1))
+        else:
+            multiply = FloatMultiply(RoundedProductParameters(stages=p.multiply_stages - 1))
+        m.submodules.multiply = multiply
+        m.d.comb += [multiply.a.eq(w), multiply.b.eq(x), self.product.eq(multiply.o)]
+
+        # Exact products are multiples of 2^-48, and so are their sums: none is subnormal.
+        options = {"format": p.accumulator, "flush_subnormals": p.exact}
+        m.submodules.add = add = FloatAdd(LoopAddParameters(**options, stages=p.add_stages - 1))
+        addend_a = Signal(width, reset_less=True)
+        addend_b = Signal(width, reset_less=True)
+        r = Signal(width, reset_less=True)
+        passed = self.passed()
+        with m.If(self.advance):
+            with m.Switch(self.op):
+                with m.Case(Op.PASS):
+                    m.d.sync += [addend_a.eq(passed[0]), addend_b.eq(passed[1])]
+                with m.Case(Op.CLEAR):
+                    m.d.sync += [addend_a.eq(self.product), addend_b.eq(p.negative_zero)]
+                with m.Case(Op.ACCUMULATE):
+                    m.d.sync += [addend_a.eq(self.product), addend_b.eq(add.o)]
+                with m.Case(Op.FOLD):
+                    m.d.sync += [addend_a.eq(r), addend_b.eq(add.o)]
+        with m.If(self.keep):
+            m.d.sync += r.eq(add.o)
+        with m.Elif(~self.hold):
+            m.d.sync += r.eq(p.negative_zero)
+        m.d.comb += [add.a.eq(addend_a), add.b.eq(addend_b), self.total.eq(add.o)]
+        if p.multiply_stages > 1:
+            m.d.comb += multiply.enable.eq(self.move)
+        if p.add_stages > 1:
+            m.d.comb += add.enable.eq(self.advance)
+
+        result = Signal(FP16.width, reset_less=True)
+        rounded = r
+        if p.exact:
+            m.submodules.convert = convert = FloatConvert(FloatConvertParameters())
+            m.d.comb += convert.a.eq(r)
+            rounded = convert.o
+        with m.If(self.finish):
+            m.d.sync += result.eq(rounded)
+        m.d.comb += self.result.eq(result)
+        return m
+
+
+class PeA(Pe):
+    """Adds its own product and its neighbour's.
+
+    Members
+    -------
+    neighbour : :py:`In(accumulator)`
+        And those of :class:`Pe`.
+    """
+
+    SOURCES = ("neighbour",)
+
+    def passed(self):
+        return self.product, self.neighbour
+
+
+class PeB(Pe):
+    """Adds the sums of two other PEs.
+
+    Members
+    -------
+    left, right : :py:`In(accumulator)`
+        And those of :class:`Pe`.
+    """
+
+    SOURCES = ("left", "right")
+
+    def passed(self):
+        return self.left, self.right

@@ -1,0 +1,74 @@
+"""One over RMS, proved for all time: each vector has one factor, in its time, whatever stalls.
+
+The multiply-add, which has no say in this, is left out.
+"""
+
+import pytest
+from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Mux, Signal
+
+from hw.arith.float_multiply_add import FloatMultiplyAdd
+from hw.kllm import inverse_rms
+from hw.kllm.inverse_rms import STEPS, InverseRms, InverseRmsParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+
+
+class NoArithmetic(FloatMultiplyAdd):
+    def elaborate(self, platform):
+        return Module()
+
+
+class VectorsSpec(Elaboratable):
+    """At most one factor inside; a vector is taken after its steps, once there is room."""
+
+    def __init__(self, stages: int):
+        self._stages = stages
+
+    def elaborate(self, platform):
+        m = Module()
+        dut = InverseRms(InverseRmsParameters(self._stages))
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        i, o = dut.i, dut.o
+        first = reset_first(m)
+        drive(m, first, i)
+        watch(m, first, o)
+
+        final = STEPS * self._stages
+        waited, held = Signal(range(final + 1)), Signal()
+        room, taken = Signal(), Signal()
+        m.d.comb += [
+            room.eq(~held | o.ready),
+            taken.eq(i.valid & (waited == final) & room),
+        ]
+        m.d.sync += held.eq(taken | held & ~o.ready)
+        with m.If(i.valid & (waited != final)):
+            m.d.sync += waited.eq(waited + 1)
+        with m.Elif(taken):
+            m.d.sync += waited.eq(0)
+        with m.If(~first):
+            m.d.comb += [
+                Assert(i.ready == taken, "ready at the wrong time"),
+                Assert(o.valid == held, "a factor from nowhere, or lost"),
+                Assert(Internals(fragment).signal("cycle") == waited),
+            ]
+        factors = Signal(2)
+        m.d.sync += factors.eq(Mux(first, 0, factors + (o.valid & o.ready)))
+        m.d.comb += Cover(taken & o.valid & (factors == 1), "a factor taken as the next one comes")
+        return m
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize(("mode", "depth"), [("prove", 2), ("cover", 34)])
+def test_vectors(monkeypatch, stages, mode, depth):
+    monkeypatch.setattr(inverse_rms, "FloatMultiplyAdd", NoArithmetic)
+    result = prove(VectorsSpec(stages), f"inverse_rms_{stages}", mode, depth=depth)
+    assert result.status == "PASS", result
+
+
+def test_seeded_fault_is_caught(monkeypatch):
+    """A step less than it takes."""
+    monkeypatch.setattr(inverse_rms, "FloatMultiplyAdd", NoArithmetic)
+    monkeypatch.setattr(inverse_rms, "STEPS", STEPS - 1)
+    result = prove(VectorsSpec(2), "inverse_rms_fault", "bmc", depth=8)
+    assert result.status == "FAIL", result
+    assert any("ready at the wrong time" in failure for failure in result.failures), result

@@ -1,0 +1,164 @@
+"""Columns through the lane, proved for all time: none is lost, doubled or early.
+
+The claims are about columns, not about their results' values, which simulation compares. Steps,
+columns' lengths, products, tokens and stalls are arbitrary; registers start arbitrary, behind a
+cycle of reset. Each of the lane's paths is a queue, so that columns keep their order where all have
+the same number of them.
+"""
+
+import dataclasses
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+
+from hw.kllm import pe_lane
+from hw.kllm.pe_lane import PeLane, PeLaneParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+
+ONE_GROUP = PeLaneParameters(1, 1, 1, 1, macs=4, ports=1, counter_stages=0, scale_stages=1)
+TWO_GROUPS = PeLaneParameters(1, 1, 1, 1, macs=2, ports=1, counter_stages=1, scale_stages=2)
+SIZES = {"one_group": ONE_GROUP, "two_groups": TWO_GROUPS}
+
+
+class LaneSpec(Elaboratable):
+    """For each column's last step G groups of products, a token and a result, in this order."""
+
+    def __init__(self, dut: PeLane):
+        self._dut = dut
+
+    def elaborate(self, platform):
+        m = Module()
+        dut, p = self._dut, self._dut.parameters
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        first = reset_first(m)
+        for port in (dut.i, dut.products, dut.token):
+            drive(m, first, port)
+        watch(m, first, dut.o)
+        m.d.comb += Assume(dut.i.payload.advance | ~dut.i.payload.last)
+
+        def moves(name: str, port, only=1) -> Signal:
+            moving = Signal(name=name)
+            m.d.comb += moving.eq(port.valid & port.ready & ~first & only)
+            return moving
+
+        def columns(name: str, enter: Signal, leave: Signal) -> Signal:
+            number = Signal(5, name=name)
+            m.d.sync += number.eq(number + enter - leave)
+            with m.If(~first):
+                m.d.comb += [
+                    Assert(number <= p.waiting + p.scale_stages, f"too many {name}"),
+                    Assert(~leave | (number != 0), f"more leave than {name}"),
+                ]
+            return number
+
+        group = Signal(range(p.groups))
+        ended = moves("ended", dut.i, dut.i.payload.last)
+        grouped = moves("grouped", dut.products)
+        joined = moves("joined", dut.token)
+        taken = moves("taken", dut.o)
+        final = Signal()
+        m.d.comb += final.eq(grouped & (group == p.groups - 1))
+        with m.If(grouped):
+            m.d.sync += group.eq(Mux(final, 0, group + 1))
+        counted = columns("counted", ended, final)
+        reduced = columns("reduced", final, joined)
+        scaled = columns("scaled", joined, taken)
+        inside = Signal(6)
+        m.d.comb += inside.eq(counted + reduced + scaled)
+        with m.If(~first):
+            self._invariant(m, Internals(fragment), group, counted, reduced, scaled)
+        m.d.comb += [
+            Cover((counted != 0) & (reduced > 1) & (scaled != 0) & ~first, "columns everywhere"),
+            Cover(taken & (inside == 1), "the last one leaves"),
+        ]
+        return m
+
+    def _invariant(self, m: Module, internals: Internals, group, counted, reduced, scaled):
+        p = self._dut.parameters
+        busy = internals.signal("counter.busy")
+        ends = [busy]
+        if p.counter_stages:
+            valid, last = internals.signal("counter.valid"), internals.signal("counter.ends")
+            ends += [valid[n] & last[n] for n in range(p.counter_stages)]
+        m.d.comb += Assert(counted == sum(ends))
+        if p.groups > 1:
+            m.d.comb += Assert(internals.signal("counter.group") == group)
+        m.d.comb += Assert(busy | (group == 0))
+
+        reducing = self._summed(m, internals, "reduction", p.reducing, ["valid"], ["last"])
+        ranks = ["selected", "valid"], ["last_selected", "last"]
+        outlying = self._summed(m, internals, "sparse", p.outlying, *ranks)
+        waiting = counted + reduced
+        m.d.comb += [
+            Assert(reducing == reduced),
+            Assert(outlying + self._level(m, internals, "sparse_sums", p.waiting) == waiting),
+            Assert(self._level(m, internals, "scales", p.waiting) == waiting),
+            Assert(sum(internals.signal("scale.valid")) == scaled),
+        ]
+
+    def _summed(self, m: Module, internals: Internals, name: str, part, valid, last):
+        """Columns in one of the exact sums."""
+        pairs = zip(valid, last, strict=True)
+        ends = [internals.signal(f"{name}.{v}") & internals.signal(f"{name}.{w}") for v, w in pairs]
+        rows = internals.signal(f"{name}.sum.control_rows")
+        ends += [rows[0] & rows[1], internals.signal(f"{name}.sum.done")]
+        ends.append(internals.signal(f"{name}.sum.control_normal")[0])
+        inside = Signal(5, name=f"inside_{name}")
+        most = part.summing.columns
+        m.d.comb += [
+            inside.eq(sum(ends) + self._level(m, internals, f"{name}.sum.queue", most)),
+            Assert(internals.signal(f"{name}.sum.credits.free") + inside == most),
+        ]
+        return inside
+
+    def _level(self, m: Module, internals: Internals, queue: str, depth: int):
+        """Of a queue, whose pointers agree with it."""
+        names = ("level", "produce", "consume")
+        level, produce, consume = (internals.signal(f"{queue}.fifo.{name}") for name in names)
+        place = consume + level
+        m.d.comb += [
+            Assert((level <= depth) & (produce < depth) & (consume < depth)),
+            Assert(produce == Mux(place < depth, place, place - depth)),
+        ]
+        return level
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_proof(size):
+    result = prove(LaneSpec(PeLane(SIZES[size])), f"pe_lane_{size}", "prove", depth=2, seconds=300)
+    assert result.status == "PASS", result
+
+
+def test_cover():
+    result = prove(LaneSpec(PeLane(ONE_GROUP)), "pe_lane", "cover", depth=11, solver="yices")
+    assert result.status == "PASS", result
+
+
+FAULTS = {
+    "lost": ("step.last & sparse.i.ready & counter.i.ready", "step.last & sparse.i.ready"),
+    "doubled": ("self.i.valid & counter.i.ready & scales.i.ready", "self.i.valid & scales.i.ready"),
+    "alone": (
+        "reduction.i.valid.eq(counter.o.valid & self.products.valid)",
+        "reduction.i.valid.eq(counter.o.valid)",
+    ),
+    "apart": ("part.ready.eq(scale.i.ready & others.all())", "part.ready.eq(scale.i.ready)"),
+}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("fault", FAULTS)
+def test_seeded_fault_is_caught(monkeypatch, fault):
+    line, instead = FAULTS[fault]
+    file = Path(pe_lane.__file__)
+    text = file.read_text()
+    assert text.count(line) == 1, f"{file.name} must have one {line!r}"
+    module = types.ModuleType("faulty_pe_lane")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(text.replace(line, instead), file, "exec"), module.__dict__)
+    dut = module.PeLane(module.PeLaneParameters(**dataclasses.asdict(ONE_GROUP)))
+    result = prove(LaneSpec(dut), f"pe_lane_{fault}", "prove", depth=2, seconds=300)
+    assert result.status in ("FAIL", "UNKNOWN") and result.failures, result

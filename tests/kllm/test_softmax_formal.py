@@ -1,0 +1,192 @@
+"""Beats through the softmax: none is lost, doubled, exchanged or stuck, whatever stalls.
+
+The claims are about beats, not about probabilities, which simulation compares: lanes that pass on
+their score stand in for the exponential and the product, with the same registers, so that what
+comes out must be what went in, and nothing is computed. The rules of streams are proved for all
+time, the other claims for all that can happen in the first cycles after a reset. For those to be
+enough for rows to come out behind each other, fewer rows can wait and a sum takes fewer cycles.
+"""
+
+import pytest
+from amaranth.asserts import AnyConst
+from amaranth.hdl import Assert, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.kllm import softmax
+from hw.kllm.softmax import MINUS_INFINITY, Softmax, SoftmaxParameters
+from hw.kllm.softmax_lane import FIXED, TERM
+from hw.kllm.wide_exponent import EXPONENT, INVERSE_WIDTH
+from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
+from sim.formal import prove
+from sim.formal_specs import drive, reset_first, watch
+from tests.kllm.stream_rules import RulesSpec
+
+P = SoftmaxParameters(1, 4)
+ROWS = 2
+DEPTH = 20
+
+
+class PlainTerm(Component):
+    """The score, three cycles later."""
+
+    def __init__(self):
+        super().__init__({"score": In(16), "highest": In(FIXED.shape), "term": Out(TERM)})
+
+    def elaborate(self, platform):
+        m = Module()
+        first, second = Signal(16), Signal(16)
+        m.d.sync += [first.eq(self.score), second.eq(first), self.term.as_value().eq(second)]
+        return m
+
+
+class PlainProduct(Component):
+    """The term, two cycles later that count."""
+
+    def __init__(self):
+        flags = dict.fromkeys(("enable", "empty", "undefined"), In(1))
+        numbers = {"term": In(TERM), "inverse": In(INVERSE_WIDTH), "order": In(EXPONENT)}
+        super().__init__(flags | numbers | {"o": Out(16)})
+
+    def elaborate(self, platform):
+        m = Module()
+        first = Signal(16)
+        with m.If(self.enable):
+            m.d.sync += [first.eq(self.term.as_value()), self.o.eq(first)]
+        return m
+
+
+class BeatsSpec(Elaboratable):
+    """One beat, whichever it is, is followed by its number; the others are counted."""
+
+    def elaborate(self, platform):
+        m = Module()
+        dut = Softmax(P)
+        m.submodules.dut = Fragment.get(dut, None)
+        i, o = dut.i, dut.o
+        first = reset_first(m)
+        drive(m, first, i)
+        watch(m, first, o)
+
+        place, dropping = Signal(range(P.beats)), Signal()
+        taken, ended, given, left = (Signal(name=n) for n in ("taken", "ended", "given", "left"))
+        m.d.comb += [
+            taken.eq(i.valid & i.ready & ~dropping & ~first),
+            ended.eq(taken & (i.payload.last | (place == P.beats - 1))),
+            given.eq(o.valid & o.ready & ~first),
+            left.eq(given & o.payload.last),
+        ]
+        with m.If(taken):
+            m.d.sync += [
+                place.eq(Mux(ended, 0, place + 1)),
+                dropping.eq(ended & ~i.payload.last),
+            ]
+        with m.Elif(i.valid & i.ready & i.payload.last):
+            m.d.sync += dropping.eq(0)
+
+        ins, complete, outs = (Signal(6, name=name) for name in ("ins", "complete", "outs"))
+        rows = Signal(6)
+        m.d.sync += [ins.eq(ins + taken), outs.eq(outs + given), rows.eq(rows + ended - left)]
+        with m.If(ended):
+            m.d.sync += complete.eq(ins + 1)
+
+        number = Signal(6)
+        m.d.comb += number.eq(AnyConst(6))
+        score, keep, last, cut = Signal(16), Signal(), Signal(), Signal()
+        with m.If(taken & (ins == number)):
+            m.d.sync += [
+                score.eq(Mux(i.payload.keep, i.payload.scores[0], MINUS_INFINITY)),
+                keep.eq(i.payload.keep),
+                last.eq(ended),
+                cut.eq(ended & ~i.payload.last),
+            ]
+        waiting = Signal(range(P.latency + P.beats + 1))
+        with m.If((outs != complete) & ~o.valid):
+            m.d.sync += waiting.eq(waiting + 1)
+        with m.Else():
+            m.d.sync += waiting.eq(0)
+
+        room = dropping | (rows < ROWS) & ((ins - outs)[:6] < P.depth)
+        with m.If(~first):
+            m.d.comb += [
+                Assert(i.ready | ~room, "refused with room"),
+                Assert(~o.valid | (outs != complete), "a beat from nowhere"),
+                Assert(waiting < P.latency + P.beats, "a beat is stuck"),
+            ]
+            with m.If(o.valid & (outs == number)):
+                m.d.comb += [
+                    Assert(o.payload.probabilities[0] == score, "another beat's score"),
+                    Assert(o.payload.keep == keep, "another beat's keep"),
+                    Assert(o.payload.last == last, "the row's end in another place"),
+                    Assert(o.payload.invalid | ~cut, "a row cut in silence"),
+                ]
+        m.d.comb += Cover(left & (rows > 1) & cut & (outs == number), "a row cut, and another one")
+        return m
+
+
+class NoConversion(Component):
+    def __init__(self, parameters):
+        super().__init__({"a": In(16), "o": Out(parameters.shape)})
+
+    def elaborate(self, platform):
+        return Module()
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    monkeypatch.setattr(softmax, "ExponentialLane", PlainTerm)
+    monkeypatch.setattr(softmax, "ProductLane", PlainProduct)
+    monkeypatch.setattr(softmax, "FloatToFixed", NoConversion)
+    monkeypatch.setattr(softmax, "leading_one", lambda m, word: Const(0, 2))
+    monkeypatch.setattr(softmax, "shift_to_top", lambda m, word, place: Const(0, len(word)))
+    monkeypatch.setattr(softmax, "inverse", lambda m, fraction: Const(0, INVERSE_WIDTH))
+    monkeypatch.setattr(softmax, "ROWS", ROWS)
+    monkeypatch.setattr(softmax, "SUM_LATENCY", 5)
+
+
+def test_stream_rules():
+    """For all time, and with the lanes as they are."""
+    result = prove(RulesSpec(Softmax(P), "o", ["i"]), "softmax_rules", "prove", depth=2)
+    assert result.status == "PASS", result
+
+
+@pytest.mark.campaign
+def test_beats(plain):
+    result = prove(BeatsSpec(), "softmax_beats", "bmc", depth=DEPTH, seconds=300)
+    assert result.status == "PASS", result
+
+
+def test_cover(plain):
+    result = prove(BeatsSpec(), "softmax_beats", "cover", depth=30, solver="yices", seconds=300)
+    assert result.status == "PASS", result
+
+
+class HastyTerm(PlainTerm):
+    """A cycle early."""
+
+    def elaborate(self, platform):
+        m = Module()
+        first = Signal(16)
+        m.d.sync += [first.eq(self.score), self.term.as_value().eq(first)]
+        return m
+
+
+class MiserlyCounter(CreditCounter):
+    """Lends a single row or beat."""
+
+    def __init__(self, parameters):
+        super().__init__(CreditCounterParameters(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "faulty", "caught_by"),
+    [
+        ("ExponentialLane", HastyTerm, "another beat's score"),
+        ("CreditCounter", MiserlyCounter, "refused with room"),
+    ],
+)
+def test_seeded_fault_is_caught(plain, monkeypatch, name, faulty, caught_by):
+    monkeypatch.setattr(softmax, name, faulty)
+    result = prove(BeatsSpec(), f"softmax_{faulty.__name__}", "bmc", depth=DEPTH, seconds=300)
+    assert result.status == "FAIL", result
+    assert any(caught_by in failure for failure in result.failures), result

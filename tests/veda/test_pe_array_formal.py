@@ -1,0 +1,207 @@
+"""The PE array's control, proved for all time.
+
+Any rows, queries, bubbles and stalls: results keep the rules of streams, each row of an inner
+product makes one, in order and with its ``last``, each outer product makes one, queries are taken
+one for a product, and nothing waits for longer than the adders are taken.
+"""
+
+import pytest
+from amaranth.asserts import AnySeq
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    Cat,
+    Const,
+    Cover,
+    Elaboratable,
+    Fragment,
+    Module,
+    Mux,
+    Signal,
+)
+
+from hw.veda import pe_array
+from hw.veda.pe_array import PeArray, PeArrayParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.seeded import with_fault
+
+SIZES = [
+    PeArrayParameters(2, 1, 1, "fp16", add_stages=2),
+    PeArrayParameters(4, 1, 1, "fp16", add_stages=1),
+    PeArrayParameters(2, 1, 1, "fp16", multiply_stages=2, add_stages=4),
+]
+
+
+class ControlSpec(Elaboratable):
+    def __init__(self, dut, invariant=True):
+        self.dut, self._invariant = dut, invariant
+
+    def elaborate(self, platform):
+        m = Module()
+        dut, p = self.dut, self.dut.parameters
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        first = reset_first(m)
+        live = ~first
+        for port in (dut.q, dut.i):
+            drive(m, first, port)
+        for port in (dut.s, dut.o):
+            watch(m, first, port)
+        row = dut.i.payload
+        took = Signal()
+        asked = Signal()
+        scored = Signal()
+        summed = Signal()
+        m.d.comb += [
+            took.eq(dut.i.valid & dut.i.ready & live),
+            asked.eq(dut.q.valid & dut.q.ready & live),
+            scored.eq(dut.s.valid & dut.s.ready & live),
+            summed.eq(dut.o.valid & dut.o.ready & live),
+        ]
+
+        # A product ends before the next begins.
+        within, within_outer = Signal(), Signal()
+        with m.If(took):
+            m.d.sync += [within.eq(~row.last), within_outer.eq(row.outer)]
+        m.d.comb += Assume(~dut.i.valid | ~within | (row.outer == within_outer))
+
+        # Inner rows and outer products inside; one row is followed.
+        most = p.tree + p.multiply_stages + 3
+        rows, sums = Signal(range(most + 1)), Signal(range(most + 1))
+        ahead, value = Signal(range(most + 1)), Signal()
+        following, chosen = Signal(), Signal()
+        took_inner = Signal()
+        took_sum = Signal()
+        loaded = Signal()
+        m.d.comb += [
+            took_inner.eq(took & ~row.outer),
+            took_sum.eq(took & row.outer & row.last),
+        ]
+        m.d.sync += [rows.eq(rows + took_inner - scored), sums.eq(sums + took_sum - summed)]
+        pick = Signal()
+        m.d.comb += pick.eq(took_inner & ~chosen & AnySeq(1))
+        with m.If(pick):
+            m.d.sync += [chosen.eq(1), following.eq(1), value.eq(row.last), ahead.eq(rows - scored)]
+        with m.Elif(following & scored):
+            with m.If(ahead == 0):
+                m.d.sync += following.eq(0)
+            with m.Else():
+                m.d.sync += ahead.eq(ahead - 1)
+        with m.If(asked):
+            m.d.sync += loaded.eq(1)
+        with m.Elif(took_inner & row.last):
+            m.d.sync += loaded.eq(0)
+
+        waits = Signal(range(p.tree + p.ending + 2))
+        open_ = (~dut.s.valid | dut.s.ready) & (~dut.o.valid | dut.o.ready)
+        waiting = Signal()
+        m.d.comb += waiting.eq(dut.i.valid & open_ & ~dut.i.ready & (row.outer | loaded) & live)
+        with m.If(open_ | took):
+            m.d.sync += waits.eq(Mux(waiting, waits + 1, 0))
+        with m.If(live):
+            m.d.comb += [
+                Assert(~dut.s.valid | (rows != 0), "a score from nowhere"),
+                Assert(~dut.o.valid | (sums != 0), "sums from nowhere"),
+                Assert(~(dut.s.valid & dut.o.valid), "two results at once"),
+                Assert(
+                    ~(following & dut.s.valid & (ahead == 0)) | (dut.s.payload.last == value),
+                    "a score out of order",
+                ),
+                Assert(~took_inner | loaded, "a row without its query"),
+                Assert(~asked | (~loaded & dut.i.valid & ~row.outer), "a query too early"),
+                Assert(~(asked & took), "a query and a row at once"),
+                Assert(waits <= max(p.tree, p.ending), "a row is stuck"),
+                Assert(rows <= p.tree + p.multiply_stages + 2, "too many rows inside"),
+            ]
+            if self._invariant:
+                self._invariants(m, Internals(fragment), rows, sums, ahead, value, following)
+                signal = Internals(fragment).signal
+                flight, fold = signal("flight"), signal("fold")
+                head = p.multiply_stages - 1
+                outer = signal(f"outer_{head}")
+                m.d.comb += [
+                    Assert(signal("loaded") == loaded),
+                    Assert(~within | within_outer | loaded),
+                    Assert((waits == 0) | signal(f"valid_{head}")),
+                ]
+                # What the head waits for is so far from its end, and that many waits from its
+                # beginning at most.
+                left = Signal(range(p.tree + p.ending + 2))
+                with m.If(outer):
+                    until = Const(0)
+                    for place in reversed(range(p.tree - 1)):
+                        until = Mux(flight[place], p.tree - 1 - place, until)
+                    busy = Mux((fold != 0) & (fold < p.ending), p.ending - fold, 0)
+                    m.d.comb += left.eq(Mux(until > busy, until, busy))
+                with m.Elif((fold != 0) & (fold <= p.folds)):
+                    m.d.comb += left.eq(p.folds + 1 - fold)
+                m.d.comb += Assert(waits + left <= max(p.tree, p.ending))
+        m.d.comb += [
+            Cover(dut.s.valid & ~dut.s.ready & (rows > 2), "scores wait"),
+            Cover(dut.o.valid & ~dut.o.ready & (rows != 0), "sums wait, the next product is in"),
+            Cover(following & dut.s.valid & (ahead == 0) & value, "the followed row comes out"),
+        ]
+        return m
+
+    def _invariants(self, m, internals, rows, sums, ahead, value, following):
+        """Where the rows and sums are."""
+        p, signal = self.dut.parameters, internals.signal
+        s, o = self.dut.s, self.dut.o
+        flight, lasts = signal("flight"), signal("lasts")
+        stages = [(s.valid, s.payload.last), (signal("scored"), signal("scored_last"))]
+        stages += [(flight[n], lasts[n]) for n in reversed(range(p.tree))]
+        ending = []
+        for stage in reversed(range(p.multiply_stages)):
+            valid, outer, last = (signal(f"{n}_{stage}") for n in ("valid", "outer", "last"))
+            stages.append((valid & ~outer, last))
+            ending.append(valid & outer & last)
+        fold = signal("fold")
+        ending += [fold != 0, signal("summed"), o.valid]
+        m.d.comb += [
+            Assert(rows == sum(valid for valid, _ in stages)),
+            Assert(sums == sum(ending)),
+            Assert(fold <= p.ending),
+            Assert(~signal("summed") | ~signal("scored")),
+        ]
+        # Since an outer product's last fold, inner ones have come no further than its sums.
+        for place in range(p.tree):
+            m.d.comb += Assert(~flight[place] | (fold == 0) | (fold >= p.folds + place + 2))
+        before, found = Const(0), []
+        for valid, last in stages:
+            found.append(valid & (ahead == before) & (last == value))
+            before = before + valid
+        m.d.comb += Assert(~following | Cat(found).any())
+
+
+@pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
+def test_proof(parameters):
+    spec = ControlSpec(PeArray(parameters))
+    result = prove(spec, f"pe_array_{parameters.slug()}", "prove", depth=2, seconds=300)
+    assert result.status == "PASS", result
+
+
+@pytest.mark.campaign
+def test_cover():
+    spec = ControlSpec(PeArray(SIZES[0]), invariant=False)
+    result = prove(spec, "pe_array_control", "cover", depth=16, seconds=300)
+    assert result.status == "PASS", result
+
+
+FAULTS = {
+    "row_without_query": ("front & (row.outer | loaded)", "front", "a row without its query"),
+    "loses_the_last": ("lasts.eq(Cat(last, lasts[:-1]))", "lasts.eq(0)", "out of order"),
+    "never_ends": ("m.d.sync += fold.eq(0)", "m.d.sync += fold.eq(fold)", "from nowhere"),
+    "waits_for_ever": ("valid & Mux(outer,", "0 & Mux(outer,", "is stuck"),
+}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("fault", FAULTS)
+def test_seeded_fault_is_caught(fault):
+    """With one line of the source replaced, the claim meant for it fails."""
+    line, instead, caught_by = FAULTS[fault]
+    module = with_fault(pe_array, line, instead)
+    spec = ControlSpec(module.PeArray(SIZES[0]), invariant=False)
+    result = prove(spec, f"pe_array_{fault}", "bmc", depth=14, seconds=300)
+    assert result.status == "FAIL", result
+    assert any(caught_by in failure for failure in result.failures), result

@@ -1,0 +1,279 @@
+"""Special function unit: its twin against float64, every length, tile and operation, errors."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from golden.arith.formats import from_bits
+from golden.kllm.wide_exponent import LOG2_E, inverse
+from golden.veda.binary_exponent import FARTHEST, binary_exponent, term
+from golden.veda.moment_reduction import rounded
+from golden.veda.softmax_reduction import softmax_reduction
+from golden.veda.special_function_unit import layer_norm, softmax
+from hw.catalogue import Block
+from hw.parameters import ParameterError
+from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
+from sim.bench import compare
+from sim.benches.veda.special_function_unit import (
+    EPS,
+    bench,
+    build,
+    real_vectors,
+    reference,
+    short_vector,
+)
+from sim.design import generate
+from sim.harness import Harness
+from sim.stall import PATTERNS
+from tests.arith.functions import ulp_errors
+
+BLOCK = Block("veda", "SpecialFunctionUnit", "under test", "VEDA, section IV-B")
+SMALL = SpecialFunctionUnitParameters.preset("small")
+SIZES = [
+    SMALL,
+    *(
+        pytest.param(SpecialFunctionUnitParameters(*size), marks=pytest.mark.campaign)
+        for size in ((11, 1), (20, 3), (8, 16), (256, 8), (4096, 32), (4096, 8))
+    ),
+]
+ERROR = 1.7  # units in the last place of a probability
+
+
+def vector(x, op: int = Operation.SOFTMAX, eps: float = EPS):
+    x = np.asarray(x, np.float16)
+    return x, int(op), np.float32(1 / len(x)), np.float32(eps)
+
+
+def test_bounds_of_the_steps(capsys):
+    """What the stated bound is made of, in units of 2^-11 of the value: half a unit at least."""
+    x = from_bits(np.arange(1 << 16), np.float16)
+    x = x[np.isfinite(x)]
+    exponent = binary_exponent(x)
+    digits, shift = term(exponent, exponent >> 12)
+    assert not shift.any() and (digits >= 1 << 14).all() and (digits < 1 << 15).all()
+    # 2^-whole made of the hardware's log2(e), which scales differences below 18.
+    exact = np.exp2(x.astype(np.float64) * (LOG2_E / 2**19) + (exponent >> 12))
+    error = digits / 2.0**15 / exact - 1
+    spread = (error.max() - error.min()) * 2**11  # a term and all the others
+    scale = abs(LOG2_E / 2**19 / np.log2(np.e) - 1) * 18 * 2**11
+    cut = 2**11 * 2.0**-14  # off terms, and off the sum as often as it is corrected
+    cells = np.arange(4096)
+    table = inverse(cells) / 2.0**14
+    ends = [table * (1 + (cells + end) / 4096) / 2 - 1 for end in (0, 1)]
+    reciprocal = np.abs(ends).max() * 2**11
+    bound = 0.5 + spread + scale + cut + reciprocal
+    with capsys.disabled():
+        parts = f"{spread:.3f} + {scale:.3f} + {cut:.3f} + {reciprocal:.3f}"
+        print(f"\n0.5 + {parts} = {bound:.3f} ulp")
+    assert bound < ERROR
+
+
+def test_exponent_of_every_number():
+    """Never above -x log2(e), never a unit and more below; monotonic; specials are farthest."""
+    x = from_bits(np.arange(1 << 16), np.float16)
+    finite = np.isfinite(x)
+    exact = -x[finite].astype(np.float64) * (LOG2_E / 2**19) * 4096
+    got = binary_exponent(x)[finite]
+    assert ((got <= exact) & (exact <= got + 1)).all()
+    order = np.argsort(x[finite], kind="stable")
+    assert (np.diff(got[order]) <= 0).all()
+    assert set(binary_exponent(x)[~finite] >> 12) == {FARTHEST}
+    assert (got >> 12).max() < FARTHEST
+
+
+@pytest.mark.parametrize(
+    ("n", "spread"), [(1, 1), (8, 1), (64, 4), (512, 0.01), (512, 3), (4096, 2), (100, 1000)]
+)
+@pytest.mark.parametrize("tile", [1, 8, 32])
+def test_close_to_softmax(n, spread, tile, capsys):
+    rng = np.random.default_rng(n)
+    worst = total = 0.0
+    for _ in range(min(200, max(4, 6000 // n))):
+        x = rng.normal(scale=spread, size=n).astype(np.float16)
+        y, invalid = softmax(x, 4096, tile)
+        assert not invalid
+        worst = max(worst, ulp_errors(y, reference(x, Operation.SOFTMAX, 0)).max())
+        total = max(total, abs(y.astype(np.float64).sum() - 1))
+    with capsys.disabled():
+        print(f"\n{n} scores, spread {spread}: {worst:.3f} ulp, sum off by {total:.1e}")
+    assert worst < 1.2
+    assert total < 2.0**-10
+
+
+def test_corrections_do_not_add_up():
+    """Rising scores, the sum corrected with nearly every one, or only by parts of an octave."""
+    for step in (0.7, 0.02, 0.004):
+        x = (np.arange(4096) * step).clip(0, 1000).astype(np.float16)
+        for tile in (1, 8, 32):
+            y, _ = softmax(x, 4096, tile)
+            assert ulp_errors(y, reference(x, Operation.SOFTMAX, 0)).max() < ERROR
+    assert softmax_reduction(x, 4096, 8).origin == -1 + -int(x.max() * np.log2(np.e))
+
+
+@pytest.mark.parametrize("rms", [False, True])
+def test_close_to_layer_norm(rms, capsys):
+    rng = np.random.default_rng(3)
+    worst = 0.0
+    op = Operation.RMS_NORM if rms else Operation.LAYER_NORM
+    for n in (1, 2, 7, 64, 576, 4096):
+        for spread in (2.0**-9, 0.1, 1, 50, 9000):
+            for ratio in (0, 1, -20):
+                x = (spread * (rng.normal(size=n) + ratio)).clip(-60000, 60000).astype(np.float16)
+                y, invalid = layer_norm(x, np.float32(1 / n), EPS, rms=rms)
+                exact = reference(x, op, EPS)
+                wide = x.astype(np.float64)
+                mean, scale = (0, 0) if rms else (wide.mean(), wide.std())
+                over = mean**2 / (scale**2 + float(EPS)) if not rms else 0
+                # What cancels between the mean's square and that of the elements, in FP32.
+                allowed = 2.0**-22 * ((1 + over) * np.abs(exact) + np.sqrt(over))
+                unit = 2.0 ** (np.maximum(np.floor(np.log2(np.abs(exact) + 1e-30)), -14) - 10)
+                worst = max(worst, ((np.abs(y - exact) - allowed) / unit).max())
+                assert not invalid
+    with capsys.disabled():
+        print(f"\nrms {rms}: {worst:.3f} ulp beside what cancels")
+    assert worst < 1.2
+
+
+def test_sums_are_rounded_once():
+    rng = np.random.default_rng(4)
+    values = rng.integers(-(2**62), 2**62, 4000) >> rng.integers(0, 62, 4000)
+    ties = (rng.integers(2**23, 2**24, 500) << 8) + 128
+    for value in np.concatenate([values, ties, ties + 1, ties - 1, [0]]).tolist():
+        assert rounded(value, 0) == np.int64(value).astype(np.float32)
+    assert rounded(3 << 80, -48) == np.float32(3 * 2.0**32)
+
+
+def test_real_vectors_are_close(shipped_trace):
+    p = SpecialFunctionUnitParameters()
+    chosen, _ = real_vectors(shipped_trace, p, 90, np.random.default_rng(1))
+    count = 0
+    for x, op, one, eps in chosen:
+        exact = reference(x, op, eps)
+        if op == Operation.SOFTMAX:
+            y, invalid = softmax(x, p.length, p.tile)
+        else:
+            y, invalid = layer_norm(x, one, eps, rms=op == Operation.RMS_NORM)
+        assert not invalid
+        assert ulp_errors(y, exact).max() < 1.2
+        count += len(y)
+    assert count > 5000
+
+
+def play(harness, design, job, stall="none"):
+    harness.reset()
+    played = harness.play(job, PATTERNS[stall], 1)
+    assert played.failure is None
+    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+    if stall == "none":
+        assert played.cycles == job.cycles
+    return played
+
+
+@pytest.fixture(scope="module")
+def small():
+    design = generate(BLOCK, SMALL)
+    return Harness(design), design
+
+
+def test_flagged_vectors_and_the_next(small):
+    """Each kind of error alone, and a vector behind it that is not touched by it."""
+    inf, nan = np.inf, np.nan
+    quiet = 0x7E00
+    cases = [
+        ([1, nan, 2], Operation.SOFTMAX, [quiet] * 3),
+        ([1, inf, 2], Operation.SOFTMAX, [quiet] * 3),
+        ([-inf] * 6, Operation.SOFTMAX, [0] * 6),
+        ([-inf, nan], Operation.SOFTMAX, [quiet] * 2),
+        ([1, -inf, 2], Operation.LAYER_NORM, [quiet] * 3),
+        ([nan], Operation.RMS_NORM, [quiet]),
+        (np.ones(SMALL.length + 3), Operation.SOFTMAX, [quiet] * SMALL.length),
+        (np.ones(SMALL.length + 40), Operation.LAYER_NORM, [quiet] * SMALL.length),
+    ]
+    clean = [
+        vector([0, 0, -inf, 0, 0]),
+        vector([1, -1, 1, -1], Operation.LAYER_NORM, 0),
+        vector([2, -2], Operation.RMS_NORM, 0),
+    ]
+    values = [[0x3400, 0x3400, 0, 0x3400, 0x3400], [0x3C00, 0xBC00] * 2, [0x3C00, 0xBC00]]
+    harness, design = small
+    wanted, chosen = [], []
+    for x, op, bits in cases:
+        for one, after in zip(clean, values, strict=True):
+            chosen += [vector(x, op), one]
+            wanted += [(bits, 1), (after, 0)]
+    chosen += [vector([5, 5], Operation.LAYER_NORM, 0), vector([5, 5], Operation.LAYER_NORM, -1)]
+    wanted += [([quiet] * 2, 1)] * 2
+    job = build(SMALL, chosen, [])
+    played = play(harness, design, job)
+    got = played.outputs["o"][:, 0]
+    assert got.tolist() == [
+        y | (n == len(ys) - 1) << 16 | flag << 17 for ys, flag in wanted for n, y in enumerate(ys)
+    ]
+
+
+@pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
+def test_every_length_and_tile(parameters, shipped_trace):
+    """Each length and operation, its latency and what the next one waits for; any order, stalls."""
+    p = parameters
+    design = generate(BLOCK, p)
+    harness = Harness(design)
+    rng = np.random.default_rng(5)
+    lengths = [n for n in range(1, p.length + 1) if n <= 256 or n % 509 in (0, 100)]
+    lengths = sorted({*lengths, p.length - 1, p.length})
+    for op in Operation:
+        chosen = [vector(rng.normal(size=n), op) for n in lengths]
+        played = play(harness, design, build(p, chosen, []))
+        taken, at = played.cycles_of["o"], 0
+        start = 0
+        for n in lengths:
+            assert taken[at] == start + n - 1 + p.first(n, op)
+            assert (np.diff(taken[at : at + n]) == 1).all()
+            start, at = taken[at] - 9 + max(n, 6), at + n
+    for data, vectors in ((None, 300 if p.length <= 256 else 50), (shipped_trace, 30)):
+        job = bench.job(p, data, vectors, seed=7)
+        assert job.transactions == vectors
+        for stall in PATTERNS:
+            play(harness, design, job, stall)
+
+
+def test_tables(small):
+    """Short vectors for all parts of both tables: any sum from one to two, any mean square."""
+    harness, design = small
+    rng = np.random.default_rng(9)
+    play(harness, design, build(SMALL, [short_vector(rng) for _ in range(8000)], []))
+
+
+def test_far_scores(small):
+    """Scores so far below another that they must not count, and would if a bit were overlooked."""
+    x = from_bits(np.arange(0x8000, 0xFC00), np.float16)
+    distance = binary_exponent(x) >> 12
+    x = x[(distance >= 64) & (distance % 64 < 12)]
+    assert len(x) > 1500
+    harness, design = small
+    job = build(SMALL, [vector([0, score]) for score in x], [])
+    assert (job.outputs["o"][:, 0] & 0xFFFF).tolist() == [0x3C00, 0] * len(x)
+    play(harness, design, job)
+
+
+def test_first_probability_in_time():
+    """What attention waits for between its two products, whatever the length."""
+    for length in (256, 4096):
+        p = SpecialFunctionUnitParameters(length=length)
+        waits = [p.first(n, Operation.SOFTMAX) for n in range(1, length + 1)]
+        assert waits == [min(n, p.tile) + 12 for n in range(1, length + 1)]
+        assert max(waits) == p.latency == 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"length": 1}, "length must be between 2 and 4096, not 1"),
+        ({"length": 4097}, "length must be between 2 and 4096, not 4097"),
+        ({"tile": 0}, "tile must be between 1 and 64, not 0"),
+        ({"tile": 65}, "tile must be between 1 and 64, not 65"),
+    ],
+)
+def test_parameter_messages(changes, sentence):
+    with pytest.raises(ParameterError, match=sentence):
+        dataclasses.replace(SpecialFunctionUnitParameters(), **changes)

@@ -1,0 +1,263 @@
+"""Elements through the special function unit: none is lost, doubled or stuck, whatever stalls.
+
+The claims are about elements and jobs, not about results, which simulation compares: a
+normalisation that passes on its element stands in for the real one, with the same registers, so
+that what comes out must be what went in; nothing is computed. They are proved for all that can
+happen in the first cycles after a reset, long enough for a vector to come out behind another. The
+rules of streams, and that no queue is ever asked for more than it has room for, are proved for
+all time.
+"""
+
+import pytest
+from amaranth.asserts import AnyConst
+from amaranth.hdl import Assert, Assume, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
+from hw.veda import softmax_reduction, special_function_unit
+from hw.veda.normalisation import MULTIPLIED, Normalisation
+from hw.veda.special_function_unit import (
+    LATENCY,
+    SpecialFunctionUnit,
+    SpecialFunctionUnitParameters,
+)
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.seeded import with_fault
+
+P = SpecialFunctionUnitParameters(length=2, tile=2)
+DEPTH = 26
+SLOWEST = P.latency + P.length
+
+
+class PlainNormalisation(Normalisation):
+    """The element, seven cycles later."""
+
+    def elaborate(self, platform):
+        m = Module()
+        value = self.x
+        for n in range(MULTIPLIED):
+            register = Signal(16, name=f"x_{n}")
+            m.d.sync += register.eq(value)
+            value = register
+        m.d.comb += self.y.eq(value)
+        return m
+
+
+class PlainMoments(special_function_unit.MomentReduction):
+    """Ends two cycles after the last element."""
+
+    def elaborate(self, platform):
+        m = Module()
+        ending = Signal()
+        m.d.sync += [ending.eq(self.valid & self.last), self.ended.eq(ending)]
+        return m
+
+
+class Nothing(Component):
+    """Of the ports of a unit that computes, outputs that never change."""
+
+    def elaborate(self, platform):
+        return Module()
+
+
+class NoExponent(Nothing):
+    def __init__(self):
+        super().__init__({"x": In(16), "whole": Out(18), "fraction": Out(12)})
+
+
+class NoTerm(Nothing):
+    def __init__(self):
+        inputs = {"whole": In(18), "origin": In(18), "fraction": In(12)}
+        super().__init__(inputs | {"digits": Out(15), "shift": Out(6)})
+
+
+class NoSum(Nothing):
+    def __init__(self, parameters):
+        super().__init__({"a": In(32), "b": In(32), "subtract": In(1), "o": Out(32)})
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    monkeypatch.setattr(special_function_unit, "Normalisation", PlainNormalisation)
+    monkeypatch.setattr(special_function_unit, "MomentReduction", PlainMoments)
+    monkeypatch.setattr(special_function_unit, "FloatAdd", NoSum)
+    monkeypatch.setattr(softmax_reduction, "BinaryExponent", NoExponent)
+    monkeypatch.setattr(softmax_reduction, "Term", NoTerm)
+    monkeypatch.setattr(softmax_reduction, "leading_one", lambda m, word: Const(0, 2))
+    monkeypatch.setattr(softmax_reduction, "shift_to_top", lambda m, word, at: Const(0, len(word)))
+
+
+class ElementsSpec(Elaboratable):
+    """One element, whichever it is, is followed by its number; the others are counted."""
+
+    def __init__(self, dut):
+        self._dut = dut
+
+    def elaborate(self, platform):
+        m = Module()
+        dut = self._dut
+        m.submodules.dut = Fragment.get(dut, None)
+        job, i, o = dut.job, dut.i, dut.o
+        first = reset_first(m)
+        drive(m, first, job)
+        drive(m, first, i)
+        watch(m, first, o)
+        # One bit is enough to tell elements apart.
+        m.d.comb += Assume(~i.payload.x[1:].any())
+
+        place, dropping = Signal(range(P.length)), Signal()
+        moved, taken, ended, given, left = (
+            Signal(name=n) for n in ("moved", "taken", "ended", "given", "left")
+        )
+        m.d.comb += [
+            moved.eq(i.valid & i.ready & ~first),
+            taken.eq(moved & ~dropping),
+            ended.eq(taken & (i.payload.last | (place == P.length - 1))),
+            given.eq(o.valid & o.ready & ~first),
+            left.eq(given & o.payload.last),
+        ]
+        with m.If(taken):
+            m.d.sync += [
+                place.eq(Mux(ended, 0, place + 1)),
+                dropping.eq(ended & ~i.payload.last),
+            ]
+        with m.Elif(moved & i.payload.last):
+            m.d.sync += dropping.eq(0)
+
+        ins, complete, outs, lefts = (Signal(6, name=n) for n in ("ins", "complete", "outs", "ls"))
+        m.d.sync += [ins.eq(ins + taken), outs.eq(outs + given), lefts.eq(lefts + left)]
+        with m.If(ended):
+            m.d.sync += complete.eq(ins + 1)
+
+        number = Signal(6)
+        m.d.comb += number.eq(AnyConst(6))
+        x, last, cut = Signal(16), Signal(), Signal()
+        with m.If(taken & (ins == number)):
+            m.d.sync += [x.eq(i.payload.x), last.eq(ended), cut.eq(ended & ~i.payload.last)]
+        waiting, refused = Signal(6), Signal(6)
+        m.d.sync += waiting.eq(Mux((outs != complete) & ~o.valid, waiting + 1, 0))
+        idle = (outs == complete) & i.valid & job.valid & ~i.ready
+        m.d.sync += refused.eq(Mux(idle, refused + 1, 0))
+
+        with m.If(~first):
+            m.d.comb += [
+                Assert(~moved | job.valid, "an element without a job"),
+                Assert((job.valid & job.ready) == (moved & i.payload.last), "a job in between"),
+                Assert(~o.valid | (outs != complete), "an element from nowhere"),
+                Assert(waiting < SLOWEST, "an element is stuck"),
+                Assert(refused < SLOWEST, "the input is stuck"),
+                Assert(~dropping | i.ready | ~job.valid, "the rest of a vector waits"),
+            ]
+            with m.If(o.valid & (outs == number)):
+                m.d.comb += [
+                    Assert(o.payload.y == x, "another element"),
+                    Assert(o.payload.last == last, "the vector's end in another place"),
+                    Assert(o.payload.invalid | ~cut, "a vector cut in silence"),
+                ]
+        m.d.comb += Cover(left & (lefts == 1) & (outs == number) & cut, "a cut vector, the second")
+        return m
+
+
+@pytest.mark.parametrize("mode", ["bmc", "cover"])
+def test_elements(plain, mode):
+    spec = ElementsSpec(SpecialFunctionUnit(P))
+    result = prove(spec, f"sfu_{mode}", mode, depth=DEPTH, solver="yices", seconds=500)
+    assert result.status == "PASS", result
+
+
+class RoomSpec(Elaboratable):
+    """What is asked of the two queues, and the rules of the output stream."""
+
+    def __init__(self, dut):
+        self._dut = dut
+
+    def elaborate(self, platform):
+        m = Module()
+        dut = self._dut
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        internals = Internals(fragment)
+        first = reset_first(m)
+        drive(m, first, dut.job)
+        drive(m, first, dut.i)
+        watch(m, first, dut.o)
+        signal = internals.signal
+        flags = [signal(f"flags_{n + 1}")[0] for n in range(LATENCY)]
+        level, free = signal("results.fifo.level"), signal("credits.free")
+        held, drained = signal("softmax.tile.fifo.level"), signal("softmax.ready")
+        number = signal("softmax.number")
+        for fifo, depth in (("results.fifo", LATENCY + 2), ("softmax.tile.fifo", P.tile + 1)):
+            produce, consume = signal(f"{fifo}.produce"), signal(f"{fifo}.consume")
+            end = consume + signal(f"{fifo}.level")
+            with m.If(~first):
+                m.d.comb += [
+                    Assert((produce < depth) & (consume < depth)),
+                    Assert(produce == Mux(end >= depth, end - depth, end)),
+                ]
+        with m.If(~first):
+            m.d.comb += [
+                Assert(level + free + sum(flags) == LATENCY + 2, "credits and results"),
+                Assert(~flags[-1] | (level < LATENCY + 2), "a result without room"),
+                Assert(held == drained + number, "scores in the tile"),
+                Assert(drained + number <= P.tile, "scores of other tiles"),
+                Assert(number < P.tile, "a tile too full"),
+            ]
+        m.d.comb += Cover(~first & dut.o.valid & ~dut.o.ready & (level > 1), "a stalled result")
+        return m
+
+
+@pytest.mark.parametrize(("mode", "depth"), [("prove", 2), ("cover", 26)])
+def test_rules_and_room(plain, mode, depth):
+    spec = RoomSpec(SpecialFunctionUnit(P))
+    result = prove(spec, f"sfu_room_{mode}", mode, depth=depth, solver="yices", seconds=300)
+    assert result.status == "PASS", result
+
+
+class GenerousCounter(CreditCounter):
+    """Lends one more than there is."""
+
+    def __init__(self, parameters):
+        super().__init__(CreditCounterParameters(parameters.credits + 1))
+
+
+FAULTS = {
+    "keeps_on_collecting": ('m.next = "REDUCE"', 'm.next = "COLLECT"', "stuck"),
+    "never_ends": (
+        "finished.eq(read & (position == last_position))",
+        "finished.eq(0)",
+        "in another place",
+    ),
+    "job_too_early": (
+        "job.ready.eq(i.valid & i.ready & i.payload.last)",
+        "job.ready.eq(i.valid & i.ready)",
+        "a job in between",
+    ),
+    "cut_in_silence": ("cut.eq(~i.payload.last)", "cut.eq(0)", "cut in silence"),
+}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("fault", FAULTS)
+def test_seeded_fault_is_caught(plain, monkeypatch, fault):
+    """With one line of the source replaced, the claim meant for it fails."""
+    line, instead, caught_by = FAULTS[fault]
+    module = with_fault(special_function_unit, line, instead)
+    for name, part in (("Normalisation", PlainNormalisation), ("FloatAdd", NoSum)):
+        monkeypatch.setattr(module, name, part)
+    monkeypatch.setattr(module, "MomentReduction", PlainMoments)
+    spec = ElementsSpec(
+        module.SpecialFunctionUnit(module.SpecialFunctionUnitParameters(P.length, P.tile))
+    )
+    result = prove(spec, f"sfu_{fault}", "bmc", depth=DEPTH, solver="yices", seconds=300)
+    assert result.status == "FAIL", result
+    assert any(caught_by in failure for failure in result.failures), result
+
+
+@pytest.mark.campaign
+def test_one_credit_too_many_is_caught(plain, monkeypatch):
+    monkeypatch.setattr(special_function_unit, "CreditCounter", GenerousCounter)
+    spec = RoomSpec(SpecialFunctionUnit(P))
+    result = prove(spec, "sfu_credits", "prove", depth=2, solver="yices", seconds=300)
+    assert result.status == "FAIL", result
+    assert any("credits and results" in failure for failure in result.failures), result

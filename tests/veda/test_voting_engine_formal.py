@@ -1,0 +1,356 @@
+"""Counts and evictions of a voting engine of four slots and two heads, proved for all time.
+
+Jobs, probabilities and stalls are arbitrary; registers and memories start arbitrary, behind a cycle
+of reset. What is left to simulation is arithmetic: which slots get a vote. That a slot gets one at
+most, only where votes are cast, and that the right slots leave, holds whatever the threshold is.
+"""
+
+import pytest
+from amaranth.asserts import AnySeq
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+
+from hw.veda import vote_buffer, voting_engine
+from hw.veda.vote_threshold import VoteThreshold
+from hw.veda.voting_engine import ONE, VotingEngine, VotingEngineParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.seeded import with_fault
+
+SMALL = VotingEngineParameters(capacity=4, heads=2, position_bits=3, count_bits=2)
+IDLE, JOIN, SUM, SUMMED, THRESHOLD, COUNT, REPORT, COUNTED, MOVE = range(9)
+
+
+class VotingSpec(Elaboratable):
+    """The model: rows as they were when the step began, moved as slots leave.
+
+    A row is its slot's, with one vote more at most; slots that leave have the most votes of those
+    that are not protected, and the oldest token of these.
+    """
+
+    def __init__(self, dut: VotingEngine, inductive: bool = True):
+        self.dut, self._inductive = dut, inductive
+
+    def elaborate(self, platform):
+        m = Module()
+        dut, p = self.dut, self.dut.parameters
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        internals = Internals(fragment)
+        first = reset_first(m)
+        drive(m, first, dut.job)
+        drive(m, first, dut.i)
+        watch(m, first, dut.o)
+        live = ~first
+        state = internals.signal("fsm_state")
+        best_slot = internals.signal("buffer.best_slot")
+        rows = [
+            Signal(internals.row(m, "buffer.rows", k).shape(), name=f"row_{k}")
+            for k in range(p.capacity)
+        ]
+        for k, row in enumerate(rows):
+            m.d.comb += row.as_value().eq(internals.row(m, "buffer.rows", k))
+
+        # The job, what is left of its probabilities, and whether votes may be cast.
+        job = Signal(p.job_layout)
+        spoilt = Signal()
+        left = Signal(range(p.heads * p.capacity + 1))
+        length = Signal(range(p.capacity + 2))
+        token = Signal(p.position_bits)
+        accepted = Signal()
+        joins = Signal()
+        taken = Signal()
+        moves = Signal()
+        casting = Signal()
+        wanted = Signal()
+        offered = dut.job.payload
+        m.d.comb += [
+            Assume((offered.heads != 0) & (offered.heads <= p.heads)),
+            accepted.eq(dut.job.valid & dut.job.ready & live),
+            taken.eq(dut.i.valid & dut.i.ready & live),
+            moves.eq((state == MOVE) & live),
+            casting.eq(job.vote & ~spoilt),
+            wanted.eq((job.evict & (length > job.target)) | (length == p.capacity)),
+        ]
+        m.d.sync += joins.eq(accepted)
+        with m.If(accepted):
+            m.d.sync += [job.eq(offered), spoilt.eq(0)]
+            with m.If(offered.restart):
+                m.d.sync += [length.eq(0), token.eq(0)]
+        with m.If(joins):
+            m.d.sync += [length.eq(length + 1), token.eq(token + 1)]
+            m.d.sync += left.eq(Mux(job.heads == 2, (length + 1) << 1, length + 1))
+        with m.If(taken):
+            m.d.sync += [left.eq(left - 1), spoilt.eq(spoilt | (dut.i.payload > ONE))]
+        with m.If(moves):
+            m.d.sync += length.eq(length - 1)
+
+        # Rows when the step began.
+        before = [Signal.like(row, name=f"before_{k}") for k, row in enumerate(rows)]
+        evicted = Signal()
+        out = Signal.like(best_slot, name="out")
+        out_position = Signal(p.position_bits)
+        with m.If(accepted):
+            m.d.sync += [old.eq(row) for old, row in zip(before, rows, strict=True)]
+            m.d.sync += evicted.eq(0)
+        moved = Signal.like(rows[0], name="moved")
+        best = Signal.like(rows[0], name="best")
+        for k, row in enumerate(rows):
+            with m.If(length == k + 1):
+                m.d.comb += moved.eq(before[k])
+            with m.If(best_slot == k):
+                m.d.comb += best.eq(row)
+            with m.If(joins & (length == k)):
+                m.d.sync += [before[k].count.eq(0), before[k].position.eq(token)]
+            with m.If(moves & (best_slot == k)):
+                m.d.sync += before[k].eq(moved)
+        with m.If(moves):
+            m.d.sync += [evicted.eq(1), out.eq(best_slot), out_position.eq(best.position)]
+
+        most = (1 << p.count_bits) - 1
+        o = dut.o.payload
+        for k, (row, old) in enumerate(zip(rows, before, strict=True)):
+            with m.If(live & (k < length)):
+                voted = (row.count == old.count + 1) & (old.count != most) & casting
+                m.d.comb += [
+                    Assert(row.position == old.position, "a slot has another token"),
+                    Assert((row.count == old.count) | voted, "more than a vote"),
+                ]
+                with m.If(moves):
+                    shielded, also = best.position < job.protected, row.position < job.protected
+                    older = (row.count == best.count) & (row.position < best.position)
+                    m.d.comb += [
+                        Assert(~shielded | also, "a protected token left before others"),
+                        Assert((shielded != also) | (row.count <= best.count), "not the most"),
+                        Assert((shielded != also) | ~older, "not the oldest"),
+                    ]
+        with m.If(live):
+            m.d.comb += [
+                Assert(length <= p.capacity, "more slots than there are"),
+                Assert(dut.i.ready == (left != 0), "ready at the wrong time"),
+                Assert(~moves | wanted, "evicted without need"),
+                Assert(~moves | (best_slot < length), "no live slot left"),
+                Assert(~(dut.i.ready & dut.job.ready), "two at a time"),
+            ]
+        with m.If(live & dut.o.valid):
+            m.d.comb += [
+                Assert(o.last == ~wanted, "wrong last"),
+                Assert(evicted | ~wanted, "nothing evicted"),
+                Assert(o.length == length, "wrong length"),
+                Assert(o.invalid == spoilt, "wrong invalid"),
+                Assert(o.evict == evicted, "wrong evict"),
+                Assert(o.slot == Mux(evicted, out, 0), "wrong slot"),
+                Assert(o.position == Mux(evicted, out_position, 0), "wrong position"),
+            ]
+        m.d.comb += [
+            Cover(live & dut.o.valid & evicted & o.last & (length == 1), "evicted down to one"),
+            Cover(live & dut.o.valid & o.invalid & ~evicted, "an invalid step"),
+            Cover(
+                live & dut.o.valid & ~dut.o.ready & (rows[0].count == before[0].count + 1), "a vote"
+            ),
+        ]
+        if self._inductive:
+            with m.If(live):
+                self._tie(m, internals, state, rows, before, length, locals())
+        return m
+
+    def _tie(self, m, internals, state, rows, before, length, model):
+        """Where slots are on their way through the rows, and what the search has found."""
+        p = self.dut.parameters
+        job, spoilt, casting = model["job"], model["spoilt"], model["casting"]
+        signal = internals.signal
+        slot, voting, counting = signal("slot"), signal("voting"), signal("counting")
+        read = signal("fifo.read")[1 : 1 + len(slot)]
+        slots = [read, signal("fifo.held_slot"), signal("buffer.arrived_slot")]
+        slots.append(signal("buffer.passed_slot"))
+        arrived, passed = signal("buffer.arrived"), signal("buffer.passed")
+        fifo_valid = signal("fifo.valid")
+        valid = [fifo_valid[0], fifo_valid[1], arrived, passed]
+        sums = (state == SUM) | (state == SUMMED)
+        passing = (state == COUNT) | (state == COUNTED)
+
+        # Slots issued and rows written in this pass.
+        issued, done = Signal(range(p.capacity + 1)), Signal(range(p.capacity + 1))
+        with m.If((state == SUMMED) | (state == REPORT) | model["first"]):
+            m.d.sync += [issued.eq(0), done.eq(0)]
+        with m.Else():
+            m.d.sync += [issued.eq(issued + (state == COUNT)), done.eq(done + (passed & passing))]
+
+        m.d.comb += [
+            Assert(state <= MOVE),
+            Assert((state == JOIN) == model["joins"]),
+            Assert(signal("length") == length),
+            Assert(signal("token") == model["token"]),
+            Assert((state == IDLE) | (signal("job") == job.as_value())),
+            Assert((state != IDLE) | (length < p.capacity)),
+            Assert((state != JOIN) | (length < p.capacity)),
+            Assert((state == IDLE) | (state == JOIN) | (state == REPORT) | (length != 0)),
+            Assert((state == IDLE) | (state == JOIN) | (signal("invalid") == spoilt)),
+            Assert((state == IDLE) | (state == JOIN) | (signal("evicted") == model["evicted"])),
+            Assert((state == IDLE) | (job.heads == 1) | (job.heads == 2)),
+            Assert(((done == 0) & (issued == 0)) | passing | (state == MOVE) | (state == REPORT)),
+            Assert((state != THRESHOLD) | voting),
+            # Sums.
+            Assert((state == SUM) == (model["left"] != 0)),
+            Assert((slot == 0) | (state == SUM) | (state == COUNT)),
+            Assert((slot == 0) | (slot < length)),
+            Assert(sums | (valid[2] == fifo_valid[2])),
+            Assert(arrived == fifo_valid[2]),
+            Assert(~signal("buffer.searched") | passed),
+        ]
+        with m.If(state == SUM):
+            heads_left = signal("heads_left")
+            m.d.comb += [
+                Assert((heads_left == 1) | (heads_left == 2)),
+                Assert(model["left"] == Mux(heads_left == 2, length, 0) + length - slot),
+            ]
+        with m.If(sums):
+            m.d.comb += Assert(~counting)
+        with m.Elif((state != IDLE) & (state != JOIN)):
+            m.d.comb += Assert(counting)
+        with m.If(~sums & ~passing):
+            m.d.comb += [Assert(~bit) for bit in valid]
+        with m.If(voting & ~sums & (state != IDLE) & (state != JOIN)):
+            m.d.comb += [
+                Assert(casting),
+                Assert(~model["evicted"]),
+                Assert(passing | (state == THRESHOLD)),
+            ]
+        # Before the first pass there are no votes of this step.
+        untouched = (state == JOIN) | sums | (state == THRESHOLD)
+        with m.If(untouched):
+            m.d.comb += [Assert(~model["evicted"]), Assert((state != JOIN) | ~spoilt)]
+        for k, (row, old) in enumerate(zip(rows, before, strict=True)):
+            with m.If((untouched | (passing & voting & (k >= done))) & (k < length)):
+                m.d.comb += Assert(row.count == old.count)
+
+        with m.If(passing):
+            moving = sum(valid)
+            m.d.comb += [
+                Assert(issued == done + moving),
+                Assert(issued <= length),
+                Assert(voting | model["wanted"]),
+                Assert((state == COUNT) | (issued == length)),
+                Assert((state != COUNT) | (slot == issued)),
+                Assert((state != COUNT) | (issued < length)),
+                Assert((state != COUNTED) | (moving != 0)),
+                Assert(signal("buffer.searched") == passed),
+                Assert((issued == 0) | (signal("buffer.none") == (done == 0))),
+            ]
+            ahead = 0
+            for here, place in zip(reversed(valid), reversed(slots), strict=True):
+                with m.If(here):
+                    m.d.comb += Assert(place == done + ahead)
+                ahead = ahead + here
+            m.d.comb += Assert(~(signal("vote") & arrived) | voting)
+        with m.If(state == MOVE):
+            m.d.comb += Assert(done == length)
+        with m.If(passing | (state == MOVE)):
+            self._tie_search(m, internals, rows, length, done, passed, arrived, voting, job)
+
+    def _tie_search(self, m, internals, rows, length, done, passed, arrived, voting, job):
+        p = self.dut.parameters
+        signal = internals.signal
+        rank, position = signal("buffer.rank"), signal("buffer.position")
+        best_slot = signal("buffer.best_slot")
+        best_rank, best_position = signal("buffer.best_rank"), signal("buffer.best_position")
+        found = signal("buffer.found")
+
+        def rank_of(row, count=None):
+            count = row.count if count is None else count
+            flag = row.position < job.protected
+            return (flag << p.count_bits) | (~count & ((1 << p.count_bits) - 1))
+
+        most = (1 << p.count_bits) - 1
+        for k, row in enumerate(rows):
+            best = Signal(name=f"best_is_{k}")
+            m.d.comb += best.eq((done != 0) & (best_slot == k))
+            own = rank_of(row)
+            with m.If((done > k) & (done != 0)):
+                above = (rank_of(row) > best_rank) | (
+                    (rank_of(row) == best_rank) & (row.position >= best_position)
+                )
+                m.d.comb += Assert(above)
+            with m.If(best):
+                m.d.comb += [Assert(best_rank == own), Assert(best_position == row.position)]
+            with m.If(arrived & (signal("buffer.arrived_slot") == k)):
+                m.d.comb += Assert(found == row.as_value())
+            with m.If(passed & (signal("buffer.passed_slot") == k)):
+                more = (rank == rank_of(row, row.count + 1)) & (row.count != most) & voting
+                m.d.comb += [
+                    Assert(position == row.position),
+                    Assert((rank == own) | more),
+                ]
+            with m.If(~passed & (done == k + 1)):
+                m.d.comb += [Assert(position == row.position), Assert(rank == own)]
+        m.d.comb += Assert((done == 0) | (best_slot < done))
+        del length
+
+
+class AnyThreshold(VoteThreshold):
+    """Decides about votes as it likes, and at once: what follows a vote comes sooner."""
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += [self.negative.eq(AnySeq(1)), self.nobody.eq(AnySeq(1))]
+        m.d.comb += [self.limit.eq(AnySeq(len(self.limit))), self.done.eq(1)]
+        return m
+
+
+def test_proof():
+    result = prove(VotingSpec(VotingEngine(SMALL)), "voting_engine", "prove", depth=1, seconds=300)
+    assert result.status == "PASS", result
+
+
+def test_cover(monkeypatch):
+    monkeypatch.setattr(voting_engine, "VoteThreshold", AnyThreshold)
+    spec = VotingSpec(VotingEngine(SMALL), inductive=False)
+    result = prove(spec, "voting_engine", "cover", depth=36, solver="yices", seconds=300)
+    assert result.status == "PASS", result
+
+
+FAULTS = {
+    "votes_always": (voting_engine, "m.If(job.vote & ~invalid)", "m.If(~invalid)", "more than"),
+    "votes_though_invalid": (voting_engine, "job.vote & ~invalid", "job.vote", "more than"),
+    "youngest": (
+        vote_buffer,
+        "Cat(position, rank) < Cat(best_position, best_rank)",
+        "Cat(~position, rank) < Cat(~best_position, best_rank)",
+        "not the oldest",
+    ),
+    "ignores_counts": (
+        vote_buffer,
+        "Cat(position, rank) < Cat(best_position, best_rank)",
+        "Cat(position, rank >> 1) < Cat(best_position, best_rank >> 1)",  # of one bit here
+        "not the most",
+    ),
+    "unshielded": (vote_buffer, "found.position < self.protected", "0", "a protected token left"),
+    "stays": (voting_engine, "buffer.move.eq(1)", "buffer.move.eq(0)", "a slot has another token"),
+    "overflows": (voting_engine, " | (length == p.capacity))", ")", "wrong last"),
+    "too_many": (voting_engine, "length > job.target", "length >= job.target", "without need"),
+    "ready_early": (
+        voting_engine,
+        "m.d.comb += [buffer.join",
+        "m.d.comb += [self.i.ready.eq(1), buffer.join",
+        "ready at the wrong time",
+    ),
+}
+
+
+LONG = ("votes_though_invalid", "youngest", "ignores_counts", "unshielded", "stays", "overflows")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(f, marks=pytest.mark.campaign if f in LONG else ()) for f in FAULTS],
+)
+def test_seeded_fault_is_caught(monkeypatch, fault):
+    module, line, instead, caught_by = FAULTS[fault]
+    faulty = with_fault(module, line, instead)
+    engine = faulty if module is voting_engine else voting_engine
+    monkeypatch.setattr(engine, "VoteThreshold", AnyThreshold)
+    if module is vote_buffer:
+        monkeypatch.setattr(engine, "VoteBuffer", faulty.VoteBuffer)
+    parameters = engine.VotingEngineParameters(2, 1, position_bits=2, count_bits=1)
+    spec = VotingSpec(engine.VotingEngine(parameters), inductive=False)
+    result = prove(spec, f"voting_engine_{fault}", "bmc", depth=30, solver="yices", seconds=300)
+    assert result.status == "FAIL", result
+    assert any(caught_by in failure for failure in result.failures), result
