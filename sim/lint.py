@@ -23,6 +23,10 @@ WAIVERS = (
 )
 
 
+VAST = 10_000
+"""Instances from which on Verilator, which lints each by itself, takes many gigabytes."""
+
+
 def lint(block: Block, parameters: Parameters) -> None:
     """Check one configuration.
 
@@ -31,8 +35,8 @@ def lint(block: Block, parameters: Parameters) -> None:
     check(generate(block, parameters))
 
 
-def check(design: Design) -> None:
-    """Check one design, as ``lint`` does."""
+def check(design: Design, verilated: bool = True) -> None:
+    """Check one design, as ``lint`` does; without Verilator if not `verilated`."""
     with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
         source = Path(scratch) / f"{design.module}.v"
         source.write_text(design.verilog)
@@ -40,7 +44,8 @@ def check(design: Design) -> None:
         rules = [f'lint_off -rule {rule} -file "*" -match "{text}"' for rule, text, _ in WAIVERS]
         waivers.write_text("\n".join(["`verilator_config", *rules, ""]))
         command = [str(verilator()), "--lint-only", "-Wall", str(waivers), str(source)]
-        _check(command, "Verilator", design)
+        if verilated:
+            _check(command, "Verilator", design)
         script = "; ".join(
             [
                 f"read_verilog {source.name}",
@@ -69,12 +74,16 @@ def _report(what: str, done: Future) -> None:
 
 def lint_command(arguments) -> int:
     checks = []
+    blocks = select(arguments.block)
     # The tools are processes of their own, so they run while the next design is generated.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for block in select(arguments.block):
+        for block in blocks:
             for name, parameters in block.parameters_class.presets().items():
-                done = pool.submit(check, generate(block, parameters))
-                checks.append((f"{block.name} {name}", done))
+                design = generate(block, parameters)
+                verilated = len(blocks) == 1 or design.instances < VAST
+                tools = "" if verilated else " (by Yosys; name the block for Verilator)"
+                done = pool.submit(check, design, verilated)
+                checks.append((f"{block.name} {name}{tools}", done))
                 while checks[0][1].done() and len(checks) > 1:
                     _report(*checks.pop(0))
         for check_of_one in checks:
@@ -90,7 +99,8 @@ def register(commands) -> None:
         description=(
             "Check every preset's Verilog with Verilator -Wall (less the waivers listed in "
             "sim/lint.py, each with its reason) and with Yosys: no latches, no black boxes, "
-            "nothing undriven or driven twice."
+            "nothing undriven or driven twice. With `all`, designs of ten thousand instances and "
+            "more get Yosys only, since Verilator would take many gigabytes."
         ),
     )
     command.add_argument("block", help="block name as in `python -m hw list`, or all")

@@ -115,3 +115,17 @@ def test_a_refusal_is_one_sentence(monkeypatch, capsys):
 def test_every_waiver_has_its_reason():
     for rule, text, reason in lint.WAIVERS:
         assert rule.isupper() and text and len(reason.split()) > 4
+
+
+def test_of_all_blocks_the_vast_ones_get_yosys_only(run, monkeypatch):
+    queue, skid_buffer = find("stream.queue"), find("stream.skid_buffer")
+    assert generate(queue, queue.parameters_class.preset("small")).instances == 1
+    monkeypatch.setattr(lint, "VAST", 1)
+    monkeypatch.setattr(lint, "select", lambda name: [queue, skid_buffer])
+    status, out, _ = run("lint all")
+    assert status == 0
+    lines = out.splitlines()
+    assert all("(by Yosys;" in line for line in lines if "queue" in line)
+    assert not any("Yosys" in line for line in lines if "skid" in line)
+    monkeypatch.setattr(lint, "select", lambda name: [queue])
+    assert "Yosys" not in run("lint stream.queue")[1]
