@@ -330,6 +330,12 @@ BLOCKS = (
         "Votes of every token against rows of the cache, and which row leaves it",
         "VEDA, sections III and V",
     ),
+    Block(
+        "veda",
+        "VedaCore",
+        "A layer's decode step: attention of its heads, and which row leaves the cache",
+        "VEDA, section V and Fig. 7",
+    ),
 )
 
 

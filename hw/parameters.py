@@ -1,6 +1,10 @@
 """What every generator's parameters object offers: presets, settings from text, a file name."""
 
 import dataclasses
+import hashlib
+
+LONGEST_SLUG = 108
+"""Characters of a name's part made of parameters, at most."""
 
 
 class ParameterError(ValueError):
@@ -64,9 +68,16 @@ class Parameters:
         return dataclasses.replace(self, **changes)
 
     def slug(self) -> str:
-        """All parameters as part of a file or module name: ``n16_k16_lanes16``."""
+        """All parameters as part of a file or module name: ``n16_k16_lanes16``.
+
+        The end of a long one is a hash of the whole, as tools limit names (Verilator: 127).
+        """
         values = dataclasses.asdict(self).items()
-        return "_".join(f"{name}{int(v) if isinstance(v, bool) else v}" for name, v in values)
+        slug = "_".join(f"{name}{int(v) if isinstance(v, bool) else v}" for name, v in values)
+        if len(slug) <= LONGEST_SLUG:
+            return slug
+        digest = hashlib.sha256(slug.encode()).hexdigest()[:8]
+        return f"{slug[: LONGEST_SLUG - 9]}_{digest}"
 
 
 def _value_from_text(name: str, text: str, kind: type) -> int | bool | str:

@@ -7,7 +7,7 @@ import pytest
 
 from hw.arith.order_key import FloatFormat
 from hw.catalogue import BLOCKS, find
-from hw.parameters import ParameterError, Parameters, require
+from hw.parameters import LONGEST_SLUG, ParameterError, Parameters, require
 from hw.stream.credit_counter import CreditCounterParameters
 
 
@@ -108,6 +108,16 @@ def test_latency_must_be_stated():
 def test_slug_names_every_parameter():
     assert SampleParameters().slug() == "n4_fast0_kindplain"
     assert SampleParameters(200, True, "x").slug() == "n200_fast1_kindx"
+
+
+def test_long_slugs_end_with_a_hash():
+    """Whole up to the limit; past it different for different parameters, and a module's name."""
+    start = "n4_fast0_kind"
+    whole = SampleParameters(kind="x" * (LONGEST_SLUG - len(start))).slug()
+    assert whole == start + "x" * (LONGEST_SLUG - len(start))
+    long = {SampleParameters(kind="x" * 200 + end).slug() for end in "ab"}
+    assert len(long) == 2 and all(len(slug) == LONGEST_SLUG for slug in long)
+    assert all(slug.startswith(start) and re.fullmatch(r"\w+", slug) for slug in long)
 
 
 ILLEGAL = [

@@ -1,0 +1,162 @@
+"""The row map of four slots, proved for all time; and its limits."""
+
+import dataclasses
+
+import pytest
+from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+
+from hw.parameters import ParameterError
+from hw.veda import row_map
+from hw.veda.row_map import RowMap, RowMapParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.seeded import with_fault
+
+SMALL = RowMapParameters(capacity=4, region_bits=1, tag_bits=1)
+LOOK_UP, FIRST, SECOND, THIRD = range(4)
+
+
+class RowMapSpec(Elaboratable):
+    """Any legal changes and look-ups, against a map that changes at once."""
+
+    def __init__(self, dut, inductive: bool = True):
+        self.dut, self._inductive = dut, inductive
+
+    def elaborate(self, platform):
+        m = Module()
+        dut, p = self.dut, self.dut.parameters
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        first = reset_first(m)
+        live = ~first
+        drive(m, first, dut.change)
+        drive(m, first, dut.i)
+        watch(m, first, dut.o)
+        change, look = dut.change.payload, dut.i.payload
+        changed = Signal()
+        asked = Signal()
+        used = Signal(range(p.capacity + 1))
+        length = Signal(range(p.capacity + 1))
+        rows = [Signal(p.slot_bits, name=f"row_{k}") for k in range(p.capacity)]
+        before = [Signal(p.slot_bits, name=f"before_{k}") for k in range(p.capacity)]
+        expected = Signal.like(look.as_value())
+        m.d.comb += [
+            changed.eq(dut.change.valid & dut.change.ready & live),
+            asked.eq(dut.i.valid & dut.i.ready & live),
+        ]
+        with m.If(dut.change.valid):
+            legal = (change.slot < length) & (change.last == length - 1)
+            begins = (change.slot == 0) | ((change.slot == length) & (length < p.capacity))
+            m.d.comb += Assume(Mux(change.swap, legal, begins))
+        with m.If(dut.i.valid & ~dut.change.valid):
+            m.d.comb += Assume(look.slot < length)
+        begun = (change.slot == 0) | (change.slot == used)
+        with m.If(changed):
+            m.d.sync += length.eq(Mux(change.swap, length - 1, change.slot + 1))
+            with m.If(change.swap):
+                table = Array(rows)
+                m.d.sync += [old.eq(row) for old, row in zip(before, rows, strict=True)]
+                for k, row in enumerate(rows):
+                    with m.If(change.slot == k):
+                        m.d.sync += row.eq(table[change.last])
+                    with m.Elif(change.last == k):
+                        m.d.sync += row.eq(table[change.slot])
+            with m.Elif(begun):
+                m.d.sync += used.eq(change.slot + 1)
+                for k, row in enumerate(rows):
+                    with m.If(change.slot == k):
+                        m.d.sync += row.eq(k)
+        with m.If(asked):
+            row = Array(rows)[look.slot]
+            m.d.sync += expected.eq(dut.i.payload)
+            m.d.sync += expected[p.tag_bits : p.tag_bits + p.slot_bits].eq(row)
+
+        internals = Internals(fragment)
+        state = internals.signal("phase_state")
+        swapping = changed & change.swap
+        since = Signal(range(p.SWAP))  # cycles since a swap, while it may take them
+        m.d.sync += since.eq(Mux(since == p.SWAP - 1, 0, since + (swapping | (since != 0))))
+        with m.If(live):
+            m.d.comb += [
+                Assert(~dut.o.valid | (dut.o.payload.as_value() == expected), "a wrong row"),
+                Assert((since != 0) | dut.change.ready | dut.o.valid, "a swap takes too long"),
+                Assert(length <= used),
+            ]
+            for k, row in enumerate(rows):
+                with m.If(k < used):
+                    m.d.comb += Assert(row < used, "more rows than slots")
+                    for other in range(k):
+                        m.d.comb += Assert(row != rows[other], "two slots with one row")
+        m.d.comb += [
+            Cover(dut.o.valid & ~dut.o.ready & (dut.o.payload.slot == 0) & (rows[0] == 2)),
+            Cover(swapping & (length == p.capacity) & (change.slot == 1)),
+            Cover(dut.i.valid & ~dut.i.ready & dut.o.valid),
+        ]
+        if self._inductive:
+            with m.If(live):
+                self._tie(m, internals, state, rows, before, used, since)
+        return m
+
+    def _tie(self, m, internals, state, rows, before, used, since):
+        p, signal = self.dut.parameters, internals.signal
+        swapped, row, data = signal("swapped"), signal("row"), self.dut.o.payload.slot
+        slot, last = swapped[1 : 1 + p.slot_bits], swapped[1 + p.slot_bits :]
+        old = Array(before)
+        m.d.comb += [
+            Assert(signal("used") == used),
+            Assert(used <= p.capacity),
+            Assert(since == state),
+            Assert((state == LOOK_UP) | ~self.dut.o.valid),
+            Assert((state != FIRST) | (data == old[slot])),
+            Assert((state != SECOND) | (data == old[last])),
+            Assert((state <= FIRST) | (row == old[slot])),
+            Assert((state == LOOK_UP) | ((slot < used) & (last < used))),
+        ]
+        for k, new in enumerate(rows):
+            stored = internals.row(m, "rows", k)
+            moved = Mux(slot == k, old[last], Mux(last == k, old[slot], before[k]))
+            with m.If(k < used):
+                with m.If(state == LOOK_UP):
+                    m.d.comb += Assert(stored == new)
+                with m.Else():
+                    m.d.comb += Assert(new == moved)
+                    third = (state == THIRD) & (slot == k)
+                    m.d.comb += Assert(stored == Mux(third, old[last], before[k]))
+
+
+def test_proof():
+    result = prove(RowMapSpec(RowMap(SMALL)), "row_map", depth=2)
+    assert result.status == "PASS", result
+    result = prove(RowMapSpec(RowMap(SMALL)), "row_map", "cover", depth=24)
+    assert result.status == "PASS", result
+
+
+FAULTS = [
+    ("(change.payload.slot == 0) | (change", "(change"),
+    ("used.eq(change.payload.slot + 1)", "used.eq(used + 1)"),
+    ("get.addr.eq(swapped.last)", "get.addr.eq(swapped.slot)"),
+    ("put.addr.eq(swapped.last), put.data.eq(row)", "put.addr.eq(swapped.last)"),
+    ("change.ready.eq(~o.valid)", "change.ready.eq(1)"),
+    ("i.ready.eq(~change.valid & (~o", "i.ready.eq((~o"),
+]
+
+
+@pytest.mark.parametrize(("line", "instead"), FAULTS, ids=range(len(FAULTS)))
+def test_faults_are_found(line, instead):
+    dut = with_fault(row_map, line, instead).RowMap(SMALL)
+    result = prove(RowMapSpec(dut, inductive=False), "row_map_fault", "bmc", depth=12)
+    assert result.status == "FAIL", result
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"capacity": 1}, "capacity must be a power of two from 2, not 1"),
+        ({"capacity": 12}, "capacity must be a power of two from 2, not 12"),
+        ({"region_bits": 0}, "region_bits must be at least 1, not 0"),
+        ({"tag_bits": 0}, "tag_bits must be at least 1, not 0"),
+    ],
+)
+def test_parameter_messages(changes, sentence):
+    with pytest.raises(ParameterError) as caught:
+        dataclasses.replace(RowMapParameters(), **changes)
+    assert str(caught.value) == sentence
