@@ -2,8 +2,9 @@
 
 In both simulators, but for datapaths without state, of which Verilator gets one preset (compiling
 takes most of the time, and their own tests compare every preset with its golden model on far more
-numbers), and for the paper's sizes, which only Verilator gets, in ``make campaign``. ``make sim``
-runs all in both. Huge presets are tested where their block is.
+numbers). All but the first preset of accelerators' blocks are played in ``make campaign``, the
+paper's sizes in Verilator only. ``make sim`` runs all in both. Huge presets are tested where their
+block is.
 """
 
 import pytest
@@ -24,14 +25,19 @@ def simulators(block, preset: str) -> tuple[str, ...]:
     return ("verilator",) if preset == "paper" and not first else SIMULATORS
 
 
-LONG = {"paper": pytest.mark.campaign}
+def marks(block, preset: str) -> tuple:
+    library = block.folder in ("arith", "stream")
+    first = preset == next(iter(block.parameters_class.presets()))
+    return () if first or library and preset != "paper" else (pytest.mark.campaign,)
+
+
 CONFIGURATIONS = [
     pytest.param(
         block,
         preset,
         simulator,
         id=f"{block.name}-{preset}-{simulator}",
-        marks=LONG.get(preset, ()),
+        marks=marks(block, preset),
     )
     for block in BLOCKS
     for preset in block.parameters_class.presets()
