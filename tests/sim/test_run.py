@@ -376,7 +376,13 @@ def test_a_missing_compiler_is_one_sentence(run, monkeypatch, tmp_path):
     assert one_sentence(err) == "Verilator needs g++: install it with apt-get install g++"
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+# Building it for both takes minutes; one of them runs it in the other tests.
+SLOW = {"kllm.kllm_core": pytest.mark.campaign}
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(b, id=b.name, marks=SLOW.get(b.name, ())) for b in BLOCKS]
+)
 def test_both_drivers_see_the_same(block):
     """Outputs and the cycle of every one of them, whoever drives."""
     parameters = first_preset(block)
