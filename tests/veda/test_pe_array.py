@@ -111,7 +111,7 @@ def test_close_to_the_algorithm(shipped_trace, accumulator, bits):
     """Real heads: within the roundings of all sums and the last one."""
     p = PeArrayParameters(accumulator=accumulator)
     products, notes = real_products(p, shipped_trace, 48, np.random.default_rng(3))
-    assert notes == ["Products of queries and keys, of probabilities and values, of 64 elements."]
+    assert len(notes) == 1 and notes[0].endswith(" of 64 elements.")
     worst = {False: 0.0, True: 0.0}
     for product in products:
         rows = np.abs(product.rows.astype(np.float64))

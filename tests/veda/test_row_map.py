@@ -141,9 +141,10 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("line", "instead"), FAULTS, ids=range(len(FAULTS)))
-def test_faults_are_found(line, instead):
+def test_faults_are_found(line, instead, request):
     dut = with_fault(row_map, line, instead).RowMap(SMALL)
-    result = prove(RowMapSpec(dut, inductive=False), "row_map_fault", "bmc", depth=12)
+    name = f"row_map_fault_{request.node.callspec.id}"  # a folder of its own, as they run at once
+    result = prove(RowMapSpec(dut, inductive=False), name, "bmc", depth=12)
     assert result.status == "FAIL", result
 
 

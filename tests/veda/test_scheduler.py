@@ -56,9 +56,10 @@ def test_proof():
     ],
     ids=["request", "report"],
 )
-def test_faults_are_found(line, instead):
+def test_faults_are_found(line, instead, request):
     dut = with_fault(scheduler, line, instead).Scheduler(SMALL)
-    result = prove(SchedulerSpec(dut), "scheduler_fault", "bmc", depth=16)
+    name = f"scheduler_fault_{request.node.callspec.id}"  # a folder of its own, as they run at once
+    result = prove(SchedulerSpec(dut), name, "bmc", depth=16)
     assert result.status == "FAIL", result
 
 
