@@ -243,7 +243,8 @@ class Pe(Component):
     result : :py:`Out(16)`
     """
 
-    SOURCES: ClassVar[tuple[str, ...]] = ()
+    PASSED: ClassVar[tuple[str, str]]
+    """What PASS adds: the own product, or ports for products and sums of other PEs."""
 
     def __init__(self, parameters: PeParameters):
         self._parameters = p = parameters
@@ -252,17 +253,13 @@ class Pe(Component):
         super().__init__(
             {"row": In(FP16.width), "x": In(p.operand), "op": In(2)}
             | {name: In(1) for name in controls}
-            | {name: In(width) for name in self.SOURCES}
+            | {name: In(width) for name in self.PASSED if name != "product"}
             | {"product": Out(width), "total": Out(width), "result": Out(FP16.width)}
         )
 
     @property
     def parameters(self) -> PeParameters:
         return self._parameters
-
-    def passed(self) -> tuple[Value, Value]:
-        """What PASS adds."""
-        raise NotImplementedError
 
     def elaborate(self, platform):
         m = Module()
@@ -291,7 +288,7 @@ class Pe(Component):
         addend_a = Signal(width, reset_less=True)
         addend_b = Signal(width, reset_less=True)
         r = Signal(width, reset_less=True)
-        passed = self.passed()
+        passed = [getattr(self, name) for name in self.PASSED]
         with m.If(self.advance):
             with m.Switch(self.op):
                 with m.Case(Op.PASS):
@@ -333,10 +330,7 @@ class PeA(Pe):
         And those of :class:`Pe`.
     """
 
-    SOURCES = ("neighbour",)
-
-    def passed(self):
-        return self.product, self.neighbour
+    PASSED = ("product", "neighbour")
 
 
 class PeB(Pe):
@@ -348,7 +342,4 @@ class PeB(Pe):
         And those of :class:`Pe`.
     """
 
-    SOURCES = ("left", "right")
-
-    def passed(self):
-        return self.left, self.right
+    PASSED = ("left", "right")
