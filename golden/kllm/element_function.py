@@ -7,7 +7,7 @@ from golden.arith.float_to_fixed import float_to_fixed
 from golden.arith.formats import canonical, is_nan
 from golden.arith.reciprocal import reciprocal
 from golden.arith.square_root import square_root
-from golden.kllm.wide_exponent import FRACTION, inverse, powers, round_fp16
+from golden.arith.wide_exponent import FRACTION, inverse, powers, round_fp16
 
 EXP, SILU, RECIPROCAL, SQUARE_ROOT = range(4)
 

@@ -5,11 +5,7 @@ import numpy as np
 from golden.arith.float_multiply_add import float_multiply_add
 from golden.arith.formats import from_bits, quiet_nan, to_bits
 from golden.arith.inverse_square_root import double_root
-from golden.arith.multipartite import Multipartite
-from golden.kllm.wide_exponent import round_fp16
-
-TABLE = Multipartite(13, 7, ((6, 3, 6), (4, 0, 3)), 8, 1)
-"""2 / sqrt of a number from one to four that was cut off; see double_root."""
+from golden.arith.wide_exponent import INVERSE_ROOT, round_fp16
 
 
 def mean_square(
@@ -41,7 +37,7 @@ def inverse_rms(
     invalid = (magnitude >= 0x7F800000) | (negative & ~zero)
     exponent = (magnitude >> 23) - 127
     index = (exponent & 1) << 12 | (magnitude >> 11) & 0xFFF
-    root = TABLE(double_root, index)
+    root = INVERSE_ROOT(double_root, index)
     r = round_fp16(root, 15, 14 - (exponent >> 1))
     saturated = (np.isinf(r) | zero) & ~invalid
     r = np.where(saturated, np.float16(65504), r)

@@ -7,7 +7,7 @@ for each value of the activation's index.
 
 import numpy as np
 
-from golden.kllm.fixed_sum import UNIT, round_sum, units, with_invalid
+from golden.arith.fixed_sum import UNIT, round_sum, units, with_invalid
 
 _LARGEST = 2047 << 29  # FP16, in units of 2^-24
 MOST = (1 << 53) // _LARGEST

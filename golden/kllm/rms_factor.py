@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from golden.arith.fixed_sum import UNIT, dot, round_sum, units, with_invalid
 from golden.arith.formats import from_bits
-from golden.kllm.fixed_sum import UNIT, dot, round_sum, units, with_invalid
 from golden.kllm.inverse_rms import inverse_rms
 from golden.kllm.reduction import reduction
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from golden.arith.float_to_fixed import float_to_fixed
 from golden.arith.formats import from_bits, is_nan, quiet_nan
-from golden.kllm.wide_exponent import FRACTION, inverse, powers, round_fp16
+from golden.arith.wide_exponent import FRACTION, inverse, powers, round_fp16
 
 FARTHEST = (1 << 19) - 1
 """Differences from the maximum saturate here, just below 32."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from golden.kllm.fixed_sum import UNIT, dot, round_sum, units, with_invalid
+from golden.arith.fixed_sum import UNIT, dot, round_sum, units, with_invalid
 
 
 def sparse_path(

@@ -4,7 +4,7 @@ import numpy as np
 
 from golden.arith import exp2_fixed
 from golden.arith.formats import to_bits
-from golden.kllm.wide_exponent import LOG2_E, POWER
+from golden.arith.wide_exponent import LOG2_E, POWER
 
 FARTHEST = 2**17 - 1
 """Octaves below 1 of minus infinity."""

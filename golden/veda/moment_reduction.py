@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from golden.arith.fixed_sum import units
 from golden.arith.float_add import float_add
 from golden.arith.float_multiply import float_multiply
 from golden.arith.formats import to_bits
 from golden.arith.inverse_square_root import double_root
-from golden.kllm.fixed_sum import units
-from golden.kllm.inverse_rms import TABLE
+from golden.arith.wide_exponent import INVERSE_ROOT
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,9 @@ def moment_reduction(x: np.ndarray, inverse: np.float32, eps: np.float32, rms: b
     field = total >> 23 & 0xFF
     undefined = total >> 31 == 1 or field in (0, 255) or not np.isfinite(x).all()
     index = (~field & 1) << 12 | total >> 11 & 0xFFF
-    return Moments(mean, int(TABLE(double_root, np.array(index))), 63 - (field + 1 >> 1), undefined)
+    return Moments(
+        mean, int(INVERSE_ROOT(double_root, np.array(index))), 63 - (field + 1 >> 1), undefined
+    )
 
 
 def rounded(value: int, unit: int) -> np.float32:

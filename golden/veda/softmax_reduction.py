@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from golden.arith.formats import is_nan
-from golden.kllm.wide_exponent import POWER, inverse
+from golden.arith.wide_exponent import POWER, inverse
 from golden.veda.binary_exponent import FARTHEST, binary_exponent, term
 
 

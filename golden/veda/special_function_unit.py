@@ -7,7 +7,7 @@ import numpy as np
 
 from golden.arith.float_add import float_add
 from golden.arith.formats import from_bits, quiet_nan, to_bits
-from golden.kllm.wide_exponent import round_fp16
+from golden.arith.wide_exponent import round_fp16
 from golden.veda.binary_exponent import binary_exponent, term
 from golden.veda.moment_reduction import moment_reduction
 from golden.veda.softmax_reduction import softmax_reduction

@@ -12,7 +12,7 @@ from hw.arith.float_to_fixed import FloatToFixed, FloatToFixedParameters
 from hw.arith.order_key import is_nan
 from hw.arith.reciprocal import Reciprocal, ReciprocalParameters
 from hw.arith.square_root import SquareRoot, SquareRootParameters
-from hw.kllm.wide_exponent import (
+from hw.arith.wide_exponent import (
     EXPONENT,
     FRACTION,
     INVERSE_WIDTH,

@@ -10,13 +10,9 @@ from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.arith.float_multiply_add import FloatMultiplyAdd, FloatMultiplyAddParameters
 from hw.arith.inverse_square_root import double_root
-from hw.arith.multipartite import Field, Multipartite
+from hw.arith.wide_exponent import EXPONENT, INVERSE_ROOT, round_fp16
 from hw.component import Component
-from hw.kllm.wide_exponent import EXPONENT, round_fp16
 from hw.parameters import Parameters, require
-
-TABLE = Multipartite(13, 7, (Field(6, 3, 6), Field(4, 0, 3)), 8, 1)
-"""2 / sqrt of a number from one to four that was cut off to 12 bits behind the parity."""
 
 STEPS = 3
 """Multiply-adds that one after another lead to the mean square."""
@@ -151,12 +147,12 @@ class InverseRms(Component):
         zero, invalid, saturated = Signal(), Signal(), Signal()
         # Bias and parity: the field less 127 is odd where the field is even.
         index = Cat(fraction[-12:], ~exponent[0])
-        root = Signal(TABLE.width + TABLE.guard + 1)
+        root = Signal(INVERSE_ROOT.width + INVERSE_ROOT.guard + 1)
         field = Signal(EXPONENT)
         m.d.comb += [
             zero.eq(~exponent.any()),  # there are no subnormal numbers
             invalid.eq(exponent.all() | mean_square[-1] & ~zero),
-            root.eq(sum(TABLE.terms(m, double_root, index), 0)),
+            root.eq(sum(INVERSE_ROOT.terms(m, double_root, index), 0)),
             # 14 - floor((exponent - 127) / 2)
             field.eq(14 + 64 - ((exponent + 1) >> 1)),
         ]

@@ -7,13 +7,13 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.arith.fixed_sum import SUM
 from hw.arith.float_format import FP16
 from hw.arith.order_key import is_nan
 from hw.arith.streamed import Streamed
 from hw.component import Component
 from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
 from hw.kllm.column_scale import ColumnScale, ColumnScaleParameters
-from hw.kllm.fixed_sum import SUM
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.parameters import Parameters, require

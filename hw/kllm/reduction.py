@@ -6,9 +6,9 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.arith.fixed_sum import LARGEST, SUM, FixedSum, FixedSumParameters, significand
 from hw.arith.float_format import FP16
 from hw.component import Component
-from hw.kllm.fixed_sum import LARGEST, SUM, FixedSum, FixedSumParameters, significand
 from hw.parameters import Parameters, require
 
 

@@ -10,9 +10,9 @@ from hw.arith.float_format import FP16
 from hw.arith.float_to_fixed import FloatToFixed
 from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.arith.order_key import EMPTY_KEY, from_key, is_nan, to_key
+from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, inverse
 from hw.component import Component
 from hw.kllm.softmax_lane import FIXED, TERM, ExponentialLane, ProductLane
-from hw.kllm.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, inverse
 from hw.parameters import Parameters, require
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters

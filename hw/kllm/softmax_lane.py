@@ -6,8 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.arith.float_to_fixed import FloatToFixed, FloatToFixedParameters
-from hw.component import Component
-from hw.kllm.wide_exponent import (
+from hw.arith.wide_exponent import (
     EXPONENT,
     FRACTION,
     INVERSE_WIDTH,
@@ -17,6 +16,7 @@ from hw.kllm.wide_exponent import (
     round_fp16,
     significand,
 )
+from hw.component import Component
 
 FIXED = FloatToFixedParameters(width=17 + FRACTION, fraction=FRACTION)
 """Every FP16 number in fixed point."""

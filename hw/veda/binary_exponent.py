@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.exp2_fixed import significands
 from hw.arith.float_format import FP16
 from hw.arith.split_table import fit
+from hw.arith.wide_exponent import LOG2_E, POWER, SIGNIFICAND
 from hw.component import Component
-from hw.kllm.wide_exponent import LOG2_E, POWER, SIGNIFICAND
 
 WHOLE = signed(18)
 """Octaves below 1. The largest score is 94502 of them above."""

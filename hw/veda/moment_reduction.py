@@ -3,14 +3,13 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
+from hw.arith.fixed_sum import significand
 from hw.arith.float_format import FP16, FP32
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.inverse_square_root import double_root
 from hw.arith.leading_zeros import leading_one, shift_to_top
+from hw.arith.wide_exponent import EXPONENT, INVERSE_ROOT, INVERSE_WIDTH
 from hw.component import Component
-from hw.kllm.fixed_sum import significand
-from hw.kllm.inverse_rms import TABLE
-from hw.kllm.wide_exponent import EXPONENT, INVERSE_WIDTH
 
 MULTIPLY, ADD = 3, 4
 """Stages of the FP32 multiplier here, and of the adder that is borrowed."""
@@ -200,7 +199,7 @@ class MomentReduction(Component):
         # Bias and parity: the field less 127 is odd where the field is even.
         index = Cat(total[FP32.mantissa - 12 : FP32.mantissa], ~exponent[0])
         m.d.sync += [
-            self.root.eq(sum(TABLE.terms(m, double_root, index), 0)),
+            self.root.eq(sum(INVERSE_ROOT.terms(m, double_root, index), 0)),
             # -floor((exponent - 127) / 2) - 1
             self.order.eq(63 - ((exponent + 1) >> 1)),
             self.undefined.eq(special | total[-1] | exponent.all() | ~exponent.any()),

@@ -5,8 +5,8 @@ from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
+from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, round_fp16
 from hw.component import Component
-from hw.kllm.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, round_fp16
 from hw.veda.binary_exponent import WHOLE, BinaryExponent, Term
 
 SUBTRACTED, MULTIPLIED = 5, 7

@@ -8,8 +8,8 @@ from hw.arith.float_format import FP16
 from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.arith.order_key import is_nan
 from hw.arith.reciprocal import double_reciprocal
+from hw.arith.wide_exponent import EXPONENT, INVERSE, INVERSE_WIDTH, POWER, SIGNIFICAND
 from hw.component import Component
-from hw.kllm.wide_exponent import EXPONENT, INVERSE, INVERSE_WIDTH, POWER, SIGNIFICAND
 from hw.stream.queue import Queue, QueueParameters
 from hw.veda.binary_exponent import FARTHEST, WHOLE, BinaryExponent, Term
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from golden.arith.fixed_sum import dot, round_sum, units
 from golden.arith.formats import to_bits
-from golden.kllm.fixed_sum import dot, round_sum, units
 from golden.kllm.matvec import concatenate, count_indices, product_table, reduce
 from golden.kllm.reduction import MOST, index_products, index_totals, reduction, round_total
 from hw.catalogue import find

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from golden.arith.wide_exponent import FRACTION, inverse, powers
 from golden.kllm.softmax import softmax
-from golden.kllm.wide_exponent import FRACTION, inverse, powers
 from hw.catalogue import find
 from hw.kllm.softmax import SoftmaxParameters
 from hw.parameters import ParameterError

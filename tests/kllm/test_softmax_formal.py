@@ -12,11 +12,11 @@ from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
+from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH
 from hw.component import Component
 from hw.kllm import softmax
 from hw.kllm.softmax import MINUS_INFINITY, Softmax, SoftmaxParameters
 from hw.kllm.softmax_lane import FIXED, TERM
-from hw.kllm.wide_exponent import EXPONENT, INVERSE_WIDTH
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from sim.formal import prove
 from sim.formal_specs import drive, reset_first, watch

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from golden.arith.formats import from_bits
-from golden.kllm.wide_exponent import LOG2_E, inverse
+from golden.arith.wide_exponent import LOG2_E, inverse
 from golden.veda.binary_exponent import FARTHEST, binary_exponent, term
 from golden.veda.moment_reduction import rounded
 from golden.veda.softmax_reduction import softmax_reduction

@@ -32,10 +32,11 @@ class IndexBufferBench:
             return build(p, index, keep, lengths, columns, rng, [])
         layers, notes = layers_of(trace, p.k, 4, p.bits, 2, 1)
         parts = [front_end(layer.x, layer.tables, 1) for layer in layers]
-        at = np.arange(vectors)
+        # The layers take turns.
+        turn = np.argsort(np.concatenate([np.arange(len(v.keep)) for v in parts]), kind="stable")
+        at = np.resize(turn, vectors)
         index = np.concatenate([v.activation for v in parts])
         keep = np.concatenate([v.keep for v in parts])
-        at = at % len(layers) * len(parts[0].keep) + at // len(layers) % len(parts[0].keep)
         return build(p, index[at], keep[at], np.full(vectors, p.k), columns, rng, notes)
 
     def picture(self, parameters: IndexBufferParameters, trace: Trace, figure) -> str:

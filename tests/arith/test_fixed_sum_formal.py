@@ -7,7 +7,7 @@ columns' lengths and stalls are arbitrary; registers start arbitrary, behind a c
 import pytest
 from amaranth.hdl import Assert, Cat, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
-from hw.kllm import fixed_sum
+from hw.arith import fixed_sum
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.stream.queue import Queue, QueueParameters

@@ -1,4 +1,4 @@
-"""Significands beside exponents of any size; see :mod:`hw.kllm.wide_exponent`."""
+"""Significands beside exponents of any size; see :mod:`hw.arith.wide_exponent`."""
 
 import numpy as np
 
@@ -18,6 +18,9 @@ POWER = 12
 
 INVERSE = Multipartite(12, 7, ((6, 3, 5), (5, 0, 3)), 6, 2)
 """2 / (1 + f) of a fraction that was cut off to 12 bits."""
+
+INVERSE_ROOT = Multipartite(13, 7, ((6, 3, 6), (4, 0, 3)), 8, 1)
+"""2 / sqrt of a number from one to four that was cut off; see double_root."""
 
 
 def powers(argument: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

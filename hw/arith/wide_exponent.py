@@ -33,6 +33,9 @@ INVERSE = Multipartite(12, 7, (Field(6, 3, 5), Field(5, 0, 3)), 6, 2)
 
 INVERSE_WIDTH = 15
 
+INVERSE_ROOT = Multipartite(13, 7, (Field(6, 3, 6), Field(4, 0, 3)), 8, 1)
+"""2 / sqrt of a number from one to four that was cut off to 12 bits behind the parity."""
+
 EXPONENT = signed(8)
 """Holds an exponent field, however far it is out of range."""
 
