@@ -58,6 +58,12 @@ def register(commands) -> None:
         help="clock period: find the smallest mapping that meets it, and say by how much",
     )
     command.add_argument(
+        "--pieces",
+        type=positive,
+        metavar="GATES",
+        help="map sub-modules of at least so many gates by themselves, each once (large designs)",
+    )
+    command.add_argument(
         "--ecp5", action="store_true", help="map to a Lattice ECP5 FPGA, with Fmax after routing"
     )
     command.add_argument("--json", action="store_true", help="print JSON")
@@ -79,9 +85,17 @@ def period(text: str) -> float:
     return value
 
 
+def positive(text: str) -> int:
+    """:raises ValueError: unless it is a positive integer."""
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
 def synth(arguments) -> None:
     if arguments.ecp5:
-        for name in ("liberty", "mode", "clock", "netlist"):
+        for name in ("liberty", "mode", "clock", "pieces", "netlist"):
             if getattr(arguments, name) is not None:
                 raise ParameterError(f"--ecp5 and --{name} do not go together")
     presets = arguments.preset
@@ -130,7 +144,8 @@ def _plain(entry) -> dict:
 
 def _measure(block: Block, preset: str, parameters: Parameters, library, arguments, folder: Path):
     name = _module(block, parameters)
-    mapper = Mapper(to_rtlil(block.create(parameters), name), name, library, folder)
+    rtlil = to_rtlil(block.create(parameters), name)
+    mapper = Mapper(rtlil, name, library, folder, arguments.pieces)
     modes = [arguments.mode] if arguments.mode else list(MODES)
     if arguments.clock and not arguments.mode:
         modes = ["clock"]

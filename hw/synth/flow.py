@@ -4,9 +4,15 @@ Two recipes, after the same synthesis. ``area`` takes the smallest gates; it has
 and adds no buffers, so a net with many readers is slow. ``speed`` has a delay target of nothing:
 it restructures for depth, then buffers and sizes gates, knowing that a buffer drives each input.
 With the generic set there is no sizing.
+
+A design is mapped as one piece, unless pieces of some size are asked for: those are mapped by
+themselves, each once however often it appears, and joined again for timing. Large designs take
+minutes so and not hours; nothing is merged across the edges of a piece, and no gate is sized for
+what lies behind one.
 """
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 
@@ -107,14 +113,20 @@ class Mapper:
         The design, whose top module is `name`.
     folder
         An empty folder for the tools' files.
+    pieces
+        Map sub-modules of at least so many gates, what they contain included, as pieces; None for
+        the design in one piece.
 
     :raises SynthesisError: if Yosys cannot synthesize the design.
     """
 
-    def __init__(self, rtlil: str, name: str, library: Library, folder: Path):
+    def __init__(
+        self, rtlil: str, name: str, library: Library, folder: Path, pieces: int | None = None
+    ):
         self.name = name
         self.library = library
         self.folder = folder
+        self.pieces = pieces
         self.driver = driver(library)
         (folder / "design.il").write_text(rtlil)
         shutil.copyfile(library.path, folder / "library.lib")
@@ -129,13 +141,21 @@ class Mapper:
             "read_rtlil design.il",
             # Flip-flops of silicon start with any value; only a reset gives them one.
             "attrmap -remove init",
-            f"synth -flatten -booth -noabc -top {name}",
+            f"synth {'-flatten' if pieces is None else ''} -booth -noabc -top {name}",
+            "tee -q -o gates.json stat -json",
             "write_rtlil gates.il",
         ]
         yosys(commands, folder, f"synthesize {name}")
+        apart = (
+            []
+            if pieces is None
+            else large_modules(json.loads((folder / "gates.json").read_text()), name, pieces)
+        )
         gates_made = (folder / "gates.il").read_text().count("\n  cell ")
         commands = [
             "read_rtlil gates.il",
+            *(f"setattr -mod -set keep_hierarchy 1 {module}" for module in apart),
+            *(["flatten", "opt_clean"] if pieces is not None else []),
             # As `synth` does itself, but on large multipliers it takes minutes.
             *(["abc", "opt -fast"] if gates_made < LARGE else []),
             "attrmap -remove init",
@@ -164,6 +184,7 @@ class Mapper:
         commands = [
             "read_rtlil prepared.il",
             f"{abc} -script recipe.abc",
+            *(["setattr -mod -unset keep_hierarchy", "flatten"] if self.pieces is not None else []),
             "opt_clean",
             "write_json mapped.json",
             "write_verilog -noattr mapped.v",
@@ -192,6 +213,25 @@ def _register_share(timing: Timing) -> float:
     """Clock-to-output plus setup on the slowest path between registers, in ps: not ABC's to cut."""
     path = timing.paths.get("register-register")
     return path.steps[0].arrival + path.delay - path.steps[-1].arrival if path else 0.0
+
+
+def large_modules(statistics: dict, top: str, least: int) -> list[str]:
+    """Modules of at least so many gates, without those of other such modules inside them."""
+    modules = statistics["modules"]
+    sizes: dict[str, int] = {}
+
+    def size(name: str) -> int:
+        """Gates of a module and what would be flattened into it."""
+        if name not in sizes:
+            total = 0
+            for kind, count in modules[name]["num_cells_by_type"].items():
+                inside = size(f"\\{kind}") if f"\\{kind}" in modules else 1
+                total += count * (inside if inside < least else 0)
+            sizes[name] = total
+        return sizes[name]
+
+    size(f"\\{top}")
+    return [name for name, gates in sizes.items() if gates >= least and name != f"\\{top}"]
 
 
 def _lone_cells(library: Library) -> tuple[list[str], bool]:

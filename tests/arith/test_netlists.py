@@ -10,7 +10,7 @@ import pytest
 from hw.catalogue import find
 from hw.export import to_rtlil
 from hw.synth import libraries
-from hw.synth.flow import Mapper
+from hw.synth.flow import Mapped, Mapper
 from sim.run import run
 
 UNITS = [
@@ -25,10 +25,10 @@ UNITS = [
 ]
 
 
-def mapped(block, parameters, mode, folder) -> str:
+def mapped(block, parameters, mode, folder, pieces=None) -> Mapped:
     name = f"{block.folder}_{block.module}_{parameters.slug()}"
     rtlil = to_rtlil(block.create(parameters), name)
-    return Mapper(rtlil, name, libraries.find(None), folder).map(mode).verilog
+    return Mapper(rtlil, name, libraries.find(None), folder, pieces).map(mode)
 
 
 @pytest.mark.parametrize("name, preset, mode, simulator", UNITS)
@@ -36,7 +36,7 @@ def test_a_netlist_equals_the_golden_model(name, preset, mode, simulator, tmp_pa
     block = find(name)
     parameters = block.parameters_class.preset(preset)
     path = tmp_path / "netlist.v"
-    path.write_text(mapped(block, parameters, mode, tmp_path))
+    path.write_text(mapped(block, parameters, mode, tmp_path).verilog)
     driver = "cocotb" if simulator == "icarus" else "harness"
     options = {"simulator": simulator, "driver": driver, "vectors": 200, "verilog": path}
     result = run(block, preset, parameters, **options)
@@ -44,10 +44,25 @@ def test_a_netlist_equals_the_golden_model(name, preset, mode, simulator, tmp_pa
     assert result.transactions == 3 * 2 * 200
 
 
+def test_a_netlist_of_pieces_equals_the_golden_model(tmp_path):
+    """Of a block with a part in a part, the inner one large enough to be mapped by itself."""
+    block = find("kllm.sparse_path")
+    parameters = block.parameters_class.preset("small")
+    netlist = mapped(block, parameters, "area", tmp_path, pieces=150)
+    # Flip-flops are neither merged nor lost.
+    whole = mapped(block, parameters, "area", tmp_path)
+    assert netlist.flipflops == whole.flipflops > 300
+    path = tmp_path / "netlist.v"
+    path.write_text(netlist.verilog)
+    result = run(block, "small", parameters, driver="harness", vectors=40, verilog=path)
+    assert result.passed, result.first_mismatch or result.failures
+    assert result.transactions == 3 * 2 * 40
+
+
 def test_a_wrong_gate_is_noticed(tmp_path):
     block = find("arith.float_compare")
     parameters = block.parameters_class.preset("fp16")
-    text = mapped(block, parameters, "area", tmp_path)
+    text = mapped(block, parameters, "area", tmp_path).verilog
     wrong = re.sub(r"assign Y = ~\(A \| B\);", "assign Y = ~(A & B);", text)
     assert wrong != text
     path = tmp_path / "wrong.v"

@@ -267,6 +267,27 @@ def test_faults(run, command):
     assert err.startswith(f"error: {FAULTS[command]}") and err.count("\n") == 1
 
 
+def test_which_modules_are_pieces():
+    kinds = {
+        "\\top": {"lane": 2, "$_AND_": 5},
+        "\\lane": {"unit": 1, "small": 3, "$_AND_": 10},
+        "\\unit": {"small": 9, "$_DFF_P_": 10},
+        "\\small": {"$_AND_": 10},
+    }
+    statistics = {"modules": {name: {"num_cells_by_type": of} for name, of in kinds.items()}}
+    # A lane has 40 gates beside its unit of 100; the top's are nobody's part.
+    for least, found in (
+        (141, []),
+        (101, ["lane"]),
+        (100, ["unit"]),
+        (40, ["unit", "lane"]),
+        (5, None),
+    ):
+        pieces = flow.large_modules(statistics, "top", least)
+        found = ["small", "unit", "lane"] if found is None else found
+        assert sorted(pieces) == sorted(f"\\{name}" for name in found)
+
+
 def test_a_clock_must_be_positive(run):
     status, _, err = run(f"{QUEUE} --clock 0")
     assert status == 2 and "invalid period value: '0'" in err
