@@ -28,7 +28,7 @@ from sim.tools import (
     require_icarus,
     versions,
 )
-from sim.verilated import NO_DFG, keep_copies, large_design_arguments, optimisation
+from sim.verilated import FEW_FILES, NO_DFG, keep_copies, large_design_arguments, optimisation
 
 ICARUS_DUMP = """\
 module senbazuru_dump;
@@ -92,7 +92,7 @@ class CocotbSimulation:
             # X at time 0 on logic whose inputs never change.
             return ["-g2005", *(["-s", "senbazuru_dump"] if self._waves else [])]
         trace = ["--trace-fst", "-LDFLAGS", "-llz4"] if self._waves else []
-        return ["-Wno-fatal", "-Wno-lint", "-O3", NO_DFG, *trace]
+        return ["-Wno-fatal", "-Wno-lint", "-O3", NO_DFG, *FEW_FILES, *trace]
 
     def _build(self) -> Path:
         """The folder of the compiled simulation, built unless the cache has it."""

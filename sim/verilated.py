@@ -18,6 +18,9 @@ MEMORY_SOURCE = Path(__file__).with_name("memory.h")
 # Verilator's data-flow optimiser has bugs that give wrong results without a word: one took a
 # zero-extended operand of a signed sum for a negative one. Without it, nothing here is slower.
 NO_DFG = "-fno-dfg"
+# Verilator writes files for each module, and reading the headers takes a third of a second each:
+# joined to a few, they compile twice as fast.
+FEW_FILES = ["--output-groups", "2"]
 VERILATOR_ARGUMENTS = [
     "--cc",
     "--exe",
@@ -31,6 +34,7 @@ VERILATOR_ARGUMENTS = [
     "fast",
     "--noassert",
     NO_DFG,
+    *FEW_FILES,
     "-CFLAGS",
     "-fPIC -std=gnu++17",
     "-LDFLAGS",

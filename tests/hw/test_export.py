@@ -28,10 +28,17 @@ from sim.stall import PATTERNS
 from sim.tools import ROOT
 from tests.sim import duts
 
+campaign = pytest.mark.campaign
 SLOW = {("kllm.kllm_core", "default")}
 QUICK = [
-    pytest.param(block, preset, id=f"{block.name} {preset}")
+    pytest.param(
+        block,
+        preset,
+        id=f"{block.name} {preset}",
+        marks=() if preset == first or block.folder in ("arith", "stream") else campaign,
+    )
     for block in BLOCKS
+    for first in [next(iter(block.parameters_class.presets()))]
     for preset in block.parameters_class.presets()
     if preset != "paper" and (block.name, preset) not in SLOW
 ]
@@ -106,8 +113,9 @@ def test_verilog_tells_nothing_of_where_and_when_it_was_made(block, preset, expo
     assert all(re.match(rf"{names[0]}(__|\.|$)", name) for name in names)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
-def test_twice_the_same(block, exported):
+@pytest.mark.parametrize("name", ["stream.queue", "arith.exp", "kllm.orizuru", "veda.pe_array"])
+def test_twice_the_same(name, exported):
+    block = find(name)
     again = export(block, block.parameters_class.preset(first_preset(block)))
     assert again.verilog == exported(block).verilog and again.sidecar == exported(block).sidecar
 
@@ -121,16 +129,16 @@ def test_the_same_in_a_fresh_process(exported):
         "    print(block.name, made.sidecar['sha256'])"
     )
     expected = {block.name: exported(block).sidecar["sha256"] for block in BLOCKS}
-    for seed in ("1", "2"):
-        run = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert dict(line.split() for line in run.stdout.splitlines()) == expected
+    # This process has a hash seed of its own.
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert dict(line.split() for line in run.stdout.splitlines()) == expected
 
 
 def test_write_makes_two_files(exported, tmp_path):

@@ -2,9 +2,10 @@
 
 In both simulators, but for datapaths without state, of which Verilator gets one preset (compiling
 takes most of the time, and their own tests compare every preset with its golden model on far more
-numbers). All but the first preset of accelerators' blocks are played in ``make campaign``, the
-paper's sizes in Verilator only. ``make sim`` runs all in both. Huge presets are tested where their
-block is.
+numbers). Of accelerators' blocks the first preset is played in Icarus, and in Verilator by the
+harness under every stall pattern (`test_run.py`); the other presets, and cocotb in Verilator, in
+``make campaign``, the paper's sizes in Verilator only. ``make sim`` runs all in both. Huge presets
+are tested where their block is.
 """
 
 import pytest
@@ -25,10 +26,13 @@ def simulators(block, preset: str) -> tuple[str, ...]:
     return ("verilator",) if preset == "paper" and not first else SIMULATORS
 
 
-def marks(block, preset: str) -> tuple:
-    library = block.folder in ("arith", "stream")
-    first = preset == next(iter(block.parameters_class.presets()))
-    return () if first or library and preset != "paper" else (pytest.mark.campaign,)
+def marks(block, preset: str, simulator: str) -> tuple:
+    if block.folder in ("arith", "stream"):
+        suite = preset != "paper"
+    else:
+        first = preset == next(iter(block.parameters_class.presets()))
+        suite = first and (simulator == "icarus" or block.name == "kllm.orizuru")
+    return () if suite else (pytest.mark.campaign,)
 
 
 CONFIGURATIONS = [
@@ -37,7 +41,7 @@ CONFIGURATIONS = [
         preset,
         simulator,
         id=f"{block.name}-{preset}-{simulator}",
-        marks=marks(block, preset),
+        marks=marks(block, preset, simulator),
     )
     for block in BLOCKS
     for preset in block.parameters_class.presets()
