@@ -3,17 +3,18 @@
 import dataclasses
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
-from amaranth.lib import data, stream
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.adder_tree import AdderTree, AdderTreeParameters
 from hw.component import Component
 from hw.parameters import Parameters, require
-from hw.stream.queue import Queue, QueueParameters
+from hw.topick.chunk_requests import ChunkRequests, tag_layout
 from hw.topick.pec import Pec, PecParameters
 from hw.topick.rpdu import Rpdu, RpduParameters
 from hw.topick.scoreboard import Scoreboard, ScoreboardParameters
 from hw.topick.scores import Scores
+from hw.topick.weighted_sums import WeightedSums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,9 +102,7 @@ class PeLaneParameters(Scores, Parameters):
     @property
     def tag_layout(self) -> data.StructLayout:
         """``token``, ``chunk``, and the ``slot`` of the scoreboard that the token has."""
-        return data.StructLayout(
-            {"token": self.token_bits, "chunk": range(self.chunks), "slot": self.scoreboard.slot}
-        )
+        return tag_layout(self.token_bits, self.chunks, self.entries)
 
     @property
     def chunk_layout(self) -> data.ArrayLayout:
@@ -276,83 +275,60 @@ class PeLane(Component):
         m = Module()
         p = self._parameters
         m.submodules.scoreboard = scoreboard = Scoreboard(p.scoreboard)
+        m.submodules.requests = requests = ChunkRequests(p.token_bits, p.chunks, p.entries)
+        m.submodules.sums = sums = WeightedSums(p.d, p.bits, p.chunk_bits)
+        wiring.connect(m, wiring.flipped(self.token), requests.token)
+        wiring.connect(m, scoreboard.free, requests.free)
+        wiring.connect(m, requests.o, wiring.flipped(self.request))
+        wiring.connect(m, sums.o, wiring.flipped(self.o))
+
         job = Signal(p.job_layout, reset_less=True)
+        starting = Signal()
         undecided = Signal(p.token_bits + 1)  # tokens
         advance = Signal()  # of all ranks
-        taking = Signal()  # a response
-        m.d.comb += self.job.ready.eq(undecided == 0)
-
-        arrived = self._requests(m, scoreboard, taking)
-        taking_value = self._entrance(m, scoreboard, advance, taking, arrived)
+        taking, taking_value = Signal(), Signal()
+        self._take(m, scoreboard, requests, advance, taking, taking_value)
         products = self._multiply(m, advance, taking, job.q)
-        values_ready = self._accumulate(m, advance, taking_value, products)
-        ranks = self._scores(m, scoreboard, advance, taking, products, job)
-        outputs_free, deciding, decided = self._decide(
-            m, scoreboard, advance, ranks, job, undecided
-        )
+        value = self.value.payload
         m.d.comb += [
-            self.log_denominator.ready.eq(outputs_free & values_ready & deciding),
-            advance.eq(outputs_free & values_ready & (~deciding | self.log_denominator.valid)),
+            sums.advance.eq(advance),
+            sums.take.eq(taking_value),
+            sums.chunk.eq(value.chunk),
+            sums.last.eq(value.last),
+            Cat(sums.products).eq(Cat(products)),
         ]
-        with m.If(self.job.valid & self.job.ready):
+        chunk = self._scores(m, scoreboard, advance, taking, products, job)
+        free, decided = self._decide(m, scoreboard, requests, advance, chunk, job, undecided)
+        m.d.comb += [
+            self.log_denominator.ready.eq(free & sums.free & chunk.valid),
+            advance.eq(free & sums.free & (~chunk.valid | self.log_denominator.valid)),
+            self.job.ready.eq(undecided == 0),
+            starting.eq(self.job.valid & self.job.ready),
+            requests.start.eq(starting),
+            requests.tokens.eq(self.job.payload.tokens),
+        ]
+        with m.If(starting):
             m.d.sync += [job.eq(self.job.payload), undecided.eq(self.job.payload.tokens)]
         with m.Elif(decided):
             m.d.sync += undecided.eq(undecided - 1)
         return m
 
-    def _requests(self, m: Module, scoreboard: Scoreboard, taking: Signal) -> Signal:
-        """First chunks when there is no next one to ask for; whether one is on its way."""
-        p = self._parameters
-        m.submodules.next_chunks = self._next_chunks = later = Queue(
-            QueueParameters(depth=p.entries), shape=p.tag_layout
-        )
-        unrequested = Signal(p.token_bits + 1)  # tokens
-        awaited = Signal(range(p.entries + 1))  # first chunks
-        room, starting, started = Signal(), Signal(), Signal()
-        m.d.comb += [
-            room.eq(~self.request.valid | self.request.ready),
-            starting.eq(room & ~later.o.valid & (unrequested != 0)),
-            later.o.ready.eq(room),
-            self.token.ready.eq(starting & scoreboard.free.valid),
-            scoreboard.free.ready.eq(starting & self.token.valid),
-            started.eq(self.token.valid & self.token.ready),
-        ]
-        with m.If(room):
-            m.d.sync += self.request.valid.eq(later.o.valid | started)
-            m.d.sync += self.request.payload.eq(later.o.payload)
-            with m.If(~later.o.valid):
-                m.d.sync += [
-                    self.request.payload.token.eq(self.token.payload),
-                    self.request.payload.chunk.eq(0),
-                    self.request.payload.slot.eq(scoreboard.free.payload),
-                ]
-        with m.If(self.job.valid & self.job.ready):
-            m.d.sync += unrequested.eq(self.job.payload.tokens)
-        with m.Elif(started):
-            m.d.sync += unrequested.eq(unrequested - 1)
-        came = taking & (self.response.payload.tag.chunk == 0)
-        m.d.sync += awaited.eq(awaited + started - came)
-        return awaited != 0
-
-    def _entrance(
-        self, m: Module, scoreboard: Scoreboard, advance: Signal, taking: Signal, arrived: Value
-    ) -> Signal:
+    def _take(self, m: Module, scoreboard, requests, advance, taking, taking_value) -> None:
         """A response if there is one that was asked for, else a value."""
         tag = self.response.payload.tag
         first, expected = Signal(), Signal()
-        taking_value = Signal()
         m.d.comb += [
             first.eq(tag.chunk == 0),
-            expected.eq(Mux(first, arrived, scoreboard.read.ready)),
+            expected.eq(Mux(first, requests.awaited, scoreboard.read.ready)),
             scoreboard.read.payload.eq(tag.slot),
             scoreboard.read.valid.eq(self.response.valid & ~first & advance),
             scoreboard.entry.ready.eq(advance),
             self.response.ready.eq(advance & expected),
             taking.eq(self.response.valid & self.response.ready),
+            requests.came.eq(taking & first),
             self.value.ready.eq(advance & ~(self.response.valid & expected)),
             taking_value.eq(self.value.valid & self.value.ready),
         ]
-        return taking_value
 
     def _multiply(self, m: Module, advance: Signal, taking: Signal, q) -> list[Signal]:
         """Registers with the products of an element and a chunk each."""
@@ -376,37 +352,7 @@ class PeLane(Component):
             products.append(product)
         return products
 
-    def _accumulate(
-        self, m: Module, advance: Signal, taking: Signal, products: list[Signal]
-    ) -> Value:
-        """Add chunks of values up; whether that can go on."""
-        p = self._parameters
-        valid, first = Signal(name="value_valid"), Signal(init=1)
-        last = Signal(name="value_last", reset_less=True)
-        chunk = Signal(range(p.chunks), name="value_chunk", reset_less=True)
-        free = Signal(name="sums_free")
-        m.d.comb += free.eq(~self.o.valid | self.o.ready)
-        with m.If(free):
-            m.d.sync += self.o.valid.eq(0)
-        with m.If(advance):
-            m.d.sync += [
-                valid.eq(taking),
-                last.eq(self.value.payload.last),
-                chunk.eq(self.value.payload.chunk),
-            ]
-            with m.If(valid):
-                m.d.sync += [first.eq(last), self.o.valid.eq(last)]
-        for number, (total, product) in enumerate(zip(self.o.payload, products, strict=True)):
-            weighed = Signal(signed(p.sum_bits), name=f"weighed_{number}")
-            with m.Switch(chunk):
-                for place in range(p.chunks):
-                    with m.Case(place):
-                        m.d.comb += weighed.eq(product << p.unknown(place))
-            with m.If(advance & valid):
-                m.d.sync += total.eq((total & ~first.replicate(p.sum_bits)).as_signed() + weighed)
-        return ~valid | free
-
-    def _scores(self, m, scoreboard, advance, taking, products, job) -> "Chunk":
+    def _scores(self, m, scoreboard, advance, taking, products, job) -> Chunk:
         """Ranks from the products to t."""
         p = self._parameters
         entry = scoreboard.entry.payload
@@ -444,9 +390,9 @@ class PeLane(Component):
         old = {"depth": chunk.depth, "significand": chunk.significand}
         return chunk.rank("t", {"t": t, "score": chunk.score, **old})
 
-    def _decide(self, m, scoreboard, advance, chunk: "Chunk", job, undecided):
-        """The last ranks; whether what is behind them is taken, a decision is due, a token's last
-        one is made."""
+    def _decide(self, m, scoreboard, requests, advance, chunk: Chunk, job, undecided):
+        """The last ranks; whether what was in the very last is taken, whether a token's last
+        decision is made."""
         p = self._parameters
         m.submodules.rpdu = rpdu = Rpdu(p.rpdu)
         m.submodules.pec = pec = Pec(p.pec)
@@ -477,7 +423,6 @@ class PeLane(Component):
             decided.eq(advance & chunk.valid & ~rpdu.request),
             ended.eq(~rpdu.request & (undecided == 1)),
         ]
-        deciding = chunk.valid
         what = {
             "request": rpdu.request,
             "keep": rpdu.keep,
@@ -493,7 +438,7 @@ class PeLane(Component):
         # What a decision leads to waits in registers of its own until it is taken.
         writing, asking = Signal(), Signal()
         free = Signal(name="outputs_free")
-        write, later = scoreboard.write, self._next_chunks.i
+        write, later = scoreboard.write, requests.next
         kept = self.kept
         ports = [
             (write.valid, write.ready, chunk.valid, writing),
@@ -528,4 +473,4 @@ class PeLane(Component):
             later.payload.chunk.eq(chunk.tag.chunk + 1),
             later.payload.slot.eq(chunk.tag.slot),
         ]
-        return free, deciding, decided
+        return free, decided

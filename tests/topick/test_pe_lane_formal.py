@@ -122,7 +122,7 @@ class GuaranteeSpec(Elaboratable):
             ),
             prunes.eq(deciding & internals.signal("rpdu.prune")),
             keeps.eq(deciding & internals.signal("rpdu.keep")),
-            lower.eq(internals.signal("pec.t") - internals.signal("pec.least")),
+            lower.eq(-internals.signal("pec.minus")),
         ]
         with m.If(prunes | keeps):
             m.d.sync += held.eq(0)

@@ -2,7 +2,7 @@
 
 import pytest
 from amaranth.asserts import AnyConst
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Signal
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
 from hw.topick import scoreboard
 from hw.topick.scoreboard import Scoreboard, ScoreboardParameters
@@ -88,6 +88,8 @@ class MailboxSpec(Elaboratable):
         fresh, waiting = internals.signal("fresh"), internals.signal("waiting")
         level = internals.signal("returned.fifo.level")
         consume = internals.signal("returned.fifo.consume")
+        end = Signal(range(2 * p.entries))
+        m.d.comb += end.eq(consume + level)
         row = Signal.like(value, name="row_of_slot")
         m.d.comb += [
             row.as_value().eq(internals.row(m, "rows", slot)),
@@ -98,6 +100,9 @@ class MailboxSpec(Elaboratable):
             Assert(fresh <= p.entries),
             Assert(held <= p.entries),
             Assert(consume < p.entries),
+            Assert(
+                internals.signal("returned.fifo.produce") == Mux(end < p.entries, end, end - p.entries)
+            ),
             Assert(level <= fresh),
         ]
         # The slot is new, or held, or once among those that came back.
