@@ -55,7 +55,9 @@ class ChunkRequests(Component):
         m.submodules.later = later = Queue(QueueParameters(depth=self._entries), shape=shape)
         left = Signal(len(self.tokens))  # tokens without a request
         coming = Signal(range(self._entries + 1))  # first chunks
-        room, idle, started = Signal(), Signal(), Signal()
+        room = Signal()
+        idle = Signal()
+        started = Signal()
         m.d.comb += [
             later.i.valid.eq(self.next.valid),
             later.i.payload.eq(self.next.payload),

@@ -286,7 +286,8 @@ class PeLane(Component):
         starting = Signal()
         undecided = Signal(p.token_bits + 1)  # tokens
         advance = Signal()  # of all ranks
-        taking, taking_value = Signal(), Signal()
+        taking = Signal()
+        taking_value = Signal()
         self._take(m, scoreboard, requests, advance, taking, taking_value)
         products = self._multiply(m, advance, taking, job.q)
         value = self.value.payload
@@ -316,7 +317,8 @@ class PeLane(Component):
     def _take(self, m: Module, scoreboard, requests, advance, taking, taking_value) -> None:
         """A response if there is one that was asked for, else a value."""
         tag = self.response.payload.tag
-        first, expected = Signal(), Signal()
+        first = Signal()
+        expected = Signal()
         m.d.comb += [
             first.eq(tag.chunk == 0),
             expected.eq(Mux(first, requests.awaited, scoreboard.read.ready)),
@@ -404,7 +406,8 @@ class PeLane(Component):
                 with m.Case(number):
                     m.d.comb += [most.eq(job.most[number]), least.eq(job.least[number])]
         first = Signal(name="first_decision")
-        decided, ended = Signal(), Signal()
+        decided = Signal()
+        ended = Signal()
         m.d.comb += [
             first.eq(chunk.tag.chunk == 0),
             rpdu.t.eq(chunk.t),
@@ -436,7 +439,8 @@ class PeLane(Component):
             what = {name: getattr(chunk, name) for name in what}
 
         # What a decision leads to waits in registers of its own until it is taken.
-        writing, asking = Signal(), Signal()
+        writing = Signal()
+        asking = Signal()
         free = Signal(name="outputs_free")
         write, later = scoreboard.write, requests.next
         kept = self.kept

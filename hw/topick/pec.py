@@ -155,7 +155,8 @@ class Pec(Datapath):
         limb, parts = self._placed(m, "new", depth, significand)
         old_limb, old_parts = self._placed(m, "old", old_depth, old_significand)
         ahead = Signal(signed(p.limb_bits + 1))  # limbs by which the new term is above the old
-        new_on, old_on = Signal(2), Signal(2)  # the difference's limb is: the term's, the next
+        new_on = Signal(2)
+        old_on = Signal(2)  # the difference's limb is: the term's, the next
         m.d.comb += ahead.eq(limb - old_limb)
         both = new & there
         m.d.comb += [

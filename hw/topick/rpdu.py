@@ -81,7 +81,9 @@ class Rpdu(Datapath):
         m = Module()
         cut = self.registers(m)
         upper = Signal(signed(self.parameters.width + 2))
-        prune, request, keep = Signal(), Signal(), Signal()
+        prune = Signal()
+        request = Signal()
+        keep = Signal()
         m.d.comb += [
             upper.eq(self.t + self.most + self.threshold),
             prune.eq(self.known & (upper < self.log_denominator)),

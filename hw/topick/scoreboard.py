@@ -116,7 +116,8 @@ class Scoreboard(Component):
         m.submodules.rows = rows = memory.Memory(shape=p.entry_layout, depth=p.entries, init=[])
         reading, writing = rows.read_port(domain="comb"), rows.write_port()
         full = Signal(p.entries)  # slots with an entry
-        taking, parking = Signal(), Signal()
+        taking = Signal()
+        parking = Signal()
         park = self.write.payload
         m.d.comb += [
             self.read.ready.eq(
@@ -146,7 +147,8 @@ class Scoreboard(Component):
         fresh = Signal(range(p.entries + 1))
         left = Signal()
         waiting = Signal(range(p.entries + 1), init=p.entries)
-        given, back = Signal(), Signal()
+        given = Signal()
+        back = Signal()
         self._room = Signal()
         m.d.comb += [
             left.eq(fresh != p.entries),

@@ -44,7 +44,8 @@ class WeightedSums(Component):
     def elaborate(self, platform):
         m = Module()
         width = 2 * self._bits
-        valid, first = Signal(), Signal(init=1)
+        valid = Signal()
+        first = Signal(init=1)
         last = Signal(name="last_taken", reset_less=True)
         chunk = Signal.like(self.chunk, name="chunk_taken", reset_less=True)
         m.d.comb += self.free.eq(~valid | ~self.o.valid | self.o.ready)

@@ -101,7 +101,8 @@ class MailboxSpec(Elaboratable):
             Assert(held <= p.entries),
             Assert(consume < p.entries),
             Assert(
-                internals.signal("returned.fifo.produce") == Mux(end < p.entries, end, end - p.entries)
+                internals.signal("returned.fifo.produce")
+                == Mux(end < p.entries, end, end - p.entries)
             ),
             Assert(level <= fresh),
         ]
