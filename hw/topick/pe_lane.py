@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.adder_tree import AdderTree, AdderTreeParameters
 from hw.component import Component
 from hw.parameters import Parameters, require
+from hw.topick.chunk_multiplier import ChunkMultiplier
 from hw.topick.chunk_requests import ChunkRequests, tag_layout
 from hw.topick.pec import Pec, PecParameters
 from hw.topick.rpdu import Rpdu, RpduParameters
@@ -336,21 +337,20 @@ class PeLane(Component):
         """Registers with the products of an element and a chunk each."""
         p = self._parameters
         response, value = self.response.payload, self.value.payload
-        first = Signal(name="signed_chunk")
+        first = Signal(name="first_of_element")
         m.d.comb += first.eq(Mux(taking, response.tag.chunk, value.chunk) == 0)
         products = []
         for number in range(p.d):
-            a = Signal(signed(p.bits), name=f"a_{number}")
-            chunk = Signal(p.chunk_bits, name=f"chunk_{number}")
-            product = Signal(
-                signed(p.bits + p.chunk_bits), name=f"product_{number}", reset_less=True
-            )
+            multiplier = ChunkMultiplier(p.bits, p.chunk_bits)
+            m.submodules[f"multiplier_{number}"] = multiplier
+            product = Signal.like(multiplier.o, name=f"product_{number}", reset_less=True)
             m.d.comb += [
-                a.eq(Mux(taking, q[number], value.p)),
-                chunk.eq(Mux(taking, response.data[number], value.data[number])),
+                multiplier.a.eq(Mux(taking, q[number], value.p)),
+                multiplier.chunk.eq(Mux(taking, response.data[number], value.data[number])),
+                multiplier.negative.eq(first),
             ]
             with m.If(advance):
-                m.d.sync += product.eq(a * Cat(chunk, chunk[-1] & first).as_signed())
+                m.d.sync += product.eq(multiplier.o)
             products.append(product)
         return products
 

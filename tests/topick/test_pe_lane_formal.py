@@ -349,7 +349,7 @@ def test_margins():
 FAULTS = {
     "equal_too": (rpdu, "upper < self.log_denominator", "upper <= self.log_denominator"),
     "unknown_too": (rpdu, "self.known & (upper", "(upper"),
-    "signs": (pe_lane, "Cat(chunk, chunk[-1] & first)", "Cat(chunk, chunk[-1])"),
+    "signs": (pe_lane, "multiplier.negative.eq(first)", "multiplier.negative.eq(1)"),
     "old_score": (pe_lane, "(chunk.previous << p.chunk_bits)", "(chunk.previous << 1)"),
     "wrong_margin": (pe_lane, "most.eq(job.most[number])", "most.eq(job.least[number])"),
 }

@@ -299,11 +299,11 @@ def real_head(
     score = k.astype(np.float64) @ q * c
     e = np.exp(score - score.max())
     weights = np.minimum(e / e.sum() * 2 ** (p.bits - 1), 2 ** (p.bits - 1) - 1).astype(int)
-    kept = np.flatnonzero(weights)[:8]
+    kept = np.argsort(-weights, kind="stable")[:8]
     head = coded_head(p, q, c, 1e-3, len(k))
     note = (
         f"Heads are {what}, cut or filled up to {p.d} elements, quantised to {p.bits} bits with a"
-        " scale of their own; threshold 1/1000; values of 8 tokens at most."
+        " scale of their own; threshold 1/1000; values of the 8 most probable tokens."
     )
     return HeadData(head, k, weights[kept], v[kept]), [note]
 
