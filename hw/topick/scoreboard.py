@@ -74,8 +74,8 @@ class Scoreboard(Component):
     that it depends on no timing which token gets which. The holder of a slot parks an entry in it
     and reads it again, by turns, and gives it back in the end. A slot holds one entry: a read
     waits until one is parked and takes it away, and parking waits until the one before was read.
-    Giving back waits while as many slots as there are wait to be given out, which only a slot that
-    was never taken can cause.
+    Giving back waits while as many slots as there are came back and wait to be given out, which
+    only a slot that was never taken can cause.
 
     Latency: 1 cycle from a read to its entry, from parking to reading, and from giving back to
     giving out. Throughput: one of each a cycle.
@@ -112,7 +112,7 @@ class Scoreboard(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        self._give_out(m)
+        returned = self._give_out(m)
         m.submodules.rows = rows = memory.Memory(shape=p.entry_layout, depth=p.entries, init=[])
         reading, writing = rows.read_port(domain="comb"), rows.write_port()
         full = Signal(p.entries)  # slots with an entry
@@ -137,30 +137,24 @@ class Scoreboard(Component):
             m.d.sync += self.entry.valid.eq(0)
         with m.If(parking):
             m.d.sync += full.bit_select(park.slot, 1).eq(1)
-        m.d.comb += self.write.ready.eq(Mux(park.park, ~full.bit_select(park.slot, 1), self._room))
+        parkable = ~full.bit_select(park.slot, 1)
+        m.d.comb += self.write.ready.eq(Mux(park.park, parkable, returned.i.ready))
         return m
 
-    def _give_out(self, m: Module) -> None:
-        """Slots from 0 to the last, then those that came back."""
+    def _give_out(self, m: Module) -> Queue:
+        """Slots from 0 to the last, then those that came back; the queue of these."""
         p = self._parameters
         m.submodules.returned = returned = Queue(QueueParameters(depth=p.entries), shape=p.slot)
         fresh = Signal(range(p.entries + 1))
         left = Signal()
-        waiting = Signal(range(p.entries + 1), init=p.entries)
-        given = Signal()
-        back = Signal()
-        self._room = Signal()
         m.d.comb += [
             left.eq(fresh != p.entries),
             self.free.valid.eq(left | returned.o.valid),
             self.free.payload.eq(Mux(left, fresh, returned.o.payload)),
-            given.eq(self.free.valid & self.free.ready),
-            returned.o.ready.eq(given & ~left),
-            self._room.eq(waiting != p.entries),
-            back.eq(self.write.valid & ~self.write.payload.park & self._room),
-            returned.i.valid.eq(back),
+            returned.o.ready.eq(self.free.ready & ~left),
+            returned.i.valid.eq(self.write.valid & ~self.write.payload.park),
             returned.i.payload.eq(self.write.payload.slot),
         ]
-        with m.If(given & left):
+        with m.If(self.free.ready & left):
             m.d.sync += fresh.eq(fresh + 1)
-        m.d.sync += waiting.eq(waiting + back - given)
+        return returned

@@ -218,7 +218,7 @@ class GuaranteeSpec(Elaboratable):
         # Where slots are.
         free = self._queue(m, "scoreboard.returned.fifo", range(p.entries))
         later = self._queue(m, "requests.later.fifo", p.tag_layout)
-        fresh, waiting = signal("scoreboard.fresh"), signal("scoreboard.waiting")
+        fresh = signal("scoreboard.fresh")
         request = Signal(p.tag_layout, name="request_tag")
         m.d.comb += request.as_value().eq(signal("requests.o__payload"))
         requested = signal("requests.o__valid")
@@ -253,7 +253,6 @@ class GuaranteeSpec(Elaboratable):
             undecided += sum(in_later) + asked_for + away[slot] + sum(early) + sum(late)
         m.d.comb += [
             Assert(asking == (writing & signal("request_result"))),
-            Assert(waiting == p.entries - fresh + signal("scoreboard.returned.fifo.level")),
             Assert(signal("scoreboard.returned.fifo.level") <= fresh),
             Assert(fresh <= p.entries),
             Assert(signal("undecided") == undecided),

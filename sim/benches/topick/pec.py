@@ -23,6 +23,11 @@ class PecBench(DatapathBench):
         near = depth + (
             rng.integers(-2 * p.limb, 3 * p.limb, vectors) >> rng.integers(0, 6, vectors)
         )
+        # Every other one at an end of a limb, a limb or two away.
+        at_end = (depth // p.limb + rng.integers(-2, 3, vectors)) * p.limb - rng.integers(
+            0, 2, vectors
+        )
+        near = np.where(rng.integers(0, 2, vectors) == 0, near, at_end)
         near = np.clip(near, *limits(signed(p.depth_bits)))
         values["old_depth"] = np.where(rng.integers(0, 8, vectors) > 0, near, values["old_depth"])
         if notes:

@@ -123,8 +123,9 @@ class Tokens:
         full = [False] * p.entries
         given = returned = write = read = cycle = entry = 0
         while given < len(self.offered) or read < len(self.reads) or write < len(self.writes):
-            now, waiting = list(full), p.entries + returned - given
-            given += waiting > 0
+            now = list(full)
+            waiting = returned - max(0, given - p.entries)  # in the queue of those that came back
+            given += given < p.entries or waiting > 0
             if read < len(self.reads) and now[self.reads[read][0]]:
                 full[self.reads[read][0]] = False
                 read += 1
