@@ -20,7 +20,7 @@ from hw.topick.chunk_multiplier import ChunkMultiplier
 from hw.topick.pe_lane import PeLaneParameters
 from sim.benches.topick.pe_lane import Replay, bench, random_head, real_head, sizes_of
 from sim.memory import MemoryTiming
-from tests.topick.closed_loop import check, check_guarantee, run
+from tests.topick.closed_loop import check, check_guarantee, on_grid, run
 from tests.topick.player import check as play
 
 BLOCK = find("topick.pe_lane")
@@ -120,6 +120,26 @@ def test_decisions_are_nearly_the_algorithms(shipped_trace, capsys):
     with capsys.disabled():
         print(f"\n{differ} of {tokens} tokens kept by one only, denominators within {worst:.1e}")
     assert differ <= 0.01 * tokens and worst < 0.01
+
+
+def test_the_guarantee_in_any_order():
+    """Random heads of extreme and ordinary codes, scales and thresholds, in random orders."""
+    above = missed = 0
+    for p, heads in ((PeLaneParameters(), 60), (SMALL, 120), (OTHER, 120)):
+        rng = np.random.default_rng(heads)
+        replay = Replay(p, rng)
+        for _ in range(heads):
+            data = random_head(p, 64, rng)
+            begin = len(replay.decisions)
+            replay.add(data)
+            decisions = replay.decisions[begin:]
+            kept = {d.token: d.t for d in decisions if d.kept}
+            above += check_guarantee(p, data.head, data.k, kept)
+            missed += data.head.tokens - len(kept)
+            sums = replay.denominators[-1]
+            terms = [d.term for d in decisions if d.kept]
+            assert sums.units == (on_grid(terms, sums.number, p) if sums.number is not None else 0)
+    assert above > 1000 and missed > 1000
 
 
 # --- the hardware ---

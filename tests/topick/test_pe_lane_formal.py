@@ -349,7 +349,7 @@ FAULTS = {
     "equal_too": (rpdu, "upper < self.log_denominator", "upper <= self.log_denominator"),
     "unknown_too": (rpdu, "self.known & (upper", "(upper"),
     "signs": (pe_lane, "multiplier.negative.eq(first)", "multiplier.negative.eq(1)"),
-    "old_score": (pe_lane, "(chunk.previous << p.chunk_bits)", "(chunk.previous << 1)"),
+    "old_score": (pe_lane, "(chunk.previous << p.chunk_bits)", "(chunk.previous)"),
     "wrong_margin": (pe_lane, "most.eq(job.most[number])", "most.eq(job.least[number])"),
 }
 
@@ -362,6 +362,6 @@ def test_seeded_fault_is_caught(monkeypatch, fault):
     lane = faulty if module is pe_lane else pe_lane
     if module is rpdu:
         monkeypatch.setattr(pe_lane, "Rpdu", faulty.Rpdu)
-    spec = GuaranteeSpec(lane.PeLane(SMALL), inductive=False)
+    spec = GuaranteeSpec(lane.PeLane(TINY), inductive=False)
     result = prove(spec, f"pe_lane_{fault}", "bmc", depth=DEPTH, seconds=560)
     assert result.status == "FAIL", result

@@ -317,8 +317,9 @@ def _fit(x: np.ndarray, d: int) -> np.ndarray:
 def random_head(p: PeLaneParameters, most: int, rng: np.random.Generator) -> HeadData:
     """Any codes, scales and thresholds: most of them such that some tokens are kept and some not,
     at every chunk; some with extreme codes, with one token, with more tokens than slots."""
-    longest = int(rng.choice([1, 4, 12, LONGEST]))
-    tokens = int(min(most, rng.integers(1, longest + 1), 1 << p.token_bits))
+    longest = int(rng.choice([1, 4, 12, LONGEST, 64]))
+    tokens = longest if rng.random() < 0.2 else int(rng.integers(1, longest + 1))
+    tokens = min(most, tokens, 1 << p.token_bits)
     low, high = -(1 << p.bits - 1), (1 << p.bits - 1) - 1
     kind = int(rng.integers(0, 6))
     if kind == 0:
