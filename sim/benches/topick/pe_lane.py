@@ -331,7 +331,7 @@ def random_head(p: PeLaneParameters, most: int, rng: np.random.Generator) -> Hea
     weights = rng.integers(low if kind == 0 else 0, high + 1, len(v))
     spread = max(1.0, float((k @ q).std()))
     threshold = float(rng.choice([0.3, 0.1, 0.01, 1e-3, 0.0, 0.9]))
-    head = coded_head(p, q, float(rng.choice([0.3, 2.0, 8.0])) / spread, threshold, tokens)
+    head = coded_head(p, q, float(rng.choice([0.3, 2.0, 8.0, 64.0])) / spread, threshold, tokens)
     if kind == 1:
         any_scale = int(rng.integers(0, 1 << p.scale_bits)), int(rng.integers(0, 1 << p.shift_bits))
         head = dataclasses.replace(head, mantissa=any_scale[0], shift=any_scale[1])
