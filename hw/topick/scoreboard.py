@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
@@ -116,13 +116,20 @@ class Scoreboard(Component):
         m.submodules.rows = rows = memory.Memory(shape=p.entry_layout, depth=p.entries, init=[])
         reading, writing = rows.read_port(domain="comb"), rows.write_port()
         full = Signal(p.entries)  # slots with an entry
+        read_slot = Signal(p.entries)  # one-hot
+        write_slot = Signal(p.entries)
+        parked = Signal()
+        parkable = Signal()
         taking = Signal()
         parking = Signal()
         park = self.write.payload
         m.d.comb += [
-            self.read.ready.eq(
-                full.bit_select(self.read.payload, 1) & (~self.entry.valid | self.entry.ready)
-            ),
+            read_slot.eq(Cat(self.read.payload == slot for slot in p.slot)),
+            write_slot.eq(Cat(park.slot == slot for slot in p.slot)),
+            parked.eq((full & read_slot).any()),
+            parkable.eq(~(full & write_slot).any()),
+            self.read.ready.eq(parked & (~self.entry.valid | self.entry.ready)),
+            self.write.ready.eq(Mux(park.park, parkable, returned.i.ready)),
             taking.eq(self.read.valid & self.read.ready),
             parking.eq(self.write.valid & self.write.ready & park.park),
             reading.addr.eq(self.read.payload),
@@ -132,13 +139,11 @@ class Scoreboard(Component):
         ]
         with m.If(taking):
             m.d.sync += [self.entry.payload.eq(reading.data), self.entry.valid.eq(1)]
-            m.d.sync += full.bit_select(self.read.payload, 1).eq(0)
         with m.Elif(self.entry.ready):
             m.d.sync += self.entry.valid.eq(0)
-        with m.If(parking):
-            m.d.sync += full.bit_select(park.slot, 1).eq(1)
-        parkable = ~full.bit_select(park.slot, 1)
-        m.d.comb += self.write.ready.eq(Mux(park.park, parkable, returned.i.ready))
+        gone = read_slot & taking.replicate(p.entries)
+        come = write_slot & parking.replicate(p.entries)
+        m.d.sync += full.eq((full & ~gone) | come)
         return m
 
     def _give_out(self, m: Module) -> Queue:

@@ -132,8 +132,8 @@ def test_cover():
 
 
 FAULTS = {
-    "reads_nothing": ("full.bit_select(self.read.payload, 1) & ", "", "a read of nothing"),
-    "overwrites": ("parkable = ~full.bit_select(park.slot, 1)", "parkable = 1", "parked twice"),
+    "reads_nothing": ("ready.eq(parked & (", "ready.eq(1 & (", "a read of nothing"),
+    "overwrites": ("~(full & write_slot).any()", "1", "parked twice"),
     "gives_twice": ("fresh.eq(fresh + 1)", "fresh.eq(fresh)", "given out twice"),
     "never_back": ("self.write.valid & ~self.write.payload.park", "0", "is not offered"),
 }
