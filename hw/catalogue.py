@@ -336,6 +336,36 @@ BLOCKS = (
         "A layer's decode step: attention of its heads, and which row leaves the cache",
         "VEDA, section V and Fig. 7",
     ),
+    Block(
+        "topick",
+        "MarginGenerator",
+        "How far scores may lie from partial ones, from the query alone",
+        "Token-Picker, section 4",
+    ),
+    Block(
+        "topick",
+        "Scoreboard",
+        "Partial results of tokens whose next chunk is on its way, and free slots",
+        "Token-Picker, section 4.1",
+    ),
+    Block(
+        "topick",
+        "Rpdu",
+        "Whether a token is pruned, its next chunk requested, or kept",
+        "Token-Picker, section 4.1",
+    ),
+    Block(
+        "topick",
+        "Pec",
+        "A token's share of the denominator, and its difference to the earlier one",
+        "Token-Picker, section 4.1",
+    ),
+    Block(
+        "topick",
+        "PeLane",
+        "Scores of keys chunk by chunk in any order, pruning, and weighted sums of values",
+        "Token-Picker, section 4.1 and Fig. 7",
+    ),
 )
 
 

@@ -1,0 +1,52 @@
+"""The denominator as lanes' differences add up to it, and its logarithm: exact in any order."""
+
+import numpy as np
+
+from golden.arith.log2_fixed import log2_fixed
+
+HEADROOM = 14
+"""Bits of sums above two limbs."""
+
+
+class Denominator:
+    """Two limbs of the largest term so far, and no carry between them.
+
+    The value is (high 2^limb + low) 2^(limb (number - 1)): at any time the sum of the terms that
+    are in it, each without its bits beneath the lower limb.
+    """
+
+    def __init__(self, *, limb: int, fraction: int):
+        self._limb, self._fraction = limb, fraction
+        self.number: int | None = None
+        self.high = self.low = 0
+
+    def add(self, number: int, high: int, low: int) -> None:
+        """A difference."""
+        if self.number is None:
+            self.number = number
+        ahead = number - self.number
+        if ahead >= 0:
+            self.high, self.low = _up(self.high, self.low, ahead)
+            self.number = number
+        else:
+            high, low = _up(high, low, -ahead)
+        self.high += high
+        self.low += low
+
+    @property
+    def units(self) -> int:
+        """The value in units of the lower limb."""
+        return (self.high << self._limb) + self.low
+
+    def log2(self) -> tuple[bool, int]:
+        """Whether there is a denominator, and its binary logarithm, rounded down."""
+        if self.units == 0:
+            return False, 0
+        width = min(62, 2 * self._limb + HEADROOM)
+        options = {"width": width, "precision": self._fraction, "output": self._fraction}
+        found = int(log2_fixed(np.array(self.units), **options, rounding="down"))
+        return True, found + ((self.number - 1) * self._limb << self._fraction)
+
+
+def _up(high: int, low: int, limbs: int) -> tuple[int, int]:
+    return [(high, low), (0, high)][limbs] if limbs < 2 else (0, 0)

@@ -1,0 +1,136 @@
+"""Bit-exact twin of the lane: replays any order in which chunks arrive.
+
+The algorithm is :func:`golden.topick.decide.decide`. What differs: scores are binary logarithms
+rounded down to 2^-fraction, margins are rounded away from the score, terms are rounded down, and
+the denominator that a decision sees is whatever logarithm comes with it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from golden.topick.margin_generator import scaled_margins
+from golden.topick.pec import difference, term
+from golden.topick.rpdu import prune
+from golden.topick.scoreboard import Scoreboard
+
+
+@dataclass(frozen=True)
+class LaneSizes:
+    """Those of :class:`hw.topick.pe_lane.PeLaneParameters` that results depend on."""
+
+    bits: int
+    chunk_bits: int
+    base: int
+    fraction: int
+    precision: int
+    limb: int
+    entries: int
+
+    @property
+    def chunks(self) -> int:
+        return self.bits // self.chunk_bits
+
+    def unknown(self, chunk: int) -> int:
+        return self.bits - self.chunk_bits * (chunk + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A query's codes, int[d], its scale and threshold, coded, and how many tokens it has."""
+
+    q: np.ndarray
+    mantissa: int
+    shift: int
+    threshold: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What became of a chunk: one of `pruned`, `asks`, `kept`.
+
+    t
+        Score as a binary logarithm, rounded down.
+    difference
+        ``(limb, high, low)``, or None if there is none.
+    ended
+        Whether it was the head's last.
+    """
+
+    token: int
+    chunk: int
+    slot: int
+    pruned: bool
+    asks: bool
+    kept: bool
+    t: int
+    term: tuple[int, int]
+    difference: tuple[int, int, int] | None
+    ended: bool
+
+
+def chunk_of(k: np.ndarray, chunk: int, sizes: LaneSizes) -> np.ndarray:
+    """Bits of codes' chunk, unsigned, as memory holds them."""
+    return (np.asarray(k) >> sizes.unknown(chunk)) & ((1 << sizes.chunk_bits) - 1)
+
+
+def signed_chunk(data: np.ndarray, chunk: int, sizes: LaneSizes) -> np.ndarray:
+    """A chunk's value: only the first one is signed."""
+    half = 1 << sizes.chunk_bits - 1
+    data = np.asarray(data, np.int64)
+    return (data ^ half) - half if chunk == 0 else data
+
+
+class PeLane:
+    """Decides chunk by chunk, head after head; slots go on from one head to the next."""
+
+    def __init__(self, sizes: LaneSizes):
+        self._sizes = sizes
+        self.scoreboard = Scoreboard(sizes.entries)
+        self._undecided = 0
+
+    def begin(self, head: Head) -> None:
+        assert self._undecided == 0, "a head begins before the last one ended"
+        self._head, self._undecided = head, head.tokens
+        margins = scaled_margins(
+            head.q,
+            head.mantissa,
+            head.shift,
+            bits=self._sizes.bits,
+            chunk_bits=self._sizes.chunk_bits,
+            base=self._sizes.base,
+        )
+        self.most, self.least = ([*map(int, margin), 0] for margin in margins)
+
+    def decide(
+        self, token: int, chunk: int, slot: int, data: np.ndarray, known: bool, log_denominator: int
+    ) -> Decision:
+        """A chunk that arrives, and the logarithm that its decision sees."""
+        z, head = self._sizes, self._head
+        score, old = self.scoreboard.read(slot) if chunk else (0, (0, 0))
+        score = (score << z.chunk_bits) + int((head.q * signed_chunk(data, chunk, z)).sum())
+        t = score * head.mantissa >> z.base + head.shift - z.unknown(chunk)
+        pruned = bool(prune(t, self.most[chunk], head.threshold, log_denominator, known))
+        asks = not pruned and chunk < z.chunks - 1
+        depth, significand = term(t, self.least[chunk], fraction=z.fraction, precision=z.precision)
+        new = int(depth), int(significand)
+        found = None
+        if chunk or not pruned:
+            options = {"precision": z.precision, "limb": z.limb}
+            found = tuple(map(int, difference(new, old, pruned, chunk > 0, **options)))
+        if asks:
+            self.scoreboard.park(slot, (score, new))
+        else:
+            self.scoreboard.give_back(slot)
+            self._undecided -= 1
+        ended = not asks and self._undecided == 0
+        kept = not pruned and not asks
+        return Decision(token, chunk, slot, pruned, asks, kept, t, new, found, ended)
+
+
+def weighted_sum(p: np.ndarray, v: np.ndarray, bits: int) -> np.ndarray:
+    """Sum of p[i] v[i] over i, int64[d], as sums of 2 `bits` bits hold it."""
+    total = (np.asarray(p, np.int64)[:, None] * np.asarray(v, np.int64)).sum(axis=0)
+    half = 1 << 2 * bits - 1
+    return ((total + half) & (2 * half - 1)) - half

@@ -1,0 +1,114 @@
+"""How far scores may lie from partial ones, from the query alone (Token-Picker, section 4)."""
+
+import dataclasses
+from typing import ClassVar
+
+from amaranth.hdl import Cat, Module, Signal, signed, unsigned
+from amaranth.lib import data
+
+from hw.arith.adder_tree import AdderTree, AdderTreeParameters
+from hw.arith.datapath import Datapath, DatapathParameters
+from hw.topick.scores import Scores
+
+
+@dataclasses.dataclass(frozen=True)
+class MarginGeneratorParameters(Scores, DatapathParameters):
+    """As in :class:`hw.topick.scores.Scores`."""
+
+    d: int = 64
+    bits: int = 12
+    chunk_bits: int = 4
+    scale_bits: int = 16
+    shift_bits: int = 4
+    width: int = 32
+
+    CUTS: ClassVar = ((), ("result",), ("sums", "result"), ("sums", "scaled", "result"))
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_scores()
+
+    @classmethod
+    def presets(cls) -> dict[str, "MarginGeneratorParameters"]:
+        return {
+            "small": cls(d=2, bits=4, chunk_bits=2, scale_bits=4, shift_bits=2, width=10),
+            "default": cls(),
+            "paper": cls(stages=3),
+        }
+
+
+class MarginGenerator(Datapath):
+    """M_max = (2^r - 1) sum of the positive q, M_min = (2^r - 1) sum of the negative, times c.
+
+    With r bits of every element of k unknown, q . k is at least s + M_min and at most s + M_max,
+    s being the score with zeros in their place. Of the margins' binary logarithms, c M_max and
+    -c M_min, c = mantissa 2^-(base + shift), both are rounded up, so away from the score.
+
+    The pair of the last chunk is 0, as nothing is unknown then, and has no port.
+
+    Latency: `stages`. Throughput: one query a cycle. Errors and overflow: none. Source:
+    Token-Picker, section 4 (1); there the margins are those of scores, not scaled.
+
+    Members
+    -------
+    q : :py:`In(ArrayLayout(signed(bits), d))`
+    mantissa : :py:`In(unsigned(scale_bits))`
+    shift : :py:`In(unsigned(shift_bits))`
+    most, least : :py:`Out(ArrayLayout(unsigned(margin_bits), chunks - 1))`
+        For each chunk but the last: c M_max and -c M_min in units of t's last place.
+    """
+
+    def __init__(self, parameters: MarginGeneratorParameters):
+        p = parameters
+        margins = data.ArrayLayout(unsigned(p.margin_bits), p.chunks - 1)
+        inputs = {
+            "q": data.ArrayLayout(signed(p.bits), p.d),
+            "mantissa": unsigned(p.scale_bits),
+            "shift": unsigned(p.shift_bits),
+        }
+        super().__init__(p, inputs, {"most": margins, "least": margins})
+
+    def elaborate(self, platform):
+        m = Module()
+        p, cut = self.parameters, self.registers(m)
+        positive = self._sum(m, "positive", p.bits - 1, False)
+        negative = self._sum(m, "negative", p.bits, True)
+        size = p.bits + p.growth
+        sums = {"most": Signal(size, name="positives"), "least": Signal(size, name="negatives")}
+        m.d.comb += [sums["most"].eq(positive.o), sums["least"].eq(-negative.o)]
+        for q, plus, minus in zip(self.q, positive.i, negative.i, strict=True):
+            sign = q[-1]
+            m.d.comb += [
+                plus.eq(q[:-1] & ~sign.replicate(p.bits - 1)),
+                minus.eq(q & sign.replicate(p.bits)),
+            ]
+        *both, mantissa, shift = cut("sums", **sums, mantissa=self.mantissa, shift=self.shift)
+        scaled = {}
+        for name, total in zip(sums, both, strict=True):
+            scaled[name] = Signal(size + p.scale_bits, name=f"scaled_{name}")
+            m.d.comb += scaled[name].eq(total * mantissa)
+        *both, shift = cut("scaled", **scaled, shift=shift)
+        for name, product in zip(sums, both, strict=True):
+            margins = [
+                self._margin(m, name, chunk, product, shift) for chunk in range(p.chunks - 1)
+            ]
+            m.d.comb += getattr(self, name).as_value().eq(cut("result", **{name: Cat(margins)}))
+        return m
+
+    def _sum(self, m: Module, name: str, width: int, is_signed: bool) -> AdderTree:
+        p = self.parameters
+        tree = AdderTree(AdderTreeParameters(p.d, "fixed", width=width, signed=is_signed))
+        m.submodules[name] = tree
+        return tree
+
+    def _margin(self, m: Module, name: str, chunk: int, product: Signal, shift) -> Signal:
+        p = self.parameters
+        unknown = p.unknown(chunk)
+        # -(-x >> n) rounds up.
+        reach = Signal(signed(len(product) + unknown + 1), name=f"reach_{name}_{chunk}")
+        margin = Signal(p.margin_bits, name=f"margin_{name}_{chunk}")
+        m.d.comb += [
+            reach.eq(product - (product << unknown)),
+            margin.eq(-(reach >> p.base >> shift)),
+        ]
+        return margin

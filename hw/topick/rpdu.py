@@ -1,0 +1,95 @@
+"""Whether a token is pruned or its next chunk asked for (Token-Picker, section 4.1)."""
+
+import dataclasses
+
+from amaranth.hdl import Module, Signal, signed, unsigned
+
+from hw.arith.datapath import Datapath, DatapathParameters
+from hw.parameters import require
+
+
+@dataclasses.dataclass(frozen=True)
+class RpduParameters(DatapathParameters):
+    """
+    width
+        Of a score's and of the denominator's binary logarithm, signed.
+    margin_bits, threshold_bits
+        Of a margin and of the threshold, unsigned; less than `width`.
+    """
+
+    width: int = 32
+    margin_bits: int = 27
+    threshold_bits: int = 16
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(2 <= self.width <= 48, "width must be between 2 and 48", self.width)
+        for name in ("margin_bits", "threshold_bits"):
+            value = getattr(self, name)
+            rule = f"{name} must be at least 1 and below {self.width} (width)"
+            require(1 <= value < self.width, rule, value)
+
+    @classmethod
+    def presets(cls) -> dict[str, "RpduParameters"]:
+        return {
+            "small": cls(width=10, margin_bits=7, threshold_bits=5),
+            "default": cls(),
+            "pipelined": cls(stages=1),
+        }
+
+
+class Rpdu(Datapath):
+    """prune if 2^(score + margin) / denominator <= threshold, else request the next chunk.
+
+    In binary logarithms, with t = floor(s c) for the score s, `most` its margin rounded up,
+    `threshold` = -log2(thr) rounded up and `log_denominator` rounded down:
+
+        prune = known and t + most + threshold < log_denominator
+
+    As t + 1 > s c, a token that is pruned has s_max c + threshold < log_denominator, so that its
+    probability is below thr; the comparison errs to the other side by 3 units of the last place.
+    Without a denominator (not ``known``) nothing is pruned. What is not pruned asks for the next
+    chunk, or is kept if this was the last one.
+
+    Latency: `stages`. Overflow: none. Source: Token-Picker, section 4.1 (2), with ln for log2.
+
+    Members
+    -------
+    t : :py:`In(signed(width))`
+    most : :py:`In(unsigned(margin_bits))`
+    threshold : :py:`In(unsigned(threshold_bits))`
+    log_denominator : :py:`In(signed(width))`
+    known, last : :py:`In(unsigned(1))`
+        Whether there is a denominator; whether the chunk is a key's last.
+    prune, request, keep : :py:`Out(unsigned(1))`
+        One of them.
+    """
+
+    def __init__(self, parameters: RpduParameters):
+        p = parameters
+        inputs = {
+            "t": signed(p.width),
+            "most": unsigned(p.margin_bits),
+            "threshold": unsigned(p.threshold_bits),
+            "log_denominator": signed(p.width),
+            "known": unsigned(1),
+            "last": unsigned(1),
+        }
+        super().__init__(p, inputs, dict.fromkeys(("prune", "request", "keep"), unsigned(1)))
+
+    def elaborate(self, platform):
+        m = Module()
+        cut = self.registers(m)
+        upper = Signal(signed(self.parameters.width + 2))
+        prune = Signal()
+        request = Signal()
+        keep = Signal()
+        m.d.comb += [
+            upper.eq(self.t + self.most + self.threshold),
+            prune.eq(self.known & (upper < self.log_denominator)),
+            request.eq(~prune & ~self.last),
+            keep.eq(~prune & self.last),
+        ]
+        prune, request, keep = cut("result", prune=prune, request=request, keep=keep)
+        m.d.comb += [self.prune.eq(prune), self.request.eq(request), self.keep.eq(keep)]
+        return m

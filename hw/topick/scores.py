@@ -1,0 +1,65 @@
+"""Widths of scores, margins and binary logarithms, which ToPick's blocks agree about.
+
+Keys of `bits` bits come in chunks of `chunk_bits`, most significant first. With r bits of them
+unknown, the partial score q . k of the known ones is an integer in units of 2^r. A score s stands
+for the binary logarithm t = s c, c = mantissa 2^-(base + shift) in units of t's last place.
+"""
+
+from hw.parameters import require
+
+
+class Scores:
+    """Derived widths, for parameters with d, bits, chunk_bits, scale_bits, shift_bits and width.
+
+    d
+        Elements of a query and a key, 2 or more.
+    bits
+        Of an element, two's complement.
+    chunk_bits
+        Bits of an element that are read at once; divides `bits`.
+    scale_bits, shift_bits
+        Of a scale's mantissa and shift.
+    width
+        Of a binary logarithm, signed; it holds that of every score by itself.
+    """
+
+    def check_scores(self) -> None:
+        require(self.d >= 2, "d must be at least 2", self.d)
+        require(2 <= self.bits <= 16, "bits must be between 2 and 16", self.bits)
+        divides = self.chunk_bits >= 1 and self.bits % self.chunk_bits == 0
+        rule = f"chunk_bits must divide {self.bits} (bits) and be less"
+        require(divides and self.chunk_bits < self.bits, rule, self.chunk_bits)
+        rule = "scale_bits must be between 1 and 24"
+        require(1 <= self.scale_bits <= 24, rule, self.scale_bits)
+        require(0 <= self.shift_bits <= 5, "shift_bits must be between 0 and 5", self.shift_bits)
+        most = self.score_bits + self.scale_bits - self.unknown(0)
+        rule = f"width must be between {self.bits + 2} and {most}"
+        require(self.bits + 2 <= self.width <= most, rule, self.width)
+
+    @property
+    def chunks(self) -> int:
+        return self.bits // self.chunk_bits
+
+    def unknown(self, chunk: int) -> int:
+        """Bits of an element that are unknown once `chunk` is there, counted from 0."""
+        return self.bits - self.chunk_bits * (chunk + 1)
+
+    @property
+    def growth(self) -> int:
+        """Bits that a sum of d numbers has more than a number."""
+        return (self.d - 1).bit_length()
+
+    @property
+    def score_bits(self) -> int:
+        """Of a score, signed."""
+        return 2 * self.bits + self.growth
+
+    @property
+    def base(self) -> int:
+        """Places by which every scaled score is shifted."""
+        return self.score_bits + self.scale_bits - self.width
+
+    @property
+    def margin_bits(self) -> int:
+        """Of a margin as a binary logarithm, unsigned."""
+        return self.width - 1 - self.chunk_bits

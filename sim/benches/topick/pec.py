@@ -1,0 +1,60 @@
+"""Bench of the partial exponential calculator. Most earlier terms are close to the new one."""
+
+import numpy as np
+from amaranth.hdl import signed, unsigned
+
+from golden.topick.pec import difference, term
+from sim.benches.arith.datapath_bench import DatapathBench, limits
+
+
+def golden(p, t, least, drop, there, old_depth, old_significand):
+    new = term(t, least, fraction=p.fraction, precision=p.precision)
+    options = {"precision": p.precision, "limb": p.limb}
+    found = difference(new, (old_depth, old_significand), drop, there, **options)
+    return dict(zip(("depth", "significand", "limb", "high", "low"), (*new, *found), strict=True))
+
+
+class PecBench(DatapathBench):
+    def draw(self, parameters, trace, vectors, seed):
+        values, notes = super().draw(parameters, trace, vectors, seed)
+        rng = np.random.default_rng(seed)
+        p = parameters
+        depth, _ = term(values["t"], values["least"], fraction=p.fraction, precision=p.precision)
+        near = depth + (
+            rng.integers(-2 * p.limb, 3 * p.limb, vectors) >> rng.integers(0, 6, vectors)
+        )
+        # Every other one at an end of a limb, a limb or two away.
+        at_end = (depth // p.limb + rng.integers(-2, 3, vectors)) * p.limb - rng.integers(
+            0, 2, vectors
+        )
+        near = np.where(rng.integers(0, 2, vectors) == 0, near, at_end)
+        near = np.clip(near, *limits(signed(p.depth_bits)))
+        values["old_depth"] = np.where(rng.integers(0, 8, vectors) > 0, near, values["old_depth"])
+        if notes:
+            notes.append("Most earlier terms are moved close to the new one.")
+        return values, notes
+
+
+def exact(p, t, least, drop, there, old_depth, old_significand):
+    return np.floor((least - t) / 2**p.fraction)
+
+
+bench = PecBench(
+    operands=lambda p: {
+        "t": signed(p.width),
+        "least": unsigned(p.margin_bits),
+        "drop": unsigned(1),
+        "there": unsigned(1),
+        "old_depth": signed(p.depth_bits),
+        "old_significand": unsigned(p.precision),
+    },
+    results=lambda p: {
+        "depth": signed(p.depth_bits),
+        "significand": unsigned(p.precision),
+        "limb": signed(p.limb_bits),
+        "high": signed(p.limb + 1),
+        "low": signed(p.limb + 1),
+    },
+    golden=golden,
+    exact=exact,
+)

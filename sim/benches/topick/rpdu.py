@@ -1,0 +1,40 @@
+"""Bench of the request and prune decision unit. Every other denominator is close to a decision."""
+
+import numpy as np
+from amaranth.hdl import signed, unsigned
+
+from golden.topick.rpdu import prune
+from sim.benches.arith.datapath_bench import DatapathBench, limits
+
+
+def golden(p, t, most, threshold, log_denominator, known, last):
+    pruned = prune(t, most, threshold, log_denominator, known)
+    return {"prune": pruned, "request": ~pruned & (last == 0), "keep": ~pruned & (last != 0)}
+
+
+class RpduBench(DatapathBench):
+    def draw(self, parameters, trace, vectors, seed):
+        values, notes = super().draw(parameters, trace, vectors, seed)
+        rng = np.random.default_rng(seed)
+        met = values["t"] + values["most"] + values["threshold"]
+        near = met + rng.integers(-1, 3, vectors)
+        low, high = limits(signed(parameters.width))
+        chosen = (rng.integers(0, 2, vectors) == 0) & (near >= low) & (near <= high)
+        values["log_denominator"] = np.where(chosen, near, values["log_denominator"])
+        if notes:
+            notes.append("Every other denominator is moved to where the decision changes.")
+        return values, notes
+
+
+bench = RpduBench(
+    operands=lambda p: {
+        "t": signed(p.width),
+        "most": unsigned(p.margin_bits),
+        "threshold": unsigned(p.threshold_bits),
+        "log_denominator": signed(p.width),
+        "known": unsigned(1),
+        "last": unsigned(1),
+    },
+    results=lambda p: dict.fromkeys(("prune", "request", "keep"), unsigned(1)),
+    golden=golden,
+)

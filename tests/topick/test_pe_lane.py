@@ -1,0 +1,310 @@
+"""The lane: its twin against the algorithm, and the lane by itself with memory and denominator.
+
+That it equals its twin under stalls is shown by its bench, for any order of arrival; here the order
+is what a memory makes of the lane's own requests.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from amaranth.hdl import Cat, Module
+from amaranth.sim import Simulator
+
+from golden.topick.decide import decide, leading_bits, margins, request_order
+from golden.topick.pe_lane import Head, PeLane, chunk_of, signed_chunk, weighted_sum
+from hw.catalogue import find
+from hw.parameters import ParameterError
+from hw.topick import pe_lane
+from hw.topick.chunk_multiplier import ChunkMultiplier
+from hw.topick.pe_lane import PeLaneParameters
+from sim.benches.topick.pe_lane import Replay, bench, random_head, real_head, sizes_of
+from sim.memory import MemoryTiming
+from tests.topick.closed_loop import check, check_guarantee, on_grid, run
+from tests.topick.player import check as play
+
+BLOCK = find("topick.pe_lane")
+SMALL = PeLaneParameters.preset("small")
+OTHER = PeLaneParameters(
+    d=3,
+    bits=6,
+    chunk_bits=3,
+    scale_bits=5,
+    shift_bits=0,
+    width=13,
+    fraction=3,
+    precision=4,
+    limb=4,
+    threshold_bits=6,
+    entries=2,
+    token_bits=5,
+)
+
+
+# --- the twin ---
+
+
+def test_chunks_make_the_key_again():
+    for p in (SMALL, OTHER, PeLaneParameters()):
+        z = sizes_of(p)
+        k = np.arange(-(1 << z.bits - 1), 1 << z.bits - 1)
+        total = 0
+        for chunk in range(z.chunks):
+            total = (total << z.chunk_bits) + signed_chunk(chunk_of(k, chunk, z), chunk, z)
+            assert (
+                total << z.unknown(chunk) == leading_bits(k, chunk + 1, z.bits, z.chunk_bits)
+            ).all()
+        assert (total == k).all()
+
+
+def test_a_weighted_sum_wraps_around():
+    p, v = np.array([2047, 2047, 2047]), np.array([[2047, -2048]] * 3)
+    assert weighted_sum(p, v, 12).tolist() == [
+        3 * 2047 * 2047 - (1 << 24),
+        (1 << 24) - 3 * 2047 * 2048,
+    ]
+    assert weighted_sum(p[:2], v[:2], 12).tolist() == [2 * 2047 * 2047, -2 * 2047 * 2048]
+
+
+def replayed(data, p=None, seed=0) -> Replay:
+    replay = Replay(p or PeLaneParameters(), np.random.default_rng(seed))
+    replay.add(data)
+    return replay
+
+
+def test_decisions_are_nearly_the_algorithms(shipped_trace, capsys):
+    """The same order of arrival in float64, each decision with all earlier ones known to it.
+
+    A token may be pruned by one and not by the other only if its p'' is within 1 % of the
+    threshold; the final denominators differ by less than 1 %.
+    """
+    p = PeLaneParameters()
+    z = sizes_of(p)
+    tokens = differ = 0
+    worst = 0.0
+    for number in range(6):
+        data, _ = real_head(p, shipped_trace, number, 10**6, np.random.default_rng(0), 130)
+        head, k = data.head, data.k
+        lane = PeLane(dataclasses.replace(z, entries=head.tokens))
+        lane.begin(head)
+        c = head.mantissa * 2.0 ** -(z.base + head.shift + z.fraction) * np.log(2)
+        order = request_order(np.array([head.tokens - 1]), head.tokens)[:, 0]
+        events = [(n, b) for b in range(z.chunks) for n in range(head.tokens)]
+        partial = np.stack(
+            [leading_bits(k, b + 1, z.bits, z.chunk_bits) @ head.q for b in range(z.chunks)]
+        )[:, order]
+        least, most = margins(head.q, z.bits, z.chunk_bits)
+        want = decide(events, partial, least, most, c, 2.0 ** (-head.threshold / 2**z.fraction))
+        kept = set()
+        exact = {}
+        slots = {n: lane.scoreboard.take() for n in range(head.tokens)}
+        alive = set(slots)
+        for n, b in events:
+            if n not in alive:
+                continue
+            total = sum(exact.values())
+            log2 = int(np.floor(np.log2(total) * 2**z.fraction)) if total else 0
+            bits = chunk_of(k[order[n]], b, z)
+            d = lane.decide(n, b, slots[n], bits, total > 0, log2)
+            exact.pop(n, None)
+            if d.pruned:
+                alive.discard(n)
+            else:
+                exact[n] = d.term[1] * 2.0 ** -(d.term[0] + z.precision)
+            kept |= {n} if d.kept else set()
+        tokens += head.tokens
+        differ += len(kept ^ set(np.flatnonzero(want.kept).tolist()))
+        scale = np.exp((partial[-1].max()) * c)
+        worst = max(worst, abs(sum(exact.values()) / (want.denominator * scale) - 1))
+        check_guarantee(p, head, k, {int(order[n]) for n in kept})
+    with capsys.disabled():
+        print(f"\n{differ} of {tokens} tokens kept by one only, denominators within {worst:.1e}")
+    assert differ <= 0.01 * tokens and worst < 0.01
+
+
+def test_the_guarantee_in_any_order():
+    """Random heads of extreme and ordinary codes, scales and thresholds, in random orders."""
+    above = missed = 0
+    for p, heads in ((PeLaneParameters(), 60), (SMALL, 120), (OTHER, 120)):
+        rng = np.random.default_rng(heads)
+        replay = Replay(p, rng)
+        for _ in range(heads):
+            data = random_head(p, 64, rng)
+            begin = len(replay.decisions)
+            replay.add(data)
+            decisions = replay.decisions[begin:]
+            kept = {d.token: d.t for d in decisions if d.kept}
+            above += check_guarantee(p, data.head, data.k, kept)
+            missed += data.head.tokens - len(kept)
+            sums = replay.denominators[-1]
+            terms = [d.term for d in decisions if d.kept]
+            assert sums.units == (on_grid(terms, sums.number, p) if sums.number is not None else 0)
+    assert above > 1000 and missed > 1000
+
+
+# --- the hardware ---
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_another_size(stall, shipped_trace):
+    for data in (None, shipped_trace):
+        play(BLOCK, OTHER, bench.job(OTHER, data, 60, seed=7), stall)
+
+
+TIMINGS = {
+    "at_once": MemoryTiming(latency=(1, 1)),
+    "in_order": MemoryTiming(latency=(5, 30)),
+    "any_order": MemoryTiming(latency=(1, 40), reorder=True, seed=3),
+    "slow": MemoryTiming(latency=(1, 90), interval=3, reorder=True, seed=4),
+}
+
+
+def heads_of(p: PeLaneParameters, count: int, seed: int, trace=None):
+    """Random heads that fit the scale; or real ones of the trace."""
+    rng = np.random.default_rng(seed)
+    heads = []
+    while len(heads) < count:
+        if trace is None:
+            data = random_head(p, 40, rng)
+        else:
+            data, _ = real_head(p, trace, seed + len(heads), 10**6, rng)
+        heads.append((data.head, data.k))
+    return heads
+
+
+@pytest.mark.parametrize(
+    ("timing", "stall"), [("at_once", 0.0), ("in_order", 0.4), ("any_order", 0.0), ("slow", 0.3)]
+)
+def test_by_itself(timing, stall, shipped_trace):
+    """Random heads and cut real ones, one after the other, with and without stalls."""
+    heads = heads_of(SMALL, 5, seed=1) + heads_of(SMALL, 2, 2, shipped_trace)
+    lives = run(SMALL, heads, TIMINGS[timing], stall=stall, seed=5)
+    check(SMALL, heads, lives)
+    kept = sum(len(live.kept) for live in lives)
+    assert 10 < kept < sum(head.tokens for head, _ in heads) - 10
+
+
+@pytest.mark.parametrize("holds", [1, 2, 5])
+def test_a_memory_that_takes_few_requests_does_not_deadlock(holds, shipped_trace):
+    """It takes the next request only when it is rid of a response, with the scoreboard full."""
+    heads = heads_of(SMALL, 3, 3) + heads_of(SMALL, 2, 4, shipped_trace)
+    timing = MemoryTiming(latency=(1, 20), reorder=True)
+    check(SMALL, heads, run(SMALL, heads, timing, holds=holds))
+
+
+class PlainMultiplier(ChunkMultiplier):
+    """The same product by Amaranth's operator, which its simulator does in a step."""
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.o.eq(self.a * Cat(self.chunk, self.chunk[-1] & self.negative).as_signed())
+        return m
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    monkeypatch.setattr(pe_lane, "ChunkMultiplier", PlainMultiplier)
+
+
+@pytest.mark.parametrize(("bits", "chunk_bits"), [(4, 2), (2, 1), (5, 3), (6, 4)])
+def test_every_product(bits, chunk_bits):
+    dut = ChunkMultiplier(bits, chunk_bits)
+
+    async def testbench(ctx):
+        for a in range(-(1 << bits - 1), 1 << bits - 1):
+            for chunk in range(1 << chunk_bits):
+                for negative in (0, 1):
+                    ctx.set(dut.a, a)
+                    ctx.set(dut.chunk, chunk)
+                    ctx.set(dut.negative, negative)
+                    worth = chunk - (negative * (chunk >> chunk_bits - 1) << chunk_bits)
+                    assert ctx.get(dut.o) == a * worth
+
+    simulator = Simulator(dut)
+    simulator.add_testbench(testbench)
+    simulator.run()
+
+
+def real_heads(p, trace, numbers, tokens):
+    made = [real_head(p, trace, n, 10**6, np.random.default_rng(0), tokens)[0] for n in numbers]
+    return [(data.head, data.k) for data in made]
+
+
+def test_a_real_head_at_fifty_cycles(shipped_trace, capsys, fast):
+    """All of the paper's dimensions: the lane is busy at least 95 % of the cycles while there are
+    tokens left, and keeps what it must."""
+    p = PeLaneParameters()
+    heads = real_heads(p, shipped_trace, [1], 200)
+    timing = MemoryTiming(latency=(40, 60), reorder=True, seed=2)
+    lives = run(p, heads, timing)
+    check(p, heads, lives)
+    _report(p, heads, lives, capsys)
+    assert lives[0].busy >= 0.95
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("latency", "busy"), [((50, 50), 0.95), ((20, 80), 0.95), ((1, 99), 0.94)])
+def test_real_heads(latency, busy, shipped_trace, capsys, fast):
+    p = PeLaneParameters()
+    heads = real_heads(p, shipped_trace, range(0, 27, 4), 500)
+    lives = run(p, heads, MemoryTiming(latency=latency, reorder=True, seed=2))
+    check(p, heads, lives)
+    _report(p, heads, lives, capsys)
+    assert all(live.busy >= busy for live in lives)
+
+
+@pytest.mark.campaign
+def test_the_papers_scoreboard_hides_less(shipped_trace, capsys, fast):
+    """With 32 entries at most 32 chunks are under way, for 60 cycles each."""
+    p = PeLaneParameters.preset("paper")
+    heads = real_heads(p, shipped_trace, [1], 300)
+    lives = run(p, heads, MemoryTiming(latency=(50, 50)))
+    check(p, heads, lives)
+    _report(p, heads, lives, capsys)
+    assert 0.5 < lives[0].busy < 0.56
+
+
+def _report(p, heads, lives, capsys):
+    with capsys.disabled():
+        for (head, k), live in zip(heads, lives, strict=True):
+            above = check_guarantee(p, head, k, live.kept)
+            print(
+                f"\n{head.tokens} tokens: {len(live.arrivals)} chunks, {len(live.kept)} kept of"
+                f" {above} above the threshold, busy {live.busy:.3f}",
+                end="",
+            )
+
+
+def test_many_tokens_of_one_score_and_none():
+    """Scores of 0, so that tokens are pruned once enough of them are in the denominator.
+
+    Decisions see a denominator from before the ones just made. So a high threshold may prune all,
+    each by right: exact probabilities are 1/40.
+    """
+    p = SMALL
+    q, k = np.zeros(p.d, np.int64), np.zeros((40, p.d), np.int64)
+    heads = [(Head(q, 40, 0, threshold, 40), k) for threshold in (2, 32, 90)]
+    lives = run(p, heads, MemoryTiming(latency=(2, 9), reorder=True))
+    check(p, heads, lives)
+    assert len(lives[2].kept) == 40 and 0 < len(lives[1].kept) < 40
+    assert not lives[0].kept
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"token_bits": 0}, "token_bits must be between 1 and 24, not 0"),
+        ({"entries": 1}, "entries must be at least 2, not 1"),
+        ({"scale_bits": 25}, "scale_bits must be between 1 and 24, not 25"),
+        ({"shift_bits": 6}, "shift_bits must be between 0 and 5, not 6"),
+        ({"limb": 12}, "limb must be a power of two of at least 12 (precision), not 12"),
+        (
+            {"threshold_bits": 32},
+            "threshold_bits must be at least 1 and below 32 (width), not 32",
+        ),
+    ],
+)
+def test_parameter_messages(changes, sentence):
+    with pytest.raises(ParameterError) as caught:
+        dataclasses.replace(PeLaneParameters(), **changes)
+    assert str(caught.value) == sentence

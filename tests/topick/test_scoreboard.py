@@ -1,0 +1,44 @@
+"""The scoreboard at every size, and its twin's slots."""
+
+import pytest
+
+from golden.topick.scoreboard import Scoreboard
+from hw.catalogue import find
+from hw.parameters import ParameterError
+from hw.topick.scoreboard import ScoreboardParameters
+from sim.benches.topick.scoreboard import bench
+from tests.topick.player import check
+
+BLOCK = find("topick.scoreboard")
+
+
+def test_slots_come_back_in_their_order():
+    board = Scoreboard(3)
+    assert [board.take() for _ in range(3)] == [0, 1, 2] and board.free == 0
+    for slot in (2, 0):
+        board.give_back(slot)
+    board.park(1, "entry")
+    assert [board.take(), board.take()] == [2, 0] and board.read(1) == "entry"
+    board.give_back(1)
+    assert board.take() == 1
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+@pytest.mark.parametrize("entries", [2, 3, 7])
+def test_every_size(entries, stall):
+    parameters = ScoreboardParameters(entries, score_bits=9, depth_bits=4, precision=2)
+    check(BLOCK, parameters, bench.job(parameters, None, 40, seed=entries), stall)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"entries": 1}, "entries must be at least 2, not 1"),
+        ({"score_bits": 0}, "score_bits must be between 1 and 62, not 0"),
+        ({"precision": 63}, "precision must be between 1 and 62, not 63"),
+    ],
+)
+def test_parameter_messages(changes, sentence):
+    with pytest.raises(ParameterError) as caught:
+        ScoreboardParameters(**changes)
+    assert str(caught.value) == sentence

@@ -1,0 +1,150 @@
+"""The scoreboard, proved for all time: stream rules, and one arbitrary slot as a mailbox."""
+
+import pytest
+from amaranth.asserts import AnyConst
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+
+from hw.topick import scoreboard
+from hw.topick.scoreboard import Scoreboard, ScoreboardParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.seeded import with_fault
+
+SIZE = ScoreboardParameters(entries=3, score_bits=2, depth_bits=1, precision=1)
+
+
+class MailboxSpec(Elaboratable):
+    """What was parked in a slot last is what its next read gets, once; a slot that nobody holds
+    is given out, and no slot twice, if only who holds one gives it back."""
+
+    def __init__(self, dut: Scoreboard, inductive: bool = True):
+        self.dut, self._inductive = dut, inductive
+
+    def elaborate(self, platform):
+        m = Module()
+        dut, p = self.dut, self.dut.parameters
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        internals = Internals(fragment)
+        first = reset_first(m)
+        live = ~first
+        for port in (dut.read, dut.write):
+            drive(m, first, port)
+        for port in (dut.free, dut.entry):
+            watch(m, first, port)
+        slot = Signal(range(p.entries))
+        parked, taken = Signal(), Signal()
+        value, answer = Signal(p.entry_layout), Signal(p.entry_layout)
+        coming = Signal()  # the entry at the output is the slot's
+        reads, writes, gives = Signal(), Signal(), Signal()
+        write = dut.write.payload
+        m.d.comb += [
+            slot.eq(AnyConst(len(slot))),
+            Assume(slot < p.entries),
+            Assume(dut.read.payload < p.entries),
+            Assume(write.slot < p.entries),
+            reads.eq(dut.read.valid & dut.read.ready & live),
+            writes.eq(dut.write.valid & dut.write.ready & live),
+            gives.eq(dut.free.valid & dut.free.ready & live),
+        ]
+        with m.If(reads):
+            m.d.sync += coming.eq(dut.read.payload == slot)
+            with m.If(dut.read.payload == slot):
+                m.d.comb += Assert(parked, "a read of nothing")
+                m.d.sync += [parked.eq(0), answer.eq(value)]
+        with m.If(writes & (write.slot == slot)):
+            with m.If(write.park):
+                m.d.comb += Assert(~parked, "parked twice")
+                m.d.sync += [parked.eq(1), value.eq(write.entry)]
+        with m.If(live & dut.entry.valid & coming):
+            m.d.comb += Assert(dut.entry.payload == answer, "wrong entry")
+
+        # Slots that are held, whoever holds them.
+        held = Signal(range(p.entries + 2))
+        back = writes & ~write.park
+        m.d.sync += held.eq(held + gives - back)
+        m.d.comb += Assume(~(dut.write.valid & ~write.park) | (held != 0))
+        with m.If(gives & (dut.free.payload == slot)):
+            m.d.sync += taken.eq(1)
+        with m.If(back & (write.slot == slot)):
+            m.d.sync += taken.eq(0)
+        m.d.comb += Assume(~(dut.write.valid & ~write.park & (write.slot == slot)) | taken)
+        with m.If(live):
+            m.d.comb += [
+                Assert(dut.free.valid == (held != p.entries), "a free slot is not offered"),
+                Assert(~(dut.write.valid & ~write.park) | dut.write.ready, "refused a slot"),
+                Assert(~(dut.free.valid & taken & (dut.free.payload == slot)), "given out twice"),
+            ]
+        m.d.comb += [
+            Cover(dut.entry.valid & coming & (answer.score == 1) & parked, "read and parked again"),
+            Cover(gives & (dut.free.payload == slot) & (held == 2) & ~taken, "the last slot"),
+        ]
+        if self._inductive:
+            with m.If(live):
+                self._tie(m, internals, slot, parked, value, taken, held)
+        return m
+
+    def _tie(self, m, internals, slot, parked, value, taken, held):
+        p = self.dut.parameters
+        fresh = internals.signal("fresh")
+        level = internals.signal("returned.fifo.level")
+        consume = internals.signal("returned.fifo.consume")
+        end = Signal(range(2 * p.entries))
+        m.d.comb += end.eq(consume + level)
+        row = Signal.like(value, name="row_of_slot")
+        m.d.comb += [
+            row.as_value().eq(internals.row(m, "rows", slot)),
+            Assert(internals.signal("full").bit_select(slot, 1) == parked),
+            Assert(~parked | (row == value)),
+            Assert(held == fresh - level),
+            Assert(fresh <= p.entries),
+            Assert(held <= p.entries),
+            Assert(consume < p.entries),
+            Assert(
+                internals.signal("returned.fifo.produce")
+                == Mux(end < p.entries, end, end - p.entries)
+            ),
+            Assert(level <= fresh),
+        ]
+        # The slot is new, or held, or once among those that came back.
+        copies = 0
+        for number in range(p.entries):
+            place = Signal(range(2 * p.entries), name=f"place_{number}")
+            there = Signal(name=f"there_{number}")
+            m.d.comb += [
+                place.eq(consume + number - ((consume + number) >= p.entries) * p.entries),
+                there.eq(
+                    (number < level) & (internals.row(m, "returned.fifo.storage", place) == slot)
+                ),
+            ]
+            copies = copies + there
+        m.d.comb += Assert(copies + taken + (fresh <= slot) == 1)
+
+
+def test_proof():
+    result = prove(MailboxSpec(Scoreboard(SIZE)), "scoreboard", "prove", depth=2)
+    assert result.status == "PASS", result
+
+
+def test_cover():
+    spec = MailboxSpec(Scoreboard(SIZE), inductive=False)
+    result = prove(spec, "scoreboard", "cover", depth=10)
+    assert result.status == "PASS", result
+
+
+FAULTS = {
+    "reads_nothing": ("ready.eq(parked & (", "ready.eq(1 & (", "a read of nothing"),
+    "overwrites": ("~(full & write_slot).any()", "1", "parked twice"),
+    "gives_twice": ("fresh.eq(fresh + 1)", "fresh.eq(fresh)", "given out twice"),
+    "never_back": ("self.write.valid & ~self.write.payload.park", "0", "is not offered"),
+}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("fault", FAULTS)
+def test_seeded_fault_is_caught(fault):
+    line, instead, caught_by = FAULTS[fault]
+    faulty = with_fault(scoreboard, line, instead)
+    spec = MailboxSpec(faulty.Scoreboard(SIZE), inductive=False)
+    result = prove(spec, f"scoreboard_{fault}", "bmc", depth=8)
+    assert result.status == "FAIL", result
+    assert any(caught_by in failure for failure in result.failures), result
