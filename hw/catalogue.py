@@ -336,6 +336,18 @@ BLOCKS = (
         "A layer's decode step: attention of its heads, and which row leaves the cache",
         "VEDA, section V and Fig. 7",
     ),
+    Block(
+        "lad",
+        "Vpu",
+        "Dot products, products by element and scaled vectors, an operation a cycle",
+        "LAD, section IV-B and Fig. 5(b)",
+    ),
+    Block(
+        "lad",
+        "Apid",
+        "Positions that have left their mode's interval, and the others' counters",
+        "LAD, section IV-B",
+    ),
 )
 
 
