@@ -52,11 +52,11 @@ class VpuParameters(Parameters):
     @classmethod
     def presets(cls) -> dict[str, "VpuParameters"]:
         return {
+            # For mutants, which simulate slowly.
+            "tiny": cls(d=2, multiply_stages=1, add_stages=1),
             "small": cls(d=8),
             "default": cls(),
             "paper": cls(d=128),
-            # For mutants, which simulate slowly.
-            "tiny": cls(d=2, multiply_stages=1, add_stages=1),
         }
 
     @property

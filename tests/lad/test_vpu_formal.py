@@ -113,7 +113,7 @@ def test_cover():
 
 
 FAULTS = {
-    "free_credits": ("credits.take.eq(taken & is_dot)", "credits.take.eq(0)", "more dot products"),
+    "free_credits": ("credits.take.eq(taken & is_dot)", "credits.take.eq(0)", "or taken without"),
     "two_results": (
         "Cat(taken & is_vector, vectors[:-1])",
         "Cat(taken, vectors[:-1])",

@@ -34,7 +34,7 @@ class Step:
 
 class ApidBench:
     def default_vectors(self, parameters: ApidParameters) -> int:
-        return 100 if parameters.positions <= 64 else 24
+        return 160 if parameters.positions <= 64 else 24
 
     def job(self, parameters: ApidParameters, trace: Trace | None, vectors: int, seed: int) -> Job:
         rng = np.random.default_rng(seed)
@@ -216,15 +216,18 @@ def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> lis
         n = int(
             rng.choice([1, 2, rng.integers(1, longest + 1), rng.integers(1, longest + 1), longest])
         )
-        m = np.float16(rng.choice([0, rng.normal() * 4, rng.normal() * 0.01, 100, 3000]))
+        # A small m has digits below those of s, so that their difference is rounded.
+        small = rng.normal() * 2.0 ** -rng.integers(0, 12)
+        m = np.float16(rng.choice([0, small, small, 4 * small, 100, 3000]))
         x = rng.choice([0.0, -1.0, -3.0, -20.0], n) - rng.exponential(2, n)
-        on_bound = rng.random(n) < 0.4
-        near = rng.choice(bounds, n).astype(np.float64) * (1 + rng.integers(-2, 3, n) * 2.0**-11)
-        x = np.where(on_bound, near, x)
+        near = rng.choice(bounds, n).astype(np.float64)
+        x = np.where(rng.random(n) < 0.6, near, x)
         s = (x + float(m)).astype(np.float16)
+        s = from_bits(to_bits(s) + rng.integers(-1, 2, n).astype(np.uint16), np.float16)
+        exact = s.astype(np.float64) - float(m)
         mode = rng.integers(0, 1 << MODE_BITS, n)
-        right = (s.astype(np.float64) - float(m))[:, None] > bounds.astype(np.float64)
-        mode = np.where(rng.random(n) < rng.choice([0, 0.5, 0.9, 1]), right.sum(axis=1), mode)
+        right = (exact[:, None] > bounds.astype(np.float64)).sum(axis=1)
+        mode = np.where(rng.random(n) < rng.choice([0, 0.8, 0.9, 1]), right, mode)
         odd = rng.random(n) < rng.choice([0, 0, 0.1, 0.5])
         values = [
             0x7C00,

@@ -11,6 +11,7 @@ from hw.arith.float_format import FP16
 from hw.lad.vpu import VpuParameters
 from sim import payload
 from sim.bench import Job
+from sim.benches.arith.operands import random_floats
 from sim.benches.operands import to_fp16, vectors_by_name
 from sim.benches.veda.pe_array import numbers
 
@@ -31,7 +32,7 @@ class Operations:
 
 class VpuBench:
     def default_vectors(self, parameters: VpuParameters) -> int:
-        return 400 if parameters.d <= 8 else 64
+        return 1500 if parameters.d <= 2 else 400 if parameters.d <= 8 else 64
 
     def job(self, parameters: VpuParameters, trace: Trace | None, vectors: int, seed: int) -> Job:
         if trace is None:
@@ -126,9 +127,19 @@ def random_operations(p: VpuParameters, count: int, rng: np.random.Generator) ->
         vec1[row] = numbers(kinds[0, row], p.d, rng)
         vec2[row] = numbers(kinds[1, row], p.d, rng)
         scal[row] = numbers(kinds[0, row], 1, rng)[0]
+    # Corner cases of the multipliers; and of the tree's first adders, behind factors of one.
+    chosen = rng.random(count)
+    a, b = chosen < 0.25, (chosen >= 0.25) & (chosen < 0.5)
+    corners = random_floats("fp16", count * p.d, [], rng)
+    related = random_floats("fp16", count * p.d, [corners], rng)
+    corners, related = (x.reshape(count, p.d) for x in (corners, related))
+    vec1[a], vec2[a] = corners[a], related[a]
+    vec1[b], vec2[b] = 1, corners[b]
+    vec2[b, 1::2] = related[b, 0 : 2 * (p.d // 2) : 2]
+    load |= a | b
     # Half of the products are minus the others: what rounding left of those counts.
     half = p.d // 2
-    for row in np.flatnonzero(rng.random(count) < 0.3):
+    for row in np.flatnonzero(chosen > 0.7):
         vec1[row, half : 2 * half] = -1
         load[row] = True
         with np.errstate(all="ignore"):
