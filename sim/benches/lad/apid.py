@@ -218,7 +218,9 @@ def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> lis
         )
         # A small m has digits below those of s, so that their difference is rounded.
         small = rng.normal() * 2.0 ** -rng.integers(0, 12)
-        m = np.float16(rng.choice([0, small, small, 4 * small, 100, 3000]))
+        # Around a power of two, digits of s and m have different weights.
+        power = rng.choice([-1, 1]) * 2.0 ** rng.integers(-2, 15) * (1 + rng.integers(3) / 1024)
+        m = np.float16(rng.choice([0, small, small, 4 * small, 3000, power, power, power]))
         x = rng.choice([0.0, -1.0, -3.0, -20.0], n) - rng.exponential(2, n)
         near = rng.choice(bounds, n).astype(np.float64)
         x = np.where(rng.random(n) < 0.6, near, x)
