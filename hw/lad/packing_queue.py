@@ -196,7 +196,7 @@ class PackingQueue(Component):
             taken.eq(functools.reduce(operator.or_, chosen)),
             put.en.eq(self.push & mine.any()),
             # Banks below the tail's are a row further.
-            put.addr.eq(tail[bits:] + (bank < tail[:bits] if bits else 0)),
+            put.addr.eq(tail[bits:] + (bank < tail[:bits] if bank + 1 < p.banks else 0)),
             put.data.eq(Cat(taken, self.common)),
             get.addr.eq(head[bits:]),
             get.en.eq(fetch & (self._group(head) == bank // p.outputs)),

@@ -192,7 +192,7 @@ def test_cover():
 
 
 FAULTS = {
-    "wrong_row": ("(bank < tail[:bits] if bits else 0)", "0", "wrong data or order"),
+    "wrong_row": ("(bank < tail[:bits] if bank + 1 < p.banks else 0)", "0", "wrong data or order"),
     "open_run": ("ones + Mux(self.end, left_open, 0)", "ones", "is stuck"),
     "lost_end": ("last = self.end & ~self.mask[lane + 1 :].any()", "last = self.end & 0", "end is"),
     "never_full": ("self.room.eq(used <= p.most)", "self.room.eq(1)", "wrong data or|places"),
