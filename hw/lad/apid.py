@@ -1,8 +1,5 @@
 """Which positions have left their mode's interval (LAD, section IV-B, part 3)."""
 
-import dataclasses
-from collections.abc import Sequence
-
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -12,172 +9,11 @@ from hw.arith.float_format import FP16
 from hw.arith.lines import nearest
 from hw.arith.order_key import NAN_KEY, to_key
 from hw.component import Component
-from hw.lad.packing_queue import PackingQueue, PackingQueueParameters
-from hw.parameters import Parameters, require
+from hw.lad.apid_parameters import MODE_BITS, ApidParameters
+from hw.lad.packing_queue import PackingQueue
 
-MODE_BITS = 4
 NEVER = (1 << FP16.width) - 1
 """A lower bound that no number exceeds: that of modes that are no interval's."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ApidParameters(Parameters):
-    """
-    lanes
-        Positions in a beat.
-    positions
-        Most positions of a step.
-    depth
-        Positions in the queue of active ones, a power of two.
-    outputs
-        Active positions given out at once, a power of two: as many as MD takes.
-    window
-        The latest positions, always active.
-    bounds
-        Bounds between intervals, from the lowest: eighths below 0 with ``_`` between them. The
-        default is the fit of ``golden.lad``: -10, -6.5, -4.5, -3.25, -2.25, -1.375, -0.625.
-    counter_bits
-        Of a mode's counter.
-    """
-
-    lanes: int = 12
-    positions: int = 4096
-    depth: int = 64
-    outputs: int = 2
-    window: int = 16
-    bounds: str = "80_52_36_26_18_11_5"
-    counter_bits: int = 12
-
-    def __post_init__(self):
-        require(1 <= self.lanes <= 64, "lanes must be between 1 and 64", self.lanes)
-        fits = 1 <= self.positions <= 1 << 16
-        require(fits, "positions must be between 1 and 65536", self.positions)
-        require(self.window >= 1, "window must be at least 1", self.window)
-        fits = 2 <= self.counter_bits <= 16
-        require(fits, "counter_bits must be between 2 and 16", self.counter_bits)
-        parts = self.bounds.split("_")
-        numbers = [int(part) for part in parts if part.isascii() and part.isdigit()]
-        falling = all(high > low for high, low in zip([2048, *numbers], [*numbers, 0], strict=True))
-        rule = "bounds must be 1 to 15 falling numbers between 2047 and 1 with _ between them"
-        require(len(numbers) == len(parts) < 1 << MODE_BITS and falling, rule, self.bounds)
-        _ = self.queue  # checks the rest
-
-    @classmethod
-    def presets(cls) -> dict[str, "ApidParameters"]:
-        return {
-            "small": cls(
-                lanes=4, positions=60, depth=16, window=4, bounds="80_48_24_8", counter_bits=4
-            ),
-            "single": cls(lanes=1, positions=60, depth=8),
-            "default": cls(),
-            "paper": cls(depth=1024),
-        }
-
-    @property
-    def queue(self) -> PackingQueueParameters:
-        """That of the active positions."""
-        return PackingQueueParameters(self.lanes, self.outputs, self.depth)
-
-    @property
-    def bound_values(self) -> tuple[float, ...]:
-        """The bounds as numbers, rising."""
-        return tuple(-int(part) / 8 for part in self.bounds.split("_"))
-
-    @property
-    def intervals(self) -> int:
-        """I: interval i is above bound i - 1 and not above bound i."""
-        return len(self.bound_values) + 1
-
-    @property
-    def beats(self) -> int:
-        """Beats of the longest step."""
-        return self.beats_of(self.positions)
-
-    def beats_of(self, n: int) -> int:
-        """Beats of a step of n positions."""
-        return -(-n // self.lanes)
-
-    @property
-    def latency(self) -> int:
-        """Cycles from a beat to its counters."""
-        return 3
-
-    @property
-    def queue_latency(self) -> int:
-        """Cycles from a beat to the group of active positions that it completes."""
-        return self.latency + 2
-
-    def cycles(self, active: Sequence[Sequence[int]]) -> int:
-        """Cycles from the first job offered to the last output taken, without stalls.
-
-        For steps with so many active positions in each beat; beats and jobs are there in time.
-        """
-        queue, used, cycle, given = self.queue, 0, self.latency, 0
-        for step in active:
-            for number, count in enumerate(step):
-                cycle += 1
-                while used > queue.most:
-                    used -= self.outputs
-                    cycle += 1
-                if used >= self.outputs:
-                    used -= self.outputs
-                used += count
-                if number == len(step) - 1:
-                    used += -used % self.outputs
-            given = cycle + 1 + used // self.outputs
-        return max(cycle, given) + 1
-
-    @property
-    def job_layout(self) -> data.StructLayout:
-        """A step: ``m`` (FP16) the maximum; ``n`` positions, 1 or more."""
-        return data.StructLayout({"m": FP16.width, "n": range(self.positions + 1)})
-
-    @property
-    def word_layout(self) -> data.StructLayout:
-        """A position's word of G: ``count`` of its ``mode``."""
-        return data.StructLayout({"count": self.counter_bits, "mode": MODE_BITS})
-
-    @property
-    def input_layout(self) -> data.StructLayout:
-        """``s`` (FP16) and ``g`` of positions in order; a step's last beat is filled up."""
-        return data.StructLayout(
-            {
-                "s": data.ArrayLayout(FP16.width, self.lanes),
-                "g": data.ArrayLayout(self.word_layout, self.lanes),
-            }
-        )
-
-    @property
-    def counters_layout(self) -> data.StructLayout:
-        """A beat's words of G: ``write`` those of inactive positions, which have changed.
-
-        ``halve``: the position's other counters are to be halved, as this one was. ``beat`` number
-        in the step; ``last`` of it.
-        """
-        return data.StructLayout(
-            {
-                "g": data.ArrayLayout(self.word_layout, self.lanes),
-                "write": self.lanes,
-                "halve": self.lanes,
-                "beat": range(max(2, self.beats)),
-                "last": 1,
-            }
-        )
-
-    @property
-    def active_layout(self) -> data.StructLayout:
-        """Active positions, in ascending order.
-
-        ``index``, ``mode`` (0 in the window) and ``count`` of each; ``keep`` which there are: all
-        but in a step's ``last`` group. What there is not is zero.
-        """
-        each = {
-            "index": range(max(2, self.positions)),
-            "mode": MODE_BITS,
-            "count": self.counter_bits,
-        }
-        group = data.ArrayLayout(data.StructLayout(each), self.outputs)
-        return data.StructLayout({"positions": group, "keep": self.outputs, "last": 1})
 
 
 class Apid(Component):
@@ -246,7 +82,7 @@ class Apid(Component):
         room = Signal()
         advance = Signal()
         valid = Signal(p.latency)
-        taken, head = self._take(m, advance)
+        taken, head, maximum = self._take(m, advance)
         m.d.comb += [
             self.counters.valid.eq(valid[-1] & room),
             advance.eq(~valid[-1] | (room & self.counters.ready)),
@@ -264,7 +100,7 @@ class Apid(Component):
         compared, decided = ranks[-2:]
         active, inactive = Signal(p.lanes), Signal(p.lanes)
         for lane in range(p.lanes):
-            within = self._within(m, lane, advance, compared.g[lane].mode)
+            within = self._within(m, lane, advance, maximum, compared.g[lane].mode)
             m.d.comb += [
                 inactive[lane].eq(compared.older[lane] & within),
                 active[lane].eq(compared.there[lane] & ~inactive[lane]),
@@ -277,13 +113,13 @@ class Apid(Component):
         self._put(m, decided, was_active, was_inactive, room)
         return m
 
-    def _take(self, m: Module, advance: Signal) -> tuple[Signal, data.View]:
-        """Whether a beat is taken, and what goes along with it."""
+    def _take(self, m: Module, advance: Signal) -> tuple[Signal, data.View, Signal]:
+        """Whether a beat is taken, what goes along with it, and its step's maximum."""
         p = self._parameters
         busy = Signal()
         left = Signal(range(p.positions + 1), reset_less=True)  # positions not yet taken
         taken, final = Signal(), Signal()
-        self._m = Signal(FP16.width, name="m", reset_less=True)
+        maximum = Signal(FP16.width, reset_less=True)
         m.d.comb += [
             self.i.ready.eq(busy & advance),
             taken.eq(self.i.valid & self.i.ready),
@@ -294,7 +130,7 @@ class Apid(Component):
             m.d.sync += [
                 busy.eq(self.job.valid),
                 left.eq(self.job.payload.n),
-                self._m.eq(self.job.payload.m),
+                maximum.eq(self.job.payload.m),
             ]
         with m.Elif(taken):
             m.d.sync += left.eq(left - p.lanes)
@@ -316,9 +152,11 @@ class Apid(Component):
                 head.g[lane].count.eq(word.count),
                 head.g[lane].mode.eq(word.mode & head.older[lane].replicate(MODE_BITS)),
             ]
-        return taken, head
+        return taken, head, maximum
 
-    def _within(self, m: Module, lane: int, advance: Signal, mode: Value) -> Signal:
+    def _within(
+        self, m: Module, lane: int, advance: Signal, maximum: Signal, mode: Value
+    ) -> Signal:
         """Whether the difference that has been taken lies in the mode's interval."""
         p = self._parameters
         m.submodules[f"subtract_{lane}"] = subtract = FloatAdd(
@@ -331,7 +169,7 @@ class Apid(Component):
         m.d.comb += [
             subtract.enable.eq(advance),
             subtract.a.eq(self.i.payload.s[lane]),
-            subtract.b.eq(self._m),
+            subtract.b.eq(maximum),
             subtract.subtract.eq(1),
             key.eq(to_key(subtract.o)),
             within.eq((key > lower) & (key <= upper)),

@@ -9,7 +9,7 @@ from golden.lad import EIGHT_BOUNDS, PAPER_BOUNDS, PiecewiseExp
 from golden.lad.apid import identify
 from golden.lad.modes import Modes
 from hw.catalogue import find
-from hw.lad.apid import ApidParameters
+from hw.lad.apid_parameters import ApidParameters
 from hw.parameters import ParameterError
 from sim.benches.lad.apid import Step, bench, build, random_steps, real_steps
 from sim.stall import PATTERNS

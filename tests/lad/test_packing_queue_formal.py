@@ -21,7 +21,8 @@ from amaranth.hdl import (
 )
 
 from hw.lad import packing_queue
-from hw.lad.apid import Apid, ApidParameters
+from hw.lad.apid import Apid
+from hw.lad.apid_parameters import ApidParameters
 from hw.lad.packing_queue import PackingQueueParameters
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch

@@ -9,7 +9,7 @@ from golden.lad.apid import Identified, identify
 from golden.lad.modes import Modes
 from golden.lad.piecewise_exp import PiecewiseExp
 from golden.trace import Trace
-from hw.lad.apid import MODE_BITS, ApidParameters
+from hw.lad.apid_parameters import MODE_BITS, ApidParameters
 from sim import payload
 from sim.bench import Job
 from sim.benches.operands import vectors_by_name
