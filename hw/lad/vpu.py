@@ -53,8 +53,8 @@ class VpuParameters(Parameters):
     def presets(cls) -> dict[str, "VpuParameters"]:
         return {
             # For mutants, which simulate slowly.
-            "tiny": cls(d=2, multiply_stages=1, add_stages=1),
-            "small": cls(d=8),
+            "small": cls(d=2, multiply_stages=1, add_stages=1),
+            "eight": cls(d=8),
             "default": cls(),
             "paper": cls(d=128),
         }

@@ -32,7 +32,7 @@ SIZES = [
 
 @pytest.fixture(scope="module")
 def small():
-    return Compiled(BLOCK, VpuParameters.preset("small"))
+    return Compiled(BLOCK, VpuParameters.preset("eight"))
 
 
 def operations(p, modes, rng, load_every=7):
@@ -145,8 +145,8 @@ def test_latencies():
     """The figures of the paper's size and of one register each."""
     paper = VpuParameters.preset("paper")
     assert (paper.d, paper.latency, paper.dot_latency) == (128, 3, 18)
-    tiny = VpuParameters.preset("tiny")
-    assert (tiny.latency, tiny.dot_latency, tiny.credits.credits) == (2, 4, 5)
+    one = VpuParameters.preset("small")
+    assert (one.latency, one.dot_latency, one.credits.credits) == (2, 4, 5)
 
 
 def test_random_orders_under_stalls(small):
