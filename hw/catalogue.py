@@ -366,6 +366,18 @@ BLOCKS = (
         "Scores of keys chunk by chunk in any order, pruning, and weighted sums of values",
         "Token-Picker, section 4.1 and Fig. 7",
     ),
+    Block(
+        "lad",
+        "Vpu",
+        "Dot products, products by element and scaled vectors, an operation a cycle",
+        "LAD, section IV-B and Fig. 5(b)",
+    ),
+    Block(
+        "lad",
+        "Apid",
+        "Positions that have left their mode's interval, and the others' counters",
+        "LAD, section IV-B",
+    ),
 )
 
 

@@ -1,0 +1,59 @@
+"""Bit-exact twin of the active position identification."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from golden.arith.float_add import float_add
+from golden.arith.formats import is_nan
+from golden.lad.piecewise_exp import EIGHT_BOUNDS, PiecewiseExp
+
+
+@dataclass(frozen=True)
+class Identified:
+    """What became of a step's positions, arrays ``[..., n]``.
+
+    active
+        Whether it is one.
+    mode
+        As it came, 0 in the window.
+    count
+        Of the mode, as it is now; of an active position, as it came.
+    halve
+        Whether the other counters of the position are to be halved.
+    """
+
+    active: np.ndarray
+    mode: np.ndarray
+    count: np.ndarray
+    halve: np.ndarray
+
+
+def identify(
+    s: np.ndarray,
+    m: np.ndarray,
+    mode: np.ndarray,
+    count: np.ndarray,
+    *,
+    bounds: tuple[float, ...] = EIGHT_BOUNDS,
+    window: int = 16,
+    counter_bits: int = 12,
+) -> Identified:
+    """One step of n positions.
+
+    s, m
+        ``float16[..., n]`` scores and ``float16[...]`` their maximum.
+    mode, count
+        ``int[..., n]``: modes from I on are those of no interval.
+    """
+    s, mode, count = np.asarray(s), np.asarray(mode), np.asarray(count)
+    n = s.shape[-1]
+    older = np.arange(n) < n - window
+    mode = np.where(older, mode, 0)
+    x = float_add(s, np.asarray(m)[..., None], True)
+    with np.errstate(invalid="ignore"):
+        within = ~is_nan(x) & (PiecewiseExp(bounds, np.float16).interval(x) == mode)
+    inactive = older & within
+    increased = count + inactive
+    halve = inactive & (increased >= (1 << counter_bits) - 1)
+    return Identified(~inactive, mode, increased >> halve, halve)

@@ -1,0 +1,1 @@
+"""Blocks of LAD, locality aware decoding."""

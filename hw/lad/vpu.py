@@ -1,0 +1,228 @@
+"""Vector processing unit: d multipliers and a tree of adders (LAD, section IV-B, Fig. 5(b))."""
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.adder_tree import AdderTree, AdderTreeParameters
+from hw.arith.float_format import FP16
+from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
+from hw.component import Component
+from hw.parameters import Parameters, require
+from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
+from hw.stream.queue import Queue, QueueParameters
+
+LARGEST = 1024
+
+
+class Mode(enum.IntEnum):
+    """What an operation makes: a dot product, products by element, a scaled vector, nothing."""
+
+    DP = 0
+    EM = 1
+    S = 2
+    NONE = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class VpuParameters(Parameters):
+    """
+    d
+        Elements of a vector, 2 or more.
+    multiply_stages
+        M: ranks of registers of a multiplier, 1 to 4.
+    add_stages
+        Ranks of registers of a level of the tree, 1 to 4.
+    """
+
+    d: int = 64
+    multiply_stages: int = 2
+    add_stages: int = 2
+
+    def __post_init__(self):
+        require(2 <= self.d <= LARGEST, f"d must be between 2 and {LARGEST}", self.d)
+        for name in ("multiply_stages", "add_stages"):
+            stages = getattr(self, name)
+            require(1 <= stages <= 4, f"{name} must be between 1 and 4", stages)
+
+    @classmethod
+    def presets(cls) -> dict[str, "VpuParameters"]:
+        return {
+            # For mutants, which simulate slowly.
+            "small": cls(d=2, multiply_stages=1, add_stages=1),
+            "eight": cls(d=8),
+            "default": cls(),
+            "paper": cls(d=128),
+        }
+
+    @property
+    def tree(self) -> int:
+        """T: cycles that a dot product is in the adders."""
+        return self.add_stages * (self.d - 1).bit_length()
+
+    @property
+    def latency(self) -> int:
+        """Cycles from an operation to its vector."""
+        return self.multiply_stages + 1
+
+    @property
+    def dot_latency(self) -> int:
+        """Cycles from an operation to its dot product."""
+        return self.latency + self.tree + 1
+
+    @property
+    def credits(self) -> CreditCounterParameters:
+        """Dot products inside, at most."""
+        return CreditCounterParameters.for_pipeline(self.latency + self.tree)
+
+    def cycles(self, modes: Sequence[int]) -> int:
+        """Cycles from the first operation offered to the last result taken, without stalls."""
+        taken = [len(modes)]
+        latencies = {Mode.DP: self.dot_latency, Mode.EM: self.latency, Mode.S: self.latency}
+        for mode, latency in latencies.items():
+            taken += [number + latency + 1 for number, m in enumerate(modes) if m == mode][-1:]
+        return max(taken)
+
+    @property
+    def vector(self) -> data.ArrayLayout:
+        return data.ArrayLayout(FP16.width, self.d)
+
+    @property
+    def input_layout(self) -> data.StructLayout:
+        """An operation.
+
+        ``mode`` :class:`Mode`; ``load`` whether the registers take ``vec1``, for this operation
+        and those behind it; ``vec2``; ``scal``. Numbers are FP16.
+        """
+        return data.StructLayout(
+            {"mode": 2, "load": 1, "vec1": self.vector, "vec2": self.vector, "scal": FP16.width}
+        )
+
+
+class Vpu(Component):
+    """With the vector r in the registers, an operation makes one of
+
+        DP:  o_scal = sum over k of r[k] vec2[k]
+        EM:  o_vec[k] = r[k] vec2[k]
+        S:   o_vec[k] = scal vec2[k]
+
+    ::
+
+        vec1 ─→ r ───┐
+        scal ─→ ─────┴─ mux ─→ × ─┬─→ o_vec
+        vec2 ─→ ──────────────→   └─→ tree of adders ─→ queue ─→ o_scal
+
+    ``load`` replaces r by ``vec1``, with any mode, before the operation uses it; so a new vector
+    costs no cycle. NONE has no result: it is for loading alone. r is undefined before the first
+    load.
+
+    Every product and every sum is rounded to FP16, to nearest even; sums are those of
+    :class:`AdderTree`, neighbours first. Subnormals count, infinities and NaNs are those of
+    IEEE 754, each NaN the canonical one. Shorter vectors are filled up with zeros.
+
+    Latency: M + 1 cycles from an operation to its vector, M + T + 2 to its dot product, with
+    M = multiply_stages and T = add_stages ceil(log2 d). Throughput: an operation a cycle, in any
+    order of modes.
+
+    Each output gives the results of its modes in order of the operations. Between the two outputs
+    there is no order: a vector does not wait for a dot product that was asked for before it, as
+    holding it back would take T registers as wide as a vector.
+
+    Handshake: a vector that is not taken stops the multipliers, not the tree: ``i.ready`` follows
+    ``o_vec.ready`` combinationally. Dot products that are not taken fill a queue; as many as it
+    has entries may be inside, and then ``i.ready`` is low for DP, the only thing that it depends
+    on ``i.payload`` for. Overflow: none.
+
+    The paper has registers for ``vec1`` only and names no pipeline.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(parameters.input_layout))`
+        Operations.
+    o_vec : :py:`Out(stream.Signature(ArrayLayout(16, d)))`
+        Results of EM and S.
+    o_scal : :py:`Out(stream.Signature(16))`
+        Results of DP.
+    """
+
+    def __init__(self, parameters: VpuParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "i": In(stream.Signature(p.input_layout)),
+                "o_vec": Out(stream.Signature(p.vector)),
+                "o_scal": Out(stream.Signature(FP16.width)),
+            }
+        )
+
+    @property
+    def parameters(self) -> VpuParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        operation = self.i.payload
+        m.submodules.credits = credits = CreditCounter(p.credits)
+        m.submodules.queue = queue = Queue(QueueParameters(FP16.width, p.credits.credits))
+        m.submodules.tree = tree = AdderTree(AdderTreeParameters(n=p.d, stages=p.tree))
+        wiring.connect(m, queue.o, wiring.flipped(self.o_scal))
+
+        advance = Signal()  # the multipliers
+        is_dot = Signal()
+        is_vector = Signal()
+        taken = Signal()
+        m.d.comb += [
+            advance.eq(~self.o_vec.valid | self.o_vec.ready),
+            is_dot.eq(operation.mode == Mode.DP),
+            is_vector.eq((operation.mode == Mode.EM) | (operation.mode == Mode.S)),
+            self.i.ready.eq(advance & (credits.available | ~is_dot)),
+            taken.eq(self.i.valid & self.i.ready),
+            credits.take.eq(taken & is_dot),
+            credits.give.eq(self.o_scal.valid & self.o_scal.ready),
+        ]
+
+        # What is in each rank, the operands' first; then dot products in the tree.
+        vectors = Signal(p.multiply_stages + 1)
+        dots = Signal(p.multiply_stages + 1)
+        adding = Signal(p.tree)
+        with m.If(advance):
+            m.d.sync += [
+                vectors.eq(Cat(taken & is_vector, vectors[:-1])),
+                dots.eq(Cat(taken & is_dot, dots[:-1])),
+            ]
+        # A dot product leaves the multipliers at once: no vector is at their end then.
+        m.d.sync += adding.eq(Cat(dots[-1], adding[:-1]))
+        m.d.comb += [
+            self.o_vec.valid.eq(vectors[-1]),
+            queue.i.valid.eq(adding[-1]),
+            queue.i.payload.eq(tree.o),
+        ]
+
+        r = Signal(p.vector, reset_less=True)
+        vec2 = Signal(p.vector, reset_less=True)
+        scal = Signal(FP16.width, reset_less=True)
+        scaling = Signal(reset_less=True)
+        with m.If(taken & operation.load):
+            m.d.sync += r.eq(operation.vec1)
+        with m.If(advance):
+            m.d.sync += [
+                vec2.eq(operation.vec2),
+                scal.eq(operation.scal),
+                scaling.eq(operation.mode == Mode.S),
+            ]
+        for k in range(p.d):
+            unit = FloatMultiply(FloatMultiplyParameters(stages=p.multiply_stages))
+            m.submodules[f"multiply_{k}"] = unit
+            m.d.comb += [
+                unit.enable.eq(advance),
+                unit.a.eq(Mux(scaling, scal, r[k])),
+                unit.b.eq(vec2[k]),
+                self.o_vec.payload[k].eq(unit.o),
+                tree.i[k].eq(unit.o),
+            ]
+        return m

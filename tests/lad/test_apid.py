@@ -1,0 +1,219 @@
+"""Active position identification: its twin against modes and counters, rate, full queue, bounds."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from golden.lad import EIGHT_BOUNDS, PAPER_BOUNDS, PiecewiseExp
+from golden.lad.apid import identify
+from golden.lad.modes import Modes
+from hw.catalogue import find
+from hw.lad.apid_parameters import ApidParameters
+from hw.parameters import ParameterError
+from sim.benches.lad.apid import Step, bench, build, random_steps, real_steps
+from sim.stall import PATTERNS
+from tests.kllm.compiled import Compiled
+
+BLOCK = find("lad.apid")
+SIZES = [
+    ApidParameters(lanes=3, positions=100, depth=8, outputs=1, window=1, bounds="1"),
+    ApidParameters(lanes=2, positions=50, depth=16, outputs=4, window=20, counter_bits=2),
+    ApidParameters(lanes=5, positions=300, depth=32, outputs=4, window=7),
+    ApidParameters(positions=300, depth=32),
+]
+
+
+@pytest.fixture(scope="module")
+def small():
+    return Compiled(BLOCK, ApidParameters.preset("small"))
+
+
+def test_the_bounds_are_the_algorithms():
+    assert ApidParameters().bound_values == EIGHT_BOUNDS
+    assert ApidParameters.preset("small").bound_values == PAPER_BOUNDS
+    assert ApidParameters().intervals == 8
+
+
+def test_golden_equals_modes_and_counters():
+    """Steps of a head: what is not active gets the counter that the algorithm's tables get."""
+    bounds, window, bits = PAPER_BOUNDS, 4, 4
+    exp = PiecewiseExp(bounds, np.float32)
+    modes = Modes(1, exp, bits)
+    rng = np.random.default_rng(1)
+    usual = -rng.exponential(4, 80)
+    compared = halved = 0
+    for n in range(1, 81):
+        modes.append()
+        x = (usual[:n] + rng.normal(scale=0.8, size=n)).astype(np.float16)
+        m = x.max()
+        mode = modes.mode[0].astype(int)
+        count = modes.counters[0, np.arange(n), mode].astype(int)
+        found = identify(x, m, mode, count, bounds=bounds, window=window, counter_bits=bits)
+        rounded = (x - m).astype(np.float32)
+        outside = modes.outside(rounded[None])[0]
+        outside[max(0, n - window) :] = True
+        assert np.array_equal(found.active, outside)
+        interval = np.where(found.active, exp.interval(rounded), mode)
+        modes.record(interval[None], n - window)
+        kept = np.flatnonzero(~found.active)
+        assert np.array_equal(found.count[kept], modes.counters[0, kept, mode[kept]])
+        compared, halved = compared + len(kept), halved + found.halve.sum()
+    print(f"{compared} counters, {halved} halved")
+    assert compared > 800 and halved > 50
+
+
+def test_close_to_the_algorithm():
+    """It differs from exact differences only by half a unit in the last place above a bound."""
+    rng = np.random.default_rng(2)
+    s = (-rng.exponential(6, 40000)).astype(np.float16)
+    m = np.float16(rng.normal())
+    exp = PiecewiseExp(EIGHT_BOUNDS)
+    exact = s.astype(np.float64) - float(m)
+    mode = exp.interval(exact + rng.normal(scale=0.5, size=len(s)))
+    found = identify(s, m, mode, np.zeros(len(s), int), window=1)
+    modes_outside = (exact <= exp.lower[mode]) | (exact > exp.upper[mode])
+    differ = np.flatnonzero((found.active != modes_outside)[:-1])
+    nearest = np.abs(exact[:, None] - np.array(EIGHT_BOUNDS)).min(axis=1)
+    assert (nearest[differ] <= 2.0**-11 * np.abs(exact[differ])).all()
+    share = len(differ) / len(s)
+    print(f"{len(differ)} of {len(s)} differ")
+    assert 0 < share < 2e-3 and 0.2 < found.active.mean() < 0.8
+
+
+def test_odd_values():
+    """NaN and modes of no interval are active; infinities lie in the outer intervals."""
+    s = np.array([np.nan, -np.inf, np.inf, 5, -20, -20, -20], np.float16)
+    mode = np.array([0, 0, 7, 7, 0, 8, 15])
+    found = identify(s, np.float16(0), mode, np.full(7, 9), window=1)
+    assert found.active.tolist() == [True, False, False, False, False, True, True]
+    assert found.count.tolist() == [9, 10, 10, 10, 10, 9, 9]
+    assert found.mode.tolist() == [0, 0, 7, 7, 0, 8, 0]
+    spoilt = identify(s[4:], np.float16(np.nan), mode[4:], np.full(3, 9), window=1)
+    assert spoilt.active.all()
+
+
+def test_full_counters():
+    count = np.array([0, 4093, 4094, 4095, 7])
+    s = np.full(5, -20, np.float16)
+    found = identify(s, np.float16(0), np.zeros(5, int), count, window=1)
+    assert found.count.tolist() == [1, 4094, 2047, 2048, 7]
+    assert found.halve.tolist() == [False, False, True, True, False]
+
+
+def steps_with(p, counts, rng):
+    """Steps of so many positions, whole beats, with so many active ones in each beat."""
+    steps = []
+    for step in counts:
+        active = np.concatenate([rng.permutation(np.arange(p.lanes) < count) for count in step])
+        n = len(active)
+        mode = np.where(active, 1, 0)
+        steps.append(Step(np.full(n, -30, np.float16), np.float16(0), mode, np.zeros(n, int)))
+    return steps
+
+
+def test_a_beat_a_cycle(small):
+    """While groups leave as fast as positions come, no beat waits, also from step to step."""
+    p, rng = small.parameters, np.random.default_rng(3)
+    shares = [[p.outputs] * 10, [0, 1, 3, 2, 0, 4] * 2, [1] * 5, [0] * 14]
+    steps = steps_with(p, [[*share, p.lanes] for share in shares], rng)
+    played = small.check(build(p, steps, rng, []), "none")
+    beats = sum(len(share) + 1 for share in shares)
+    counters = played.cycles_of["counters"]
+    assert np.array_equal(counters, 1 + p.latency + np.arange(beats))
+    # The first step's first group is full with its first beat.
+    assert played.cycles_of["o"][0] == 1 + p.queue_latency
+
+
+def test_a_full_queue_waits(small):
+    """All positions active: a beat every lanes / outputs cycles once the queue is full."""
+    p, rng = small.parameters, np.random.default_rng(4)
+    steps = steps_with(p, [[p.lanes] * 15] * 4, rng)
+    played = small.check(build(p, steps, rng, []), "none")
+    groups = played.cycles_of["o"]
+    assert np.array_equal(np.diff(groups), np.ones(len(groups) - 1))  # the output never pauses
+    assert len(groups) == 4 * 15 * p.lanes // p.outputs
+    last = played.cycles_of["counters"][-10:]
+    assert np.array_equal(np.diff(last), np.full(9, p.lanes // p.outputs))
+    for stall in PATTERNS:
+        small.check(build(p, steps, rng, []), stall)
+
+
+def test_steps_of_every_length(small):
+    p, rng = small.parameters, np.random.default_rng(5)
+    steps = random_steps(p, 200, rng)
+    steps = [
+        dataclasses.replace(
+            step, **{name: np.resize(getattr(step, name), n) for name in ("s", "mode", "count")}
+        )
+        for n, step in zip([*range(1, 61)] * 3, steps, strict=False)
+    ]
+    for stall in PATTERNS:
+        small.check(build(p, steps, rng, []), stall)
+
+
+def test_reset_in_the_middle(small):
+    """A job that was cut short leaves nothing behind."""
+    p = small.parameters
+    for seed in range(5):
+        job = bench.job(p, None, 20, seed)
+        cut = dataclasses.replace(
+            job, outputs={name: beats[:30] for name, beats in job.outputs.items()}
+        )
+        small._harness.reset()
+        small._harness.play(cut, PATTERNS["bursts"], seed=1)
+        small.check(bench.job(p, None, 10, seed), "none")
+
+
+def test_real_heads(small, shipped_trace):
+    """Steps in the middle of a head have counters of every size, and few active positions."""
+    p = small.parameters
+    steps, _ = real_steps(p, shipped_trace, 60, np.random.default_rng(6))
+    found = [step.result(p) for step in steps if len(step.s) > 30]
+    share = np.concatenate([f.active[: -p.window] for f in found]).mean()
+    print(f"{share:.1%} active")
+    assert 0.05 < share < 0.6 and any(f.halve.any() for f in found)
+    assert len({int(c) for f in found for c in f.count}) == (1 << p.counter_bits) - 1
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
+def test_more_sizes(parameters, shipped_trace):
+    compiled = Compiled(BLOCK, parameters)
+    for trace in (None, shipped_trace):
+        for stall in PATTERNS:
+            compiled.check(bench.job(parameters, trace, 150, seed=7), stall)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("preset", ["single", "default", "paper"])
+def test_presets(preset, shipped_trace):
+    p = ApidParameters.preset(preset)
+    compiled = Compiled(BLOCK, p)
+    for trace in (None, shipped_trace):
+        for stall in PATTERNS:
+            compiled.check(bench.job(p, trace, 100, seed=8), stall)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"lanes": 0}, "lanes must be between 1 and 64, not 0"),
+        ({"positions": 0}, "positions must be between 1 and 65536, not 0"),
+        ({"window": 0}, "window must be at least 1, not 0"),
+        ({"counter_bits": 1}, "counter_bits must be between 2 and 16, not 1"),
+        ({"outputs": 3}, "outputs must be a power of two, not 3"),
+        ({"depth": 16}, "depth must be a power of two from 32, not 16"),
+        ({"depth": 48}, "depth must be a power of two from 32, not 48"),
+        ({"lanes": 8, "outputs": 8, "depth": 16}, "depth must be a power of two from 22, not 16"),
+    ],
+)
+def test_limits(changes, sentence):
+    with pytest.raises(ParameterError, match=f"^{sentence}$"):
+        dataclasses.replace(ApidParameters(), **changes)
+
+
+@pytest.mark.parametrize("bounds", ["", "5_8", "8_8", "8_0", "2048", "8_-1", "8__1", "²"])
+def test_bounds(bounds):
+    with pytest.raises(ParameterError, match="^bounds must be 1 to 15 falling numbers"):
+        ApidParameters(bounds=bounds)

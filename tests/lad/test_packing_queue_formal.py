@@ -1,0 +1,259 @@
+"""The packing queue, proved for all time: entries in order, none lost, doubled or misplaced.
+
+Pushes within `room`, ends of runs and stalls are arbitrary; registers and memories start arbitrary,
+behind a cycle of reset. Any one entry is followed from its push to its group. Also the streams of
+the active position identification around it.
+"""
+
+import pytest
+from amaranth.asserts import AnySeq
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    Cat,
+    Cover,
+    Elaboratable,
+    Fragment,
+    Module,
+    Mux,
+    Signal,
+    Value,
+)
+
+from hw.lad import packing_queue
+from hw.lad.apid import Apid
+from hw.lad.apid_parameters import ApidParameters
+from hw.lad.packing_queue import PackingQueueParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.seeded import with_fault
+
+SIZES = [PackingQueueParameters(2, 2, 8), PackingQueueParameters(3, 2, 8)]
+
+
+class PackingSpec(Elaboratable):
+    """A model counts places: entries, and those that closing a run's last group leaves empty."""
+
+    def __init__(self, dut, invariant=True):
+        self._dut, self._invariant = dut, invariant
+
+    def elaborate(self, platform):
+        m = Module()
+        dut, p = self._dut, self._dut.parameters
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        internals = Internals(fragment)
+        first = reset_first(m)
+        watch(m, first, dut.o)
+        m.d.comb += [
+            dut.push.eq(AnySeq(1)),
+            dut.end.eq(AnySeq(1)),
+            dut.mask.eq(AnySeq(p.lanes)),
+            dut.common.eq(AnySeq(1)),
+            Assume(~dut.push | dut.room | first),
+            Assume(~dut.end | dut.mask.any()),
+        ]
+        m.d.comb += [Value.cast(entry).eq(AnySeq(1)) for entry in dut.entries]
+        pushed = Signal()
+        m.d.comb += pushed.eq(dut.push & ~first)
+
+        # Places used: in the banks, and all, with the group at the output.
+        places = Signal(range(p.depth + p.outputs + 1))
+        new, count = Signal(range(p.lanes + p.outputs)), sum(dut.mask)
+        odd = Signal()  # with two places in a group, whether the last one is half full
+        m.d.comb += new.eq(Mux(dut.end, count + (odd ^ count[0]), count))
+        given = Signal()
+        m.d.comb += given.eq(dut.o.valid & dut.o.ready & ~first)
+        m.d.sync += places.eq(places + Mux(pushed, new, 0) - Mux(given, 2, 0))
+        with m.If(pushed):
+            m.d.sync += odd.eq(odd ^ new[0])
+
+        # One entry, a lane of a push, and the places ahead of it.
+        lane = Signal(range(p.lanes))
+        follow, following, done = Signal(), Signal(), Signal()
+        ahead = Signal.like(places)
+        value = Signal(2)
+        is_last = Signal()
+        before = Signal(range(p.lanes + 1))
+        higher = Signal()
+        m.d.comb += [
+            lane.eq(AnySeq(len(lane))),
+            Assume(lane < p.lanes),
+            follow.eq(pushed & AnySeq(1) & dut.mask.bit_select(lane, 1) & ~following & ~done),
+        ]
+        with m.Switch(lane):
+            for number in range(p.lanes):
+                with m.Case(number):
+                    m.d.comb += before.eq(sum(dut.mask[:number]) if number else 0)
+                    m.d.comb += higher.eq(dut.mask[number + 1 :].any())
+                    with m.If(follow):
+                        m.d.sync += value.eq(Cat(Value.cast(dut.entries[number]), dut.common))
+        with m.If(follow):
+            m.d.sync += [
+                following.eq(1),
+                is_last.eq(dut.end & ~higher),
+                ahead.eq(places + before - Mux(given, 2, 0)),
+            ]
+        with m.Elif(following & given):
+            m.d.sync += ahead.eq(ahead - 2)
+            with m.If(ahead < 2):
+                m.d.sync += [following.eq(0), done.eq(1)]
+
+        o = dut.o.payload
+        at_output = Signal()
+        m.d.comb += at_output.eq(following & dut.o.valid & (ahead < 2))
+        got = Mux(ahead[0], Cat(o.entries[1], o.common[1]), Cat(o.entries[0], o.common[0]))
+        kept = Mux(ahead[0], o.keep[1], o.keep[0])
+        empty = Signal()  # behind the followed entry, which ends a run
+        m.d.comb += empty.eq(at_output & ~ahead[0] & is_last)
+        hidden = Signal(range(3))
+        with m.If((places < 2) | dut.o.valid):
+            m.d.sync += hidden.eq(0)
+        with m.Else():
+            m.d.sync += hidden.eq(hidden + 1)
+        with m.If(~first):
+            m.d.comb += [
+                Assert(places <= p.depth + p.outputs, "more places than there are"),
+                Assert(~given | (places >= 2), "a group from nowhere"),
+                Assert(~at_output | kept, "an entry is not kept"),
+                Assert(~at_output | (got == value), "wrong data or order"),
+                Assert(~at_output | ~is_last | o.last, "a run's end is lost"),
+                Assert(~empty | ~o.keep[1], "an entry too many"),
+                Assert(hidden <= 1, "a group is stuck"),
+                Assert(dut.room | (places > p.most), "refused with room"),
+            ]
+            if self._invariant:
+                self._invariants(m, internals, places, odd, following, ahead, value, is_last)
+        m.d.comb += [
+            Cover(done & is_last & (places == 0), "the followed entry ended a run, all are out"),
+            Cover(~dut.room & ~first, "full"),
+        ]
+        return m
+
+    def _invariants(self, m, internals, places, odd, following, ahead, value, is_last):
+        dut, p = self._dut, self._dut.parameters
+        tail, head, used = (internals.signal(name) for name in ("tail", "head", "used"))
+        at_output = Mux(dut.o.valid, 2, 0)
+        m.d.comb += [
+            Assert(places == used + at_output),
+            Assert(used <= p.depth),
+            Assert(tail == (head + used)[: len(tail)]),
+            Assert(~head[0]),
+            Assert(odd == tail[0]),
+            Assert(~following | (ahead < places)),
+        ]
+        # Where the followed entry lies, and that what is before it in its group ends no run.
+        bits = (p.banks - 1).bit_length()
+        in_banks = Signal()
+        place, partner = Signal.like(tail), Signal.like(tail)
+        m.d.comb += [
+            in_banks.eq(following & (ahead >= at_output)),
+            place.eq(head + ahead - at_output),
+            partner.eq(Cat(~place[0], place[1:])),
+        ]
+        for bank in range(p.banks):
+            row = internals.row(m, f"bank_{bank}", place[bits:])
+            other = internals.row(m, f"bank_{bank}", partner[bits:])
+            entry, last, common = row[0], row[1], row[2]
+            with m.If(in_banks & (place[:bits] == bank)):
+                m.d.comb += [
+                    Assert(Cat(entry, common) == value),
+                    Assert(last == is_last),
+                ]
+            with m.If(in_banks & place[0] & (partner[:bits] == bank)):
+                m.d.comb += Assert(~other[1])
+        # A run's end leaves no open group; a half full one has no end in it.
+        half = Signal.like(tail)
+        m.d.comb += half.eq(tail - 1)
+        for bank in range(p.banks):
+            row = internals.row(m, f"bank_{bank}", half[bits:])
+            with m.If(odd & (half[:bits] == bank)):
+                m.d.comb += Assert(~row[1])
+        with m.If(following & is_last & ~ahead[0]):
+            m.d.comb += Assert(places >= ahead + 2)
+
+
+def build(parameters, module=packing_queue):
+    return module.PackingQueue(parameters, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [SIZES[1], pytest.param(SIZES[0], marks=pytest.mark.campaign)],
+    ids=lambda p: p.slug(),
+)
+def test_proof(parameters):
+    result = prove(PackingSpec(build(parameters)), f"packing_{parameters.slug()}", depth=2)
+    assert result.status == "PASS", result
+
+
+@pytest.mark.campaign
+def test_cover():
+    result = prove(PackingSpec(build(SIZES[0]), False), "packing", "cover", depth=10)
+    assert result.status == "PASS", result
+
+
+FAULTS = {
+    "wrong_row": ("(bank < tail[:bits] if bank + 1 < p.banks else 0)", "0", "wrong data or order"),
+    "open_run": ("ones + Mux(self.end, left_open, 0)", "ones", "is stuck"),
+    "lost_end": ("last = self.end & ~self.mask[lane + 1 :].any()", "last = self.end & 0", "end is"),
+    "never_full": ("self.room.eq(used <= p.most)", "self.room.eq(1)", "wrong data or|places"),
+}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("fault", FAULTS)
+def test_seeded_fault_is_caught(fault):
+    line, instead, caught_by = FAULTS[fault]
+    module = with_fault(packing_queue, line, instead)
+    spec = PackingSpec(build(SIZES[0], module), invariant=False)
+    result = prove(spec, f"packing_{fault}", "bmc", depth=12)
+    assert result.status == "FAIL", result
+    said = " ".join(result.failures)
+    assert any(part in said for part in caught_by.split("|")), result
+
+
+class ApidSpec(Elaboratable):
+    """Any jobs and beats: outputs keep the rules, each beat has its counters, in its cycle."""
+
+    def __init__(self, dut):
+        self._dut = dut
+
+    def elaborate(self, platform):
+        m = Module()
+        dut, p = self._dut, self._dut.parameters
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        internals = Internals(fragment)
+        first = reset_first(m)
+        drive(m, first, dut.job)
+        drive(m, first, dut.i)
+        watch(m, first, dut.counters)
+        watch(m, first, dut.o)
+        m.d.comb += Assume(~dut.job.valid | (dut.job.payload.n != 0))
+        taken, given = (port.valid & port.ready & ~first for port in (dut.i, dut.counters))
+        inside = Signal(range(p.latency + 2))
+        m.d.sync += inside.eq(inside + taken - given)
+        used = internals.signal("queue.used")
+        with m.If(~first):
+            m.d.comb += [
+                Assert(inside <= p.latency, "more beats than ranks"),
+                Assert(~dut.counters.valid | (inside != 0), "counters from nowhere"),
+                Assert(used <= p.depth, "more active positions than the queue holds"),
+                Assert(inside == sum(internals.signal("valid"))),
+            ]
+        m.d.comb += [
+            Cover(inside == p.latency),
+            Cover(dut.o.valid & ~dut.o.ready & dut.counters.valid & ~dut.counters.ready),
+        ]
+        return m
+
+
+APID = ApidParameters(
+    lanes=2, positions=6, depth=8, outputs=2, window=1, bounds="1", counter_bits=2
+)
+
+
+@pytest.mark.parametrize("mode", ["prove", pytest.param("cover", marks=pytest.mark.campaign)])
+def test_apid_streams(mode):
+    depth = {"prove": 2, "cover": 12}[mode]
+    result = prove(ApidSpec(Apid(APID)), "apid_streams", mode, depth=depth)
+    assert result.status == "PASS", result

@@ -1,0 +1,140 @@
+"""The vector processing unit's control, proved for all time.
+
+Operations, bubbles and stalls are arbitrary; registers start arbitrary, behind a cycle of reset.
+Results keep the rules of streams, each operation makes its one result, none is lost in the queue,
+and an operation waits only for a vector that is not taken or, a DP, for the queue.
+"""
+
+import pytest
+from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Mux, Signal
+
+from hw.lad import vpu
+from hw.lad.vpu import Mode, Vpu, VpuParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.seeded import with_fault
+
+SIZES = [
+    VpuParameters(d=2, multiply_stages=1, add_stages=1),
+    VpuParameters(d=2, multiply_stages=2, add_stages=2),
+]
+
+
+class ControlSpec(Elaboratable):
+    def __init__(self, dut, invariant=True):
+        self._dut, self._invariant = dut, invariant
+
+    def elaborate(self, platform):
+        m = Module()
+        dut, p = self._dut, self._dut.parameters
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        internals = Internals(fragment)
+        first = reset_first(m)
+        drive(m, first, dut.i)
+        watch(m, first, dut.o_vec)
+        watch(m, first, dut.o_scal)
+        most = p.credits.credits
+        mode = dut.i.payload.mode
+        dots, vectors = Signal(range(most + 2)), Signal(range(p.latency + 2))
+        begun = Signal()
+        is_dot, is_vector = mode == Mode.DP, (mode == Mode.EM) | (mode == Mode.S)
+        given = {port: port.valid & port.ready & ~first for port in (dut.o_vec, dut.o_scal)}
+        m.d.comb += begun.eq(dut.i.valid & dut.i.ready & ~first)
+        m.d.sync += [
+            dots.eq(dots + (begun & is_dot) - given[dut.o_scal]),
+            vectors.eq(vectors + (begun & is_vector) - given[dut.o_vec]),
+        ]
+        open_ = ~dut.o_vec.valid | dut.o_vec.ready
+        # A dot product moves on unless a vector stops it, so it is at the output after that many.
+        waits = Signal(range(p.dot_latency + 1))
+        with m.If((dots == 0) | dut.o_scal.valid):
+            m.d.sync += waits.eq(0)
+        with m.Elif(open_):
+            m.d.sync += waits.eq(waits + 1)
+        with m.If(~first):
+            m.d.comb += [
+                Assert(dots <= most, "more dot products than the queue holds"),
+                Assert(vectors <= p.latency, "more vectors than ranks"),
+                Assert(~dut.o_scal.valid | (dots != 0), "a dot product from nowhere"),
+                Assert(~dut.o_vec.valid | (vectors != 0), "a vector from nowhere"),
+                Assert(
+                    dut.i.ready == (open_ & (~is_dot | (dots != most))),
+                    "refused with room, or taken without",
+                ),
+                Assert(waits < p.dot_latency, "a dot product is stuck"),
+            ]
+        if self._invariant:
+            with m.If(~first):
+                self._invariants(m, internals, dots, vectors, waits)
+        m.d.comb += [
+            Cover(dots == most, "full of dot products"),
+            Cover(dut.o_scal.valid & dut.o_vec.valid & ~dut.o_vec.ready, "both, and one waits"),
+        ]
+        return m
+
+    def _invariants(self, m, internals, dots, vectors, waits):
+        most = self._dut.parameters.credits.credits
+        ranks, adding = internals.signal("dots"), internals.signal("adding")
+        held = internals.signal("vectors")
+        level = internals.signal("queue.fifo.level")
+        produce, consume = (internals.signal(f"queue.fifo.{n}") for n in ("produce", "consume"))
+        place = consume + level
+        m.d.comb += [
+            Assert((produce < most) & (consume < most) & (level <= most)),
+            Assert(produce == Mux(place < most, place, place - most)),
+            Assert(sum(ranks) + sum(adding) + level == dots),
+            Assert(internals.signal("credits.free") + dots == most),
+            Assert(sum(held) == vectors),
+            Assert(~(ranks & held).any()),
+        ]
+        # The foremost dot product has passed as many ranks as cycles have been counted.
+        stages = [*ranks, *adding]
+        for number, stage in enumerate(stages):
+            ahead = sum(stages[number + 1 :])
+            m.d.comb += Assert(
+                ~stage | (ahead != 0) | (level != 0) | (waits <= number), "counted too far"
+            )
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.campaign)],
+    ids=lambda p: p.slug(),
+)
+def test_proof(parameters):
+    result = prove(ControlSpec(Vpu(parameters)), f"vpu_{parameters.slug()}", depth=2)
+    assert result.status == "PASS", result
+
+
+@pytest.mark.campaign
+def test_cover():
+    result = prove(ControlSpec(Vpu(SIZES[0])), "vpu_control", "cover", depth=12)
+    assert result.status == "PASS", result
+
+
+FAULTS = {
+    "free_credits": ("credits.take.eq(taken & is_dot)", "credits.take.eq(0)", "or taken without"),
+    "two_results": (
+        "Cat(taken & is_vector, vectors[:-1])",
+        "Cat(taken, vectors[:-1])",
+        "a vector from nowhere",
+    ),
+    "loses_one": ("adding.eq(Cat(dots[-1], adding[:-1]))", "adding.eq(0)", "is stuck"),
+    "always_advances": (
+        "advance.eq(~self.o_vec.valid | self.o_vec.ready)",
+        "advance.eq(1)",
+        "withdrawn|refused with room",
+    ),
+}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("fault", FAULTS)
+def test_seeded_fault_is_caught(fault):
+    line, instead, caught_by = FAULTS[fault]
+    module = with_fault(vpu, line, instead)
+    spec = ControlSpec(module.Vpu(SIZES[0]), invariant=False)
+    result = prove(spec, f"vpu_{fault}", "bmc", depth=14)
+    assert result.status == "FAIL", result
+    said = " ".join(result.failures)
+    assert any(part in said for part in caught_by.split("|")), result
