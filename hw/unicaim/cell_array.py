@@ -122,8 +122,7 @@ class CellArray(Array):
         threshold = Signal(range(-p.score_limit, p.score_limit + 2), reset_less=True)
         m.d.comb += [
             lines.high.eq(Cat(score >= threshold for score in scores) & used),
-            lines.last.eq(threshold == p.score_limit + 1),
-            lines.stoppable.eq(1),
+            lines.stoppable.eq(1),  # the step in which no line is high is the last at the latest
         ]
         with m.If(begin):
             m.d.sync += threshold.eq(-p.score_limit)
@@ -159,8 +158,10 @@ class CellRow(Component):
             for key, digit in zip(keys, self.drive, strict=True)
         ]
         if not p.spread_mv:
+            score = Signal(p.score, reset_less=True)
             with m.If(self.plane):
-                m.d.sync += self.score.eq(sum(products) + Mux(self.first, 0, self.score << 1))
+                m.d.sync += score.eq(sum(products) + Mux(self.first, 0, score << 1))
+            m.d.comb += self.score.eq(score)
             return m
 
         limit = p.score_limit

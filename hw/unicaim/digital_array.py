@@ -129,6 +129,8 @@ class DigitalRow(Component):
         m = Module()
         p = self._parameters
         width, bits = p.score.width, p.key_bits + 1
+        score = Signal(p.score, reset_less=True)
+        m.d.comb += self.score.eq(score)
         keys = Signal(data.ArrayLayout(bits, p.d), reset_less=True)
         with m.If(self.write):
             m.d.sync += Value.cast(keys).eq(Value.cast(self.levels))
@@ -141,11 +143,11 @@ class DigitalRow(Component):
             m.d.comb += term.eq(product ^ (1 << (bits - 1)))
             terms.append(term)
         before = Signal(width)
-        m.d.comb += before.eq(Mux(self.first, 0, self.score << 1))
+        m.d.comb += before.eq(Mux(self.first, 0, score << 1))
         excess = Const(-(p.d << (bits - 1)) % (1 << width), width)
         total = add_rows(m, [*terms, before, self.negatives, excess], width, _uncut)
         with m.If(self.plane):
-            m.d.sync += self.score.eq(total)
+            m.d.sync += score.eq(total)
         return m
 
 

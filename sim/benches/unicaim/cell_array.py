@@ -17,7 +17,7 @@ def shown_scores(p: CellArrayParameters, keys: np.ndarray, planes: np.ndarray) -
 
 bench = ArrayBench(
     discharge,
-    last=lambda high, p: np.arange(len(high)) == p.steps - 1,
+    last=lambda high, p: np.zeros(len(high), bool),
     stoppable=True,
     scores=shown_scores,
 )

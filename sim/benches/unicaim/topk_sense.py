@@ -70,9 +70,8 @@ class Races:
         """A race of ``scores`` [rows] within ``limit``; every other one is a discharge."""
         stops = len(self._k) % 2 == 1
         high, more = (discharge if stops else search)(scores, used, k, limit)
-        last = np.arange(len(high)) == len(high) - 1
-        ends = last & (not stops or len(high) == 2 * limit + 2)
-        self._steps.append(np.column_stack([high, ends, np.full(len(high), stops)]))
+        last = (np.arange(len(high)) == len(high) - 1) & (not stops)
+        self._steps.append(np.column_stack([high, last, np.full(len(high), stops)]))
         self._more.append(more)
         self._k.append(k)
         self.addresses.append(topk_sense(high, k, self.parameters.fill))
