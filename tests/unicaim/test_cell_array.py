@@ -103,8 +103,8 @@ def test_an_odd_size_with_spread_under_stalls(shipped_trace):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("preset", ["default", "paper", "spread"])
-def test_huge_presets(preset, shipped_trace):
+@pytest.mark.parametrize("preset", ["default", "spread"])
+def test_large_presets(preset, shipped_trace):
     p = CellArrayParameters.preset(preset)
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):

@@ -52,14 +52,12 @@ def test_an_odd_size_under_stalls(shipped_trace):
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("preset", ["default", "paper"])
-def test_huge_presets(preset, shipped_trace):
+@pytest.mark.parametrize("preset", ["default"])
+def test_large_presets(preset, shipped_trace):
     p = DigitalArrayParameters.preset(preset)
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
-        job = bench.job(p, trace, 24, seed=6)
-        for stall in PATTERNS:
-            compiled.check(job, stall)
+        compiled.check(bench.job(p, trace, 12, seed=6), "none")
 
 
 @pytest.mark.parametrize(
