@@ -19,12 +19,16 @@ class Block:
         One line for listings.
     source
         Paper section, or ``library`` for a block that is this project's own.
+    synthesizable_as
+        Of a block for simulation only, such as a model of an analog circuit, the name of the
+        block to synthesize in its place; empty for all others.
     """
 
     folder: str
     component: str
     summary: str
     source: str
+    synthesizable_as: str = ""
 
     @property
     def module(self) -> str:
@@ -377,6 +381,43 @@ BLOCKS = (
         "Apid",
         "Positions that have left their mode's interval, and the others' counters",
         "LAD, section IV-B",
+    ),
+    Block(
+        "unicaim",
+        "CellArray",
+        "Array of ferroelectric cells as a behavioural model, for simulation only",
+        "UniCAIM, sections III-B2, III-B3 and III-B5",
+        synthesizable_as="unicaim.digital_array",
+    ),
+    Block(
+        "unicaim",
+        "DigitalArray",
+        "Rows of keys that meet a query at once, and a race of their scores",
+        "UniCAIM, sections III-B2 and III-B3",
+    ),
+    Block(
+        "unicaim",
+        "TopkSense",
+        "Stops a race when k lines are left, and gives out their addresses",
+        "UniCAIM, section III-B3",
+    ),
+    Block(
+        "unicaim",
+        "ChargeAccumulator",
+        "Accumulated scores of rows by charge sharing",
+        "UniCAIM, section III-B4",
+    ),
+    Block(
+        "unicaim",
+        "EvictionSense",
+        "Row of the smallest accumulation, by a downward race",
+        "UniCAIM, section III-B4",
+    ),
+    Block(
+        "unicaim",
+        "SarAdc",
+        "Successive approximation of a score, a bit a cycle",
+        "UniCAIM, section III-B5",
     ),
 )
 

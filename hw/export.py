@@ -61,6 +61,7 @@ def export(block: Block, parameters: Parameters) -> Export:
         "latency": parameters.latency,
         "ports": list_ports(component.signature, clock_ports(rtlil_text)),
         "source": block.source,
+        "simulation_only": bool(block.synthesizable_as),
         "sha256": hashlib.sha256(verilog.encode()).hexdigest(),
         "tools": {
             package: importlib.metadata.version(package)

@@ -48,15 +48,13 @@ def watch(m: Module, first: Signal, port) -> None:
 
 def _hold(m: Module, first: Signal, port, rule: Callable) -> None:
     stalled = Signal()
-    payload = Signal(len(Value.cast(port.payload)))
-    m.d.sync += [
-        stalled.eq(port.valid & ~port.ready),
-        payload.eq(Value.cast(port.payload)),
-    ]
+    offered = Value.cast(port.payload).as_unsigned()  # a number's sign is a bit like any other
+    payload = Signal(len(offered))
+    m.d.sync += [stalled.eq(port.valid & ~port.ready), payload.eq(offered)]
     with m.If(stalled & ~first):
         m.d.comb += [
             rule(port.valid, "a stalled beat was withdrawn"),
-            rule(Value.cast(port.payload) == payload, "a stalled payload changed"),
+            rule(offered == payload, "a stalled payload changed"),
         ]
 
 

@@ -106,6 +106,7 @@ def synth(arguments) -> None:
     jobs = [
         (block, preset, block.parameters_class.preset(preset).replace_from_text(arguments.set))
         for block, preset in configurations(arguments.block, presets)
+        if not _only_simulated(block, arguments.block)
     ]
     library = None if arguments.ecp5 else libraries.find(arguments.liberty)
     if library and arguments.clock and libraries.is_generic(library):
@@ -131,6 +132,18 @@ def synth(arguments) -> None:
         notes = [*map(report.slowest, entries), *notes]
     for note in notes:
         console.print(note, markup=False)
+
+
+def _only_simulated(block: Block, asked: str) -> bool:
+    """Whether to leave a block out of ``all``.
+
+    :raises ParameterError: if such a block was `asked` for by name.
+    """
+    if block.synthesizable_as and asked != "all":
+        raise ParameterError(
+            f"{block.name} is for simulation only, synthesize {block.synthesizable_as} instead"
+        )
+    return bool(block.synthesizable_as)
 
 
 def _module(block: Block, parameters: Parameters) -> str:

@@ -1,0 +1,1 @@
+"""UniCAIM: static and dynamic pruning of the KV cache in one array."""

@@ -1,0 +1,186 @@
+"""A behavioural model of UniCAIM's array of ferroelectric cells, for simulation only."""
+
+import dataclasses
+import random
+from statistics import NormalDist
+
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth.lib import data
+from amaranth.lib.wiring import In
+
+from hw.component import Component
+from hw.parameters import require
+from hw.unicaim.array import Array, ArrayParameters, row_signature
+
+WINDOW_MV = 1200
+"""Assumed distance of a cell's lowest and highest threshold voltage."""
+
+FRACTION = 4
+"""Bits behind the binary point of a cell's error in levels."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CellArrayParameters(ArrayParameters):
+    """
+    rows, d, key_bits, query_bits
+        As for every array.
+    spread_mv
+        Standard deviation of the devices' threshold voltages, 0 to 200. The paper's is 54.
+    seed
+        Of the devices' errors.
+    """
+
+    spread_mv: int = 0
+    seed: int = 1
+
+    def __post_init__(self):
+        super().__post_init__()
+        rule = "spread_mv must be between 0 and 200"
+        require(0 <= self.spread_mv <= 200, rule, self.spread_mv)
+
+    @classmethod
+    def presets(cls) -> dict[str, "CellArrayParameters"]:
+        return {**super().presets(), "spread": cls(rows=16, d=16, query_bits=2, spread_mv=54)}
+
+    @property
+    def steps(self) -> int:
+        """Of a race, at most, for any number of rows: 1026 for the paper's scores."""
+        return 2 * self.score_limit + 2
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of a device's error, in units of 2^-FRACTION levels."""
+        return self.spread_mv * (1 << self.key_bits + FRACTION) / WINDOW_MV
+
+    @property
+    def error_limit(self) -> int:
+        """Errors are cut off at six standard deviations."""
+        return round(6 * self.deviation)
+
+    @property
+    def error(self) -> Shape:
+        return signed(self.error_limit.bit_length() + 1)
+
+    def errors(self) -> list[list[tuple[int, int]]]:
+        """Of each row's cells, the errors of their two devices: read by +1, and by -1."""
+        draw, most = random.Random(self.seed), self.error_limit
+        normal = NormalDist(0, self.deviation)
+
+        def one() -> int:
+            share = draw.random() or 0.5
+            return max(-most, min(most, round(normal.inv_cdf(share))))
+
+        return [[(one(), one()) for _ in range(self.d)] for _ in range(self.rows)]
+
+
+class CellArray(Array):
+    """FOR SIMULATION ONLY: the array as an analog circuit behaves, in steps of its discharge.
+
+        score[r] = sum over planes p of 2^p (sum over cells c of key[r, c] digit[p, c])
+
+    Ports, beats and handshake are those of :class:`DigitalArray`, which stands for it in a design
+    that is to be synthesized. What differs is the race, and that scores may be wrong.
+
+    All lines are precharged, and the current of a line falls with its row's score, so that the line
+    of a higher score drops later (III-B3). Step n shows which lines are still high when those with
+    scores below -limit + n have dropped: a line's discharge time is its score's distance from
+    the lowest one there can be, in steps. (In volts and seconds these steps are not equally long,
+    but it is their order alone that decides.) Lines of equal scores drop together. The
+    discharge stops with the step of which `more` says that k lines or fewer were high. So a race
+    takes 2 limit + 2 steps at most, however many rows there are.
+
+    With a spread of threshold voltages each cell has two devices, each with an error of its own
+    that stays. Digit +1 reads the one, -1 the other, 0 the mean of both, and the error adds to
+    the cell's product. A row's sum is rounded to a score and kept within the range of scores. Key
+    levels are spaced evenly over a window of 1.2 V (the paper's text gives none).
+
+    Latency and throughput: as :class:`DigitalArray`, but for the number of steps.
+
+    Paper: III-B2, III-B3, and III-B5 for the spread.
+
+    Members
+    -------
+    i, more, lines, values
+        As :class:`DigitalArray` has them.
+    """
+
+    def __init__(self, parameters: CellArrayParameters):
+        super().__init__(parameters)
+
+    def _rows(self, m: Module, drive) -> list["CellRow"]:
+        p = self._parameters
+        rows = [CellRow(p) for _ in range(p.rows)]
+        if p.spread_mv:
+            for row, errors in zip(rows, p.errors(), strict=True):
+                pairs = [Const(error, p.error) for pair in errors for error in pair]
+                m.d.comb += Value.cast(row.errors).eq(Cat(pairs))
+        return rows
+
+    def _race(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
+        p = self._parameters
+        lines = self.lines.payload
+        threshold = Signal(range(-p.score_limit, p.score_limit + 2), reset_less=True)
+        m.d.comb += [
+            lines.high.eq(Cat(score >= threshold for score in scores) & used),
+            lines.stoppable.eq(1),  # the step in which no line is high is the last at the latest
+        ]
+        with m.If(begin):
+            m.d.sync += threshold.eq(-p.score_limit)
+        with m.If(answered):
+            m.d.sync += threshold.eq(threshold + 1)
+
+
+class CellRow(Component):
+    """The cells of one row and the score that its line shows.
+
+    Members
+    -------
+    levels, write, drive, plane, first, score
+        As :class:`DigitalRow` has them.
+    errors : :py:`In(ArrayLayout({plus, minus}, d))`
+        Of the devices, with `spread_mv` only.
+    """
+
+    def __init__(self, parameters: CellArrayParameters):
+        self._parameters = p = parameters
+        pair = data.StructLayout({"plus": p.error, "minus": p.error})
+        errors = {"errors": In(data.ArrayLayout(pair, p.d))} if p.spread_mv else {}
+        super().__init__({**row_signature(p), **errors})
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        keys = Signal.like(self.levels, reset_less=True)
+        with m.If(self.write):
+            m.d.sync += keys.eq(self.levels)
+        products = [
+            Mux(digit.on, Mux(digit.negative, -key, key), 0)
+            for key, digit in zip(keys, self.drive, strict=True)
+        ]
+        if not p.spread_mv:
+            score = Signal(p.score, reset_less=True)
+            with m.If(self.plane):
+                m.d.sync += score.eq(sum(products) + Mux(self.first, 0, score << 1))
+            m.d.comb += self.score.eq(score)
+            return m
+
+        limit = p.score_limit
+        most = (limit << FRACTION) + p.d * p.error_limit * ((1 << p.query_bits) - 1)
+        total = Signal(range(-most, most + 1), reset_less=True)
+        errors = [
+            Mux(
+                digit.on,
+                Mux(digit.negative, error.minus, error.plus),
+                (error.plus + error.minus) >> 1,
+            )
+            for error, digit in zip(self.errors, self.drive, strict=True)
+        ]
+        with m.If(self.plane):
+            added = (sum(products) << FRACTION) + sum(errors)
+            m.d.sync += total.eq(added + Mux(self.first, 0, total << 1))
+        rounded = Signal(range(-most, most + 1))
+        m.d.comb += [
+            rounded.eq((total + (1 << FRACTION - 1)) >> FRACTION),
+            self.score.eq(Mux(rounded > limit, limit, Mux(rounded < -limit, -limit, rounded))),
+        ]
+        return m

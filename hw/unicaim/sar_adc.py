@@ -1,0 +1,104 @@
+"""Conversion of a row's score by successive approximation (UniCAIM, section III-B5)."""
+
+import dataclasses
+
+from amaranth.hdl import Cat, Const, Module, Shape, Signal, signed
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.parameters import Parameters, require
+from hw.unicaim.sar_controller import SarController
+
+
+@dataclasses.dataclass(frozen=True)
+class SarAdcParameters(Parameters):
+    """
+    bits
+        Of the result, 1 to 24.
+    fraction
+        Of the input, bits below a step of the result, 1 to 8.
+    """
+
+    bits: int = 10
+    fraction: int = 2
+
+    def __post_init__(self):
+        require(1 <= self.bits <= 24, "bits must be between 1 and 24", self.bits)
+        rule = "fraction must be between 1 and 8"
+        require(1 <= self.fraction <= 8, rule, self.fraction)
+
+    @classmethod
+    def presets(cls) -> dict[str, "SarAdcParameters"]:
+        return {"small": cls(bits=4), "default": cls(), "paper": cls(fraction=6)}
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a sample to its code: one more than those of the conversion."""
+        return self.bits + 1
+
+    @property
+    def sample(self) -> Shape:
+        """Twice the range of codes, in steps of 2^-fraction."""
+        return signed(self.bits + 1 + self.fraction)
+
+
+class SarAdc(Component):
+    """The code nearest to a sample, in `bits` cycles.
+
+        code = clip(floor(sample 2^-fraction + 1/2), -2^(bits - 1), 2^(bits - 1) - 1)
+
+    The sample stands for an analog value, in fixed point: whole steps, and parts of them.
+    :class:`SarController` is what a chip has; the comparison with its trial stands for the
+    converter's DAC and comparator. Trials lie half a step below their codes, so the error is at
+    most half a step from -2^(bits - 1) - 1/2 to 2^(bits - 1) - 1/2. Samples beyond saturate.
+
+    10 bits have codes for -512 to 511, while the paper's scores are -512 to 512: the highest of
+    these 1025 reads as 511.
+
+    Latency: bits + 1 cycles. Throughput: a conversion in `bits` cycles; a sample is taken in the
+    cycle in which the one before it is finished. With the output stalled, one code waits and one
+    conversion stays in its last cycle. All outputs but `i.ready` depend on registers only; that
+    depends on `o.ready`.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(parameters.sample))`
+    o : :py:`Out(stream.Signature(signed(bits)))`
+    """
+
+    def __init__(self, parameters: SarAdcParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {"i": In(stream.Signature(p.sample)), "o": Out(stream.Signature(signed(p.bits)))}
+        )
+
+    @property
+    def parameters(self) -> SarAdcParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        m.submodules.controller = controller = SarController(p.bits)
+        held = Signal(p.sample, reset_less=True)
+        trial = Signal(p.sample)
+        half = 1 << (p.fraction - 1)
+        code = controller.code
+        stuck = Signal()  # a code is found and the one before it waits
+        m.d.comb += [
+            # Codes count from the lowest one.
+            trial.eq(Cat(Const(0, p.fraction), controller.trial) - (half + (half << p.bits))),
+            controller.above.eq(held >= trial),
+            stuck.eq(controller.done & self.o.valid & ~self.o.ready),
+            controller.enable.eq(~stuck),
+            self.i.ready.eq(~controller.busy | (controller.done & ~stuck)),
+            controller.start.eq(self.i.valid & self.i.ready),
+        ]
+        with m.If(controller.start):
+            m.d.sync += held.eq(self.i.payload)
+        with m.If(~stuck):
+            m.d.sync += self.o.valid.eq(controller.done | (self.o.valid & ~self.o.ready))
+        with m.If(controller.done & ~stuck):
+            m.d.sync += self.o.payload.eq(Cat(code[:-1], ~code[-1]))
+        return m

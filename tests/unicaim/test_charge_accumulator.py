@@ -1,0 +1,106 @@
+"""The accumulator: its twin near the algorithm, and sizes away from the presets'."""
+
+import numpy as np
+import pytest
+
+from golden.unicaim.charge_accumulator import ChargeAccumulator
+from golden.unicaim.selection import charge_share
+from hw.catalogue import find
+from hw.parameters import ParameterError
+from hw.unicaim.charge_accumulator import ChargeAccumulator as Hardware
+from hw.unicaim.charge_accumulator import ChargeAccumulatorParameters
+from sim.benches.unicaim.charge_accumulator import Beats, bench
+from sim.stall import PATTERNS
+from tests.kllm.compiled import Compiled
+from tests.kllm.stream_rules import check_rules
+
+BLOCK = find("unicaim.charge_accumulator")
+ODD = ChargeAccumulatorParameters(rows=5, score_bits=4, fraction=1, share=3)
+
+
+@pytest.mark.parametrize(("fraction", "share"), [(8, 4), (3, 2), (0, 1), (8, 0), (2, 6)])
+def test_never_far_from_the_algorithm(fraction, share):
+    """2^(share - 1 - fraction) scores at most, after any number of steps, and nearly that far."""
+    rng = np.random.default_rng(fraction)
+    twin = ChargeAccumulator(64, 11, fraction, share)
+    exact = np.zeros(64)
+    worst = 0.0
+    for step in range(600):
+        values = rng.integers(-512, 513, 64) if step % 100 < 50 else np.full(64, step % 7)
+        twin.share(values)
+        exact = charge_share(exact, values.astype(float), share)
+        worst = max(worst, np.abs(twin.held / 2**fraction - exact).max())
+    bound = 2.0 ** (share - 1 - fraction)
+    assert worst <= bound + 1e-9
+    assert worst > bound / 3 or share == 0
+
+
+def test_a_new_row_begins_at_the_mean_of_the_others():
+    twin = ChargeAccumulator(4, 8, 2, 0)
+    twin.start(2, mean=True)
+    assert twin.held[2] == 0
+    twin.share(np.array([0, 0, 9, 0]))
+    twin.start(0, mean=True)
+    assert twin.held[0] == 36
+    twin.share(np.array([3, 0, -8, 0]))
+    twin.start(3, mean=True)
+    assert twin.held[3] == -10 and twin.used.tolist() == [True, False, True, True]
+    twin.start(0, mean=False)
+    assert twin.held[0] == 0
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return Compiled(BLOCK, ODD)
+
+
+def test_an_odd_size_under_stalls(compiled, shipped_trace):
+    for trace in (None, shipped_trace):
+        job = bench.job(ODD, trace, 300, seed=5)
+        for stall in PATTERNS:
+            compiled.check(job, stall)
+
+
+def test_every_mean_of_two_rows(compiled):
+    """Of any two scores, and of each alone with rows that do not count."""
+    beats = Beats(ODD)
+    for a in range(-8, 8):
+        for b in range(-8, 8):
+            beats.clear()
+            for row in (1, 4):
+                beats.start(row, mean=False)
+            for _ in range(2):
+                beats.share(np.array([7, a, -8, 7, b]))
+            beats.start(2, mean=True)
+            beats.race()
+            beats.start(1, mean=True)
+            beats.race()
+    compiled.check(beats.job(), "none")
+
+
+@pytest.mark.campaign
+def test_paper_preset(shipped_trace):
+    p = ChargeAccumulatorParameters.preset("paper")
+    compiled = Compiled(BLOCK, p)
+    for trace in (None, shipped_trace):
+        compiled.check(bench.job(p, trace, 40, seed=4), "none")
+
+
+def test_stream_rules():
+    p = ChargeAccumulatorParameters(rows=2, score_bits=2, fraction=0, share=1)
+    check_rules(Hardware(p), "charge_accumulator", "o", ["i"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"rows": 1}, "rows must be at least 2, not 1"),
+        ({"score_bits": 1}, "score_bits must be between 2 and 24, not 1"),
+        ({"fraction": 17}, "fraction must be between 0 and 16, not 17"),
+        ({"share": -1}, "share must be between 0 and 16, not -1"),
+    ],
+)
+def test_parameter_messages(changes, sentence):
+    with pytest.raises(ParameterError) as caught:
+        ChargeAccumulatorParameters(**changes)
+    assert str(caught.value) == sentence

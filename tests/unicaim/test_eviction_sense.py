@@ -1,0 +1,73 @@
+"""The downward race's sense: every small race, and the algorithm's row from both kinds."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from golden.unicaim.charge_accumulator import ChargeAccumulator
+from golden.unicaim.eviction_sense import eviction_sense
+from golden.unicaim.selection import eviction_candidate
+from hw.catalogue import find
+from hw.parameters import ParameterError
+from hw.unicaim.eviction_sense import EvictionSense, EvictionSenseParameters
+from sim.benches.unicaim.eviction_sense import bench, job_of
+from sim.stall import PATTERNS
+from tests.kllm.compiled import Compiled
+from tests.kllm.stream_rules import check_rules
+
+BLOCK = find("unicaim.eviction_sense")
+THREE = EvictionSenseParameters(rows=3)
+
+
+def test_planes_and_discharges_find_the_algorithms_row():
+    rng = np.random.default_rng(1)
+    for _ in range(1000):
+        accumulator = ChargeAccumulator(int(rng.integers(2, 9)), 4, 1, 1)
+        rows = len(accumulator.held)
+        accumulator.held[:] = rng.integers(-16, 16, rows) >> rng.integers(0, 4)
+        accumulator.used[:] = rng.random(rows) < 0.7
+        discharge = np.arange(-17, 17)[:, None] < np.where(accumulator.used, accumulator.held, 99)
+        want = None
+        if accumulator.used.any():
+            want = eviction_candidate(accumulator.held, accumulator.used)
+        assert eviction_sense(accumulator.planes()) == want == eviction_sense(discharge)
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return Compiled(BLOCK, THREE)
+
+
+def test_every_race_of_three_steps(compiled):
+    steps = np.array(list(itertools.product((False, True), repeat=3)))
+    races = [np.array(race) for n in (1, 2, 3) for race in itertools.product(steps, repeat=n)]
+    assert len(races) == 8 + 64 + 512
+    assert {eviction_sense(race) for race in races} == {None, 0, 1, 2}
+    for stall in ("none", "random"):
+        compiled.check(job_of(THREE, races), stall)
+
+
+def test_under_stalls(compiled, shipped_trace):
+    for trace in (None, shipped_trace):
+        job = bench.job(THREE, trace, 200, seed=3)
+        for stall in PATTERNS:
+            compiled.check(job, stall)
+
+
+def test_stream_rules():
+    check_rules(EvictionSense(THREE), "eviction_sense", "o", ["i"])
+
+
+@pytest.mark.campaign
+def test_paper_preset(shipped_trace):
+    p = EvictionSenseParameters.preset("paper")
+    compiled = Compiled(BLOCK, p)
+    for trace in (None, shipped_trace):
+        compiled.check(bench.job(p, trace, 100, seed=4), "bursts")
+
+
+def test_parameter_messages():
+    with pytest.raises(ParameterError) as caught:
+        EvictionSenseParameters(rows=1)
+    assert str(caught.value) == "rows must be at least 2, not 1"

@@ -1,0 +1,63 @@
+"""The converter: every sample there is, and how far its code may be."""
+
+import numpy as np
+import pytest
+
+from golden.unicaim.sar_adc import sar_adc
+from hw.catalogue import find
+from hw.parameters import ParameterError
+from hw.unicaim.sar_adc import SarAdc, SarAdcParameters
+from sim.benches.unicaim.sar_adc import job_of
+from tests.kllm.compiled import Compiled
+from tests.kllm.stream_rules import check_rules
+
+BLOCK = find("unicaim.sar_adc")
+PAPER = SarAdcParameters.preset("default")
+
+
+def every_sample(p: SarAdcParameters) -> np.ndarray:
+    limit = 1 << p.sample.width - 1
+    return np.arange(-limit, limit)
+
+
+@pytest.mark.parametrize(("bits", "fraction"), [(10, 2), (10, 6), (1, 1), (4, 8)])
+def test_within_half_a_step_over_the_whole_range(bits, fraction):
+    samples = every_sample(SarAdcParameters(bits, fraction))
+    codes, exact = sar_adc(samples, bits, fraction), samples / 2**fraction
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    inside = (exact >= low - 0.5) & (exact < high + 0.5)
+    assert np.abs(codes - exact)[inside].max() == 0.5
+    assert inside.sum() == 2 ** (bits + fraction)
+    assert np.array_equal(codes, np.clip(np.floor(exact + 0.5), low, high))
+
+
+def test_every_sample_through_the_hardware():
+    """8192 samples of 10 bits, in 10 cycles each."""
+    compiled = Compiled(BLOCK, PAPER)
+    samples = every_sample(PAPER)
+    job = job_of(PAPER, np.random.default_rng(1).permutation(samples))
+    assert job.cycles == 10 * 8192 + 2
+    for stall in ("none", "bursts"):
+        compiled.check(job, stall)
+
+
+def test_the_papers_highest_score_has_no_code():
+    scores = np.array([-512, -511, 511, 512])
+    assert sar_adc(scores << 2, 10, 2).tolist() == [-512, -511, 511, 511]
+
+
+def test_stream_rules():
+    check_rules(SarAdc(SarAdcParameters(bits=3, fraction=1)), "sar_adc", "o", ["i"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"bits": 0}, "bits must be between 1 and 24, not 0"),
+        ({"fraction": 0}, "fraction must be between 1 and 8, not 0"),
+    ],
+)
+def test_parameter_messages(changes, sentence):
+    with pytest.raises(ParameterError) as caught:
+        SarAdcParameters(**changes)
+    assert str(caught.value) == sentence
