@@ -90,6 +90,8 @@ def averages(p: VedaCoreParameters) -> np.ndarray:
 
 
 def draw(path: Path) -> None:
+    import matplotlib  # takes a second, which other commands need not wait for
+
     drawn = figure(6.4, 3.6)
     axes = drawn.add_subplot()
     tokens = np.arange(1, GENERATED + 1)
@@ -107,7 +109,8 @@ def draw(path: Path) -> None:
     axes.set_ylim(0, 105)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, loc="lower right", ncols=2)
-    drawn.savefig(path)
+    with matplotlib.rc_context({"svg.hashsalt": path.name}):
+        drawn.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def command(arguments) -> int:

@@ -7,6 +7,10 @@ import pytest
 
 from golden.arith.formats import is_nan, to_bits
 from golden.attention import DenseAttention, attention_scores, softmax
+from golden.evaluation.measure import measure
+from golden.evaluation.policies import parse
+from golden.lm.commands import open_model
+from golden.lm.text import default_text, first_tokens
 from golden.veda.veda_core import VedaCore
 from golden.veda.voting import VotingAttention, cast_votes
 from golden.veda.voting_engine import fixed
@@ -113,6 +117,20 @@ def test_twin_is_close_to_the_algorithm(shipped_trace, tokens, target):
         assert len(common) > 0.95 * len(twin.evicted)
         assert twin.traffic == level_1.traffic
         assert (twin.rows, twin.state_bytes) == (level_1.rows, level_1.state_bytes)
+
+
+@pytest.mark.campaign
+@pytest.mark.model
+def test_perplexity_of_the_core(smollm2):
+    """On the real model it is the algorithm's to 1 %, and both evict."""
+    model, tokenizer, _ = open_model(smollm2)
+    tokens = first_tokens(tokenizer, default_text(), 256, "text")
+    policies = ("dense", "voting:capacity=64", "voting:capacity=64,bit_exact=true")
+    dense, level_1, core = (measure(parse(text), model, tokens) for text in policies)
+    print([round(found.perplexity, 3) for found in (dense, level_1, core)])
+    assert abs(core.perplexity / level_1.perplexity - 1) < 0.01
+    assert core.perplexity not in (dense.perplexity, level_1.perplexity)
+    assert core.rows == level_1.rows == 64
 
 
 def test_twin_without_evictions_is_dense_attention():
