@@ -111,12 +111,13 @@ class VedaCoreParameters(Parameters):
 
     @property
     def latency(self) -> int:
-        """Of a head's cycles, those beside two for each slot, with 8 slots or more.
+        """Of a head's cycles, those beside two for each slot, with 8 slots or more."""
+        return self.head_cycles(TILE) - 2 * TILE
 
-        With the full cache, where it is not the paper's dataflow and scheduling.
-        """
-        slots = max(TILE, self.capacity)
-        return self.head_cycles(slots) - 2 * slots
+    @property
+    def pause(self) -> int:
+        """The votes of a step, or a softmax of its own."""
+        return max(self.schedule.voting.pause, self.softmax_cycles(self.capacity))
 
     def cycles(
         self, steps: Sequence[tuple[int, int, int, bool, int]], memory_latency: int = 1
