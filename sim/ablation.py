@@ -151,7 +151,7 @@ def register(commands) -> None:
             "the paper's lengths. Takes minutes."
         ),
     )
-    parser.add_argument("--longest", type=longest, default=300, metavar="L", help="(%(default)s)")
+    parser.add_argument("--longest", type=longest, default=140, metavar="L", help="(%(default)s)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.svg", help="draw a picture")
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     parser.set_defaults(run=command)
