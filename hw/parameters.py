@@ -53,6 +53,11 @@ class Parameters:
         """Cycles from the transfer of a transaction's last input beat to its first output beat."""
         raise TypeError(f"{type(self).__name__} does not state a latency")
 
+    @property
+    def pause(self) -> int:
+        """Cycles at most, or about, in which no beat passes though nothing stalls."""
+        return self.latency
+
     def replace_from_text(self, settings: list[str]) -> "Parameters":
         """Apply ``name=value`` settings as typed on a command line.
 

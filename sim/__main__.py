@@ -10,7 +10,7 @@ from golden.trace import TraceError
 from hw.catalogue import configurations
 from hw.export import ExportError
 from hw.parameters import ParameterError
-from sim import exhaustive, lint, mutate, report, speed
+from sim import ablation, exhaustive, lint, mutate, report, speed
 from sim.arguments import add_configuration, count
 from sim.cocotb_runner import SIMULATORS
 from sim.run import DRIVERS, RunResult, run
@@ -120,6 +120,7 @@ def parser() -> argparse.ArgumentParser:
     exhaustive.register(commands)
     lint.register(commands)
     speed.register(commands)
+    ablation.register(commands)
     return top
 
 

@@ -44,7 +44,7 @@ class Design:
     @property
     def patience(self) -> int:
         """Cycles without any transfer after which the design counts as hung."""
-        return 2000 + 10 * self.parameters.latency
+        return 2000 + 10 * self.parameters.pause
 
     @property
     def settle(self) -> int:

@@ -1,6 +1,7 @@
 """Multipartite tables: a function of a fraction as a sum of small tables."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -63,9 +64,16 @@ class Multipartite:
 
     def __call__(self, function: Function, fraction: np.ndarray) -> np.ndarray:
         """The function of ``fraction`` / 2^width."""
-        result = self.middles(function)[fraction >> (self.width - self.coarse)]
-        for segment, low, high in self.fields:
-            table = self.offsets(function, segment, low, high)
+        middles, offsets = _tables(self, function)
+        result = middles[fraction >> (self.width - self.coarse)]
+        for (segment, low, high), table in zip(self.fields, offsets, strict=True):
             below = (fraction >> low) & ((1 << (high - low)) - 1)
             result = result + table[fraction >> (self.width - segment), below]
         return result
+
+
+@functools.cache
+def _tables(tables: Multipartite, function: Function) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The middles, and what each field adds."""
+    fields = [tables.offsets(function, *field) for field in tables.fields]
+    return tables.middles(function), fields

@@ -34,15 +34,38 @@ def outer_product(
     products = _products(factors[..., None], rows, accumulator)
     count = products.shape[-2]
     partial = []
-    for first in range(min(add_stages, count)):
-        total = products[..., first, :]
-        for row in range(first + add_stages, count, add_stages):
-            total = float_add(total, products[..., row, :])
-        partial.append(total)
+    with np.errstate(all="ignore"):  # and NaNs are made the hardware's in the end
+        for first in range(min(add_stages, count)):
+            total = products[..., first, :]
+            for row in range(first + add_stages, count, add_stages):
+                total = total + products[..., row, :]
+            partial.append(total)
     missing = np.full_like(products[..., 0, :], -0.0)
     last = range(count - add_stages, count)
     ordered = [missing if row < 0 else partial[row % add_stages] for row in last]
     return _rounded(adder_tree(np.stack(ordered, axis=-1)))
+
+
+def tiled_product(
+    factors: np.ndarray, rows: np.ndarray, *, accumulator: str = "fp32"
+) -> np.ndarray:
+    """:func:`outer_product` on a fixed adder tree, which adds d terms at once.
+
+    Each d rows are an inner product of their columns with their factors, those that are missing
+    being 0; its results, rounded to FP16, are added up in FP32.
+    """
+    count, d = rows.shape[-2:]
+    total = None
+    for first in range(0, count, d):
+        missing = max(0, first + d - count)
+        here = [(0, 0)] * (rows.ndim - 2)
+        tile = np.pad(rows[..., first : first + d, :], [*here, (0, missing), (0, 0)])
+        query = np.pad(factors[..., first : first + d], [*here, (0, missing)])
+        columns = np.swapaxes(tile, -1, -2)
+        part = inner_products(query, columns, accumulator=accumulator)
+        part = float_convert(part, "fp32")
+        total = part if total is None else float_add(total, part)
+    return _rounded(total)
 
 
 def _products(a: np.ndarray, b: np.ndarray, accumulator: str) -> np.ndarray:

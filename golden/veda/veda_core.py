@@ -4,13 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golden.attention import DecodeAttention
-from golden.veda.pe_array import inner_products, outer_product
+from golden.veda.pe_array import inner_products, outer_product, tiled_product
 from golden.veda.special_function_unit import softmax
-from golden.veda.voting_engine import VoteReport, VotingEngine, weight
-
-_SLOT_BYTES = 2 + 4
-"""A slot's vote count and its token's position."""
+from golden.veda.voting_engine import VoteReport, VotingEngine
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +41,8 @@ class VedaCore:
         Of the softmax; see :mod:`golden.veda.special_function_unit`.
     count_bits
         Of a vote count.
+    tree
+        Whether products with V are those of a fixed adder tree.
     """
 
     def __init__(
@@ -55,7 +53,9 @@ class VedaCore:
         add_stages: int = 2,
         tile: int = 8,
         count_bits: int = 16,
+        tree: bool = False,
     ) -> None:
+        self._tree = tree
         self._capacity, self._tile = capacity, tile
         self._accumulator, self._add_stages = accumulator, add_stages
         self.engine = VotingEngine(capacity, count_bits)
@@ -86,9 +86,11 @@ class VedaCore:
         scores = inner_products(q, self.k[of, :slots], accumulator=self._accumulator)
         made = [softmax(row, self._capacity, self._tile) for row in scores]
         p = np.stack([y for y, _ in made])
-        o = outer_product(
-            p, self.v[of, :slots], accumulator=self._accumulator, add_stages=self._add_stages
-        )
+        v, accumulator = self.v[of, :slots], self._accumulator
+        if self._tree:
+            o = tiled_product(p, v, accumulator=accumulator)
+        else:
+            o = outer_product(p, v, accumulator=accumulator, add_stages=self._add_stages)
         reports = self.engine.step(p, restart=restart, **job)
         for report in reports:
             if report.evict:
@@ -96,70 +98,3 @@ class VedaCore:
                     rows[:, report.slot] = rows[:, report.length]
         self._length = reports[-1].length
         return StepResult(o, np.array([invalid for _, invalid in made]), p, reports)
-
-
-class BitExactVoting(DecodeAttention):
-    """:class:`golden.veda.voting.VotingAttention` as the core computes it.
-
-    ``rows`` is the core's capacity, by default the least power of two above ``capacity`` and
-    ``prompt``; with fewer, rows leave during the prompt. Other arguments are as for the algorithm.
-    q is scaled and then rounded to FP16, and so are k and v. Rows are filled up to a power of two.
-    """
-
-    def __init__(
-        self,
-        capacity: int,
-        reserved: int = 32,
-        a: float = 1.0,
-        b: float = 0.2,
-        protect_reserved: bool = False,
-        prompt: int = 0,
-        scale: float | None = None,
-        *,
-        rows: int | None = None,
-        **core,
-    ) -> None:
-        super().__init__()
-        if rows is None:
-            rows = 1 << max(capacity, prompt).bit_length()
-        self._core = VedaCore(rows, **core)
-        self._capacity, self._reserved, self._prompt = capacity, reserved, prompt
-        self._a, self._b, self._scale = weight(a), weight(b), scale
-        self._protected = reserved if protect_reserved else 0
-        self._tokens = 0
-
-    @property
-    def positions(self) -> np.ndarray:
-        return self._core.engine.positions
-
-    @property
-    def votes(self) -> np.ndarray:
-        return self._core.engine.counts
-
-    def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        token = self._tokens
-        self._tokens += 1
-        kv_heads, d = k.shape
-        scale = 1 / np.sqrt(d) if self._scale is None else self._scale
-        fill = (1 << (d - 1).bit_length()) - d
-        q, k, v = (
-            np.pad(np.asarray(x), ((0, 0), (0, fill))).astype(np.float16)
-            for x in (np.asarray(q, np.float64) * scale, k, v)
-        )
-        result = self._core.step(
-            q,
-            k,
-            v,
-            a=self._a,
-            b=self._b,
-            vote_cast=token >= self._reserved,
-            evict=token >= self._prompt,
-            target=self._capacity,
-            protected=self._protected,
-        )
-        self.evicted += [report.position for report in result.reports if report.evict]
-        self.traffic.read(kv_heads * result.p.shape[1], kv_heads * result.p.shape[1], d)
-        self.traffic.dense(kv_heads * self._tokens, d)
-        self.rows = kv_heads * len(self.positions)
-        self.state_bytes = _SLOT_BYTES * len(self.positions)
-        return result.o[:, :d].astype(np.float32)

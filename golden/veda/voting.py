@@ -27,6 +27,8 @@ import numpy as np
 
 from golden.attention import DecodeAttention, attention_scores, floats, softmax, weighted_sum
 from golden.cache import KVCache
+from golden.veda.veda_core import VedaCore
+from golden.veda.voting_engine import weight
 
 MAX_VOTES = 2**16 - 1
 """Where a vote count stays."""
@@ -99,6 +101,12 @@ class VotingAttention(DecodeAttention):
         outgrows the capacity (the paper's fixed size for language modelling).
     scale
         Multiplies the scores before the softmax; 1 / sqrt(d) when not given.
+    bit_exact
+        Whether it is the core that computes: q is scaled, then q, k and v are rounded to FP16, and
+        filled up to a power of two of elements. See :class:`golden.veda.veda_core.VedaCore`.
+    rows
+        The core's capacity; by default the least power of two above `capacity` and `prompt`. With
+        fewer, rows leave during the prompt.
 
     ``positions`` and ``votes`` [slots] are the kept tokens' positions and vote counts.
     """
@@ -112,15 +120,17 @@ class VotingAttention(DecodeAttention):
         protect_reserved: bool = False,
         prompt: int = 0,
         scale: float | None = None,
+        bit_exact: bool = False,
+        rows: int | None = None,
     ) -> None:
         super().__init__()
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
         if reserved < 0:
             raise ValueError(f"reserved must be at least 0, not {reserved}")
-        for name, weight in (("a", a), ("b", b)):
-            if not math.isfinite(weight):
-                raise ValueError(f"{name} must be a finite number, not {weight}")
+        for name, value in (("a", a), ("b", b)):
+            if not math.isfinite(value):
+                raise ValueError(f"{name} must be a finite number, not {value}")
         if protect_reserved and capacity < reserved:
             raise ValueError(
                 f"capacity must be at least reserved, {reserved}, where those tokens are protected,"
@@ -133,14 +143,29 @@ class VotingAttention(DecodeAttention):
         self._prompt = prompt
         self._scale = scale
         self._cache = KVCache()
+        self._core = None
+        if bit_exact:
+            self._core = VedaCore(1 << max(capacity, prompt).bit_length() if rows is None else rows)
+            self._weights = {"a": weight(a), "b": weight(b)}
         self._tokens = 0
         self.positions = np.empty(0, np.int64)
         self.votes = np.empty(0, np.uint16)
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        q, k, v = floats(q, k, v)
         position = self._tokens
         self._tokens += 1
+        compute = self._in_float64 if self._core is None else self._in_the_core
+        o, slots = compute(q, k, v, position)
+        kv_heads, d = k.shape
+        self.traffic.read(kv_heads * slots, kv_heads * slots, d)
+        self.traffic.dense(kv_heads * self._tokens, d)
+        self.rows = kv_heads * len(self.positions)
+        self.state_bytes = _SLOT_BYTES * len(self.positions)
+        return o
+
+    def _in_float64(self, q, k, v, position: int) -> tuple[np.ndarray, int]:
+        """o, and the slots that it is made of."""
+        q, k, v = floats(q, k, v)
         self._join(k, v, position)
         slots = len(self.positions)
         scores = softmax(attention_scores(q, self._cache.k[:, :slots], self._scale))
@@ -151,12 +176,30 @@ class VotingAttention(DecodeAttention):
         if position >= self._prompt:
             while len(self.positions) > self._capacity:
                 self._evict(slot_to_evict(self.votes, self.positions, self._protected))
-        kv_heads, d = k.shape
-        self.traffic.read(kv_heads * slots, kv_heads * slots, d)
-        self.traffic.dense(kv_heads * self._tokens, d)
-        self.rows = kv_heads * len(self.positions)
-        self.state_bytes = _SLOT_BYTES * len(self.positions)
-        return o
+        return o, slots
+
+    def _in_the_core(self, q, k, v, position: int) -> tuple[np.ndarray, int]:
+        d = k.shape[1]
+        scale = 1 / np.sqrt(d) if self._scale is None else self._scale
+        fill = (1 << (d - 1).bit_length()) - d
+        q, k, v = (
+            np.pad(x, ((0, 0), (0, fill))).astype(np.float16)
+            for x in (np.asarray(q, np.float64) * scale, np.asarray(k), np.asarray(v))
+        )
+        result = self._core.step(
+            q,
+            k,
+            v,
+            **self._weights,
+            vote_cast=position >= self._reserved,
+            evict=position >= self._prompt,
+            target=self._capacity,
+            protected=self._protected,
+        )
+        self.evicted += [report.position for report in result.reports if report.evict]
+        engine = self._core.engine
+        self.positions, self.votes = engine.positions, engine.counts
+        return result.o[:, :d].astype(np.float32), result.p.shape[1]
 
     def _join(self, k: np.ndarray, v: np.ndarray, position: int) -> None:
         """Put the new token into the slot after the last, where the cache may hold an old row."""

@@ -124,6 +124,13 @@ class PeArrayParameters(Parameters):
                 inner = begun
         return begun + (self.ending if products[-1][0] else self.tree) + 3
 
+    def outer_product(self, rows: int) -> tuple[int, int, int]:
+        """Cycles from an outer product's first row to others, without stalls.
+
+        To its last row, to the first row of an inner product behind it, and to its sums.
+        """
+        return rows - 1, rows - 1 + max(2, self.folds + 1), rows - 1 + self.outer_latency
+
     @property
     def query_layout(self) -> data.ArrayLayout:
         return data.ArrayLayout(FP16.width, self.lanes)

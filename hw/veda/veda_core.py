@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hw.component import Component
 from hw.parameters import Parameters, require
 from hw.stream.sequential_reader import SequentialReader
-from hw.veda.pe_array import PeArray, PeArrayParameters
+from hw.veda.pe_array import SCORE, PeArray, PeArrayParameters
 from hw.veda.row_map import RowMapParameters
 from hw.veda.scheduler import Scheduler, SchedulerParameters
 from hw.veda.special_function_unit import (
@@ -18,10 +18,18 @@ from hw.veda.special_function_unit import (
     SpecialFunctionUnit,
     SpecialFunctionUnitParameters,
 )
+from hw.veda.tree_array import TreeArray, TreeArrayParameters
+from hw.veda.vector_buffer import VectorBuffer
 from hw.veda.voting_engine import VotingEngine
 
 TILE = 8
 """Scores in a tile of the softmax, which a head waits for once."""
+
+
+DATAFLOWS = {"flexible": 0, "tree": 1, "tree_double": 2}
+"""Those of the array, and tiles of the transpose buffer that they need."""
+
+SCHEDULINGS = ("element_serial", "separate")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +42,12 @@ class VedaCoreParameters(Parameters):
         is kept between steps.
     accumulator
         ``fp32``, or ``fp16``; see :class:`PeArrayParameters`.
+    dataflow
+        ``flexible``, or for comparison ``tree`` and ``tree_double``: :class:`TreeArray` with one
+        tile or two.
+    scheduling
+        ``element_serial``, or for comparison ``separate``: the softmax begins behind the last
+        score, and the product with V behind the last probability.
     """
 
     rows: int = 8
@@ -46,8 +60,13 @@ class VedaCoreParameters(Parameters):
     accumulator: str = "fp32"
     position_bits: int = 24
     count_bits: int = 16
+    dataflow: str = "flexible"
+    scheduling: str = "element_serial"
 
     def __post_init__(self):
+        for name, known in (("dataflow", DATAFLOWS), ("scheduling", SCHEDULINGS)):
+            value = getattr(self, name)
+            require(value in known, f"{name} must be one of {', '.join(known)}", value)
         _ = self.array, self.schedule, self.softmax  # check their own
         require(self.array.lanes >= 2, "rows, columns and arrays must make 2 or more", self.rows)
 
@@ -60,8 +79,10 @@ class VedaCoreParameters(Parameters):
         }
 
     @property
-    def array(self) -> PeArrayParameters:
-        return PeArrayParameters(self.rows, self.columns, self.arrays, self.accumulator)
+    def array(self) -> PeArrayParameters | TreeArrayParameters:
+        sizes = self.rows, self.columns, self.arrays, self.accumulator
+        tiles = DATAFLOWS[self.dataflow]
+        return TreeArrayParameters(*sizes, tiles=tiles) if tiles else PeArrayParameters(*sizes)
 
     @property
     def schedule(self) -> SchedulerParameters:
@@ -78,15 +99,25 @@ class VedaCoreParameters(Parameters):
     def softmax(self) -> SpecialFunctionUnitParameters:
         return SpecialFunctionUnitParameters(self.capacity, TILE)
 
+    def softmax_cycles(self, slots: int) -> int:
+        """Cycles from a head's last score to its first probability."""
+        waiting = 2 * slots if self.scheduling == "separate" else 0
+        return waiting + self.softmax.first(slots, Operation.SOFTMAX)
+
     def head_cycles(self, slots: int) -> int:
         """Cycles from a head's first key offered to its result taken, without stalls."""
-        softmax = self.softmax.first(slots, Operation.SOFTMAX)
-        return 2 * slots + self.array.latency + softmax + self.array.outer_latency
+        _, _, outer = self.array.outer_product(slots)
+        return slots + 1 + self.array.latency + self.softmax_cycles(slots) + outer
 
     @property
     def latency(self) -> int:
         """Of a head's cycles, those beside two for each slot, with 8 slots or more."""
         return self.head_cycles(TILE) - 2 * TILE
+
+    @property
+    def pause(self) -> int:
+        """The votes of a step, or a softmax of its own."""
+        return max(self.schedule.voting.pause, self.softmax_cycles(self.capacity))
 
     def cycles(
         self, steps: Sequence[tuple[int, int, int, bool, int]], memory_latency: int = 1
@@ -98,19 +129,17 @@ class VedaCoreParameters(Parameters):
         of q, k and v are there in time.
         """
         array, voting = self.array, self.schedule.voting
-        now = busy = end = 0  # a step's job is taken, the map is free, the last result is taken
-        outer = -array.folds - 1  # the latest outer product's last addition begins
+        now = busy = end = key = 0  # a step's job, the map is free, the last result, a first key
         for slots, heads, kv_heads, votes, evictions in steps:
             command = max(now + 1, busy) + 1 + 2 * kv_heads
-            inner = command + self.FETCH + memory_latency + 1 + array.multiply_stages
+            key = max(key, command + self.FETCH + memory_latency + 1)
+            last, free, result = array.outer_product(slots)
             for _ in range(heads):
-                inner = max(inner, outer + 2, outer + array.folds + 1) + slots - 1
-                first = inner + array.tree + 2 + self.softmax.first(slots, Operation.SOFTMAX)
-                outer = first + array.multiply_stages + slots - 1
-            last = outer - array.multiply_stages  # probability
-            end = outer + array.ending + 2
+                value = key + slots - 1 + array.latency + self.softmax_cycles(slots)
+                key = value + free
+                end = value + result
             counting = voting.step_cycles(slots, heads, votes, evictions) - 2 - heads * slots
-            now = last + counting + 1
+            now = value + last + counting + 1
             busy = now - 1 + RowMapParameters.SWAP if evictions else 0
         return max(end, now - 1) + 1
 
@@ -216,7 +245,8 @@ class VedaCore(Component):
         p = self._parameters
         m.submodules.scheduler = schedule = Scheduler(p.schedule)
         m.submodules.reader = reader = SequentialReader(p.schedule.reader, p.row_layout)
-        m.submodules.pe_array = array = PeArray(p.array)
+        kind = PeArray if p.dataflow == "flexible" else TreeArray
+        m.submodules.pe_array = array = kind(p.array)
         m.submodules.special_function_unit = softmax = SpecialFunctionUnit(p.softmax)
         m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting)
 
@@ -229,8 +259,26 @@ class VedaCore(Component):
         wiring.connect(m, wiring.flipped(self.response), reader.response)
         wiring.connect(m, wiring.flipped(self.q), array.q)
         self._store(m, schedule.request)
-        self._attend(m, schedule.heads, reader.o, array, softmax, voting)
+        scores, probabilities = array.s, softmax.o
+        if p.scheduling == "separate":
+            scores = self._behind(m, "scores", scores, SCORE)
+            probabilities = self._behind(m, "probabilities", probabilities, p.softmax.output_layout)
+        m.d.comb += [
+            softmax.i.valid.eq(scores.valid),
+            softmax.i.payload.x.eq(scores.payload.s),
+            softmax.i.payload.last.eq(scores.payload.last),
+            scores.ready.eq(softmax.i.ready),
+            softmax.job.valid.eq(1),
+            softmax.job.payload.op.eq(Operation.SOFTMAX),
+        ]
+        self._attend(m, schedule.heads, reader.o, array, probabilities, voting)
         return m
+
+    def _behind(self, m: Module, name: str, beats, shape):
+        """The same beats, when all of a head's are there."""
+        m.submodules[name] = buffer = VectorBuffer(self._parameters.capacity, shape)
+        wiring.connect(m, beats, buffer.i)
+        return buffer.o
 
     def _store(self, m: Module, request) -> None:
         """A write goes out when its row is there."""
@@ -247,7 +295,7 @@ class VedaCore(Component):
         with m.If(request.payload.write):  # else a row that comes late would change a request
             m.d.comb += self.request.payload.data.eq(self.kv.payload)
 
-    def _attend(self, m: Module, heads: Signal, rows, array, softmax, voting) -> None:
+    def _attend(self, m: Module, heads: Signal, rows, array, probabilities, voting) -> None:
         """Rows into the array: keys as they come, values each with its probability."""
         value = Signal()  # rows are values
         probability = Signal()  # one is there, and the voting engine takes it
@@ -258,23 +306,17 @@ class VedaCore(Component):
         invalid = Signal(reset_less=True)
         last = Signal(reset_less=True)
         m.d.comb += [
-            softmax.job.valid.eq(1),
-            softmax.job.payload.op.eq(Operation.SOFTMAX),
-            softmax.i.valid.eq(array.s.valid),
-            softmax.i.payload.x.eq(array.s.payload.s),
-            softmax.i.payload.last.eq(array.s.payload.last),
-            array.s.ready.eq(softmax.i.ready),
-            probability.eq(softmax.o.valid & voting.i.ready),
+            probability.eq(probabilities.valid & voting.i.ready),
             array.i.valid.eq(rows.valid & (~value | probability)),
             array.i.payload.w.eq(rows.payload.data),
-            array.i.payload.x.eq(softmax.o.payload.y),
+            array.i.payload.x.eq(probabilities.payload.y),
             array.i.payload.outer.eq(value),
             array.i.payload.last.eq(rows.payload.last),
             rows.ready.eq(array.i.ready & (~value | probability)),
             taken.eq(array.i.valid & array.i.ready & value),
-            softmax.o.ready.eq(taken),
+            probabilities.ready.eq(taken),
             voting.i.valid.eq(taken),
-            voting.i.payload.eq(softmax.o.payload.y),
+            voting.i.payload.eq(probabilities.payload.y),
             ended.eq(taken & rows.payload.last),
             final.eq(head + 1 >= heads),
         ]
@@ -283,7 +325,7 @@ class VedaCore(Component):
         with m.If(ended):
             m.d.sync += [
                 head.eq(Mux(final, 0, head + 1)),
-                invalid.eq(softmax.o.payload.invalid),
+                invalid.eq(probabilities.payload.invalid),
                 last.eq(final),
             ]
         m.d.comb += [

@@ -61,6 +61,11 @@ class VotingEngineParameters(Parameters):
         """Cycles from a step's last probability to its report, with no vote and no eviction."""
         return self.PASSING + 1
 
+    @property
+    def pause(self) -> int:
+        """A pass over all slots, behind the threshold."""
+        return self.step_cycles(self.capacity, 0, True, 0)
+
     PASSING = 4
     """Cycles from the last slot of a pass to its end."""
 

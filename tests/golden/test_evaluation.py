@@ -82,6 +82,9 @@ def test_values_have_their_types():
     policy = parse("voting:capacity=8,reserved=2,protect_reserved=true,scale=none")
     assert policy.parameters["protect_reserved"] is True and policy.parameters["scale"] is None
     assert isinstance(policy.attention(prompt=3), VotingAttention)
+    exact = parse("voting:capacity=8,bit_exact=true,rows=32,reserved=4")
+    assert exact.parameters["bit_exact"] is True and exact.parameters["rows"] == 32
+    assert isinstance(exact.attention(), VotingAttention)
     assert parse("kllm:activation_bits=none").parameters == {"activation_bits": None}
 
 

@@ -227,7 +227,11 @@ def test_threshold_of_small_numbers():
 
 @pytest.mark.parametrize(
     "p",
-    [SIZES[1], pytest.param(VotingEngineParameters(), marks=pytest.mark.campaign)],
+    [
+        SIZES[1],
+        pytest.param(VotingEngineParameters(), marks=pytest.mark.campaign),
+        pytest.param(VotingEngineParameters.preset("paper"), marks=pytest.mark.campaign),
+    ],
     ids=lambda p: f"capacity{p.capacity}",
 )
 def test_a_cache_that_fills_up(p):

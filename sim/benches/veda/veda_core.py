@@ -67,6 +67,7 @@ class Steps:
             add_stages=p.array.add_stages,
             tile=p.softmax.tile,
             count_bits=p.count_bits,
+            tree=p.dataflow != "flexible",
         )
         self.results: list[StepResult] = []
         self.exact: list[np.ndarray] = []
@@ -218,13 +219,22 @@ def real_steps(
 
 
 def add_sequence(
-    steps: Steps, q, k, v, tokens: int, *, target: int, prompt: int, reserved: int
+    steps: Steps,
+    q,
+    k,
+    v,
+    tokens: int,
+    *,
+    target: int,
+    prompt: int,
+    reserved: int,
+    protected: int = 0,
 ) -> None:
     """The first tokens of a layer's ``q, k, v [heads, token, d]``."""
     for t in range(tokens):
         slots = np.append([] if t == 0 else steps.kept[-1], t).astype(int)
         steps.exact.append(exact(q[:, t], k[:, slots], v[:, slots]))
-        job = {"target": target, "protected": 0, "a": A, "b": B}
+        job = {"target": target, "protected": protected, "a": A, "b": B}
         rows = (x[:, t] for x in (q, k, v))
         steps.add(*rows, restart=t == 0, vote=t >= reserved, evict=t >= prompt, **job)
 

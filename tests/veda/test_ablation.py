@@ -1,0 +1,124 @@
+"""The core with a fixed adder tree, or with a softmax of its own: same votes, more cycles."""
+
+import json
+
+import numpy as np
+import pytest
+
+from golden.veda.pe_array import outer_product, tiled_product
+from hw.catalogue import find
+from hw.parameters import ParameterError
+from hw.veda.tree_array import TreeArrayParameters
+from hw.veda.veda_core import VedaCoreParameters
+from sim.__main__ import parser
+from sim.ablation import BASE, PAPER, VARIANTS, averages, growing, head_cycles, variant
+from sim.bench import compare
+from sim.benches.veda.veda_core import bench
+from sim.cocotb_runner import CocotbSimulation
+from sim.design import generate
+from sim.harness import Harness
+from sim.memory import FASTEST, MemoryTiming
+from sim.stall import PATTERNS
+
+BLOCK = find("veda.veda_core")
+OTHERS = [options for options in VARIANTS if options != ("flexible", "element_serial")]
+SIZES = {"rows": 2, "columns": 2, "arrays": 1}
+RNG = np.random.default_rng
+SLOW = MemoryTiming((1, 20), reorder=True, seed=3)
+
+
+@pytest.mark.parametrize("accumulator", ["fp32", "fp16"])
+def test_twin_of_the_tree_is_close(accumulator):
+    """Tiles of 16 and of 1: 2^-10 of the magnitudes, where a row alone gives 2^-11."""
+    rng = RNG(1)
+    rows = rng.standard_normal((3, 49, 16)).astype(np.float16)
+    factors = rng.dirichlet(np.ones(49), 3).astype(np.float16)
+    terms = factors[..., None].astype(float) * rows.astype(float)
+    size = np.abs(terms).sum(axis=1)
+    got = tiled_product(factors, rows, accumulator=accumulator)
+    other = outer_product(factors, rows, accumulator=accumulator)
+    error = np.abs(got - terms.sum(axis=1)) / size
+    assert error.max() < 2.0 ** (-10 if accumulator == "fp32" else -8)
+    assert (got != other).any()
+    one = tiled_product(factors[:, :1], rows[:, :1], accumulator=accumulator)
+    assert (one == factors[:, :1] * rows[:, 0]).all()
+
+
+def test_formulas_and_the_paper():
+    """Of the base's cycles, both save the paper's 60 %, and the array almost its 25 %."""
+    base = averages(variant(*BASE, 1536))
+    less = {o: 100 * (1 - averages(variant(*o, 1536)) / base) for o in VARIANTS}
+    assert list(PAPER.values()) == [25, 60]
+    flexible = less["flexible", "separate"]
+    assert flexible.min() > 21 and flexible.max() < 24.5
+    both = less["flexible", "element_serial"]
+    assert both.min() > 60 and both.max() < 62
+    assert (less["tree", "separate"] == 0).all()
+    assert 13 < less["tree_double", "separate"].min() < less["tree_double", "separate"].max() < 18
+
+
+def test_tree_and_softmax_apart_in_icarus(shipped_trace):
+    """Random and real steps; cycles as the formula has them."""
+    p = variant(*BASE, 32, **SIZES)
+    jobs = [bench.job(p, data, 8, 1) for data in (None, shipped_trace)]
+    jobs.append(growing(p, 14, 1).job([]))
+    design = generate(BLOCK, p)
+    simulation = CocotbSimulation(design, "icarus")
+    plays = [(jobs[0], "random"), (jobs[1], "none"), (jobs[2], "none")]
+    for (job, stall), played in zip(plays, simulation.play(plays, 1), strict=True):
+        assert played.failure is None
+        assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+        assert stall != "none" or played.cycles == job.cycles
+    cycles, _ = head_cycles(played, 1)
+    assert cycles.tolist() == [p.head_cycles(slots) for slots in range(1, 15)]
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("options", OTHERS, ids="-".join)
+def test_variants(options, shipped_trace):
+    """Several heads, slow memories, stalls; every length, also beyond some tiles."""
+    p = VedaCoreParameters(2, 2, 2, 64, 4, 2, 8, "fp32", 8, 4, *options)
+    design = generate(BLOCK, p)
+    harness = Harness(design, memories=True)
+    for data, steps in ((shipped_trace, 60), (None, 150)):
+        job = bench.job(p, data, steps, 1)
+        for stall in PATTERNS:
+            for timing in (FASTEST, SLOW):
+                played = harness.play(job, PATTERNS[stall], 1, timing)
+                assert played.failure is None
+                assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+                if (stall, timing) == ("none", FASTEST):
+                    assert played.cycles == job.cycles
+    for heads in (1, 3):
+        job = growing(p, p.capacity, heads).job([])
+        played = harness.play(job, PATTERNS["none"], 1, FASTEST)
+        assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+        assert played.cycles == job.cycles
+        cycles, between = head_cycles(played, heads)
+        assert cycles.tolist() == [p.head_cycles(slots) for slots in range(1, p.capacity + 1)]
+        assert (between <= cycles[:, None]).all()
+
+
+@pytest.mark.campaign
+def test_command(capsys, tmp_path):
+    """All variants with 128 PEs and up to 140 rows."""
+    picture = tmp_path / "ablation.svg"
+    arguments = parser().parse_args(["ablation", "--longest", "140", "--json", "-o", str(picture)])
+    assert arguments.run(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["dataflow"], row["scheduling"]) for row in found] == list(VARIANTS)
+    both = found[-1]
+    assert both["measured"]["140"] == 2 * 140 + 44 and both["less_percent"][1] > 60
+    assert picture.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tiles": 3}, "tiles must be 1 or 2, not 3"),
+        ({"rows": 1, "columns": 2}, "rows, columns and arrays must make 4 or more, not 2"),
+    ],
+)
+def test_limits(settings, message):
+    with pytest.raises(ParameterError, match=f"^{message}$"):
+        TreeArrayParameters(**settings)
