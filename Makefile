@@ -10,7 +10,7 @@ $(error this folder's path has spaces, which make and Verilator cannot handle)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup icarus demo test lint verilog sim mutate prove campaign exhaustive synth eval bench clean distclean
+.PHONY: help setup icarus demo test style lint verilog sim mutate prove campaign exhaustive synth eval bench clean distclean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,10 +42,12 @@ demo: setup ## Verilog of every block, simulated against its golden model on rea
 test: setup ## the whole test suite
 	@$(PYTHON) -m pytest -n 2 --dist loadgroup
 
-lint: $(STAMP) ## ruff, formatting, import rules, Verilator's lint of every block
+style: $(STAMP) ## ruff, formatting, import rules
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/lint-imports
+
+lint: style ## the same, and Verilator's and Yosys' checks of every preset (ten minutes)
 	@$(PYTHON) -m sim lint all
 
 verilog: $(STAMP) ## Verilog of every block and preset into build/verilog
