@@ -123,10 +123,11 @@ def create(block: Block, parameters: Parameters, count: int, seed: int) -> Mutan
         (work / "design.il").write_text(rtlil)
         _yosys(work, _PREPARE.format(top=design.module, count=2 * count + 10, seed=seed))
         prepared = (work / "prepared.il").read_text()
+        fixed = [FIXED, *_reads_without_clock(prepared)]
         commands = [
             command.removeprefix("mutate ")
             for command in (work / "mutations.txt").read_text().splitlines()
-            if command.strip() and not re.search(FIXED, command)
+            if command.strip() and not any(re.search(ports, command) for ports in fixed)
         ][:count]
         bits = len(commands).bit_length()
         switched = (
@@ -157,6 +158,18 @@ def _yosys(work: Path, script: str) -> None:
         lines = (run.stdout + run.stderr).splitlines()
         complaint = next((line for line in lines if "ERROR" in line), "no message")
         raise ToolError(f"Yosys could not make mutants: {complaint}")
+
+
+def _reads_without_clock(rtlil: str) -> list[str]:
+    """Patterns of the enables of memories' combinational read ports, which have to be constant."""
+    found = []
+    for name, body in re.findall(r"  cell \$mem_v2 (\S+)\n(.*?)\n  end\n", rtlil, re.DOTALL):
+        clocks = re.search(r"parameter \\RD_CLK_ENABLE \d+'([01]+)", body)[1][::-1]
+        cell = re.escape(name.removeprefix("\\"))
+        bits = "|".join(str(bit) for bit, clocked in enumerate(clocks) if clocked == "0")
+        if bits:
+            found.append(rf" -cell \\?{cell} -port \\?RD_EN -portbit ({bits}) ")
+    return found
 
 
 def _mutant(number: int, command: str, cells: "_CellSources") -> Mutant:

@@ -35,6 +35,14 @@ def test_mutants_are_numbered_and_name_their_lines(skid_buffer):
     assert lines <= {"hw/stream/skid_buffer.py", "amaranth/lib/stream.py"}
 
 
+def test_enables_of_combinational_reads_are_left_alone():
+    """Yosys refuses designs in which they are not constant."""
+    block = find("topick.scoreboard")
+    mutants = create(block, block.parameters_class.preset("small"), 100, seed=1).mutants
+    ports = {mutant.port for mutant in mutants}
+    assert len(mutants) == 100 and "RD_DATA" in ports and "RD_EN" not in ports
+
+
 def test_mutants_are_the_same_for_the_same_seed(skid_buffer):
     block = find("stream.skid_buffer")
     parameters = block.parameters_class.preset("small")
