@@ -19,6 +19,7 @@ settings.register_profile("project", derandomize=True, deadline=None, print_blob
 settings.load_profile("project")
 
 
+@pytest.hookimpl(tryfirst=True)  # before groups are read
 def pytest_collection_modifyitems(items):
     """Sorts the tests by block, and out those that need Icarus where there is none.
 

@@ -203,7 +203,7 @@ class ChargeAccumulator(Component):
         `marked` are in the `first` step the rows that count, then those of them with a 1.
         """
         p = self._parameters
-        m.submodules.count = count = PopulationCount(PopulationCountParameters(n=p.rows))
+        m.submodules.counter = count = PopulationCount(PopulationCountParameters(n=p.rows))
         ones = Signal(range(p.rows + 1), reset_less=True)
         counts_rows = Signal(reset_less=True)
         number = Signal(range(p.rows + 1), reset_less=True)

@@ -38,10 +38,8 @@ class LowestRow(Component):
                 (first, first_row), (second, second_row) = left[number : number + 2]
                 some = Signal(name=f"some_{rounds}_{number // 2}")
                 row = Signal(rounds + 1, name=f"row_{rounds}_{number // 2}")
-                m.d.comb += [
-                    some.eq(first | second),
-                    row.eq(Cat(Mux(first, first_row, second_row), ~first)),
-                ]
+                lower = Mux(first, first_row, second_row) if rounds else Const(0, 0)
+                m.d.comb += [some.eq(first | second), row.eq(Cat(lower, ~first))]
                 winners.append((some, row))
             left = winners
             rounds += 1

@@ -118,7 +118,7 @@ class TopkSense(Component):
         m = Module()
         p = self._parameters
         i, o = self.i.payload, self.o.payload
-        m.submodules.count = count = PopulationCount(PopulationCountParameters(n=p.rows))
+        m.submodules.counter = count = PopulationCount(PopulationCountParameters(n=p.rows))
         m.submodules.lowest = lowest = LowestRow(p.rows)
 
         k = Signal(range(p.rows + 1), reset_less=True)

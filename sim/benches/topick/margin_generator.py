@@ -38,8 +38,8 @@ class MarginGeneratorBench(DatapathBench):
         codes = [scale_code(c * key * 2.0**FRACTION, **sizes) for c in parts.tolist()]
         values = {"q": quantise(q, parts[:, None], p.bits).astype(np.int64)}
         values |= dict(zip(("mantissa", "shift"), np.array(codes).T, strict=True))
-        note = f"Queries of all layers and heads, every seventh, cut or filled up to {p.d} elements"
-        return values, [f"{note}, quantised; scales of the queries and of the trace's keys."]
+        note = f"Queries are every seventh of q, cut or filled up to {p.d} elements, quantised"
+        return values, [f"{note}, repeated where there are not enough; scales of q and of k."]
 
 
 bench = MarginGeneratorBench(

@@ -303,7 +303,8 @@ def real_head(
     head = coded_head(p, q, c, 1e-3, len(k))
     note = (
         f"Heads are {what}, cut or filled up to {p.d} elements, quantised to {p.bits} bits with a"
-        " scale of their own; threshold 1/1000; values of the 8 most probable tokens."
+        " scale of their own, repeated where there are not enough; threshold 1/1000; values of the"
+        " 8 most probable tokens."
     )
     return HeadData(head, k, weights[kept], v[kept]), [note]
 
