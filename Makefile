@@ -39,8 +39,9 @@ demo: setup ## Verilog of every block, simulated against its golden model on rea
 	@$(PYTHON) -m hw verilog all --preset all -o build/verilog
 	@$(PYTHON) -m sim report -o build/report
 
+# A file's tests run in one process, or two would generate and compile the same design at once.
 test: setup ## the whole test suite
-	@$(PYTHON) -m pytest -n 2 --dist loadgroup
+	@$(PYTHON) -m pytest -n 2 --dist loadfile
 
 style: $(STAMP) ## ruff, formatting, import rules
 	@$(VENV)/bin/ruff check .
@@ -64,7 +65,7 @@ prove: $(STAMP) ## the proofs that take too long for the test suite
 	@LONG_PROOFS=1 $(PYTHON) -m pytest tests/kllm/test_orizuru_formal.py tests/arith/test_float_add.py tests/arith/test_dot_product.py
 
 campaign: setup ## tests too long for the suite (an hour)
-	@$(PYTHON) -m pytest -n 2 --dist loadgroup -m campaign
+	@$(PYTHON) -m pytest -n 2 --dist loadfile -m campaign
 
 exhaustive: $(STAMP) ## every pair of FP16 operands through adder and multiplier (a quarter of an hour)
 	@$(PYTHON) -m sim exhaustive all

@@ -10,7 +10,6 @@ from hypothesis import settings
 
 from golden import trace
 from golden.lm.download import NetworkError, default_model
-from hw.catalogue import BLOCKS, Block
 from sim.tools import ICARUS_ADVICE, has_icarus
 from tests.lm.tiny_llama import random_tensors, write_gguf
 
@@ -19,23 +18,12 @@ settings.register_profile("project", derandomize=True, deadline=None, print_blob
 settings.load_profile("project")
 
 
-@pytest.hookimpl(tryfirst=True)  # before groups are read
 def pytest_collection_modifyitems(items):
-    """Sorts the tests by block, and out those that need Icarus where there is none.
-
-    Each block's tests run in one process, or two would generate and compile the same at once.
-    A simulator parameter named icarus marks its test; without Icarus that is a loud skip.
-    """
-    names = {block.name for block in BLOCKS}
+    """A simulator parameter named icarus marks its test; without Icarus that is a loud skip."""
     for item in items:
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        if parameters.get("simulator") == "icarus":
+        parameters = getattr(item, "callspec", None)
+        if parameters and parameters.params.get("simulator") == "icarus":
             item.add_marker(pytest.mark.icarus)
-        block = parameters.get("block")
-        file = f"{item.path.parent.name}.{item.path.stem.removeprefix('test_')}"
-        own = next((n for n in names if file in (n, f"{n}_formal", f"{n}_golden")), file)
-        group = block.name if isinstance(block, Block) else own
-        item.add_marker(pytest.mark.xdist_group(group))
     if has_icarus() or os.environ.get("CI"):  # where CI runs, a missing simulator is a failure
         return
     missing = pytest.mark.skip(reason=f"Icarus Verilog is not installed; {ICARUS_ADVICE}")

@@ -67,9 +67,8 @@ def test_many_vectors(name):
             check(harness, design, job, stall, seed)
 
 
-@pytest.mark.parametrize(
-    "simulator", ["verilator", pytest.param("icarus", marks=pytest.mark.campaign)]
-)
+@pytest.mark.campaign
+@pytest.mark.parametrize("simulator", SIMULATORS)
 def test_paper_preset(simulator):
     """N = 4096 with k = 64: 256 + 16 + 1 units for each end."""
     assert PRESETS["paper"].units == [256, 16, 1]
