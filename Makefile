@@ -36,7 +36,7 @@ icarus: $(STAMP)
 	@$(PYTHON) -m sim.icarus
 
 demo: setup ## Verilog of every block, simulated against its golden model on real data, reported
-	@$(PYTHON) -m hw verilog all --preset all -o build/verilog
+	@$(PYTHON) -m hw verilog all --preset default -o build/verilog
 	@$(PYTHON) -m sim report -o build/report
 
 # A file's tests run in one process, or two would generate and compile the same design at once.
