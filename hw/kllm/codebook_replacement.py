@@ -164,9 +164,12 @@ class CodebookReplacement(Component):
         rebuilding = Signal()
         passing = Signal()
         s_a = Signal(FP16.width, reset_less=True)
+        # Kept here, as an order may come straight out of a memory and x goes straight to arithmetic.
+        replace = Signal(reset_less=True)
+        op = Signal(order.op.shape(), reset_less=True)
         scaled, built = self._rebuild(m, function, rebuilding, s_a)
-        value = self._pass(m, function, passing)
-        m.d.comb += [function.op.eq(order.op), function.x.eq(Mux(passing, value, scaled))]
+        value = self._pass(m, function, passing, replace)
+        m.d.comb += [function.op.eq(op), function.x.eq(Mux(passing, value, scaled))]
         ended = Signal()
         m.d.comb += [
             ended.eq(self.o.valid & self.o.ready & self.o.payload.last),
@@ -177,6 +180,7 @@ class CodebookReplacement(Component):
                 m.d.comb += self.scale.ready.eq(self.order.valid)
                 with m.If(self.scale.valid & self.order.valid):
                     m.d.sync += s_a.eq(self.scale.payload)
+                    m.d.sync += [replace.eq(order.replace), op.eq(order.op)]
                     m.next = "PASS"
                     with m.If(order.replace):
                         m.next = "REBUILD"
@@ -228,7 +232,7 @@ class CodebookReplacement(Component):
             ]
         return scaled.o, built
 
-    def _pass(self, m: Module, function, passing: Signal) -> Signal:
+    def _pass(self, m: Module, function, passing: Signal, replace: Signal) -> Signal:
         """Replace the outliers of each beat; the one that sets out."""
         p, i, o = self._parameters, self.i, self.o
         gone = Signal(p.lanes)  # outliers of this beat that have set out, and that are back
@@ -241,10 +245,10 @@ class CodebookReplacement(Component):
             left.eq(
                 i.payload.outlier
                 & ~gone
-                & (passing & i.valid & self.order.payload.replace).replicate(p.lanes)
+                & (passing & i.valid & replace).replicate(p.lanes)
             ),
             chosen.eq(Cat(left[n] & ~left[:n].any() for n in range(p.lanes))),
-            complete.eq(~self.order.payload.replace | ((i.payload.outlier & ~back) == 0)),
+            complete.eq(~replace | ((i.payload.outlier & ~back) == 0)),
             o.valid.eq(i.valid & passing & complete),
             i.ready.eq(o.ready & passing & complete),
             taken.eq(i.valid & i.ready),

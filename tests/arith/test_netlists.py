@@ -1,6 +1,7 @@
 """Gates equal RTL: synthesized units are played their benches' jobs in place of the generated ones.
 
-The gates are the generic set's; what libraries do is tested with the synthesis command.
+The gates are the generic set's; what libraries do is tested with the synthesis command. Mostly in
+Icarus, which takes a netlist in a fraction of the time that compiling it does.
 """
 
 import re
@@ -15,11 +16,11 @@ from sim.run import run
 
 UNITS = [
     ("arith.float_add", "fp16_pipelined", "speed", "icarus"),
-    ("arith.float_multiply", "bf16", "area", "verilator"),
+    ("arith.float_multiply", "bf16", "area", "icarus"),
     ("arith.float_multiply_add", "fp8_e4m3", "area", "verilator"),
     ("arith.float_max", "fp32", "speed", "icarus"),
     ("arith.float_convert", "fp32_to_fp16", "speed", "icarus"),
-    ("arith.exp", "fp16_pipelined", "area", "verilator"),
+    ("arith.exp", "fp16_pipelined", "area", "icarus"),
     ("arith.square_root", "fp16", "area", "icarus"),
     ("arith.log2_fixed", "small", "speed", "icarus"),
 ]
@@ -52,9 +53,9 @@ def test_a_netlist_of_pieces_equals_the_golden_model(tmp_path):
     assert netlist.flipflops > 300
     path = tmp_path / "netlist.v"
     path.write_text(netlist.verilog)
-    result = run(block, "small", parameters, driver="harness", vectors=40, verilog=path)
+    result = run(block, "small", parameters, simulator="icarus", vectors=20, verilog=path)
     assert result.passed, result.first_mismatch or result.failures
-    assert result.transactions == 3 * 2 * 40
+    assert result.transactions == 3 * 2 * 20
 
 
 def test_a_wrong_gate_is_noticed(tmp_path):

@@ -122,13 +122,16 @@ def test_twice_the_same(name, exported):
 
 def test_the_same_in_a_fresh_process(exported):
     """Whatever the hash seed, and whatever was exported before."""
+    # Cores and lanes take a minute together, and are made of the others.
+    names = [block.name for block in BLOCKS if not block.module.endswith(("_core", "_lane"))]
+    assert len(names) > 50
     script = (
-        "from hw.catalogue import BLOCKS\nfrom hw.export import export\n"
-        "for block in reversed(BLOCKS):\n"
+        "from hw.catalogue import find\nfrom hw.export import export\n"
+        f"for block in map(find, {names[::-1]}):\n"
         "    made = export(block, next(iter(block.parameters_class.presets().values())))\n"
         "    print(block.name, made.sidecar['sha256'])"
     )
-    expected = {block.name: exported(block).sidecar["sha256"] for block in BLOCKS}
+    expected = {name: exported(find(name)).sidecar["sha256"] for name in names}
     # This process has a hash seed of its own.
     run = subprocess.run(
         [sys.executable, "-c", script],

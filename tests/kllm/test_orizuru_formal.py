@@ -26,7 +26,8 @@ ENGINES = [
     (5, 4, 2, 5),  # two levels, a leaf unit of one slot, a lane that is never used
     (5, 4, 8, 4),  # more lanes than values, more pairs than values
     (5, 2, 4, 5),  # three levels, with units missing
-    (8, 2, 4, 8),  # three levels, complete
+    # three levels, complete
+    pytest.param((8, 2, 4, 8), marks=pytest.mark.campaign, id="n8_radix2_lanes4_k8"),
     (8, 8, 8, 8),  # one leaf unit, three levels of comparisons inside
 ]
 
