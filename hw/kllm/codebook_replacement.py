@@ -164,7 +164,7 @@ class CodebookReplacement(Component):
         rebuilding = Signal()
         passing = Signal()
         s_a = Signal(FP16.width, reset_less=True)
-        # Kept here, as an order may come straight out of a memory and x goes straight to arithmetic.
+        # Kept here: an order may come straight out of a memory, and x goes straight to arithmetic.
         replace = Signal(reset_less=True)
         op = Signal(order.op.shape(), reset_less=True)
         scaled, built = self._rebuild(m, function, rebuilding, s_a)
@@ -242,11 +242,7 @@ class CodebookReplacement(Component):
         complete = Signal()
         taken = Signal()
         m.d.comb += [
-            left.eq(
-                i.payload.outlier
-                & ~gone
-                & (passing & i.valid & replace).replicate(p.lanes)
-            ),
+            left.eq(i.payload.outlier & ~gone & (passing & i.valid & replace).replicate(p.lanes)),
             chosen.eq(Cat(left[n] & ~left[:n].any() for n in range(p.lanes))),
             complete.eq(~replace | ((i.payload.outlier & ~back) == 0)),
             o.valid.eq(i.valid & passing & complete),

@@ -2,10 +2,10 @@
 
 In both simulators, but for datapaths without state, of which Verilator gets one preset (compiling
 takes most of the time, and their own tests compare every preset with its golden model on far more
-numbers), and Icarus in the suite the first and the last. Of accelerators' blocks the first preset is
-played in Icarus, and in Verilator by the harness under every stall pattern (`test_run.py`); the
-other presets, and cocotb in Verilator, in ``make campaign``, the paper's sizes in Verilator only.
-``make sim`` runs all in both. Huge presets are tested where their block is.
+numbers), and Icarus in the suite the first and the last. Of accelerators' blocks the first preset
+is played in Icarus, and in Verilator by the harness under every stall pattern (`test_run.py`);
+the other presets, and cocotb in Verilator, in ``make campaign``, the paper's sizes in Verilator
+only. ``make sim`` runs all in both. Huge presets are tested where their block is.
 """
 
 import pytest
