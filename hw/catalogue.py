@@ -447,15 +447,11 @@ def configurations(name: str, presets: list[str]) -> list[tuple[Block, str]]:
     blocks = select(name)
     known = dict.fromkeys(p for block in blocks for p in block.parameters_class.presets())
     for preset in presets:
-        require(preset in [*known, "default"], f"preset must be one of {', '.join(known)}", preset)
+        aliases = ["default", "first"]
+        require(preset in [*known, *aliases], f"preset must be one of {', '.join(known)}", preset)
     return [
         (block, preset)
         for block in blocks
-        for preset in dict.fromkeys(_named(block, preset) for preset in presets)
+        for preset in dict.fromkeys(map(block.parameters_class.preset_name, presets))
         if preset in block.parameters_class.presets()
     ]
-
-
-def _named(block: Block, preset: str) -> str:
-    """A preset's own name where it is called ``default``."""
-    return block.parameters_class.default_preset() if preset == "default" else preset

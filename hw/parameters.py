@@ -31,20 +31,19 @@ class Parameters:
         return {"default": cls()}
 
     @classmethod
-    def default_preset(cls) -> str:
-        """The preset's name that ``default`` means: that one, or the one of the default values."""
+    def preset_name(cls, name: str) -> str:
+        """Its own name for ``first``, the smallest, or ``default``, that of the default values."""
         presets = cls.presets()
-        return (
-            "default"
-            if "default" in presets
-            else list(presets)[list(presets.values()).index(cls())]
-        )
+        if name == "first":
+            return next(iter(presets))
+        if name == "default" and name not in presets:
+            return list(presets)[list(presets.values()).index(cls())]
+        return name
 
     @classmethod
     def preset(cls, name: str) -> "Parameters":
         presets = cls.presets()
-        if name == "default":
-            name = cls.default_preset()
+        name = cls.preset_name(name)
         require(name in presets, f"preset must be one of {', '.join(presets)}", name)
         return presets[name]
 

@@ -1,12 +1,15 @@
 """`python -m sim report`: every block in every simulator, as a table and as one HTML page."""
 
 import base64
+import concurrent.futures
 import dataclasses
 import datetime
 import importlib.metadata
 import io
 import itertools
 import json
+import multiprocessing
+import os
 import sys
 import time
 from pathlib import Path
@@ -73,6 +76,27 @@ def run_row(block: Block, preset: str, simulator: str, trace, vectors: int | Non
     return row
 
 
+def run_rows(jobs: list[tuple[Block, str, str]], trace, vectors: int | None, processes: int):
+    """The rows of (block, preset, simulator) as they are done, each with its place in `jobs`."""
+    if processes == 1:
+        for place, job in enumerate(jobs):
+            yield place, run_row(*job, trace, vectors)
+        return
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(processes, context) as pool:
+        # Not all at once, or an interrupt would wait for them all.
+        waiting = enumerate(jobs)
+        running = {}
+        while True:
+            for place, job in itertools.islice(waiting, processes - len(running)):
+                running[pool.submit(run_row, *job, trace, vectors)] = place
+            if not running:
+                return
+            done, _ = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
+            for future in done:
+                yield running.pop(future), future.result()
+
+
 def picture(block: Block, trace) -> tuple[str, str]:
     """A block's picture on the default preset as an SVG data URI, and its caption."""
     from matplotlib.figure import Figure
@@ -133,7 +157,7 @@ def print_table(rows: list[Row]) -> None:
 
 def affordable(block: Block, preset: str, simulator: str) -> bool:
     """Whether a report on all blocks has it: huge designs only at first preset, in Verilator."""
-    first = preset == next(iter(block.parameters_class.presets()))
+    first = preset == block.parameters_class.preset_name("first")
     if first and simulator == "verilator":
         return True
     return generate(block, block.parameters_class.preset(preset)).instances < HUGE
@@ -147,11 +171,14 @@ def report_command(arguments) -> int:
     left_out = [] if len(blocks) == 1 else [job for job in jobs if not affordable(*job)]
     jobs = [job for job in jobs if job not in left_out]
     arguments.output.mkdir(parents=True, exist_ok=True)
-    rows = []
-    bar = tqdm(jobs, unit="run", disable=arguments.json or None, file=sys.stderr)
-    for block, preset, simulator in bar:
-        bar.set_description(f"{block.name} {preset} {simulator}")
-        rows.append(run_row(block, preset, simulator, trace, arguments.vectors))
+    found = {}
+    processes = min(arguments.jobs, len(jobs))
+    with tqdm(total=len(jobs), unit="run", disable=arguments.json or None, file=sys.stderr) as bar:
+        for place, row in run_rows(jobs, trace, arguments.vectors, processes):
+            found[place] = row
+            bar.set_description(f"{row.block} {row.preset} {row.simulator}")
+            bar.update()
+    rows = [found[place] for place in sorted(found)]
     path = write_page(rows, blocks, trace, arguments.output)
     if arguments.json:
         print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
@@ -183,9 +210,16 @@ def register(commands) -> None:
     command.add_argument(
         "--presets",
         type=lambda text: text.split(","),
-        default=["small", "default"],
+        default=["first"],
         metavar="P,Q",
-        help="presets to run (default: small,default; larger ones compile for minutes)",
+        help="presets to run (default: first, the smallest; large ones compile for minutes)",
+    )
+    command.add_argument(
+        "--jobs",
+        type=count,
+        default=os.cpu_count(),
+        metavar="N",
+        help="runs at a time (default: %(default)s, the processors)",
     )
     command.add_argument(
         "--trace", type=Path, metavar="FILE.npz", help="real data (default: the trace that ships)"

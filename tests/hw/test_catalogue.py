@@ -66,7 +66,7 @@ def test_find_and_select():
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
 def test_every_block_is_small_first_and_has_a_default(block):
     known = block.parameters_class.presets()
-    default = block.parameters_class.default_preset()
+    default = block.parameters_class.preset_name("default")
     assert list(known)[0] in ("small", default)
     assert known[default] == block.parameters_class.preset("default") == block.parameters_class()
 
@@ -118,7 +118,7 @@ def test_every_bench_makes_whole_jobs(block, preset, real, trace):
 
 
 def first_preset(block: Block):
-    return next(iter(block.parameters_class.presets().values()))
+    return block.parameters_class.preset("first")
 
 
 def same(one: dict, other: dict) -> bool:
@@ -138,7 +138,7 @@ def test_configurations_are_the_presets_that_blocks_have():
     assert both == [
         (block, name)
         for block in BLOCKS
-        for name in dict.fromkeys(("small", block.parameters_class.default_preset()))
+        for name in dict.fromkeys(("small", block.parameters_class.preset_name("default")))
         if name in block.parameters_class.presets()
     ]
     queue, orizuru = find("stream.queue"), find("kllm.orizuru")

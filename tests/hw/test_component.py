@@ -319,7 +319,7 @@ def test_a_real_block_is_the_same_in_both_forms():
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
 def test_no_two_modules_of_a_block_are_the_same(block):
     """What sharing promises: equal hardware is written once."""
-    design = generate(block, next(iter(block.parameters_class.presets().values())))
+    design = generate(block, block.parameters_class.preset("first"))
     modules = re.split(r"^module ([^\s(]+)[^;]*;", design.verilog, flags=re.M)[1:]
     # Queues of unlike payloads may hold equal FIFOs of Amaranth's, which are not shared.
     named = zip(modules[::2], modules[1::2], strict=True)

@@ -38,14 +38,14 @@ QUICK = [
         marks=() if preset == first or block.folder in ("arith", "stream") else campaign,
     )
     for block in BLOCKS
-    for first in [next(iter(block.parameters_class.presets()))]
+    for first in [block.parameters_class.preset_name("first")]
     for preset in block.parameters_class.presets()
     if preset != "paper" and (block.name, preset) not in SLOW
 ]
 
 
 def first_preset(block: Block) -> str:
-    return next(iter(block.parameters_class.presets()))
+    return block.parameters_class.preset_name("first")
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_the_same_in_a_fresh_process(exported):
     script = (
         "from hw.catalogue import find\nfrom hw.export import export\n"
         f"for block in map(find, {names[::-1]}):\n"
-        "    made = export(block, next(iter(block.parameters_class.presets().values())))\n"
+        "    made = export(block, block.parameters_class.preset('first'))\n"
         "    print(block.name, made.sidecar['sha256'])"
     )
     expected = {name: exported(find(name)).sidecar["sha256"] for name in names}

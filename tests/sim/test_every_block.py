@@ -20,7 +20,7 @@ from sim.verilated import HUGE
 
 def simulators(block, preset: str) -> tuple[str, ...]:
     """Where a preset is played: not where it takes minutes and says little more."""
-    first = preset == next(iter(block.parameters_class.presets()))
+    first = preset == block.parameters_class.preset_name("first")
     if issubclass(block.parameters_class, DatapathParameters) and not first:
         return ("icarus",)
     return ("verilator",) if preset == "paper" and not first else SIMULATORS

@@ -267,7 +267,7 @@ def random_trace(kind: str, tokens: int = 6, d: int = 24) -> Trace:
 
 def first_preset(block):
     """The smallest configuration."""
-    return next(iter(block.parameters_class.presets().values()))
+    return block.parameters_class.preset("first")
 
 
 KINDS = ("attention", "activations", "weights", "everything", "one number", "huge")
