@@ -172,7 +172,7 @@ def report_command(arguments) -> int:
     jobs = [job for job in jobs if job not in left_out]
     arguments.output.mkdir(parents=True, exist_ok=True)
     found = {}
-    processes = min(arguments.jobs, len(jobs))
+    processes = max(1, min(arguments.jobs, len(jobs)))
     with tqdm(total=len(jobs), unit="run", disable=arguments.json or None, file=sys.stderr) as bar:
         for place, row in run_rows(jobs, trace, arguments.vectors, processes):
             found[place] = row

@@ -63,7 +63,7 @@ def check_page(page: str, rows: list[dict]):
 
 
 def test_several_at_a_time(run, tmp_path):
-    """The same rows in the same order; what another process finds wrong comes back."""
+    """The same rows in the same order."""
     command = (
         f"report {BLOCK.name} --presets small,default --vectors {VECTORS} --json -o {tmp_path}"
     )
