@@ -255,6 +255,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
 def test_seeded_fault_is_caught(monkeypatch, fault):
     line, instead, caught_by = FAULTS[fault]

@@ -138,7 +138,8 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
     for number in range(count):
         kind = int(rng.integers(0, 6))
         length = int(rng.choice([p.k, p.k, rng.integers(1, p.k + 1), min(p.k, 2 * p.outliers + 1)]))
-        columns = int(rng.choice([1, p.lanes + 1, min(p.n, 9), min(p.n, 24)]))
+        some = int(rng.integers(1, min(p.n, 9) + 1))
+        columns = int(rng.choice([1, p.lanes + 1, some, min(p.n, 9), min(p.n, 24)]))
         x = rng.standard_normal(length).astype(np.float16)
         keep = rng.random(length) < 1
         if kind == 0:
@@ -171,6 +172,8 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
                     tables.squares,
                     tables.activations,
                 )
+            if rng.random() < 0.2:  # as no squares are
+                tables = dataclasses.replace(tables, squares=numbers(1, len(a), rng))
             if rng.random() < 0.1:
                 tables.products[tuple(rng.integers(0, s) for s in tables.products.shape)] = np.inf
         else:
@@ -182,7 +185,7 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
         integer = own and kind == 5 or (not own and products[-1].integer)
         eps = rng.choice([0, 1e-5, 1])
         norm = Norm(np.float32(1 / length), np.float32(eps)) if rng.random() < 0.5 else None
-        function = int(rng.integers(0, 4)) if own and rng.random() < 0.3 else None
+        function = int(rng.choice([0, 1, 1, 2, 3])) if own and rng.random() < 0.4 else None
         products.append(Product(x, keep, tables, own, weight, scale, integer, norm, function))
     return products
 
