@@ -13,6 +13,7 @@ from hw.kllm.rms_factor import RmsFactorParameters
 from sim import payload
 from sim.bench import Job
 from sim.benches.kllm.exact_sums import any_number, terms_for
+from sim.benches.kllm.inverse_rms import changes
 from sim.benches.kllm.layers import layers_of
 from sim.benches.kllm.pe_lane import numbers
 
@@ -98,7 +99,7 @@ def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple
     keep = rng.random(length) < rng.choice([0.1, 0.7, 1.0])
     counts = np.bincount(index[keep], minlength=1 << p.bits)
     there = np.arange(p.outliers) < rng.choice([p.outliers, p.outliers, 0])
-    spread, middle = int(rng.integers(1, 16)), int(rng.integers(-14, 10))
+    spread, middle = int(rng.integers(1, 40)), int(rng.integers(-24, 10))
     ends = [any_number(middle, min(middle + spread, 16), rng) for _ in range(2 * p.outliers)]
     values = to_bits(np.array(ends).astype(np.float16)).reshape(2, -1)
     pairs = {"present": there}
@@ -118,11 +119,21 @@ def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple
     s, o = sums_of_squares(index[None], keep[None], one, squares)
     constant = np.ones(1, np.float32)
     total = mean_square(s, o, scale[None], constant, 0 * constant)[0]
-    inverse_k = np.float32(abs(any_number(-12, 1, rng)) if rng.random() < 0.5 else 1)
+    kind = rng.integers(0, 4)
+    inverse_k = 1.0
+    if kind == 0:
+        inverse_k = abs(any_number(-12, 1, rng))
+    elif kind == 1 and np.isfinite(total) and total:  # however small the sum is, r is in range
+        inverse_k = 2.0 ** np.clip(int(rng.integers(-20, 20)) - np.frexp(total)[1], -126, 126)
+    inverse_k = np.float32(inverse_k)
     mean = float(total) * float(inverse_k)
     place = 2.0 ** (int(np.frexp(mean)[1]) - int(rng.integers(6, 40)))
-    eps = [0, np.fmod(mean, place) - mean, -mean * (1 + any_number(-30, -6, rng))]
-    eps = np.float32(eps[int(rng.integers(0, 3))])
+    # All, the lowest bits or nearly nothing of it is left; or what just makes r what it is.
+    goal = rng.choice(changes()) * 4.0 ** int(rng.integers(-6, 7))
+    left = [0, np.fmod(mean, place) - mean, -mean * (1 + any_number(-30, -6, rng)), goal - mean]
+    eps = np.float32(left[int(rng.integers(0, 4))])
+    if rng.random() < 0.5:
+        eps = np.nextafter(eps, np.float32(rng.choice([-np.inf, np.inf])))
     return index, keep, pairs, squares, scale, inverse_k, eps, bool(rng.random() < 0.95)
 
 
