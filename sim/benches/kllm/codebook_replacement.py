@@ -25,7 +25,7 @@ SPECIAL = np.array([0, 0x7C00, 0x7E00, 1, 0x3FF, 0x400, 0x7BFF, 0x3C00], np.uint
 
 class CodebookReplacementBench:
     def default_vectors(self, parameters: CodebookReplacementParameters) -> int:
-        return 80
+        return 200
 
     def job(
         self,
