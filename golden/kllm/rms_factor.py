@@ -8,6 +8,22 @@ from golden.kllm.inverse_rms import inverse_rms
 from golden.kllm.reduction import reduction
 
 
+def sums_of_squares(
+    index: np.ndarray, keep: np.ndarray, pairs: dict[str, np.ndarray], squares: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """``float32[T]`` each: sum of count times square, sum of outliers^2; see :func:`rms_factor`."""
+    rows, bins = np.arange(len(index))[:, None], len(squares)
+    counted = (rows * bins + index)[keep]
+    counts = np.bincount(counted, minlength=len(index) * bins).reshape(-1, bins)
+    s, _ = reduction(counts, squares)
+    ends = np.concatenate([pairs["max_value"], pairs["min_value"]], axis=1)
+    values = from_bits(ends.astype(np.uint16), np.float16)
+    digits = units(values)
+    high, low = dot(digits[:, None, :], digits[:, :, None])
+    spoilt = ~np.isfinite(values).all(axis=1)
+    return s, with_invalid(round_sum(high, low, 2 * UNIT)[:, 0, 0], spoilt)
+
+
 def rms_factor(
     index: np.ndarray,
     keep: np.ndarray,
@@ -28,15 +44,6 @@ def rms_factor(
     s_a
         ``float16[T]``.
     """
-    rows, bins = np.arange(len(index))[:, None], len(squares)
-    counted = (rows * bins + index)[keep]
-    counts = np.bincount(counted, minlength=len(index) * bins).reshape(-1, bins)
-    s, _ = reduction(counts, squares)
-    ends = np.concatenate([pairs["max_value"], pairs["min_value"]], axis=1)
-    values = from_bits(ends.astype(np.uint16), np.float16)
-    digits = units(values)
-    high, low = dot(digits[:, None, :], digits[:, :, None])
-    spoilt = ~np.isfinite(values).all(axis=1)
-    o = with_invalid(round_sum(high, low, 2 * UNIT)[:, 0, 0], spoilt)
+    s, o = sums_of_squares(index, keep, pairs, squares)
     r, _, _ = inverse_rms(s, o, s_a, np.full_like(s, inverse_k), np.full_like(s, eps))
     return r

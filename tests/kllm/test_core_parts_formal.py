@@ -1,8 +1,29 @@
-"""Outputs of the accelerator's own parts keep the rules of streams, for all time."""
+"""The accelerator's own parts, for all time: rules of streams, beats to all, tables' banks."""
 
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from amaranth.asserts import AnySeq
+from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.kllm import job_dispatch, kllm_core
+from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.index_buffer import IndexBuffer, IndexBufferParameters
+from hw.kllm.job_dispatch import JobDispatch, order_layouts
 from hw.kllm.outlier_split import OutlierSplit, OutlierSplitParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.kllm.column_invariants import level_of
 from tests.kllm.stream_rules import check_rules
+
+CORE = CoreParameters(
+    *(16, 4, 1), activation_bits=2, weight_bits=1, counters=1, macs=4, ports=1, depth=4
+)
 
 
 def test_index_buffer():
@@ -13,3 +34,171 @@ def test_index_buffer():
 def test_outlier_split():
     p = OutlierSplitParameters(k=4, outliers=1, lanes=2)
     check_rules(OutlierSplit(p), "outlier_split", "outliers scale o", ["x"])
+
+
+class Fork(Component):
+    """One stream to two."""
+
+    def __init__(self):
+        shape = data.StructLayout({"beat": 4})
+        super().__init__(
+            {"i": In(stream.Signature(shape))}
+            | {name: Out(stream.Signature(shape)) for name in ("a", "b")}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        kllm_core.fork(m, "fork", self.i, [self.a, self.b])
+        return m
+
+
+class ForkSpec(Elaboratable):
+    """Each sink is given the present beat, once; it goes when both have had it."""
+
+    def elaborate(self, platform):
+        m = Module()
+        dut = Fork()
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        first = reset_first(m)
+        drive(m, first, dut.i)
+        had, have = [], []
+        for number, sink in enumerate((dut.a, dut.b)):
+            watch(m, first, sink)
+            past = Signal(name=f"past_{number}")
+            had.append(past)
+            have.append(past | sink.ready)
+            m.d.sync += past.eq(dut.i.valid & ~dut.i.ready & (past | sink.ready) & ~first)
+            internal = Internals(fragment).signal(f"fork_gone_{number}")
+            with m.If(~first):
+                m.d.comb += [
+                    Assert(sink.valid == (dut.i.valid & ~past), "a beat lost or doubled"),
+                    Assert(~sink.valid | (sink.payload.beat == dut.i.payload.beat), "another beat"),
+                    Assert(internal == past),
+                ]
+        with m.If(~first & dut.i.valid):
+            m.d.comb += Assert(dut.i.ready == (have[0] & have[1]), "a beat goes at a wrong time")
+        m.d.comb += Cover(~first & had[0] & ~had[1] & dut.b.ready & ~dut.a.ready)
+        return m
+
+
+@pytest.mark.parametrize(("mode", "depth"), [("prove", 2), ("cover", 5)])
+def test_fork(mode, depth):
+    result = prove(ForkSpec(), f"fork_{mode}", mode, depth=depth)
+    assert result.status == "PASS", result
+
+
+class BanksSpec(Elaboratable):
+    """No tables are loaded into a bank that a product under way uses; every job has its own.
+
+    inductive
+        Whether to assert what ties the registers to that.
+    """
+
+    def __init__(self, dut: JobDispatch, inductive: bool = True):
+        self._dut, self._inductive = dut, inductive
+
+    def elaborate(self, platform):
+        m = Module()
+        dut = self._dut
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        internals = Internals(fragment)
+        first = reset_first(m)
+        drive(m, first, dut.job)
+        for name in order_layouts(CORE):
+            watch(m, first, getattr(dut, name))
+        m.d.comb += dut.load_end.eq(AnySeq(1) & dut.load_room)
+
+        job = dut.job.payload
+        accept, tables, finished = (Signal(name=name) for name in ("accept", "tables", "finished"))
+        m.d.comb += [
+            accept.eq(dut.job.valid & dut.job.ready & ~first),
+            tables.eq(job.tables | job.replace),
+            finished.eq(dut.results.valid & dut.results.ready & ~first),
+        ]
+        # Banks of the products under way, oldest first; of tables loaded, and of the last job.
+        banks, count = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
+        there, waiting, latest = Signal(), Signal(), Signal()
+        own, left = Signal(), Signal(range(IN_FLIGHT + 1))
+        m.d.comb += [
+            own.eq(internals.signal("own")),
+            left.eq(count - finished),
+        ]
+        m.d.sync += [
+            banks.eq(banks >> finished | (accept & own) << left),
+            count.eq(left + accept),
+            there.eq(dut.load_end | there & ~(accept & tables)),
+        ]
+        with m.If(dut.load_end):
+            m.d.sync += waiting.eq(dut.load_bank)
+        with m.If(accept):
+            m.d.sync += latest.eq(own)
+        with m.If(~first):
+            m.d.comb += [
+                Assert(count <= IN_FLIGHT, "too many products"),
+                Assert(~finished | (count != 0), "a product from nowhere"),
+                Assert(~finished | (dut.results.payload.bank == banks[0]), "another product"),
+            ]
+            with m.If(accept & tables):
+                m.d.comb += Assert(there & (own == waiting), "tables that are not its own")
+            with m.If(accept & ~tables):
+                m.d.comb += Assert(own == latest, "tables that are not those of the job before")
+            with m.If(dut.load_room):
+                m.d.comb += Assert(~there, "tables loaded over others that wait")
+                for n in range(IN_FLIGHT):
+                    used = (count > n) & (banks[n] == dut.load_bank)
+                    m.d.comb += Assert(~used, "tables in use are loaded over")
+            if self._inductive:
+                self._invariant(m, internals, banks, count, there, waiting, latest)
+        m.d.comb += Cover(accept & (count == IN_FLIGHT - 1) & (banks[:3] == 0b110), "both banks")
+        return m
+
+    def _invariant(self, m, internals, banks, count, there, waiting, latest):
+        names = order_layouts(CORE)
+        levels = {n: level_of(m, internals, f"{n}_orders", IN_FLIGHT) for n in names}
+        m.d.comb += [
+            Assert(levels["results"] == count),
+            Assert(banks >> count == 0),
+            Assert(internals.signal("loaded") == there),
+            Assert(internals.signal("bank") == latest),
+            Assert(~there | (waiting == self._dut.load_bank)),
+        ]
+        used = [[], []]
+        consume = internals.signal("results_orders.fifo.consume")
+        for n in range(IN_FLIGHT):
+            place = (consume + n)[: (IN_FLIGHT - 1).bit_length()]
+            row = internals.row(m, "results_orders.fifo.storage", place)
+            with m.If(count > n):
+                # `bank` is the order's last field.
+                m.d.comb += Assert(row[-1] == banks[n])
+            for bank in (0, 1):
+                used[bank].append((count > n) & (banks[n] == bank))
+        for bank in (0, 1):
+            m.d.comb += Assert(internals.signal(f"users_{bank}") == sum(used[bank]))
+
+
+def test_banks():
+    result = prove(BanksSpec(JobDispatch(CORE)), "job_dispatch", "prove", depth=2)
+    assert result.status == "PASS", result
+
+
+@pytest.mark.campaign
+def test_banks_are_used():
+    spec = BanksSpec(JobDispatch(CORE), inductive=False)
+    result = prove(spec, "job_dispatch", "cover", depth=14)
+    assert result.status == "PASS", result
+
+
+@pytest.mark.campaign
+def test_loading_early_is_caught(monkeypatch):
+    """A bank is loaded again as soon as a product has its tables, though that is under way."""
+    line = "~Mux(self.load_bank, *reversed(users)).any() & ~loaded"
+    file = Path(job_dispatch.__file__)
+    text = file.read_text()
+    assert text.count(line) == 1, f"{file.name} must have one {line!r}"
+    module = types.ModuleType("faulty_job_dispatch")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(text.replace(line, "~loaded"), file, "exec"), module.__dict__)
+    spec = BanksSpec(module.JobDispatch(CORE), inductive=False)
+    result = prove(spec, "job_dispatch_fault", "bmc", depth=9, solver="yices")
+    assert result.status == "FAIL", result
+    assert any("in use are loaded over" in failure for failure in result.failures), result

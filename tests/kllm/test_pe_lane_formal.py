@@ -18,6 +18,7 @@ from hw.kllm import pe_lane
 from hw.kllm.pe_lane import PeLane, PeLaneParameters
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.kllm.column_invariants import columns_in, level_of
 
 ONE_GROUP = PeLaneParameters(1, 1, 1, 1, macs=4, ports=1, counter_stages=0, scale_stages=1)
 TWO_GROUPS = PeLaneParameters(1, 1, 1, 1, macs=2, ports=1, counter_stages=1, scale_stages=2)
@@ -89,42 +90,17 @@ class LaneSpec(Elaboratable):
             m.d.comb += Assert(internals.signal("counter.group") == group)
         m.d.comb += Assert(busy | (group == 0))
 
-        reducing = self._summed(m, internals, "reduction", p.reducing, ["valid"], ["last"])
+        most = [part.summing.columns for part in (p.reducing, p.outlying)]
         ranks = ["selected", "valid"], ["last_selected", "last"]
-        outlying = self._summed(m, internals, "sparse", p.outlying, *ranks)
+        reducing = columns_in(m, internals, "reduction", most[0], ["valid"], ["last"])
+        outlying = columns_in(m, internals, "sparse", most[1], *ranks)
         waiting = counted + reduced
         m.d.comb += [
             Assert(reducing == reduced),
-            Assert(outlying + self._level(m, internals, "sparse_sums", p.waiting) == waiting),
-            Assert(self._level(m, internals, "scales", p.waiting) == waiting),
+            Assert(outlying + level_of(m, internals, "sparse_sums", p.waiting) == waiting),
+            Assert(level_of(m, internals, "scales", p.waiting) == waiting),
             Assert(sum(internals.signal("scale.valid")) == scaled),
         ]
-
-    def _summed(self, m: Module, internals: Internals, name: str, part, valid, last):
-        """Columns in one of the exact sums."""
-        pairs = zip(valid, last, strict=True)
-        ends = [internals.signal(f"{name}.{v}") & internals.signal(f"{name}.{w}") for v, w in pairs]
-        rows = internals.signal(f"{name}.sum.control_rows")
-        ends += [rows[0] & rows[1], internals.signal(f"{name}.sum.done")]
-        ends.append(internals.signal(f"{name}.sum.control_normal")[0])
-        inside = Signal(5, name=f"inside_{name}")
-        most = part.summing.columns
-        m.d.comb += [
-            inside.eq(sum(ends) + self._level(m, internals, f"{name}.sum.queue", most)),
-            Assert(internals.signal(f"{name}.sum.credits.free") + inside == most),
-        ]
-        return inside
-
-    def _level(self, m: Module, internals: Internals, queue: str, depth: int):
-        """Of a queue, whose pointers agree with it."""
-        names = ("level", "produce", "consume")
-        level, produce, consume = (internals.signal(f"{queue}.fifo.{name}") for name in names)
-        place = consume + level
-        m.d.comb += [
-            Assert((level <= depth) & (produce < depth) & (consume < depth)),
-            Assert(produce == Mux(place < depth, place, place - depth)),
-        ]
-        return level
 
 
 @pytest.mark.parametrize("size", SIZES)

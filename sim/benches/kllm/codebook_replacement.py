@@ -25,7 +25,7 @@ SPECIAL = np.array([0, 0x7C00, 0x7E00, 1, 0x3FF, 0x400, 0x7BFF, 0x3C00], np.uint
 
 class CodebookReplacementBench:
     def default_vectors(self, parameters: CodebookReplacementParameters) -> int:
-        return 48
+        return 200
 
     def job(
         self,
@@ -49,7 +49,7 @@ class CodebookReplacementBench:
                 op = Function.SILU if number % 2 else None
                 rows.append((*one, layer.tables.activations, layer.tables.centroids, op))
                 continue
-            kind = int(rng.integers(0, 5))
+            kind = int(rng.integers(0, 7))
             length = int(rng.integers(1, BEATS + 1)) * p.lanes
             outlier = rng.random(length) < rng.choice([0, 0.1, 1])
             centroids = operands(kind, p.centroids, rng)
@@ -78,9 +78,12 @@ bench = CodebookReplacementBench()
 
 
 def operands(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
-    """FP16 of a :func:`numbers` kind, or special ones of either sign."""
+    """FP16 of a :func:`numbers` kind, special ones of either sign, or where e^x is a number."""
     if kind < 4:
         return numbers(kind, shape, rng)
+    if kind > 4:
+        near = rng.uniform(-24, 24, shape) * 2.0 ** -rng.integers(0, 8, shape)
+        return np.asarray(near).astype(np.float16)
     sign = rng.integers(0, 2, shape).astype(np.uint16) << np.uint16(15)
     return np.asarray(rng.choice(SPECIAL, shape) | sign).view(np.float16)
 

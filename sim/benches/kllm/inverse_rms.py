@@ -1,5 +1,7 @@
 """Bench of the inverse RMS: sums of a vector's squares in, its factor out."""
 
+import functools
+
 import numpy as np
 
 from golden.arith.float_multiply_add import float_multiply_add
@@ -112,14 +114,19 @@ def random_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]
     return sums
 
 
-def close_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Sums whose mean square is within rounding of the least one that makes r what it is."""
+@functools.cache
+def changes() -> np.ndarray:
+    """``float64``: mean squares from 1 to 4 that are the least ones to make r what it is."""
     zeros = np.zeros(2 << 12, np.float32)
     every = (1 + np.arange(1 << 12) / 4096) * np.array([[1.0], [2.0]])
     every = every.ravel().astype(np.float32)
     r, *_ = inverse_rms(zeros, zeros, zeros.astype(np.float16), zeros, every)
-    changes = every[1:][r[1:] != r[:-1]].astype(np.float64)
-    goal = rng.choice(changes, vectors) * 4.0 ** rng.integers(-4, 5, vectors)
+    return every[1:][r[1:] != r[:-1]].astype(np.float64)
+
+
+def close_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Sums whose mean square is within rounding of the least one that makes r what it is."""
+    goal = rng.choice(changes(), vectors) * 4.0 ** rng.integers(-4, 5, vectors)
     s_a = (rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-3, 3, vectors)).astype(np.float16)
     dense = rng.uniform(1, 2, vectors) * 2.0 ** rng.integers(-12, 12, vectors)
     s = (goal * dense).astype(np.float32)

@@ -138,7 +138,10 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
     for number in range(count):
         kind = int(rng.integers(0, 6))
         length = int(rng.choice([p.k, p.k, rng.integers(1, p.k + 1), min(p.k, 2 * p.outliers + 1)]))
-        columns = int(rng.choice([1, p.lanes + 1, min(p.n, 9), min(p.n, 24)]))
+        few, many = (int(rng.integers(1, min(p.n, most) + 1)) for most in (4, 24))
+        columns = int(rng.choice([1, p.lanes + 1, few, many, min(p.n, 9), min(p.n, 24)]))
+        if number == count - 1:
+            columns = 1  # the number of cycles shows how late the first set is
         x = rng.standard_normal(length).astype(np.float16)
         keep = rng.random(length) < 1
         if kind == 0:
@@ -155,7 +158,8 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
             x[:] = 1
         own = number == 0 or products[-1].function is not None or rng.random() < 0.6
         if own:
-            a = np.sort(rng.uniform(-1, 1, 1 << p.activation_bits)).astype(np.float16)
+            widest = rng.choice([1, 1, 4])
+            a = np.sort(rng.uniform(-widest, widest, 1 << p.activation_bits)).astype(np.float16)
             b = rng.standard_normal(1 << p.weight_bits).astype(np.float16)
             if kind == 4:
                 a, b = a[np.arange(len(a)) // 4 * 4], np.resize(b[:3], len(b))
@@ -171,6 +175,10 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
                     tables.squares,
                     tables.activations,
                 )
+            if rng.random() < 0.4:  # as no squares are
+                size = 2.0 ** rng.integers(-4, 12, len(a))
+                squares = (rng.uniform(-1, 3, len(a)) * size).astype(np.float16)
+                tables = dataclasses.replace(tables, squares=squares)
             if rng.random() < 0.1:
                 tables.products[tuple(rng.integers(0, s) for s in tables.products.shape)] = np.inf
         else:
@@ -182,7 +190,11 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
         integer = own and kind == 5 or (not own and products[-1].integer)
         eps = rng.choice([0, 1e-5, 1])
         norm = Norm(np.float32(1 / length), np.float32(eps)) if rng.random() < 0.5 else None
-        function = int(rng.integers(0, 4)) if own and rng.random() < 0.3 else None
+        # Often one after another.
+        again = number > 0 and products[-1].function is not None
+        function = None
+        if own and rng.random() < (0.7 if again else 0.3):
+            function = int(rng.choice([0, 1, 1, 2, 3]))
         products.append(Product(x, keep, tables, own, weight, scale, integer, norm, function))
     return products
 
@@ -201,11 +213,14 @@ def words_of(p: KllmCoreParameters, product: Product) -> dict[str, np.ndarray]:
     return fields | {"scale": scale}
 
 
-def tables_beats(p: KllmCoreParameters, tables: Tables) -> dict[str, np.ndarray]:
-    """Beats of `load` for one set of tables."""
+def tables_beats(
+    p: KllmCoreParameters, tables: Tables, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Beats of `load` for one set of tables, in any order."""
     rows = [*((PRODUCTS, row, values) for row, values in enumerate(tables.products))]
     rows += [(WEIGHT_CENTROIDS, 0, tables.centroids), (MIDPOINTS, 0, tables.midpoints)]
     rows += [(SQUARES, 0, tables.squares), (CENTROIDS, 0, tables.activations)]
+    rows = [rows[number] for number in rng.permutation(len(rows))]
     values = np.zeros((len(rows), 1 << max(p.activation_bits, p.weight_bits)), np.int64)
     for number, (_, _, own) in enumerate(rows):
         values[number, : len(own)] = to_bits(own)
@@ -227,7 +242,7 @@ def build(
     stored = {}  # matrices are in memory once
     for product in products:
         if product.own:
-            loads.append(tables_beats(p, product.tables))
+            loads.append(tables_beats(p, product.tables, rng))
         key = (product.weight.tobytes(), product.scale.tobytes())
         if key not in stored:
             words.append(words_of(p, product))

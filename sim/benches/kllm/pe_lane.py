@@ -15,6 +15,7 @@ from golden.trace import Trace
 from hw.kllm.pe_lane import RESULT, TOKEN, PeLaneParameters
 from sim import payload
 from sim.bench import Job
+from sim.benches.kllm.exact_sums import any_number, double_ties, terms_for
 from sim.benches.kllm.layers import layers_of
 
 RUN = 6  # columns of one product
@@ -170,10 +171,14 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
             integer=bool(rng.random() < 0.3),
         )
         with np.errstate(all="ignore"):
-            if rng.random() < 0.3:
-                product = with_sums_that_cancel(product)
+            if rng.random() < 0.4:
+                product = with_terms_that_cancel(product, rng)
+            if rng.random() < 0.4:
+                product = with_sums_that_cancel(product, rng)
             if rng.random() < 0.7:
                 product = with_ties_in_sight(product, rng)
+            elif rng.random() < 0.5:
+                product = with_double_ties(product, rng)
         if rng.random() < 0.1:
             product = with_special_numbers(product, rng)
         products.append(product)
@@ -181,14 +186,45 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
     return products
 
 
-def with_sums_that_cancel(product: Product) -> Product:
-    """One outlier, nearly the opposite of what the first column counts: low bits show."""
-    outlier = np.arange(len(product.keep)) == 0
+def with_terms_that_cancel(product: Product, rng: np.random.Generator) -> Product:
+    """The first column's sums have their leading ones in any place."""
+    table, value, codebook = product.table.copy(), product.value.copy(), product.codebook
+    weight = product.weight[0].astype(np.int64)
+    if rng.random() < 0.5:
+        codebook = np.array([any_number(-14, 15, rng) for _ in codebook]).astype(np.float16)
+    if not product.integer:
+        index = product.activation.astype(np.int64) * table.shape[1] + weight
+        counts = np.bincount(index[product.keep], minlength=table.size)
+        bins = rng.permutation(np.flatnonzero(counts))
+        rest = table.ravel()[bins[3:]].astype(np.float64) @ counts[bins[3:]]
+        flat = table.reshape(-1)
+        flat[bins[:3]] = terms_for(counts[bins[:3]], any_number(-24, 20, rng) - rest)
+    centroids = codebook[weight].astype(np.float64)
+    places = rng.permutation(np.flatnonzero(product.outlier & np.isfinite(centroids)))
+    rest = value[places[3:]].astype(np.float64) @ centroids[places[3:]]
+    value[places[:3]] = terms_for(centroids[places[:3]], any_number(-44, 32, rng) - rest)
+    return dataclasses.replace(product, table=table, value=value, codebook=codebook)
+
+
+def with_sums_that_cancel(product: Product, rng: np.random.Generator) -> Product:
+    """Up to four outliers, nearly the opposite of what the first column counts: low bits show."""
+    outlier = np.arange(len(product.keep)) < rng.integers(1, 5)
     keep = product.keep & ~outlier
     dense, _ = dataclasses.replace(product, keep=keep, outlier=outlier).sums()
-    value = -product.s_a * dense[0] / product.codebook[product.weight[0, 0]]
-    value = np.where(outlier, value, 0).astype(np.float16)
-    return dataclasses.replace(product, keep=keep, outlier=outlier, value=value)
+    total = np.nan_to_num(-product.s_a.astype(np.float64) * dense[0])
+    codebook = product.codebook
+    kind = rng.integers(0, 3)
+    if kind == 0:  # of all but the lowest bits
+        total *= 1 + rng.choice([-1, 1]) * 2.0 ** -int(rng.integers(8, 30))
+    elif kind == 1 and total:  # of all rounded, which is a tie, exactly
+        rounded = np.float32(total)
+        total = float(rounded) + float(np.spacing(rounded)) * rng.choice([-0.5, 0.5, 1.5])
+        power = 2.0 ** np.clip(np.frexp(total)[1] - 8, -14, 15)
+        codebook = np.full_like(codebook, power)
+    centroids = codebook[product.weight[0, outlier]].astype(np.float64)
+    value = np.zeros(len(outlier), np.float16)
+    value[outlier] = terms_for(np.nan_to_num(centroids, posinf=0, neginf=0), total)
+    return dataclasses.replace(product, keep=keep, outlier=outlier, value=value, codebook=codebook)
 
 
 def with_ties_in_sight(product: Product, rng: np.random.Generator) -> Product:
@@ -204,14 +240,42 @@ def with_ties_in_sight(product: Product, rng: np.random.Generator) -> Product:
     return dataclasses.replace(product, s_b=tries[best, columns])
 
 
+def with_double_ties(product: Product, rng: np.random.Generator) -> Product:
+    """Counts of equal products that come to a tie of FP32 beside one of FP16."""
+    found = double_ties()
+    v, a, b = found[rng.choice(np.flatnonzero(found[:, 0] == rng.choice([9, 11, 13, 15, 25, 43])))]
+    b = found[(found[:, 0] == v) & (found[:, 1] == a), 2]
+    powers = 2.0 ** rng.integers(-6, 7, 4) * rng.choice([-1, 1], 4)
+    columns = len(product.s_b)
+    nothing = np.zeros(len(product.keep), bool)
+    one = nothing.copy()
+    one[rng.integers(0, len(one))] = True
+    return dataclasses.replace(
+        product,
+        keep=one,
+        outlier=nothing,
+        value=nothing.astype(np.float16),
+        activation=np.ones_like(product.activation) if product.integer else product.activation,
+        table=np.full_like(product.table, v * powers[0]),
+        s_a=np.float16(powers[1]),
+        r=np.float16(a / 1024 * powers[2]),
+        s_b=(rng.choice(b, columns) / 1024 * powers[3]).astype(np.float16),
+    )
+
+
 def with_special_numbers(product: Product, rng: np.random.Generator) -> Product:
-    """Scales at the ends of FP16 and beyond, and one such product of centroids."""
+    """Scales at the ends of FP16 and beyond, one such product of centroids; or nothing counts."""
     special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, 2**-24, 65504], np.float16)
     table = product.table.copy()
     table[tuple(rng.integers(0, table.shape))] = rng.choice(special)
     s_a, r = rng.choice(special, 2)
     s_b = rng.choice(special, len(product.s_b))
-    return dataclasses.replace(product, table=table, s_a=s_a, r=r, s_b=s_b)
+    product = dataclasses.replace(product, table=table, s_a=s_a, r=r, s_b=s_b)
+    if rng.random() < 0.5:
+        return product
+    nothing = np.zeros(len(product.keep), bool)
+    value = nothing.astype(np.float16)
+    return dataclasses.replace(product, keep=nothing, outlier=nothing, value=value)
 
 
 def numbers(kind: int, shape, rng: np.random.Generator) -> np.ndarray:

@@ -3,14 +3,17 @@
 import numpy as np
 
 from golden.arith.formats import to_bits
+from golden.kllm.inverse_rms import mean_square
 from golden.kllm.kllm_core import front_end
-from golden.kllm.rms_factor import rms_factor
+from golden.kllm.rms_factor import rms_factor, sums_of_squares
 from golden.trace import Trace
 from hw.arith.float_format import FP16
 from hw.kllm.pe_lane import TOKEN
 from hw.kllm.rms_factor import RmsFactorParameters
 from sim import payload
 from sim.bench import Job
+from sim.benches.kllm.exact_sums import any_number, terms_for
+from sim.benches.kllm.inverse_rms import changes
 from sim.benches.kllm.layers import layers_of
 from sim.benches.kllm.pe_lane import numbers
 
@@ -19,7 +22,7 @@ LANES = 16
 
 class RmsFactorBench:
     def default_vectors(self, parameters: RmsFactorParameters) -> int:
-        return 60 if parameters.k <= 64 else 24
+        return 150 if parameters.k <= 64 else 24
 
     def job(
         self, parameters: RmsFactorParameters, trace: Trace | None, vectors: int, seed: int
@@ -64,6 +67,9 @@ def random_vectors(p: RmsFactorParameters, vectors: int, rng: np.random.Generato
     """Indices, what counts, pairs, squares, scale, 1 / K, eps and whether to normalise, of each."""
     rows = []
     for _ in range(vectors):
+        if rng.random() < 0.6:
+            rows.append(cancelling_vector(p, rng))
+            continue
         kind = int(rng.choice([0, 0, 1, 2, 3]))
         length = int(rng.integers(p.k // 2 + 1, p.k + 1))
         there = np.arange(p.outliers) < rng.choice([p.outliers, p.outliers, 0])
@@ -81,6 +87,54 @@ def random_vectors(p: RmsFactorParameters, vectors: int, rng: np.random.Generato
         constants = (np.float32(1 / length), eps, bool(rng.random() < 0.7))
         rows.append((index, keep, pairs, squares, scale, *constants))
     return rows
+
+
+def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
+    """One whose sums have their leading ones in any place, and cancel: what is left shows in r.
+
+    Squares may be negative here, as those of centroids never are.
+    """
+    length = int(rng.integers(p.k // 2 + 1, p.k + 1))
+    index = rng.integers(0, 1 << p.bits, length)
+    keep = rng.random(length) < rng.choice([0.1, 0.7, 1.0])
+    counts = np.bincount(index[keep], minlength=1 << p.bits)
+    there = np.arange(p.outliers) < rng.choice([p.outliers, p.outliers, 0])
+    spread, middle = int(rng.integers(1, 40)), int(rng.integers(-24, 10))
+    ends = [any_number(middle, min(middle + spread, 16), rng) for _ in range(2 * p.outliers)]
+    values = to_bits(np.array(ends).astype(np.float16)).reshape(2, -1)
+    pairs = {"present": there}
+    for end, bits in zip(("max_value", "min_value"), values, strict=True):
+        pairs[end] = np.where(there, bits, 0)
+    scale = np.float16(any_number(-6, 6, rng) if rng.random() < 0.5 else 1)
+    squares = np.array([any_number(-24, 15, rng) for _ in counts]).astype(np.float16)
+    bins = rng.permutation(np.flatnonzero(counts))[:3]
+    known = np.where(np.isin(np.arange(len(counts)), bins), 0, squares).astype(np.float64) @ counts
+    nothing = np.zeros(len(counts), np.float16)
+    one = {name: pairs[name][None] for name in ("max_value", "min_value")}
+    _, o = sums_of_squares(index[None], keep[None], one, nothing)
+    goal = any_number(-24, 20, rng)
+    if rng.random() < 0.4:
+        goal = -float(o[0]) / float(scale) ** 2 * (1 + any_number(-26, -6, rng))
+    squares[bins] = terms_for(counts[bins], goal - known)
+    s, o = sums_of_squares(index[None], keep[None], one, squares)
+    constant = np.ones(1, np.float32)
+    total = mean_square(s, o, scale[None], constant, 0 * constant)[0]
+    kind = rng.integers(0, 4)
+    inverse_k = 1.0
+    if kind == 0:
+        inverse_k = abs(any_number(-12, 1, rng))
+    elif kind == 1 and np.isfinite(total) and total:  # however small the sum is, r is in range
+        inverse_k = 2.0 ** np.clip(int(rng.integers(-20, 20)) - np.frexp(total)[1], -126, 126)
+    inverse_k = np.float32(inverse_k)
+    mean = float(total) * float(inverse_k)
+    place = 2.0 ** (int(np.frexp(mean)[1]) - int(rng.integers(6, 40)))
+    # All, the lowest bits or nearly nothing of it is left; or what just makes r what it is.
+    goal = rng.choice(changes()) * 4.0 ** int(rng.integers(-6, 7))
+    left = [0, np.fmod(mean, place) - mean, -mean * (1 + any_number(-30, -6, rng)), goal - mean]
+    eps = np.float32(left[int(rng.integers(0, 4))])
+    if rng.random() < 0.5:
+        eps = np.nextafter(eps, np.float32(rng.choice([-np.inf, np.inf])))
+    return index, keep, pairs, squares, scale, inverse_k, eps, bool(rng.random() < 0.95)
 
 
 def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, notes) -> Job:

@@ -1,0 +1,243 @@
+"""Vectors through the factor unit, proved for all time: one token each, of its own order, in time.
+
+The claims are about vectors, not about what their factors are, which simulation compares: what
+is counted and added is left out, and the root is of an arbitrary number in every cycle. Beats,
+vectors' lengths, orders, scales and stalls are arbitrary; registers start arbitrary, behind a cycle
+of reset.
+"""
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from amaranth.asserts import AnySeq
+from amaranth.hdl import Assert, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
+
+from hw.arith.fixed_sum import FixedSum
+from hw.arith.float_multiply_add import FloatMultiplyAdd
+from hw.kllm import column_counter, inverse_rms, reduction, rms_factor, sparse_path
+from hw.kllm.inverse_rms import STEPS, InverseRms
+from hw.kllm.outlier_split import ONE
+from hw.kllm.rms_factor import RmsFactor, RmsFactorParameters
+from sim.formal import prove
+from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.kllm.column_invariants import columns_in, stages_of
+
+SIZES = {"one_group": RmsFactorParameters(2, 2, 1), "two_groups": RmsFactorParameters(2, 3, 1)}
+
+
+class AnyNumber(FloatMultiplyAdd):
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.o.eq(AnySeq(32))
+        return m
+
+
+class NoCounter(column_counter.IndexDistributionCounter):
+    def elaborate(self, platform):
+        return Module()
+
+
+class NoAccumulators(column_counter.RowAccumulators):
+    def elaborate(self, platform):
+        return Module()
+
+
+class NoSum(FixedSum):
+    def _added(self, m):
+        return [Const(0, 1)] * 2, [Const(0, 1)] * 2
+
+    def _normalised(self, m, total):
+        widths = {"fraction": 23, "power": 8, "up": 1, "negative": 1}
+        return {name: Const(0, width) for name, width in widths.items()}
+
+
+def no_digits(m, bits, name):
+    return tuple(Const(0, width) for width in (11, 5, 1))
+
+
+@pytest.fixture(autouse=True)
+def no_arithmetic(monkeypatch):
+    monkeypatch.setattr(inverse_rms, "FloatMultiplyAdd", AnyNumber)
+    monkeypatch.setattr(InverseRms, "_root", lambda self, m, mean: (mean[:16], mean[16], mean[17]))
+    monkeypatch.setattr(column_counter, "IndexDistributionCounter", NoCounter)
+    monkeypatch.setattr(column_counter, "RowAccumulators", NoAccumulators)
+    for part in (reduction, sparse_path):
+        monkeypatch.setattr(part, "FixedSum", NoSum)
+        monkeypatch.setattr(part, "significand", no_digits)
+
+
+class FactorSpec(Elaboratable):
+    """A vector's indices and pairs come to an end, its order and scale come; then goes its token.
+
+    inductive
+        Whether to assert what ties the registers to that, and that no vector is stuck.
+    """
+
+    def __init__(self, dut: RmsFactor, inductive: bool = True):
+        self._dut, self._inductive = dut, inductive
+
+    def elaborate(self, platform):
+        m = Module()
+        dut = self._dut
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        first = reset_first(m)
+        for port in (dut.indices, dut.pairs, dut.scale, dut.order):
+            drive(m, first, port)
+        watch(m, first, dut.o)
+
+        def moves(name: str, port, only=1) -> Signal:
+            moving = Signal(name=name)
+            m.d.comb += moving.eq(port.valid & port.ready & ~first & only)
+            return moving
+
+        ended = moves("ended", dut.indices, dut.indices.payload.last)
+        paired = moves("paired", dut.pairs, dut.pairs.payload.last)
+        token = moves("token", dut.o)
+        ordered, scaled = moves("ordered", dut.order), moves("scaled", dut.scale)
+        vectors, pairs = Signal(5), Signal(5)  # whole ones inside
+        m.d.sync += [vectors.eq(vectors + ended - token), pairs.eq(pairs + paired - token)]
+        o = dut.o.payload
+        there = (vectors != 0) & (pairs != 0) & dut.order.valid & dut.scale.valid
+        with m.If(~first):
+            m.d.comb += [
+                Assert(~dut.o.valid | there, "a token before its vector"),
+                Assert((ordered == token) & (scaled == token), "an order or a scale lost"),
+                Assert(dut.indices.ready | (vectors != 0), "indices refused with room"),
+                Assert(dut.pairs.ready | (pairs != 0), "outliers refused with room"),
+            ]
+            with m.If(dut.o.valid):
+                plain = dut.order.payload.normalise | (o.r == ONE)
+                m.d.comb += Assert((o.s_a == dut.scale.payload) & plain, "another token")
+        internals = Internals(fragment)
+        self._own_order(m, first, internals, token)
+        if self._inductive:
+            with m.If(~first):
+                left = self._invariant(m, first, internals, vectors, pairs)
+            before, works = Signal.like(left), Signal()
+            m.d.sync += [before.eq(left), works.eq(there & ~dut.o.valid & ~first)]
+            with m.If(works & ~first):
+                m.d.comb += Assert(left < before, "a vector is stuck")
+        m.d.comb += Cover(token & (vectors > 1) & dut.order.payload.normalise, "with one behind")
+        return m
+
+    def _own_order(self, m, first, internals, token):
+        """Counts are multiplied while the order of their vector is the one offered."""
+        counted = internals.signal("counted")
+        summed = Signal(2)  # vectors whose counts are all multiplied, less tokens
+        final = counted & internals.signal("counter.busy") & self._last(internals)
+        m.d.sync += summed.eq(summed + (final & ~first) - token)
+        with m.If(~first):
+            m.d.comb += [
+                Assert(~counted | (summed == 0), "another vector's order"),
+                Assert(~counted | self._dut.order.valid, "no order"),
+                Assert(internals.signal("reduced") == summed),
+            ]
+
+    def _last(self, internals):
+        groups = self._dut.parameters.counting.groups
+        return internals.signal("counter.group") == groups - 1 if groups > 1 else 1
+
+    def _invariant(self, m, first, internals, vectors, pairs) -> Signal:
+        """Ties registers to the numbers of vectors; cycles until the token is offered, at most."""
+        dut, p = self._dut, self._dut.parameters
+        busy, reduced = internals.signal("counter.busy"), internals.signal("reduced")
+        stages, groups = p.counting.stages, p.counting.groups
+        valid, last = internals.signal("counter.valid"), internals.signal("counter.ends")
+        ends = [valid[n] & last[n] for n in range(stages)]
+        waits_order, waits_scale = Signal(), Signal()
+        m.d.sync += [
+            waits_order.eq(dut.order.valid & ~dut.order.ready & ~first),
+            waits_scale.eq(dut.scale.valid & ~dut.scale.ready & ~first),
+        ]
+        group = 0
+        if groups > 1:
+            group = internals.signal("group")
+            m.d.comb += [
+                Assert(internals.signal("counter.group") == group),
+                Assert((group == 0) | busy & waits_order & ~reduced),
+            ]
+        most = [part.summing.columns for part in (p.reducing, p.squaring)]
+        ranks = ["valid"], ["last"]
+        more = ["selected", "valid"], ["last_selected", "last"]
+        reducing = columns_in(m, internals, "reduction", most[0], *ranks)
+        squaring = columns_in(m, internals, "squares", most[1], *more)
+        joined, started = internals.signal("joined"), internals.signal("started")
+        cycle, given = (internals.signal(f"inverse_root.{n}") for n in ("cycle", "o__valid"))
+        normalise, steps = dut.order.payload.normalise, STEPS * p.rooting.stages
+        m.d.comb += [
+            Assert(reducing == reduced),
+            Assert(vectors == sum(ends) + busy + reduced),
+            Assert(squaring == pairs),
+            Assert(~reduced | waits_order),
+            Assert(started == given),
+            Assert(~started | joined & waits_order & waits_scale & normalise),
+            Assert((cycle == 0) | joined & waits_order & waits_scale & normalise & ~started),
+            Assert(cycle <= steps),
+        ]
+        # How far the foremost is from where both sums wait.
+        dense, sparse, factor, left = (Signal(6, name=f"{n}_left") for n in "dsft")
+        levels = [internals.signal(f"{n}.sum.queue.fifo.level") for n in ("reduction", "squares")]
+        far = groups + 5
+        for place, end in enumerate(ends):
+            with m.If(end):
+                m.d.comb += dense.eq(far + stages - 1 - place)
+        with m.If(busy):
+            m.d.comb += dense.eq(far - 1 - group)
+        for place, end in enumerate(stages_of(internals, "reduction", *ranks)):
+            with m.If(end):
+                m.d.comb += dense.eq(4 - place)
+        with m.If(levels[0] != 0):
+            m.d.comb += dense.eq(0)
+        for place, end in enumerate(stages_of(internals, "squares", *more)):
+            with m.If(end):
+                m.d.comb += sparse.eq(5 - place)
+        with m.If(levels[1] != 0):
+            m.d.comb += sparse.eq(0)
+        m.d.comb += [
+            factor.eq(Mux(normalise & ~started, steps + 1 - cycle, 0)),
+            left.eq(Mux(dense > sparse, dense, sparse) + factor),
+        ]
+        return left
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_proof(size):
+    spec = FactorSpec(RmsFactor(SIZES[size]))
+    result = prove(spec, f"rms_factor_{size}", "prove", depth=2, seconds=300)
+    assert result.status == "PASS", result
+
+
+def test_cover():
+    spec = FactorSpec(RmsFactor(SIZES["one_group"]), inductive=False)
+    result = prove(spec, "rms_factor", "cover", depth=22, solver="yices", seconds=300)
+    assert result.status == "PASS", result
+
+
+FAULTS = {
+    "any_order": ("self.order.valid & ~reduced", "self.order.valid", "another vector's order"),
+    "early": ("reduction.o.valid & squares.o.valid", "reduction.o.valid", "before its vector"),
+    "scale_kept": (
+        "(reduction.o, squares.o, self.scale, self.order)",
+        "(reduction.o, squares.o, self.order)",
+        "a scale lost",
+    ),
+}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("fault", FAULTS)
+def test_seeded_fault_is_caught(monkeypatch, fault):
+    line, instead, caught_by = FAULTS[fault]
+    file = Path(rms_factor.__file__)
+    text = file.read_text()
+    assert text.count(line) == 1, f"{file.name} must have one {line!r}"
+    module = types.ModuleType("faulty_rms_factor")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(text.replace(line, instead), file, "exec"), module.__dict__)
+    dut = module.RmsFactor(module.RmsFactorParameters(2, 2, 1))
+    spec = FactorSpec(dut, inductive=False)
+    result = prove(spec, f"rms_factor_{fault}", "bmc", depth=14, solver="yices")
+    assert result.status == "FAIL", result
+    assert any(caught_by in failure for failure in result.failures), result
