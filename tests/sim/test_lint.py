@@ -1,6 +1,7 @@
 """Lint passes what is generated and refuses what is broken."""
 
 import dataclasses
+import re
 import sys
 
 import pytest
@@ -117,15 +118,27 @@ def test_every_waiver_has_its_reason():
         assert rule.isupper() and text and len(reason.split()) > 4
 
 
-def test_of_all_blocks_the_vast_ones_are_left_out(monkeypatch, capsys):
-    queue, skid_buffer = find("stream.queue"), find("stream.skid_buffer")
-    assert generate(queue, queue.parameters_class.preset("small")).instances == 1
+QUEUE = find("stream.queue")
+
+
+@pytest.mark.parametrize(
+    "old, new, sign",
+    [
+        (r"\A", "", None),
+        (r"(?m)^endmodule$", "  wire a = lost;\nendmodule", "lost"),  # in each module
+        (r"\.rst\(rst\)", ".rst({rst, rst})", "rst"),  # at a part's port
+        (r"\.rst\(rst\)", ".reset(rst)", "PINMISSING"),
+    ],
+    ids=["as it is", "in a module", "width of a port", "name of a port"],
+)
+def test_modules_of_a_vast_design_one_by_one(old, new, sign, monkeypatch):
     monkeypatch.setattr(lint, "VAST", 1)
-    monkeypatch.setattr(lint, "select", lambda name: [queue, skid_buffer])
-    status, out, _ = run("lint all", monkeypatch, capsys)
-    assert status == 0
-    lines = out.splitlines()
-    assert any("queue" in line for line in lines) and any("skid" in line for line in lines)
-    assert all(("left out" in line) == ("queue" in line) for line in lines)
-    monkeypatch.setattr(lint, "select", lambda name: [queue])
-    assert "left out" not in run("lint stream.queue", monkeypatch, capsys)[1]
+    design = generate(QUEUE, QUEUE.parameters_class.preset("small"))
+    assert design.instances == 1 and len(list(lint.modules_apart(design.verilog))) == 2
+    changed = re.sub(old, new, design.verilog)
+    assert (changed == design.verilog) == (sign is None)
+    if sign is None:
+        lint.check(design)
+        return
+    with pytest.raises(ToolError, match=f"^Verilator on .*{sign}"):
+        lint.check(dataclasses.replace(design, verilog=changed))
