@@ -19,13 +19,15 @@ from sim.benches.kllm.layers import layers_of
 from sim.benches.kllm.pe_lane import numbers
 
 BEATS = 6  # of a vector
-# Zeros, infinities, NaN, the smallest and the largest numbers, 1: where products are special.
-SPECIAL = np.array([0, 0x7C00, 0x7E00, 1, 0x3FF, 0x400, 0x7BFF, 0x3C00], np.uint16)
+# Zeros, infinities, NaNs, subnormal numbers, the smallest and the largest others, 1: where products
+# are special.
+SPECIAL = [0, 0x7C00, 0x7E00, 0x7C01, 0x3FF, 0x400, 0x7BFF, 0x3C00, 3, 5, *(1 << np.arange(10))]
+SPECIAL = np.array(SPECIAL, np.uint16)
 
 
 class CodebookReplacementBench:
     def default_vectors(self, parameters: CodebookReplacementParameters) -> int:
-        return 200
+        return 300
 
     def job(
         self,
@@ -49,13 +51,20 @@ class CodebookReplacementBench:
                 op = Function.SILU if number % 2 else None
                 rows.append((*one, layer.tables.activations, layer.tables.centroids, op))
                 continue
-            kind = int(rng.integers(0, 7))
+            kind = int(rng.integers(0, 8))
             length = int(rng.integers(1, BEATS + 1)) * p.lanes
             outlier = rng.random(length) < rng.choice([0, 0.1, 1])
             centroids = operands(kind, p.centroids, rng)
             codebook = operands(kind, 1 << p.weight_bits, rng)
             op = int(rng.integers(0, 4)) if rng.random() < 0.7 else None
             x, scale = operands(kind, length, rng), operands(kind, (), rng)
+            if kind == 7:  # a very small number of each place by a large one, as far as that goes
+                codebook = rng.integers(1, 1 << rng.integers(1, 11, len(codebook)))
+                large = rng.random(len(codebook)) < 0.5
+                codebook = np.where(large, codebook * 16.0, codebook * 2.0**-24).astype(np.float16)
+                centroids = rng.uniform(-17, 11, p.centroids).astype(np.float16)
+                scale = np.float16(rng.uniform(1, 2))
+                op = int(rng.choice([0, 0, 0, 1, 2, 3]))
             rows.append((x, outlier, scale, centroids, codebook, op))
         return build(p, rows, rng, notes)
 

@@ -175,6 +175,10 @@ def unequal_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray
     total = float_multiply_add((s_a.astype(np.float32)) ** 2, s, o).astype(np.float64)
     eps = addend(total * inverse_k).astype(np.float32)
     eps = np.where(rng.random(vectors) < 0.3, np.float32(0), eps)
+    # A subnormal number is a zero, beside a tie as well.
+    tiny = rng.integers(1, 1 << 23, (2, vectors)).astype(np.uint32).view(np.float32)
+    rare = rng.random((2, vectors)) < 0.1
+    o, eps = np.where(rare, tiny, [o, eps])
     return {"s": s, "o": o, "s_a": s_a, "inverse_k": inverse_k, "eps": eps}
 
 
