@@ -59,11 +59,16 @@ class CodebookReplacementParameters(Parameters):
     @property
     def row_latency(self) -> int:
         """Cycles from a centroid to its row."""
-        return self.function.stages + 2 * self.multiplication.stages
+        return self.function_latency + 2 * self.multiplication.stages
 
     @property
     def latency(self) -> int:
         """Cycles from a beat with one outlier to the same with the outlier's function."""
+        return 1 + self.function_latency
+
+    @property
+    def function_latency(self) -> int:
+        """Cycles from a centroid or an outlier to its function, through a register in front."""
         return 1 + self.function.stages
 
     def cycles(self, outliers: list[list[int]], replace: list[bool]) -> int:
@@ -120,8 +125,8 @@ class CodebookReplacement(Component):
     The vector's scale is then in the products, so that 1 takes its place. Vectors without a
     function pass as they are.
 
-    Latency: a vector's first beat is taken 2^nA + 7 cycles after its scale, or 1 without a
-    function. Throughput: a beat each cycle, n + 5 cycles for one with n outliers and a function.
+    Latency: a vector's first beat is taken 2^nA + 8 cycles after its scale, or 1 without a
+    function. Throughput: a beat each cycle, n + 6 cycles for one with n outliers and a function.
 
     Handshake: ``i.ready`` follows ``o.ready``, ``o.valid`` follows ``i.valid`` combinationally.
     All of the rebuilding stands still while a row is not taken. An order is taken with the
@@ -164,12 +169,15 @@ class CodebookReplacement(Component):
         rebuilding = Signal()
         passing = Signal()
         s_a = Signal(FP16.width, reset_less=True)
-        # Kept here: an order may come straight out of a memory, and x goes straight to arithmetic.
+        # Kept here, as an order may come straight out of a memory.
         replace = Signal(reset_less=True)
         op = Signal(order.op.shape(), reset_less=True)
         scaled, built = self._rebuild(m, function, rebuilding, s_a)
         value = self._pass(m, function, passing, replace)
-        m.d.comb += [function.op.eq(op), function.x.eq(Mux(passing, value, scaled))]
+        x = Signal(FP16.width, reset_less=True)
+        with m.If(function.enable):
+            m.d.sync += x.eq(Mux(passing, value, scaled))
+        m.d.comb += [function.op.eq(op), function.x.eq(x)]
         ended = Signal()
         m.d.comb += [
             ended.eq(self.o.valid & self.o.ready & self.o.payload.last),
@@ -252,7 +260,7 @@ class CodebookReplacement(Component):
             o.payload.last.eq(i.payload.last),
         ]
         arriving = chosen
-        for stage in range(p.function.stages):
+        for stage in range(p.function_latency):
             later = Signal(p.lanes, name=f"under_way_{stage}")
             m.d.sync += later.eq(arriving)
             arriving = later

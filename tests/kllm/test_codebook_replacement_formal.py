@@ -144,7 +144,7 @@ class ReplacementSpec(Elaboratable):
         rebuilding, passing = internals.signal("rebuilding"), internals.signal("passing")
         number, under_way = internals.signal("number"), internals.signal("under_way")
         back, gone = internals.signal("back"), internals.signal("gone")
-        stages = p.function.stages
+        stages = p.function_latency
         flights = [internals.signal(f"under_way_{stage}") for stage in range(stages)]
         waits, offered = Signal(), Signal()
         m.d.sync += [
@@ -160,7 +160,8 @@ class ReplacementSpec(Elaboratable):
         m.d.comb += [left[0].eq(rows_left), left[1].eq(lanes_left)]
         if not self._inductive:
             return left
-        ranks = [internals.signal(f"function.rank_{stage}") for stage in range(stages)]
+        x = internals.signal("x")
+        ranks = [internals.signal(f"function.rank_{stage}") for stage in range(p.function.stages)]
         replaced = [internals.signal(f"replaced_{lane}") for lane in range(p.lanes)]
         with m.If(~first):
             m.d.comb += [
@@ -169,6 +170,8 @@ class ReplacementSpec(Elaboratable):
                 Assert(~rebuilding | ~complete),
                 Assert(~rebuilding | order.replace),
                 Assert(~scaled | (waits & (internals.signal("s_a") == s_a))),
+                Assert(~scaled | (internals.signal("replace") == order.replace)),
+                Assert(~scaled | (internals.signal("op") == order.op)),
                 Assert(internals.signal("fsm_state") != 3),
                 Assert(rebuilding | (under_way == 0)),
                 Assert((number <= p.centroids) & (~rebuilding | (number == rows + count))),
@@ -178,15 +181,15 @@ class ReplacementSpec(Elaboratable):
                 Assert(rebuilding | passing & order.replace | (rows == 0) | ~scaled),
             ]
             # The pipeline of rows: what each stage should hold.
-            pipe = [internals.signal("scale_centroid.o"), *ranks]
+            pipe = [internals.signal("scale_centroid.o"), x, *ranks]
             for n in range(p.row_latency):
                 source = Array(order.centroids)[
                     (number - 1 - sum(under_way[:n]))[: p.activation_bits]
                 ]
                 held = product(s_a, source)
                 with m.If(under_way[n]):
-                    if n == 0:
-                        m.d.comb += Assert(pipe[0] == held)
+                    if n < 2:
+                        m.d.comb += Assert(pipe[n] == held)
                     elif n < len(pipe):
                         m.d.comb += Assert(pipe[n] == function(held, order.op))
                     else:
@@ -196,7 +199,8 @@ class ReplacementSpec(Elaboratable):
             # Outliers: each that has set out is in one stage, or back.
             for lane in range(p.lanes):
                 places = [back[lane], *(flight[lane] for flight in flights)]
-                value = function(dut.i.payload.values[lane], order.op)
+                outlier = dut.i.payload.values[lane]
+                value = function(outlier, order.op)
                 m.d.comb += [
                     Assert(sum(places) == gone[lane]),
                     Assert(
@@ -205,8 +209,9 @@ class ReplacementSpec(Elaboratable):
                     ),
                     Assert(~back[lane] | (replaced[lane] == value)),
                 ]
-                for flight, rank in zip(flights, ranks, strict=True):
-                    m.d.comb += Assert(~flight[lane] | (rank == value))
+                wanted = [outlier, *(value for _ in ranks)]
+                for flight, rank, want in zip(flights, [x, *ranks], wanted, strict=True):
+                    m.d.comb += Assert(~flight[lane] | (rank == want))
             for flight in flights:
                 m.d.comb += Assert(sum(flight) <= 1)
         return left
