@@ -22,7 +22,7 @@ LANES = 16
 
 class RmsFactorBench:
     def default_vectors(self, parameters: RmsFactorParameters) -> int:
-        return 150 if parameters.k <= 64 else 24
+        return 300 if parameters.k <= 64 else 24
 
     def job(
         self, parameters: RmsFactorParameters, trace: Trace | None, vectors: int, seed: int
@@ -67,8 +67,9 @@ def random_vectors(p: RmsFactorParameters, vectors: int, rng: np.random.Generato
     """Indices, what counts, pairs, squares, scale, 1 / K, eps and whether to normalise, of each."""
     rows = []
     for _ in range(vectors):
-        if rng.random() < 0.6:
-            rows.append(cancelling_vector(p, rng))
+        special = rng.random()
+        if special < 0.7:
+            rows.append((cancelling_vector if special < 0.5 else exact_vector)(p, rng))
             continue
         kind = int(rng.choice([0, 0, 1, 2, 3]))
         length = int(rng.integers(p.k // 2 + 1, p.k + 1))
@@ -135,6 +136,37 @@ def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple
     if rng.random() < 0.5:
         eps = np.nextafter(eps, np.float32(rng.choice([-np.inf, np.inf])))
     return index, keep, pairs, squares, scale, inverse_k, eps, bool(rng.random() < 0.95)
+
+
+def exact_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
+    """One of three indices, whose last step is exact; or a tie by where r changes, and a bit more.
+
+    The former leaves the lowest bits of a product, their leading one in any place.
+    """
+    length = int(rng.integers(p.k // 2 + 1, p.k + 1))
+    keep = np.arange(length) < 3
+    index = np.concatenate([rng.permutation(1 << p.bits)[:3], rng.integers(0, 4, length - 3)])
+    if rng.random() < 0.5:
+        s = int(rng.integers(1 << 23, 1 << 24)) | 1
+        rest = int(rng.integers(1, 1 << int(rng.integers(1, 25))))
+        inverse_k = rest * pow(s, -1, 1 << 24) % (1 << 24)
+        eps = float(rest - s * inverse_k)
+    else:
+        s, goal = 3, rng.choice(changes())
+        twice = 1 + (goal >= 2)
+        product = int(goal / twice * 2.0**25) + int(rng.choice([-2, 2]))
+        product -= product % 3  # none of the sort if this changes it
+        inverse_k, eps = product // 3, product * any_number(-70, -24, rng)
+        inverse_k, eps = inverse_k * twice, eps * twice
+    power = int(rng.integers(-20, -9))
+    squares = np.zeros(1 << p.bits)
+    squares[index[:3]] = [s >> 13 << 13, s & 0x1FFC, s & 3]
+    squares = (squares * 2.0**power).astype(np.float16)
+    size = 2.0 ** int(rng.integers(-34, -14) - power)
+    empty = np.zeros(p.outliers, np.int64)
+    pairs = {"present": empty.astype(bool), "max_value": empty, "min_value": empty}
+    constants = (np.float32(inverse_k * size), np.float32(eps * size * 2.0**power), True)
+    return index, keep, pairs, squares, np.float16(1), *constants
 
 
 def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, notes) -> Job:
