@@ -27,6 +27,7 @@ from sim.benches.veda.veda_core import (
     Steps,
     add_sequence,
     bench,
+    fit,
     layers_of,
     random_steps,
     real_steps,
@@ -348,6 +349,36 @@ def test_real_sequences_in_the_default_core(shipped_trace):
         assert core.check(job).cycles == job.cycles
         if layer == 0:
             core.check(job, "random", SLOW)
+
+
+@pytest.mark.campaign
+def test_capacity_of_the_paper_s_core(shipped_trace):
+    """All 4096 rows with 8 PEs: a cache filled token by token, then evictions from a full one.
+
+    The tokens of the trace's heads follow each other as one sequence.
+    """
+    p = VedaCoreParameters(2, 2, 2, PAPER.capacity, 2, 1, PAPER.depth)
+    trace, d = shipped_trace, p.array.lanes
+    kept, tokens = trace.group, 0
+    q = fit(trace.q.astype(np.float64) * trace.scale, d)
+    q = [q[:, head::kept].reshape(-1, d) for head in range(p.heads)]
+    k, v = (fit(x, d).reshape(-1, d) for x in (trace.k, trace.v))
+    assert len(k) >= p.capacity + 16
+    steps = Steps(p)
+    while tokens < p.capacity + 16:
+        t, tokens = tokens, tokens + 1
+        full = t >= p.capacity - 1
+        job = {"target": p.capacity - 4 * (tokens == p.capacity + 16), "protected": 32}
+        rows = np.stack([head[t] for head in q]), k[t : t + 1], v[t : t + 1]
+        vote = full or t % 32 == 31
+        steps.add(*rows, restart=t == 0, vote=vote, evict=full, a=A, b=B, **job)
+    job = steps.job([])
+    evicted = [report.position for result in steps.results for report in result.reports[:1]]
+    assert sum(report.evict for result in steps.results for report in result.reports) == 16 + 4
+    assert len(set(evicted)) > 1 and max(length for length, *_ in steps.work) == 4096
+    played = Core(p).check(job)
+    assert played.cycles == job.cycles
+    print(f"{played.cycles} cycles, {played.memories['cache'].rows_read} rows read")
 
 
 @pytest.mark.parametrize(
