@@ -357,25 +357,21 @@ def test_capacity_of_the_paper_s_core(shipped_trace):
 
     The tokens of the trace's heads follow each other as one sequence.
     """
-    p = VedaCoreParameters(2, 2, 2, PAPER.capacity, 2, 1, PAPER.depth)
+    p = VedaCoreParameters(2, 2, 2, PAPER.capacity, 1, 1, PAPER.depth)
     trace, d = shipped_trace, p.array.lanes
-    kept, tokens = trace.group, 0
-    q = fit(trace.q.astype(np.float64) * trace.scale, d)
-    q = [q[:, head::kept].reshape(-1, d) for head in range(p.heads)]
-    k, v = (fit(x, d).reshape(-1, d) for x in (trace.k, trace.v))
-    assert len(k) >= p.capacity + 16
+    q = fit(trace.q[:, :: trace.group].astype(np.float64) * trace.scale, d)
+    q, k, v = (x.reshape(-1, 1, d) for x in (q, fit(trace.k, d), fit(trace.v, d)))
+    last = p.capacity + 15
     steps = Steps(p)
-    while tokens < p.capacity + 16:
-        t, tokens = tokens, tokens + 1
+    for t in range(last + 1):
         full = t >= p.capacity - 1
-        job = {"target": p.capacity - 4 * (tokens == p.capacity + 16), "protected": 32}
-        rows = np.stack([head[t] for head in q]), k[t : t + 1], v[t : t + 1]
-        vote = full or t % 32 == 31
-        steps.add(*rows, restart=t == 0, vote=vote, evict=full, a=A, b=B, **job)
+        job = {"target": p.capacity - (5 if t == last else 1), "protected": 32, "a": A, "b": B}
+        steps.add(q[t], k[t], v[t], restart=t == 0, vote=full or t % 32 == 31, evict=full, **job)
     job = steps.job([])
-    evicted = [report.position for result in steps.results for report in result.reports[:1]]
-    assert sum(report.evict for result in steps.results for report in result.reports) == 16 + 4
-    assert len(set(evicted)) > 1 and max(length for length, *_ in steps.work) == 4096
+    reports = [report for result in steps.results for report in result.reports]
+    assert sum(report.evict for report in reports) == 17 + 4
+    assert max(length for length, *_ in steps.work) == PAPER.capacity == 4096
+    assert max(report.slot for report in reports) >= 32
     played = Core(p).check(job)
     assert played.cycles == job.cycles
     print(f"{played.cycles} cycles, {played.memories['cache'].rows_read} rows read")
