@@ -24,6 +24,9 @@ SELECT = "mutsel"
 # Yosys takes constants only for the resets of a memory's read ports.
 FIXED = r" -port \\?(CLK|RD_CLK|WR_CLK|RD_ARST|RD_SRST) "
 
+LISTED_WITHIN = 20
+"""So many times more mutants are listed where only some source lines are wanted."""
+
 MODES = {
     "inv": "inverted",
     "const0": "stuck at 0",
@@ -111,9 +114,13 @@ class Mutants:
     smt2: str
 
 
-def create(block: Block, parameters: Parameters, count: int, seed: int) -> Mutants:
+def create(
+    block: Block, parameters: Parameters, count: int, seed: int, within: str | None = None
+) -> Mutants:
     """`count` mutants, spread evenly over the design by Yosys; fewer if it has fewer places.
 
+    within
+        A regular expression that the source line of each is to match.
     :raises ToolError: if Yosys fails.
     """
     design = generate(block, parameters)
@@ -121,14 +128,20 @@ def create(block: Block, parameters: Parameters, count: int, seed: int) -> Mutan
     with tempfile.TemporaryDirectory(prefix="mutants_") as folder:
         work = Path(folder)
         (work / "design.il").write_text(rtlil)
-        _yosys(work, _PREPARE.format(top=design.module, count=2 * count + 10, seed=seed))
+        listed = (2 * count + 10) * (LISTED_WITHIN if within else 1)
+        _yosys(work, _PREPARE.format(top=design.module, count=listed, seed=seed))
         prepared = (work / "prepared.il").read_text()
+        sources = _CellSources(prepared)
         fixed = [FIXED, *_reads_without_clock(prepared)]
         commands = [
             command.removeprefix("mutate ")
             for command in (work / "mutations.txt").read_text().splitlines()
             if command.strip() and not any(re.search(ports, command) for ports in fixed)
-        ][:count]
+        ]
+        if within:
+            pattern = re.compile(within)
+            commands = [it for it in commands if pattern.search(_mutant(0, it, sources).line)]
+        commands = commands[:count]
         bits = len(commands).bit_length()
         switched = (
             f"mutate -ctrl {SELECT} {bits} {number} {command}"
@@ -136,7 +149,6 @@ def create(block: Block, parameters: Parameters, count: int, seed: int) -> Mutan
         )
         _yosys(work, _INSERT.format(mutations="\n".join(switched)))
         verilog, smt2 = ((work / f"mutants.{kind}").read_text() for kind in ("v", "smt2"))
-    sources = _CellSources(prepared)
     mutants = tuple(_mutant(number, text, sources) for number, text in enumerate(commands, start=1))
     faulty = dataclasses.replace(design, verilog=verilog, constants=(SELECT,))
     return Mutants(faulty, mutants, smt2)

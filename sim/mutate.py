@@ -68,6 +68,7 @@ def run_command(arguments) -> int:
         seed=arguments.seed,
         vectors=arguments.vectors,
         seconds=arguments.proof_seconds,
+        within=arguments.within,
     )
     print(json.dumps(as_json(report), indent=2) if arguments.json else describe(report))
     return 1 if report.survivors else 0
@@ -101,5 +102,10 @@ def register(commands) -> None:
         default=PROOF_SECONDS,
         metavar="S",
         help="time limit for judging one survivor (%(default)s)",
+    )
+    command.add_argument(
+        "--within",
+        metavar="REGEX",
+        help="only faults whose source line, FILE:LINE, matches (default: all)",
     )
     command.set_defaults(run=run_command)

@@ -17,6 +17,7 @@ from sim import bench as benches
 from sim.bench import Job
 from sim.equivalence import Prover, Verdict
 from sim.harness import Harness
+from sim.memory import FASTEST, MemoryTiming
 from sim.mutants import SELECT, Mutant, Mutants, create
 from sim.run import bench_of, jobs_of, load_trace
 from sim.stall import PATTERNS
@@ -24,6 +25,13 @@ from sim.tools import ToolError
 
 COUNT = 100  # mutants
 PROOF_SECONDS = 60
+
+# Memories under each stall pattern: the fastest is part of a bench's formula, the others hide less.
+TIMINGS = {
+    "none": FASTEST,
+    "random": MemoryTiming((1, 20), reorder=True),
+    "bursts": MemoryTiming((2, 40), interval=2),
+}
 
 # Mutants run in the compiled harness, which has time for more than a cocotb run's share of data.
 VECTORS_FACTOR = 4
@@ -89,7 +97,7 @@ def complaint(harness: Harness, mutants: Mutants, number: int, check: Check) -> 
     job, design = check.job, mutants.design
     job.stall = check.stall
     harness.reset(**{SELECT: number})
-    played = harness.play(job, PATTERNS[check.stall], check.seed)
+    played = harness.play(job, PATTERNS[check.stall], check.seed, TIMINGS[check.stall])
     if played.failure is not None:
         return played.failure
     compare = getattr(bench_of(design.block), "compare", benches.compare)
@@ -132,15 +140,18 @@ def mutate(
     seed: int = 1,
     vectors: int | None = None,
     seconds: float = PROOF_SECONDS,
+    within: str | None = None,
 ) -> Report:
     """Make, simulate and judge mutants of one configuration.
 
     seconds
         Time limit for judging each survivor.
+    within
+        A regular expression that the source lines of mutants are to match.
     """
     report = Report(block.name, preset, seed)
     watch = _Watch(report.seconds)
-    mutants = create(block, parameters, count, seed)
+    mutants = create(block, parameters, count, seed, within)
     report.mutants = len(mutants.mutants)
     watch.lap("generate")
     checks = checks_of(block, parameters, seed, vectors)

@@ -24,13 +24,7 @@ class Moments:
 
 def moment_reduction(x: np.ndarray, inverse: np.float32, eps: np.float32, rms: bool) -> Moments:
     """Of ``float16[n]``; `inverse` is 1 / n. In RMS mode the mean is 0."""
-    integers = units(x).astype(np.int64).tolist()
-    element = rounded(sum(integers), -24)
-    squares = rounded(sum(n * n for n in integers), -48)
-    mean = np.float32(0) if rms else _multiply(element, inverse)
-    variance = _add(_multiply(squares, inverse), -_multiply(mean, mean))
-    if np.signbit(variance):
-        variance = np.float32(0)
+    mean, variance = mean_and_variance(x, inverse, rms)
     total = int(to_bits(_add(variance, eps)))
     field = total >> 23 & 0xFF
     undefined = total >> 31 == 1 or field in (0, 255) or not np.isfinite(x).all()
@@ -38,6 +32,18 @@ def moment_reduction(x: np.ndarray, inverse: np.float32, eps: np.float32, rms: b
     return Moments(
         mean, int(INVERSE_ROOT(double_root, np.array(index))), 63 - (field + 1 >> 1), undefined
     )
+
+
+def mean_and_variance(
+    x: np.ndarray, inverse: np.float32, rms: bool
+) -> tuple[np.float32, np.float32]:
+    """In float32; a variance below zero is zero."""
+    integers = units(x).astype(np.int64).tolist()
+    element = rounded(sum(integers), -24)
+    squares = rounded(sum(n * n for n in integers), -48)
+    mean = np.float32(0) if rms else _multiply(element, inverse)
+    variance = _add(_multiply(squares, inverse), -_multiply(mean, mean))
+    return mean, np.float32(0) if np.signbit(variance) else variance
 
 
 def rounded(value: int, unit: int) -> np.float32:

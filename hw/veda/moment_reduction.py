@@ -128,8 +128,7 @@ class MomentReduction(Component):
             self.left.eq(Mux(self.subtract, squares, variance)),
             self.right.eq(Mux(self.subtract, multiply.o, self.eps)),
         ]
-        with m.If(step == ROOT - 1):
-            self._root(m, special)
+        self._root(m, special, step == ROOT - 1)
         return m
 
     def _totals(self, m: Module) -> tuple[Signal, Signal, Signal, Signal]:
@@ -192,18 +191,20 @@ class MomentReduction(Component):
         sign = _register(m, "sign_normalised", negative)
         return _register(m, "number", Cat(rounded, sign))
 
-    def _root(self, m: Module, special) -> None:
+    def _root(self, m: Module, special, now: Value) -> None:
         """1 / sqrt of the adder's result."""
         total = self.total
         exponent = total[FP32.mantissa : -1]
         # Bias and parity: the field less 127 is odd where the field is even.
         index = Cat(total[FP32.mantissa - 12 : FP32.mantissa], ~exponent[0])
-        m.d.sync += [
-            self.root.eq(sum(INVERSE_ROOT.terms(m, double_root, index), 0)),
-            # -floor((exponent - 127) / 2) - 1
-            self.order.eq(63 - ((exponent + 1) >> 1)),
-            self.undefined.eq(special | total[-1] | exponent.all() | ~exponent.any()),
-        ]
+        root = sum(INVERSE_ROOT.terms(m, double_root, index), 0)  # whether it is wanted or not
+        with m.If(now):
+            m.d.sync += [
+                self.root.eq(root),
+                # -floor((exponent - 127) / 2) - 1
+                self.order.eq(63 - ((exponent + 1) >> 1)),
+                self.undefined.eq(special | total[-1] | exponent.all() | ~exponent.any()),
+            ]
 
 
 def _register(m: Module, name: str, value: Value, reset: bool = False) -> Signal:

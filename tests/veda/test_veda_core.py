@@ -27,6 +27,7 @@ from sim.benches.veda.veda_core import (
     Steps,
     add_sequence,
     bench,
+    fit,
     layers_of,
     random_steps,
     real_steps,
@@ -348,6 +349,32 @@ def test_real_sequences_in_the_default_core(shipped_trace):
         assert core.check(job).cycles == job.cycles
         if layer == 0:
             core.check(job, "random", SLOW)
+
+
+@pytest.mark.campaign
+def test_capacity_of_the_paper_s_core(shipped_trace):
+    """All 4096 rows with 8 PEs: a cache filled token by token, then evictions from a full one.
+
+    The tokens of the trace's heads follow each other as one sequence.
+    """
+    p = VedaCoreParameters(2, 2, 2, PAPER.capacity, 1, 1, PAPER.depth)
+    trace, d = shipped_trace, p.array.lanes
+    q = fit(trace.q[:, :: trace.group].astype(np.float64) * trace.scale, d)
+    q, k, v = (x.reshape(-1, 1, d) for x in (q, fit(trace.k, d), fit(trace.v, d)))
+    last = p.capacity + 15
+    steps = Steps(p)
+    for t in range(last + 1):
+        full = t >= p.capacity - 1
+        job = {"target": p.capacity - (5 if t == last else 1), "protected": 32, "a": A, "b": B}
+        steps.add(q[t], k[t], v[t], restart=t == 0, vote=full or t % 32 == 31, evict=full, **job)
+    job = steps.job([])
+    reports = [report for result in steps.results for report in result.reports]
+    assert sum(report.evict for report in reports) == 17 + 4
+    assert max(length for length, *_ in steps.work) == PAPER.capacity == 4096
+    assert max(report.slot for report in reports) >= 32
+    played = Core(p).check(job)
+    assert played.cycles == job.cycles
+    print(f"{played.cycles} cycles, {played.memories['cache'].rows_read} rows read")
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,11 @@ from sim import payload
 from sim.bench import Job
 from sim.benches.arith.operands import corners, random_floats
 from sim.benches.operands import to_fp16, vectors_by_name
+from sim.benches.veda.telling_vectors import Vector, telling_vector
 
 EPS = np.float32(1e-5)
 _MANY = 64  # elements of most vectors
-
-Vector = tuple[np.ndarray, int, np.float32, np.float32]
-"""Elements, operation (3 counts as layer norm), 1 / n and eps."""
+_STEP = (5**0.5 - 1) / 2  # multiples of which are spread evenly modulo 1
 
 
 class SpecialFunctionUnitBench:
@@ -117,8 +116,12 @@ def random_vectors(
 ) -> list[Vector]:
     """Vectors of any length and operation, a few too long; some special throughout or in part."""
     chosen = []
-    for _ in range(vectors):
-        if rng.random() < 0.3:
+    for number in range(vectors):
+        kind = rng.random()
+        if kind < 0.5:
+            chosen.append(telling_vector(p, number * _STEP % 1, rng))
+            continue
+        if kind < 0.6:
             chosen.append(short_vector(rng))
             continue
         n = int(rng.integers(1, min(p.length, rng.choice([6, 2 * p.tile + 2, _MANY])) + 1))

@@ -9,7 +9,7 @@ from golden.arith.formats import to_bits
 from golden.attention import attention_scores, softmax, weighted_sum
 from golden.trace import Trace
 from golden.veda.veda_core import StepResult, VedaCore
-from golden.veda.voting_engine import weight
+from golden.veda.voting_engine import WEIGHT_BITS, weight
 from hw.veda.veda_core import VedaCoreParameters
 from sim import payload
 from sim.bench import Job
@@ -248,27 +248,39 @@ def exact(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
 def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) -> Steps:
     """Sequences of any length and heads; equal rows, so that votes tie; infinities and NaNs.
 
-    Some fill the cache without leave to evict, and many rows leave in their last step.
+    Some fill the cache without leave to evict, and many rows leave in their last step. Some have
+    many more tokens than rows, and some next to none of either.
     """
     done = Steps(p)
     left = 0
     d = p.array.lanes
+    positions = 1 << p.position_bits
     for number in range(steps):
         restart = left == 0 and (number > 0 or rng.random() < 0.5)
         if left == 0:
-            kind = int(rng.integers(0, 6))
+            kind = int(rng.integers(0, 10))
             longest = min(p.capacity, int(rng.choice([6, 32])))
             left = int(rng.integers(1, longest + 1, 2).max())
             if kind == 0:
                 left = p.capacity + int(rng.integers(1, 5))
-            target = int(rng.integers(0, min(p.capacity, 12) + 1))
+            target = int(rng.integers(0, min(p.capacity, rng.choice([12, p.capacity])) + 1))
             prompt = int(rng.integers(0, left + 1))
-            protected = int(rng.choice([0, 0, 2, target]))
+            if kind == 6:
+                left, target = int(rng.integers(30, min(positions, 256) + 1)), min(target, 4)
+                prompt = 0
+            elif kind > 6:
+                left, target = int(rng.integers(2, 9)), int(rng.integers(0, min(p.capacity, 4)))
+                prompt = 0
+            any_token = rng.integers(0, min(positions, 1 << rng.integers(1, 30)))
+            protected = int(rng.choice([0, 2, target, any_token]))
             heads = int(rng.integers(1, p.heads + 1))
             # The last group may be smaller than the others.
             group = int(rng.integers(-(-heads // p.kv_heads), heads + 1))
             kv_heads = -(-heads // group)
             weights = int(rng.choice([A, 2 * A, A // 2])), int(rng.choice([B, 0, A]))
+            if rng.random() < 0.4:
+                any_two = rng.integers(0, 1 << WEIGHT_BITS, 2)
+                weights = [int(n) for n in any_two >> rng.integers(0, WEIGHT_BITS, 2)]
         left -= 1
         length = done.length(restart)
         scale = rng.choice([0.3, 1.0, 3.0])

@@ -3,6 +3,8 @@
 A transaction is a step, one token's votes.
 """
 
+import math
+
 import numpy as np
 from amaranth.hdl import unsigned
 
@@ -192,8 +194,11 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
         heads = int(rng.integers(1, p.heads + 1, 2).max())
         length = done.length(restart)
         if kind > 3:
-            scores, a, b = _met(length, rng) if kind > 4 else _alike(length, rng)
-            s = _split(scores, heads) if heads > 1 else (scores * 2.0**-24).astype(np.float16)[None]
+            if length == 2 and rng.random() < 0.5:
+                scores, a, b = _exact(rng)
+            else:
+                scores, a, b = _met(length, heads, rng) if kind > 4 else _alike(length, rng)
+            s = _split(scores, heads)
         else:
             s = _probabilities(heads, length, kind, rng)
         if rng.random() < 0.03:
@@ -218,9 +223,9 @@ def _weights(rng: np.random.Generator) -> tuple[int, int]:
     return [(A, B), (A, A), (A, 0), (0, B), any_two][rng.integers(0, 5)]
 
 
-def _met(length: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
-    """Scores up to 2^24 of one head, A and B, so that one score is the largest that gets a vote or
-    the least that gets none; for most of them."""
+def _met(length: int, heads: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
+    """Scores up to 2^24, A and B, so that one score is the largest that gets a vote or the least
+    that gets none; for most of them."""
     s = rng.integers(0, (1 << min(24, rng.integers(1, 40))) + 1, length)
     b = int(rng.integers(0, 1 << 15) >> rng.integers(0, 4))
     near = s[rng.integers(length)] << 12
@@ -231,7 +236,37 @@ def _met(length: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
         if not negative:
             met = int(np.clip(limit + beyond, 0, 1 << 24))
             s[at] = met if step % 8 < 4 else (s[at] + met) // 2
+    # As FP16 has them; a small one then moves the threshold by what is missing.
+    s = fixed(_split(s, heads)).sum(axis=0)
+    small = (at + 1) % length
+    if length > 2 and rng.random() < 0.5:
+        s[small] = rng.integers(0, 2048)
+        for _ in range(12):
+            negative, limit = threshold(s, a, b)
+            missing = int(s[at]) - beyond - limit
+            if negative or not missing:
+                break
+            slope = (a - b * (s[small] - s.mean()) / max(1, s.std())) / (length << 12)
+            moved = s[small] + np.rint(missing / slope if slope else missing)
+            s[small] = np.clip(moved, 0, 2047)
     return s, a, b
+
+
+def _exact(rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
+    """Two scores, A and B, so that b std - a mean is a power of two, or minus one, or nothing.
+
+    Of two scores the deviation is their difference u, with the sum v: B u - A v is what is wanted.
+    """
+    for _ in range(64):
+        a, b = (int(weight) | 1 for weight in rng.integers(0, 1 << 15, 2) >> rng.integers(0, 8, 2))
+        if math.gcd(a, b) == 1 and a < b:
+            over = int(rng.choice([-1, 0, *1 << rng.integers(0, 40, 4)]))
+            total = -over * pow(a, -1, b) % b + b * int(rng.integers(0, 1 << rng.integers(1, 11)))
+            difference = (a * total + over) // b
+            if 0 <= difference <= total < 1 << 24 and (total - difference) % 2 == 0:
+                scores = np.array([total - difference, total + difference]) // 2
+                return rng.permutation(scores), a, b
+    return _alike(2, rng)
 
 
 def _alike(length: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
@@ -241,7 +276,9 @@ def _alike(length: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]
 
 
 def _split(s: np.ndarray, heads: int) -> np.ndarray:
-    """Probabilities ``[heads, slots]`` that add up to `s` as far as two FP16 numbers can."""
+    """Probabilities ``[heads, slots]`` that add up to `s` as far as one or two FP16 numbers can."""
+    if heads == 1:
+        return (s * 2.0**-24).astype(np.float16)[None]
     spare = np.maximum(0, np.ceil(np.log2(s + 1)).astype(int) - 11)
     high = s >> spare << spare
     p = np.zeros((heads, len(s)), np.float16)
