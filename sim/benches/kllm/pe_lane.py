@@ -171,7 +171,7 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
             integer=bool(rng.random() < 0.3),
         )
         with np.errstate(all="ignore"):
-            if rng.random() < 0.4:
+            if rng.random() < 0.5:
                 product = with_terms_that_cancel(product, rng)
             if rng.random() < 0.4:
                 product = with_sums_that_cancel(product, rng)
@@ -179,7 +179,7 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
                 product = with_ties_in_sight(product, rng)
             elif rng.random() < 0.5:
                 product = with_double_ties(product, rng)
-        if rng.random() < 0.1:
+        if rng.random() < 0.2:
             product = with_special_numbers(product, rng)
         products.append(product)
         made += run
