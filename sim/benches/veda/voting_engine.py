@@ -224,9 +224,13 @@ def _weights(rng: np.random.Generator) -> tuple[int, int]:
 
 
 def _met(length: int, heads: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
-    """Scores up to 2^24, A and B, so that one score is the largest that gets a vote or the least
-    that gets none; for most of them."""
-    s = rng.integers(0, (1 << min(24, rng.integers(1, 40))) + 1, length)
+    """Scores up to 2^24 a head, A and B, so that one score is the largest that gets a vote or the
+    least that gets none; for most of them."""
+    most = min(heads, int(rng.integers(1, 3))) << 24
+    s = rng.integers(0, (most >> max(0, rng.integers(-16, 24))) + 1, length)
+    if heads > 1 and rng.random() < 0.5:  # all bits of a second probability lie low
+        low = rng.integers(0, 2048, length) << rng.integers(0, 3)
+        s = np.minimum(s >> 13 << 13, 1 << 24) + low
     b = int(rng.integers(0, 1 << 15) >> rng.integers(0, 4))
     near = s[rng.integers(length)] << 12
     a = int(np.clip((near + b * s.std()) / max(1, s.mean()), 0, (1 << 15) - 1))
@@ -234,12 +238,12 @@ def _met(length: int, heads: int, rng: np.random.Generator) -> tuple[np.ndarray,
     for step in range(24):
         negative, limit = threshold(s, a, b)
         if not negative:
-            met = int(np.clip(limit + beyond, 0, 1 << 24))
+            met = int(np.clip(limit + beyond, 0, most))
             s[at] = met if step % 8 < 4 else (s[at] + met) // 2
     # As FP16 has them; a small one then moves the threshold by what is missing.
     s = fixed(_split(s, heads)).sum(axis=0)
     small = (at + 1) % length
-    if length > 2 and rng.random() < 0.5:
+    if length > 2 and rng.random() < 0.8:
         s[small] = rng.integers(0, 2048)
         for _ in range(12):
             negative, limit = threshold(s, a, b)
@@ -280,7 +284,7 @@ def _split(s: np.ndarray, heads: int) -> np.ndarray:
     if heads == 1:
         return (s * 2.0**-24).astype(np.float16)[None]
     spare = np.maximum(0, np.ceil(np.log2(s + 1)).astype(int) - 11)
-    high = s >> spare << spare
+    high = np.minimum(s >> spare << spare, 1 << 24)
     p = np.zeros((heads, len(s)), np.float16)
     p[0], p[-1] = high * 2.0**-24, (s - high) * 2.0**-24
     return p
