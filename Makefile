@@ -37,7 +37,7 @@ icarus: $(STAMP)
 
 demo: setup ## Verilog of every block, simulated against its golden model on real data, reported
 	@$(PYTHON) -m hw verilog all --preset default -o build/verilog
-	@$(PYTHON) -m sim report -o build/report
+	@$(PYTHON) -m sim report --vectors 20 -o build/report
 
 # A file's tests run in one process, or two would generate and compile the same design at once.
 test: setup ## the whole test suite

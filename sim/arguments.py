@@ -1,6 +1,7 @@
 """Command-line arguments that several commands share."""
 
 import argparse
+import re
 
 from hw.catalogue import Block, find
 from hw.parameters import Parameters
@@ -14,6 +15,15 @@ def count(text: str) -> int:
 def seed(text: str) -> int:
     """A whole number from 0, as an argparse type."""
     return _whole(text, 0)
+
+
+def pattern(text: str) -> str:
+    """A regular expression, as an argparse type."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"must be a regular expression: {error}") from None
+    return text
 
 
 def _whole(text: str, least: int) -> int:

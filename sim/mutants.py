@@ -128,7 +128,10 @@ def create(
     with tempfile.TemporaryDirectory(prefix="mutants_") as folder:
         work = Path(folder)
         (work / "design.il").write_text(rtlil)
-        listed = (2 * count + 10) * (LISTED_WITHIN if within else 1)
+        listed = 2 * count + 10
+        if within:
+            # Yosys never ends if asked for many more than there are places, a few for each cell.
+            listed = max(listed, min(LISTED_WITHIN * listed, 2 * rtlil.count("\n  cell ")))
         _yosys(work, _PREPARE.format(top=design.module, count=listed, seed=seed))
         prepared = (work / "prepared.il").read_text()
         sources = _CellSources(prepared)
@@ -141,6 +144,8 @@ def create(
         if within:
             pattern = re.compile(within)
             commands = [it for it in commands if pattern.search(_mutant(0, it, sources).line)]
+            if not commands:
+                raise ToolError(f"no fault of {design.module} has a source line like {within}")
         commands = commands[:count]
         bits = len(commands).bit_length()
         switched = (

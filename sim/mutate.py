@@ -6,7 +6,7 @@ A bench that passes has shown nothing until it is known what it would have faile
 import collections
 import json
 
-from sim.arguments import add_configuration, configuration, count
+from sim.arguments import add_configuration, configuration, count, pattern
 from sim.mutation import COUNT, PROOF_SECONDS, Report, mutate
 
 
@@ -105,6 +105,7 @@ def register(commands) -> None:
     )
     command.add_argument(
         "--within",
+        type=pattern,
         metavar="REGEX",
         help="only faults whose source line, FILE:LINE, matches (default: all)",
     )

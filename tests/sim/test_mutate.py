@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -101,6 +102,22 @@ def test_command_lists_each_survivor_and_exits_1(skid_buffer, capsys, monkeypatc
     assert arguments.run(arguments) == 1
     listed = capsys.readouterr().out.splitlines()
     assert any("skid_buffer.py:" in line and "differs: in cycle" in line for line in listed)
+
+
+def test_faults_in_some_lines_alone(capsys):
+    block = find("stream.queue")
+    parameters = block.parameters_class.preset("small")
+    every, some = (
+        {mutant.line for mutant in create(block, parameters, 8, 1, within).mutants}
+        for within in (None, r"fifo\.py:1[56]")
+    )
+    assert some and all(re.search(r"fifo\.py:1[56]", line) for line in some)
+    assert not every <= some
+    with pytest.raises(ToolError, match="has a source line like nothing"):
+        create(block, parameters, 8, 1, "nothing")
+    with pytest.raises(SystemExit):
+        parse("stream.queue", "--within", "(")
+    assert "must be a regular expression" in capsys.readouterr().err
 
 
 def test_unknown_names_are_user_errors():
