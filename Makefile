@@ -48,14 +48,14 @@ style: $(STAMP) ## ruff, formatting, import rules
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/lint-imports
 
-lint: style ## the same, and Verilator's and Yosys' checks of every preset (ten minutes)
+lint: style ## the same, and Verilator's and Yosys' checks of every preset (long)
 	@$(PYTHON) -m sim lint all
 
 verilog: $(STAMP) ## Verilog of every block and preset into build/verilog
 	@$(PYTHON) -m hw verilog all --preset all -o build/verilog
 
 sim: setup ## every block's bench, in every simulator there is, under every stall pattern
-	@$(PYTHON) -m sim report -o build/report
+	@$(PYTHON) -m sim report --presets first,default -o build/report
 
 mutate: $(STAMP) ## mutation tests of every block (long)
 	@blocks=$$($(PYTHON) -m hw list --names) || exit 1; for block in $$blocks; do \
