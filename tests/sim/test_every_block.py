@@ -5,7 +5,8 @@ takes most of the time, and their own tests compare every preset with its golden
 numbers), and Icarus in the suite the first and the last. Of accelerators' blocks the first preset
 is played in Icarus, and in Verilator by the harness under every stall pattern (`test_run.py`);
 the other presets, and cocotb in Verilator, in ``make campaign``, the paper's sizes in Verilator
-only. ``make sim`` runs all in both. Huge presets are tested where their block is.
+only. ``make sim`` plays first and default presets in both. Huge ones are tested where their block
+is.
 """
 
 import pytest
