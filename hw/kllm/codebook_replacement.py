@@ -170,10 +170,10 @@ class CodebookReplacement(Component):
         passing = Signal()
         s_a = Signal(FP16.width, reset_less=True)
         # Kept here, as an order may come straight out of a memory.
-        replace = Signal(reset_less=True)
+        has_function = Signal(reset_less=True)
         op = Signal(order.op.shape(), reset_less=True)
         scaled, built = self._rebuild(m, function, rebuilding, s_a)
-        value = self._pass(m, function, passing, replace)
+        value = self._pass(m, function, passing, has_function)
         x = Signal(FP16.width, reset_less=True)
         with m.If(function.enable):
             m.d.sync += x.eq(Mux(passing, value, scaled))
@@ -188,7 +188,7 @@ class CodebookReplacement(Component):
                 m.d.comb += self.scale.ready.eq(self.order.valid)
                 with m.If(self.scale.valid & self.order.valid):
                     m.d.sync += s_a.eq(self.scale.payload)
-                    m.d.sync += [replace.eq(order.replace), op.eq(order.op)]
+                    m.d.sync += [has_function.eq(order.replace), op.eq(order.op)]
                     m.next = "PASS"
                     with m.If(order.replace):
                         m.next = "REBUILD"
@@ -240,7 +240,7 @@ class CodebookReplacement(Component):
             ]
         return scaled.o, built
 
-    def _pass(self, m: Module, function, passing: Signal, replace: Signal) -> Signal:
+    def _pass(self, m: Module, function, passing: Signal, has_function: Signal) -> Signal:
         """Replace the outliers of each beat; the one that sets out."""
         p, i, o = self._parameters, self.i, self.o
         gone = Signal(p.lanes)  # outliers of this beat that have set out, and that are back
@@ -250,9 +250,11 @@ class CodebookReplacement(Component):
         complete = Signal()
         taken = Signal()
         m.d.comb += [
-            left.eq(i.payload.outlier & ~gone & (passing & i.valid & replace).replicate(p.lanes)),
+            left.eq(
+                i.payload.outlier & ~gone & (passing & i.valid & has_function).replicate(p.lanes)
+            ),
             chosen.eq(Cat(left[n] & ~left[:n].any() for n in range(p.lanes))),
-            complete.eq(~replace | ((i.payload.outlier & ~back) == 0)),
+            complete.eq(~has_function | ((i.payload.outlier & ~back) == 0)),
             o.valid.eq(i.valid & passing & complete),
             i.ready.eq(o.ready & passing & complete),
             taken.eq(i.valid & i.ready),

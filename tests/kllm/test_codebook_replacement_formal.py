@@ -170,7 +170,7 @@ class ReplacementSpec(Elaboratable):
                 Assert(~rebuilding | ~complete),
                 Assert(~rebuilding | order.replace),
                 Assert(~scaled | (waits & (internals.signal("s_a") == s_a))),
-                Assert(~scaled | (internals.signal("replace") == order.replace)),
+                Assert(~scaled | (internals.signal("has_function") == order.replace)),
                 Assert(~scaled | (internals.signal("op") == order.op)),
                 Assert(internals.signal("fsm_state") != 3),
                 Assert(rebuilding | (under_way == 0)),
