@@ -35,11 +35,12 @@ QUICK = [
         block,
         preset,
         id=f"{block.name} {preset}",
-        marks=() if preset == first or block.folder in ("arith", "stream") else campaign,
+        marks=() if preset in (first, last) else campaign,
     )
     for block in BLOCKS
-    for first in [block.parameters_class.preset_name("first")]
-    for preset in block.parameters_class.presets()
+    for first, *others in [[*block.parameters_class.presets()]]
+    for last in [others[-1] if others and block.folder in ("arith", "stream") else first]
+    for preset in (first, *others)
     if preset != "paper" and (block.name, preset) not in SLOW
 ]
 
