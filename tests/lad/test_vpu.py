@@ -18,7 +18,7 @@ from sim.benches.lad.vpu import (
     random_operations,
     real_operations,
 )
-from sim.benches.veda.pe_array import numbers
+from sim.benches.operands import numbers
 from sim.stall import PATTERNS
 from tests.kllm.compiled import Compiled
 

@@ -10,12 +10,12 @@ from golden.veda.pe_array import inner_products, outer_product
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.veda.pe_array import PeArrayParameters
+from sim.benches.operands import numbers
 from sim.benches.veda.pe_array import (
     Product,
     bench,
     build,
     exact,
-    numbers,
     random_products,
     real_products,
 )

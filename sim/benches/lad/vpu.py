@@ -12,8 +12,7 @@ from hw.lad.vpu import VpuParameters
 from sim import payload
 from sim.bench import Job
 from sim.benches.arith.operands import random_floats
-from sim.benches.operands import to_fp16, vectors_by_name
-from sim.benches.veda.pe_array import numbers
+from sim.benches.operands import numbers, to_fp16, vectors_by_name
 
 
 @dataclasses.dataclass

@@ -10,7 +10,7 @@ from golden.veda.pe_array import inner_products, outer_product
 from hw.veda.pe_array import SCORE, PeArrayParameters
 from sim import payload
 from sim.bench import Job
-from sim.benches.operands import to_fp16, vectors_by_name
+from sim.benches.operands import numbers, to_fp16, vectors_by_name
 
 LONGEST = 24  # rows of most products
 
@@ -190,25 +190,6 @@ def _tied(p: PeArrayParameters, rng: np.random.Generator):
 
 
 KINDS = ("plain", "plain", "any", "small", "one", "special")
-
-
-def numbers(kind: str, shape, rng: np.random.Generator) -> np.ndarray:
-    """FP16: about 1, of any size, subnormal and small, plus and minus one, or of all sorts."""
-    bits = rng.integers(0, 1 << 16, shape).astype(np.uint16)
-    infinite = bits & 0x7C00 == 0x7C00
-    if kind == "plain":
-        return np.asarray(rng.standard_normal(shape)).astype(np.float16)
-    if kind == "any":
-        bits = np.where(infinite, bits & 0xBFFF, bits)
-    elif kind == "small":
-        bits = bits & 0x8000 | (bits & 0x7FF) >> rng.integers(0, 11, shape).astype(np.uint16)
-    elif kind == "one":
-        bits = bits & 0x8000 | 0x3C00
-    else:  # few of them, or none would be left of a sum
-        few = rng.random(shape) < rng.choice([0.02, 0.3])
-        edges = rng.choice([0x7C00, 0x7C00, 0x7E00, 0x7D01, 0x7BFF, 0, 0], shape)
-        bits = np.where(few, bits & 0x8000 | edges, bits & 0x8FFF | 0x3000)
-    return np.asarray(bits).astype(np.uint16).view(np.float16)
 
 
 def build(
