@@ -48,7 +48,7 @@ style: $(STAMP) ## ruff, formatting, import rules
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/lint-imports
 
-lint: style ## the same, and Verilator's and Yosys' checks of every preset (long)
+lint: style ## the same, and Verilator's and Yosys' checks of every preset (ten minutes)
 	@$(PYTHON) -m sim lint all
 
 verilog: $(STAMP) ## Verilog of every block and preset into build/verilog
