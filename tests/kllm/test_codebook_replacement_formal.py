@@ -6,10 +6,6 @@ registers. Orders, scales, vectors and stalls are arbitrary; registers start arb
 cycle of reset.
 """
 
-import sys
-import types
-from pathlib import Path
-
 import pytest
 from amaranth.hdl import Array, Assert, Cat, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
@@ -19,6 +15,7 @@ from hw.kllm.codebook_replacement import CodebookReplacement, CodebookReplacemen
 from hw.kllm.element_function import ElementFunction
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.seeded import with_fault
 
 SIZES = {
     "two_lanes": CodebookReplacementParameters(1, 1, 2),
@@ -262,14 +259,9 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(monkeypatch, fault):
+def test_seeded_fault_is_caught(fault):
     line, instead, caught_by = FAULTS[fault]
-    file = Path(codebook_replacement.__file__)
-    text = file.read_text()
-    assert text.count(line) == 1, f"{file.name} must have one {line!r}"
-    module = types.ModuleType("faulty_codebook_replacement")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(text.replace(line, instead), file, "exec"), module.__dict__)
+    module = with_fault(codebook_replacement, line, instead)
     module.FloatMultiply, module.ElementFunction = PlainProduct, PlainFunction
     dut = module.CodebookReplacement(module.CodebookReplacementParameters(1, 1, 2))
     spec = ReplacementSpec(dut, inductive=False)

@@ -6,10 +6,6 @@ vectors' lengths, orders, scales and stalls are arbitrary; registers start arbit
 of reset.
 """
 
-import sys
-import types
-from pathlib import Path
-
 import pytest
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
@@ -23,6 +19,7 @@ from hw.kllm.rms_factor import RmsFactor, RmsFactorParameters
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
 from tests.kllm.column_invariants import columns_in, stages_of
+from tests.seeded import with_fault
 
 SIZES = {"one_group": RmsFactorParameters(2, 2, 1), "two_groups": RmsFactorParameters(2, 3, 1)}
 
@@ -228,14 +225,9 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(monkeypatch, fault):
+def test_seeded_fault_is_caught(fault):
     line, instead, caught_by = FAULTS[fault]
-    file = Path(rms_factor.__file__)
-    text = file.read_text()
-    assert text.count(line) == 1, f"{file.name} must have one {line!r}"
-    module = types.ModuleType("faulty_rms_factor")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(text.replace(line, instead), file, "exec"), module.__dict__)
+    module = with_fault(rms_factor, line, instead)
     dut = module.RmsFactor(module.RmsFactorParameters(2, 2, 1))
     spec = FactorSpec(dut, inductive=False)
     result = prove(spec, f"rms_factor_{fault}", "bmc", depth=14, solver="yices")
