@@ -4,10 +4,6 @@ Small counters are proved for arbitrary columns and stalls, from arbitrary regis
 cycle of reset, against a model that counts by comparing each pair of indices with each bin.
 """
 
-import sys
-import types
-from pathlib import Path
-
 import pytest
 from amaranth.hdl import Array, Assert, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
@@ -16,6 +12,7 @@ from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
 from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.seeded import with_fault
 
 # k, counters, inputs of each, macs, stages
 SIZES = [
@@ -194,14 +191,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(monkeypatch, fault):
+def test_seeded_fault_is_caught(fault):
     line, instead, caught_by = FAULTS[fault]
-    file = Path(column_counter.__file__)
-    text = file.read_text()
-    assert text.count(line) == 1, f"{file.name} must have one {line!r}"
-    module = types.ModuleType("faulty_column_counter")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(text.replace(line, instead), file, "exec"), module.__dict__)
+    module = with_fault(column_counter, line, instead)
     dut = module.ColumnCounter(parameters(SIZES[3], module.ColumnCounterParameters))
     spec = ColumnCounterSpec(dut, inductive=False)
     result = prove(spec, f"column_counter_{fault}", "bmc", depth=8, solver="yices")

@@ -1,9 +1,5 @@
 """The accelerator's own parts, for all time: rules of streams, beats to all, tables' banks."""
 
-import sys
-import types
-from pathlib import Path
-
 import pytest
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Signal
@@ -20,6 +16,7 @@ from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
 from tests.kllm.column_invariants import level_of
 from tests.kllm.stream_rules import check_rules
+from tests.seeded import with_fault
 
 CORE = CoreParameters(
     *(16, 4, 1), activation_bits=2, weight_bits=1, counters=1, macs=4, ports=1, depth=4
@@ -189,15 +186,10 @@ def test_banks_are_used():
 
 
 @pytest.mark.campaign
-def test_loading_early_is_caught(monkeypatch):
+def test_loading_early_is_caught():
     """A bank is loaded again as soon as a product has its tables, though that is under way."""
     line = "~Mux(self.load_bank, *reversed(users)).any() & ~loaded"
-    file = Path(job_dispatch.__file__)
-    text = file.read_text()
-    assert text.count(line) == 1, f"{file.name} must have one {line!r}"
-    module = types.ModuleType("faulty_job_dispatch")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(text.replace(line, "~loaded"), file, "exec"), module.__dict__)
+    module = with_fault(job_dispatch, line, "~loaded")
     spec = BanksSpec(module.JobDispatch(CORE), inductive=False)
     result = prove(spec, "job_dispatch_fault", "bmc", depth=9, solver="yices")
     assert result.status == "FAIL", result

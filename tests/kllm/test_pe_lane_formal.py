@@ -7,9 +7,6 @@ the same number of them.
 """
 
 import dataclasses
-import sys
-import types
-from pathlib import Path
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
@@ -19,6 +16,7 @@ from hw.kllm.pe_lane import PeLane, PeLaneParameters
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
 from tests.kllm.column_invariants import columns_in, level_of
+from tests.seeded import with_fault
 
 ONE_GROUP = PeLaneParameters(1, 1, 1, 1, macs=4, ports=1, counter_stages=0, scale_stages=1)
 TWO_GROUPS = PeLaneParameters(1, 1, 1, 1, macs=2, ports=1, counter_stages=1, scale_stages=2)
@@ -127,14 +125,9 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(monkeypatch, fault):
+def test_seeded_fault_is_caught(fault):
     line, instead = FAULTS[fault]
-    file = Path(pe_lane.__file__)
-    text = file.read_text()
-    assert text.count(line) == 1, f"{file.name} must have one {line!r}"
-    module = types.ModuleType("faulty_pe_lane")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(text.replace(line, instead), file, "exec"), module.__dict__)
+    module = with_fault(pe_lane, line, instead)
     dut = module.PeLane(module.PeLaneParameters(**dataclasses.asdict(ONE_GROUP)))
     result = prove(LaneSpec(dut), f"pe_lane_{fault}", "prove", depth=2, seconds=300)
     assert result.status in ("FAIL", "UNKNOWN") and result.failures, result
