@@ -72,7 +72,7 @@ def measure(p: VedaCoreParameters, longest: int) -> np.ndarray:
     """
     design = generate(find("veda.veda_core"), p)
     job = growing(p, longest, 1).job([])
-    played = Harness(design, memories=True).play(job, PATTERNS["none"], 1, FASTEST)
+    played = Harness(design).play(job, PATTERNS["none"], 1, FASTEST)
     wrong = played.failure or compare(job, played.outputs, design.outputs, played.cycles_of)
     if wrong:
         raise ToolError(f"{p.dataflow}, {p.scheduling}: {wrong}")

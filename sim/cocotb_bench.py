@@ -12,13 +12,15 @@ from pathlib import Path
 import cocotb
 from cocotb.clock import Clock
 
-from sim.cocotb_memory import serve
 from sim.cocotb_stream import PERIOD_NS, Port, Ticks, monitor, sink, source
-from sim.memory import MemoryModel
 from sim.stall import PATTERNS, Gate
 
 JOBS = Path(os.environ["SENBAZURU_JOBS"])
 DESCRIPTIONS = pickle.loads(JOBS.read_bytes())
+if any(description["memories"] for description in DESCRIPTIONS):
+    # These bring NumPy and Amaranth with them, half of the time that a small run takes.
+    from sim.cocotb_memory import serve
+    from sim.memory import MemoryModel
 
 
 async def reset(dut, ticks):

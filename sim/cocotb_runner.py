@@ -213,6 +213,9 @@ class CocotbSimulation:
                     "SENBAZURU_JOBS": str(jobs),
                     "COCOTB_RANDOM_SEED": str(seed),
                     "COCOTB_LOG_LEVEL": "WARNING",
+                    # Loads pytest's plugins, which takes longer than most runs; nothing in the
+                    # testbench is written for it.
+                    "COCOTB_REWRITE_ASSERTION_FILES": "",
                 },
             )
 

@@ -20,7 +20,7 @@ from hw.export import export
 from hw.parameters import ParameterError, require
 from sim.arguments import count, seed
 from sim.design import Design
-from sim.verilated import compile_library
+from sim.exhaustive_library import compile_library
 
 SOURCE = Path(__file__).with_name("exhaustive.cpp")
 OPERATIONS = {

@@ -1,23 +1,12 @@
-// Compiled stream harness: plays beats into a Verilated model and collects what comes out, millions
-// of cycles for one call from Python. `ports.h` is generated for each design and defines
-//   MODEL, MODEL_HEADER, CLOCKED, MEMORIES, SOURCES(X), SINKS(X), CONSTANTS(X)
-// where X(index, payload, valid, ready, words) names a stream's Verilated members.
-#include "ports.h"
-#include MODEL_HEADER
-#include "verilated.h"
+// Compiled stream harness: drives beats into a Verilated model and collects its output beats,
+// millions of cycles for one call from Python. Compiled once; a design comes as a table of ports.
+#include "harness.h"
+#include "memory.h"
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <vector>
-#if MEMORIES
-#include "memory.h"
-#else
-struct Memory {  // never made: this harness was built without
-    bool request(int64_t, const uint32_t*) { return true; }
-    const uint32_t* response(int64_t) { return nullptr; }
-};
-#endif
 
 namespace {
 
@@ -42,24 +31,28 @@ struct Gate {  // hesitation of one stream, a two-state Markov chain
     }
 };
 
-template <int words, class T> void put(T& port, const uint32_t* beat) {
-    uint64_t value = beat[0];
-    if constexpr (words > 1) value |= static_cast<uint64_t>(beat[1]) << 32;
-    port = static_cast<T>(value);
+void put(const Port& port, const uint32_t* beat) {
+    switch (port.bytes) {
+        case 1: *static_cast<uint8_t*>(port.bits) = static_cast<uint8_t>(*beat); break;
+        case 2: *static_cast<uint16_t*>(port.bits) = static_cast<uint16_t>(*beat); break;
+        default: memcpy(port.bits, beat, port.bytes);
+    }
 }
-template <int words, std::size_t N> void put(VlWide<N>& port, const uint32_t* beat) {
-    for (int i = 0; i < words; i++) port[i] = beat[i];
-}
-template <int words, class T> void get(const T& port, uint32_t* beat) {
-    uint64_t value = port;
-    beat[0] = static_cast<uint32_t>(value);
-    if constexpr (words > 1) beat[1] = static_cast<uint32_t>(value >> 32);
-}
-template <int words, std::size_t N> void get(const VlWide<N>& port, uint32_t* beat) {
-    for (int i = 0; i < words; i++) beat[i] = port[i];
+void get(const Port& port, uint32_t* beat) {
+    switch (port.bytes) {
+        case 1: *beat = *static_cast<uint8_t*>(port.bits); break;
+        case 2: *beat = *static_cast<uint16_t*>(port.bits); break;
+        default: memcpy(beat, port.bits, port.bytes);
+    }
 }
 
-struct Source {  // offers its beats in order, or whatever its memory answers
+struct Stream {  // a stream's ports on the model
+    Port payload;
+    uint8_t *valid, *ready;
+    int64_t words;
+};
+
+struct Source : Stream {  // offers its beats in order, or whatever its memory answers
     const uint32_t* beats = nullptr;
     int64_t count = 0, taken = 0;
     bool offering = false;
@@ -67,20 +60,16 @@ struct Source {  // offers its beats in order, or whatever its memory answers
     Gate gate;
 };
 
-struct Sink {  // collects beats, or hands them to its memory
+struct Sink : Stream {  // collects beats, or hands them to its memory
     uint32_t* beats = nullptr;
     int64_t* cycles = nullptr;
     int64_t expected = 0, room = 0, count = 0;
     bool late = false;  // ready only for a beat already seen
-    bool ready = false, held = false;
+    bool accepting = false, held = false;
     Memory* memory = nullptr;
-    std::vector<uint32_t> holding;
+    std::vector<uint32_t> beat, holding;
     Gate gate;
 };
-
-#define COUNT(...) +1
-constexpr int source_count = 0 SOURCES(COUNT);
-constexpr int sink_count = 0 SINKS(COUNT);
 
 enum Status { finished, hung, valid_dropped, payload_changed, out_of_range, memory_only };
 
@@ -98,78 +87,82 @@ struct Patience {  // in cycles, as Python fills it
 
 class Harness {
 public:
-    VerilatedContext context;
-    MODEL model{&context};
-    Source sources[source_count + 1];
-    Sink sinks[sink_count + 1];
+    std::vector<Source> sources;
+    std::vector<Sink> sinks;
+    std::vector<Port> constants;
     std::vector<std::unique_ptr<Memory>> memories;
     Random random{1};
 
+    explicit Harness(const DesignTable& table) : table(table) {
+        std::vector<Port> ports(2 * table.clocked + 3 * (table.sources + table.sinks) +
+                                table.constants);
+        model = table.create(ports.data());
+        const Port* port = ports.data();
+        const int64_t* words = table.words;
+        auto bit = [&port] { return static_cast<uint8_t*>(port++->bits); };
+        auto stream = [&] {
+            Stream s{*port++};
+            s.valid = bit(), s.ready = bit();
+            s.words = *words++;
+            return s;
+        };
+        if (table.clocked) clk = bit(), rst = bit();
+        for (int64_t k = 0; k < table.sources; k++) sources.push_back({stream()});
+        for (int64_t k = 0; k < table.sinks; k++) sinks.push_back({stream()});
+        constants.assign(port, port + table.constants);
+    }
+    ~Harness() { table.destroy(model); }
+    Harness(const Harness&) = delete;
+
     void reset() {
-#if CLOCKED
-        model.rst = 1;
-        for (int i = 0; i < 4; i++) {
-            model.clk = 0, model.eval();
-            model.clk = 1, model.eval();
-        }
-        model.rst = 0;
-#endif
+        if (!clk) return;
+        *rst = 1;
+        for (int i = 0; i < 4; i++) *clk = 0, evaluate(), *clk = 1, evaluate();
+        *rst = 0;
     }
 
-    // Random traffic, cut off by a reset right after an input was taken or while an output waits:
-    // what follows must not depend on it.
+    // Random traffic, cut off by a reset right after an input was accepted or while an output
+    // waits: what follows must not depend on it.
     void disturb() {
-#if CLOCKED
+        if (!clk) return;
         bool after_input = random.next() & 1, moved = false, waiting = false;
         for (int left = random.next() % 200; left > 0 || !(after_input ? moved : waiting); left--) {
             if (left < -200) break;
             moved = waiting = false;
-#define DISTURB_SOURCE(k, payload, valid, ready, words)                                            \
-    if (sources[k].count) {                                                                        \
-        put<words>(model.payload, sources[k].beats + random.next() % sources[k].count * words);    \
-        model.valid = random.next() & 1;                                                           \
-    }
-#define DISTURB_SINK(k, payload, valid, ready, words) model.ready = random.next() & 1;
-#define WATCH_SOURCE(k, payload, valid, ready, words) moved |= model.valid && model.ready;
-#define WATCH_SINK(k, payload, valid, ready, words) waiting |= model.valid && !model.ready;
-            SOURCES(DISTURB_SOURCE)
-            SINKS(DISTURB_SINK)
-            model.clk = 0, model.eval();
-            SOURCES(WATCH_SOURCE)
-            SINKS(WATCH_SINK)
-            model.clk = 1, model.eval();
+            for (Source& s : sources) {
+                if (!s.count) continue;
+                put(s.payload, s.beats + random.next() % s.count * s.words);
+                *s.valid = random.next() & 1;
+            }
+            for (Sink& s : sinks) *s.ready = random.next() & 1;
+            *clk = 0, evaluate();
+            for (Source& s : sources) moved |= *s.valid && *s.ready;
+            for (Sink& s : sinks) waiting |= *s.valid && !*s.ready;
+            *clk = 1, evaluate();
         }
         reset();
-#endif
     }
 
     Result run(const Patience& patience) {
         last = last_memory = last_job = complete = -1;
         for (cycle = 0;; cycle++) {
-#define DRIVE_SOURCE(k, payload, valid, ready, words)                                              \
-    model.valid = offer<words>(sources[k], model.payload);
-#define DRIVE_SINK(k, payload, valid, ready, words) model.ready = accept(sinks[k]);
-            SOURCES(DRIVE_SOURCE)
-            SINKS(DRIVE_SINK)
-#if CLOCKED
-            model.clk = 0;
-#endif
-            model.eval();
+            for (Source& s : sources) *s.valid = offer(s);
+            for (Sink& s : sinks) *s.ready = accept(s);
+            if (clk) *clk = 0;
+            evaluate();
 
             bool done = true;
-#define SAMPLE_SOURCE(k, payload, valid, ready, words)                                             \
-    sample_source(sources[k], model.ready);                                                        \
-    done &= sources[k].taken >= sources[k].count;
-#define SAMPLE_SINK(k, payload, valid, ready, words)                                               \
-    if (Status status = sample_sink<words>(sinks[k], model.payload, model.valid))                  \
-        return {status, k, cycle, last + 1, cycle + 1};                                            \
-    done &= sinks[k].count >= sinks[k].expected;
-            SOURCES(SAMPLE_SOURCE)
-            SINKS(SAMPLE_SINK)
-#if CLOCKED
-            model.clk = 1;
-            model.eval();
-#endif
+            for (Source& s : sources) {
+                sample_source(s);
+                done &= s.taken >= s.count;
+            }
+            for (Sink& s : sinks) {
+                if (Status status = sample_sink(s))
+                    return {status, &s - sinks.data(), cycle, last + 1, cycle + 1};
+                done &= s.count >= s.expected;
+            }
+            if (clk) *clk = 1, evaluate();
+
             if (complete < 0) {
                 if (done) complete = cycle;
                 else if (cycle > last + patience.hang)
@@ -183,48 +176,53 @@ public:
     }
 
 private:
+    const DesignTable& table;
+    void* model;
+    uint8_t *clk = nullptr, *rst = nullptr;  // null in a combinational design
     int64_t cycle, complete;  // complete: the cycle of the last expected transfer, or -1
     int64_t last, last_memory, last_job;  // latest transfer on any stream, memories', the job's
+
+    void evaluate() { table.evaluate(model); }
 
     void transferred(bool memory) {
         last = cycle;
         (memory ? last_memory : last_job) = cycle;
     }
 
-    template <int words, class T> bool offer(Source& s, T& payload) {
+    bool offer(Source& s) {
         if (s.offering) return true;
         if (!s.memory && s.taken == s.count) return false;
         if (!s.gate.step(random)) return false;
-        const uint32_t* beat = s.memory ? s.memory->response(cycle) : s.beats + s.taken * words;
+        const uint32_t* beat = s.memory ? s.memory->response(cycle) : s.beats + s.taken * s.words;
         if (!beat) return false;
-        put<words>(payload, beat);
+        put(s.payload, beat);
         return s.offering = true;
     }
 
     bool accept(Sink& s) {
-        return s.ready = (complete >= 0 || (s.gate.step(random) && (s.held || !s.late))) && s.count < s.room;
+        return s.accepting = (complete >= 0 || (s.gate.step(random) && (s.held || !s.late))) &&
+                             s.count < s.room;
     }
 
-    void sample_source(Source& s, bool ready) {
-        if (!s.offering || !ready) return;
+    void sample_source(Source& s) {
+        if (!s.offering || !*s.ready) return;
         s.offering = false;
         if (!s.memory) s.taken++;
         transferred(s.memory);
     }
 
-    template <int words, class T> Status sample_sink(Sink& s, const T& payload, bool valid) {
-        if (!valid) return s.held ? valid_dropped : finished;
-        uint32_t beat[words];
-        get<words>(payload, beat);
-        if (s.held && memcmp(beat, s.holding.data(), sizeof beat)) return payload_changed;
-        s.held = !s.ready;
+    Status sample_sink(Sink& s) {
+        if (!*s.valid) return s.held ? valid_dropped : finished;
+        get(s.payload, s.beat.data());
+        if (s.held && s.beat != s.holding) return payload_changed;
+        s.held = !s.accepting;
         if (s.held) {
-            s.holding.assign(beat, beat + words);
+            s.holding = s.beat;
             return finished;
         }
         transferred(s.memory);
-        if (s.memory) return s.memory->request(cycle, beat) ? finished : out_of_range;
-        memcpy(s.beats + s.count * words, beat, sizeof beat);
+        if (s.memory) return s.memory->request(cycle, s.beat.data()) ? finished : out_of_range;
+        memcpy(s.beats + s.count * s.words, s.beat.data(), s.words * sizeof(uint32_t));
         s.cycles[s.count++] = cycle;
         return finished;
     }
@@ -235,16 +233,9 @@ uint32_t chance(double p) { return p >= 1 ? 0xffffffffu : static_cast<uint32_t>(
 }  // namespace
 
 extern "C" {
-Harness* harness_new() { return new Harness; }
-void harness_delete(Harness* h) {
-    h->model.final();
-    delete h;
-}
-void harness_constant(Harness* h, int which, uint32_t value) {
-#define SET_CONSTANT(k, port)                                                                      \
-    if (which == k) h->model.port = value;
-    CONSTANTS(SET_CONSTANT)
-}
+Harness* harness_new(const DesignTable* table) { return new Harness(*table); }
+void harness_delete(Harness* h) { delete h; }
+void harness_constant(Harness* h, int which, uint32_t value) { put(h->constants[which], &value); }
 void harness_reset(Harness* h) { h->reset(); }
 void harness_disturb(Harness* h) { h->disturb(); }
 void harness_seed(Harness* h, uint64_t seed) {
@@ -254,13 +245,14 @@ void harness_seed(Harness* h, uint64_t seed) {
 void harness_source(Harness* h, int k, const uint32_t* beats, int64_t count, double stop,
                     double start) {
     Source& s = h->sources[k];
-    s = Source{beats, count};
+    s = Source{{s}, beats, count};
     s.gate.stop = chance(stop), s.gate.start = chance(start);
 }
 void harness_sink(Harness* h, int k, uint32_t* beats, int64_t* cycles, int64_t expected,
                   int64_t room, int late, double stop, double start) {
     Sink& s = h->sinks[k];
-    s = Sink{beats, cycles, expected, room};
+    s = Sink{{s}, beats, cycles, expected, room};
+    s.beat.resize(s.words);
     s.late = late;
     s.gate.stop = chance(stop), s.gate.start = chance(start);
 }
@@ -269,7 +261,6 @@ void harness_run(Harness* h, const Patience* patience, Result* result) {
     *result = h->run(*patience);
 }
 void harness_forget_memories(Harness* h) { h->memories.clear(); }
-#if MEMORIES
 // Answer requests that leave at one sink from `contents` at one source, both set before.
 void harness_memory(Harness* h, int sink, int source, uint32_t* contents, int64_t rows,
                     int64_t row_words, const MemoryPort* port, const MemoryTiming* timing) {
@@ -285,5 +276,4 @@ void harness_memory_use(Harness* h, int k, int64_t* accepted, int64_t* offered, 
     counts[0] = memory.rows_read, counts[1] = memory.rows_written;
     counts[2] = memory.bad_address, counts[3] = memory.bad_write;
 }
-#endif
 }

@@ -1,6 +1,7 @@
 """Compiled stream harness: a job played by C++ around the Verilated design, one call for it all."""
 
 import ctypes
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from sim.bench import Job, Played
 from sim.design import Design
 from sim.memory import FASTEST, Memory, MemoryPort, MemoryTiming, MemoryUse, fault, timing_of
 from sim.stall import Stall
-from sim.verilated import compile_harness
+from sim.verilated import compile_engine, compile_harness
 
 EXTRA_BEATS = 16  # room for beats that should not come
 # Cycles in which only memories transfer before the design counts as hung, for each of their rows
@@ -23,23 +24,19 @@ _RULES = {_VALID_DROPPED: "valid was withdrawn", _PAYLOAD_CHANGED: "the payload 
 
 
 class Harness:
-    """A compiled design that plays jobs. Compiled once for a given Verilog text, then cached.
+    """A compiled design that plays jobs. Compiled once for a given Verilog text, then cached."""
 
-    memories
-        Whether the jobs bring memories; the memory model is compiled in only then.
-    """
-
-    def __init__(self, design: Design, memories: bool = False):
+    def __init__(self, design: Design):
         self._design = design
-        self._memories = memories
-        self._library = _load(compile_harness(design, memories), memories)
+        self._library = _engine()
+        self._table = _load(compile_harness(design))
         self._model = None
         self.reset()
 
     def reset(self, **constants: int) -> None:
         """A fresh model, its constant inputs set (0 where not given), reset for four cycles."""
         self.close()
-        self._model = ctypes.c_void_p(self._library.harness_new())
+        self._model = ctypes.c_void_p(self._library.harness_new(self._table))
         for number, name in enumerate(self._design.constants):
             self._library.harness_constant(self._model, number, constants.get(name, 0))
         self._library.harness_reset(self._model)
@@ -118,8 +115,6 @@ class Harness:
         return played
 
     def _streams_of_memories(self, job: Job) -> set[str]:
-        if job.memories and not self._memories:
-            raise ValueError("a job with memories needs a harness built with memories=True")
         bound = [s for m in job.memories.values() for s in (m.request, m.response)]
         for stream in bound:
             if bound.count(stream) > 1 or stream in job.inputs or stream in job.outputs:
@@ -184,11 +179,21 @@ def _address(array: np.ndarray) -> int:
     return array.ctypes.data
 
 
-def _load(path: Path, memories: bool) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
+def _load(path: Path) -> int:
+    """Address of the table of a compiled design, which stays loaded."""
+    table = ctypes.CDLL(str(path)).design_table
+    table.restype = ctypes.c_void_p
+    return table()
+
+
+@functools.cache
+def _engine() -> ctypes.CDLL:
+    """The harness and Verilator's run-time library, whose symbols all designs share."""
+    library = ctypes.CDLL(str(compile_engine()), ctypes.RTLD_GLOBAL)
     pointer, i64, f64 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+    bind = [pointer, ctypes.c_int, ctypes.c_int, pointer, i64, i64, pointer, pointer]
     signatures = {
-        "harness_new": ([], pointer),
+        "harness_new": ([pointer], pointer),
         "harness_delete": ([pointer], None),
         "harness_constant": ([pointer, ctypes.c_int, ctypes.c_uint32], None),
         "harness_reset": ([pointer], None),
@@ -202,14 +207,10 @@ def _load(path: Path, memories: bool) -> ctypes.CDLL:
         "harness_received": ([pointer, ctypes.c_int], i64),
         "harness_run": ([pointer, pointer, pointer], None),
         "harness_forget_memories": ([pointer], None),
+        "harness_memory": (bind, None),
+        "harness_memory_requests": ([pointer, ctypes.c_int], i64),
+        "harness_memory_use": ([pointer, ctypes.c_int, *[pointer] * 3], None),
     }
-    if memories:
-        bind = [pointer, ctypes.c_int, ctypes.c_int, pointer, i64, i64, pointer, pointer]
-        signatures |= {
-            "harness_memory": (bind, None),
-            "harness_memory_requests": ([pointer, ctypes.c_int], i64),
-            "harness_memory_use": ([pointer, ctypes.c_int, *[pointer] * 3], None),
-        }
     for name, (arguments, result) in signatures.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, result

@@ -111,7 +111,7 @@ def complaint(harness: Harness, mutants: Mutants, number: int, check: Check) -> 
 
 def harness_of(mutants: Mutants, checks: list[Check]) -> Harness:
     """The design with all its faults, compiled for those checks."""
-    return Harness(mutants.design, memories=any(check.job.memories for check in checks))
+    return Harness(mutants.design)
 
 
 def surviving(mutants: Mutants, checks: list[Check], harness: Harness) -> list[Mutant]:

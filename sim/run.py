@@ -91,9 +91,8 @@ class Simulation:
         """Play jobs under stall patterns, each from reset; what came out and what differs."""
         for job, stall in jobs:
             job.stall = stall
-        memories = any(job.memories for job, _ in jobs)
         if self.driver == "harness":
-            harness = self._compile(Harness, memories=memories)
+            harness = self._compile(Harness)
             played = []
             for job, stall in jobs:
                 harness.reset()

@@ -234,7 +234,7 @@ def worker() -> None:
     block = find(name)
     design = from_file(block, block.parameters_class(**json.loads(sizes)), Path(file))
     started = cpu_seconds()
-    compile_harness(design, False)
+    compile_harness(design)
     print(cpu_seconds() - started)
 
 

@@ -1,29 +1,42 @@
-"""Compile a design with the stream harness into a shared library, by Verilator and g++."""
+"""Compile designs for the stream harness: Verilator's C++ and a table of ports, by g++ alone.
 
+What all designs share is compiled once and kept: the harness itself with Verilator's run-time
+library in one shared library, and the headers that every design reads, precompiled. A small design
+is then one file for one call of the compiler, without make.
+"""
+
+import fcntl
 import hashlib
-import itertools
 import os
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sim import payload
 from sim.design import Design
 from sim.tools import ToolError, build_log, compiled_folder, environment, verilator, versions
 
-SOURCE = Path(__file__).with_name("harness.cpp")
-MEMORY_SOURCE = Path(__file__).with_name("memory.h")
+HERE = Path(__file__).parent
+INTERFACE = HERE / "harness.h"
+ENGINE = [HERE / "harness.cpp", HERE / "memory.h", INTERFACE]
+# Read by every design's C++, and most of a small one's time to compile.
+HEADERS = """\
+#include "verilated.h"
+#include <algorithm>
+#include <cstring>
+"""
 # Verilator's data-flow optimiser has bugs that give wrong results without a word: one took a
 # zero-extended operand of a signed sum for a negative one. Without it, nothing here is slower.
 NO_DFG = "-fno-dfg"
-# Verilator writes files for each module, and reading the headers takes a third of a second each:
-# joined to a few, they compile twice as fast.
+# cocotb's builds: Verilator writes files for each module, and reading the headers takes a third of
+# a second each: joined to a few, they compile twice as fast.
 FEW_FILES = ["--output-groups", "2"]
-VERILATOR_ARGUMENTS = [
+TRANSLATE = [
     "--cc",
-    "--exe",
     # Amaranth leaves width extension and unused bits to the language's rules.
     "-Wno-fatal",
     "-Wno-lint",
@@ -34,12 +47,18 @@ VERILATOR_ARGUMENTS = [
     "fast",
     "--noassert",
     NO_DFG,
-    *FEW_FILES,
-    "-CFLAGS",
-    "-fPIC -std=gnu++17",
-    "-LDFLAGS",
-    "-shared",
+    "--prefix",
+    "Model",
 ]
+COMPILE = [
+    *("-std=gnu++17", "-fPIC", "-w", "-pthread", "-fno-gnu-unique", "-fcf-protection=none"),
+    *(f"-DVM_{feature}=0" for feature in ("COVERAGE", "SC", "TIMING", "TRACE")),
+]
+# Small designs are one file for the compiler. From PARTS bytes of C++ on a design is compiled in
+# parts, side by side, and optimised less, for large ones compile for a minute at -O2. Code that
+# runs once is not optimised at all there.
+SMALL, LARGE_OFTEN, LARGE_ONCE = "-O2", "-O1", "-O0"
+PARTS = 400_000
 # Verilator optimises across instances and then writes code for each, which takes minutes to compile
 # and is too much for a processor's caches when there are many. From LARGE instances on, modules are
 # kept apart and nothing is optimised across their ports: equal instances then share code, which
@@ -64,65 +83,126 @@ def optimisation(design: Design) -> list[str]:
     return ["OPT_FAST=-O2", f"OPT_SLOW={slow}", "OPT_GLOBAL=-O2"]
 
 
-def compile_harness(design: Design, memories: bool) -> Path:
-    """Path of the stream harness' shared library, built unless the cache has it."""
-    sources = [SOURCE, MEMORY_SOURCE] if memories else [SOURCE]
-    texts = {source.name: source.read_text() for source in sources}
-    texts["ports.h"] = _ports_header(design, memories)
-    return compile_library(design, "harness", texts, optimisation(design))
+def compile_harness(design: Design) -> Path:
+    """Path of the design's shared library, for the library of :func:`compile_engine`.
 
-
-def compile_library(
-    design: Design, name: str, sources: dict[str, str], settings: list[str]
-) -> Path:
-    """Path of the shared library of a design and C++ around it, built unless the cache has it.
-
-    sources
-        File name to text; ``name.cpp`` among them, which finds the design as ``Model.h``.
-    settings
-        Of Verilator's makefile.
+    Built unless the cache has it.
     """
-    key = design.digest(*itertools.chain(*sources.items()), *_tools(), *settings)
-    folder = compiled_folder() / f"{name}_{design.module[:60]}_{key}"
-    library = folder / f"{name}.so"
-    if library.exists():
-        return library
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # Built aside and moved in whole: an interrupted build is never taken for a finished one.
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building_") as scratch:
-        scratch = Path(scratch)
-        for file, text in {"design.v": design.verilog, **sources}.items():
-            (scratch / file).write_text(text)
-        program = [str(verilator()), *VERILATOR_ARGUMENTS, "--prefix", "Model"]
-        program += ["-o", library.name, "--top-module", design.module, "design.v", f"{name}.cpp"]
-        program += large_design_arguments(design, scratch)
-        _run(program, scratch, design)
-        objects = scratch / "obj_dir"
-        for runtime in runtime_folder().glob("*.o"):
-            # Copied after Model.mk was written, so that make takes them for up to date.
-            shutil.copyfile(runtime, objects / runtime.name)
-        _run(["make", "-j2", *settings, "-f", "Model.mk", library.name], objects, design)
-        keep_copies(objects.glob("verilated*.o"), runtime_folder())
-        keep_copies([objects / library.name], folder)
-    return library
+    key = design.digest(INTERFACE.read_text(), HEADERS, repr(_ports(design)), *_tools())
+    folder = compiled_folder() / f"harness_{design.module[:60]}_{key}"
+    return _built(folder, "design.so", lambda scratch: _compile_design(design, scratch))
 
 
-def _run(command: list[str], folder: Path, design: Design) -> None:
+def compile_engine() -> Path:
+    """Path of the shared library of harness and Verilator's run-time library."""
+    key = _digest(*(path.read_text() for path in ENGINE), *_tools())
+    return _built(compiled_folder() / f"engine_{key}", "engine.so", _compile_engine)
+
+
+def _precompiled() -> Path:
+    """Path of the header that every design includes, with its precompiled form beside it."""
+    key = _digest(HEADERS, *_tools())
+    return _built(compiled_folder() / f"headers_{key}", "headers.h", _compile_headers)
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:20]
+
+
+def _built(folder: Path, name: str, build: Callable[[Path], None]) -> Path:
+    """A file of a folder of the cache. If there is none, `build` fills one aside.
+
+    An interrupted build is never taken for a finished one, and of several processes one builds.
+    """
+    if not (folder / name).exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with open(folder.parent / f".{folder.name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / name).exists():
+                with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building_") as aside:
+                    done = Path(aside) / "done"
+                    done.mkdir()
+                    build(done)
+                    os.replace(done, folder)
+            Path(lock.name).unlink(missing_ok=True)
+    return folder / name
+
+
+def _compile_design(design: Design, done: Path) -> None:
+    """Translate and compile a design; leaves ``design.so`` in `done`."""
+    scratch = done.parent
+    (scratch / "design.v").write_text(design.verilog)
+    program = [str(verilator()), *TRANSLATE, "--top-module", design.module, "design.v"]
+    _run([*program, *large_design_arguments(design, scratch)], scratch, design.module)
+    generated = sorted((scratch / "obj_dir").glob("*.cpp"))
+    once = [path for path in generated if path.stem.endswith("Slow")]
+    often = [path for path in generated if path not in once]
+    table = scratch / "table.cpp"
+    table.write_text(_table(design))
+    if sum(path.stat().st_size for path in generated) < PARTS:
+        parts = [(SMALL, [*generated, table])]
+    else:
+        parts = [(LARGE_OFTEN, half) for half in _halves(often)]
+        parts += [(LARGE_ONCE, half) for half in _halves([*once, table])]
+    commands = []
+    for number, (optimise, files) in enumerate(parts):
+        part = scratch / f"part{number}.cpp"
+        part.write_text("".join(f'#include "{path}"\n' for path in files))
+        # Good for -O1 and -O2 alike, but not for -O0.
+        header = [] if optimise == LARGE_ONCE else ["-include", str(_precompiled())]
+        commands.append(
+            [*_compiler(optimise), *header, "-Iobj_dir", "-c", part.name, "-o", f"{part.stem}.o"]
+        )
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda command: _run(command, scratch, design.module), commands))
+    objects = [command[-1] for command in commands]
+    _run(["g++", "-shared", *objects, "-o", str(done / "design.so")], scratch, design.module)
+
+
+def _halves(files: list[Path]) -> list[list[Path]]:
+    """Two lists of about equal size in bytes; the second is empty where there is one file."""
+    halves, sizes = ([], []), [0, 0]
+    for path in sorted(files, key=lambda path: -path.stat().st_size):
+        smaller = sizes[1] < sizes[0]
+        halves[smaller].append(path)
+        sizes[smaller] += path.stat().st_size
+    return [half for half in halves if half]
+
+
+def _compile_engine(done: Path) -> None:
+    include = _include()
+    sources = [ENGINE[0], include / "verilated.cpp", include / "verilated_threads.cpp"]
+    command = [*_compiler(SMALL), "-shared", *map(str, sources), "-o", str(done / "engine.so")]
+    _run(command, done.parent, "the stream harness")
+
+
+def _compile_headers(done: Path) -> None:
+    header = done / "headers.h"
+    header.write_text(HEADERS)
+    command = [*_compiler(SMALL), "-x", "c++-header", str(header), "-o", f"{header}.gch"]
+    _run(command, done.parent, "Verilator's headers")
+
+
+def _include() -> Path:
+    return verilator().parent.parent / "include"
+
+
+def _compiler(optimise: str) -> list[str]:
+    include = _include()
+    return ["g++", *COMPILE, optimise, f"-I{include}", f"-I{include / 'vltstd'}"]
+
+
+def _run(command: list[str], folder: Path, what: str) -> None:
     run = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
     if run.returncode:
-        log = build_log(design.module, run.stdout + run.stderr)
-        raise ToolError(f"Verilator could not compile {design.module}; its output is in {log}")
+        log = build_log(re.sub(r"\W+", "_", what), run.stdout + run.stderr)
+        tool = "g++" if command[0] == "g++" else "Verilator"
+        raise ToolError(f"{tool} could not compile {what}; its output is in {log}")
 
 
 def _tools() -> list[str]:
     """What a compiled simulation depends on besides sources."""
-    return [repr(VERILATOR_ARGUMENTS), versions()]
-
-
-def runtime_folder() -> Path:
-    """Verilator's own run-time library, compiled once for all designs: most of a build's time."""
-    key = hashlib.sha256("\0".join(_tools()).encode()).hexdigest()[:20]
-    return compiled_folder() / f"runtime_{key}"
+    return [repr([TRANSLATE, COMPILE, SMALL, LARGE_OFTEN, LARGE_ONCE, PARTS]), versions()]
 
 
 def keep_copies(files: Iterable[Path], folder: Path) -> None:
@@ -141,23 +221,40 @@ def keep_copies(files: Iterable[Path], folder: Path) -> None:
                 raise
 
 
-def _ports_header(design: Design, memories: bool) -> str:
-    def mangled(name: str) -> str:
-        return name.replace("__", "___05F")  # Verilator's spelling of a double underscore
+def _ports(design: Design) -> list[str]:
+    """The ports in the order of ``DesignTable``."""
+    streams = [*design.inputs, *design.outputs]
+    clocks = ["clk", "rst"] if design.clocked else []
+    parts = [f"{s}__{part}" for s in streams for part in ("payload", "valid", "ready")]
+    return [*clocks, *parts, *design.constants]
 
-    def table(name: str, streams: dict) -> str:
-        rows = [
-            f"X({k}, {mangled(stream + '__payload')}, {mangled(stream + '__valid')}, "
-            f"{mangled(stream + '__ready')}, {payload.words(shape)})"
-            for k, (stream, shape) in enumerate(streams.items())
-        ]
-        return f"#define {name}(X) {' '.join(rows)}\n"
 
-    constants = " ".join(f"X({k}, {mangled(c)})" for k, c in enumerate(design.constants))
-    return (
-        '#define MODEL Model\n#define MODEL_HEADER "Model.h"\n'
-        f"#define CLOCKED {int(design.clocked)}\n#define MEMORIES {int(memories)}\n"
-        + table("SOURCES", design.inputs)
-        + table("SINKS", design.outputs)
-        + f"#define CONSTANTS(X) {constants}\n"
-    )
+def _table(design: Design) -> str:
+    """C++ of the design's table of ports."""
+    # Verilator's spelling of a double underscore.
+    ports = [port.replace("__", "___05F") for port in _ports(design)]
+    shapes = [*design.inputs.values(), *design.outputs.values()]
+    words = ", ".join(str(payload.words(shape)) for shape in shapes)
+    counts = [int(design.clocked), len(design.inputs), len(design.outputs), len(design.constants)]
+    lines = [
+        f'#include "{INTERFACE}"',
+        '#include "Model.h"',
+        "namespace {",
+        "struct Instance { VerilatedContext context; Model model{&context}; };",
+        "void* create(Port* port) {",
+        "    Instance* const made = new Instance;",
+        *(f"    *port++ = {{&made->model.{port}, sizeof made->model.{port}}};" for port in ports),
+        "    return made;",
+        "}",
+        "void evaluate(void* made) { static_cast<Instance*>(made)->model.eval(); }",
+        "void destroy(void* made) {",
+        "    static_cast<Instance*>(made)->model.final();",
+        "    delete static_cast<Instance*>(made);",
+        "}",
+        f"const int64_t words[] = {{{words}}};",
+        "const DesignTable table{create, evaluate, destroy,",
+        f"    {', '.join(map(str, counts))}, words}};",
+        "}",
+        'extern "C" const DesignTable* design_table() { return &table; }',
+    ]
+    return "\n".join([*lines, ""])

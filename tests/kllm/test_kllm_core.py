@@ -71,7 +71,7 @@ QUICK = KllmCoreParameters(
 
 def compiled(parameters):
     design = generate(BLOCK, parameters)
-    return parameters, design, Harness(design, memories=True)
+    return parameters, design, Harness(design)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_reset_in_mid_product(simulator, shipped_trace):
         simulation = CocotbSimulation(design, simulator)
         broken, played = simulation.play([(cut, "none"), (clean, "none")], 1, timing=timing)
     else:
-        harness = Harness(design, memories=True)
+        harness = Harness(design)
         # Both in one model: resetting it is what the harness does before a job.
         broken, played = (harness.play(j, PATTERNS["none"], 1, timing) for j in (cut, clean))
     assert "weights" in broken.failure

@@ -99,7 +99,7 @@ def mixed(p: RowReaderParameters, count: int) -> list[tuple[int, int | None]]:
 
 
 def play(p: RowReaderParameters, job: Job, timing: MemoryTiming, stall: str = "none"):
-    return Harness(design(RowReader, p), memories=True).play(job, PATTERNS[stall], 1, timing)
+    return Harness(design(RowReader, p)).play(job, PATTERNS[stall], 1, timing)
 
 
 def mismatches(p: RowReaderParameters, job: Job, played) -> list:
@@ -257,7 +257,7 @@ def test_memory_traffic_without_end_is_a_hang(monkeypatch):
     memory = dataclasses.replace(memory_of(ARRIVAL), write=None, write_data=None)
     nothing = payload.from_ints([0], ARRIVAL.row_layout())
     job = Job({}, {"o": nothing}, {"o": np.arange(1)}, 1, 0, memories={"rows": memory})
-    played = Harness(subject, memories=True).play(job, PATTERNS["none"], 1)
+    played = Harness(subject).play(job, PATTERNS["none"], 1)
     cycles = 1000 + harness.MEMORY_ONLY_PER_ROW * ROWS
     assert played.failure == f"only memories transferred for {cycles} cycles before cycle {cycles}"
 
@@ -286,7 +286,7 @@ def test_two_memories_each_with_its_timing():
     ]
     job.outputs["o__1"] = payload.from_ints(answers, layout)
     timing = {"near": MemoryTiming((2, 2)), "far": MemoryTiming((30, 90), reorder=True)}
-    played = Harness(subject, memories=True).play(job, PATTERNS["none"], 1, timing)
+    played = Harness(subject).play(job, PATTERNS["none"], 1, timing)
     assert played.failure is None
     assert not bench.compare(job, played.outputs, subject.outputs, played.cycles_of)
     took = {name: use.offered - use.accepted for name, use in played.memories.items()}
@@ -392,13 +392,6 @@ def test_a_stream_belongs_to_one_memory():
             job.outputs["request"] = job.outputs["o"]
         with pytest.raises(ValueError, match="stream request must belong to one memory alone"):
             play(ARRIVAL, job, MemoryTiming())
-
-
-def test_a_harness_without_memories_says_so():
-    with pytest.raises(ValueError, match="needs a harness built with memories=True"):
-        Harness(design(RowReader, ARRIVAL)).play(
-            job_of(ARRIVAL, reads(3)), PATTERNS["none"], seed=1
-        )
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)

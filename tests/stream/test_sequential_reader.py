@@ -259,7 +259,7 @@ PARAMETERS = [
 @pytest.fixture(scope="module", params=PARAMETERS, ids=lambda p: p.slug())
 def reader(request):
     design = generate(BLOCK, request.param)
-    return request.param, design, Harness(design, memories=True)
+    return request.param, design, Harness(design)
 
 
 def play(reader, job, stall="none", timing=FASTEST):

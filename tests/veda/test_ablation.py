@@ -79,7 +79,7 @@ def test_variants(options, shipped_trace):
     """Several heads, slow memories, stalls; every length, also beyond some tiles."""
     p = VedaCoreParameters(2, 2, 2, 64, 4, 2, 8, "fp32", 8, 4, *options)
     design = generate(BLOCK, p)
-    harness = Harness(design, memories=True)
+    harness = Harness(design)
     for data, steps in ((shipped_trace, 60), (None, 150)):
         job = bench.job(p, data, steps, 1)
         for stall in PATTERNS:

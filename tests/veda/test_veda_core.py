@@ -51,7 +51,7 @@ class Core:
 
     def __init__(self, parameters: VedaCoreParameters):
         self.design = generate(BLOCK, parameters)
-        self.harness = Harness(self.design, memories=True)
+        self.harness = Harness(self.design)
 
     def check(self, job, stall="none", timing=FASTEST, seed=1):
         self.harness.reset()
@@ -324,7 +324,7 @@ def test_reset_in_mid_step(simulator, shipped_trace):
         simulation = CocotbSimulation(generate(BLOCK, p), simulator)
         broken, played = simulation.play([(cut, "none"), (clean, "none")], 1, timing=timing)
     else:
-        harness = Harness(generate(BLOCK, p), memories=True)
+        harness = Harness(generate(BLOCK, p))
         broken, played = (harness.play(job, PATTERNS["none"], 1, timing) for job in (cut, clean))
     assert "cache" in broken.failure
     assert 0 < len(broken.outputs["o"]) < 40 * p.heads
