@@ -18,9 +18,6 @@ FARTHEST = (1 << 17) - 1
 SHIFT = 6
 """Bits of a distance in octaves, which saturates: 2^-63 is nothing to any sum."""
 
-POWERS = fit(significands(POWER, POWER + 2))
-"""2^-f of a fraction of POWER bits in units of 2^-(POWER + 2), one unit too small on average."""
-
 
 class BinaryExponent(Component):
     """whole + fraction 2^-12 = -x log2(e), rounded down, so that e^x = 2^-(whole + fraction).
@@ -107,7 +104,9 @@ class Term(Component):
             m.d.sync += [r.eq(e) for r, e in zip(registers, entries.values(), strict=True)]
             return registers
 
-        below = POWERS.read(m, self.fraction, cut)
+        # 2^-f in units of 2^-(POWER + 2), one unit too small on average. The tables take seconds to
+        # find, so only a design that reads them finds them.
+        below = fit(significands(POWER, POWER + 2)).read(m, self.fraction, cut)
         m.d.sync += [
             self.digits.eq(Cat(1, below)),
             self.shift.eq(distance[:SHIFT] | far.replicate(SHIFT)),
