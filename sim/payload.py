@@ -33,6 +33,9 @@ def pack(shape, values: dict[str, np.ndarray]) -> np.ndarray:
     """Pack leaf fields, each ``int[beats]`` by dotted path; fields left out are zero.
 
     An array field may be given whole as ``int[beats, elements]`` under its own path.
+
+    :raises ValueError: for a value that its field's bits hold neither as an unsigned nor as a
+        two's complement number.
     """
     beats = len(next(iter(values.values())))
     packed = np.zeros((beats, words(shape)), np.uint32)
@@ -42,9 +45,12 @@ def pack(shape, values: dict[str, np.ndarray]) -> np.ndarray:
         columns = {path: value}
         if value.ndim == 2:
             columns = {f"{path}[{i}]": value[:, i] for i in range(value.shape[1])}
-        for name, column in columns.items():
+        for name in columns:
             if name not in leaves:
                 raise KeyError(f"payload has no field {name}, only {', '.join(leaves)}")
+        if value.size:  # an array's elements are all of one width
+            _require_fit(path, leaves[next(iter(columns))][1], value)
+        for name, column in columns.items():
             _insert(packed, *leaves[name], column)
     return packed
 
@@ -77,6 +83,14 @@ def first_difference(shape, expected: np.ndarray, got: np.ndarray) -> tuple[str,
 
 def _bits(beat: np.ndarray, offset: int, bits: int) -> int:
     return (to_ints(beat[None])[0] >> offset) & ((1 << bits) - 1)
+
+
+def _require_fit(path: str, bits: int, value: np.ndarray) -> None:
+    if bits >= 64:
+        return
+    for extreme in (int(value.min()), int(value.max())):
+        if not -(1 << bits >> 1) <= extreme < 1 << bits:
+            raise ValueError(f"a value of field {path} must fit in {bits} bits, not be {extreme}")
 
 
 def _insert(packed: np.ndarray, offset: int, bits: int, column: np.ndarray) -> None:

@@ -139,7 +139,7 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
         kind = int(rng.integers(0, 6))
         length = int(rng.choice([p.k, p.k, rng.integers(1, p.k + 1), min(p.k, 2 * p.outliers + 1)]))
         few, many = (int(rng.integers(1, min(p.n, most) + 1)) for most in (4, 24))
-        columns = int(rng.choice([1, p.lanes + 1, few, many, min(p.n, 9), min(p.n, 24)]))
+        columns = int(rng.choice([1, min(p.n, p.lanes + 1), few, many, min(p.n, 9), min(p.n, 24)]))
         if number == count - 1:
             columns = 1  # the number of cycles shows how late the first set is
         x = rng.standard_normal(length).astype(np.float16)

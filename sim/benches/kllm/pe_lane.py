@@ -313,9 +313,10 @@ def build(
         last = np.broadcast_to(np.arange(steps) == steps - 1, shape)
         fields = {
             "activation": np.broadcast_to(
-                spread(product.activation, any_index[0]), (*shape, p.width)
+                spread(product.activation, any_index[0] % (1 << p.activation_bits)),
+                (*shape, p.width),
             ),
-            "weight": spread(product.weight, any_index),
+            "weight": spread(product.weight, any_index % (1 << p.weight_bits)),
             "mask": np.broadcast_to(
                 spread(product.keep, np.zeros(size, bool)) & there[0], (*shape, p.width)
             ),
