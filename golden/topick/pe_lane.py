@@ -25,6 +25,7 @@ class LaneSizes:
     fraction: int
     precision: int
     limb: int
+    threshold_bits: int
     entries: int
 
     @property
@@ -37,7 +38,10 @@ class LaneSizes:
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A query's codes, int[d], its scale and threshold, coded, and how many tokens it has."""
+    """A query's codes, int[d], its scale and threshold, coded, and how many tokens it has.
+
+    A head of 0 tokens has no decisions, so none of them is `ended`.
+    """
 
     q: np.ndarray
     mantissa: int
@@ -111,7 +115,8 @@ class PeLane:
         score, old = self.scoreboard.read(slot) if chunk else (0, (0, 0))
         score = (score << z.chunk_bits) + int((head.q * signed_chunk(data, chunk, z)).sum())
         t = score * head.mantissa >> z.base + head.shift - z.unknown(chunk)
-        pruned = bool(prune(t, self.most[chunk], head.threshold, log_denominator, known))
+        options = {"threshold_bits": z.threshold_bits}
+        pruned = bool(prune(t, self.most[chunk], head.threshold, log_denominator, known, **options))
         asks = not pruned and chunk < z.chunks - 1
         depth, significand = term(t, self.least[chunk], fraction=z.fraction, precision=z.precision)
         new = int(depth), int(significand)

@@ -9,7 +9,13 @@ def prune(
     threshold: np.ndarray,
     log_denominator: np.ndarray,
     known: np.ndarray,
+    *,
+    threshold_bits: int,
 ) -> np.ndarray:
-    """Whether tokens are pruned: t + most + threshold < log_denominator, if that is known."""
+    """Whether tokens are pruned: t + most + threshold < log_denominator, if that is known.
+
+    A threshold of `threshold_bits` ones prunes nothing.
+    """
+    prunes = (np.asarray(known) != 0) & (np.asarray(threshold) != (1 << threshold_bits) - 1)
     upper = np.asarray(t) + np.asarray(most) + np.asarray(threshold)
-    return (np.asarray(known) != 0) & (upper < np.asarray(log_denominator))
+    return prunes & (upper < np.asarray(log_denominator))

@@ -35,8 +35,8 @@ class LaneLayouts(Scores):
         """What a head needs.
 
         ``q``; the scale's ``mantissa`` and ``shift``; the margins ``most`` and ``least`` of all
-        chunks but the last; ``threshold``, -log2(thr) in units of 2^-fraction, rounded up; the
-        number of ``tokens``.
+        chunks but the last; ``threshold``, -log2(thr) in units of 2^-fraction, rounded up, of which
+        all ones prunes nothing; the number of ``tokens``.
         """
         margins = data.ArrayLayout(unsigned(self.margin_bits), self.chunks - 1)
         return data.StructLayout(

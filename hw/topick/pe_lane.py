@@ -132,7 +132,8 @@ class PeLane(Component):
     difference for the denominator, so that this is the sum of the terms of all tokens that are not
     pruned, as far as they are known. The beat of ``log_denominator`` may be older than the latest
     differences: at any time the denominator is at most the exact one. Kept tokens go out with
-    their scores, and the head's last decision makes a beat of ``kept`` in any case.
+    their scores, and the head's last decision makes a beat of ``kept`` in any case. A head of 0
+    tokens has no decision: its job is taken, and there is no beat of ``kept`` and no ``last``.
 
     Requests for next chunks come before first ones, and there is room for one of each slot, so no
     response ever waits for a request: a full scoreboard stops first chunks only. A response that

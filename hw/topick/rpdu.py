@@ -44,11 +44,12 @@ class Rpdu(Datapath):
     In binary logarithms, with t = floor(s c) for the score s, `most` its margin rounded up,
     `threshold` = -log2(thr) rounded up and `log_denominator` rounded down:
 
-        prune = known and t + most + threshold < log_denominator
+        prune = known and threshold is not all ones and t + most + threshold < log_denominator
 
     As t + 1 > s c, a token that is pruned has s_max c + threshold < log_denominator, so that its
     probability is below thr; the comparison errs to the other side by 3 units of the last place.
-    Without a denominator (not ``known``) nothing is pruned. What is not pruned asks for the next
+    Without a denominator (not ``known``), or with a threshold of all ones, which stands for 0,
+    nothing is pruned. What is not pruned asks for the next
     chunk, or is kept if this was the last one.
 
     Latency: `stages`. Overflow: none. Source: Token-Picker, section 4.1 (2), with ln for log2.
@@ -86,7 +87,7 @@ class Rpdu(Datapath):
         keep = Signal()
         m.d.comb += [
             upper.eq(self.t + self.most + self.threshold),
-            prune.eq(self.known & (upper < self.log_denominator)),
+            prune.eq(self.known & ~self.threshold.all() & (upper < self.log_denominator)),
             request.eq(~prune & ~self.last),
             keep.eq(~prune & self.last),
         ]

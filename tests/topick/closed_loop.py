@@ -236,8 +236,13 @@ def on_grid(terms: list[tuple[int, int]], number: int, p: PeLaneParameters) -> i
 def check_guarantee(p: PeLaneParameters, head: Head, k: np.ndarray, kept: dict) -> int:
     """No token is missing whose exact probability on these operands is above the threshold.
 
+    With a threshold of 0, which has all ones for its code, none is missing.
+
     :returns: tokens above it.
     """
+    if head.threshold == (1 << p.threshold_bits) - 1:
+        assert set(kept) == set(range(head.tokens)), "tokens were pruned at a threshold of 0"
+        return head.tokens
     c = head.mantissa * 2.0 ** -(p.base + head.shift + p.fraction)
     t = (k @ head.q) * c
     power = np.exp2(t - t.max())

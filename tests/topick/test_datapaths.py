@@ -55,6 +55,8 @@ def test_threshold_codes():
     for threshold in (1e-3, 0.3, 0.999, 2e-7):
         code = threshold_code(threshold, **sizes)
         assert 2.0 ** (-code / 1024) <= threshold < 2.0 ** (-(code - 1) / 1024)
+    # The smallest above 0 that prunes, and what prunes nothing.
+    assert threshold_code(2.0 ** (-65534 / 1024), **sizes) == 65534
     assert threshold_code(0.0, **sizes) == threshold_code(1e-30, **sizes) == 65535
     with pytest.raises(ValueError, match="threshold must be at least 0 and below 1, not 1"):
         threshold_code(1, **sizes)
@@ -65,10 +67,13 @@ def test_pruned_is_below_the_threshold():
     limit = 100
     for most, threshold in ((0, 0), (30, 20), (0, 7)):
         t = np.arange(limit - 120, limit + 20)
-        got = prune(t, most, threshold, np.full(len(t), limit), np.ones(len(t)))
+        limits = np.full(len(t), limit)
+        got = prune(t, most, threshold, limits, np.ones(len(t)), threshold_bits=5)
         assert (t[got] + 1 + most + threshold <= limit).all() and 0 < got.sum() < len(t)
         assert (t[~got] + most + threshold >= limit).all()
-    assert not prune(-1000, 0, 0, 1000, 0)
+    assert not prune(-1000, 0, 0, 1000, 0, threshold_bits=5)
+    assert prune(-1000, 0, 30, 1000, 1, threshold_bits=5)
+    assert not prune(-1000, 0, 31, 1000, 1, threshold_bits=5)
 
 
 @pytest.mark.parametrize("fraction, precision", [(3, 4), (10, 12), (4, 6)])

@@ -25,6 +25,7 @@ from tests.topick.player import check as play
 
 BLOCK = find("topick.pe_lane")
 SMALL = PeLaneParameters.preset("small")
+SMALL_TOKENS = 12
 OTHER = PeLaneParameters(
     d=3,
     bits=6,
@@ -288,6 +289,31 @@ def test_many_tokens_of_one_score_and_none():
     check(p, heads, lives)
     assert len(lives[2].kept) == 40 and 0 < len(lives[1].kept) < 40
     assert not lives[0].kept
+
+
+def test_a_threshold_of_zero_prunes_nothing():
+    """Nor where every probability is below the smallest threshold that has another code."""
+    q, k = np.zeros(SMALL.d, np.int64), np.zeros((SMALL_TOKENS, SMALL.d), np.int64)
+    k[-1], q[:] = 31, 31  # the newest token has nearly all of the probability
+    none = (1 << SMALL.threshold_bits) - 1
+    heads = [(Head(q, 40, 0, threshold, len(k)), k) for threshold in (none - 1, none)]
+    lives = run(SMALL, heads, MemoryTiming(latency=(2, 9), reorder=True))
+    check(SMALL, heads, lives)
+    assert [len(live.kept) for live in lives] == [1, SMALL_TOKENS]
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_heads_without_tokens(stall):
+    """Their jobs are taken and nothing comes of them, before, between and after others."""
+    rng = np.random.default_rng(3)
+    replay = Replay(OTHER, rng)
+    for tokens in (0, 3, 0, 0, 5, 0):
+        data = random_head(OTHER, max(tokens, 1), rng)
+        head = dataclasses.replace(data.head, tokens=min(tokens, data.head.tokens))
+        replay.add(dataclasses.replace(data, head=head))
+    job = replay.job([])
+    assert sum(decision.ended for decision in replay.decisions) == 2
+    play(BLOCK, OTHER, job, stall)
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ class GuaranteeSpec(Elaboratable):
             m.d.comb += [
                 Assert(denominator.payload.known, "pruned without a denominator"),
                 Assert(upper < denominator.payload.log2 << places, "pruned wrongly"),
+                Assert(~job.threshold.all(), "pruned though the threshold is 0"),
             ]
         last = tag_t.chunk == p.chunks - 1
         m.d.comb += [
@@ -347,7 +348,8 @@ def test_margins():
 
 FAULTS = {
     "equal_too": (rpdu, "upper < self.log_denominator", "upper <= self.log_denominator"),
-    "unknown_too": (rpdu, "self.known & (upper", "(upper"),
+    "unknown_too": (rpdu, "self.known & ~", "~"),
+    "none_too": (rpdu, "~self.threshold.all() & ", ""),
     "signs": (pe_lane, "multiplier.negative.eq(first)", "multiplier.negative.eq(1)"),
     "old_score": (pe_lane, "(chunk.previous << p.chunk_bits)", "(chunk.previous)"),
     "wrong_margin": (pe_lane, "most.eq(job.most[number])", "most.eq(job.least[number])"),

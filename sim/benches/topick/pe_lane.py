@@ -250,12 +250,18 @@ class PeLaneBench:
         growth.set_ylabel("log2 of the denominator")
         caption = (
             f"{read.sum()} of {3 * len(read)} chunks read and {kept.sum()} of {len(read)} tokens"
-            " kept (dots) of a real head at a threshold of 1/1000."
+            " kept (dots) of a real head."
         )
         return " ".join([caption, *notes])
 
 
 bench = PeLaneBench()
+
+
+def codable(p: PeLaneParameters, threshold: float) -> float:
+    """The threshold, or the least that has a code and prunes."""
+    least = 2.0 ** (-((1 << p.threshold_bits) - 2) / 2**p.fraction)
+    return min(max(threshold, least), 0.9)
 
 
 def coded_head(p: PeLaneParameters, q: np.ndarray, c: float, threshold: float, tokens: int) -> Head:
@@ -300,11 +306,12 @@ def real_head(
     e = np.exp(score - score.max())
     weights = np.minimum(e / e.sum() * 2 ** (p.bits - 1), 2 ** (p.bits - 1) - 1).astype(int)
     kept = np.argsort(-weights, kind="stable")[:8]
-    head = coded_head(p, q, c, 1e-3, len(k))
+    threshold = codable(p, 1e-3)
+    head = coded_head(p, q, c, threshold, len(k))
     note = (
         f"Heads are {what}, cut or filled up to {p.d} elements, quantised to {p.bits} bits with a"
-        " scale of their own, repeated where there are not enough; threshold 1/1000; values of the"
-        " 8 most probable tokens."
+        " scale of their own, repeated where there are not enough; threshold "
+        f"{threshold:.2g}; values of the 8 most probable tokens."
     )
     return HeadData(head, k, weights[kept], v[kept]), [note]
 
@@ -331,7 +338,7 @@ def random_head(p: PeLaneParameters, most: int, rng: np.random.Generator) -> Hea
     v = rng.integers(low, high + 1, (int(rng.integers(1, 4)), p.d))
     weights = rng.integers(low if kind == 0 else 0, high + 1, len(v))
     spread = max(1.0, float((k @ q).std()))
-    threshold = float(rng.choice([0.3, 0.1, 0.01, 1e-3, 0.0, 0.9]))
+    threshold = float(rng.choice([0.3, 0.1, 0.01, codable(p, 1e-3), 0.0, 0.9]))
     head = coded_head(p, q, float(rng.choice([0.3, 2.0, 8.0, 64.0])) / spread, threshold, tokens)
     if kind == 1:
         any_scale = int(rng.integers(0, 1 << p.scale_bits)), int(rng.integers(0, 1 << p.shift_bits))

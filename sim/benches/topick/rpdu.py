@@ -8,7 +8,8 @@ from sim.benches.arith.datapath_bench import DatapathBench, limits
 
 
 def golden(p, t, most, threshold, log_denominator, known, last):
-    pruned = prune(t, most, threshold, log_denominator, known)
+    options = {"threshold_bits": p.threshold_bits}
+    pruned = prune(t, most, threshold, log_denominator, known, **options)
     return {"prune": pruned, "request": ~pruned & (last == 0), "keep": ~pruned & (last != 0)}
 
 
@@ -16,6 +17,11 @@ class RpduBench(DatapathBench):
     def draw(self, parameters, trace, vectors, seed):
         values, notes = super().draw(parameters, trace, vectors, seed)
         rng = np.random.default_rng(seed)
+        # In every eighth, no threshold prunes.
+        none = rng.integers(0, 8, vectors) == 0
+        values["threshold"] = np.where(
+            none, (1 << parameters.threshold_bits) - 1, values["threshold"]
+        )
         met = values["t"] + values["most"] + values["threshold"]
         near = met + rng.integers(-1, 3, vectors)
         low, high = limits(signed(parameters.width))
