@@ -213,9 +213,8 @@ def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> lis
     bounds = np.array(p.bound_values, np.float16)
     longest = min(p.positions, 300)
     for _ in range(count):
-        n = int(
-            rng.choice([1, 2, rng.integers(1, longest + 1), rng.integers(1, longest + 1), longest])
-        )
+        any_length, other_length = (rng.integers(1, longest + 1) for _ in range(2))
+        n = int(rng.choice([1, min(2, longest), any_length, other_length, longest]))
         # A small m has digits below those of s, so that their difference is rounded.
         small = rng.normal() * 2.0 ** -rng.integers(0, 12)
         # Around a power of two, digits of s and m have different weights.
