@@ -15,20 +15,25 @@ def outlier_split(
         ``float16[T, K]``, ``bool[T, K]``: which values belong to the vector.
     outliers
         At each end.
-    :returns: the pairs as :func:`pop_order` has them, ``outliers`` of each vector;
-        ``bool[T, K]`` which values are outliers; ``float16[T]`` scales: the larger magnitude of
-        the next pair, 1 where that is 0, NaN where a value kept is none or infinite.
+    :returns: the pairs as :func:`pop_order` has them, ``outliers`` of each vector, with
+        ``max_repeated`` and ``min_repeated`` ``bool[T, outliers]`` besides: whether an earlier
+        pair, or of ``min`` this pair's ``max``, is the same element; ``bool[T, K]`` which values
+        are outliers; ``float16[T]`` scales: the larger magnitude of the next pair, 1 where that
+        is 0, NaN where a value kept is NaN or infinite.
     """
     x = np.asarray(x, np.float16)
     # Vectors of fewer values than there are pairs are not popped beyond their end.
     short = ((0, 0), (0, max(0, outliers + 1 - x.shape[1])))
     popped = pop_order(np.pad(x, short), np.pad(keep, short), outliers + 1)
     outlier = np.zeros(x.shape, bool)
-    rows = np.arange(len(x))[:, None]
-    for end in ("max", "min"):
-        there = popped["present"][:, :outliers]
-        index = popped[f"{end}_index"][:, :outliers]
-        outlier[np.broadcast_to(rows, index.shape)[there], index[there]] = True
+    rows = np.arange(len(x))
+    present = popped["present"][:, :outliers]
+    repeated = {f"{end}_repeated": np.zeros(present.shape, bool) for end in ("max", "min")}
+    for number, there in enumerate(present.T):
+        for end in ("max", "min"):
+            index = popped[f"{end}_index"][:, number]
+            repeated[f"{end}_repeated"][:, number] = there & outlier[rows, index]
+            outlier[rows, index] |= there
     ends = [popped[f"{end}_value"][:, -1] & 0x7FFF for end in ("max", "min")]
     largest = np.maximum(*ends)
     scale = from_bits(np.where(largest > 0, largest, 0x3C00).astype(np.uint16), np.float16)
@@ -37,4 +42,4 @@ def outlier_split(
     pairs = {
         name: array if name == "invalid" else array[:, :outliers] for name, array in popped.items()
     }
-    return pairs, outlier, np.where(spoilt, nan, scale)
+    return pairs | repeated, outlier, np.where(spoilt, nan, scale)

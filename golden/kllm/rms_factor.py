@@ -17,7 +17,8 @@ def sums_of_squares(
     counts = np.bincount(counted, minlength=len(index) * bins).reshape(-1, bins)
     s, _ = reduction(counts, squares)
     ends = np.concatenate([pairs["max_value"], pairs["min_value"]], axis=1)
-    values = from_bits(ends.astype(np.uint16), np.float16)
+    repeated = np.concatenate([pairs["max_repeated"], pairs["min_repeated"]], axis=1)
+    values = from_bits(np.where(repeated, 0, ends).astype(np.uint16), np.float16)
     digits = units(values)
     high, low = dot(digits[:, None, :], digits[:, :, None])
     spoilt = ~np.isfinite(values).all(axis=1)
@@ -38,7 +39,8 @@ def rms_factor(
     index, keep
         ``[T, K]``: indices, and which of them count.
     pairs
-        Outliers as :func:`golden.kllm.outlier_split.outlier_split` returns them.
+        Outliers as :func:`golden.kllm.outlier_split.outlier_split` returns them; repeated ones
+        count once.
     squares
         ``float16[2^nA]`` of the centroids.
     s_a

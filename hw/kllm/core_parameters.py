@@ -69,6 +69,9 @@ class CoreParameters(Parameters):
         parts = "lane splitting clustering norming replacing gathering listing table reading"
         for name in parts.split():
             getattr(self, name)
+        least = (self.beats - 1).bit_length()
+        rule = f"address_width must be at least {least} for columns of {self.beats} words"
+        require(self.address_width >= least, rule, self.address_width)
 
     @classmethod
     def presets(cls) -> dict[str, "CoreParameters"]:

@@ -85,9 +85,10 @@ class OutlierSplitParameters(Parameters):
     def pair_layout(self) -> data.StructLayout:
         """One pair of outliers.
 
-        ``max``, ``min`` index and FP16 value; ``present`` as in :class:`Orizuru`; ``last`` pair.
+        ``max``, ``min`` index and FP16 value, and ``repeated`` if an earlier pair, or of ``min``
+        this pair's ``max``, is the same element; ``present`` as in :class:`Orizuru`; ``last`` pair.
         """
-        end = data.StructLayout({"index": range(self.k), "value": FP16.width})
+        end = data.StructLayout({"index": range(self.k), "value": FP16.width, "repeated": 1})
         return data.StructLayout({"max": end, "min": end, "present": 1, "last": 1})
 
 
@@ -104,7 +105,9 @@ class OutlierSplit(Component):
     The first `outliers` pairs of :class:`Orizuru` are the vector's outliers. One pair more holds
     the extremes of the inliers; the larger of their magnitudes is the vector's scale, 1 if it is
     0. A vector that keeps an infinity or a NaN has the quiet NaN for its scale. One of at most
-    2 * outliers values has no inliers.
+    2 * outliers values has no inliers, unless some are equal: ties go to the lower index at both
+    ends, so that an element may be among the largest and the smallest of a vector of any length.
+    Its second appearance is ``repeated``.
 
     A vector ends with ``last`` or with the beat that makes it K long; positions from K on are not
     kept.
@@ -229,17 +232,22 @@ class OutlierSplit(Component):
             marked.eq(self.outliers.valid & self.outliers.ready),
             done.eq(finder.o.valid & pair.last & free),
             finder.o.ready.eq(Mux(wanted, self.outliers.ready, free)),
-            self.outliers.payload.max.eq(pair.max),
-            self.outliers.payload.min.eq(pair.min),
-            self.outliers.payload.present.eq(pair.present),
-            *(
-                mark.eq(1 << pair[end].index)
-                for mark, end in zip(ends, ("max", "min"), strict=True)
+            self.outliers.payload.max.repeated.eq((marks & ends[0]).any() & pair.present),
+            self.outliers.payload.min.repeated.eq(
+                ((marks | ends[0]) & ends[1]).any() & pair.present
             ),
+            self.outliers.payload.present.eq(pair.present),
             largest.eq(Mux(tops[0] > tops[1], tops[0], tops[1])),
         ]
         left = Signal(range(max(2, p.outliers)), init=p.outliers - 1)  # pairs after this one
         m.d.comb += self.outliers.payload.last.eq(left == 0)
+        for mark, end in zip(ends, ("max", "min"), strict=True):
+            outlier = self.outliers.payload[end]
+            m.d.comb += [
+                mark.eq(1 << pair[end].index),
+                outlier.index.eq(pair[end].index),
+                outlier.value.eq(pair[end].value),
+            ]
         with m.If(marked):
             m.d.sync += left.eq(Mux(left == 0, p.outliers - 1, left - 1))
         with m.If(marked & pair.present):

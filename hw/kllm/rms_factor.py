@@ -35,6 +35,7 @@ class RmsFactorParameters(Parameters):
 
     def __post_init__(self):
         require(2 <= self.bits <= 9, "bits must be between 2 and 9", self.bits)
+        self.pair_layout  # noqa: B018 (checks k and outliers)
 
     @classmethod
     def presets(cls) -> dict[str, "RmsFactorParameters"]:
@@ -117,8 +118,8 @@ class RmsFactor(Component):
         pairs ───→ SparsePath ─────────────────────────→ O ───┼─→ InverseRms ─→ r ─→ o
         scale ────────────────────────────────────────→ s_a ──┘               s_a ─↗
 
-    Both sums are exact and rounded to FP32. An element that is among both the largest and the
-    smallest, which takes a vector of less than 2 * outliers values, counts twice.
+    Both sums are exact and rounded to FP32. Every element counts once: an outlier that is
+    ``repeated`` is not added again.
 
     Latency: 16 + 2^nA / 4 cycles from a vector's last indices to its token, 10 less without a
     factor. Throughput: a beat of indices and a pair each cycle; a vector's counts wait for the
@@ -210,7 +211,7 @@ class RmsFactor(Component):
             m.d.comb += [
                 row.weight[number].eq(number),
                 row.codebook[number].eq(end.value),
-                row.entries[number].valid.eq(pair.present),
+                row.entries[number].valid.eq(pair.present & ~end.repeated),
                 row.entries[number].position.eq(number),
                 row.entries[number].value.eq(end.value),
             ]

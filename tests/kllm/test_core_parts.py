@@ -157,6 +157,32 @@ def test_rms_factor_is_the_algorithm_s(shipped_trace):
     assert 1e-4 < worst < 1.5e-3
 
 
+@pytest.mark.parametrize("length", [1, 2, 5, 6, 7, 12])
+@pytest.mark.parametrize("equal", [False, True])
+def test_every_element_of_a_short_vector_counts_once(length, equal):
+    """Also where the largest and the smallest are the same elements, as of equal values."""
+    x = np.full((1, 12), 3, np.float16)
+    if not equal:
+        x[0] = [5, -7, 3, 2, -1, 0.5, 1, -6, 4, 8, -2, 9]
+    keep = np.arange(12)[None] < length
+    pairs, outlier, scale = outlier_split(x, keep, 3)
+    counted = outlier.sum() + (keep & ~outlier).sum()
+    distinct = (
+        pairs["present"].sum() * 2 - pairs["max_repeated"].sum() - pairs["min_repeated"].sum()
+    )
+    assert counted == length and distinct == outlier.sum()
+    # Centroids that are the inliers' values, so that nothing is lost but in rounding.
+    index = np.zeros(x.shape, np.uint8)
+    inliers = x[keep & ~outlier]
+    index[keep & ~outlier] = np.arange(len(inliers))
+    squares = np.zeros(16, np.float16)
+    squares[: len(inliers)] = np.square(inliers / scale[0])
+    constants = (np.float32(1 / length), np.float32(0))
+    r = rms_factor(index, keep & ~outlier, pairs, squares, scale, *constants)
+    exact = 1 / np.sqrt(np.square(x[keep].astype(np.float64)).mean())
+    assert abs(float(r[0]) / exact - 1) < 2**-9
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -217,6 +243,7 @@ def test_product_table(parameters):
         (OutlierSplitParameters, {"outliers": 0}, "outliers must be between 1 and k - 1 = 575"),
         (IndexBufferParameters, {"segment": 20}, "segment must be a multiple of lanes = 16"),
         (RmsFactorParameters, {"bits": 1}, "bits must be between 2 and 9"),
+        (RmsFactorParameters, {"outliers": 0}, "outliers must be between 1 and k - 1 = 575"),
         (ProductTableParameters, {"macs": 8}, "macs must be a power of two from 16 to 256"),
         (CodebookReplacementParameters, {"lanes": 0}, "lanes must be at least 1"),
     ],

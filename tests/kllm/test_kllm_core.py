@@ -21,6 +21,7 @@ from sim.benches.kllm.kllm_core import (
     Product,
     bench,
     build,
+    fit_memory,
     random_products,
     real_products,
     timing_of,
@@ -67,6 +68,32 @@ QUICK = KllmCoreParameters(
     ports=1,
     address_width=16,
 )
+
+# A column reduced in one group, and no stages before it: the outliers' sum comes last.
+ONE_GROUP = KllmCoreParameters(
+    *(20, 5, 1),
+    activation_bits=2,
+    weight_bits=1,
+    counters=1,
+    macs=8,
+    outliers=1,
+    ports=1,
+    depth=4,
+    address_width=8,
+    counter_stages=0,
+)
+
+SMALLEST = {
+    "activation_bits": 2,
+    "weight_bits": 1,
+    "counters": 1,
+    "macs": 2,
+    "outliers": 1,
+    "ports": 1,
+    "depth": 4,
+    "address_width": 1,
+    "counter_stages": 0,
+}
 
 
 def compiled(parameters):
@@ -133,6 +160,25 @@ def test_twin_s_matrix_form_is_its_vectors(shipped_trace):
         for token in (0, 7, 63):
             one, _ = kllm_core(layer.x[token : token + 1], layer.tables, index, scale, 1, **option)
             assert to_bits(one[0]).tolist() == to_bits(whole[token]).tolist()
+
+
+@pytest.mark.parametrize("parameters", [SMALL, ODD, QUICK, ONE_GROUP], ids=lambda p: p.slug())
+def test_a_result_comes_a_lane_s_latency_after_its_last_step(parameters):
+    """In the cycle model, as in the lane, whose own tests hold `latency` to its RTL."""
+    work = Work([1], [1], sets=1, own=True)
+    times = core_cycles(timing_of(parameters), [work] * 3)
+    assert {t.result - t.last_step for t in times} == {parameters.lane.latency}
+
+
+@campaign
+def test_one_group(shipped_trace):
+    """Its cycles too, product after product."""
+    assert ONE_GROUP.groups == 1
+    core = compiled(ONE_GROUP)
+    for data in (None, shipped_trace):
+        job = bench.job(ONE_GROUP, data, 24, 5)
+        assert check(core, job).cycles == job.cycles
+        check(core, job, "random")
 
 
 @campaign
@@ -232,6 +278,25 @@ def test_other_sizes(parameters, shipped_trace):
         for stall in PATTERNS:
             played = check(core, job, stall)
             assert stall != "none" or played.cycles == job.cycles
+
+
+def test_products_fit_the_smallest_core(shipped_trace):
+    """No more columns than n, no longer than k, and all matrices within the address width."""
+    for p in (
+        KllmCoreParameters(2, 1, 1, **SMALLEST),
+        dataclasses.replace(SMALL, n=1),
+        dataclasses.replace(SMALL, address_width=2),
+    ):
+        real, _ = real_products(p, shipped_trace, 12)
+        for products in (random_products(p, 40, RNG(3)), real):
+            fitted = fit_memory(p, products)
+            assert len(fitted) == len(products)
+            stored = {(q.weight.tobytes(), q.scale.tobytes()): q.weight.shape for q in fitted}
+            words = [-(-k // p.width) * -(-n // p.lanes) for k, n in stored.values()]
+            assert sum(words) <= 1 << p.address_width
+            assert all(len(q.x) == len(q.keep) == len(q.weight) <= p.k for q in fitted)
+            assert all(1 <= q.weight.shape[1] == len(q.scale) <= p.n for q in fitted)
+            build(p, fitted, RNG(4), [])
 
 
 def test_random_products_cover_what_they_should():
@@ -383,6 +448,10 @@ def test_tables_of_real_codebooks(shipped_trace):
         ({"activation_bits": 1, "macs": 16}, "bits must be between 2 and 9, not 1"),
         ({"depth": 3}, "depth must be a power of two from 4, not 3"),
         ({"outliers": 0}, "outliers must be between 1 and k - 1 = 575, not 0"),
+        (
+            {"k": 4096, "address_width": 5},
+            "address_width must be at least 6 for columns of 52 words, not 5",
+        ),
     ],
 )
 def test_limits(settings, message):

@@ -74,9 +74,10 @@ class KllmCoreBench:
     ) -> Job:
         rng = np.random.default_rng(seed)
         if trace is None:
-            return build(parameters, random_products(parameters, vectors, rng), rng, [])
-        products, notes = real_products(parameters, trace, vectors)
-        return build(parameters, products, rng, notes)
+            products, notes = random_products(parameters, vectors, rng), []
+        else:
+            products, notes = real_products(parameters, trace, vectors)
+        return build(parameters, fit_memory(parameters, products), rng, notes)
 
     def picture(self, parameters: KllmCoreParameters, trace: Trace, figure) -> str:
         """One real product, against that of the operands in float64."""
@@ -232,6 +233,39 @@ def tables_beats(
     }
 
 
+def fit_memory(p: KllmCoreParameters, products: list[Product]) -> list[Product]:
+    """The products with matrices that together fit the address width.
+
+    Matrices are cut to the columns that fit alone; where there is no more room, a product has an
+    earlier one's matrix, and its vector is cut or repeated to that one's length.
+    """
+    rows, used, fitted, stored = 1 << p.address_width, 0, [], set()
+    for product in products:
+        length, columns = product.weight.shape
+        words = -(-length // p.width)
+        kept = min(columns, rows // words * p.lanes)
+        product = dataclasses.replace(
+            product, weight=product.weight[:, :kept], scale=product.scale[:kept]
+        )
+        key = (product.weight.tobytes(), product.scale.tobytes())
+        needed = words * -(-kept // p.lanes)
+        if key not in stored and used + needed > rows:
+            earlier = fitted[len(fitted) % len(stored)]
+            length = len(earlier.x)
+            product = dataclasses.replace(
+                product,
+                x=np.resize(product.x, length),
+                keep=np.resize(product.keep, length),
+                weight=earlier.weight,
+                scale=earlier.scale,
+            )
+        elif key not in stored:
+            stored.add(key)
+            used += needed
+        fitted.append(product)
+    return fitted
+
+
 def build(
     p: KllmCoreParameters, products: list[Product], rng: np.random.Generator, notes: list[str]
 ) -> Job:
@@ -279,7 +313,7 @@ def build(
         fields = {
             f"{end}.{name}": own[f"{end}_{name}"][0]
             for end in ("max", "min")
-            for name in ("index", "value")
+            for name in ("index", "value", "repeated")
         }
         fields["present"] = own["present"][0]
         fields["last"] = np.arange(p.outliers) == p.outliers - 1
@@ -373,7 +407,7 @@ def timing_of(p: KllmCoreParameters) -> Timing:
         replace=p.replacing.rebuild,
         groups=p.groups,
         stages=p.counter_stages,
-        tail=p.groups + p.lane.reducing.latency + p.lane.scale_stages,
+        tail=p.lane.latency - p.counter_stages,
         in_flight=IN_FLIGHT,
     )
 

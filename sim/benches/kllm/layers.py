@@ -57,9 +57,11 @@ def layers_of(
         blocks = max(1, len(matrix) // k)
         wide = np.concatenate([_rows(matrix[block * k :], k) for block in range(blocks)], axis=1)
         w = np.resize(wide.T, (n, k)).T
-        outlier = dynamic_outliers(x, outliers)
+        outlier = dynamic_outliers(x, min(outliers, k))
         scale = inlier_scale(x, outlier).astype(np.float32)[:, None]
-        samples = (x.astype(np.float32) / scale)[~outlier]
+        # A vector of nothing but outliers has no inliers to fit: its codebook is of them.
+        inliers = np.ones_like(outlier) if outlier.all() else ~outlier
+        samples = (x.astype(np.float32) / scale)[inliers]
         codebook = fit_activation_codebook(samples, activation_bits)
         weights = quantize_weights(np.clip(np.nan_to_num(w), -6e4, 6e4), weight_bits)
         layers.append(Layer(x, weights, codebook, tables_of(codebook, weights.codebook)))

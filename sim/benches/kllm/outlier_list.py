@@ -67,6 +67,7 @@ bench = OutlierListBench()
 
 def top_and_bottom(x: np.ndarray, count: int) -> np.ndarray:
     """``bool``: `count` outliers of each vector, one more at the top if it is odd."""
+    count = min(count, x.shape[-1])
     outlier = dynamic_outliers(x, count // 2)
     if count % 2:
         outlier |= dynamic_outliers(np.where(outlier, np.float16(-np.inf), x), 1) & (x > -np.inf)

@@ -97,7 +97,7 @@ def build(
     fields = {
         f"{end}.{name}": pairs[f"{end}_{name}"].reshape(-1)
         for end in ("max", "min")
-        for name in ("index", "value")
+        for name in ("index", "value", "repeated")
     }
     fields["present"] = pairs["present"].reshape(-1)
     fields["last"] = np.tile(np.arange(p.outliers) == p.outliers - 1, vectors)

@@ -18,6 +18,7 @@ from sim.benches.kllm.layers import layers_of
 from sim.benches.kllm.pe_lane import numbers
 
 LANES = 16
+OUTLIERS = ("max_value", "min_value", "max_repeated", "min_repeated")
 
 
 class RmsFactorBench:
@@ -37,7 +38,7 @@ class RmsFactorBench:
             layer = layers[number % len(layers)]
             x = layer.x[number // len(layers) % len(layer.x)][None]
             v = front_end(x, layer.tables, p.outliers)
-            pairs = {name: v.pairs[name][0] for name in ("max_value", "min_value", "present")}
+            pairs = {name: v.pairs[name][0] for name in ("present", *OUTLIERS)}
             constants = (np.float32(1 / p.k), np.float32(1e-5))
             row = (v.activation[0], v.keep[0], pairs, layer.tables.squares, v.scale[0])
             rows.append((*row, *constants, number % 4 != 3))
@@ -69,12 +70,13 @@ def random_vectors(p: RmsFactorParameters, vectors: int, rng: np.random.Generato
     for _ in range(vectors):
         special = rng.random()
         if special < 0.7:
-            rows.append((cancelling_vector if special < 0.5 else exact_vector)(p, rng))
+            exact = special >= 0.5 and p.k >= 3
+            rows.append((exact_vector if exact else cancelling_vector)(p, rng))
             continue
         kind = int(rng.choice([0, 0, 1, 2, 3]))
         length = int(rng.integers(p.k // 2 + 1, p.k + 1))
         there = np.arange(p.outliers) < rng.choice([p.outliers, p.outliers, 0])
-        pairs = {"present": there}
+        pairs = {"present": there} | random_repeats(there, rng)
         for end in ("max_value", "min_value"):
             pairs[end] = np.where(there, to_bits(numbers(kind, p.outliers, rng)), 0)
         index = rng.integers(0, 1 << p.bits, length)
@@ -90,6 +92,12 @@ def random_vectors(p: RmsFactorParameters, vectors: int, rng: np.random.Generato
     return rows
 
 
+def random_repeats(present: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Which outliers are repeated: of most vectors none."""
+    share = rng.choice([0, 0, 0.3])
+    return {name: present & (rng.random(len(present)) < share) for name in OUTLIERS[2:]}
+
+
 def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
     """One whose sums have their leading ones in any place, and cancel: what is left shows in r.
 
@@ -103,7 +111,7 @@ def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple
     spread, middle = int(rng.integers(1, 40)), int(rng.integers(-24, 10))
     ends = [any_number(middle, min(middle + spread, 16), rng) for _ in range(2 * p.outliers)]
     values = to_bits(np.array(ends).astype(np.float16)).reshape(2, -1)
-    pairs = {"present": there}
+    pairs = {"present": there} | random_repeats(there, rng)
     for end, bits in zip(("max_value", "min_value"), values, strict=True):
         pairs[end] = np.where(there, bits, 0)
     scale = np.float16(any_number(-6, 6, rng) if rng.random() < 0.5 else 1)
@@ -111,7 +119,7 @@ def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple
     bins = rng.permutation(np.flatnonzero(counts))[:3]
     known = np.where(np.isin(np.arange(len(counts)), bins), 0, squares).astype(np.float64) @ counts
     nothing = np.zeros(len(counts), np.float16)
-    one = {name: pairs[name][None] for name in ("max_value", "min_value")}
+    one = {name: pairs[name][None] for name in OUTLIERS}
     _, o = sums_of_squares(index[None], keep[None], one, nothing)
     goal = any_number(-24, 20, rng)
     if rng.random() < 0.4:
@@ -143,7 +151,7 @@ def exact_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
 
     The former leaves the lowest bits of a product, their leading one in any place.
     """
-    length = int(rng.integers(p.k // 2 + 1, p.k + 1))
+    length = int(rng.integers(max(3, p.k // 2 + 1), p.k + 1))
     keep = np.arange(length) < 3
     index = np.concatenate([rng.permutation(1 << p.bits)[:3], rng.integers(0, 4, length - 3)])
     if rng.random() < 0.5:
@@ -164,7 +172,7 @@ def exact_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
     squares = (squares * 2.0**power).astype(np.float16)
     size = 2.0 ** int(rng.integers(-34, -14) - power)
     empty = np.zeros(p.outliers, np.int64)
-    pairs = {"present": empty.astype(bool), "max_value": empty, "min_value": empty}
+    pairs = {"present": empty.astype(bool)} | dict.fromkeys(OUTLIERS, empty)
     constants = (np.float32(inverse_k * size), np.float32(eps * size * 2.0**power), True)
     return index, keep, pairs, squares, np.float16(1), *constants
 
@@ -183,7 +191,7 @@ def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, n
         beats.append({"index": padded.reshape(count, LANES), "keep": mask, "last": last})
         r = np.float16(1)
         if normalise:
-            one = {name: pairs[name][None] for name in ("max_value", "min_value")}
+            one = {name: pairs[name][None] for name in OUTLIERS}
             inputs = (index[None], keep[None], one, squares, np.asarray(scale)[None])
             r = rms_factor(*inputs, inverse_k, eps)[0]
         tokens.append((to_bits(scale), to_bits(r)))
@@ -191,8 +199,9 @@ def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, n
     number = np.arange(p.outliers)
     pairs = [row[2] for row in rows]
     ends = {
-        f"{end}.value": np.concatenate([pair[f"{end}_value"] for pair in pairs])
+        f"{end}.{name}": np.concatenate([pair[f"{end}_{name}"] for pair in pairs])
         for end in ("max", "min")
+        for name in ("value", "repeated")
     }
     ends["present"] = np.concatenate([pair["present"] for pair in pairs])
     ends["last"] = np.tile(number == p.outliers - 1, len(rows))
