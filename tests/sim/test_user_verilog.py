@@ -1,0 +1,117 @@
+"""Somebody else's Verilog: its ports in any style, and what it may do outside of a simulation."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hw.catalogue import find
+from sim.design import from_file, generate
+from sim.tools import ToolError
+from sim.user_verilog import generated_ports, refuse_unsafe, user_ports
+
+SKID = find("stream.skid_buffer")
+SMALL = SKID.parameters_class.preset("small")
+NAME = generate(SKID, SMALL).module
+ANSI = f"""\
+`define W 8
+primitive invert(o, a); output o; input a; table 0 : 1; 1 : 0; endtable endprimitive
+(* keep *)
+module other(input clk); endmodule
+(* top = 1 *)
+module {NAME} #(parameter W = `W) (
+  input wire clk, rst, i__valid, output reg i__ready, // module nothing(
+  input wire [W-1:0] i__payload,
+  output wire o__valid, input wire o__ready, output reg [W-1:0] o__payload
+);
+  invert cell1(o__valid, clk);
+endmodule
+"""
+
+
+def changed(old: str, new: str, text: str | None = None) -> str:
+    text = generate(SKID, SMALL).verilog if text is None else text
+    result = re.sub(old, new, text, count=1)
+    assert result != text, "the generated text changed: adapt the fault"
+    return result
+
+
+def load(tmp_path: Path, text: str, **options):
+    path = tmp_path / "mine.v"
+    path.write_text(text)
+    return from_file(SKID, SMALL, path, **options)
+
+
+def test_ports_in_the_header_with_parameters_beside_cell_models(tmp_path):
+    assert load(tmp_path, ANSI).inputs == generate(SKID, SMALL).inputs
+    ports = user_ports(Path("x.v"), ANSI, NAME)
+    assert ports == generated_ports(generate(SKID, SMALL).verilog, NAME)
+    assert ports["o__payload"] == ("output", 8) and ports["rst"] == ("input", 1)
+
+
+@pytest.mark.parametrize(
+    "old, new, sentence",
+    [
+        (r", o__valid, ", ", ", "lacks port o__valid, an output of 1 bit"),
+        (r", rst, ", ", ", "lacks port rst, an input of 1 bit"),
+        (r"\[7:0\] (i__p\w+;\s+wire) \[7:0\]", r"[15:0] \1 [15:0]", "i__payload .* an input of 8 bits, not an"),
+        (r"input o__ready", "output o__ready", "o__ready .* an input of 1 bit, not an output of 1"),
+        (r", rst, (.*);", r", rst, scan, \1;\ninput scan;", "has a port scan, which the block"),
+    ],
+)
+def test_wrong_ports_are_one_sentence(tmp_path, old, new, sentence):
+    text = changed(old, new)
+    if "lacks" in sentence:  # a port in the body alone is no port
+        name = sentence.split()[2].rstrip(",")
+        text = changed(rf"(?:input|output) {name};", "", text)
+    with pytest.raises(ToolError, match=sentence):
+        load(tmp_path, text)
+
+
+def test_wrong_ports_of_a_datapath(tmp_path):
+    block = find("arith.float_max")
+    parameters = block.parameters_class.preset("first")
+    module = generate(block, parameters).module.removesuffix("_streamed")
+    text = generate(block, parameters).verilog
+    path = tmp_path / "mine.v"
+    path.write_text(text[: text.index(f"module {module}_streamed")])
+    assert from_file(block, parameters, path).clocked == generate(block, parameters).clocked
+    path.write_text(changed(r"input \[15:0\] (\w+)", r"input [14:0] \1", path.read_text()))
+    with pytest.raises(ToolError, match=f"port .* of {module} must be an input of 16 bits, not an"):
+        from_file(block, parameters, path)
+
+
+def test_unreadable_ports_are_one_sentence(tmp_path):
+    with pytest.raises(ToolError, match=f"cannot read the ports of {NAME}: syntax error"):
+        load(tmp_path, f"module {NAME}(clk)\n input clk\nendmodule\n")
+
+
+UNSAFE = [
+    'initial $system("touch x");',
+    'integer f; initial f = $fopen("x", "w");',
+    'initial $writememh("x", memory);',
+    'import "DPI-C" function int system(input string s);',
+    'always $c("system(\\"touch x\\");");',
+    '`include "other.v"',
+    "`define call $``system",
+    'initial begin $display("\\\\"); $system("a"); end',
+]
+
+
+@pytest.mark.parametrize("line", UNSAFE)
+def test_commands_and_files_need_trust(tmp_path, line):
+    text = ANSI.replace("  invert cell1", f"  {line}\n  invert cell1")
+    number = 1 + text[: text.index(line)].count("\n")
+    with pytest.raises(ToolError, match=rf"mine.v:{number}: .* with your rights: .* add --trust$"):
+        load(tmp_path, text)
+
+
+def test_trusted_verilog_is_loaded(tmp_path):
+    text = ANSI.replace("  invert cell1", f"  {UNSAFE[0]}\n  invert cell1")
+    assert "$system" in load(tmp_path, text, trust=True).verilog
+
+
+def test_what_only_looks_unsafe(tmp_path):
+    harmless = r"// $system /* $fopen */ wire \$system ; initial $display($clog2(3)); wire \$c$1 ;"
+    refuse_unsafe(Path("x.v"), f"{harmless}\n/* `include\n*/ wire \\$c ; $clog2(4);")
+    refuse_unsafe(Path("x.v"), generate(SKID, SMALL).verilog)
