@@ -13,30 +13,36 @@ from hw.parameters import ParameterError
 from sim import ablation, exhaustive, lint, mutate, report, speed
 from sim.arguments import add_configuration, count
 from sim.cocotb_runner import SIMULATORS
-from sim.run import DRIVERS, RunResult, run
+from sim.memory import MemoryTiming
+from sim.run import DRIVERS, RunResult, configuration_name, run, settings_of
 from sim.stall import PATTERNS
 from sim.tools import ToolError
 
 
 def run_command(arguments) -> int:
-    if arguments.block == "all" and (arguments.verilog or arguments.waves):
-        raise ParameterError("--verilog and --waves need one block, not 'all'")
+    one = (arguments.verilog, arguments.waves, arguments.memory)
+    if arguments.block == "all" and any(one):
+        raise ParameterError("--verilog, --waves and --memory need one block, not 'all'")
+    memory = arguments.memory and MemoryTiming.from_text(arguments.memory, arguments.seed)
     results = []
     for block, preset in configurations(arguments.block, [arguments.preset]):
-        parameters = block.parameters_class.preset(preset)
+        parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
         if not arguments.json:
-            print(f"{block.name} ({arguments.preset}) in {arguments.simulator} …", file=sys.stderr)
+            name = configuration_name(preset, settings_of(block, preset, parameters))
+            print(f"{block.name} ({name}) in {arguments.simulator} …", file=sys.stderr)
         result = run(
             block,
             preset,
-            parameters.replace_from_text(arguments.set),
+            parameters,
             simulator=arguments.simulator,
             driver=arguments.driver,
             trace=arguments.trace,
             vectors=arguments.vectors,
             seed=arguments.seed,
             stall=arguments.stall,
+            memory=memory,
             verilog=arguments.verilog,
+            trust=arguments.trust,
             waves=arguments.waves,
         )
         results.append(result)
@@ -56,15 +62,19 @@ def describe(result: RunResult) -> None:
     """A result for people to read."""
     for note in result.notes:
         print(note)
+    for stall, timing in (result.memory or {}).items():
+        print(f"Memory under stall {stall}: {timing}.")
     predicted = "" if result.predicted is None else f" (formula: {result.predicted})"
     print(
-        f"{result.block} {result.preset}, {result.simulator}, stall {result.stall}, "
+        f"{result.block} {result.configuration}, {result.simulator}, stall {result.stall}, "
         f"seed {result.seed}: {result.transactions} transactions, "
         f"{result.mismatches} mismatches, {result.cycles} cycles{predicted}, {result.wall_s} s: "
         f"{'pass' if result.passed else 'FAIL'}"
     )
     for sentence in filter(None, [result.first_mismatch, *result.failures]):
         print(f"  {sentence}")
+    if result.reproduce:
+        print(f"  to repeat: {result.reproduce}")
 
 
 def register_run(commands) -> None:
@@ -102,7 +112,23 @@ def register_run(commands) -> None:
         "--verilog",
         type=Path,
         metavar="FILE.v",
-        help="simulate this file in place of the generated Verilog",
+        help="simulate this file, with the generated module's ports, in place of it",
+    )
+    command.add_argument(
+        "--trust",
+        action="store_true",
+        help=(
+            "accept a --verilog file that runs commands or writes files ($system, $fopen, DPI, "
+            "`include and the like): simulators run these with your rights"
+        ),
+    )
+    command.add_argument(
+        "--memory",
+        metavar="TIMING",
+        help=(
+            "of the block's memories: any of latency=1..80,order=in|any,interval=2,seed=3 "
+            "(default: a timing of its own for each stall pattern)"
+        ),
     )
     command.add_argument("--waves", type=Path, metavar="FILE.fst", help="write waves to this file")
     command.set_defaults(run=run_command)

@@ -157,9 +157,14 @@ class CocotbSimulation:
         waves
             Where to put the waves of it all, for a simulation compiled with them.
         timing
-            Of the jobs' memories, as in :meth:`sim.harness.Harness.play`.
+            Of the jobs' memories, as in :meth:`sim.harness.Harness.play`, or a list with one for
+            each job.
         """
-        descriptions = [self._describe(job, stall, seed, timing) for job, stall in jobs]
+        timings = timing if isinstance(timing, list) else [timing] * len(jobs)
+        descriptions = [
+            self._describe(job, stall, seed, timing)
+            for (job, stall), timing in zip(jobs, timings, strict=True)
+        ]
         with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
             scratch = Path(scratch)
             self._run(scratch, descriptions, seed)

@@ -57,6 +57,40 @@ class MemoryTiming:
         require(self.interval >= 1, "interval must be at least 1 cycle", self.interval)
         require(0 <= self.seed <= _MASK, "seed must be an unsigned 64-bit number", self.seed)
 
+    @classmethod
+    def from_text(cls, text: str, seed: int = 0) -> "MemoryTiming":
+        """A timing as typed: ``latency=1..80,order=any,interval=2,seed=3``, or a part of it.
+
+        What is left out is as in the fastest memory; `seed` where the text has none.
+
+        :raises ParameterError: in one sentence.
+        """
+        values = {"latency": "1", "order": "in", "interval": "1", "seed": str(seed)}
+        for setting in text.split(","):
+            name, _, value = setting.partition("=")
+            known = f"a memory's setting must be one of {', '.join(values)}, each as NAME=VALUE"
+            require(name in values and bool(value), known, setting)
+            values[name] = value
+        require(values["order"] in ("in", "any"), "order must be in or any", values["order"])
+        latency = values["latency"].split("..")
+        require(len(latency) <= 2, "latency must be a number or two, as 1..80", values["latency"])
+        numbers = [("latency", latency[0]), ("latency", latency[-1]), *list(values.items())[2:]]
+        for name, number in numbers:
+            require(number.isdecimal(), f"{name} must be a whole number", number)
+        shortest, longest, interval, seed = (int(number) for _, number in numbers)
+        return cls((shortest, longest), interval, values["order"] == "any", seed)
+
+    def __str__(self) -> str:
+        shortest, longest = self.latency
+        latency = f"{shortest}" if shortest == longest else f"{shortest}..{longest}"
+        order = "any" if self.reorder else "in"
+        return f"latency={latency},order={order},interval={self.interval},seed={self.seed}"
+
+    @property
+    def is_fastest(self) -> bool:
+        """Whether each response is offered in the cycle after its request."""
+        return self.latency == (1, 1) and self.interval == 1
+
     def draw(self, number: int) -> int:
         """Latency of the request of that number, counted from 0 over reads and writes."""
         shortest, longest = self.latency
@@ -68,6 +102,14 @@ class MemoryTiming:
 
 
 FASTEST = MemoryTiming()
+
+# Of a run's memories under each stall pattern, if it names no timing. The formula counts with the
+# fastest; the others show what depends on latency, order or bandwidth.
+TIMINGS = {
+    "none": FASTEST,
+    "random": MemoryTiming((1, 20), reorder=True),
+    "bursts": MemoryTiming((2, 40), interval=2),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -311,3 +353,9 @@ def fault(name: str, number: int, write: bool, address: int, rows: int, cycle: i
 def timing_of(timing: MemoryTiming | Mapping[str, MemoryTiming], memory: str) -> MemoryTiming:
     """One memory's timing, where a run is given one for all or one for each by name."""
     return timing if isinstance(timing, MemoryTiming) else timing[memory]
+
+
+def timings_of(memories: Mapping[str, Memory], timing: MemoryTiming) -> dict[str, MemoryTiming]:
+    """One timing for all of a job's memories, of which those without tags answer in order."""
+    in_order = dataclasses.replace(timing, reorder=False)
+    return {name: in_order if m.tag is None else timing for name, m in memories.items()}

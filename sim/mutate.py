@@ -86,7 +86,7 @@ def register(commands) -> None:
             "equivalent; each is listed with its Python source line."
         ),
     )
-    add_configuration(command, preset="small")
+    add_configuration(command, preset="first")
     command.add_argument(
         "--count", type=count, default=COUNT, metavar="N", help="mutants (%(default)s)"
     )

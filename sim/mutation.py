@@ -17,7 +17,7 @@ from sim import bench as benches
 from sim.bench import Job
 from sim.equivalence import Prover, Verdict
 from sim.harness import Harness
-from sim.memory import FASTEST, MemoryTiming
+from sim.memory import TIMINGS, timings_of
 from sim.mutants import SELECT, Mutant, Mutants, create
 from sim.run import bench_of, jobs_of, load_trace
 from sim.stall import PATTERNS
@@ -25,13 +25,6 @@ from sim.tools import ToolError
 
 COUNT = 100  # mutants
 PROOF_SECONDS = 60
-
-# Memories under each stall pattern: the fastest is part of a bench's formula, the others hide less.
-TIMINGS = {
-    "none": FASTEST,
-    "random": MemoryTiming((1, 20), reorder=True),
-    "bursts": MemoryTiming((2, 40), interval=2),
-}
 
 # Mutants run in the compiled harness, which has time for more than a cocotb run's share of data.
 VECTORS_FACTOR = 4
@@ -97,7 +90,8 @@ def complaint(harness: Harness, mutants: Mutants, number: int, check: Check) -> 
     job, design = check.job, mutants.design
     job.stall = check.stall
     harness.reset(**{SELECT: number})
-    played = harness.play(job, PATTERNS[check.stall], check.seed, TIMINGS[check.stall])
+    timings = timings_of(job.memories, TIMINGS[check.stall])
+    played = harness.play(job, PATTERNS[check.stall], check.seed, timings)
     if played.failure is not None:
         return played.failure
     compare = getattr(bench_of(design.block), "compare", benches.compare)

@@ -1,19 +1,21 @@
-"""Run a block's bench: build, play real and random jobs, compare with the golden model."""
+"""Run a block's testbench: build, run real and random jobs, compare with the golden model."""
 
 import dataclasses
 import importlib
 import itertools
+import shlex
 import time
 from pathlib import Path
 
 from golden import trace as traces
 from hw.catalogue import Block
-from hw.parameters import Parameters
+from hw.parameters import ParameterError, Parameters
 from sim import bench as benches
 from sim.bench import Bench, Job, Mismatch, Played
 from sim.cocotb_runner import CocotbSimulation
 from sim.design import Design, from_file, generate
 from sim.harness import Harness
+from sim.memory import TIMINGS, MemoryTiming, timings_of
 from sim.stall import PATTERNS
 from sim.tools import ToolError
 
@@ -24,12 +26,23 @@ DRIVERS = ("cocotb", "harness")
 class RunResult:
     """One configuration in one simulator.
 
+    configuration
+        The preset's name and every parameter that differs from it.
+    trace
+        File of the real data.
+    vectors
+        Transactions of each kind, real and random, under each stall pattern.
+    memory
+        Stall pattern to the timing of the memories under it; None for a block without memories.
     cycles
         Of the runs without stalls, if there are any.
     predicted
-        Cycles the block's formula gives for the same jobs; None where stalls make it meaningless.
+        Cycles the block's formula gives for the same jobs; None where stalls or a slow memory make
+        it meaningless.
     failures
         One sentence for each job that a broken stream rule, a hang or a wrong cycle count ended.
+    reproduce
+        The command that repeats the first failure alone; None if nothing failed.
     """
 
     block: str
@@ -38,6 +51,11 @@ class RunResult:
     driver: str
     seed: int
     stall: str
+    configuration: str = ""
+    parameters: dict = dataclasses.field(default_factory=dict)
+    trace: str = ""
+    vectors: int = 0
+    memory: dict[str, str] | None = None
     transactions: int = 0
     mismatches: int = 0
     cycles: int = 0
@@ -47,6 +65,7 @@ class RunResult:
     first_mismatch: str | None = None
     failures: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    reproduce: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -87,20 +106,28 @@ class Simulation:
         self._waves = waves
         self._compiled = {}
 
-    def play(self, jobs: list[tuple[Job, str]], seed: int) -> list[tuple[Played, list[Mismatch]]]:
-        """Play jobs under stall patterns, each from reset; what came out and what differs."""
+    def play(
+        self, jobs: list[tuple[Job, str]], seed: int, memory: MemoryTiming | None = None
+    ) -> list[tuple[Played, list[Mismatch]]]:
+        """Run jobs under stall patterns, each from reset; what they returned and what differs.
+
+        memory
+            Timing of the jobs' memories; by default that of each stall pattern.
+        """
+        timings = []
         for job, stall in jobs:
             job.stall = stall
+            timings.append(timings_of(job.memories, memory_timing(stall, seed, memory)))
         if self.driver == "harness":
             harness = self._compile(Harness)
             played = []
-            for job, stall in jobs:
+            for (job, stall), timing in zip(jobs, timings, strict=True):
                 harness.reset()
-                played.append(harness.play(job, PATTERNS[stall], seed))
+                played.append(harness.play(job, PATTERNS[stall], seed, timing))
         else:
             waves = self._waves is not None
             simulation = self._compile(CocotbSimulation, self.simulator, waves=waves)
-            played = simulation.play(jobs, seed, self._waves)
+            played = simulation.play(jobs, seed, self._waves, timings)
         compare = getattr(bench_of(self.design.block), "compare", benches.compare)
         found = []
         for (job, stall), outcome in zip(jobs, played, strict=True):
@@ -118,6 +145,23 @@ class Simulation:
         return self._compiled[key]
 
 
+def memory_timing(stall: str, seed: int, timing: MemoryTiming | None = None) -> MemoryTiming:
+    """The timing of memories under a stall pattern, unless the run names one."""
+    return timing or dataclasses.replace(TIMINGS[stall], seed=seed)
+
+
+def settings_of(block: Block, preset: str, parameters: Parameters) -> list[str]:
+    """Every parameter that differs from the preset's, as ``name=value``."""
+    usual = dataclasses.asdict(block.parameters_class.preset(preset))
+    values = dataclasses.asdict(parameters).items()
+    return [f"{name}={value}" for name, value in values if value != usual[name]]
+
+
+def configuration_name(preset: str, settings: list[str]) -> str:
+    """``small``, or ``small with k=2`` where parameters differ from the preset's."""
+    return " ".join([preset, *(["with"] if settings else []), *settings])
+
+
 def run(
     block: Block,
     preset: str,
@@ -129,44 +173,131 @@ def run(
     vectors: int | None = None,
     seed: int = 1,
     stall: str | None = None,
+    memory: MemoryTiming | None = None,
     verilog: Path | None = None,
+    trust: bool = False,
     waves: Path | None = None,
 ) -> RunResult:
-    """Play a block's jobs and count what differs.
+    """Run a block's jobs and count what differs.
 
     stall
         One stall pattern, or None for all of them.
+    memory
+        Timing of the block's memories; by default each stall pattern has its own.
+    trust
+        Accept a `verilog` file that can run commands or write files.
     :raises ParameterError, TraceError, ToolError: with one sentence for the user.
     """
     data = load_trace(trace)
-    design = from_file(block, parameters, verilog) if verilog else generate(block, parameters)
+    design = (
+        from_file(block, parameters, verilog, trust=trust)
+        if verilog
+        else generate(block, parameters)
+    )
     vectors = vectors or bench_of(block).default_vectors(parameters)
     jobs = jobs_of(block, parameters, data, vectors, seed)
+    memories = {name: m for job in jobs for name, m in job.memories.items()}
+    if memory is not None:
+        require_memory(block, memories, memory)
     simulation = Simulation(design, simulator, driver, waves)
-    result = RunResult(block.name, preset, simulator, driver, seed, stall or "all")
-    result.notes = list(jobs[0].notes)
+    patterns = [stall] if stall else list(PATTERNS)
+    settings = settings_of(block, preset, parameters)
+    result = RunResult(
+        block.name,
+        preset,
+        simulator,
+        driver,
+        seed,
+        stall or "all",
+        configuration=configuration_name(preset, settings),
+        parameters=dataclasses.asdict(parameters),
+        trace=str(trace or traces.shipped()[0].name),
+        vectors=vectors,
+        notes=list(jobs[0].notes),
+    )
+    if memories:
+        result.memory = {name: str(memory_timing(name, seed, memory)) for name in patterns}
     started = time.monotonic()
-    plays = list(itertools.product(jobs, [stall] if stall else PATTERNS))
-    for (job, pattern), outcome in zip(plays, simulation.play(plays, seed), strict=True):
-        add(result, job, pattern, *outcome)
+    plays = list(itertools.product(jobs, patterns))
+    formula = memory is None or memory.is_fastest
+    outcomes = simulation.play(plays, seed, memory)
+    for (job, pattern), outcome in zip(plays, outcomes, strict=True):
+        add(result, job, pattern, *outcome, formula=formula)
+        if result.reproduce is None and (result.mismatches or result.failures):
+            result.reproduce = command_line(
+                result, settings, pattern, trace, memory, verilog, trust
+            )
     result.wall_s = round(time.monotonic() - started, 3)
     return result
 
 
-def add(result: RunResult, job: Job, stall: str, played: Played, found: list[Mismatch]) -> None:
-    """Count one played job into a result."""
+def require_memory(block: Block, memories: dict, timing: MemoryTiming) -> None:
+    """Refuse a timing for a block that cannot use it.
+
+    :raises ParameterError: if the block has no memory, or none that may answer in any order.
+    """
+    if not memories:
+        raise ParameterError(f"{block.name} has no memory, so it takes no --memory")
+    if timing.reorder and all(memory.tag is None for memory in memories.values()):
+        raise ParameterError(f"{block.name}'s memory has no tags, so its order must be in, not any")
+
+
+def command_line(
+    result: RunResult,
+    settings: list[str],
+    stall: str,
+    trace: Path | None,
+    memory: MemoryTiming | None,
+    verilog: Path | None,
+    trust: bool,
+) -> str:
+    """The command that repeats what a result says of one stall pattern."""
+    words = ["python", "-m", "sim", "run", result.block, "--preset", result.preset]
+    for setting in settings:
+        words += ["--set", setting]
+    options = {
+        "--simulator": result.simulator,
+        "--driver": result.driver,
+        "--vectors": result.vectors,
+        "--seed": result.seed,
+        "--stall": stall,
+        "--trace": trace,
+        "--memory": memory,
+        "--verilog": verilog,
+    }
+    words += [
+        word for name, value in options.items() if value is not None for word in (name, value)
+    ]
+    return shlex.join([*map(str, words), *(["--trust"] if trust else [])])
+
+
+def add(
+    result: RunResult,
+    job: Job,
+    stall: str,
+    played: Played,
+    found: list[Mismatch],
+    formula: bool = True,
+) -> None:
+    """Count one job's run into a result.
+
+    formula
+        Whether the block's cycle formula holds where nothing stalls, as it does unless a memory is
+        slow.
+    """
+    counted = formula and stall == "none"
     result.transactions += job.transactions
     result.mismatches += len(found)
     if stall in ("none", result.stall):
         result.cycles += played.cycles
     result.simulated += played.simulated
-    if stall == "none":
+    if counted:
         result.predicted = (result.predicted or 0) + job.cycles
     where = f"stall {stall}: " if result.stall == "all" else ""
     if found and result.first_mismatch is None:
         result.first_mismatch = f"{where}{found[0]}"
     if played.failure is not None:
         result.failures.append(f"{where}{played.failure}")
-    elif not found and stall == "none" and played.cycles != job.cycles:
+    elif not found and counted and played.cycles != job.cycles:
         took = f"took {played.cycles} cycles where the formula says {job.cycles}"
         result.failures.append(f"{where}{took}")

@@ -21,7 +21,8 @@ UNSAFE = re.compile(
 
 DIRECTIVE = re.compile(r"^[ \t]*`[^\n]*(?<!\\)$", re.M)
 DECLARATION = re.compile(
-    rf"{DIRECTIVE.pattern}|\b(?:input|output|inout|parameter|localparam)\b[^;]*;", re.M
+    rf"{DIRECTIVE.pattern}|(?:^|(?<=[\s;]))(?:input|output|inout|parameter|localparam)[\s\[][^;]*;",
+    re.M,
 )
 
 
@@ -70,9 +71,7 @@ def user_ports(path: Path, verilog: str, module: str) -> Ports:
         if run.returncode:
             lines = run.stderr.strip().splitlines() or ["no reason given"]
             said = lines[-1].partition("ERROR: ")[2] or lines[-1]
-            raise ToolError(
-                f"{path}: Yosys cannot read the ports of {module}: {said.rstrip('.')}"
-            )
+            raise ToolError(f"{path}: Yosys cannot read the ports of {module}: {said.rstrip('.')}")
         modules = json.loads((Path(scratch) / "ports.json").read_text())["modules"]
     return {
         name: (port["direction"], len(port["bits"]))

@@ -14,6 +14,7 @@ from golden.trace import Trace
 from hw import catalogue
 from hw.catalogue import BLOCKS, find
 from hw.export import export
+from hw.stream.skid_buffer import SkidBufferParameters
 from sim import run as runs
 from sim.bench import Job
 from sim.cocotb_runner import SIMULATORS
@@ -49,6 +50,9 @@ def test_json_for_programs(run, simulator):
     assert result["cycles"] == result["predicted"] == 82 < result["simulated"]
     assert result["wall_s"] > 0 and result["passed"] is True
     assert result["first_mismatch"] is None and result["failures"] == []
+    assert result["configuration"] == "small" and result["parameters"] == {"width": 8}
+    assert result["trace"] == traces.shipped()[0].name and result["vectors"] == 40
+    assert result["memory"] is None and result["reproduce"] is None
     assert len(result["notes"]) == 2
 
 
@@ -61,6 +65,65 @@ def test_text_for_people(run):
         r"stream.skid_buffer small, verilator, stall none, seed 1: 80 transactions, 0 mismatches, "
         r"82 cycles \(formula: 82\), [\d.]+ s: pass",
         verdict,
+    )
+
+
+def test_settings_are_part_of_the_configuration_s_name(run):
+    command = f"{SKID} --driver harness --set width=9"
+    status, out, err = run(command)
+    assert status == 0 and "stream.skid_buffer (small with width=9) in verilator" in err
+    assert "stream.skid_buffer small with width=9, verilator" in out
+    result = json.loads(run(f"{command} --json")[1])
+    assert result["configuration"] == "small with width=9"
+    assert result["parameters"] == {"width": 9}
+
+
+def test_a_failure_says_how_to_repeat_it(run, tmp_path):
+    path = skid_buffer_with(tmp_path, r"i__ready <= [^;]*;", "i__ready <= 1'h1;")
+    command = f"run stream.skid_buffer --preset small --driver harness --seed 3 --verilog {path}"
+    status, out, _ = run(command)
+    line = out.splitlines()[-1]
+    assert status == 1 and line.startswith("  to repeat: python -m sim run stream.skid_buffer ")
+    again = line.partition("-m sim ")[2]
+    assert "--stall random" in again and "--seed 3" in again and f"--verilog {path}" in again
+    first = json.loads(run(f"{command} --json")[1])
+    alone = json.loads(run(f"{again} --json")[1])
+    assert first["first_mismatch"] == f"stall random: {alone['first_mismatch']}"
+    assert f"python -m sim {again}" == first["reproduce"] == alone["reproduce"]
+
+
+READER = "run stream.sequential_reader --preset first --vectors 30"
+
+
+@pytest.mark.parametrize("driver", runs.DRIVERS)
+def test_memory_timing(run, driver):
+    command = f"{READER} --driver {driver} --stall none --json"
+    fast, slow = (json.loads(run(f"{command}{more}")[1]) for more in ("", " --memory latency=40"))
+    assert fast["passed"] and slow["passed"]
+    assert fast["memory"] == {"none": "latency=1,order=in,interval=1,seed=1"}
+    assert slow["memory"] == {"none": "latency=40,order=in,interval=1,seed=1"}
+    assert fast["predicted"] == fast["cycles"] < slow["cycles"] and slow["predicted"] is None
+
+
+def test_each_stall_pattern_has_its_memory_timing(run):
+    status, out, _ = run(f"{READER} --driver harness --seed 5")
+    assert status == 0
+    assert "Memory under stall none: latency=1,order=in,interval=1,seed=5." in out
+    assert "Memory under stall random: latency=1..20,order=any,interval=1,seed=5." in out
+    assert "Memory under stall bursts: latency=2..40,order=in,interval=2,seed=5." in out
+
+
+def test_memory_settings_are_checked(run):
+    for memory, sentence in [
+        ("order=some", "order must be in or any, not 'some'"),
+        ("latency=3..x", "latency must be a whole number, not 'x'"),
+        ("latency=3..2", "latency must be the shortest and the longest number of cycles"),
+        ("speed=3", "a memory's setting must be one of latency, order, interval, seed, each as"),
+        ("latency", "a memory's setting must be one of latency, order, interval, seed, each as"),
+    ]:
+        assert one_sentence(run(f"{READER} --memory {memory}")[2]).startswith(sentence)
+    assert one_sentence(run(f"{SKID} --memory latency=3")[2]) == (
+        "stream.skid_buffer has no memory, so it takes no --memory"
     )
 
 
@@ -122,10 +185,11 @@ def test_a_flipped_payload_bit(run, tmp_path, simulator):
     path = skid_buffer_with(tmp_path, r"(o__payload <= \\\$\d+) ;", r"\1 ^ 8'h10;")
     status, out, _ = run(f"{SKID} --simulator {simulator} --verilog {path}")
     assert status == 1
-    assert re.search(r": 80 transactions, 80 mismatches, .*: FAIL$", out.splitlines()[-2])
+    verdict, mismatch, _ = out.splitlines()[-3:]
+    assert re.search(r": 80 transactions, 80 mismatches, .*: FAIL$", verdict)
     shown = re.fullmatch(
         r"  transaction 0, stream o, beat 0, field payload, cycle 1: expected (\d+), got (\d+)",
-        out.splitlines()[-1],
+        mismatch,
     )
     assert int(shown[1]) ^ int(shown[2]) == 0x10
 
@@ -202,7 +266,8 @@ def test_files_that_are_no_such_design(run, tmp_path):
 def test_verilog_that_does_not_compile(run, tmp_path, driver, monkeypatch):
     monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path / "build"))
     broken = tmp_path / "broken.v"
-    broken.write_text("module stream_skid_buffer_width8(clk);\n  input clk\nendmodule\n")
+    text = generate(find("stream.skid_buffer"), SkidBufferParameters(width=8)).verilog
+    broken.write_text(text.replace("endmodule", "  assign = ;\nendmodule"))
     status, out, err = run(f"{SKID} --driver {driver} --verilog {broken}")
     assert status == 1 and out == ""
     log = re.fullmatch(
@@ -212,7 +277,7 @@ def test_verilog_that_does_not_compile(run, tmp_path, driver, monkeypatch):
 
 
 def test_one_file_is_for_one_block(run, tmp_path):
-    for option in ("--verilog x.v", "--waves x.fst"):
+    for option in ("--verilog x.v", "--waves x.fst", "--memory latency=2"):
         assert "need one block, not 'all'" in one_sentence(run(f"run all {option}")[2])
 
 

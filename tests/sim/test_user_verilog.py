@@ -54,7 +54,11 @@ def test_ports_in_the_header_with_parameters_beside_cell_models(tmp_path):
     [
         (r", o__valid, ", ", ", "lacks port o__valid, an output of 1 bit"),
         (r", rst, ", ", ", "lacks port rst, an input of 1 bit"),
-        (r"\[7:0\] (i__p\w+;\s+wire) \[7:0\]", r"[15:0] \1 [15:0]", "i__payload .* an input of 8 bits, not an"),
+        (
+            r"\[7:0\] (i__p\w+;\s+wire) \[7:0\]",
+            r"[15:0] \1 [15:0]",
+            "i__payload .* an input of 8 bits, not an",
+        ),
         (r"input o__ready", "output o__ready", "o__ready .* an input of 1 bit, not an output of 1"),
         (r", rst, (.*);", r", rst, scan, \1;\ninput scan;", "has a port scan, which the block"),
     ],
