@@ -140,7 +140,7 @@ def add_model(parser: argparse.ArgumentParser, tokens: int) -> None:
         "--text",
         type=Path,
         metavar="FILE",
-        help="UTF-8 text to read (default: prose from Python's own documentation)",
+        help="UTF-8 text to read (default: prose of Python 3.11's language reference)",
     )
     parser.add_argument(
         "--gguf",

@@ -6,6 +6,9 @@ from pathlib import Path
 from golden.lm import InputError
 from golden.lm.tokenizer import Tokenizer
 
+DEFAULT_SHA256 = "9f8cc5f36bb591eccea13413770f575dbb87aef2c55e79172504bc461fd7beab"
+_FOLDER = Path(__file__).parent.parent / "traces"
+
 
 def read_text(path: str | os.PathLike | None) -> tuple[str, str]:
     """A UTF-8 file's text and a description of it; ``default_text`` when ``path`` is None.
@@ -13,7 +16,7 @@ def read_text(path: str | os.PathLike | None) -> tuple[str, str]:
     Raises ``InputError`` when it is missing, not UTF-8 or blank, ``OSError`` when unreadable.
     """
     if path is None:
-        return default_text(), "prose of Python's pydoc_data.topics"
+        return default_text(), "prose of Python 3.11's language reference"
     if not Path(path).exists():
         raise InputError(f"text {path}: there is no such file")
     try:
@@ -26,28 +29,18 @@ def read_text(path: str | os.PathLike | None) -> tuple[str, str]:
 
 
 def default_text() -> str:
-    """The prose of Python's own language reference, which every CPython carries.
+    """Prose of Python 3.11's language reference, which comes with the package.
 
-    Paragraphs only: what is indented (grammar, code, lists) or short is left out. The text changes
-    a little from one Python release to the next.
+    It is what the module ``pydoc_data.topics`` of CPython 3.11.7 holds, paragraphs of two lines or
+    more only: grammar, code and lists are left out. It is the Python Software Foundation's, under
+    the licence beside it; the file has the SHA-256 ``DEFAULT_SHA256``.
     """
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:
-        raise InputError("this Python lacks pydoc_data; give a text with --text") from None
-    paragraphs = (paragraph for topic in topics.values() for paragraph in topic.split("\n\n"))
-    prose = []
-    for paragraph in paragraphs:
-        lines = paragraph.splitlines()
-        indented = any(line[:1] in ("", " ") for line in lines)
-        if not indented and len(lines) > 1 and paragraph.rstrip().endswith("."):
-            prose.append(" ".join(lines))
-    return "\n\n".join(prose)
+    return (_FOLDER / "python_reference.txt").read_text(encoding="utf-8")
 
 
 def shipped_prose() -> str:
     """The text about cranes that comes with the package, written for it."""
-    return (Path(__file__).parent.parent / "traces" / "cranes.txt").read_text(encoding="utf-8")
+    return (_FOLDER / "cranes.txt").read_text(encoding="utf-8")
 
 
 def first_tokens(tokenizer: Tokenizer, text: str, count: int, what: str) -> list[int]:

@@ -64,7 +64,7 @@ def test_trace_picks_layers_by_itself(run):
 
 def test_the_default_text_is_prose(run):
     status, out, _, _ = run("perplexity --gguf TINY --tokens 40")
-    assert status == 0 and "40 tokens of prose of Python's pydoc_data.topics" in out
+    assert status == 0 and "40 tokens of prose of Python 3.11's language reference" in out
 
 
 def test_perplexity_for_people_and_programs(run):
