@@ -1,11 +1,12 @@
-"""`python -m hw`: list the blocks, write their Verilog, synthesize them."""
+"""`python -m hw`: list and show the blocks, write their Verilog, synthesize them."""
 
 import argparse
 import json
 import sys
 from pathlib import Path
 
-from hw.catalogue import BLOCKS, configurations, select
+from hw import show
+from hw.catalogue import BLOCKS, configurations, find, select
 from hw.export import ExportError, export
 from hw.parameters import ParameterError
 from hw.synth import SynthesisError, command
@@ -37,6 +38,14 @@ def list_blocks(arguments) -> None:
             print(f"{'':{width}}   {name:{longest}} {slug}")
 
 
+def show_block(arguments) -> None:
+    block = find(arguments.block)
+    preset = block.parameters_class.preset_name(arguments.preset)
+    parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
+    entry = show.describe(block, preset, parameters)
+    print(json.dumps(entry, indent=2) if arguments.json else show.text(entry))
+
+
 def write_verilog(arguments) -> None:
     presets = [arguments.preset]
     if arguments.preset == "all":
@@ -52,6 +61,18 @@ def write_verilog(arguments) -> None:
             print(path)
 
 
+def add_setting(command, preset: str = "preset name") -> None:
+    """Add the options --preset and --set."""
+    command.add_argument("--preset", default="default", help=f"{preset} (default: %(default)s)")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change one parameter of the preset; may be repeated",
+    )
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m hw",
@@ -64,20 +85,24 @@ def parser() -> argparse.ArgumentParser:
     listing.add_argument("--names", action="store_true", help="print the names alone")
     listing.set_defaults(run=list_blocks)
 
+    showing = commands.add_parser(
+        "show",
+        help="one block's parameters, ports, payload fields and latency",
+        description="Print what a block is, its parameters with their ranges and presets, its"
+        " latency, and its ports with the fields of their payloads.",
+    )
+    showing.add_argument("block", help="block name as in `python -m hw list`")
+    add_setting(showing)
+    showing.add_argument("--json", action="store_true", help="print JSON")
+    showing.set_defaults(run=show_block)
+
     verilog = commands.add_parser(
         "verilog",
         help="write one .v and one .json file for each configuration",
         description="Write a block's Verilog and a JSON sidecar (ports, parameters, latency).",
     )
     verilog.add_argument("block", help="block name as in `python -m hw list`, or all")
-    verilog.add_argument("--preset", default="default", help="preset name, or all for every preset")
-    verilog.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="change one parameter of the preset; may be repeated",
-    )
+    add_setting(verilog, "preset name, or all for every preset")
     verilog.add_argument(
         "-o",
         "--output",

@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import re
 
-from hw.parameters import ParameterError, Parameters, require
+from hw.parameters import ParameterError, Parameters, meant, require_one_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -430,8 +430,8 @@ def find(name: str) -> Block:
     for block in BLOCKS:
         if block.name == name:
             return block
-    known = ", ".join(block.name for block in BLOCKS)
-    raise ParameterError(f"block must be one of {known}, not {name!r}")
+    rule = "block must be one of those that `python -m hw list` names"
+    raise ParameterError(f"{rule}, not {name!r}{meant(name, [block.name for block in BLOCKS])}")
 
 
 def select(name: str) -> list[Block]:
@@ -447,8 +447,7 @@ def configurations(name: str, presets: list[str]) -> list[tuple[Block, str]]:
     blocks = select(name)
     known = dict.fromkeys(p for block in blocks for p in block.parameters_class.presets())
     for preset in presets:
-        aliases = ["default", "first"]
-        require(preset in [*known, *aliases], f"preset must be one of {', '.join(known)}", preset)
+        require_one_of("preset", preset, [*known], aliases=("default", "first"))
     return [
         (block, preset)
         for block in blocks

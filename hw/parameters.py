@@ -1,6 +1,7 @@
 """What every generator's parameters object offers: presets, settings from text, a file name."""
 
 import dataclasses
+import difflib
 import hashlib
 
 LONGEST_SLUG = 108
@@ -15,6 +16,24 @@ def require(condition: bool, rule: str, value: object) -> None:
     """Raise :class:`ParameterError` as "`rule`, not `value`" unless `condition` holds."""
     if not condition:
         raise ParameterError(f"{rule}, not {value!r}")
+
+
+def require_one_of(what: str, name: str, known: list[str], aliases: tuple[str, ...] = ()) -> None:
+    """Raise :class:`ParameterError`, with the nearest of them, unless a name is `known`."""
+    if name not in known and name not in aliases:
+        rule = f"{what} must be one of {', '.join(known)}"
+        raise ParameterError(f"{rule}, not {name!r}{meant(name, known)}")
+
+
+def meant(name: str, known: list[str]) -> str:
+    """The end of a message about an unknown name: "; did you mean ...?", or nothing."""
+    lower = name.lower()
+    parts = [other for other in known if len(lower) > 2 and lower in other.lower()]
+    near = difflib.get_close_matches(lower, known, n=3, cutoff=0.62)
+    if not parts and not near:
+        return ""
+    first, *others = list(dict.fromkeys([*near, *parts]))[:3]
+    return f"; did you mean {' or '.join([', '.join([first, *others[:-1]]), *others[-1:]])}?"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +63,7 @@ class Parameters:
     def preset(cls, name: str) -> "Parameters":
         presets = cls.presets()
         name = cls.preset_name(name)
-        require(name in presets, f"preset must be one of {', '.join(presets)}", name)
+        require_one_of("preset", name, [*presets])
         return presets[name]
 
     @property
@@ -67,7 +86,7 @@ class Parameters:
         for setting in settings:
             name, separator, text = setting.partition("=")
             require(bool(separator), "a setting must have the form name=value", setting)
-            require(name in fields, f"parameter name must be one of {', '.join(fields)}", name)
+            require_one_of("parameter name", name, [*fields])
             changes[name] = _value_from_text(name, text, type(getattr(self, name)))
         return dataclasses.replace(self, **changes)
 

@@ -56,11 +56,18 @@ def test_find_and_select():
     assert find("stream.skid_buffer").component == "SkidBuffer"
     assert [find(block.name) for block in BLOCKS] == list(BLOCKS) == select("all")
     assert select("stream.queue") == [find("stream.queue")]
-    known = ", ".join(block.name for block in BLOCKS)
-    for wrong in ("queue", "stream", "", "stream.Queue", "ALL"):
+    rule = "block must be one of those that `python -m hw list` names"
+    nearest = {
+        "queue": "; did you mean stream.queue?",
+        "pe_lane": "; did you mean kllm.pe_lane or topick.pe_lane?",
+        "stream.Queue": "; did you mean stream.queue?",
+        "": "",
+        "ALL": "",
+    }
+    for wrong, end in nearest.items():
         with pytest.raises(ParameterError) as caught:
             select(wrong)
-        assert str(caught.value) == f"block must be one of {known}, not {wrong!r}"
+        assert str(caught.value) == f"{rule}, not {wrong!r}{end}"
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)

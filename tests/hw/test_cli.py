@@ -95,7 +95,8 @@ def test_settings_add_up(run):
 
 
 FAULTS = {
-    "verilog stream.heap": f"block must be one of {', '.join(NAMES)}, not 'stream.heap'",
+    "verilog stream.heap": "block must be one of those that `python -m hw list` names, not"
+    " 'stream.heap'; did you mean stream.queue or stream.arbiter?",
     "verilog stream.queue --preset huge": "preset must be one of small, default, large, not 'huge'",
     "verilog all --preset huge": (f"preset must be one of {', '.join(EVERY_PRESET)}, not 'huge'"),
     "verilog stream.queue --set depth": "a setting must have the form name=value, not 'depth'",

@@ -65,7 +65,7 @@ def test_text_becomes_the_type_of_the_parameter(setting, name, value):
         ("", "a setting must have the form name=value, not ''"),
         ("m=3", "parameter name must be one of n, fast, kind, not 'm'"),
         ("=3", "parameter name must be one of n, fast, kind, not ''"),
-        ("N=3", "parameter name must be one of n, fast, kind, not 'N'"),
+        ("N=3", "parameter name must be one of n, fast, kind, not 'N'; did you mean n?"),
         ("latency=3", "parameter name must be one of n, fast, kind, not 'latency'"),
         ("n=", "n must be an integer, not ''"),
         ("n=four", "n must be an integer, not 'four'"),

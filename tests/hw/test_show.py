@@ -1,0 +1,149 @@
+# amaranth: UnusedElaboratable=no
+"""`hw show`: what it says of parameters, ports and fields agrees with the hardware."""
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+from amaranth.hdl import Shape, signed
+from amaranth.lib import data, enum
+
+from hw.arith.datapath import Datapath
+from hw.catalogue import BLOCKS, find
+from hw.export import list_fields
+from hw.show import describe, meaning, rules
+from sim import payload
+from tests.hw.test_cli import run  # noqa: F401  (a fixture)
+
+
+def described(name, **changes):
+    block = find(name)
+    parameters = dataclasses.replace(block.parameters_class.preset("first"), **changes)
+    return describe(block, "first", parameters)
+
+
+def expanded(fields: list[dict]) -> list[tuple[str, int, int]]:
+    """Every leaf as (dotted path, offset, width), elements of arrays one by one."""
+    leaves = []
+    for field in fields:
+        arrays = field.get("arrays", [])
+        for at in itertools.product(*(range(array["count"]) for array in arrays)):
+            name, offset = field["name"], field["offset"]
+            for index, array in zip(at, arrays, strict=True):
+                name = name.replace("[]", f"[{index}]", 1)
+                offset += index * array["stride"]
+            leaves.append((name, offset, field["width"]))
+    return leaves
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_of_every_block(block):
+    parameters = block.parameters_class.preset("first")
+    entry = describe(block, "first", parameters)
+    assert json.loads(json.dumps(entry)) == entry
+    assert entry["latency"] == parameters.latency and entry["description"]
+    names = [parameter["name"] for parameter in entry["parameters"]]
+    assert names == [field.name for field in dataclasses.fields(parameters)]
+    for parameter in entry["parameters"]:
+        assert parameter["description"], parameter["name"]
+        assert parameter["value"] == getattr(parameters, parameter["name"])
+        assert list(parameter["presets"]) == list(block.parameters_class.presets())
+    component = block.create(parameters)
+    ports = {port["name"]: port for port in entry["ports"]}
+    assert len(ports) == len(entry["ports"])
+    for path, member, _ in component.signature.flatten(component):
+        port = ports.pop("__".join(map(str, path)))
+        shape = Shape.cast(member.shape)
+        assert (port["width"], port["signed"]) == (shape.width, shape.signed)
+        if "fields" in port:
+            leaves = [leaf for leaf in expanded(port["fields"]) if leaf[2]]
+            other = [leaf for leaf in payload.fields(member.shape) if leaf[2]]
+            assert sorted(leaves) == sorted(other)
+            assert sum(width for *_, width in leaves) == port["width"]
+        else:
+            assert payload.fields(member.shape) == [("payload", 0, shape.width)]
+    assert set(ports) <= {"clk", "rst"}
+    assert bool(ports) == (not isinstance(component, Datapath) or parameters.stages > 0)
+
+
+def test_fields_by_hand():
+    class Kind(enum.Enum, shape=3):
+        ONE = 1
+
+    class Pair(data.Struct):
+        low: signed(5)
+        kind: Kind
+
+    layout = data.StructLayout({"n": 4, "m": data.ArrayLayout(data.ArrayLayout(Pair, 2), 3)})
+    arrays = [{"count": 3, "stride": 16}, {"count": 2, "stride": 8}]
+    assert list_fields(layout) == [
+        {"name": "n", "offset": 0, "width": 4, "signed": False},
+        {"name": "m[][].low", "offset": 4, "width": 5, "signed": True, "arrays": arrays},
+        {"name": "m[][].kind", "offset": 9, "width": 3, "signed": False, "arrays": arrays},
+    ]
+
+
+def test_rules_are_those_of_the_checks():
+    queue = find("stream.queue").parameters_class()
+    assert rules(queue, "depth") == ["depth must be at least 1"]
+    orizuru = find("kllm.orizuru").parameters_class()
+    assert rules(orizuru, "k") == ["k must be between 0 and n = 256"]
+    assert rules(orizuru, "radix") == [
+        "radix must be a power of two",
+        "radix must be at least 2",
+    ]
+    add = find("arith.float_add").parameters_class()
+    assert rules(add, "format")[0].startswith("format must be one of fp16, ")
+    assert rules(add, "flush_subnormals") == []
+
+
+def test_words_are_found_where_a_docstring_points():
+    lane = find("topick.pe_lane").parameters_class
+    assert meaning(lane, "entries") == "Of the scoreboard: tokens under way at most."
+    assert meaning(lane, "fraction") == meaning(find("topick.pec").parameters_class, "fraction")
+    assert meaning(lane, "d").startswith("Elements of a query and a key")
+    assert meaning(lane, "nothing") == ""
+
+
+def test_for_people(run):  # noqa: F811
+    status, out, err, made = run("show stream.queue --preset small --set depth=5")
+    assert (status, err, made) == (0, "", [])
+    for line in (
+        "stream.queue: First-in first-out buffer of any depth (library)",
+        "Parameters (preset small, module stream_queue_width8_depth5):",
+        "  depth = 5\n      int, default 16; depth must be at least 1\n      Entries held.",
+        "      presets: small 4, default 16, large 64",
+        "Latency: 1 cycle. Cycles from the transfer of",
+        "\n  clk         input   1 bit\n",
+        "\n  i__payload  input   8 bits\n",
+    ):
+        assert line in out
+    assert ":class:" not in out and "`" not in out and "Members" not in out
+    _, out, _, _ = run("show kllm.orizuru")
+    assert "[15:0] values[0] to values[15], every 16 bits\n      [271:256] keep" in out
+    _, out, _, _ = run("show topick.pe_lane")
+    assert "[31:0] log2, signed" in out
+
+
+def test_for_programs(run):  # noqa: F811
+    status, out, _, _ = run("show kllm.orizuru --json")
+    assert status == 0
+    entry = json.loads(out)
+    assert entry["preset"] == "default" and entry["latency"] == 4
+    assert entry["module"] == "kllm_orizuru_n256_k16_lanes16_radix16"
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("show all", "names, not 'all'"),
+        ("show queue", "not 'queue'; did you mean stream.queue?"),
+        ("show stream.queue --preset deflt", "not 'deflt'; did you mean default?"),
+        ("show stream.queue --set depht=1", "not 'depht'; did you mean depth?"),
+    ],
+)
+def test_unknown_names_get_the_nearest(run, command, sentence):  # noqa: F811
+    status, out, err, _ = run(command)
+    assert (status, out) == (1, "") and err.count("\n") == 1 and err.endswith(f"{sentence}\n")
+    assert len(err) < 160
