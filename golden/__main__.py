@@ -1,5 +1,10 @@
 """The command line ``python -m golden``: each part registers its own commands."""
 
+from golden import interrupt
+
+if __name__ == "__main__":
+    interrupt.exit_at_once("python -m golden: interrupted")
+
 import argparse
 import sys
 
@@ -42,4 +47,5 @@ def _fail(sentence: str, status: int = 1) -> int:
 
 
 if __name__ == "__main__":
+    interrupt.raise_exceptions()
     sys.exit(main())

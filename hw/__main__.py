@@ -1,5 +1,10 @@
 """`python -m hw`: list and show the blocks, write their Verilog, synthesize them."""
 
+from hw import interrupt
+
+if __name__ == "__main__":
+    interrupt.exit_at_once("error: interrupted")
+
 import argparse
 import json
 import sys
@@ -134,4 +139,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    interrupt.raise_exceptions()
     sys.exit(main())

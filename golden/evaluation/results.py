@@ -3,9 +3,7 @@
 import argparse
 import dataclasses
 import json
-import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from tqdm import tqdm
@@ -15,6 +13,7 @@ from golden.evaluation.experiments.lad import DRIFT_STEPS
 from golden.evaluation.measure import Measurement, measure
 from golden.evaluation.policies import parse
 from golden.evaluation.section import Claim, Opened, Run, Section
+from golden.evaluation.workers import run_all
 from golden.files import replacing
 from golden.kllm.model import calibration_samples
 from golden.lm import InputError
@@ -109,30 +108,16 @@ def _run(task: Run | str) -> Measurement | dict:
 def _run_all(tasks: list[Run | str], arguments: argparse.Namespace, needed: int) -> dict:
     """Every task's outcome, one after another or in processes of their own."""
     bar = tqdm(total=len(tasks), unit="run")
-    done = {}
     if arguments.jobs == 1:
+        done = {}
         for task in tasks:
             done[task] = _run(task)
             bar.update()
         return done
     # One thread of the linear algebra for each process: they share the cores already.
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    pool = ProcessPoolExecutor(
-        arguments.jobs,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_open,
-        initargs=(arguments.gguf, arguments.text, arguments.tokens, needed),
-    )
-    with pool:
-        futures = {pool.submit(_run, task): task for task in tasks}
-        try:
-            for future in as_completed(futures):
-                done[futures[future]] = future.result()
-                bar.update()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return done
+    opening = (arguments.gguf, arguments.text, arguments.tokens, needed)
+    return run_all(_run, tasks, arguments.jobs, _open, opening, bar.update)
 
 
 def _write(output: Path, name: str, section: Section, results, extras: dict, about: dict) -> None:
