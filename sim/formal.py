@@ -23,7 +23,7 @@ from amaranth.back import rtlil
 _GRACE = 10
 
 MODES = ("prove", "bmc", "cover")
-SOLVERS = ("bitwuzla", "z3", "yices")
+SOLVERS = ("bitwuzla", "yices")
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -55,15 +55,24 @@ class Row:
 def run_row(block: Block, preset: str, simulator: str, trace, vectors: int | None) -> Row:
     """Real and random data under every stall pattern in one simulator."""
     row = Row(block.name, preset, simulator)
+    driver = "cocotb" if tools.has_cocotb() else "harness"
     if simulator == "icarus" and not tools.has_icarus():
         row.verdict, row.reason = "SKIPPED", f"Icarus is not installed; {tools.ICARUS_ADVICE}"
         return row
+    if driver == "harness":
+        row.reason = (
+            f"cocotb lacks {tools.LIBPYTHON}, so Verilator ran by the compiled harness and Icarus "
+            f"not at all; {tools.COCOTB_ADVICE}"
+        )
+        if simulator == "icarus":
+            row.verdict = "SKIPPED"
+            return row
     started = time.monotonic()
     parameters = block.parameters_class.preset(preset)
     design = generate(block, parameters)
-    simulation = Simulation(design, simulator)
+    simulation = Simulation(design, simulator, driver)
     vectors = vectors or bench_of(block).default_vectors(parameters)
-    result = RunResult(block.name, preset, simulator, "cocotb", 1, "all")
+    result = RunResult(block.name, preset, simulator, driver, 1, "all")
     plays = list(itertools.product(jobs_of(block, parameters, trace, vectors, seed=1), PATTERNS))
     for (job, stall), outcome in zip(plays, simulation.play(plays, seed=1), strict=True):
         add(result, job, stall, *outcome)

@@ -1,11 +1,13 @@
 """Where the simulators are, and the environment their wheels need."""
 
+import ctypes
 import functools
 import importlib.metadata
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,6 +53,40 @@ def has_icarus() -> bool:
 def require_icarus() -> None:
     if not has_icarus():
         raise ToolError(f"Icarus Verilog is not installed; {ICARUS_ADVICE}")
+
+
+# Debian's package of the shared library of the Python that runs this.
+LIBPYTHON = f"libpython3.{sys.version_info.minor}"
+COCOTB_ADVICE = (
+    f"install it with: apt-get install {LIBPYTHON}"
+    if sys.base_prefix == "/usr"
+    else f"{sys.base_prefix} was built without --enable-shared: make distclean, then make setup "
+    "CHECKOUT_PYTHON=/usr/bin/python3"
+)
+
+
+@functools.cache
+def has_cocotb() -> bool:
+    """Whether Python is there as a shared library, which cocotb loads into the simulator.
+
+    A plain Debian has it inside the program only. Looks where cocotb's own search does, with the
+    standard library alone: set-up asks before anything is installed.
+    """
+    names = {sysconfig.get_config_var("INSTSONAME"), sysconfig.get_config_var("LDLIBRARY")}
+    for name in (names - {None}) | {f"{LIBPYTHON}.so"}:
+        folders = [sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LIBPL")]
+        for path in [name, *(os.path.join(folder, name) for folder in folders if folder)]:
+            try:
+                ctypes.CDLL(path)
+                return True
+            except OSError:  # no such file, or a static library
+                continue
+    return False
+
+
+def require_cocotb() -> None:
+    if not has_cocotb():
+        raise ToolError(f"cocotb needs Python's shared library {LIBPYTHON}; {COCOTB_ADVICE}")
 
 
 @functools.cache

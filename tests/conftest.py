@@ -1,4 +1,4 @@
-"""What every test shares: reproducible property tests, the shipped trace, Icarus or a loud skip."""
+"""What every test shares: reproducible property tests, the shipped trace, simulators or loud skips."""
 
 import os
 
@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from golden import trace
 from golden.lm.download import NetworkError, default_model
-from sim.tools import ICARUS_ADVICE, has_icarus
+from sim import tools
 from tests.lm.tiny_llama import random_tensors, write_gguf
 
 # Examples are the same in every run and slow machines do not fail them; a failing one is printed.
@@ -18,18 +18,31 @@ settings.register_profile("project", derandomize=True, deadline=None, print_blob
 settings.load_profile("project")
 
 
+# Where CI runs, whatever is missing is a failure; elsewhere it is a loud skip.
+MAY_SKIP = not os.environ.get("CI")
+
+
 def pytest_collection_modifyitems(items):
-    """A simulator parameter named icarus marks its test; without Icarus that is a loud skip."""
+    """A simulator parameter named icarus marks its test, which needs Icarus and cocotb."""
+    missing = None
+    if not tools.has_icarus():
+        missing = f"Icarus Verilog is not installed; {tools.ICARUS_ADVICE}"
+    elif not tools.has_cocotb():
+        missing = f"cocotb lacks {tools.LIBPYTHON}; {tools.COCOTB_ADVICE}"
     for item in items:
         parameters = getattr(item, "callspec", None)
         if parameters and parameters.params.get("simulator") == "icarus":
             item.add_marker(pytest.mark.icarus)
-    if has_icarus() or os.environ.get("CI"):  # where CI runs, a missing simulator is a failure
-        return
-    missing = pytest.mark.skip(reason=f"Icarus Verilog is not installed; {ICARUS_ADVICE}")
-    for item in items:
-        if item.get_closest_marker("icarus"):
-            item.add_marker(missing)
+        if missing and MAY_SKIP and item.get_closest_marker("icarus"):
+            item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.fixture(autouse=True)
+def _skip_without_cocotb(monkeypatch):
+    """Whatever test asks for a cocotb simulation where none can run ends there, loudly skipped."""
+    if MAY_SKIP and not tools.has_cocotb():
+        reason = f"cocotb lacks {tools.LIBPYTHON}; {tools.COCOTB_ADVICE}"
+        monkeypatch.setattr(tools, "require_cocotb", lambda: pytest.skip(reason))
 
 
 @pytest.fixture(scope="session")
