@@ -10,8 +10,11 @@ ifneq ($(words $(CURDIR)),1)
 $(error this folder's path has spaces, which make and Verilator cannot handle)
 endif
 
+# Options of long jobs, as in `make campaign LONG="--jobs 8"` or LONG="--scheduler tcp://host:8786".
+LONG ?=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test style lint verilog sim mutate prove campaign exhaustive fresh synth eval bench clean distclean
+.PHONY: help setup demo test style lint verilog sim mutate campaign exhaustive fresh synth eval bench clean distclean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,7 +41,7 @@ style: $(STAMP) ## ruff, formatting, import rules
 	@$(VENV)/bin/lint-imports
 
 lint: style ## the same, and Verilator's and Yosys' checks of every preset (ten minutes)
-	@$(PYTHON) -m sim lint all
+	@$(PYTHON) -m sim lint all $(LONG)
 
 verilog: $(STAMP) ## Verilog of every block and preset into build/verilog
 	@$(PYTHON) -m hw verilog all --preset all -o build/verilog
@@ -47,14 +50,10 @@ sim: setup ## every block's bench, in every simulator there is, under every stal
 	@$(PYTHON) -m sim report --presets first,default -o build/report
 
 mutate: $(STAMP) ## mutation tests of every block (long)
-	@blocks=$$($(PYTHON) -m hw list --names) || exit 1; for block in $$blocks; do \
-	  $(PYTHON) -m sim mutate $$block --count 200 || exit 1; done
+	@$(PYTHON) -m sim mutate all --preset first --count 200 $(LONG)
 
-prove: $(STAMP) ## the proofs that take too long for the test suite
-	@LONG_PROOFS=1 $(PYTHON) -m pytest tests/kllm/test_orizuru_formal.py tests/arith/test_float_add.py tests/arith/test_dot_product.py
-
-campaign: setup ## tests too long for the suite (an hour)
-	@$(PYTHON) -m pytest -n 2 --dist loadfile -m campaign
+campaign: setup ## tests too long for the suite, the proofs among them (an hour)
+	@$(PYTHON) -m sim campaign $(LONG)
 
 exhaustive: $(STAMP) ## every pair of FP16 and BF16 operands through six units (a minute; also in make test)
 	@$(PYTHON) -m sim exhaustive all
@@ -63,10 +62,10 @@ fresh: ## demo and test in a minimal Debian, as a plain user (root, twenty minut
 	@.ci/fresh
 
 synth: $(STAMP) ## area and delay of every block in a 45 nm library (long)
-	@$(PYTHON) -m hw synth all --liberty nangate45
+	@$(PYTHON) -m sim synth all --liberty nangate45 $(LONG)
 
 eval: $(STAMP) ## each paper's main result on the language model, into docs/results (twenty minutes)
-	@$(PYTHON) -m golden results -o docs/results
+	@$(PYTHON) -m sim results -o docs/results $(LONG)
 
 bench: $(STAMP) ## simulation speeds and the gain of sharing modules
 	@$(PYTHON) -m sim bench

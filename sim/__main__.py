@@ -10,7 +10,7 @@ from golden.trace import TraceError
 from hw.catalogue import configurations
 from hw.export import ExportError
 from hw.parameters import ParameterError
-from sim import ablation, exhaustive, lint, mutate, report, speed
+from sim import ablation, campaign, evaluation, exhaustive, lint, mutate, report, speed, synth
 from sim.arguments import add_configuration, count
 from sim.cocotb_runner import SIMULATORS
 from sim.memory import MemoryTiming
@@ -145,6 +145,9 @@ def parser() -> argparse.ArgumentParser:
     mutate.register(commands)
     exhaustive.register(commands)
     lint.register(commands)
+    synth.register(commands)
+    evaluation.register(commands)
+    campaign.register(commands)
     speed.register(commands)
     ablation.register(commands)
     return top

@@ -1,15 +1,16 @@
 """`python -m sim lint`: Verilator's lint and Yosys' checks of generated Verilog."""
 
-import os
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from hw.catalogue import Block, select
+from tqdm import tqdm
+
+from hw.catalogue import Block, find, select
 from hw.parameters import Parameters
+from sim import executor
 from sim.design import MODULE, Design, generate
 from sim.tools import ToolError, environment, verilator
 
@@ -103,24 +104,21 @@ def _check(command: list[str], tool: str, design, folder: str | None = None) -> 
         raise ToolError(f"{tool} on {design.module}: {complaints[0] if complaints else 'failed'}")
 
 
-def _report(what: str, done: Future) -> None:
-    done.result()
-    print(f"{what}: clean", flush=True)
+def lint_preset(name: str, preset: str) -> None:
+    """One task of a long job: :func:`lint` of a block's preset."""
+    block = find(name)
+    lint(block, block.parameters_class.preset(preset))
 
 
 def lint_command(arguments) -> int:
-    checks = []
-    blocks = select(arguments.block)
-    # The tools are processes of their own, so they run while the next design is generated.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for block in blocks:
-            for name, parameters in block.parameters_class.presets().items():
-                design = generate(block, parameters)
-                checks.append((f"{block.name} {name}", pool.submit(check, design)))
-                while checks[0][1].done() and len(checks) > 1:
-                    _report(*checks.pop(0))
-        for check_of_one in checks:
-            _report(*check_of_one)
+    tasks = [
+        executor.Task(f"{block.name} {preset}", lint_preset, (block.name, preset))
+        for block in select(arguments.block)
+        for preset in block.parameters_class.presets()
+    ]
+    for outcome in executor.execute(tasks, **executor.options(arguments)):
+        outcome.result()
+        tqdm.write(f"{outcome.task.name}: clean")
     return 0
 
 
@@ -132,9 +130,9 @@ def register(commands) -> None:
         description=(
             "Check every preset's Verilog with Verilator -Wall (less the waivers listed in "
             "sim/lint.py, each with its reason) and with Yosys: no latches, no black boxes, "
-            "nothing undriven or driven twice. With `all`, designs of ten thousand instances and "
-            "more are left out, since Verilator would take many gigabytes."
+            "nothing undriven or driven twice."
         ),
     )
     command.add_argument("block", help="block name as in `python -m hw list`, or all")
+    executor.add_options(command)
     command.set_defaults(run=lint_command)

@@ -6,8 +6,14 @@ A bench that passes has shown nothing until it is known what it would have faile
 import collections
 import json
 
+from tqdm import tqdm
+
+from hw.catalogue import configurations, find
+from hw.parameters import ParameterError
+from sim import executor
 from sim.arguments import add_configuration, configuration, count, pattern
 from sim.mutation import COUNT, PROOF_SECONDS, Report, mutate
+from sim.tools import ToolError
 
 
 def as_json(report: Report) -> dict:
@@ -58,7 +64,42 @@ def describe(report: Report) -> str:
     return "\n".join(lines)
 
 
+def mutate_preset(name: str, preset: str, settings: dict) -> Report:
+    """One task of a long job: :func:`sim.mutation.mutate` of a block's preset."""
+    block = find(name)
+    return mutate(block, preset, block.parameters_class.preset(preset), **settings)
+
+
+def mutate_all(arguments) -> int:
+    """Every block that has the preset, as a long job."""
+    if arguments.set:
+        raise ParameterError("--set needs one block, not 'all'")
+    names = ("count", "seed", "vectors", "within")
+    settings = {name: getattr(arguments, name) for name in names}
+    settings["seconds"] = arguments.proof_seconds
+    tasks = [
+        executor.Task(f"{block.name} {preset}", mutate_preset, (block.name, preset, settings))
+        for block, preset in configurations("all", [arguments.preset])
+    ]
+    reports, failed = [], []
+    run = executor.execute(tasks, quiet=arguments.json, **executor.options(arguments))
+    for outcome in run:
+        if outcome.error is not None:
+            failed.append(f"{outcome.task.name}: {outcome.error}")
+            continue
+        reports.append(outcome.value)
+        if not arguments.json:
+            tqdm.write(describe(outcome.value))
+    if arguments.json:
+        print(json.dumps([as_json(report) for report in reports], indent=2))
+    if failed:
+        raise ToolError(f"{len(failed)} of {len(tasks)} blocks: " + "; ".join(failed))
+    return 1 if any(report.survivors for report in reports) else 0
+
+
 def run_command(arguments) -> int:
+    if arguments.block == "all":
+        return mutate_all(arguments)
     block, parameters = configuration(arguments)
     report = mutate(
         block,
@@ -86,7 +127,7 @@ def register(commands) -> None:
             "equivalent; each is listed with its Python source line."
         ),
     )
-    add_configuration(command, preset="first")
+    add_configuration(command, preset="first", everything=True)
     command.add_argument(
         "--count", type=count, default=COUNT, metavar="N", help="mutants (%(default)s)"
     )
@@ -109,4 +150,5 @@ def register(commands) -> None:
         metavar="REGEX",
         help="only faults whose source line, FILE:LINE, matches (default: all)",
     )
+    executor.add_options(command)
     command.set_defaults(run=run_command)

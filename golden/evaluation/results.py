@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from tqdm import tqdm
@@ -53,8 +54,13 @@ def register(commands: argparse._SubParsersAction) -> None:
     command.set_defaults(run=run_results)
 
 
-def run_results(arguments: argparse.Namespace) -> None:
-    """Write the pages. Raises ``InputError`` or ``OSError``."""
+def run_results(arguments: argparse.Namespace, run_all: Callable | None = None) -> None:
+    """Write the pages. Raises ``InputError`` or ``OSError``.
+
+    run_all
+        ``run_all(tasks, arguments, needed)`` in place of this module's processes: the outcome of
+        :func:`run` for each task, after :func:`open_all` with `needed` tokens.
+    """
     names = arguments.papers or list(EXPERIMENTS)
     if unknown := [name for name in names if name not in EXPERIMENTS]:
         raise InputError(f"there is no experiment {unknown[0]}; known: {', '.join(EXPERIMENTS)}")
@@ -64,11 +70,11 @@ def run_results(arguments: argparse.Namespace) -> None:
     output.mkdir(parents=True, exist_ok=True)
     wanted = dict.fromkeys(run for name in names for run in EXPERIMENTS[name].runs(tokens))
     needed = max(DRIFT_STEPS, *(run.tokens for run in wanted))
-    _open(arguments.gguf, arguments.text, tokens, needed)
+    open_all(arguments.gguf, arguments.text, tokens, needed)
     context = _opened.model.config.context
     if tokens > context:
         raise InputError(f"--tokens: the model sees {context} tokens, not {tokens}")
-    done = _run_all([*names, *wanted], arguments, needed)
+    done = (run_all or _run_all)([*names, *wanted], arguments, needed)
     for name in names:
         results = {run: done[run] for run in EXPERIMENTS[name].runs(tokens)}
         section = EXPERIMENTS[name].section(tokens, results, done[name])
@@ -80,7 +86,8 @@ LEAST_TOKENS = 600
 """A prompt of 512 tokens and something to predict."""
 
 
-def _open(gguf: Path | None, text: Path | None, tokens: int, needed: int) -> None:
+def open_all(gguf: Path | None, text: Path | None, tokens: int, needed: int) -> None:
+    """Open what this process needs for :func:`run`."""
     global _opened
     words, source = read_text(text)
     model, tokenizer, about = open_model(gguf)
@@ -90,7 +97,7 @@ def _open(gguf: Path | None, text: Path | None, tokens: int, needed: int) -> Non
     _opened = Opened(model, tokenizer, about, numbers[:tokens], numbers, samples)
 
 
-def _run(task: Run | str) -> Measurement | dict:
+def run(task: Run | str) -> Measurement | dict:
     """Do one run, or compute an experiment's extras."""
     if isinstance(task, str):
         return EXPERIMENTS[task].extras(_opened)
@@ -111,13 +118,13 @@ def _run_all(tasks: list[Run | str], arguments: argparse.Namespace, needed: int)
     if arguments.jobs == 1:
         done = {}
         for task in tasks:
-            done[task] = _run(task)
+            done[task] = run(task)
             bar.update()
         return done
     # One thread of the linear algebra for each process: they share the cores already.
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     opening = (arguments.gguf, arguments.text, arguments.tokens, needed)
-    return run_all(_run, tasks, arguments.jobs, _open, opening, bar.update)
+    return run_all(run, tasks, arguments.jobs, open_all, opening, bar.update)
 
 
 def _write(output: Path, name: str, section: Section, results, extras: dict, about: dict) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -93,7 +94,13 @@ def positive(text: str) -> int:
     return value
 
 
-def synth(arguments) -> None:
+def synth(arguments, measure_all: Callable | None = None) -> None:
+    """Run the command.
+
+    measure_all
+        ``measure_all(jobs, library, arguments)`` in place of :func:`measure` for one job after
+        another, with the same results in the same order. A job is (block, preset, parameters).
+    """
     if arguments.ecp5:
         for name in ("liberty", "mode", "clock", "pieces", "netlist"):
             if getattr(arguments, name) is not None:
@@ -111,16 +118,10 @@ def synth(arguments) -> None:
     library = None if arguments.ecp5 else libraries.find(arguments.liberty)
     if library and arguments.clock and libraries.is_generic(library):
         raise ParameterError("--clock needs a library that knows picoseconds: give --liberty")
-    quiet = arguments.json or len(jobs) == 1 or None
     entries, notes = [], {}
-    for job in tqdm(jobs, unit="design", disable=quiet, file=sys.stderr, leave=False):
-        with tempfile.TemporaryDirectory(prefix="synth_") as folder:
-            if arguments.ecp5:
-                entries.append(_measure_ecp5(*job, Path(folder)))
-            else:
-                for entry, note in _measure(*job, library, arguments, Path(folder)):
-                    entries.append(entry)
-                    notes[note] = None
+    for entry, note in (measure_all or _one_after_another)(jobs, library, arguments):
+        entries.append(entry)
+        notes[note] = None
     if arguments.json:
         print(json.dumps([_plain(entry) for entry in entries], indent=2))
         return
@@ -132,6 +133,24 @@ def synth(arguments) -> None:
         notes = [*map(report.slowest, entries), *notes]
     for note in notes:
         console.print(note, markup=False)
+
+
+def _one_after_another(jobs: list, library, arguments) -> Iterator[tuple]:
+    quiet = arguments.json or len(jobs) == 1 or None
+    for job in tqdm(jobs, unit="design", disable=quiet, file=sys.stderr, leave=False):
+        yield from measure(*job, library, arguments)
+
+
+def measure(block: Block, preset: str, parameters: Parameters, library, arguments) -> list[tuple]:
+    """Map one design; table entries, each with a note on it.
+
+    library
+        None for an FPGA, where `arguments` ask for one.
+    """
+    with tempfile.TemporaryDirectory(prefix="synth_") as folder:
+        if arguments.ecp5:
+            return [(_measure_ecp5(block, preset, parameters, Path(folder)), "")]
+        return list(_measure(block, preset, parameters, library, arguments, Path(folder)))
 
 
 def _only_simulated(block: Block, asked: str) -> bool:

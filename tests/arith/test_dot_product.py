@@ -1,6 +1,5 @@
 """Dot products: exact integers, roundings in order, and a design of 128 products."""
 
-import os
 import time
 
 import numpy as np
@@ -17,7 +16,6 @@ from sim.run import bench_of
 from tests.arith.functions import play
 
 BLOCK = Block("arith", "DotProduct", "Dot product of n pairs, floating-point or exact", "library")
-LONG = "LONG_PROOFS"
 
 
 def drawn(parameters, count=20_000, seed=1):
@@ -87,7 +85,7 @@ def test_128_products_are_generated_in_seconds():
     assert took < 20
 
 
-@pytest.mark.skipif(LONG not in os.environ, reason=f"minutes; set {LONG}=1, or make prove")
+@pytest.mark.campaign
 def test_128_products():
     parameters = DotProductParameters(n=128, stages=8)
     assert play(BLOCK, parameters, drawn(parameters, 2000), "random") == 0

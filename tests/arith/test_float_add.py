@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import os
 from fractions import Fraction
 
 import numpy as np
@@ -24,10 +23,6 @@ from tests.arith.pairs import differences, pairs, registers_agree
 
 SEED = 1
 FLUSH = pytest.mark.parametrize("flush", [False, True], ids=["full", "flush"])
-
-long = pytest.mark.skipif(
-    not os.environ.get("LONG_PROOFS"), reason="minutes; set LONG_PROOFS=1, or make prove"
-)
 
 
 def operands(parameters, count):
@@ -93,7 +88,7 @@ def proof(unit, parameters, cases=("true",), seconds=600):
         ("bf16", False),
         ("bf16", True),
         ("fp16", False),
-        pytest.param("fp16", True, marks=long),
+        pytest.param("fp16", True, marks=pytest.mark.campaign),
     ],
 )
 def test_unit_is_ieee_754_addition(format, flush):
@@ -102,7 +97,7 @@ def test_unit_is_ieee_754_addition(format, flush):
     assert result.status == "PASS" and result.queries == 1, result
 
 
-@long
+@pytest.mark.campaign
 @FLUSH
 def test_fp32_is_ieee_754_addition(flush):
     parameters = FloatAddParameters("fp32", flush)

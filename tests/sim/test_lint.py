@@ -52,7 +52,7 @@ def run(command: str, monkeypatch, capsys):
 
 @pytest.mark.parametrize("block", [block.name for block in BLOCKS if block.folder == "stream"])
 def test_every_preset_is_clean(block, monkeypatch, capsys):
-    status, out, err = run(f"lint {block}", monkeypatch, capsys)
+    status, out, err = run(f"lint {block} --jobs 1 --fresh", monkeypatch, capsys)
     presets = find(block).parameters_class.presets()
     assert (status, err) == (0, "")
     assert out.splitlines() == [f"{block} {preset}: clean" for preset in presets]
@@ -108,7 +108,7 @@ def test_yosys_refuses_them_too(body, check, monkeypatch):
 def test_a_refusal_is_one_sentence(monkeypatch, capsys):
     design = dataclasses.replace(generate(BLOCK, PARAMETERS), verilog=MODULE.replace("BODY", ""))
     monkeypatch.setattr(lint, "generate", lambda block, parameters: design)
-    status, out, err = run("lint stream.skid_buffer", monkeypatch, capsys)
+    status, out, err = run("lint stream.skid_buffer --jobs 1 --fresh", monkeypatch, capsys)
     assert status == 1 and out == "" and err.startswith("error: ") and err.count("\n") == 1
     assert run("lint stream.heap", monkeypatch, capsys)[0] == 1
 

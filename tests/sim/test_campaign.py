@@ -1,0 +1,136 @@
+"""The campaign: tests as tasks, what counts as a pass, what is repeated."""
+
+import json
+
+import pytest
+
+from sim import campaign
+from sim import executor as executor_module
+from sim.campaign import TestRun, collect, group, run_tests
+from sim.executor import Outcome, Task
+from sim.tools import ROOT, ToolError
+
+TESTS = """
+import pytest
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("number", [1, 2])
+def test_long(number):
+    assert number == 1, "not one"
+
+@pytest.mark.campaign
+def test_skipped():
+    pytest.skip("there is no tool")
+
+def test_short():
+    raise AssertionError("of the suite")
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project of one test file, with this one's settings of pytest."""
+    monkeypatch.setattr(campaign, "ROOT", tmp_path)
+    monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path / "build"))
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_one.py").write_text(TESTS)
+    return tmp_path
+
+
+LONG = [f"tests/test_one.py::test_long[{number}]" for number in (1, 2)]
+SKIPPED = "tests/test_one.py::test_skipped"
+
+
+def test_only_marked_tests_are_collected(project):
+    assert collect(["tests"]) == [*LONG, SKIPPED]
+
+
+def test_what_was_run_is_counted(project):
+    run = run_tests((*LONG, SKIPPED))
+    assert list(run.seconds) == LONG and run.skipped == ["there is no tool"]
+    (failure,) = run.failures
+    assert failure.startswith(f"{LONG[1]}: AssertionError: not one") and not run.passed
+    assert TestRun(seconds=run.seconds).passed
+
+
+def test_no_report_and_no_tests_are_one_sentence(project):
+    with pytest.raises(ToolError, match="^pytest ended with status 4: .*no-such-option"):
+        run_tests(("--no-such-option",))
+    with pytest.raises(ToolError, match="^no test of the campaign in --no-such: .*: error: "):
+        collect(["--no-such"])
+
+
+def test_grouping():
+    """By file, up to MINUTES; a dear test has a task of its own, and goes first."""
+    names = [f"tests/a.py::test[{n}]" for n in range(40)]
+    names += ["tests/b.py::test_dear", "tests/b.py::test_cheap", "tests/c.py::test"]
+    tasks = group(names, {"tests/b.py::test_dear": 300.0, "tests/b.py::test_cheap": 1.0})
+    assert [list(task.arguments[0]) for task in tasks] == [
+        ["tests/b.py::test_dear"],
+        names[:30],
+        names[30:40],
+        ["tests/c.py::test"],
+        ["tests/b.py::test_cheap"],
+    ]
+    assert tasks[0].name == "b.py test_dear" and tasks[1].name.endswith("… (30 tests)")
+
+
+def run_campaign(run, monkeypatch, outcomes: dict, command=""):
+    """Status, output and tasks that were run, with `outcomes` in place of tests."""
+    asked = []
+
+    def execute(tasks, *, keep, **options):
+        for task in tasks:
+            asked.append(task.name)
+            value = outcomes[task.name]
+            assert not isinstance(value, TestRun) or keep(value) == value.passed
+            error = value if isinstance(value, Exception) else None
+            yield Outcome(task, None if error else value, error, 60.0, kept=False)
+
+    monkeypatch.setattr(executor_module, "execute", execute)
+    monkeypatch.setattr(campaign, "collect", lambda paths: sorted(outcomes))
+    monkeypatch.setattr(
+        campaign, "group", lambda names, seconds: [Task(n, run_tests, ((n,),)) for n in names]
+    )
+    status, out, err = run(f"campaign {command}")
+    return status, out, asked
+
+
+GOOD = TestRun(seconds={"tests/a.py::test": 90.0})
+
+
+@pytest.mark.parametrize(
+    "bad, line",
+    [
+        (TestRun(), "FAIL b: no test was run: pytest found none"),
+        (TestRun(skipped=["no tool"]), "FAIL b: no test was run: no tool"),
+        (TestRun({"b::t": 1.0}, ["b::t: broken"]), "FAIL b::t: broken"),
+        (ToolError("died"), "FAIL b: died"),
+    ],
+    ids=["no test", "skipped", "failed", "died"],
+)
+def test_a_campaign_fails_with_a_line_for_each_reason(run, monkeypatch, bad, line):
+    status, out, asked = run_campaign(run, monkeypatch, {"a": GOOD, "b": bad})
+    assert status == 1 and asked == ["a", "b"] and out.splitlines()[-1] == line
+
+
+def test_a_campaign_ends_with_its_dearest_tests(run, monkeypatch, tmp_path):
+    record = tmp_path / "campaign.json"
+    record.write_text('{"tests/old.py::test": 50, "tests/a.py::test": 20}')
+    monkeypatch.setattr(campaign, "RECORD", record)
+    few = TestRun(seconds={"tests/b.py::test": 3.0}, skipped=["no tool"])
+    outcomes = {"a": GOOD, "b": few}
+    status, out, _ = run_campaign(run, monkeypatch, outcomes, "--record")
+    assert status == 0 and "a.py::test" in out
+    said = "2 tests were run, 0 failed, 1 skipped; 2.0 minutes of one processor; 0 of 2 tasks"
+    assert said in out
+    assert json.loads(record.read_text()) == {"tests/a.py::test": 90, "tests/old.py::test": 50}
+
+
+def test_the_record_is_of_tests_that_there_are():
+    """Of files at least: which tests they have is known only when they are collected."""
+    recorded = json.loads(campaign.RECORD.read_text())
+    for name, seconds in recorded.items():
+        assert (ROOT / name.partition("::")[0]).exists(), name
+        assert seconds >= campaign.DEAR, name
