@@ -107,8 +107,11 @@ class Bench(Protocol):
         """`vectors` transactions from `trace`, or from corner cases and random data without one."""
         ...
 
-    def picture(self, parameters: "Parameters", trace: "Trace", figure) -> str:
-        """Draw what the block does to real data into a matplotlib figure; return its caption."""
+    def picture(self, parameters: "Parameters", trace: "Trace", figure) -> str | None:
+        """Draw what the block does to real data into a matplotlib figure; return its caption.
+
+        None if that is nothing to look at.
+        """
         ...
 
 

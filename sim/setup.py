@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from sim.tools import (
     COCOTB_ADVICE,

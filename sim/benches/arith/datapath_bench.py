@@ -37,7 +37,7 @@ class DatapathBench:
         have their format's dtype, integers are ``int64``; an array port has one row for each
         operation.
     exact
-        The same on ``float64`` values, for the picture; None where there is nothing to plot.
+        The same on ``float64`` values without rounding, for the picture; None if `golden` is exact.
     scale
         For each integer operand, what values of a trace are multiplied by before rounding.
     integers
@@ -103,27 +103,83 @@ class DatapathBench:
                 values[port] = values[port].reshape(vectors, elements)
         return values, notes
 
-    def picture(self, parameters: "DatapathParameters", trace: "Trace", figure) -> str:
-        """Results on real operands against the exact ones, and the error between them."""
+    def picture(self, parameters: "DatapathParameters", trace: "Trace", figure) -> str | None:
+        """Results on real operands and their errors; where all are exact, what decides them."""
         values, notes = self.draw(parameters, trace, 4000, seed=1)
         port, result = next(iter(self._golden(parameters, **values).items()))
+        got = result.astype(np.float64)
         wide = {name: value.astype(np.float64) for name, value in values.items()}
-        exact = result.astype(np.float64) if self._exact is None else None
         with np.errstate(all="ignore"):
-            exact = self._exact(parameters, **wide) if exact is None else exact
-            error = np.abs(result.astype(np.float64) - exact)
+            exact = got if self._exact is None else self._exact(parameters, **wide)
+            error = (got - exact) / last_place(exact, self._results(parameters)[port])
         shown = np.isfinite(exact) & np.isfinite(error)
+        error = error[shown]
+        if not error.any():
+            return self._picture_of_exact(port, got, wide, notes, figure)
         curve, histogram = figure.subplots(1, 2)
-        # As an image: thousands of points would make a drawing of megabytes.
-        curve.plot(exact[shown], result.astype(np.float64)[shown], ".", ms=2, rasterized=True)
-        curve.set_xlabel("exact")
-        curve.set_ylabel(port)
-        relative = error[shown] / np.maximum(np.abs(exact[shown]), 1e-300)
-        histogram.hist(np.log2(relative[relative > 0]), bins=40)
-        histogram.set_xlabel("relative error, log2")
+        first = next(iter(wide.items()))
+        unary = len(wide) == 1 and first[1].ndim == 1
+        name, against = first if unary else ("exact", exact)
+        _plot(curve, (name, against[shown]), (port, got[shown]))
+        histogram.hist(error, bins=60, range=np.quantile(error, [0.005, 0.995]) + [-1e-9, 1e-9])
+        histogram.set_xlabel(f"error of {port}, units in the last place")
         histogram.set_ylabel("operations")
-        exactly = np.count_nonzero(error[shown] == 0)
-        return f"{' '.join(notes)} {exactly} of {np.count_nonzero(shown)} results are exact."
+        worst = f"{float(f'{np.abs(error).max():.3g}'):g}"  # three digits, no exponent
+        what = "its operand" if unary else "the exact result"
+        caption = (
+            f"On the left {port} against {what}; on the right its error, at most"
+            f" {worst} units in the last place (the outermost 1 % are not drawn)."
+            f" {np.count_nonzero(error == 0)} of {len(error)} results are exact."
+        )
+        return " ".join([caption, *notes])
+
+    def _picture_of_exact(self, port, got, wide, notes, figure) -> str | None:
+        pair = [(name, value) for name, value in wide.items() if value.ndim == 1][:2]
+        axes = figure.subplots()
+        if len(pair) == 2:
+            image = _plot(axes, *pair, got)
+            figure.colorbar(image, label=port)
+            what = f"{port} (colour) of pairs of {pair[0][0]} and {pair[1][0]}, but for outliers"
+        elif not pair:
+            results, operations = np.unique(got, return_counts=True)
+            axes.bar(results, operations)
+            axes.set_xlabel(port)
+            axes.set_ylabel("operations")
+            what = f"How often {port} has each value"
+        else:  # a straight line
+            return None
+        return " ".join([f"{what}; all {len(got)} results are exact.", *notes])
+
+
+def last_place(values: np.ndarray, kind: "str | Shape | tuple[str | Shape, int]") -> np.ndarray:
+    """The unit in the last place of numbers next to `values`; 1 for integers."""
+    kind = kind[0] if isinstance(kind, tuple) else kind
+    if not isinstance(kind, str):
+        return np.ones_like(values)
+    info = ml_dtypes.finfo(DTYPES[kind])
+    exponent = np.maximum(np.frexp(values)[1] - 1, int(info.minexp))
+    return np.ldexp(1.0, exponent - info.nmant)
+
+
+def _plot(axes, x: tuple[str, np.ndarray], y: tuple[str, np.ndarray], colour=None):
+    """Points, as an image: thousands of them would make a drawing of megabytes."""
+    axes.set_xlabel(x[0])
+    axes.set_ylabel(y[0])
+    if colour is not None:  # the middle, where the most are
+        axes.set_xlim(np.quantile(x[1], [0.01, 0.99]))
+        axes.set_ylim(np.quantile(y[1], [0.01, 0.99]))
+        low, high = np.quantile(colour, [0.02, 0.98])
+        options = {"c": colour, "cmap": "viridis", "vmin": low, "vmax": high}
+        return axes.scatter(x[1], y[1], s=6, linewidths=0, rasterized=True, **options)
+    for values, scale, axis in (
+        (x[1], axes.set_xscale, axes.xaxis),
+        (y[1], axes.set_yscale, axes.yaxis),
+    ):
+        typical = np.median(np.abs(values))
+        if typical and np.abs(values).max() > 100 * typical:
+            scale("symlog", linthresh=10.0 ** np.ceil(np.log10(typical)))
+            axis.get_major_locator().set_params(numticks=7)
+    return axes.scatter(x[1], y[1], s=4, linewidths=0, rasterized=True)
 
 
 def random_vectors(name: str, count: int, elements: int, rng) -> np.ndarray:

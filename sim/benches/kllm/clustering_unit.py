@@ -50,13 +50,16 @@ class ClusteringUnitBench:
         axes.scatter(np.arange(len(value)), value, c=index, s=6, cmap="tab20")
         for bound in bounds:
             axes.axhline(bound, color="0.7", lw=0.6)
+        limit = 1.5 * np.abs(bounds).max()
+        axes.set_ylim(-limit, limit)
         axes.set_xlabel("position")
         axes.set_ylabel("activation (FP16)")
         used = len(np.unique(index))
+        beyond = np.count_nonzero(np.abs(value) > limit)
         caption = (
             f"One token's first {len(value)} activations, coloured by index; lines are the "
             f"{p.midpoints} midpoints times the token's scale {scale[0]:.4g}. "
-            f"{used} of {p.midpoints + 1} indices occur."
+            f"{used} of {p.midpoints + 1} indices occur; {beyond} values lie beyond the drawing."
         )
         return " ".join([caption, *notes])
 

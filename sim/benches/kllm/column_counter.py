@@ -41,7 +41,7 @@ class ColumnCounterBench:
         )
         axes = figure.subplots()
         shape = (1 << p.activation_bits, 1 << p.weight_bits)
-        image = axes.imshow(counts.reshape(shape), origin="lower", cmap="viridis")
+        image = axes.imshow(counts.reshape(shape), origin="lower", aspect="auto")
         figure.colorbar(image, label="count")
         axes.set_xlabel("weight index")
         axes.set_ylabel("activation index")

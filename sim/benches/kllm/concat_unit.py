@@ -79,18 +79,8 @@ class ConcatUnitBench(DatapathBench):
         }
         return values, []
 
-    def picture(self, parameters: ConcatUnitParameters, trace: Trace, figure) -> str:
-        p = parameters
-        values, notes = self.draw(p, trace, 1, seed=1)
-        index = concat_unit(values["activation"], values["weight"], p.weight_bits)[0]
-        axes = figure.subplots()
-        kept = values["mask"][0] == 1
-        axes.plot(np.flatnonzero(kept), index[kept], ".", label="counts")
-        axes.plot(np.flatnonzero(~kept), index[~kept], "x", label="outlier")
-        axes.set_xlabel("position")
-        axes.set_ylabel("index")
-        axes.legend(loc="best")
-        return " ".join([f"Indices of {p.n} pairs.", *notes])
+    def picture(self, parameters, trace, figure) -> None:
+        """Bits side by side are nothing to look at."""
 
 
 bench = ConcatUnitBench(

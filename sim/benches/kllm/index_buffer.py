@@ -47,7 +47,9 @@ class IndexBufferBench:
         words = np.full(p.words * p.segment, np.nan)
         words[: p.k] = index
         axes = figure.subplots()
-        axes.imshow(words.reshape(p.words, p.segment), aspect="auto", interpolation="nearest")
+        shape = (p.words, p.segment)
+        image = axes.imshow(words.reshape(shape), aspect="auto", interpolation="nearest")
+        figure.colorbar(image, label="index")
         axes.set_xlabel("position in the word")
         axes.set_ylabel("word")
         return " ".join(["Indices of one vector, word by word.", *notes])

@@ -69,9 +69,12 @@ class IndexDistributionCounterBench(DatapathBench):
         most = np.bincount(counts.max(axis=1), minlength=p.inputs + 1)
         axes = figure.subplots()
         axes.bar(np.arange(p.inputs + 1), most)
+        axes.set_xlim(0, np.flatnonzero(most)[-1] + 1)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("largest count of a set")
         axes.set_ylabel("sets")
-        return " ".join([f"Sets of {p.inputs} indices.", *notes])
+        sets = f"{len(counts)} sets of {p.inputs} indices"
+        return " ".join([f"How unevenly {sets} are spread over {p.bins} bins.", *notes])
 
 
 bench = IndexDistributionCounterBench(

@@ -39,10 +39,13 @@ class InverseRmsBench:
         square = (wide["s_a"] ** 2 * wide["s"] + wide["o"]) * wide["inverse_k"] + wide["eps"]
         want = 1 / np.sqrt(square)
         axes = figure.subplots()
-        axes.plot(want, (r / want - 1) * 2**11, ".", ms=3)
-        axes.set_xlabel("1 / RMS")
-        axes.set_ylabel("error (2^-11 of it)")
-        return " ".join(["Factors of real vectors against float64.", *notes])
+        error = (r - want) / np.spacing(want.astype(np.float16))
+        axes.plot(want, error, ".", ms=3)
+        axes.set_xscale("log")
+        axes.set_xlabel("1 / RMS, float64")
+        axes.set_ylabel("error (units in the last place)")
+        caption = f"Errors of {len(want)} factors, at most {np.abs(error).max():.3g} units."
+        return " ".join([caption, *notes])
 
 
 bench = InverseRmsBench()

@@ -55,10 +55,13 @@ class RmsFactorBench:
             tables = layer.tables.squares
             r = rms_factor(v.activation, v.keep, v.pairs, tables, v.scale, *constants)
             exact = 1 / np.sqrt(np.square(layer.x.astype(np.float64)).mean(axis=1))
-            axes.plot(exact, r, ".")
+            axes.plot(exact, 100 * (r / exact - 1), ".")
+        axes.set_xscale("log")
         axes.set_xlabel("1 / RMS of the vector")
-        axes.set_ylabel("of its indices and outliers")
-        return " ".join([f"All {sum(len(layer.x) for layer in layers)} vectors.", *notes])
+        axes.set_ylabel("1 / RMS of its indices and outliers, % off")
+        count = sum(len(layer.x) for layer in layers)
+        caption = f"What quantisation does to the factors of {count} vectors, a colour a layer."
+        return " ".join([caption, *notes])
 
 
 bench = RmsFactorBench()

@@ -61,11 +61,18 @@ class ArrayBench:
         axes.set_xlabel("step of the race")
         axes.set_ylabel("lines that are high")
         lengths = sorted({len(high) for high in steps.races})
-        caption = (
-            f"Races of eight queries over {parameters.rows} rows: how many lines are high in each"
-            f" step, until the {k} rows above (dashed) are found, after {lengths[0]} to"
-            f" {lengths[-1]} steps."
-        )
+        queries = f"Races of eight queries over {parameters.rows} rows"
+        if self.stoppable:
+            caption = (
+                f"{queries}: how many lines are high in each step, until {k} (dashed) or fewer are,"
+                f" after {lengths[0]} to {lengths[-1]} steps."
+            )
+        else:
+            caption = (
+                f"{queries}: a search, bit by bit in {lengths[0]} steps, for the threshold that {k}"
+                " rows (dashed) or fewer pass. How many lines are high, each of a row that reaches"
+                " the threshold tried."
+            )
         return " ".join([caption, *steps.notes])
 
 
