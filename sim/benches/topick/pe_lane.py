@@ -250,7 +250,7 @@ class PeLaneBench:
         growth.set_ylabel("log2 of the denominator")
         caption = (
             f"{read.sum()} of {3 * len(read)} chunks read and {kept.sum()} of {len(read)} tokens"
-            " kept (dots) of a real head at a threshold of 1/1000. On the right the denominator,"
+            " kept (dots) of a real head. On the right the denominator,"
             " as it grows from decision to decision."
         )
         return " ".join([caption, *notes])
