@@ -20,17 +20,19 @@ from sim.stall import PATTERNS
 BLOCK = find("kllm.orizuru")
 SIMULATORS = ("verilator", "icarus")
 PRESETS = OrizuruParameters.presets()
-# Sizes away from the presets: one value, odd sizes, two and three levels, every ratio of lanes to
-# radix, k from 0 to n.
+campaign = pytest.mark.campaign
+# Sizes away from the presets: odd ones, two and three levels, every ratio of lanes to radix, k from
+# 0 to n. One value only is among the smallest of all blocks (tests/sim/test_smallest.py).
+ODD = OrizuruParameters(n=13, k=13, lanes=8, radix=4)
+NARROW = OrizuruParameters(n=36, k=7, lanes=2, radix=8)
 SIZES = [
-    OrizuruParameters(n=1, k=1, lanes=1, radix=2),
-    OrizuruParameters(n=3, k=2, lanes=4, radix=4),
     OrizuruParameters(n=5, k=5, lanes=1, radix=2),
-    OrizuruParameters(n=13, k=13, lanes=8, radix=4),
-    OrizuruParameters(n=20, k=0, lanes=4, radix=16),
-    OrizuruParameters(n=36, k=7, lanes=2, radix=8),
-    OrizuruParameters(n=64, k=64, lanes=64, radix=4),
-    OrizuruParameters(n=100, k=30, lanes=32, radix=16),
+    ODD,
+    NARROW,
+    pytest.param(OrizuruParameters(n=3, k=2, lanes=4, radix=4), marks=campaign),
+    pytest.param(OrizuruParameters(n=20, k=0, lanes=4, radix=16), marks=campaign),
+    pytest.param(OrizuruParameters(n=64, k=64, lanes=64, radix=4), marks=campaign),
+    pytest.param(OrizuruParameters(n=100, k=30, lanes=32, radix=16), marks=campaign),
 ]
 
 
@@ -56,18 +58,18 @@ def test_every_size(parameters, shipped_trace):
                 assert played.cycles == job.cycles
 
 
-@pytest.mark.parametrize("name", ["small", "deep"])
-def test_many_vectors(name):
+@pytest.mark.parametrize(("name", "seeds"), [("small", 1), pytest.param("deep", 3, marks=campaign)])
+def test_many_vectors(name, seeds):
     """A volume of random vectors that only the compiled harness has time for."""
     design = generate(BLOCK, PRESETS[name])
     harness = Harness(design)
-    for seed in range(3):
+    for seed in range(seeds):
         job = bench.job(PRESETS[name], None, 8000, seed)
         for stall in PATTERNS:
             check(harness, design, job, stall, seed)
 
 
-@pytest.mark.campaign
+@campaign
 @pytest.mark.parametrize("simulator", SIMULATORS)
 def test_paper_preset(simulator):
     """N = 4096 with k = 64: 256 + 16 + 1 units for each end."""
@@ -77,14 +79,13 @@ def test_paper_preset(simulator):
     assert result.transactions == 6 and result.cycles == result.predicted
 
 
-@pytest.mark.parametrize("simulator", SIMULATORS)
-def test_a_trace_it_has_never_seen(simulator, tmp_path):
+def test_a_trace_it_has_never_seen(tmp_path):
     """A user's trace of another shape, heavy-tailed, fits by itself."""
     rng = np.random.default_rng(3)
     x = (rng.standard_t(2, (9, 200)) * 100).clip(-60000, 60000).astype(np.float16)
     path = tmp_path / "mine.npz"
     trace.save(path, trace.Trace(None, None, None, None, {"mine": x}, {}, {"model": "none"}))
-    result = run(BLOCK, "small", PRESETS["small"], simulator=simulator, trace=path, vectors=20)
+    result = run(BLOCK, "small", PRESETS["small"], driver="harness", trace=path, vectors=20)
     assert result.passed and "x/mine" in result.notes[0]
 
 
@@ -101,7 +102,13 @@ def one_vector(parameters, beats=None, k=None):
 
 @pytest.mark.parametrize(
     "parameters",
-    [PRESETS["small"], PRESETS["deep"], SIZES[3], SIZES[5], PRESETS["default"]],
+    [
+        PRESETS["small"],
+        ODD,
+        NARROW,
+        pytest.param(PRESETS["deep"], marks=campaign),
+        pytest.param(PRESETS["default"], marks=campaign),
+    ],
     ids=lambda p: p.slug(),
 )
 def test_latency_and_throughput(parameters):
@@ -135,7 +142,10 @@ def test_latency_and_throughput(parameters):
         ("key_9 < key_8", "1'b0"),
     ],
 )
-@pytest.mark.parametrize(("simulator", "driver"), [("verilator", "harness"), ("icarus", "cocotb")])
+@pytest.mark.parametrize(
+    ("simulator", "driver"),
+    [("verilator", "harness"), pytest.param("icarus", "cocotb", marks=campaign)],
+)
 def test_hand_made_faults_are_found(before, after, simulator, driver, tmp_path):
     """A fault in the Verilog of one comparison turns the bench red and is located."""
     verilog = generate(BLOCK, PRESETS["small"]).verilog
