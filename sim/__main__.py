@@ -10,9 +10,20 @@ from golden.trace import TraceError
 from hw.catalogue import configurations
 from hw.export import ExportError
 from hw.parameters import ParameterError
-from sim import ablation, campaign, evaluation, exhaustive, lint, mutate, report, speed, synth
+from sim import (
+    ablation,
+    campaign,
+    evaluation,
+    exhaustive,
+    lint,
+    mutate,
+    processes,
+    report,
+    speed,
+    synth,
+)
 from sim.arguments import add_configuration, count
-from sim.cocotb_runner import SIMULATORS
+from sim.cocotb_runner import SIMULATORS, TIMEOUT_S
 from sim.memory import MemoryTiming
 from sim.run import DRIVERS, RunResult, configuration_name, run, settings_of
 from sim.stall import PATTERNS
@@ -44,6 +55,7 @@ def run_command(arguments) -> int:
             verilog=arguments.verilog,
             trust=arguments.trust,
             waves=arguments.waves,
+            timeout=arguments.timeout,
         )
         results.append(result)
         if not arguments.json:
@@ -131,6 +143,16 @@ def register_run(commands) -> None:
         ),
     )
     command.add_argument("--waves", type=Path, metavar="FILE.fst", help="write waves to this file")
+    command.add_argument(
+        "--timeout",
+        type=count,
+        default=TIMEOUT_S,
+        metavar="SECONDS",
+        help=(
+            "give a run up after so long without a simulated cycle, as in an endless loop of "
+            "combinational logic (default: %(default)s)"
+        ),
+    )
     command.set_defaults(run=run_command)
 
 
@@ -156,16 +178,17 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     arguments = parser().parse_args()
     try:
-        return arguments.run(arguments)
+        with processes.clean_exit():
+            return arguments.run(arguments)
     except (ParameterError, ExportError, TraceError, ToolError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"error: {error.filename or 'writing'}: {error.strerror or error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as interrupt:
+        print(f"error: interrupted {interrupt}".rstrip(), file=sys.stderr)
+        return getattr(interrupt, "status", 130)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The cocotb test that plays any job. It runs inside the simulator; see :mod:`sim.cocotb_runner`.
+"""The cocotb test that runs any job. It runs inside the simulator; see :mod:`sim.cocotb_runner`.
 
-``SENBAZURU_JOBS`` names a pickled list of job descriptions. Each is a test of its own; what came
-out of number n is written to ``played_n`` beside that file.
+``SENBAZURU_JOBS`` names a pickled list of job descriptions. Each is a test of its own; the results
+of number n are written to ``played_n`` beside that file. ``SENBAZURU_ALIVE`` names a file that is
+touched as long as simulated time passes.
 """
 
 import os
@@ -16,7 +17,9 @@ from sim.cocotb_stream import PERIOD_NS, Port, Ticks, monitor, sink, source
 from sim.stall import PATTERNS, Gate
 
 JOBS = Path(os.environ["SENBAZURU_JOBS"])
+ALIVE = Path(os.environ["SENBAZURU_ALIVE"])
 DESCRIPTIONS = pickle.loads(JOBS.read_bytes())
+ALIVE.touch()  # the simulator has started
 if any(description["memories"] for description in DESCRIPTIONS):
     # These bring NumPy and Amaranth with them, half of the time that a small run takes.
     from sim.cocotb_memory import serve
@@ -64,7 +67,7 @@ async def play(dut, number):
     expected = description["expected"]  # stream name to number of beats
     seed = description["seed"]
 
-    ticks = Ticks(dut, description["clocked"])
+    ticks = Ticks(dut, description["clocked"], ALIVE)
     ports = {name: Port(dut, name) for name in [*description["inputs"], *expected]}
     # Memory name to (Memory, MemoryPort, MemoryTiming).
     memories = description["memories"]

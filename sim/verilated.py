@@ -10,13 +10,12 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sim import payload
+from sim import payload, processes
 from sim.design import Design
 from sim.tools import ToolError, build_log, compiled_folder, environment, verilator, versions
 
@@ -193,7 +192,7 @@ def _compiler(optimise: str) -> list[str]:
 
 
 def _run(command: list[str], folder: Path, what: str) -> None:
-    run = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
+    run = processes.run(command, cwd=folder, env=environment())
     if run.returncode:
         log = build_log(re.sub(r"\W+", "_", what), run.stdout + run.stderr)
         tool = "g++" if command[0] == "g++" else "Verilator"

@@ -246,6 +246,32 @@ def test_a_cycle_too_many_is_a_failure(run, tmp_path):
     assert result["failures"] == ["took 42 cycles where the formula says 41"] * 2
 
 
+@pytest.mark.parametrize(
+    "how, loop, failures",
+    [
+        (
+            "--simulator icarus",
+            "always @(posedge clk) while (o__valid) skid = 8'h00;",
+            ["no cycle was simulated for 1 s: is there an endless loop?"] * 2,
+        ),
+        (
+            "--driver harness",
+            'wire a; assign a = ~(a & i__valid); always @(posedge clk) if (!a) $write("");',
+            [
+                "the harness: it was ended with status 1: %Error-DIDNOTCONVERGE",
+                "not run, as the harness did not end before",
+            ],
+        ),
+    ],
+)
+def test_an_endless_loop_is_a_failure(run, tmp_path, how, loop, failures):
+    path = skid_buffer_with(tmp_path, "endmodule", f"{loop}\nendmodule")
+    status, out, _ = run(f"{SKID} {how} --verilog {path} --timeout 1 --json")
+    result = json.loads(out)
+    assert status == 1 and result["mismatches"] == 0
+    assert [said.partition(": design.v")[0] for said in result["failures"]] == failures
+
+
 def test_files_that_are_no_such_design(run, tmp_path):
     name = "stream_skid_buffer_width8"
     other = tmp_path / "other.v"

@@ -1,0 +1,180 @@
+"""Programs that this project starts: they end with it, whatever ends it.
+
+:func:`run` takes the place of ``subprocess.run``. Each program runs below ``supervisor.py``, which
+ends it and all that it started, even after a SIGKILL.
+"""
+
+import contextlib
+import ctypes
+import errno
+import faulthandler
+import os
+import pickle
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+SUPERVISOR = [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))]
+GRACE_S = 5.0
+POLL_S = 0.2
+STDOUT = subprocess.STDOUT
+PR_SET_PDEATHSIG = 1  # of Linux' prctl
+
+_running: set[subprocess.Popen] = set()
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP arrived: an interrupt with another status."""
+
+    def __init__(self, number: int):
+        super().__init__(f"by {signal.Signals(number).name}")
+        self.status = 128 + number
+
+
+class Stuck(Exception):
+    """A program was ended because it no longer got on."""
+
+
+def run(
+    command: Sequence[str],
+    *,
+    cwd: Path | str | None = None,
+    env: dict[str, str] | None = None,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    timeout: float | None = None,
+    stuck: Callable[[], bool] | None = None,
+    grace: float = GRACE_S,
+) -> subprocess.CompletedProcess:
+    """Run a program to its end; its output as text, unless `stdout` and `stderr` are files.
+
+    timeout
+        Seconds after which it is ended; its status is then that of SIGTERM or of SIGKILL.
+    grace
+        Seconds from the signal that asks it to end to the one that makes it.
+    stuck
+        Called now and then; once it says so, the program is ended. Only with output to files.
+    :raises Stuck: if it was.
+    :raises FileNotFoundError: if there is no such program.
+    """
+    if shutil.which(command[0], path=(env or os.environ).get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(command[0]))
+    process = subprocess.Popen(
+        [*SUPERVISOR, str(os.getpid()), str(grace), *map(str, command)],
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+    )
+    _running.add(process)
+    try:
+        if stuck is None:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                out, err = process.communicate()
+            return subprocess.CompletedProcess(command, process.returncode, out, err)
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return subprocess.CompletedProcess(command, process.wait(POLL_S))
+            if stuck():
+                raise Stuck(str(command[0]))
+    finally:  # after an interrupt, too
+        if process.poll() is None:
+            process.terminate()
+            process.communicate()
+        _running.discard(process)
+
+
+def apart(function: Callable[[], Any], seconds: float) -> Any:
+    """What `function` returns in a copy of this process, as it may crash or never end.
+
+    :raises Stuck: with a sentence, if it does.
+    """
+    libc = ctypes.CDLL(None)
+    read, write = os.pipe()
+    with tempfile.TemporaryFile("w+", errors="replace") as said, warnings.catch_warnings():
+        # Python warns of threads, which a copy lacks; `function` is to be a call of compiled code.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+        if child == 0:
+            _answer(function, write, said.fileno(), libc)
+        os.close(write)
+        try:
+            with open(read, "rb") as file:
+                ready, _, _ = select.select([file], [], [], seconds)
+                answer = file.read() if ready else b""
+        finally:
+            if not ready:
+                os.kill(child, signal.SIGKILL)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if not ready:
+            raise Stuck(f"it did not end within {seconds:.0f} s: is there an endless loop?")
+        if code:
+            said.seek(0)
+            lines = said.read().split("\n")
+            reason = next((line for line in lines if "rror" in line), "no reason given")
+            how = f"status {code}" if code > 0 else signal.Signals(-code).name
+            raise Stuck(f"it was ended with {how}: {reason}")
+    return pickle.loads(answer)
+
+
+def _answer(function: Callable[[], Any], write: int, said: int, libc: ctypes.CDLL) -> NoReturn:
+    """Call `function` in the copy, send what it returns, and leave without cleaning up."""
+    try:
+        faulthandler.disable()
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        with open(write, "wb") as file:
+            file.write(pickle.dumps(function()))
+        os._exit(0)
+    except BaseException:
+        os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(1)
+
+
+@contextlib.contextmanager
+def clean_exit() -> Iterator[None]:
+    """Within it, SIGTERM and SIGHUP unwind the program as Ctrl-C does, and end what it started."""
+
+    def handle(number, frame):
+        for process in list(_running):  # of other threads, too, which get no exception
+            process.terminate()
+        raise Terminated(number)
+
+    before = {n: signal.signal(n, handle) for n in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    except KeyboardInterrupt:
+        silence_unused()
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def silence_unused() -> None:
+    """No warnings of components that an interrupt kept from being used, of which it has many."""
+    if "amaranth" in sys.modules:
+        from amaranth.hdl import UnusedElaboratable
+
+        warnings.simplefilter("ignore", UnusedElaboratable)
+
+
+def silent_for(path: Path, started: float) -> float:
+    """Seconds since `path` was last touched or, without it, since the time `started`."""
+    with contextlib.suppress(FileNotFoundError):
+        started = max(started, path.stat().st_mtime)
+    return time.time() - started
