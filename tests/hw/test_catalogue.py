@@ -14,9 +14,11 @@ from sim.design import with_streams
 from sim.run import bench_of
 
 PRESETS = [
-    pytest.param(block, preset, id=f"{block.name} {preset}")
+    pytest.param(
+        block, preset, id=f"{block.name} {preset}", marks=pytest.mark.campaign if n else ()
+    )
     for block in BLOCKS
-    for preset in block.parameters_class.presets()
+    for n, preset in enumerate(block.parameters_class.presets())
 ]
 VECTORS = 20
 

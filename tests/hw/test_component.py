@@ -284,24 +284,37 @@ def test_forms_differ_in_modules_only(both_forms):
     assert shared.instances == alone.instances == len(alone.modules) - 1
 
 
-@pytest.mark.parametrize("stall", PATTERNS)
-def test_forms_behave_the_same(both_forms, stall):
+def bank_job() -> Job:
     values = np.random.default_rng(1).integers(0, 256, (80, 3))
     steps = np.array([5 * 1 + 0, 5 * 7 + 2, 5 * 7 + 0])
     beats = [
         payload.pack(Bank.LAYOUT, {f"[{k}]": v[:, k] for k in range(3)})
         for v in (values, (values + steps) % 256)
     ]
-    job = Job({"i": beats[0]}, {"o": beats[1]}, {"o": np.arange(80)}, 80, 80 + Bank.LATENCY)
-    cycles = []
-    for design in both_forms:
-        played = Harness(design).play(job, PATTERNS[stall], seed=1)
-        assert played.failure is None
-        assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-        cycles.append(played.cycles)
-    assert cycles[0] == cycles[1] and (cycles[0] == job.cycles) == (stall == "none")
+    return Job({"i": beats[0]}, {"o": beats[1]}, {"o": np.arange(80)}, 80, 80 + Bank.LATENCY)
 
 
+def cycles_of(design, job: Job, stall: str) -> int:
+    played = Harness(design).play(job, PATTERNS[stall], seed=1)
+    assert played.failure is None
+    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+    return played.cycles
+
+
+@pytest.mark.parametrize("stall", PATTERNS)
+def test_shared_modules_do_what_the_design_says(both_forms, stall):
+    job = bank_job()
+    assert (cycles_of(both_forms[0], job, stall) == job.cycles) == (stall == "none")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("stall", PATTERNS)
+def test_forms_behave_the_same(both_forms, stall):
+    cycles = [cycles_of(design, bank_job(), stall) for design in both_forms]
+    assert cycles[0] == cycles[1]
+
+
+@pytest.mark.campaign
 def test_a_real_block_is_the_same_in_both_forms():
     block = find("kllm.orizuru")
     parameters = block.parameters_class.preset("deep")
@@ -311,9 +324,7 @@ def test_a_real_block_is_the_same_in_both_forms():
     assert len(alone.modules) > len(shared.modules)
     job = bench_of(block).job(parameters, None, 60, seed=3)
     for design in (shared, alone):
-        played = Harness(design).play(job, PATTERNS["none"], seed=1)
-        assert played.failure is None and played.cycles == job.cycles
-        assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+        assert cycles_of(design, job, "none") == job.cycles
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
