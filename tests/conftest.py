@@ -13,6 +13,8 @@ from golden.lm.download import NetworkError, default_model
 from sim import tools
 from tests.lm.tiny_llama import random_tensors, write_gguf
 
+pytest_plugins = ["tests.costs"]
+
 # Examples are the same in every run and slow machines do not fail them; a failing one is printed.
 settings.register_profile("project", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("project")

@@ -1,12 +1,11 @@
-"""Every block and preset: real data, corner cases and random data, every stall pattern.
+"""Every block and preset: real data, corner cases and random data, every stall pattern, by cocotb.
 
-In both simulators, but for datapaths without state, of which Verilator gets one preset (compiling
-takes most of the time, and their own tests compare every preset with its golden model on far more
-numbers), and Icarus in the suite the first and the last. Of accelerators' blocks the first preset
-is played in Icarus, and in Verilator by the harness under every stall pattern (`test_run.py`);
-the other presets, and cocotb in Verilator, in ``make campaign``, the paper's sizes in Verilator
-only. ``make sim`` plays first and default presets in both. Huge ones are tested where their block
-is.
+The suite has the first preset of every block in Icarus, and both simulators for those of the
+streams and of Orizuru. In Verilator the compiled harness runs every block (`test_run.py`), as
+compiling takes most of the time and cocotb's library is compiled into each. Everything else is in
+``make campaign``: of datapaths without state all presets in Icarus, as their own tests compare
+every preset with its golden model on far more numbers; the paper's sizes in Verilator only. ``make
+sim`` runs first and default presets in both. Huge ones are tested where their block is.
 """
 
 import pytest
@@ -28,13 +27,9 @@ def simulators(block, preset: str) -> tuple[str, ...]:
 
 
 def marks(block, preset: str, simulator: str) -> tuple:
-    first, *_, last = [*block.parameters_class.presets()] * 2
-    if block.folder == "stream":
-        suite = True
-    elif block.folder == "arith":
-        suite = preset in (first, last)
-    else:
-        suite = preset == first and (simulator == "icarus" or block.name == "kllm.orizuru")
+    first = preset == block.parameters_class.preset_name("first")
+    both = block.folder == "stream" or block.name == "kllm.orizuru"
+    suite = first and (both or simulator == "icarus")
     return () if suite else (pytest.mark.campaign,)
 
 

@@ -364,23 +364,29 @@ def first_preset(block):
 KINDS = ("attention", "activations", "weights", "everything", "one number", "huge")
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
-def test_any_trace_fits_any_block(block, kind, tmp_path):
-    """Cut or repeated, and said so."""
-    path = tmp_path / "mine.npz"
-    traces.save(path, random_trace(kind))
+def test_any_trace_fits_any_block(block, tmp_path):
+    """Cut or repeated, and said so; under every stall pattern."""
     parameters = first_preset(block)
-    vectors = 30 if generate(block, parameters).instances < HUGE else 4
-    result = runs.run(block, "first", parameters, driver="harness", trace=path, vectors=vectors)
-    assert result.passed, (result.first_mismatch, result.failures)
-    assert result.transactions == 6 * vectors and result.cycles == result.predicted
-    notes = " ".join(result.notes)
-    assert re.search(r"\bk\b" if kind == "attention" else r"\b[kqvxw]\b", notes)
-    if kind == "one number":
-        assert "repeated" in notes
-    else:
-        assert re.search(r"cut|joined|first|repeated", notes)
+    design = generate(block, parameters)
+    vectors = 30 if design.instances < HUGE else 4
+    simulation = Simulation(design, "verilator", "harness")
+    for kind in KINDS:
+        path = tmp_path / f"{kind}.npz"
+        traces.save(path, random_trace(kind))
+        job = bench_of(block).job(parameters, traces.load(path), vectors, seed=1)
+        result = RunResult(block.name, "first", "verilator", "harness", 1, "all")
+        plays = [(job, stall) for stall in PATTERNS]
+        for (_, stall), outcome in zip(plays, simulation.play(plays, seed=1), strict=True):
+            runs.add(result, job, stall, *outcome)
+        assert result.passed, (kind, result.first_mismatch, result.failures)
+        assert result.transactions == 3 * vectors and result.cycles == result.predicted
+        notes = " ".join(job.notes)
+        assert re.search(r"\bk\b" if kind == "attention" else r"\b[kqvxw]\b", notes)
+        if kind == "one number":
+            assert "repeated" in notes
+        else:
+            assert re.search(r"cut|joined|first|repeated", notes)
 
 
 def bad_traces(folder: Path) -> dict[Path, str]:
