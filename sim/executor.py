@@ -1,28 +1,23 @@
 """Long jobs as independent tasks, on processes of this machine or on a Dask cluster.
 
-:func:`execute` runs tasks and yields their outcomes. Results are kept in the build folder under a
-hash of the function, its arguments, the project's sources and the versions of all tools, so that a
+:func:`execute` runs tasks and yields their outcomes. Results are kept (:mod:`sim.kept`), so that a
 second run resumes where the first one ended.
 """
 
 import dataclasses
-import functools
-import hashlib
-import importlib.metadata
 import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from golden.files import replacing
 from sim.arguments import count
-from sim.tools import ROOT, ToolError, build_folder, versions
+from sim.kept import Results, digest_once
+from sim.tools import ToolError
 from sim.workers import Worker, call, call_pickled
 
 SOURCES = ("hw", "golden", "sim")
@@ -71,6 +66,9 @@ class Outcome:
             raise self.error
         return self.value
 
+
+TIMEOUT = 10
+"""Seconds to wait for a scheduler."""
 
 SCHEDULER = "run on the Dask cluster with this scheduler, such as tcp://host:8786"
 FRESH = "run everything again, whatever earlier runs have kept"
@@ -124,67 +122,30 @@ def execute(
     :raises ToolError: if the cluster cannot be reached.
     """
     tasks = list(tasks)
-    digest = _digest_once(sources)
+    results = Results(sources)
     with tqdm(total=len(tasks), unit="task", disable=quiet or None, file=sys.stderr) as bar:
         left = []
         for task in tasks:
-            outcome = None if fresh else _load(task, digest)
-            if outcome is None:
+            found = None if fresh else results.load(task.function, task.arguments)
+            if found is None:
                 left.append(task)
             else:
                 bar.update()
-                yield outcome
+                yield Outcome(task, found[0], None, found[1], kept=True)
+        if not left:
+            return
         # Closed here, not when it is collected, so that no worker outlives its consumer.
-        run = _cluster(left, scheduler, sources, digest) if scheduler else _local(left, jobs)
+        run = _cluster(left, scheduler, results) if scheduler else _local(left, jobs)
         try:
             for outcome in run:
+                task = outcome.task
                 if outcome.error is None and keep(outcome.value):
-                    _store(outcome, digest, sources)
-                bar.set_description(outcome.task.name)
+                    results.store(task.function, task.arguments, (outcome.value, outcome.seconds))
+                bar.set_description(task.name)
                 bar.update()
                 yield outcome
         finally:
             run.close()
-
-
-def _digest(sources: tuple[str, ...]) -> str:
-    """Hash of files and tools that decide results."""
-    packages = sorted((d.name, d.version) for d in importlib.metadata.distributions())
-    content = hashlib.sha256(repr((versions().replace(sys.prefix, ""), packages)).encode())
-    for name in sources:
-        files = [ROOT / name] if (ROOT / name).is_file() else sorted((ROOT / name).rglob("*.*"))
-        for path in files:
-            if path.is_file() and path.suffix != ".pyc":
-                content.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
-                content.update(path.read_bytes())
-    return content.hexdigest()
-
-
-# In a worker that lives long, of what it has imported, not of what lies on its disk by now.
-_digest_once = functools.cache(_digest)
-
-
-def _path(task: Task, digest: str) -> Path:
-    function = f"{task.function.__module__}.{task.function.__qualname__}"
-    key = hashlib.sha256(repr((function, task.arguments, digest)).encode()).hexdigest()[:32]
-    return build_folder() / "results" / f"{function}_{key}.pickle"
-
-
-def _load(task: Task, digest: str) -> Outcome | None:
-    try:
-        value, seconds = pickle.loads(_path(task, digest).read_bytes())
-    except FileNotFoundError:
-        return None
-    return Outcome(task, value, None, seconds, kept=True)
-
-
-def _store(outcome: Outcome, digest: str, sources: tuple[str, ...]) -> None:
-    # Of sources edited meanwhile nobody knows which the task has used.
-    if _digest(sources) == digest:
-        path = _path(outcome.task, digest)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write(pickle.dumps((outcome.value, outcome.seconds)))
 
 
 def _local(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
@@ -209,7 +170,10 @@ def _local(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
         while running:
             for pipe in multiprocessing.connection.wait(list(running)):
                 worker, task = running.pop(pipe)
-                outcome = Outcome(task, *worker.answer())
+                value, error, seconds = worker.answer()
+                if worker.ended:
+                    error = ToolError(f"{task.name}: {error}")
+                outcome = Outcome(task, value, error, seconds)
                 start(worker)
                 yield outcome
     finally:
@@ -219,22 +183,22 @@ def _local(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
             worker.end()
 
 
-def _cluster(
-    tasks: list[Task], address: str, sources: tuple[str, ...], digest: str
-) -> Iterator[Outcome]:
+def _cluster(tasks: list[Task], address: str, results: Results) -> Iterator[Outcome]:
     try:
         from dask.distributed import Client, as_completed
     except ImportError:
         raise ToolError("--scheduler needs dask.distributed: pip install distributed") from None
     try:
-        client = Client(address, timeout=10, set_as_default=False)
+        client = Client(address, timeout=TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ToolError(f"no Dask scheduler answers at {address}: {error}") from None
     with client:
         futures = {}
         for task in tasks:
             pickled = pickle.dumps((task.function, task.arguments))
-            future = client.submit(_call_there, pickled, sources, digest, pure=False)
+            future = client.submit(
+                _call_there, pickled, results.sources, results.digest, pure=False
+            )
             futures[future] = task
         try:
             for future in as_completed(futures, loop=client.loop):
@@ -247,6 +211,6 @@ def _cluster(
 
 def _call_there(pickled: bytes, sources: tuple[str, ...], digest: str) -> bytes:
     """What a worker of the cluster does."""
-    if _digest_once(sources) != digest:
+    if digest_once(sources) != digest:
         raise ToolError("a worker of the cluster has other sources or tools than this machine")
     return call_pickled(pickled)

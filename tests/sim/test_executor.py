@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sim import executor
+from sim import executor, kept
 from sim.executor import Task, execute
 from sim.tools import ROOT, ToolError
 
@@ -70,7 +70,7 @@ def test_workers_are_other_processes_and_one_that_dies_is_replaced():
     tasks = [Task(f"{n}", die if n == 3 else process_of, (n,)) for n in range(6)]
     tasks.append(Task("lambda", unpicklable, (1,)))
     outcomes = {o.task.name: o for o in execute(tasks, jobs=2, sources=LITTLE)}
-    with pytest.raises(ToolError, match="the process died with status 3"):
+    with pytest.raises(ToolError, match="^3: the process died with status 3$"):
         outcomes.pop("3").result()
     with pytest.raises(ToolError, match="pickle"):
         outcomes.pop("lambda").result()
@@ -97,29 +97,37 @@ def test_a_second_run_resumes():
 
 
 def test_other_sources_or_tools_are_other_results(monkeypatch, tmp_path):
-    def kept():
-        executor._digest_once.cache_clear()
+    def is_kept():
+        kept.digest_once.cache_clear()
         return next(execute(squares(2), sources=("some",))).kept
 
-    monkeypatch.setattr(executor, "ROOT", tmp_path)
+    monkeypatch.setattr(kept, "ROOT", tmp_path)
     (tmp_path / "some" / "__pycache__").mkdir(parents=True)
     source = tmp_path / "some" / "code.py"
     source.write_text("1")
-    assert [kept(), kept()] == [False, True]
+    assert [is_kept(), is_kept()] == [False, True]
     (tmp_path / "some" / "__pycache__" / "code.pyc").write_text("")
-    assert kept()
+    assert is_kept()
     source.write_text("2")
-    assert [kept(), kept()] == [False, True]
-    monkeypatch.setattr(executor, "versions", lambda: "another compiler")
-    assert [kept(), kept()] == [False, True]
-    executor._digest_once.cache_clear()
+    assert [is_kept(), is_kept()] == [False, True]
+    monkeypatch.setattr(kept, "versions", lambda: "another compiler")
+    assert [is_kept(), is_kept()] == [False, True]
+    kept.digest_once.cache_clear()
 
 
-def test_sources_edited_meanwhile_keep_nothing(monkeypatch):
-    monkeypatch.setattr(executor, "_digest", lambda sources: "edited")
-    assert values(execute(squares(2), sources=LITTLE)) == [4]
-    monkeypatch.undo()
-    assert not list(Path(os.environ.get("SENBAZURU_BUILD", "/nowhere")).glob("results/*"))
+def test_sources_edited_meanwhile_keep_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(kept, "ROOT", tmp_path)
+    source = tmp_path / "code.py"
+    source.write_text("1")
+    run = execute(squares(2, 3), sources=("code.py",))
+    assert next(run).value == 4
+    source.write_text("edited")
+    assert next(run).value == 9
+    kept.digest_once.cache_clear()
+    source.write_text("1")
+    again = execute(squares(2, 3), sources=("code.py",))
+    assert [outcome.kept for outcome in again] == [True, False]
+    kept.digest_once.cache_clear()
 
 
 JOB = """
@@ -187,8 +195,8 @@ def test_a_cluster(build):
         with pytest.raises(ToolError, match="negative"):
             next(o for o in outcomes if o.error is not None).result()
         assert calls() == 3
-        kept = [o.kept for o in execute(squares(3, 5), scheduler=address, sources=LITTLE)]
-        assert kept == [True, True]
+        again = execute(squares(3, 5), scheduler=address, sources=LITTLE)
+        assert [outcome.kept for outcome in again] == [True, True]
 
 
 def test_a_worker_with_other_sources_is_refused():
@@ -196,8 +204,9 @@ def test_a_worker_with_other_sources_is_refused():
         executor._call_there(b"", LITTLE, "another")
 
 
-def test_no_cluster_is_one_sentence():
+def test_no_cluster_is_one_sentence(monkeypatch):
     _distributed()
+    monkeypatch.setattr(executor, "TIMEOUT", 1)
     for address in ("tcp://127.0.0.1:1", "nonsense://"):
         with pytest.raises(ToolError, match="^no Dask scheduler answers at .*") as caught:
             list(execute(squares(3), scheduler=address, sources=LITTLE))
