@@ -216,7 +216,9 @@ def report_command(arguments) -> int:
     jobs = [(*configuration, simulator) for configuration in chosen for simulator in SIMULATORS]
     left_out = [] if len(blocks) == 1 else [job for job in jobs if not affordable(*job)]
     jobs = [job for job in jobs if job not in left_out]
-    arguments.output.mkdir(parents=True, exist_ok=True)
+    output = arguments.output or tools.build_folder() / "report"
+    tools.require_writable(output, folder=True)
+    output.mkdir(parents=True, exist_ok=True)
     path, sha256 = arguments.trace, ""
     if path is not None:
         path = path.resolve()
@@ -237,7 +239,7 @@ def report_command(arguments) -> int:
         found[outcome.task] = outcome.result()
         kept += outcome.kept
     rows = [found[task] for task in tasks]
-    path = write_page(rows, blocks, trace, arguments.output)
+    path = write_page(rows, blocks, trace, output)
     if arguments.json:
         print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
     else:
@@ -292,9 +294,8 @@ def register(commands) -> None:
         "-o",
         "--output",
         type=Path,
-        default=tools.build_folder() / "report",
         metavar="DIR",
-        help="folder for index.html (default: build/report)",
+        help="folder for index.html (default: report in the build folder)",
     )
     command.add_argument("--json", action="store_true", help="print JSON on standard output")
     command.set_defaults(run=report_command)

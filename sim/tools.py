@@ -3,14 +3,21 @@
 import ctypes
 import functools
 import importlib.metadata
+import logging
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+DRIVERS = ("cocotb", "harness")
+SIMULATORS = ("verilator", "icarus")
+TIMEOUT_S = 120  # without a simulated cycle, until a run is given up
 
 
 class ToolError(RuntimeError):
@@ -113,6 +120,36 @@ def environment() -> dict[str, str]:
     environment["AMARANTH_USE_YOSYS"] = "builtin"
     environment.pop("VERILATOR_ROOT", None)
     return environment
+
+
+PROGRESS = logging.getLogger("senbazuru")
+
+
+def compiling(what: str) -> None:
+    """Say what takes the next seconds, to whoever listens: the command line, on standard error."""
+    PROGRESS.info("compiling %s …", what)
+
+
+def require_writable(path: Path, folder: bool = False) -> None:
+    """Find out before long work whether its result can be written.
+
+    folder
+        Whether `path` is to be a folder, in which files are written, or a file.
+    :raises ToolError: if it cannot.
+    """
+    if path.is_dir() and not folder:
+        raise ToolError(f"{path} is a folder, and a file is to be written")
+    there = path if folder else path.parent
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    try:
+        if path.exists() and not folder:
+            with open(path, "ab"):
+                pass
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise ToolError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def build_log(name: str, text: str) -> Path:
