@@ -1,194 +1,73 @@
 """`python -m sim`: simulate blocks against their golden models."""
 
 import argparse
-import dataclasses
-import json
+import importlib
 import sys
-from pathlib import Path
 
-from golden.trace import TraceError
-from hw.catalogue import configurations
-from hw.export import ExportError
-from hw.parameters import ParameterError
-from sim import (
-    ablation,
-    campaign,
-    evaluation,
-    exhaustive,
-    lint,
-    mutate,
-    processes,
-    report,
-    speed,
-    synth,
-)
-from sim.arguments import add_configuration, count
-from sim.cocotb_runner import SIMULATORS, TIMEOUT_S
-from sim.memory import MemoryTiming
-from sim.run import DRIVERS, RunResult, configuration_name, run, settings_of
-from sim.stall import PATTERNS
-from sim.tools import ToolError
+# Command to the module that has it, imported only for that command, and a line for the list.
+COMMANDS = {
+    "run": ("run_command", "simulate a block against its golden model"),
+    "report": ("report", "run every block in every simulator and write a page about it"),
+    "mutate": ("mutate", "break a block in many places and see whether its testbench notices"),
+    "exhaustive": ("exhaustive", "all pairs of 16-bit operands against the processor's arithmetic"),
+    "synth": ("synth", "area and delay of every preset"),
+    "results": ("evaluation", "each paper's main result on the language model"),
+    "campaign": ("campaign", "the tests that are too long for the suite"),
+    "lint": ("lint", "lint generated Verilog of every preset"),
+    "bench": ("speed", "measure how fast designs simulate"),
+    "ablation": ("ablation", "cycles of VEDA's attention without its array or its scheduling"),
+    "clean": ("cache", "remove compiled designs that nobody used lately"),
+}
 
 
-def run_command(arguments) -> int:
-    one = (arguments.verilog, arguments.waves, arguments.memory)
-    if arguments.block == "all" and any(one):
-        raise ParameterError("--verilog, --waves and --memory need one block, not 'all'")
-    memory = arguments.memory and MemoryTiming.from_text(arguments.memory, arguments.seed)
-    results = []
-    for block, preset in configurations(arguments.block, [arguments.preset]):
-        parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
-        if not arguments.json:
-            name = configuration_name(preset, settings_of(block, preset, parameters))
-            print(f"{block.name} ({name}) in {arguments.simulator} …", file=sys.stderr)
-        result = run(
-            block,
-            preset,
-            parameters,
-            simulator=arguments.simulator,
-            driver=arguments.driver,
-            trace=arguments.trace,
-            vectors=arguments.vectors,
-            seed=arguments.seed,
-            stall=arguments.stall,
-            memory=memory,
-            verilog=arguments.verilog,
-            trust=arguments.trust,
-            waves=arguments.waves,
-            timeout=arguments.timeout,
-        )
-        results.append(result)
-        if not arguments.json:
-            describe(result)
-    if arguments.json:
-        listed = [as_json(result) for result in results]
-        print(json.dumps(listed if arguments.block == "all" else listed[0], indent=2))
-    return 0 if all(result.passed for result in results) else 1
-
-
-def as_json(result: RunResult) -> dict:
-    return {**dataclasses.asdict(result), "passed": result.passed}
-
-
-def describe(result: RunResult) -> None:
-    """A result for people to read."""
-    for note in result.notes:
-        print(note)
-    for stall, timing in (result.memory or {}).items():
-        print(f"Memory under stall {stall}: {timing}.")
-    predicted = "" if result.predicted is None else f" (formula: {result.predicted})"
-    print(
-        f"{result.block} {result.configuration}, {result.simulator}, stall {result.stall}, "
-        f"seed {result.seed}: {result.transactions} transactions, "
-        f"{result.mismatches} mismatches, {result.cycles} cycles{predicted}, {result.wall_s} s: "
-        f"{'pass' if result.passed else 'FAIL'}"
-    )
-    for sentence in filter(None, [result.first_mismatch, *result.failures]):
-        print(f"  {sentence}")
-    if result.reproduce:
-        print(f"  to repeat: {result.reproduce}")
-
-
-def register_run(commands) -> None:
-    command = commands.add_parser(
-        "run",
-        help="simulate a block against its golden model",
-        description=(
-            "Build a block's Verilog, drive it with real data from a trace and with corner cases "
-            "and random data, and compare every output beat with the golden model. Exits 1 on a "
-            "mismatch, a broken stream rule, a hang or a cycle count that is not the formula's."
-        ),
-    )
-    add_configuration(command, everything=True)
-    command.add_argument(
-        "--simulator", choices=SIMULATORS, default="verilator", help="default: %(default)s"
-    )
-    command.add_argument(
-        "--driver",
-        choices=DRIVERS,
-        default="cocotb",
-        help="cocotb, or the compiled harness for millions of cycles (Verilator only)",
-    )
-    command.add_argument(
-        "--trace", type=Path, metavar="FILE.npz", help="real data (default: the trace that ships)"
-    )
-    command.add_argument(
-        "--vectors", type=count, metavar="N", help="transactions of each kind, real and random"
-    )
-    command.add_argument(
-        "--stall",
-        choices=list(PATTERNS),
-        help="how producers and consumers hesitate (default: every pattern, one after another)",
-    )
-    command.add_argument(
-        "--verilog",
-        type=Path,
-        metavar="FILE.v",
-        help="simulate this file, with the generated module's ports, in place of it",
-    )
-    command.add_argument(
-        "--trust",
-        action="store_true",
-        help=(
-            "accept a --verilog file that runs commands or writes files ($system, $fopen, DPI, "
-            "`include and the like): simulators run these with your rights"
-        ),
-    )
-    command.add_argument(
-        "--memory",
-        metavar="TIMING",
-        help=(
-            "of the block's memories: any of latency=1..80,order=in|any,interval=2,seed=3 "
-            "(default: a timing of its own for each stall pattern)"
-        ),
-    )
-    command.add_argument("--waves", type=Path, metavar="FILE.fst", help="write waves to this file")
-    command.add_argument(
-        "--timeout",
-        type=count,
-        default=TIMEOUT_S,
-        metavar="SECONDS",
-        help=(
-            "give a run up after so long without a simulated cycle, as in an endless loop of "
-            "combinational logic (default: %(default)s)"
-        ),
-    )
-    command.set_defaults(run=run_command)
-
-
-def parser() -> argparse.ArgumentParser:
+def parser(chosen: str | None = None) -> argparse.ArgumentParser:
+    """All commands, with the arguments of the one that is `chosen` or, without, of all."""
     top = argparse.ArgumentParser(
         prog="python -m sim",
         description="Simulate blocks against their golden models, bit for bit.",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    register_run(commands)
-    report.register(commands)
-    mutate.register(commands)
-    exhaustive.register(commands)
-    lint.register(commands)
-    synth.register(commands)
-    evaluation.register(commands)
-    campaign.register(commands)
-    speed.register(commands)
-    ablation.register(commands)
+    for name, (module, summary) in COMMANDS.items():
+        if chosen in (None, name):
+            importlib.import_module(f"sim.{module}").register(commands)
+        else:
+            commands.add_parser(name, help=summary)
     return top
 
 
 def main() -> int:
-    arguments = parser().parse_args()
     try:
+        from sim import processes
+
         with processes.clean_exit():
+            words = (word for word in sys.argv[1:] if not word.startswith("-"))
+            arguments = parser(next(words, "")).parse_args()
             return arguments.run(arguments)
-    except (ParameterError, ExportError, TraceError, ToolError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {error.filename or 'writing'}: {error.strerror or error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt as interrupt:
         print(f"error: interrupted {interrupt}".rstrip(), file=sys.stderr)
         return getattr(interrupt, "status", 130)
+    except Exception as error:
+        said = sentence(error)
+        if said is None:
+            raise
+        print(f"error: {said}", file=sys.stderr)
+        return 1
+
+
+def sentence(error: Exception) -> str | None:
+    """What to tell the user; None if it is a fault of this program."""
+    from golden.trace import TraceError
+    from hw.export import ExportError
+    from hw.parameters import ParameterError
+    from sim.tools import ToolError
+
+    if isinstance(error, (ParameterError, ExportError, TraceError, ToolError)):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'writing'}: {error.strerror or error}"
+    if isinstance(error, MemoryError):
+        return "out of memory: try fewer vectors or a smaller configuration"
+    return None
 
 
 if __name__ == "__main__":

@@ -144,7 +144,6 @@ def register(commands) -> None:
     """Add the subcommand to an argparse parser's subparsers."""
     parser = commands.add_parser(
         "ablation",
-        help="cycles of VEDA's attention without its array or its scheduling",
         description=(
             "Measure the cycles of a head of 128 with 1 to --longest rows in RTL, for a fixed "
             "adder tree and for a softmax of its own, check the formulas, and average these over "

@@ -12,9 +12,23 @@ def count(text: str) -> int:
     return _whole(text, 1)
 
 
-def seed(text: str) -> int:
+VECTORS = 10_000_000
+
+
+def vectors(text: str) -> int:
+    """A number of transactions, as an argparse type: what no memory can hold is refused."""
+    number = count(text)
+    if number > VECTORS:
+        raise argparse.ArgumentTypeError(f"must be at most {VECTORS}, not {text}")
+    return number
+
+
+def whole(text: str) -> int:
     """A whole number from 0, as an argparse type."""
     return _whole(text, 0)
+
+
+seed = whole
 
 
 def pattern(text: str) -> str:
@@ -48,7 +62,7 @@ def add_configuration(
         metavar="NAME=VALUE",
         help="change one parameter of the preset; may be repeated",
     )
-    command.add_argument("--seed", type=seed, default=1, help="of everything random (%(default)s)")
+    command.add_argument("--seed", type=whole, default=1, help="of everything random (%(default)s)")
     command.add_argument("--json", action="store_true", help="print JSON on standard output")
 
 

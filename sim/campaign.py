@@ -202,7 +202,6 @@ def register(commands) -> None:
     """Add the subcommand to an argparse parser's subparsers."""
     command = commands.add_parser(
         "campaign",
-        help="run the tests that are too long for the suite",
         description=(
             "Run the tests marked `campaign`, the dearest first, each group in a process of its "
             "own. What passed is kept: a second run resumes with the rest, or with what failed. "

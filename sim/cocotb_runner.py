@@ -16,20 +16,25 @@ from xml.etree import ElementTree
 from cocotb_tools.runner import Icarus, Verilator
 
 from golden.files import replacing
-from sim import payload, processes, tools
+from sim import cache, payload, processes, tools
 from sim.bench import Job, Played
 from sim.design import Design
 from sim.memory import FASTEST, timing_of
 from sim.tools import (
     ROOT,
+    SIMULATORS,
+    TIMEOUT_S,
     ToolError,
     build_log,
     compiled_folder,
+    compiling,
     environment,
     require_icarus,
     versions,
 )
 from sim.verilated import FEW_FILES, NO_DFG, keep_copies, large_design_arguments, optimisation
+
+__all__ = ["SIMULATORS", "CocotbSimulation"]
 
 ICARUS_DUMP = """\
 module senbazuru_dump;
@@ -40,8 +45,6 @@ module senbazuru_dump;
   end
 endmodule
 """
-SIMULATORS = ("verilator", "icarus")
-TIMEOUT_S = 120
 LZ4_ADVICE = (
     "Verilator needs lz4.h to write waves: install it with apt-get install liblz4-dev, "
     "or use --simulator icarus"
@@ -134,16 +137,19 @@ class CocotbSimulation:
         folder = compiled_folder() / f"{self._simulator}_{design.module[:60]}_{key}"
         finished = folder / "finished"
         folder.mkdir(parents=True, exist_ok=True)
+        cache.use(folder)
         # Makefiles hold absolute paths, so the build happens in place and others wait for it.
         with open(folder / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not finished.exists():
+                compiling(f"{design.module} for cocotb in {self._simulator}")
                 self._compile(folder, arguments, control)
                 if self._simulator == "icarus":
                     _check_complete(folder / "sim.vvp")
                 else:
                     keep_copies(folder.glob("verilated*.o"), self._runtime_folder())
                 finished.touch()
+                cache.prune_now_and_then()
         return folder
 
     def _compile(self, folder: Path, arguments: list[str], control: str) -> None:

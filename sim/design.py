@@ -18,6 +18,7 @@ from hw.arith.streamed import Streamed
 from hw.catalogue import Block
 from hw.export import export, to_rtlil, to_verilog
 from hw.parameters import Parameters
+from sim import cache
 from sim.tools import ROOT, ToolError, build_folder
 from sim.user_verilog import compare_ports, generated_ports, refuse_unsafe, user_ports
 
@@ -143,6 +144,7 @@ def _kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], st
     folder = build_folder() / "generated"
     path = folder / f"{kind}_{block.folder}_{block.module}_{key}.v"
     if path.exists():
+        cache.use(path)
         return path.read_text()
     text = make()
     if _stamps() == STAMPS:  # not edited meanwhile

@@ -190,7 +190,6 @@ def register(commands) -> None:
     """Add the subcommand to an argparse parser's subparsers."""
     command = commands.add_parser(
         "exhaustive",
-        help="all pairs of FP16 or BF16 operands against the processor's arithmetic",
         description=(
             "Compare all 2^32 pairs of operands, through the gates of the combinational unit, with "
             "the same operation of the processor, rounded to the format. Takes seconds for each "

@@ -125,7 +125,6 @@ def register(commands) -> None:
     """Add the subcommand to an argparse parser's subparsers."""
     command = commands.add_parser(
         "lint",
-        help="lint generated Verilog of every preset",
         description=(
             "Check every preset's Verilog with Verilator -Wall (less the waivers listed in "
             "sim/lint.py, each with its reason) and with Yosys: no latches, no black boxes, "

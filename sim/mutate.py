@@ -11,7 +11,7 @@ from tqdm import tqdm
 from hw.catalogue import configurations, find
 from hw.parameters import ParameterError
 from sim import executor
-from sim.arguments import add_configuration, configuration, count, pattern
+from sim.arguments import add_configuration, configuration, count, pattern, vectors
 from sim.mutation import COUNT, PROOF_SECONDS, Report, mutate
 from sim.tools import ToolError
 
@@ -119,7 +119,6 @@ def register(commands) -> None:
     """Add the subcommand to an argparse parser's subparsers."""
     command = commands.add_parser(
         "mutate",
-        help="break a block in many places and see whether its bench notices",
         description=(
             "Make faulty copies of a block (mutants), play each the bench's jobs under every "
             "stall pattern until one fails, and prove that those nothing fails on behave as the "
@@ -133,7 +132,7 @@ def register(commands) -> None:
     )
     command.add_argument(
         "--vectors",
-        type=count,
+        type=vectors,
         metavar="N",
         help="transactions of each kind, real and random (default: the bench's)",
     )

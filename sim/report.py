@@ -260,7 +260,6 @@ def register(commands) -> None:
     """Add the subcommand to an argparse parser's subparsers."""
     command = commands.add_parser(
         "report",
-        help="run every block in every simulator and write a page about it",
         description=(
             "Run blocks in both simulators on real and random data, with and without stalls; "
             "print a table and write one self-contained HTML page with pictures. Exits 1 if "

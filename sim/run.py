@@ -13,15 +13,13 @@ from hw.parameters import ParameterError, Parameters
 from sim import bench as benches
 from sim import processes
 from sim.bench import Bench, Job, Mismatch, Played
-from sim.cocotb_runner import TIMEOUT_S, CocotbSimulation
+from sim.cocotb_runner import CocotbSimulation
 from sim.design import Design, from_file, generate
 from sim.harness import Harness
 from sim.memory import TIMINGS, MemoryTiming, timings_of
 from sim.stall import PATTERNS
-from sim.tools import ToolError
+from sim.tools import TIMEOUT_S, ToolError
 from sim.verilated import compile_engine, compile_harness
-
-DRIVERS = ("cocotb", "harness")
 
 
 @dataclasses.dataclass

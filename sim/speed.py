@@ -308,7 +308,6 @@ def register(commands) -> None:
     """Add the subcommand to an argparse parser's subparsers."""
     command = commands.add_parser(
         "bench",
-        help="measure how fast designs simulate",
         description=(
             "Measure simulated cycles per CPU second of each driver, simulator and stall pattern, "
             "and what emitting equal modules once gains on a design of 128 equal units. Takes some "

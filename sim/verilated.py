@@ -15,9 +15,17 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sim import payload, processes
+from sim import cache, payload, processes
 from sim.design import Design
-from sim.tools import ToolError, build_log, compiled_folder, environment, verilator, versions
+from sim.tools import (
+    ToolError,
+    build_log,
+    compiled_folder,
+    compiling,
+    environment,
+    verilator,
+    versions,
+)
 
 HERE = Path(__file__).parent
 INTERFACE = HERE / "harness.h"
@@ -89,7 +97,15 @@ def compile_harness(design: Design) -> Path:
     """
     key = design.digest(INTERFACE.read_text(), HEADERS, repr(_ports(design)), *_tools())
     folder = compiled_folder() / f"harness_{design.module[:60]}_{key}"
-    return _built(folder, "design.so", lambda scratch: _compile_design(design, scratch))
+
+    def build(done: Path) -> None:
+        compiling(f"{design.module} for the harness")
+        _compile_design(design, done)
+
+    library = _built(folder, "design.so", build)
+    cache.use(folder)
+    cache.prune_now_and_then()
+    return library
 
 
 def compile_engine() -> Path:

@@ -8,12 +8,14 @@ import pytest
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
+from hw.catalogue import find
 from hw.parameters import ParameterError
-from sim import bench, harness, payload
+from sim import bench, harness, memory, payload
 from sim.bench import Job
 from sim.cocotb_runner import SIMULATORS, CocotbSimulation
 from sim.harness import Harness
 from sim.memory import Memory, MemoryFault, MemoryModel, MemoryTiming, timing_of
+from sim.run import require_memory
 from sim.stall import PATTERNS
 from tests.sim.duts import ReaderPair, RowReader, RowReaderParameters, Spinner, design
 
@@ -334,6 +336,34 @@ def test_latencies_are_drawn_evenly():
     counts = np.bincount([MemoryTiming((3, 10), seed=1).draw(n) for n in range(8000)])
     assert (counts[:3] == 0).all() and len(counts) == 11
     assert counts[3:].min() > 850 and counts[3:].max() < 1150
+
+
+def test_timing_from_text():
+    text = "latency=3..80,order=any,interval=2,seed=4"
+    assert MemoryTiming.from_text(text) == MemoryTiming((3, 80), 2, True, 4)
+    assert str(MemoryTiming.from_text(text)) == text
+    assert MemoryTiming.from_text("latency=40", seed=7) == MemoryTiming((40, 40), seed=7)
+    assert MemoryTiming.from_text("order=in").is_fastest
+    assert not MemoryTiming.from_text("interval=2").is_fastest
+    for stall, timing in memory.TIMINGS.items():
+        assert MemoryTiming.from_text(str(timing)) == timing and stall in PATTERNS
+
+
+def test_memories_without_tags_answer_in_order():
+    tagged = memory_of(ARRIVAL)
+    timing = MemoryTiming((1, 9), reorder=True)
+    plain = dataclasses.replace(tagged, tag=None)
+    chosen = memory.timings_of({"tagged": tagged, "plain": plain}, timing)
+    assert chosen["tagged"] == timing
+    assert chosen["plain"] == dataclasses.replace(timing, reorder=False)
+
+
+def test_a_block_without_reorder_takes_no_order():
+    plain = dataclasses.replace(memory_of(ARRIVAL), tag=None)
+    block = find("stream.sequential_reader")
+    require_memory(block, {"plain": plain}, MemoryTiming())
+    with pytest.raises(ParameterError, match="has no tags, so its order must be in, not any"):
+        require_memory(block, {"plain": plain}, MemoryTiming(reorder=True))
 
 
 def test_one_timing_for_all_or_one_for_each():

@@ -120,6 +120,12 @@ def test_faults_in_some_lines_alone(capsys):
     assert "must be a regular expression" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["stream.queue", "arith.float_add", "kllm.orizuru"])
+def test_the_usual_preset_is_one_that_every_block_has(name):
+    arguments = parse(name)
+    assert find(name).parameters_class.preset(arguments.preset)
+
+
 def test_unknown_names_are_user_errors():
     for words in (["stream.heap"], ["stream.queue", "--preset", "huge"]):
         arguments = parse(*words)

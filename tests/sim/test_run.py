@@ -1,9 +1,13 @@
 """`python -m sim run` as a user meets it: real blocks, broken Verilog, foreign traces."""
 
 import dataclasses
+import gc
 import json
 import os
 import re
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +17,15 @@ from golden import trace as traces
 from golden.trace import Trace
 from hw import catalogue
 from hw.catalogue import BLOCKS, find
-from hw.export import export
-from hw.stream.skid_buffer import SkidBufferParameters
+from hw.export import export, to_rtlil
+from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
 from sim import run as runs
 from sim.bench import Job
 from sim.cocotb_runner import SIMULATORS
 from sim.design import from_file, generate
 from sim.run import RunResult, Simulation, bench_of, jobs_of
 from sim.stall import PATTERNS
-from sim.tools import ToolError
+from sim.tools import DRIVERS, ROOT, ToolError
 from sim.verilated import HUGE
 
 SKID = "run stream.skid_buffer --preset small --vectors 40 --stall none"
@@ -95,7 +99,7 @@ def test_a_failure_says_how_to_repeat_it(run, tmp_path):
 READER = "run stream.sequential_reader --preset first --vectors 30"
 
 
-@pytest.mark.parametrize("driver", runs.DRIVERS)
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_memory_timing(run, driver):
     command = f"{READER} --driver {driver} --stall none --json"
     fast, slow = (json.loads(run(f"{command}{more}")[1]) for more in ("", " --memory latency=40"))
@@ -146,7 +150,7 @@ def test_every_stall_pattern_is_played_unless_one_is_named(run):
     assert result["cycles"] == result["predicted"] == 2 * 257 < result["simulated"]
 
 
-@pytest.mark.parametrize("driver", runs.DRIVERS)
+@pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("stall", ["random", "bursts"])
 def test_stalls(run, driver, stall):
     status, out, _ = run(f"{SKID} --driver {driver} --stall {stall} --json")
@@ -194,7 +198,7 @@ def test_a_flipped_payload_bit(run, tmp_path, simulator):
     assert int(shown[1]) ^ int(shown[2]) == 0x10
 
 
-@pytest.mark.parametrize("driver", runs.DRIVERS)
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_an_output_that_never_comes(run, tmp_path, driver):
     path = skid_buffer_with(tmp_path, r"o__valid <= [^;]*;", "o__valid <= 1'h0;")
     status, out, _ = run(f"{SKID} --driver {driver} --verilog {path} --json")
@@ -209,7 +213,7 @@ def test_an_output_that_never_comes(run, tmp_path, driver):
         assert re.fullmatch(r"no transfer for \d+ cycles before cycle \d+", failure)
 
 
-@pytest.mark.parametrize("driver", runs.DRIVERS)
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_an_input_always_ready_loses_beats_once_something_stalls(run, tmp_path, driver):
     path = skid_buffer_with(tmp_path, r"i__ready <= [^;]*;", "i__ready <= 1'h1;")
     command = f"{SKID} --driver {driver} --verilog {path} --json"
@@ -288,7 +292,7 @@ def test_files_that_are_no_such_design(run, tmp_path):
     assert status == 1 and str(binary) in one_sentence(err)
 
 
-@pytest.mark.parametrize("driver", runs.DRIVERS)
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_verilog_that_does_not_compile(run, tmp_path, driver, monkeypatch):
     monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path / "build"))
     broken = tmp_path / "broken.v"
@@ -296,15 +300,73 @@ def test_verilog_that_does_not_compile(run, tmp_path, driver, monkeypatch):
     broken.write_text(text.replace("endmodule", "  assign = ;\nendmodule"))
     status, out, err = run(f"{SKID} --driver {driver} --verilog {broken}")
     assert status == 1 and out == ""
-    log = re.fullmatch(
-        r".* could not compile stream_skid_.*; its output is in (.*)", err.split("\n")[1]
-    )
+    _, progress, error = err.splitlines()
+    assert progress.startswith("compiling stream_skid_buffer_width8 for ")
+    log = re.fullmatch(r".* could not compile stream_skid_.*; its output is in (.*)", error)
     assert "syntax error" in Path(log[1]).read_text()
 
 
 def test_one_file_is_for_one_block(run, tmp_path):
     for option in ("--verilog x.v", "--waves x.fst", "--memory latency=2"):
         assert "need one block, not 'all'" in one_sentence(run(f"run all {option}")[2])
+
+
+def test_outputs_are_found_unwritable_before_the_work(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "run", None)
+    file = tmp_path / "file"
+    file.touch()
+    for path in (tmp_path, file / "w.fst", "/proc/w.fst"):
+        assert one_sentence(run(f"{SKID} --waves {path}")[2]).startswith(f"{path} ")
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_more_vectors_than_memory(run, monkeypatch):
+    status, _, err = run("run stream.queue --vectors 1000000000000")
+    assert status == 2 and "--vectors: must be at most 10000000, not 1000000000000" in err
+
+    def out_of_memory(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(runs, "jobs_of", out_of_memory)
+    assert one_sentence(run(SKID)[2]).startswith("out of memory: try fewer vectors")
+
+
+def test_a_build_folder_with_spaces_is_one_sentence(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path / "my build"))
+    for command in ("--help", "run --help", "report --help"):
+        assert run(command)[0] == 0
+    assert "has spaces" in one_sentence(run(SKID)[2])
+
+
+def test_an_interrupt_is_one_line(run, monkeypatch):
+    """Without the warnings of all the components that were not used any more."""
+    kept = []
+    # Amaranth warns only once something was elaborated.
+    to_rtlil(SkidBuffer(SkidBufferParameters(width=8)), "top")
+
+    def interrupted(*_, **__):
+        kept.append(SkidBuffer(SkidBufferParameters(width=8)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "generate", interrupted)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        status, out, err = run(SKID)
+        kept.clear()
+        gc.collect()
+    assert status == 130 and out == "" and err.splitlines()[-1] == "error: interrupted"
+    assert not caught
+
+
+def test_a_command_imports_only_what_it_needs():
+    """The figure of `--help`'s time is in the docs; what makes it is here."""
+    script = (
+        "import sys; from sim.__main__ import parser; parser('run'); parser('');"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    names = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    heavy = {"numpy", "amaranth", "cocotb", "cocotb_tools", "jinja2", "matplotlib", "rich", "tqdm"}
+    assert "sim" in names.stdout.split() and not heavy & set(names.stdout.split())
 
 
 def test_bad_names_are_one_sentence(run):
@@ -494,7 +556,7 @@ def test_both_drivers_see_the_same(block):
     parameters = first_preset(block)
     trace = runs.load_trace(None)
     vectors = min(20, bench_of(block).default_vectors(parameters))
-    drivers = [Simulation(generate(block, parameters), "verilator", d) for d in runs.DRIVERS]
+    drivers = [Simulation(generate(block, parameters), "verilator", d) for d in DRIVERS]
     jobs = jobs_of(block, parameters, trace, vectors, seed=2)
     outcomes = [driver.play([(job, "none") for job in jobs], seed=2) for driver in drivers]
     for job, (one, found), (other, also_found) in zip(jobs, *outcomes, strict=True):
