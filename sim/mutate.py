@@ -13,6 +13,7 @@ from hw.parameters import ParameterError
 from sim import executor
 from sim.arguments import add_configuration, configuration, count, pattern, vectors
 from sim.mutation import COUNT, PROOF_SECONDS, Report, mutate
+from sim.run import configuration_name, settings_of
 from sim.tools import ToolError
 
 
@@ -101,9 +102,10 @@ def run_command(arguments) -> int:
     if arguments.block == "all":
         return mutate_all(arguments)
     block, parameters = configuration(arguments)
+    preset = block.parameters_class.preset_name(arguments.preset)
     report = mutate(
         block,
-        arguments.preset,
+        configuration_name(preset, settings_of(block, preset, parameters)),
         parameters,
         count=arguments.count,
         seed=arguments.seed,

