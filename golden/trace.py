@@ -14,9 +14,11 @@ name        shape                        holds
 ``meta``    []                           JSON text: model, layers, text, ...
 =========== ============================ ==================================================
 
-Arrays are float16, float32 or float64. ``q``, ``k``, ``v`` and ``scale`` come together or not at
-all; a file holds those, or some ``x/`` or ``w/``, or everything. Query head ``h`` reads kv head
-``h // group``, ``group`` being heads divided by kv heads.
+Arrays are float16, float32 or float64; the largest magnitude in each is 0 or between ``SMALLEST``
+and ``LARGEST``. What FP16 cannot hold is rounded, to infinity if need be, where a block is fed with
+it. All arrays together have at most ``MOST_BYTES`` bytes. ``q``, ``k``, ``v`` and ``scale`` come
+together or not at all; a file holds those, or some ``x/`` or ``w/``, or everything. Query head
+``h`` reads kv head ``h // group``, ``group`` being heads divided by kv heads.
 """
 
 import json
@@ -30,6 +32,13 @@ from pathlib import Path
 import numpy as np
 
 from golden.files import replacing
+
+LARGEST = 1e15
+"""Magnitude of an array's largest value, at most: products of two still add up in float32."""
+SMALLEST = 1e-30
+"""Magnitude of an array's largest value, at least, unless all are zero. FP16 ends at 6e-8."""
+MOST_BYTES = 1 << 30
+"""Size of all arrays together, uncompressed."""
 
 _FLOATS = (np.float16, np.float32, np.float64)
 _ALONE = ("q", "k", "v", "scale", "meta")
@@ -105,6 +114,10 @@ class Trace:
             )
         if not (np.isfinite(self.scale) and self.scale > 0):
             raise TraceError(f"scale must be a finite number above zero, not {self.scale}")
+        if not SMALLEST <= self.scale <= LARGEST:
+            raise TraceError(
+                f"scale must be between {SMALLEST:g} and {LARGEST:g}, not {self.scale}"
+            )
 
 
 def load(path: str | os.PathLike) -> Trace:
@@ -155,6 +168,14 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
                     raise TraceError(
                         f"unknown array {name!r}; it may hold q, k, v, scale, meta, x/NAME, w/NAME"
                     )
+            # A few megabytes of zeros can be gigabytes: nothing is read before this is known.
+            size = sum(member.file_size for member in archive.zip.infolist())
+            if size > MOST_BYTES:
+                raise TraceError(
+                    f"its arrays take {size / 1e9:.1f} GB, more than the {MOST_BYTES / 1e9:.1f} GB"
+                    " that a trace may have"
+                )
+            for name in archive.files:
                 arrays[name] = archive[name]
                 if not isinstance(arrays[name], np.ndarray):
                     raise TraceError(f"{name} is not a NumPy array")
@@ -190,6 +211,8 @@ def _assemble(arrays: dict[str, np.ndarray]) -> Trace:
             meta = json.loads(str(text))
         except ValueError as error:
             raise TraceError(f"meta is not valid JSON ({error})") from None
+        except RecursionError:
+            raise TraceError("meta is nested too deep") from None
     x, w = (
         {name[2:]: array for name, array in arrays.items() if name[:2] == kind}
         for kind in ("x/", "w/")
@@ -210,6 +233,12 @@ def _check_array(name: str, array: np.ndarray, axes: str, ndim: int) -> None:
         raise TraceError(
             f"{name} holds {array.size - int(finite.sum())} values that are not finite,"
             f" the first at index {list(where)}"
+        )
+    largest = max(float(array.max()), -float(array.min()))
+    if largest and not SMALLEST <= largest <= LARGEST:
+        raise TraceError(
+            f"{name} has values of magnitude {largest:.3g} at most, which must be between"
+            f" {SMALLEST:g} and {LARGEST:g}, or 0"
         )
 
 

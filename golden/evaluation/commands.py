@@ -1,10 +1,11 @@
 """The command ``eval`` of ``python -m golden``."""
 
 import argparse
-import json
+import math
 import sys
 from pathlib import Path
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +13,7 @@ from rich.table import Table
 from golden.evaluation.measure import Measurement, measure, measure_trace
 from golden.evaluation.plots import FORMATS, scatter
 from golden.evaluation.policies import POLICIES, Policy, describe, parse
-from golden.files import replacing
+from golden.files import json_text, replacing
 from golden.kllm.model import calibration_samples
 from golden.lm import InputError
 from golden.lm.commands import add_model, at_least, check_output, open_model
@@ -75,6 +76,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     command.set_defaults(run=run_eval)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # refused by the result
 def run_eval(arguments: argparse.Namespace) -> None:
     """Print a table or JSON. Raises ``InputError``, ``TraceError`` or ``OSError``."""
     if arguments.plot is not None:
@@ -94,11 +96,14 @@ def run_eval(arguments: argparse.Namespace) -> None:
             raise InputError(f"policy {products[0]}: it has no attention to run on a trace")
         policies = [policy for policy in policies if not policy.quantises_products]
         measured, about = _on_trace(arguments, policies)
+    for m in measured:
+        if not math.isfinite(m.error) or not math.isfinite(m.perplexity or 0):
+            raise InputError(f"policy {m.policy}: its figures are not finite: values overflow")
     if arguments.plot is not None:
         with replacing(arguments.plot) as file:
             scatter(measured, about["input"]).savefig(file, format=arguments.plot.suffix[1:])
     if arguments.json:
-        print(json.dumps(about | {"policies": [m.as_json() for m in measured]}))
+        print(json_text(about | {"policies": [m.as_json() for m in measured]}))
     else:
         # A file or a pipe has no width of its own.
         console = Console(width=None if sys.stdout.isatty() else 110)

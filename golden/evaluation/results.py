@@ -15,7 +15,7 @@ from golden.evaluation.measure import Measurement, measure
 from golden.evaluation.policies import parse
 from golden.evaluation.section import Claim, Opened, Run, Section
 from golden.evaluation.workers import run_all
-from golden.files import replacing
+from golden.files import check_writable, json_text, replacing
 from golden.kllm.model import calibration_samples
 from golden.lm import InputError
 from golden.lm.commands import add_model, at_least, open_model
@@ -67,6 +67,7 @@ def run_results(arguments: argparse.Namespace, run_all: Callable | None = None) 
     tokens, output = arguments.tokens, arguments.output
     if tokens < LEAST_TOKENS:
         raise InputError(f"--tokens: the experiments need {LEAST_TOKENS} tokens, not {tokens}")
+    check_writable(output)
     output.mkdir(parents=True, exist_ok=True)
     wanted = dict.fromkeys(run for name in names for run in EXPERIMENTS[name].runs(tokens))
     needed = max(DRIFT_STEPS, *(run.tokens for run in wanted))
@@ -143,7 +144,7 @@ def _write(output: Path, name: str, section: Section, results, extras: dict, abo
         "runs": [dataclasses.asdict(run) | m.as_json() for run, m in results.items()],
         "extras": extras,
     }
-    _write_text(output / f"{name}.json", json.dumps(content, indent=1) + "\n")
+    _write_text(output / f"{name}.json", json_text(content, indent=1) + "\n")
     print(f"wrote {output / name}.md, .json and {len(section.pictures)} pictures")
 
 

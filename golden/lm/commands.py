@@ -1,12 +1,15 @@
 """The commands ``trace`` and ``perplexity`` of ``python -m golden``."""
 
 import argparse
-import json
+import math
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
+from golden.files import check_writable, json_text
 from golden.lm import InputError
 from golden.lm.capture import capture
 from golden.lm.download import NAME, SHA256, default_model, file_sha256
@@ -102,6 +105,7 @@ def run_trace(arguments: argparse.Namespace) -> None:
     )
 
 
+@np.errstate(over="ignore", invalid="ignore")  # refused by the result
 def run_perplexity(arguments: argparse.Namespace) -> None:
     """Print a perplexity. Raises ``InputError`` or ``OSError``."""
     if arguments.tokens < 2:
@@ -113,9 +117,11 @@ def run_perplexity(arguments: argparse.Namespace) -> None:
     started = time.perf_counter()
     score = perplexity(model, tokens, context=context, progress="perplexity")
     wall = time.perf_counter() - started
+    if not math.isfinite(score.perplexity):
+        raise InputError(f"the perplexity of {about['model']} is not finite: its values overflow")
     if arguments.json:
         result = {"perplexity": score.perplexity, "tokens": len(tokens), "wall_s": round(wall, 3)}
-        print(json.dumps(result | {"model": about["model"], "text": source, "context": context}))
+        print(json_text(result | {"model": about["model"], "text": source, "context": context}))
     else:
         print(
             f"perplexity {score.perplexity:.3f} of {about['model']} on {len(tokens)} tokens of"
@@ -180,8 +186,9 @@ def _parse_layers(text: str) -> list[int]:
 
 
 def check_output(path: Path) -> None:
-    """Raise ``InputError`` when a file cannot be written there."""
+    """Raise ``InputError`` or ``OSError`` when a file cannot be written there."""
     if path.is_dir():
         raise InputError(f"output {path}: it is a folder")
     if not path.parent.is_dir():
         raise InputError(f"output {path}: the folder {path.parent} does not exist")
+    check_writable(path)

@@ -132,8 +132,10 @@ def read_tokenizer(file: GGUFFile) -> Tokenizer:
     # Llama 3 files may leave the key out and mean True, which llama.cpp knows from their "pre".
     add_bos = file.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe")
     bos = file.require("tokenizer.ggml.bos_token_id") if add_bos else None
+    tokens, merges = (file.texts(f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
+    if bos is not None and (type(bos) is not int or not 0 <= bos < len(tokens)):
+        raise InputError(f"model {file.path}: its first token must be one of {len(tokens)}")
     try:
-        tokens, merges = (file.require(f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
         return Tokenizer(tokens, merges, pre, bos)
     except InputError as error:
         raise InputError(f"model {file.path}: {error}") from None

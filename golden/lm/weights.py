@@ -100,13 +100,42 @@ class GGUFFile:
 
     def get(self, key: str, default=None):
         """Value of a metadata key: a number, text or list; ``default`` when the file lacks it."""
-        return self._fields[key].contents() if key in self._fields else default
+        return self.require(key) if key in self._fields else default
 
     def require(self, key: str):
         """Value of a metadata key that must be there."""
         if key not in self._fields:
             raise InputError(f"model {self.path}: it lacks the metadata {key}")
-        return self._fields[key].contents()
+        try:
+            return self._fields[key].contents()
+        # Texts are decoded here and no earlier.
+        except (ValueError, IndexError, KeyError, TypeError) as error:
+            raise InputError(f"model {self.path}: metadata {key} is damaged ({error})") from None
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """Value of a metadata key that must be a whole number from 1 to 2^31 - 1."""
+        value = self.require(key) if default is None else self.get(key, default)
+        if type(value) is not int or not 1 <= value < 1 << 31:
+            raise InputError(
+                f"model {self.path}: {key} must be a whole number from 1, not {_short(value)}"
+            )
+        return value
+
+    def positive(self, key: str, default: float | None = None) -> float:
+        """Value of a metadata key that must be a finite number above zero."""
+        value = self.require(key) if default is None else self.get(key, default)
+        if not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise InputError(
+                f"model {self.path}: {key} must be a number above zero, not {_short(value)}"
+            )
+        return float(value)
+
+    def texts(self, key: str) -> list[str]:
+        """Value of a metadata key that must be a list of texts."""
+        value = self.require(key)
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            raise InputError(f"model {self.path}: {key} must be a list of texts")
+        return value
 
     @property
     def tensor_names(self) -> list[str]:
@@ -131,6 +160,11 @@ class GGUFFile:
                 f"model {self.path}: tensor {name} is stored as {tensor.tensor_type.name},"
                 " which the gguf package cannot dequantise"
             ) from None
+
+
+def _short(value: object) -> str:
+    """For a message; a list may be long."""
+    return repr(value) if len(repr(value)) <= 40 else f"a {type(value).__name__}"
 
 
 class _GGUFLayers(Sequence):
@@ -199,30 +233,37 @@ def _read_config(file: GGUFFile) -> Config:
     if scaling != "none":
         raise InputError(f"model {file.path}: RoPE scaling {scaling!r} is not supported")
     heads = file.require("llama.attention.head_count")
-    dim = file.require("llama.embedding_length")
-    kv_heads = file.get("llama.attention.head_count_kv", heads)
-    if not isinstance(heads, int) or not isinstance(kv_heads, int):
+    if isinstance(heads, list) or isinstance(file.get("llama.attention.head_count_kv"), list):
         raise InputError(f"model {file.path}: its layers differ in their number of heads")
-    if min(heads, kv_heads) < 1 or heads % kv_heads:
+    heads = file.count("llama.attention.head_count")
+    kv_heads = file.count("llama.attention.head_count_kv", heads)
+    dim = file.count("llama.embedding_length")
+    if heads % kv_heads:
         raise InputError(
             f"model {file.path}: {heads} query heads cannot share {kv_heads} kv heads evenly"
         )
-    d = file.get("llama.attention.key_length", dim // heads)
-    rope_dims = file.get("llama.rope.dimension_count", d)
+    d = file.count("llama.attention.key_length", dim // heads)
+    rope_dims = file.count("llama.rope.dimension_count", d)
     if rope_dims % 2 or rope_dims > d:
         raise InputError(f"model {file.path}: RoPE cannot rotate {rope_dims} of {d} elements")
+    layers = file.count("llama.block_count")
+    if layers > len(file.tensor_names):
+        raise InputError(
+            f"model {file.path}: it names {layers} layers, but holds"
+            f" {len(file.tensor_names)} tensors"
+        )
     return Config(
-        layers=file.require("llama.block_count"),
+        layers=layers,
         heads=heads,
         kv_heads=kv_heads,
         d=d,
         dim=dim,
-        ffn=file.require("llama.feed_forward_length"),
-        vocab=len(file.require("tokenizer.ggml.tokens")),
-        context=file.require("llama.context_length"),
-        rope_base=file.get("llama.rope.freq_base", 10000.0),
+        ffn=file.count("llama.feed_forward_length"),
+        vocab=len(file.texts("tokenizer.ggml.tokens")),
+        context=file.count("llama.context_length"),
+        rope_base=file.positive("llama.rope.freq_base", 10000.0),
         rope_dims=rope_dims,
-        norm_eps=file.require("llama.attention.layer_norm_rms_epsilon"),
+        norm_eps=file.positive("llama.attention.layer_norm_rms_epsilon"),
     )
 
 

@@ -4,14 +4,18 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from golden import __main__ as cli
+from golden.evaluation import commands as evaluation
+from golden.evaluation import results
+from golden.files import json_text
 from golden.lm import commands
 from golden.trace import load
-from tests.lm.tiny_llama import SIZES
+from tests.lm.tiny_llama import SIZES, write_gguf
 
 PROSE = "The theory of the thing is that the other thinks, and then the rest follows. "
 
@@ -156,6 +160,49 @@ def test_a_full_disk_leaves_the_old_trace(run, monkeypatch, tmp_path):
     assert status == 1 and out == "" and made == ["t.npz"]
     assert err.endswith("python -m golden: t.npz: No space left on device\n")
     assert (tmp_path / "t.npz").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("command", ["perplexity", "eval --policy dense --policy h2o:capacity=9"])
+@pytest.mark.parametrize("form", ["", " --json"])
+def test_values_that_overflow_are_one_sentence(run, command, form, tensors, tmp_path):
+    # Norms bring all others back to size.
+    large = {
+        n: t * np.float32(1e38 if n == "output_norm.weight" else 1) for n, t in tensors.items()
+    }
+    write_gguf(tmp_path / "large.gguf", large)
+    status, out, err, _ = run(f"{command} --text text.txt --gguf large.gguf --tokens 20{form}")
+    assert status == 1 and out == ""
+    assert err.splitlines()[-1].endswith("overflow") and " not finite: " in err.splitlines()[-1]
+    assert "Warning" not in err
+
+
+def test_json_has_no_nan():
+    value = {"a": [1.5, float("nan"), (float("inf"), 2)], "b": None, "c": "NaN"}
+    text = json_text(value)
+    assert json.loads(text) == {"a": [1.5, None, [None, 2]], "b": None, "c": "NaN"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trace --text text.txt --gguf TINY --tokens 9 -o kept/t.npz",
+        "eval --text text.txt --gguf TINY --tokens 9 --plot kept/p.svg",
+        "results veda -o kept/new/folder",
+    ],
+)
+def test_outputs_that_cannot_be_written_are_found_first(run, command, monkeypatch, tmp_path):
+    """Before the model is opened, which may be minutes before they are written."""
+    (tmp_path / "kept").mkdir(mode=0o555)
+    access = os.access
+    # The administrator may write anywhere.
+    monkeypatch.setattr(
+        "golden.files.os.access", lambda p, mode: access(p, mode) and Path(p).name != "kept"
+    )
+    for module in (commands, evaluation, results):
+        monkeypatch.setattr(module, "open_model", None)
+    status, out, err, _ = run(command)
+    assert (status, out) == (1, "") and os.listdir("kept") == []
+    assert err == "python -m golden: kept: Permission denied\n"
 
 
 def test_an_interrupt_leaves_nothing(run, monkeypatch):

@@ -132,6 +132,16 @@ BAD_ARRAYS = {
         "w/a must have 8 rows, one per column of x/a, not 9",
     ),
     "meta type": ({"meta": 3}, "meta must be one JSON text, not int64 of shape ()"),
+    "too large": (
+        with_bad("v", 1e300, (1, 0, 2, 3)),
+        "v has values of magnitude 1e+300 at most, which must be between 1e-30 and 1e+15, or 0",
+    ),
+    "too small": (
+        {"k": np.full((LAYERS, KV_HEADS, TOKENS, D), -1e-300)},
+        "k has values of magnitude 1e-300 at most, which must be between 1e-30 and 1e+15, or 0",
+    ),
+    "scale large": ({"scale": 1e300}, "scale must be between 1e-30 and 1e+15, not 1e+300"),
+    "meta depth": ({"meta": "[" * 200_000}, "meta is nested too deep"),
     "meta text": ({"meta": "{"}, "meta is not valid JSON"),
     "meta kind": ({"meta": "[1]"}, "meta must be a JSON object, not list"),
     "unknown": (
@@ -194,6 +204,22 @@ def test_cut_and_damaged_files(tmp_path):
         archive.writestr("q", "not an array")
     with pytest.raises(TraceError, match="q is not a NumPy array"):
         load(path)
+
+
+def test_what_is_too_large_is_not_read(tmp_path, monkeypatch):
+    """A small file may hold gigabytes of zeros."""
+    path = tmp_path / "t.npz"
+    np.savez_compressed(path, **arrays(x_a=np.zeros((1000, 1000)), w_a=None))
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(traces, "MOST_BYTES", 4_000_000)
+    monkeypatch.setattr(np.lib.format, "read_array", None)  # nothing may read
+    with pytest.raises(TraceError, match="its arrays take 0.0 GB, more than the 0.0 GB"):
+        load(path)
+
+
+def test_zeros_and_the_largest_values_are_sound():
+    for value in (0.0, traces.LARGEST, -traces.LARGEST, traces.SMALLEST):
+        Trace(x={"a": np.full((1, 2), value)})
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):

@@ -11,7 +11,9 @@ from golden.lm import InputError
 from golden.lm.capture import capture
 from golden.lm.model import Llama, generate, rms_norm, rope, rope_angles, silu
 from golden.lm.perplexity import perplexity
+from golden.lm.tokenizer import read_tokenizer
 from golden.lm.weights import GGUFFile, read_weights
+from tests.lm import tiny_llama
 from tests.lm.tiny_llama import EPS, ROPE_BASE, SIZES, random_tensors, write_gguf
 
 TEXT = [72, 256, 13, 200, 200, 3, 258, 99, 0, 259, 41]
@@ -271,6 +273,46 @@ def test_models_that_cannot_be_run(tmp_path, tensors, case):
         list(read_weights(GGUFFile(path)).layers)
     assert str(caught.value).startswith(f"model {path}: ")
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "value", "sentence"),
+    [
+        ("context", 0, "llama.context_length must be a whole number from 1, not 0"),
+        ("heads", 0, "llama.attention.head_count must be a whole number from 1, not 0"),
+        ("dim", 2, "llama.attention.key_length must be a whole number from 1, not 0"),
+        ("layers", 2**32 - 1, "llama.block_count must be a whole number from 1, not 4294967295"),
+        ("layers", 2**31 - 1, "it names 2147483647 layers, but holds 29 tensors"),
+    ],
+)
+def test_sizes_that_cannot_be(tmp_path, tensors, monkeypatch, size, value, sentence):
+    monkeypatch.setitem(tiny_llama.SIZES, size, value)
+    path = write_gguf(tmp_path / "m.gguf", tensors)
+    with pytest.raises(InputError) as caught:
+        read_weights(GGUFFile(path))
+    assert str(caught.value).startswith(f"model {path}: ")
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (b"gpt-2", b"gp\xff-2", "metadata tokenizer.ggml.pre is damaged ("),
+        (b"llama", b"llam\xff", "metadata general.architecture is damaged ("),
+        ("Ġthe".encode(), b"\xff\xa0the", "metadata tokenizer.ggml.tokens is damaged ("),
+        (b"blk.0.attn_q", b"blk.\xff.attn_q", "it is not a whole GGUF file ("),
+    ],
+)
+def test_damaged_texts(tmp_path, tiny, old, new, sentence):
+    path = tmp_path / "m.gguf"
+    whole = tiny.read_bytes()
+    at = whole.index(old, whole.index(b"general.architecture") + 20)
+    path.write_bytes(whole[:at] + new + whole[at + len(old) :])
+    with pytest.raises(InputError) as caught:
+        file = GGUFFile(path)
+        read_weights(file)
+        read_tokenizer(file)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_files_that_are_no_gguf(tmp_path, tiny):
