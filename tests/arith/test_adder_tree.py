@@ -53,21 +53,21 @@ def test_spread(stages, units):
 
 
 @pytest.mark.parametrize(
-    "settings, stall",
+    "settings",
     [
-        ({"n": 5, "stages": 5}, "bursts"),
-        ({"n": 7, "format": "fp8_e5m2", "flush_subnormals": True, "stages": 12}, "random"),
-        ({"n": 6, "operation": "max", "stages": 3}, "random"),
-        ({"n": 3, "format": "bf16", "stages": 1}, "none"),
-        ({"n": 3, "format": "fixed", "width": 1, "signed": False}, "none"),
-        ({"n": 9, "format": "fixed", "width": 12, "stages": 2}, "bursts"),
-        ({"n": 33, "format": "fixed", "width": 10, "signed": False, "stages": 3}, "random"),
+        {"n": 5, "stages": 5},
+        {"n": 7, "format": "fp8_e5m2", "flush_subnormals": True, "stages": 12},
+        {"n": 6, "operation": "max", "stages": 3},
+        {"n": 3, "format": "bf16", "stages": 1},
+        {"n": 3, "format": "fixed", "width": 1, "signed": False},
+        {"n": 9, "format": "fixed", "width": 12, "stages": 2},
+        {"n": 33, "format": "fixed", "width": 10, "signed": False, "stages": 3},
     ],
     ids=str,
 )
-def test_hardware(settings, stall):
+def test_hardware(settings):
     parameters = AdderTreeParameters(**settings)
-    assert play(BLOCK, parameters, drawn(parameters), stall) == 0
+    assert play(BLOCK, parameters, drawn(parameters)) == 0
 
 
 @pytest.mark.parametrize("signed", [False, True])

@@ -43,17 +43,17 @@ def golden(parameters, a):
 
 
 @pytest.mark.parametrize("parameters", CONFIGURATIONS, ids=lambda p: p.slug())
-def test_unit_is_its_golden_twin(parameters, tmp_path):
-    net = Netlist(FixedToFloat(parameters), tmp_path)
+def test_unit_is_its_golden_twin(parameters):
+    net = Netlist(FixedToFloat(parameters))
     a = integers(parameters.width, parameters.signed, seed=1)
     assert len(a) >= min(1 << parameters.width, 1 << 16)
     assert differences(net, {"a": a}, golden(parameters, a)) == 0
 
 
 @pytest.mark.parametrize("stages", [1, 2])
-def test_registers(stages, tmp_path):
+def test_registers(stages):
     parameters = FixedToFloatParameters(stages=stages, fraction=24)
-    net = Netlist(FixedToFloat(parameters), tmp_path)
+    net = Netlist(FixedToFloat(parameters))
     assert net.flipflops > 0
     a = integers(16, True, seed=0)
     registers_agree(net, {"a": a}, golden(parameters, a), stages, seed=1)

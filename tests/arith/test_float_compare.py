@@ -1,4 +1,7 @@
-"""Comparison: all pairs of 8-bit numbers, wider formats by proof."""
+"""Comparison: all pairs of 8-bit numbers, FP32 by proof.
+
+All pairs of 16-bit numbers are in ``tests/sim/test_exhaustive.py``.
+"""
 
 import struct
 
@@ -14,13 +17,14 @@ from tests.arith.exact import decode
 from tests.arith.netlist import Netlist
 from tests.arith.pairs import bits, differences, pairs, registers_agree
 
+PAIRS = [("fp8_e4m3", False), ("fp8_e5m2", False), ("fp8_e5m2", True), ("fp32", False)]
 CLAIM = """(and (= less (ite (fp.lt {a} {b}) #b1 #b0)) (= equal (ite (fp.eq {a} {b}) #b1 #b0))
     (= unordered (ite (or (fp.isNaN {a}) (fp.isNaN {b})) #b1 #b0)))"""
 
 
-@pytest.mark.parametrize("format, flush", [*((f, False) for f in FORMATS), ("fp8_e5m2", True)])
-def test_unit_is_its_golden_twin(format, flush, tmp_path):
-    net = Netlist(FloatCompare(FloatCompareParameters(format, flush)), tmp_path)
+@pytest.mark.parametrize("format, flush", PAIRS)
+def test_unit_is_its_golden_twin(format, flush):
+    net = Netlist(FloatCompare(FloatCompareParameters(format, flush)))
     a, b = pairs(format, seed=1)
     assert net.flipflops == 0 and len(a) >= 1 << 16
     expected = float_compare(a, b, flush_subnormals=flush)
@@ -28,20 +32,19 @@ def test_unit_is_its_golden_twin(format, flush, tmp_path):
     assert differences(net, {"a": a, "b": b}, expected) == 0
 
 
-def test_registers(tmp_path):
-    net = Netlist(FloatCompare(FloatCompareParameters(stages=1)), tmp_path)
+def test_registers():
+    net = Netlist(FloatCompare(FloatCompareParameters(stages=1)))
     assert net.flipflops == len(RELATIONS)
     a, b = pairs("fp16", seed=2)
     registers_agree(net, {"a": a, "b": b}, float_compare(a, b), stages=1, seed=1)
 
 
 @pytest.mark.parametrize("flush", [False, True], ids=["", "flush"])
-@pytest.mark.parametrize("format", ["fp16", "fp32"])
-def test_every_pair_by_proof(format, flush):
+def test_every_fp32_pair_by_proof(flush):
     counted = ("(flush a_float)", "(flush b_float)") if flush else ("a_float", "b_float")
     claim = CLAIM.format(a=counted[0], b=counted[1])
-    unit = FloatCompare(FloatCompareParameters(format, flush))
-    result = prove(unit, claim, dict.fromkeys("ab", FORMATS[format]))
+    unit = FloatCompare(FloatCompareParameters("fp32", flush))
+    result = prove(unit, claim, dict.fromkeys("ab", FORMATS["fp32"]))
     assert result.status == "PASS", result
 
 

@@ -33,9 +33,9 @@ OPTIONS += [
 
 
 @pytest.mark.parametrize("source, format, flush, saturate", OPTIONS)
-def test_unit_is_its_golden_twin(source, format, flush, saturate, tmp_path):
+def test_unit_is_its_golden_twin(source, format, flush, saturate):
     parameters = FloatConvertParameters(format, flush, source=source, saturate=saturate)
-    net = Netlist(FloatConvert(parameters), tmp_path)
+    net = Netlist(FloatConvert(parameters))
     a = values(source, seed=1, count=1_000_000 if format == "fp16" else 50_000)
     assert len(a) >= 256
     assert differences(net, {"a": a}, golden(parameters, a)) == 0
@@ -43,9 +43,9 @@ def test_unit_is_its_golden_twin(source, format, flush, saturate, tmp_path):
 
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("source, format", [("fp32", "fp16"), ("fp16", "bf16")])
-def test_registers(source, format, stages, tmp_path):
+def test_registers(source, format, stages):
     parameters = FloatConvertParameters(format, source=source, stages=stages)
-    net = Netlist(FloatConvert(parameters), tmp_path)
+    net = Netlist(FloatConvert(parameters))
     assert net.flipflops > 0
     a = values(source, seed=0, count=50_000)
     registers_agree(net, {"a": a}, golden(parameters, a), stages, seed=1)

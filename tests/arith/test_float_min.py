@@ -1,4 +1,7 @@
-"""Minimum: the maximum's mirror image, by itself for NaNs."""
+"""Minimum: the maximum's mirror image, by itself for NaNs.
+
+All pairs of 16-bit numbers are in ``tests/sim/test_exhaustive.py``.
+"""
 
 import numpy as np
 import pytest
@@ -12,32 +15,32 @@ from sim.float_proof import equals, prove
 from tests.arith.netlist import Netlist
 from tests.arith.pairs import bits, differences, pairs, registers_agree
 
+PAIRS = [("fp8_e4m3", False), ("fp8_e5m2", False), ("fp8_e5m2", True), ("fp32", False)]
 # The theory leaves open which of two zeros is the smaller one.
 SMALLER = """(ite (and (fp.isZero {a}) (fp.isZero {b})) (ite (fp.isNegative {a}) {a} {b})
     (fp.min {a} {b}))"""
 
 
-@pytest.mark.parametrize("format, flush", [*((f, False) for f in FORMATS), ("fp8_e5m2", True)])
-def test_unit_is_its_golden_twin(format, flush, tmp_path):
-    net = Netlist(FloatMin(FloatMinParameters(format, flush)), tmp_path)
+@pytest.mark.parametrize("format, flush", PAIRS)
+def test_unit_is_its_golden_twin(format, flush):
+    net = Netlist(FloatMin(FloatMinParameters(format, flush)))
     a, b = pairs(format, seed=1)
     assert net.flipflops == 0 and len(a) >= 1 << 16
     expected = {"o": float_min(a, b, flush_subnormals=flush)}
     assert differences(net, {"a": a, "b": b}, expected) == 0
 
 
-def test_registers(tmp_path):
-    net = Netlist(FloatMin(FloatMinParameters(stages=1)), tmp_path)
+def test_registers():
+    net = Netlist(FloatMin(FloatMinParameters(stages=1)))
     assert net.flipflops == 16
     a, b = pairs("fp16", seed=2)
     registers_agree(net, {"a": a, "b": b}, {"o": float_min(a, b)}, stages=1, seed=1)
 
 
-@pytest.mark.parametrize("format", ["fp16", "fp32"])
-def test_every_pair_by_proof(format):
-    claim = equals("o", SMALLER.format(a="a_float", b="b_float"), FORMATS[format])
-    unit = FloatMin(FloatMinParameters(format))
-    result = prove(unit, claim, dict.fromkeys("ab", FORMATS[format]))
+def test_every_fp32_pair_by_proof():
+    claim = equals("o", SMALLER.format(a="a_float", b="b_float"), FORMATS["fp32"])
+    unit = FloatMin(FloatMinParameters("fp32"))
+    result = prove(unit, claim, dict.fromkeys("ab", FORMATS["fp32"]))
     assert result.status == "PASS", result
 
 

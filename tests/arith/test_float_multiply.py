@@ -1,4 +1,7 @@
-"""Multiplication: all pairs of 8-bit numbers, registers, the twin."""
+"""Multiplication: all pairs of 8-bit numbers, FP32 samples, registers, the bit-exact model.
+
+All pairs of 16-bit numbers are in ``tests/sim/test_exhaustive.py``.
+"""
 
 import ml_dtypes
 import numpy as np
@@ -15,20 +18,21 @@ from tests.arith.netlist import Netlist
 from tests.arith.pairs import bits, differences, pairs, registers_agree
 
 MILLION = 1_000_000
+SAMPLED = ["fp8_e4m3", "fp8_e5m2", "fp32"]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_unit_is_its_golden_twin(format, tmp_path):
-    net = Netlist(FloatMultiply(FloatMultiplyParameters(format)), tmp_path)
+@pytest.mark.parametrize("format", SAMPLED)
+def test_unit_is_its_golden_twin(format):
+    net = Netlist(FloatMultiply(FloatMultiplyParameters(format)))
     a, b = pairs(format, seed=1, count=MILLION)
     assert net.flipflops == 0
     assert len(a) >= (MILLION if DTYPES[format].itemsize > 1 else 1 << 16)
     assert differences(net, {"a": a, "b": b}, {"o": float_multiply(a, b)}) == 0
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_flushing_unit_is_its_golden_twin(format, tmp_path):
-    net = Netlist(FloatMultiply(FloatMultiplyParameters(format, True)), tmp_path)
+@pytest.mark.parametrize("format", SAMPLED)
+def test_flushing_unit_is_its_golden_twin(format):
+    net = Netlist(FloatMultiply(FloatMultiplyParameters(format, True)))
     drawn, _ = bench.draw(FloatMultiplyParameters(format), None, 200_000, seed=2)
     edges = pairs(format, seed=2, count=1)
     a, b = (np.concatenate([drawn[port], x]) for port, x in zip("ab", edges, strict=True))
@@ -44,9 +48,9 @@ def test_flushing_unit_is_its_golden_twin(format, tmp_path):
 @pytest.mark.parametrize(
     ("stages", "flushing"), [(1, False), (2, False), (3, False), (4, False), (3, True), (4, True)]
 )
-def test_registers(stages, flushing, tmp_path):
+def test_registers(stages, flushing):
     parameters = FloatMultiplyParameters("fp16", flushing, stages=stages)
-    net = Netlist(FloatMultiply(parameters), tmp_path)
+    net = Netlist(FloatMultiply(parameters))
     assert net.flipflops >= 16 * stages
     drawn, _ = bench.draw(parameters, None, 20_000, seed=3)
     expected = {"o": float_multiply(**drawn, flush_subnormals=flushing)}
@@ -67,9 +71,9 @@ def product(a: int, b: int, float_format) -> int:
 @pytest.mark.parametrize("flushing", [False, True], ids=["", "flush"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_golden_twin_by_the_definition(format, flushing):
-    a, b = pairs(format, seed=4, count=10_000)
+    a, b = pairs(format, seed=4, count=3000)
     if DTYPES[format].itemsize > 1:
-        a, b = a[-10_000:], b[-10_000:]
+        a, b = a[-3000:], b[-3000:]
     counted = [bits(flush(x) if flushing else x).tolist() for x in (a, b)]
     exact = [product(x, y, FORMATS[format]) for x, y in zip(*counted, strict=True)]
     expected = from_bits(np.array(exact), format)

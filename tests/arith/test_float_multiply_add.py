@@ -41,13 +41,13 @@ def drawn(format, sum_format="", count=100_000, flush=False, seed=SEED):
 
 
 @pytest.fixture(scope="module")
-def unit(tmp_path_factory):
+def unit():
     """A function that builds units, each only once."""
 
     @functools.cache
     def build(format, sum_format="", **settings):
         parameters = FloatMultiplyAddParameters(format, sum_format=sum_format, **settings)
-        return Netlist(FloatMultiplyAdd(parameters), tmp_path_factory.mktemp("unit"))
+        return Netlist(FloatMultiplyAdd(parameters))
 
     return build
 

@@ -44,8 +44,8 @@ def golden(parameters, a):
 
 
 @pytest.mark.parametrize("parameters", CONFIGURATIONS, ids=lambda p: p.slug())
-def test_unit_is_its_golden_twin(parameters, tmp_path):
-    net = Netlist(FloatToFixed(parameters), tmp_path)
+def test_unit_is_its_golden_twin(parameters):
+    net = Netlist(FloatToFixed(parameters))
     a = values(parameters.format, seed=1)
     expected = golden(parameters, a)
     assert len(a) >= 256 and expected["overflow"].any()
@@ -53,9 +53,9 @@ def test_unit_is_its_golden_twin(parameters, tmp_path):
 
 
 @pytest.mark.parametrize("stages", [1, 2])
-def test_registers(stages, tmp_path):
+def test_registers(stages):
     parameters = FloatToFixedParameters(stages=stages, width=8, rounding="floor")
-    net = Netlist(FloatToFixed(parameters), tmp_path)
+    net = Netlist(FloatToFixed(parameters))
     assert net.flipflops > 0
     a = values("fp16", seed=0)
     registers_agree(net, {"a": a}, golden(parameters, a), stages, seed=1)

@@ -82,8 +82,7 @@ def test_no_subnormal_is_ever_flushed():
 def test_hardware(stages):
     """Compiling takes a minute each."""
     parameters = ColumnScaleParameters(stages=stages)
-    stall = "random" if stages % 2 else "none"
-    assert play(BLOCK, parameters, drawn(parameters, 40000, seed=stages), stall) == 0
+    assert play(BLOCK, parameters, drawn(parameters, 40000, seed=stages)) == 0
 
 
 def test_limits():

@@ -53,7 +53,7 @@ def test_every_set(inputs, activation_bits, weight_bits, stages):
     number >>= inputs * p.index_bits
     mask, mode = number[:, None] >> places & 1, number >> inputs & 1
     sets = {"index": index, "mask": mask, "integer_mode": mode}
-    assert play(BLOCK, p, sets, "random" if stages else "none") == 0
+    assert play(BLOCK, p, sets) == 0
 
 
 @pytest.mark.parametrize("name", ["default"])
@@ -66,7 +66,7 @@ def test_random_sets(name):
     assert np.count_nonzero(halves & (equal[:, 0] != equal[:, 8])) > 10
     counts = index_distribution(**sets, activation_bits=4, weight_bits=4)
     assert set(np.unique(counts)) == set(range(17))
-    assert play(BLOCK, p, sets, "bursts" if p.stages else "none") == 0
+    assert play(BLOCK, p, sets) == 0
 
 
 @pytest.mark.parametrize(
