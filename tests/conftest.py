@@ -39,12 +39,16 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=missing))
 
 
-@pytest.fixture(autouse=True)
-def _skip_without_cocotb(monkeypatch):
+def skip_without_cocotb(monkeypatch):
     """Whatever test asks for a cocotb simulation where none can run ends there, loudly skipped."""
     if MAY_SKIP and not tools.has_cocotb():
         reason = f"cocotb lacks {tools.LIBPYTHON}; {tools.COCOTB_ADVICE}"
         monkeypatch.setattr(tools, "require_cocotb", lambda: pytest.skip(reason))
+
+
+@pytest.fixture(autouse=True)
+def _skip_without_cocotb(monkeypatch):
+    skip_without_cocotb(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ All pairs of 16-bit numbers are in ``tests/sim/test_exhaustive.py``.
 """
 
 import functools
-import itertools
 from fractions import Fraction
 
 import numpy as np

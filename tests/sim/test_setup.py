@@ -1,0 +1,184 @@
+"""Set-up: what it looks for, what it says, what it pins; and work without Python's library."""
+
+import ctypes
+import importlib.metadata
+import re
+from types import SimpleNamespace
+
+import find_libpython
+import pytest
+from packaging.requirements import Requirement
+
+from hw.catalogue import find
+from sim import report, setup, tools
+from sim.cocotb_runner import SIMULATORS, CocotbSimulation
+from sim.design import generate
+from sim.run import load_trace
+from tests import conftest
+
+BLOCK = find("stream.skid_buffer")
+PINNED = setup.REQUIREMENTS.read_text()
+
+
+@pytest.fixture
+def no_libpython(monkeypatch):
+    """As on a plain Debian, where Python is one program without a library."""
+
+    load = ctypes.CDLL
+
+    def missing(path, *arguments, **options):
+        if "libpython" in str(path):
+            raise OSError(f"{path}: cannot open shared object file")
+        return load(path, *arguments, **options)
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    tools.has_cocotb.cache_clear()
+    yield
+    monkeypatch.undo()
+    tools.has_cocotb.cache_clear()
+
+
+def test_the_search_agrees_with_cocotb():
+    assert tools.has_cocotb() == (find_libpython.find_libpython() is not None)
+
+
+def test_a_run_by_cocotb_is_refused_in_one_sentence(run, no_libpython):
+    status, out, err = run(f"run {BLOCK.name} --preset small --json")
+    assert (status, out) == (1, "")
+    lacking = f"cocotb needs Python's shared library {tools.LIBPYTHON}"
+    assert err == f"error: {lacking}; {tools.COCOTB_ADVICE}\n"
+
+
+def test_a_report_drives_verilator_by_the_harness(no_libpython):
+    rows = [report.run_row(BLOCK, "small", tool, load_trace(None), 5) for tool in SIMULATORS]
+    verdicts = {row.simulator: row.verdict for row in rows}
+    assert verdicts == {"verilator": "pass", "icarus": "SKIPPED"}
+    assert rows[0].vectors > 0
+    if tools.has_icarus():
+        assert all(f"cocotb lacks {tools.LIBPYTHON}" in row.reason for row in rows)
+
+
+def test_tests_that_need_cocotb_are_skipped_unless_in_ci(monkeypatch, no_libpython):
+    design = generate(BLOCK, BLOCK.parameters_class.preset("small"))
+    monkeypatch.setattr(conftest, "MAY_SKIP", False)
+    conftest.skip_without_cocotb(monkeypatch)
+    with pytest.raises(tools.ToolError, match="cocotb needs Python's shared library"):
+        CocotbSimulation(design, "verilator")
+    monkeypatch.setattr(conftest, "MAY_SKIP", True)
+    conftest.skip_without_cocotb(monkeypatch)
+    with pytest.raises(pytest.skip.Exception, match=f"cocotb lacks {tools.LIBPYTHON}"):
+        CocotbSimulation(design, "verilator")
+
+
+@pytest.mark.parametrize(
+    ("icarus", "cocotb", "reason"),
+    [
+        (True, True, None),
+        (False, True, "Icarus Verilog is not inst"),
+        (True, False, "cocotb lacks"),
+    ],
+)
+def test_tests_in_icarus_are_skipped_without_it(monkeypatch, icarus, cocotb, reason):
+    monkeypatch.setattr(conftest, "MAY_SKIP", True)
+    monkeypatch.setattr(tools, "has_icarus", lambda: icarus)
+    monkeypatch.setattr(tools, "has_cocotb", lambda: cocotb)
+    added = []
+    item = SimpleNamespace(
+        callspec=SimpleNamespace(params={"simulator": "icarus"}),
+        add_marker=added.append,
+        get_closest_marker=lambda name: name in [mark.name for mark in added],
+    )
+    conftest.pytest_collection_modifyitems([item])
+    skips = [mark.kwargs["reason"] for mark in added if mark.name == "skip"]
+    assert len(skips) == (reason is not None)
+    assert all(said.startswith(reason) for said in skips)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine that is set up, but where nothing may be installed."""
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(setup, "ready", lambda: True)
+    monkeypatch.setattr(setup, "ENVIRONMENT", setup.sys.prefix)
+    monkeypatch.setattr(setup, "may_install", lambda: None)
+    monkeypatch.setattr(setup, "needed", lambda: [])
+    monkeypatch.setattr(setup, "has_icarus", lambda: True)
+    monkeypatch.setattr(setup, "has_cocotb", lambda: True)
+    return monkeypatch
+
+
+def test_a_complete_machine_needs_no_word(machine, capsys):
+    assert setup.main() == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_is_needed_is_named_in_one_sentence(machine, capsys):
+    machine.setattr(setup, "needed", lambda: ["g++", "perl"])
+    assert setup.main() == 1
+    assert capsys.readouterr().err == "error: nothing works without: apt-get install g++ perl\n"
+
+
+@pytest.mark.parametrize(
+    ("library", "package", "skipped"),
+    [
+        ("has_icarus", "iverilog", "Icarus Verilog is not installed: its runs will be SKIPPED"),
+        ("has_cocotb", tools.LIBPYTHON, "which cocotb needs: its runs will be SKIPPED"),
+    ],
+)
+def test_what_is_wanted_is_told_loudly_and_fails_in_ci(machine, capsys, library, package, skipped):
+    machine.setattr(setup, library, lambda: False)
+    assert list(setup.wanted()) == [package]
+    assert setup.main() == 0
+    said = capsys.readouterr().err
+    assert said.startswith("\n***") and said.count(skipped) == 1
+    machine.setenv("CI", "true")
+    assert setup.main() == 1
+
+
+def test_packages_of_a_foreign_python_are_not_asked_of_debian(monkeypatch):
+    packages = [tools.LIBPYTHON, "python3-venv", "iverilog"]
+    monkeypatch.setattr(setup.sys, "base_prefix", "/usr")
+    assert setup.installable(packages) == packages
+    monkeypatch.setattr(setup.sys, "base_prefix", "/opt/python")
+    assert setup.installable(packages) == ["iverilog"]
+
+
+def test_the_readme_names_what_set_up_looks_for():
+    lines = re.findall(
+        r"^apt-get install (.*?) +# Debian (\d+)$",
+        setup.ROOT.joinpath("README.md").read_text(),
+        re.M,
+    )
+    assert {release for _, release in lines} == {"12", "13"}
+    for packages, release in lines:
+        minor = {"12": 11, "13": 13}[release]
+        needed = {"g++", "make", "perl", "python3-venv", f"libpython3.{minor}", "iverilog"}
+        assert set(packages.split()) == needed | {"git"}
+
+
+def test_pins_are_complete():
+    """Each pinned package's requirements are pinned, but for those the file says are left out."""
+    lines = [line for line in PINNED.splitlines() if not line.startswith("#")]
+    pinned = {Requirement(line).name.lower().replace("_", "-") for line in lines}
+    left_out = set()
+    for line in filter(lambda line: Requirement(line).marker is None, lines):
+        for text in importlib.metadata.requires(Requirement(line).name) or []:
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                left_out |= {requirement.name.lower().replace("_", "-")} - pinned
+    comment = " ".join(line for line in PINNED.splitlines() if line.startswith("#")).lower()
+    assert left_out == {"requests", "markdown-it-py", "systemc", "tzdata"}
+    assert all(name in comment for name in left_out)
+
+
+def test_yosys_is_installed_first_with_all_it_needs():
+    first, rest = setup.split_requirements(PINNED)
+    assert {line.partition("==")[0] for line in first} == set(setup.YOSYS)
+    assert sorted(first + rest) == sorted(
+        line for line in PINNED.splitlines() if not line.startswith("#")
+    )
+    for name in setup.YOSYS:
+        for text in importlib.metadata.requires(name) or []:
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                assert requirement.name in setup.YOSYS, f"{name} needs {text}"
