@@ -1,23 +1,47 @@
-"""Bit-exact twin of the PE array: inner and outer products as its adders make them."""
+"""Bit-exact model of the PE array: inner and outer products as its adders make them.
+
+``accumulator`` is the format of sums: ``fp32``, in which products are exact, or one to which they
+are rounded: ``fp16``, or ``fp20``, ``fp22`` and ``fp24``, which are FP32 with a fraction of 11, 13
+and 15 bits. Those three are held in ``float64``.
+"""
 
 import numpy as np
 
-from golden.arith.adder_tree import adder_tree
+from golden.arith.adder_tree import tree
 from golden.arith.float_add import float_add
 from golden.arith.float_convert import float_convert
 from golden.arith.float_multiply import float_multiply
 from golden.arith.formats import DTYPES
 
+FRACTIONS = {"fp20": 11, "fp22": 13, "fp24": 15}
+"""Bits of the fraction of formats that are no NumPy dtype."""
 
-def inner_products(query: np.ndarray, rows: np.ndarray, *, accumulator: str = "fp32") -> np.ndarray:
+
+def inner_products(
+    query: np.ndarray, rows: np.ndarray, *, accumulator: str = "fp32", relative: bool = False
+) -> np.ndarray:
     """``float16[..., l]``: every row's product with the query, added up in neighbours.
 
     query, rows
         ``float16[..., d]`` and ``float16[..., l, d]``, d a power of two.
-    accumulator
-        ``fp32``, in which products are exact, or ``fp16``, to which they are rounded.
+    relative
+        Whether the first finite product is subtracted from all l before they are rounded to FP16.
     """
-    return _rounded(adder_tree(_products(query[..., None, :], rows, accumulator)))
+    total = _tree(_products(query[..., None, :], rows, accumulator), accumulator)
+    return _rounded(less_first(total, accumulator) if relative else total)
+
+
+def less_first(total: np.ndarray, accumulator: str) -> np.ndarray:
+    """``total [..., l]`` less its first finite number along the last axis; that itself becomes 0.
+
+    What is not finite stays so.
+    """
+    finite = np.isfinite(total)
+    first = finite.argmax(axis=-1)[..., None]
+    reference = np.take_along_axis(total, first, axis=-1)
+    difference = np.where(finite, _add(total, -reference, accumulator), total)
+    is_first = finite & (np.arange(total.shape[-1]) == first)
+    return np.where(is_first, total.dtype.type(0), difference)
 
 
 def outer_product(
@@ -34,16 +58,15 @@ def outer_product(
     products = _products(factors[..., None], rows, accumulator)
     count = products.shape[-2]
     partial = []
-    with np.errstate(all="ignore"):  # and NaNs are made the hardware's in the end
-        for first in range(min(add_stages, count)):
-            total = products[..., first, :]
-            for row in range(first + add_stages, count, add_stages):
-                total = total + products[..., row, :]
-            partial.append(total)
+    for first in range(min(add_stages, count)):
+        total = products[..., first, :]
+        for row in range(first + add_stages, count, add_stages):
+            total = _plain_sum(total, products[..., row, :], accumulator)
+        partial.append(total)
     missing = np.full_like(products[..., 0, :], -0.0)
     last = range(count - add_stages, count)
     ordered = [missing if row < 0 else partial[row % add_stages] for row in last]
-    return _rounded(adder_tree(np.stack(ordered, axis=-1)))
+    return _rounded(_tree(np.stack(ordered, axis=-1), accumulator))
 
 
 def tiled_product(
@@ -69,9 +92,39 @@ def tiled_product(
 
 
 def _products(a: np.ndarray, b: np.ndarray, accumulator: str) -> np.ndarray:
-    dtype = DTYPES[accumulator]
+    dtype = DTYPES.get(accumulator, np.float64)
     with np.errstate(invalid="ignore"):  # a signalling NaN
-        return float_multiply(np.asarray(a).astype(dtype), np.asarray(b).astype(dtype))
+        product = float_multiply(np.asarray(a).astype(dtype), np.asarray(b).astype(dtype))
+    return _cut(product, accumulator) if accumulator in FRACTIONS else product
+
+
+def _tree(values: np.ndarray, accumulator: str) -> np.ndarray:
+    return tree(values, lambda a, b: _add(a, b, accumulator))
+
+
+def _add(a: np.ndarray, b: np.ndarray, accumulator: str) -> np.ndarray:
+    total = float_add(a, b)
+    return _cut(total, accumulator) if accumulator in FRACTIONS else total
+
+
+def _plain_sum(a: np.ndarray, b: np.ndarray, accumulator: str) -> np.ndarray:
+    """As `_add`, but that NaNs are made the hardware's later, which is faster."""
+    with np.errstate(all="ignore"):
+        total = a + b
+    return _cut(total, accumulator) if accumulator in FRACTIONS else total
+
+
+def _cut(values: np.ndarray, accumulator: str) -> np.ndarray:
+    """``float64`` rounded to the accumulator's fraction, to nearest even.
+
+    A sum of two such numbers, rounded to float64 first, is rounded as if once: 53 bits are more
+    than twice as many and two.
+    """
+    bits = np.ascontiguousarray(values, np.float64).view(np.int64)
+    drop = 52 - FRACTIONS[accumulator]
+    up = (1 << drop - 1) - 1 + (bits >> drop & 1)
+    cut = (bits + up >> drop << drop).view(np.float64).reshape(values.shape)
+    return np.where(np.isfinite(values), cut, values)
 
 
 def _rounded(total: np.ndarray) -> np.ndarray:

@@ -18,13 +18,17 @@ class StepResult:
     p
         ``float16[heads, slots]``: probabilities, as they vote.
     reports
-        Those of the voting engine.
+        Those of the voting engine; or one with ``error``, and then the others are of 0 heads.
     """
 
     o: np.ndarray
     invalid: np.ndarray
     p: np.ndarray
     reports: list[VoteReport]
+
+    @property
+    def refused(self) -> bool:
+        return self.reports[0].error
 
 
 class VedaCore:
@@ -35,6 +39,9 @@ class VedaCore:
 
     capacity
         Most rows of a kv head during a step, the new one included.
+    heads, kv_heads
+        Most of a step. A job of more, or of more heads than kv_heads times its group, is refused:
+        it changes nothing. None is no limit.
     accumulator, add_stages
         Of the array; see :mod:`golden.veda.pe_array`.
     tile
@@ -54,8 +61,11 @@ class VedaCore:
         tile: int = 8,
         count_bits: int = 16,
         tree: bool = False,
+        heads: int | None = None,
+        kv_heads: int | None = None,
     ) -> None:
         self._tree = tree
+        self._heads, self._kv_heads = heads, kv_heads
         self._capacity, self._tile = capacity, tile
         self._accumulator, self._add_stages = accumulator, add_stages
         self.engine = VotingEngine(capacity, count_bits)
@@ -77,13 +87,16 @@ class VedaCore:
         All are float16; ``group`` heads share a kv head, the last one perhaps fewer, or as many
         each as is possible; ``job`` is that of :meth:`golden.veda.voting_engine.VotingEngine.step`.
         """
+        if self._refuses(len(q), group or -(-len(q) // len(k))):
+            return self._refusal(q.shape[1])
         if restart or self.k.shape[::2] != k.shape:
             self.k, self.v = np.zeros((2, len(k), self._capacity, k.shape[1]), np.float16)
             self._length = 0
         self.k[:, self._length], self.v[:, self._length] = k, v
         slots = self._length + 1
         of = np.arange(len(q)) // (group or -(-len(q) // len(k)))
-        scores = inner_products(q, self.k[of, :slots], accumulator=self._accumulator)
+        rows = self.k[of, :slots]
+        scores = inner_products(q, rows, accumulator=self._accumulator, relative=True)
         made = [softmax(row, self._capacity, self._tile) for row in scores]
         p = np.stack([y for y, _ in made])
         v, accumulator = self.v[of, :slots], self._accumulator
@@ -98,3 +111,13 @@ class VedaCore:
                     rows[:, report.slot] = rows[:, report.length]
         self._length = reports[-1].length
         return StepResult(o, np.array([invalid for _, invalid in made]), p, reports)
+
+    def _refuses(self, heads: int, group: int) -> bool:
+        if self._heads is not None and heads > self._heads:
+            return True
+        return self._kv_heads is not None and heads > self._kv_heads * group
+
+    def _refusal(self, d: int) -> StepResult:
+        report = VoteReport(False, 0, 0, self._length, False, True, error=True)
+        nothing = np.empty((0, d), np.float16), np.empty(0, bool)
+        return StepResult(*nothing, np.empty((0, self._length), np.float16), [report])

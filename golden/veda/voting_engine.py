@@ -75,7 +75,8 @@ def vote(s: np.ndarray, positions: np.ndarray, a: int, b: int) -> np.ndarray:
 class VoteReport:
     """One beat of the engine's reports: with ``evict``, the slot that leaves and its position.
 
-    ``length`` slots are live afterwards; ``last`` on a step's last report.
+    ``length`` slots are live afterwards; ``last`` on a step's last report. ``error`` is the core's:
+    the job was refused.
     """
 
     evict: bool
@@ -84,6 +85,7 @@ class VoteReport:
     length: int
     invalid: bool
     last: bool
+    error: bool = False
 
 
 class VotingEngine:

@@ -12,13 +12,22 @@ from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.fixed_to_float import normalise
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
-from hw.arith.float_format import FP16, FP32, FloatFormat, find_format
+from hw.arith.float_format import FP16, FP32, FloatFormat
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.partial_products import booth_columns, pack, reduce_columns, rows, unpack
 from hw.component import Component
 from hw.parameters import Parameters, require
 
 ADD_STAGES = (1, 2, 4)
+
+SUMS = {
+    "fp16": FP16,
+    "fp20": FloatFormat(exponent=8, mantissa=11),
+    "fp22": FloatFormat(exponent=8, mantissa=13),
+    "fp24": FloatFormat(exponent=8, mantissa=15),
+    "fp32": FP32,
+}
+"""Formats of sums. Those between FP16 and FP32 are FP32 with a shorter fraction."""
 
 
 class Op(enum.IntEnum):
@@ -67,28 +76,37 @@ def unpack_fp16(m: Module, number: Value, name: str) -> data.View:
 
 
 @dataclasses.dataclass(frozen=True)
-class ExactProductParameters(DatapathParameters):
+class WideProductParameters(DatapathParameters):
     """
+    format
+        Of the product, one of :data:`SUMS` but ``fp16``.
     stages
-        0 or 1: the rank of registers is in front of the last addition.
+        0 or 1: the pipeline register is in front of the last addition.
     """
 
     CUTS: ClassVar = ((), ("reduced",))
 
+    format: str = "fp32"
 
-class ExactProduct(Datapath):
-    """o = a b, exact: a product of FP16 numbers as FP32.
+    @property
+    def float_format(self) -> FloatFormat:
+        return SUMS[self.format]
 
-    Its significand has at most 22 bits, and the smallest product, 2^-48, is a normal number.
+
+class WideProduct(Datapath):
+    """o = a b of FP16 numbers: exact in FP32, rounded to nearest even in a shorter format.
+
+    The exact significand has at most 22 bits, and the smallest product, 2^-48, is a normal number.
 
     Members
     -------
     a, b : :py:`In(OPERAND)`
-    o : :py:`Out(32)`
+    o : :py:`Out(format.width)`
     """
 
-    def __init__(self, parameters: ExactProductParameters):
-        super().__init__(parameters, {"a": OPERAND, "b": OPERAND}, {"o": FP32.width})
+    def __init__(self, parameters: WideProductParameters):
+        width = parameters.float_format.width
+        super().__init__(parameters, {"a": OPERAND, "b": OPERAND}, {"o": width})
 
     def elaborate(self, platform):
         m = Module()
@@ -128,14 +146,16 @@ class ExactProduct(Datapath):
             fraction.eq(Mux(product[-1], product[:-1], Cat(0, product[:-2]))),
         ]
         kept = fraction & (~special).replicate(len(fraction))
-        number = Cat(
-            Const(0, FP32.mantissa - len(fraction)),
-            kept[:-1],
-            kept[-1] | nan,
-            field & (~zero).replicate(len(field)) | special.replicate(len(field)),
-            sign & ~nan,
-        )
-        m.d.comb += self.o.eq(number)
+        exponent = field & (~zero).replicate(len(field)) | special.replicate(len(field))
+        mantissa = self.parameters.float_format.mantissa
+        cut = len(fraction) - mantissa
+        if cut <= 0:
+            magnitude = Cat(Const(0, -cut), kept[:-1], kept[-1] | nan, exponent)
+        else:
+            # Fraction and exponent are rounded as one integer, which never overflows.
+            up = kept[cut - 1] & (kept[: cut - 1].any() | kept[cut])
+            magnitude = (Cat(kept[cut:-1], kept[-1] | nan, exponent) + up)[: mantissa + len(field)]
+        m.d.comb += self.o.eq(Cat(magnitude, sign & ~nan))
         return m
 
 
@@ -146,19 +166,27 @@ class RoundedProductParameters(FloatMultiplyParameters):
 
 
 class LoopAddParameters(FloatAddParameters):
-    """Without a rank at the output: the PE has its own at the inputs."""
+    """Of any format in :data:`SUMS`, without a register at the output: the PE has its own at the
+    inputs."""
 
     CUTS: ClassVar = ((), ("sum",), ("align", "sum"), ("swap", "align", "sum"))
+
+    def __post_init__(self):
+        DatapathParameters.__post_init__(self)
+
+    @property
+    def float_format(self) -> FloatFormat:
+        return SUMS[self.format]
 
 
 @dataclasses.dataclass(frozen=True)
 class PeParameters(Parameters):
     """
     accumulator
-        Format of sums: ``fp32``, in which products of FP16 numbers are exact, or ``fp16``, to
-        which they are rounded.
+        Format of sums, one of :data:`SUMS`: ``fp32``, in which products of FP16 numbers are exact,
+        or a shorter one, to which they are rounded.
     multiply_stages
-        Ranks of registers from the operands to the product's, that one included: 1 or 2.
+        Pipeline stages from the operands to the product's register, that one included: 1 or 2.
     add_stages
         L: cycles that an addition takes, 1, 2 or 4.
     """
@@ -168,27 +196,26 @@ class PeParameters(Parameters):
     add_stages: int = 2
 
     def __post_init__(self):
-        known = ("fp16", "fp32")
-        rule = f"accumulator must be one of {', '.join(known)}"
-        require(self.accumulator in known, rule, self.accumulator)
+        rule = f"accumulator must be one of {', '.join(SUMS)}"
+        require(self.accumulator in SUMS, rule, self.accumulator)
         stages = self.multiply_stages
         require(1 <= stages <= 2, "multiply_stages must be between 1 and 2", stages)
         stages = self.add_stages
         require(stages in ADD_STAGES, "add_stages must be one of 1, 2, 4", stages)
 
     @property
-    def exact(self) -> bool:
-        """Whether products are exact."""
-        return self.accumulator == "fp32"
+    def wide(self) -> bool:
+        """Whether sums have more bits than FP16."""
+        return self.accumulator != "fp16"
 
     @property
     def float_format(self) -> FloatFormat:
-        return find_format(self.accumulator)
+        return SUMS[self.accumulator]
 
     @property
     def operand(self):
-        """Shape of a factor: normalised where products are exact."""
-        return OPERAND if self.exact else FP16.width
+        """Shape of a factor: normalised for :class:`WideProduct`."""
+        return OPERAND if self.wide else FP16.width
 
     @property
     def negative_zero(self) -> Const:
@@ -225,7 +252,7 @@ class Pe(Component):
     row : :py:`In(16)`
         FP16 element of a row, or of the query.
     x : :py:`In(operand)`
-        Scalar of an outer product, unpacked where products are exact.
+        Scalar of an outer product, unpacked for a wide product.
     take, load, spread : :py:`In(1)`
         ``w`` takes the row, ``x`` takes the row as well, ``x`` takes the scalar.
     move : :py:`In(1)`
@@ -267,7 +294,7 @@ class Pe(Component):
         width = p.float_format.width
         w = Signal(p.operand, reset_less=True)
         x = Signal(p.operand, name="x_taken", reset_less=True)
-        row = unpack_fp16(m, self.row, "row") if p.exact else self.row
+        row = unpack_fp16(m, self.row, "row") if p.wide else self.row
         with m.If(self.take):
             m.d.sync += w.eq(row)
         with m.If(self.load):
@@ -275,15 +302,17 @@ class Pe(Component):
         with m.Elif(self.spread):
             m.d.sync += x.eq(self.x)
 
-        if p.exact:
-            multiply = ExactProduct(ExactProductParameters(stages=p.multiply_stages - 1))
+        if p.wide:
+            multiply = WideProduct(
+                WideProductParameters(format=p.accumulator, stages=p.multiply_stages - 1)
+            )
         else:
             multiply = FloatMultiply(RoundedProductParameters(stages=p.multiply_stages - 1))
         m.submodules.multiply = multiply
         m.d.comb += [multiply.a.eq(w), multiply.b.eq(x), self.product.eq(multiply.o)]
 
-        # Exact products are multiples of 2^-48, and so are their sums: none is subnormal.
-        options = {"format": p.accumulator, "flush_subnormals": p.exact}
+        # Wide products are multiples of 2^-48, and so are their sums: none is subnormal.
+        options = {"format": p.accumulator, "flush_subnormals": p.wide}
         m.submodules.add = add = FloatAdd(LoopAddParameters(**options, stages=p.add_stages - 1))
         addend_a = Signal(width, reset_less=True)
         addend_b = Signal(width, reset_less=True)
@@ -311,9 +340,9 @@ class Pe(Component):
 
         result = Signal(FP16.width, reset_less=True)
         rounded = r
-        if p.exact:
+        if p.wide:
             m.submodules.convert = convert = FloatConvert(FloatConvertParameters())
-            m.d.comb += convert.a.eq(r)
+            m.d.comb += convert.a.eq(Cat(Const(0, FP32.width - width), r))
             rounded = convert.o
         with m.If(self.finish):
             m.d.sync += result.eq(rounded)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -67,8 +67,8 @@ class PeArrayParameters(Parameters):
 
     @property
     def tree(self) -> int:
-        """Cycles that an inner product is in the adders."""
-        return self.levels * self.add_stages
+        """Cycles that an inner product is in the adders, that of differences included."""
+        return (self.levels + 1) * self.add_stages
 
     @property
     def folds(self) -> int:
@@ -137,8 +137,13 @@ class PeArrayParameters(Parameters):
 
     @property
     def input_layout(self) -> data.StructLayout:
-        """``w`` (FP16) the row, ``x`` (FP16) its factor if ``outer``, ``last`` of a product."""
-        return data.StructLayout({"w": self.query_layout, "x": FP16.width, "outer": 1, "last": 1})
+        """``w`` (FP16) the row, ``x`` (FP16) its factor if ``outer``, ``last`` of a product.
+
+        ``relative`` is the same for all rows of an inner product: whether its results are less the
+        first finite one.
+        """
+        flags = {"outer": 1, "relative": 1, "last": 1}
+        return data.StructLayout({"w": self.query_layout, "x": FP16.width} | flags)
 
 
 class PeArray(Component):
@@ -152,9 +157,14 @@ class PeArray(Component):
     n, from 1, adds at level v, the power of two 2^v in n. Odd ones, of type A, add neighbouring
     products; even ones, of type B, the sums of the PEs 2^(v-1) before and behind. With 8 columns,
     PEs 1, 3, 5 and 7 are the first level of a row, 2 and 6 the second, 4 has its sum; the eighth
-    PEs are the tree over rows; that of the last row joins two arrays. The very last adder is left.
+    PEs are the tree over rows; that of the last row joins two arrays. The very last PE is left, and
+    adds what makes inner products ``relative``: minus the first of them that is finite. A common
+    offset of scores is so removed before they are rounded to FP16, and a softmax does not depend on
+    it. With d = 1 there is a second PE for this.
 
-    Rounding: an inner product is summed as in :class:`AdderTree`, neighbours first. An outer
+    Rounding: an inner product is summed as in :class:`AdderTree`, neighbours first. A relative one
+    is that sum less the reference, which is +0 for the reference itself; what is infinite or NaN
+    stays so, and a difference may overflow. An outer
     product has L = add_stages partial sums, row j going to number j mod L, and at its end these
     are summed in the same way, in the order of their last rows; with fewer rows than L some are
     missing. The result is rounded to FP16 once more. Infinities and NaNs are those of IEEE 754,
@@ -163,11 +173,11 @@ class PeArray(Component):
     Rows shorter than d are filled up with zeros. An inner product has d terms at most, an outer
     product any number: longer vectors than d are for the outer one, d columns at a time.
 
-    Latency: M + L log2(d) + 2 cycles from a row to its inner product, M = multiply_stages (one PE
-    counts as two); M + L (log2(L) + 1) + 2 from an outer product's last row to its sums.
+    Latency: M + L (log2(d) + 1) + 2 cycles from a row to its inner product, M = multiply_stages
+    (one PE counts as two); M + L (log2(L) + 1) + 2 from an outer product's last row to its sums.
     Throughput: a row every cycle. A query takes a cycle. A row waits as long as the adders are
     taken: from the last row of an outer product to the next one's first are at least
-    L (log2(L) + 1) cycles, to an inner one's L log2(L) + 1; from inner to outer L log2(d).
+    L (log2(L) + 1) cycles, to an inner one's L log2(L) + 1; from inner to outer L (log2(d) + 1).
 
     Handshake: ``i.ready`` depends on ``i.payload``, ``q.ready`` also on ``i.valid``, as a query is
     taken when a row wants it: one for all rows up to the ``last``. Both depend combinationally on
@@ -222,37 +232,40 @@ class PeArray(Component):
             m.d.sync += loaded.eq(1)
         with m.Elif(taking & ~row.outer & row.last):
             m.d.sync += loaded.eq(0)
-        head = taking, row.outer, row.last
+        head = taking, row.outer, row.last, row.relative
         for stage in range(p.multiply_stages):
             ranks = (
                 Signal(name=f"valid_{stage}"),
                 Signal(name=f"outer_{stage}", reset_less=True),
                 Signal(name=f"last_{stage}", reset_less=True),
+                Signal(name=f"relative_{stage}", reset_less=True),
             )
             with m.If(front):
                 m.d.sync += Cat(ranks).eq(Cat(head))
             head = ranks
         control = self._control(m, advance, front, *head)
 
-        x = unpack_fp16(m, row.x, "x") if p.pe.exact else row.x
+        x = unpack_fp16(m, row.x, "x") if p.pe.wide else row.x
         pes = self._pes(m)
-        root = pes[self._root]
-        for pe, element, query in zip(pes, row.w, self.q.payload, strict=True):
+        for pe, element, query in zip(pes, row.w, self.q.payload, strict=False):
+            m.d.comb += [pe.row.eq(Mux(row.outer | loaded, element, query)), pe.x.eq(x)]
+        for pe in pes:
+            scores = pe is pes[-1]
             m.d.comb += [
-                pe.row.eq(Mux(row.outer | loaded, element, query)),
-                pe.x.eq(x),
                 pe.take.eq(taking),
                 pe.load.eq(loading),
                 pe.spread.eq(taking & row.outer),
                 pe.move.eq(front),
                 pe.op.eq(control.op),
                 pe.advance.eq(control.adding),
-                pe.keep.eq(control.keep_score if pe is root else control.keep),
+                pe.keep.eq(control.keep_score if scores else control.keep),
                 pe.hold.eq(control.hold),
-                pe.finish.eq(control.finish_score if pe is root else control.finish),
+                pe.finish.eq(control.finish_score if scores else control.finish),
             ]
-        m.d.comb += self.s.payload.s.eq(root.result)
-        m.d.comb += [o.eq(pe.result) for o, pe in zip(self.o.payload, pes, strict=True)]
+        is_reference = self._subtract(m, advance, control, pes[self._root].total, pes[-1])
+        score = pes[-1].result & (~is_reference).replicate(FP16.width)
+        m.d.comb += self.s.payload.s.eq(score)
+        m.d.comb += [o.eq(pe.result) for o, pe in zip(self.o.payload, pes, strict=False)]
         return m
 
     @property
@@ -261,35 +274,79 @@ class PeArray(Component):
         return max(1, self._parameters.lanes // 2) - 1
 
     def _pes(self, m: Module) -> list[Pe]:
-        """The PEs, wired to a tree, from number 1."""
+        """The PEs from number 1, wired to a tree without the last one, also if d = 1."""
         p = self._parameters
-        pes = [PeA(p.pe) if number % 2 else PeB(p.pe) for number in range(1, p.lanes + 1)]
-        for number, pe in enumerate(pes, start=1):
+        numbers = range(1, max(2, p.lanes) + 1)
+        pes = [PeA(p.pe) if number % 2 else PeB(p.pe) for number in numbers]
+        for number, pe in zip(numbers, pes, strict=True):
             m.submodules[f"pe_{number}"] = pe
             distance = (number & -number) // 2
-            nothing = p.pe.negative_zero
             if not distance:
-                neighbour = pes[number].product if number < p.lanes else nothing
+                neighbour = pes[number].product if number < p.lanes else p.pe.negative_zero
                 m.d.comb += pe.neighbour.eq(neighbour)
-            elif number < p.lanes:
+            elif number < len(pes):
                 m.d.comb += pe.left.eq(pes[number - distance - 1].total)
                 m.d.comb += pe.right.eq(pes[number + distance - 1].total)
-            else:
-                m.d.comb += [pe.left.eq(nothing), pe.right.eq(nothing)]
         return pes
 
-    def _control(
-        self, m: Module, advance: Signal, front: Signal, valid: Signal, outer: Signal, last: Signal
-    ) -> "Control":
-        """When the adders take what, and when results are there.
+    def _subtract(
+        self, m: Module, advance: Signal, control: "Control", total: Value, spare: PeB
+    ) -> Signal:
+        """The last PE's operands: an inner product's `total`, and minus the reference or -0.
 
-        valid, outer, last
+        Whether a total is finite is decided a cycle later, on the register that takes it: the sum
+        of the tree is the slowest signal of the array. So the reference itself passes unchanged.
+        Returns whether the score at the output is that, and to be 0.
+        """
+        p = self._parameters
+        f = p.pe.float_format
+        reference = Signal(f.width, reset_less=True)
+        held, opened = Signal(), Signal(reset_less=True)
+        finite, referenced = Signal(), Signal()
+        is_reference = Signal(p.add_stages + 1, reset_less=True)
+        m.d.comb += [
+            finite.eq(~reference[f.mantissa : -1].all()),
+            referenced.eq(held & finite),
+            spare.left.eq(total),
+            spare.right.eq(
+                Mux(
+                    referenced & control.relative,
+                    Cat(reference[:-1], ~reference[-1]),
+                    p.pe.negative_zero,
+                )
+            ),
+        ]
+        with m.If(advance):
+            m.d.sync += [
+                opened.eq(control.summed & control.relative & ~referenced),
+                is_reference.eq(Cat(opened & finite, is_reference[:-1])),
+            ]
+            with m.If(control.summed):
+                m.d.sync += held.eq(control.relative & ~control.last)
+                with m.If(~referenced):
+                    m.d.sync += reference.eq(total)
+        return is_reference[-1]
+
+    def _control(
+        self,
+        m: Module,
+        advance: Signal,
+        front: Signal,
+        valid: Signal,
+        outer: Signal,
+        last: Signal,
+        relative: Signal,
+    ) -> "Control":
+        """When the adders take what, and when results are valid.
+
+        valid, outer, last, relative
             Of the row whose products are at the multipliers' outputs.
         """
         p = self._parameters
         c = Control()
         flight = Signal(p.tree)  # inner products that are being added up
         lasts = Signal(p.tree, reset_less=True)
+        relatives = Signal(p.levels * p.add_stages, reset_less=True)
         fold = Signal(range(p.ending + 1))  # cycles since the last addition of an outer product
         begun = Signal(range(p.add_stages + 1))  # its partial sums
         idle = Signal()
@@ -310,6 +367,7 @@ class PeArray(Component):
             m.d.sync += [
                 flight.eq(Cat(issue & ~outer, flight[:-1])),
                 lasts.eq(Cat(last, lasts[:-1])),
+                relatives.eq(Cat(relative, relatives[:-1])),
                 begun.eq(present + (issue & outer & (present != p.add_stages))),
             ]
             with m.If(issue & outer & last):
@@ -334,6 +392,12 @@ class PeArray(Component):
                 with m.Case(folding):
                     m.d.comb += c.op.eq(Op.FOLD)
 
+        top = len(relatives) - 1  # the tree's last addition
+        m.d.comb += [
+            c.summed.eq(flight[top]),
+            c.last.eq(lasts[top]),
+            c.relative.eq(relatives[top]),
+        ]
         summed = Signal()
         scored = Signal()
         scored_last = Signal(reset_less=True)
@@ -357,9 +421,16 @@ class PeArray(Component):
 
 
 class Control:
-    """What PEs are told: all of them, or with `_score` the one with the inner product."""
+    """What PEs are told: all of them, or with `_score` the last one, with inner products.
+
+    And in the cycle in which the tree's sum leaves its root: that it is ``summed``, and the row's
+    ``last`` and ``relative``.
+    """
 
     def __init__(self):
+        self.summed = Signal(name="tree_summed")
+        self.last = Signal(name="tree_last")
+        self.relative = Signal(name="tree_relative")
         self.op = Signal(Op)
         self.adding = Signal()
         self.hold = Signal()

@@ -85,6 +85,15 @@ class SchedulerParameters(Parameters):
         return data.StructLayout(fields | {"group": range(self.heads + 1)})
 
     @property
+    def report_layout(self) -> data.StructLayout:
+        """As of the voting engine, and ``error`` for a job that was refused.
+
+        That is then the job's only beat: ``last``, with the ``length`` as it was, the rest 0.
+        """
+        fields = {name: field.shape for name, field in self.voting.report_layout}
+        return data.StructLayout(fields | {"error": 1})
+
+    @property
     def request_layout(self) -> data.StructLayout:
         """Of a row to ``write`` or to read."""
         return data.StructLayout(
@@ -111,8 +120,11 @@ class Scheduler(Component):
 
     Handshake: `job` and `votes` pass at the same time, a ``report`` as the engine gives it when the
     map is free, and `asked` as :class:`RowMap` passes look-ups; a report must not come before the
-    last of these has gone out. Overflow: with more heads than
-    kv_heads times the group, kv heads begin again from 0.
+    last of these has gone out.
+
+    Errors: a job of more heads than `heads`, or than kv_heads times its group, is refused. It is
+    accepted and answered in the next cycle by a report with ``error``, and does nothing else: it
+    does not reach the voting engine, makes no request, and its ``restart`` has no effect.
 
     Members
     -------
@@ -122,8 +134,8 @@ class Scheduler(Component):
         To the voting engine.
     decided : :py:`In(stream.Signature(parameters.voting.report_layout))`
         From the voting engine.
-    report : :py:`Out(stream.Signature(parameters.voting.report_layout))`
-        The same, for the user.
+    report : :py:`Out(stream.Signature(parameters.report_layout))`
+        The same, for the user, and jobs refused.
     command : :py:`Out(stream.Signature(parameters.reader.command_layout))`
         Runs of slots to read, K and V in turn.
     asked : :py:`In(stream.Signature(parameters.reader.request_layout))`
@@ -141,7 +153,7 @@ class Scheduler(Component):
                 "job": In(stream.Signature(p.job_layout)),
                 "votes": Out(stream.Signature(p.voting.job_layout)),
                 "decided": In(stream.Signature(p.voting.report_layout)),
-                "report": Out(stream.Signature(p.voting.report_layout)),
+                "report": Out(stream.Signature(p.report_layout)),
                 "command": Out(stream.Signature(p.reader.command_layout)),
                 "asked": In(stream.Signature(p.reader.request_layout)),
                 "request": Out(stream.Signature(p.request_layout)),
@@ -177,25 +189,45 @@ class Scheduler(Component):
             region.eq(Cat(value, kv_head)),
             stored.eq(rows.i.valid & rows.i.ready),
             votes.payload.eq(Cat(job.payload[name] for name, _ in p.voting.job_layout)),
-            report.payload.eq(decided.payload),
             rows.change.payload.swap.eq(swap),
             rows.change.payload.slot.eq(Mux(swap, decided.payload.slot, length)),
             rows.change.payload.last.eq(decided.payload.length),
             self.command.payload.words.eq(length),
             self.command.payload.address.eq(region << p.map.slot_bits),
         ]
+        for name, _ in p.voting.report_layout:
+            m.d.comb += report.payload[name].eq(decided.payload[name])
         self._look_up(m, rows, storing, region, length)
+
+        # The rows of more kv heads would lie beyond the cache.
+        one_each = Signal.like(group)
+        refused = Signal()
+        m.d.comb += [
+            one_each.eq(Mux(job.payload.group.any(), job.payload.group, 1)),
+            refused.eq((job.payload.heads > p.heads) | (job.payload.heads > one_each * p.kv_heads)),
+        ]
 
         with m.FSM(name="phase"):
             with m.State("IDLE"):
-                m.d.comb += [votes.valid.eq(job.valid), job.ready.eq(votes.ready)]
+                m.d.comb += [votes.valid.eq(job.valid & ~refused), job.ready.eq(votes.ready)]
                 with m.If(job.valid & job.ready):
-                    m.d.sync += [self.heads.eq(job.payload.heads), group.eq(job.payload.group)]
-                    with m.If(~job.payload.group.any()):
-                        m.d.sync += group.eq(1)
-                    with m.If(job.payload.restart):
-                        m.d.sync += length.eq(0)
-                    m.next = "JOIN"
+                    with m.If(refused):
+                        m.next = "REFUSED"
+                    with m.Else():
+                        m.d.sync += [self.heads.eq(job.payload.heads), group.eq(one_each)]
+                        with m.If(job.payload.restart):
+                            m.d.sync += length.eq(0)
+                        m.next = "JOIN"
+            with m.State("REFUSED"):
+                m.d.comb += [
+                    report.valid.eq(1),
+                    report.payload.eq(0),
+                    report.payload.error.eq(1),
+                    report.payload.length.eq(length),
+                    report.payload.last.eq(1),
+                ]
+                with m.If(report.ready):
+                    m.next = "IDLE"
             with m.State("JOIN"):
                 m.d.comb += rows.change.valid.eq(1)
                 m.d.sync += [done.eq(0), shared.eq(0), kv_head.eq(0), value.eq(0)]

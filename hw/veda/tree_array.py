@@ -120,6 +120,7 @@ class TreeArray(Component):
             array.i.valid.eq(Mux(tiled, tile.o.valid, i.valid & ~row.outer)),
             array.i.payload.w.eq(Mux(tiled, tile.o.payload.w, row.w)),
             array.i.payload.last.eq(Mux(tiled, tile.o.payload.last, row.last)),
+            array.i.payload.relative.eq(~tiled & row.relative),
             array.q.valid.eq((tiled | q.valid) & kinds.i.ready),
             array.q.payload.eq(Mux(tiled, tile.x, q.payload)),
             tile.o.ready.eq(tiled & array.i.ready),

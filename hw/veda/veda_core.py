@@ -40,8 +40,8 @@ class VedaCoreParameters(Parameters):
     capacity, heads, kv_heads, depth, position_bits, count_bits
         See :class:`SchedulerParameters`. The capacity counts the new token's row, so up to one less
         is kept between steps.
-    accumulator
-        ``fp32``, or ``fp16``; see :class:`PeArrayParameters`.
+    accumulator, multiply_stages
+        See :class:`PeArrayParameters`.
     dataflow
         ``flexible``, or for comparison ``tree`` and ``tree_double``: :class:`TreeArray` with one
         tile or two.
@@ -62,6 +62,7 @@ class VedaCoreParameters(Parameters):
     count_bits: int = 16
     dataflow: str = "flexible"
     scheduling: str = "element_serial"
+    multiply_stages: int = 1
 
     def __post_init__(self):
         for name, known in (("dataflow", DATAFLOWS), ("scheduling", SCHEDULINGS)):
@@ -80,7 +81,7 @@ class VedaCoreParameters(Parameters):
 
     @property
     def array(self) -> PeArrayParameters | TreeArrayParameters:
-        sizes = self.rows, self.columns, self.arrays, self.accumulator
+        sizes = self.rows, self.columns, self.arrays, self.accumulator, self.multiply_stages
         tiles = DATAFLOWS[self.dataflow]
         return TreeArrayParameters(*sizes, tiles=tiles) if tiles else PeArrayParameters(*sizes)
 
@@ -120,17 +121,21 @@ class VedaCoreParameters(Parameters):
         return max(self.schedule.voting.pause, self.softmax_cycles(self.capacity))
 
     def cycles(
-        self, steps: Sequence[tuple[int, int, int, bool, int]], memory_latency: int = 1
+        self, steps: Sequence[tuple[int, int, int, bool, int] | None], memory_latency: int = 1
     ) -> int:
         """Cycles from the first job offered to the last result or report taken, without stalls.
 
-        For steps with so many slots live, the new one included, heads, kv heads, whether they cast
-        votes, and evictions. The memory answers in `memory_latency` cycles, at most depth - 3; rows
-        of q, k and v are there in time.
+        A step is the number of live slots, the new one included, heads, kv heads, whether it casts
+        votes, and evictions; or None for a job that is refused. The memory answers in
+        `memory_latency` cycles, at most depth - 3; rows of q, k and v are valid in time.
         """
         array, voting = self.array, self.schedule.voting
         now = busy = end = key = 0  # a step's job, the map is free, the last result, a first key
-        for slots, heads, kv_heads, votes, evictions in steps:
+        for step in steps:
+            if step is None:
+                now += 2
+                continue
+            slots, heads, kv_heads, votes, evictions = step
             command = max(now + 1, busy) + 1 + 2 * kv_heads
             key = max(key, command + self.FETCH + memory_latency + 1)
             last, free, result = array.outer_product(slots)
@@ -175,9 +180,10 @@ class VedaCore(Component):
 
     A step is one token: its job; for each kv head its row of K, then that of V; for each query head
     its row q, multiplied by the scale. The new rows are written to the memory; then for each head
-    all rows of K are read, in order of slots, and all rows of V. Each row of K gives a score, and
+    all rows of K are read, in order of slots, and all rows of V. Each row of K gives a score, less
+    the head's first finite one, so that a common offset is gone before it is rounded to FP16; and
     each row of V goes into the sum as its probability comes out of the softmax; the rows of V and
-    the next head's of K are asked for while that is under way. Heads of a group read the same rows.
+    the next head's of K are requested meanwhile. Each query head of a group reads the same rows.
     Probabilities also go to the voting engine, which decides when the last head is done. Prompts
     are run in the same way, a token a step, by jobs that do not let rows leave.
 
@@ -185,16 +191,21 @@ class VedaCore(Component):
     are (kv head, K or V, row), from the top. See :class:`Scheduler` for jobs, and
     :class:`VotingEngine` for their meaning and the reports.
 
-    Overflow: when all `capacity` rows are live, one leaves though the job does not let it. More
-    heads than kv_heads times the group read the first kv head's rows again.
+    Overflow: when all `capacity` rows are live, one leaves though the job does not let it.
 
-    Errors: a head's o is ``invalid`` if one of its scores was NaN or plus infinity (o is then NaN),
-    or all were minus infinity (probabilities are 0). NaN probabilities make the step's votes
-    invalid, and its report; it casts none. Rows of V are not looked at: what is not finite in them
-    comes out as IEEE 754 has it. The next step is clean, but rows that are kept are read again.
+    Errors: a job of more heads than kv_heads times its group, or than `heads`, is refused: it is
+    accepted and answered in the next cycle by a single report with ``error``. It takes no rows of
+    q, k and v, makes no request to the memory, has no o and changes no state; its ``restart`` has
+    no effect either.
+
+    A head's o is ``invalid`` if one of its scores was NaN or plus infinity (o is then NaN), or all
+    were minus infinity (probabilities are 0). A score more than 65519 above the head's first finite
+    one counts as plus infinity. NaN probabilities make the step's votes invalid, and its report; it
+    casts none. Rows of V are not checked: what is not finite in them gives results as IEEE 754
+    defines. The next step is clean, but rows that are kept are read again.
 
     Latency: `latency` + 2 l cycles from a head's first key to its o, with l >= 8 slots live,
-    less with fewer; that is 2 l + 44 with d = 128. Throughput: the next head's first key follows
+    less with fewer; that is 2 l + 46 with d = 128. Throughput: the next head's first key follows
     the last row of V; a step adds 7 + 2 kv heads cycles before its first key, and what the voting
     engine takes behind the last probability; 2 more if a row leaves. This holds for a memory that
     answers within `depth` - 3 cycles.
@@ -218,8 +229,8 @@ class VedaCore(Component):
         Rows read, in any order.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         Results, one for each head.
-    report : :py:`Out(stream.Signature(parameters.schedule.voting.report_layout))`
-        Which rows left.
+    report : :py:`Out(stream.Signature(parameters.schedule.report_layout))`
+        Which rows left, and jobs refused.
     """
 
     def __init__(self, parameters: VedaCoreParameters):
@@ -232,7 +243,7 @@ class VedaCore(Component):
                 "request": Out(stream.Signature(p.request_layout)),
                 "response": In(stream.Signature(p.schedule.reader.response_layout(p.row_layout))),
                 "o": Out(stream.Signature(p.output_layout)),
-                "report": Out(stream.Signature(p.schedule.voting.report_layout)),
+                "report": Out(stream.Signature(p.schedule.report_layout)),
             }
         )
 
@@ -311,6 +322,7 @@ class VedaCore(Component):
             array.i.payload.w.eq(rows.payload.data),
             array.i.payload.x.eq(probabilities.payload.y),
             array.i.payload.outer.eq(value),
+            array.i.payload.relative.eq(1),
             array.i.payload.last.eq(rows.payload.last),
             rows.ready.eq(array.i.ready & (~value | probability)),
             taken.eq(array.i.valid & array.i.ready & value),

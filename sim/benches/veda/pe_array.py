@@ -23,17 +23,22 @@ class Product:
         ``float16[d]`` the query, or ``float16[l]`` the factors of an `outer` one.
     rows
         ``float16[l, d]``.
+    relative
+        Whether the results of an inner product are less the first one.
     """
 
     outer: bool
     vector: np.ndarray
     rows: np.ndarray
+    relative: bool = False
 
     def result(self, p: PeArrayParameters) -> np.ndarray:
         if self.outer:
             options = {"accumulator": p.accumulator, "add_stages": p.add_stages}
             return outer_product(self.vector, self.rows, **options)
-        return inner_products(self.vector, self.rows, accumulator=p.accumulator)
+        return inner_products(
+            self.vector, self.rows, accumulator=p.accumulator, relative=self.relative
+        )
 
 
 class PeArrayBench:
@@ -71,7 +76,8 @@ bench = PeArrayBench()
 def exact(product: Product) -> np.ndarray:
     """The result in float64."""
     rows, vector = product.rows.astype(np.float64), product.vector.astype(np.float64)
-    return vector @ rows if product.outer else rows @ vector
+    result = vector @ rows if product.outer else rows @ vector
+    return result - result[0] if product.relative else result
 
 
 def real_products(
@@ -100,7 +106,8 @@ def real_products(
         score = k.astype(np.float64) @ q
         e = np.exp(score - score.max())
         p_j = (e / e.sum()).astype(np.float16)
-        products.append(Product(False, _fit(q[None], p.lanes)[0], _fit(k, p.lanes)))
+        query, relative = _fit(q[None], p.lanes)[0], bool(number % 2)
+        products.append(Product(False, query, _fit(k, p.lanes), relative))
         products.append(Product(True, p_j, _fit(v, p.lanes)))
     note = f"Products of q and k, of probabilities and v, of the first heads, of {size} elements"
     if size != p.lanes:
@@ -134,7 +141,10 @@ def random_products(p: PeArrayParameters, count: int, rng: np.random.Generator) 
                 vector, rows = _cancelled(p, vector, rows)
         elif kind < 0.6 and outer:
             vector, rows = _tied(p, rng)
-        products.append(Product(outer, vector, rows))
+        relative = not outer and bool(rng.random() < 0.5)
+        if relative and rng.random() < 0.3:
+            vector[0], rows[:, 0] = 16, rng.choice([4, 64, 1024])  # a common offset
+        products.append(Product(outer, vector, rows, relative))
     return products
 
 
@@ -196,7 +206,7 @@ def build(
     p: PeArrayParameters, products: list[Product], rng: np.random.Generator, notes: list[str]
 ) -> Job:
     """The job of these products."""
-    rows = {name: [] for name in ("w", "x", "outer", "last")}
+    rows = {name: [] for name in ("w", "x", "outer", "relative", "last")}
     queries, scores, sums = [], [], []
     of_scores, of_sums = [], []
     for number, product in enumerate(products):
@@ -206,6 +216,9 @@ def build(
         rows["w"].append(to_bits(product.rows))
         rows["x"].append(to_bits(product.vector) if product.outer else any_factor)
         rows["outer"].append(np.full(length, product.outer))
+        # Outer products have no use for it.
+        any_flag = rng.random(length) < 0.5
+        rows["relative"].append(any_flag if product.outer else np.full(length, product.relative))
         rows["last"].append(last)
         result = to_bits(product.result(p))
         if product.outer:

@@ -68,6 +68,8 @@ class Steps:
             tile=p.softmax.tile,
             count_bits=p.count_bits,
             tree=p.dataflow != "flexible",
+            heads=p.heads,
+            kv_heads=p.kv_heads,
         )
         self.results: list[StepResult] = []
         self.exact: list[np.ndarray] = []
@@ -75,7 +77,7 @@ class Steps:
         self._q: list[np.ndarray] = []
         self._kv: list[np.ndarray] = []
         self._fields: dict[str, list[int]] = {}
-        self.work: list[tuple[int, int, int, bool, int]] = []
+        self.work: list[tuple[int, int, int, bool, int] | None] = []
 
     def length(self, restart: bool) -> int:
         """Slots that a next step has, the new one included."""
@@ -84,7 +86,7 @@ class Steps:
     def add(
         self, q, k, v, *, restart: bool, vote: bool, evict: bool, group: int | None = None, **job
     ) -> StepResult:
-        """A step with ``q [heads, d]`` and ``k, v [kv heads, d]``."""
+        """A step with ``q [heads, d]`` and ``k, v [kv heads, d]``, which a refused job leaves."""
         heads = len(q)
         group = group or -(-heads // len(k))
         settings = {"group": group, "restart": restart, "vote_cast": vote, "evict": evict}
@@ -94,10 +96,13 @@ class Steps:
         fields = {"restart": restart, "vote": vote, "evict": evict, "heads": heads, "group": group}
         for name, value in (fields | job).items():
             self._fields.setdefault(name, []).append(int(value))
-        self._q.append(q)
-        self._kv.append(np.stack([k, v], axis=1).reshape(-1, k.shape[1]))
+        self._q.append(q[: len(result.o)])
         self.results.append(result)
         self.kept.append(self.core.engine.positions.copy())
+        if result.refused:
+            self.work.append(None)
+            return result
+        self._kv.append(np.stack([k, v], axis=1).reshape(-1, k.shape[1]))
         evictions = sum(report.evict for report in result.reports)
         votes = vote and not result.reports[0].invalid
         self.work.append((result.p.shape[1], len(q), len(k), votes, evictions))
@@ -107,11 +112,13 @@ class Steps:
         p = self.parameters
         number = np.arange(len(self.results))
         reports = [report for result in self.results for report in result.reports]
-        names = ("evict", "slot", "position", "length", "invalid", "last")
+        names = ("evict", "slot", "position", "length", "invalid", "last", "error")
         heads = np.array([len(q) for q in self._q])
         last = np.zeros(heads.sum(), bool)
-        last[np.cumsum(heads) - 1] = True
-        empty = np.zeros((1 << p.schedule.address_width, payload.words(p.row_layout)), np.uint32)
+        last[np.cumsum(heads[heads > 0]) - 1] = True
+        # The cache and no row more: a request beyond it ends the run.
+        rows = p.kv_heads * 2 * p.capacity
+        empty = np.zeros((rows, payload.words(p.row_layout)), np.uint32)
         return Job(
             inputs={
                 "job": payload.pack(
@@ -130,7 +137,7 @@ class Steps:
                     },
                 ),
                 "report": payload.pack(
-                    p.schedule.voting.report_layout,
+                    p.schedule.report_layout,
                     {n: np.array([int(getattr(r, n)) for r in reports]) for n in names},
                 ),
             },
@@ -245,17 +252,39 @@ def exact(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     return weighted_sum(softmax(attention_scores(q, k, 1.0)), v)
 
 
+def add_refused(steps: Steps, rng: np.random.Generator) -> None:
+    """A job of too many heads, if the job's fields can say one."""
+    p = steps.parameters
+    most = (1 << p.heads.bit_length()) - 1
+    refused = [
+        (heads, group)
+        for heads in range(1, most + 1)
+        for group in range(1, most + 1)
+        if heads > p.heads or heads > p.kv_heads * group
+    ]
+    if not refused:
+        return
+    heads, group = refused[rng.integers(0, len(refused))]
+    row = np.ones((heads, p.array.lanes), np.float16)
+    flags = dict(zip(("restart", "vote", "evict"), rng.random(3) < 0.5, strict=True))
+    steps.add(row, row, row, group=group, target=0, protected=0, a=A, b=B, **flags)
+
+
 def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) -> Steps:
     """Sequences of any length and heads; equal rows, so that votes tie; infinities and NaNs.
 
     Some fill the cache without leave to evict, and many rows leave in their last step. Some have
-    many more tokens than rows, and some next to none of either.
+    many more tokens than rows, and some next to none of either. Between steps are jobs that the
+    core refuses.
     """
     done = Steps(p)
     left = 0
     d = p.array.lanes
     positions = 1 << p.position_bits
     for number in range(steps):
+        if rng.random() < 0.1:
+            add_refused(done, rng)
+            continue
         restart = left == 0 and (number > 0 or rng.random() < 0.5)
         if left == 0:
             kind = int(rng.integers(0, 10))
@@ -266,11 +295,13 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
             target = int(rng.integers(0, min(p.capacity, rng.choice([12, p.capacity])) + 1))
             prompt = int(rng.integers(0, left + 1))
             if kind == 6:
-                left, target = int(rng.integers(30, min(positions, 256) + 1)), min(target, 4)
+                longest = min(positions, 256)
+                left, target = int(rng.integers(min(30, longest), longest + 1)), min(target, 4)
                 prompt = 0
             elif kind > 6:
                 left, target = int(rng.integers(2, 9)), int(rng.integers(0, min(p.capacity, 4)))
                 prompt = 0
+            left = min(left, positions)  # the next one would have the first one's position
             any_token = rng.integers(0, min(positions, 1 << rng.integers(1, 30)))
             protected = int(rng.choice([0, 2, target, any_token]))
             heads = int(rng.integers(1, p.heads + 1))

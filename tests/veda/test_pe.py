@@ -1,0 +1,58 @@
+"""The PE's multiplier alone, in Amaranth's simulator: products of FP16 in every format of sums."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib.wiring import Component, In, Out
+from amaranth.sim import Simulator
+
+from golden.arith.formats import canonical, to_bits
+from golden.veda.pe_array import _products
+from hw.veda.pe import SUMS, WideProduct, WideProductParameters, unpack_fp16
+from sim.benches.operands import numbers
+
+
+class Product(Component):
+    """Unpacked factors and their product."""
+
+    def __init__(self, name: str):
+        self._format = name
+        super().__init__({"a": In(16), "b": In(16), "o": Out(SUMS[name].width)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.multiply = multiply = WideProduct(WideProductParameters(format=self._format))
+        m.d.comb += [
+            multiply.a.eq(unpack_fp16(m, self.a, "a")),
+            multiply.b.eq(unpack_fp16(m, self.b, "b")),
+            self.o.eq(multiply.o),
+        ]
+        return m
+
+
+EDGES = [np.inf, -np.inf, np.nan, 0, -0.0, 1, -65504, 2.0**-24]
+
+
+@pytest.mark.parametrize("name", ["fp20", "fp32"])
+def test_products(name):
+    """Of all pairs of edges, too; a short format's bits are FP32's upper ones."""
+    rng = np.random.default_rng(1)
+    kinds = [numbers(kind, 40, rng) for kind in ("plain", "any", "small")]
+    a = np.concatenate([*kinds, np.repeat(EDGES, len(EDGES))]).astype(np.float16)
+    b = np.concatenate([*kinds[::-1], np.tile(EDGES, len(EDGES))]).astype(np.float16)
+    product = canonical(_products(a, b, name).astype(np.float32))
+    want = to_bits(product).astype(np.int64) >> 23 - SUMS[name].mantissa
+    dut = Product(name)
+    found = []
+
+    async def testbench(context):
+        for x, y in zip(to_bits(a).tolist(), to_bits(b).tolist(), strict=True):
+            context.set(dut.a, x)
+            context.set(dut.b, y)
+            found.append(context.get(dut.o))
+
+    simulator = Simulator(dut)
+    simulator.add_testbench(testbench)
+    simulator.run()
+    assert found == want.tolist()
+    assert np.isnan(product).sum() == 23 and np.isinf(product).sum() == 16

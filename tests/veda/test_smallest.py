@@ -1,0 +1,59 @@
+"""Every block at its smallest legal parameters: one PE, one row, one head, a cache of two rows."""
+
+import pytest
+
+from hw.catalogue import find
+from hw.parameters import ParameterError
+from hw.veda.pe_array import PeArrayParameters
+from hw.veda.special_function_unit import SpecialFunctionUnitParameters
+from hw.veda.veda_core import VedaCoreParameters
+from hw.veda.voting_engine import VotingEngineParameters
+from sim.bench import compare
+from sim.benches.veda import pe_array, special_function_unit, veda_core, voting_engine
+from sim.design import generate
+from sim.harness import Harness
+from sim.memory import FASTEST
+from sim.stall import PATTERNS
+
+SMALLEST = {
+    pe_array: PeArrayParameters(1, 1, 1, add_stages=1),
+    special_function_unit: SpecialFunctionUnitParameters(length=2, tile=1),
+    voting_engine: VotingEngineParameters(2, 1, position_bits=1, count_bits=1),
+    veda_core: VedaCoreParameters(1, 2, 1, 2, 1, 1, 4, position_bits=1, count_bits=1),
+}
+
+
+@pytest.mark.parametrize("testbench", SMALLEST, ids=lambda module: module.__name__.split(".")[-1])
+def test_smallest(testbench, shipped_trace):
+    """Every bit and every cycle, on random and real data."""
+    p = SMALLEST[testbench]
+    name = testbench.__name__.split(".")[-1]
+    design = generate(find(f"veda.{name}"), p)
+    harness = Harness(design, memories=testbench is veda_core)
+    for data in (None, shipped_trace):
+        job = testbench.bench.job(p, data, 40, 1)
+        for stall in PATTERNS:
+            harness.reset()
+            played = harness.play(job, PATTERNS[stall], 1, FASTEST)
+            assert played.failure is None
+            assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+            assert stall != "none" or played.cycles == job.cycles
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [
+        *((PeArrayParameters, name) for name in ("rows", "columns", "arrays", "multiply_stages")),
+        *((PeArrayParameters, name) for name in ("add_stages",)),
+        *((SpecialFunctionUnitParameters, name) for name in ("length", "tile")),
+        *((VotingEngineParameters, name) for name in ("capacity", "heads", "count_bits")),
+        *((VotingEngineParameters, name) for name in ("position_bits",)),
+        *((VedaCoreParameters, name) for name in ("columns", "capacity", "heads", "kv_heads")),
+        *((VedaCoreParameters, name) for name in ("depth", "position_bits", "count_bits")),
+    ],
+)
+def test_nothing_is_smaller(parameters, field):
+    smallest = next(p for p in SMALLEST.values() if isinstance(p, parameters))
+    value = getattr(smallest, field)
+    with pytest.raises(ParameterError, match=f"^{field}|^rows, columns and arrays"):
+        type(smallest)(**vars(smallest) | {field: value // 2})
