@@ -94,7 +94,8 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
     return Section(
         "VEDA: voting-based eviction (Fig. 8, left)",
         f"Paper: Llama-2 7B, 1000 samples of PG-19, up to 4096 tokens. Here: {tokens} tokens,"
-        f" one window; dense {dense:.2f}.",
+        f" one window; dense {dense:.2f}. Speedup by eviction (Fig. 8, right), GOPS and tokens/s"
+        " (Table II): [speed](veda_speed.md).",
         claims,
         [
             Table("Perplexity", columns, _rows(SIZES, scores)),
