@@ -7,6 +7,7 @@ import dataclasses
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module
+from amaranth.sim import Simulator
 
 from hw.parameters import ParameterError
 from hw.veda import scheduler
@@ -61,6 +62,54 @@ def test_faults_are_found(line, instead, request):
     name = f"scheduler_fault_{request.node.callspec.id}"  # a folder of its own, as they run at once
     result = prove(SchedulerSpec(dut), name, "bmc", depth=16)
     assert result.status == "FAIL", result
+
+
+THREE = SchedulerParameters(3, 4, 4, 4, 3, 2)
+
+
+def requests(dut: Scheduler, **fields: int) -> tuple[list[int], list[int]]:
+    """Addresses that a job writes to, and the errors reported, within 30 cycles."""
+    addresses, errors = [], []
+
+    async def testbench(context):
+        context.set(dut.job.payload, {"restart": 1, **fields})
+        context.set(dut.job.valid, 1)
+        for ready in (dut.votes.ready, dut.report.ready, dut.request.ready):
+            context.set(ready, 1)
+        for _ in range(30):
+            if context.get(dut.job.ready):
+                await context.tick()
+                context.set(dut.job.valid, 0)
+            if context.get(dut.request.valid):
+                addresses.append(context.get(dut.request.payload.address))
+            if context.get(dut.report.valid):
+                errors.append(context.get(dut.report.payload.error))
+            await context.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(testbench)
+    simulator.run()
+    return addresses, errors
+
+
+@pytest.mark.parametrize(("heads", "group"), [(4, 1), (4, 0), (5, 2), (7, 7)])
+def test_a_job_of_too_many_heads_is_refused(heads, group):
+    """It makes no request and is reported; the other jobs write within the cache."""
+    assert requests(Scheduler(THREE), heads=heads, group=group) == ([], [1])
+
+
+def test_other_jobs_are_not_refused():
+    for heads, group in ((4, 2), (3, 1), (3, 0), (0, 0), (4, 7)):
+        addresses, errors = requests(Scheduler(THREE), heads=heads, group=group)
+        assert len(addresses) == 2 * -(-max(heads, 1) // max(group, 1)) and not errors
+        assert max(addresses) < 3 * 2 * 4
+
+
+def test_without_refusal_rows_lie_beyond_the_cache():
+    module = with_fault(scheduler, "with m.If(refused):", "with m.If(0):")
+    addresses, errors = requests(module.Scheduler(THREE), heads=4, group=1)
+    assert not errors and max(addresses) >= 3 * 2 * 4
 
 
 @pytest.mark.parametrize(

@@ -307,31 +307,35 @@ def test_spoilt_scores_are_flagged(small):
     assert all((r.o == one).all() for r in good)
 
 
-def test_a_job_of_too_many_heads_is_refused(small):
+THREE = VedaCoreParameters(1, 2, 1, 4, 4, 3, 4, position_bits=8, count_bits=4)
+
+
+@pytest.mark.parametrize(
+    "p", [SMALL, pytest.param(THREE, marks=pytest.mark.campaign)], ids=["two", "three"]
+)
+def test_a_job_of_too_many_heads_is_refused(p):
     """It makes no request, takes no rows and leaves the sequence as it was: the next step goes on.
 
     With 3 kv heads the next one's rows would lie beyond the cache, which ends the run.
     """
-    three = VedaCoreParameters(1, 2, 1, 4, 4, 3, 4, position_bits=8, count_bits=4)
+    core = Core(p)
+    rows = RNG(7).standard_normal((4, 4, p.array.lanes)).astype(np.float16)
+    steps, without = Steps(p), Steps(p)
     job = {"vote": True, "protected": 0, "a": A, "b": B, "evict": True}
-    for core, kv_heads in ((Core(three), 3), (small, 2)):
-        d = core.design.parameters.array.lanes
-        rows = RNG(7).standard_normal((4, 4, d)).astype(np.float16)
-        steps, without = Steps(core.design.parameters), Steps(core.design.parameters)
-        for n in range(4):
-            for run in (steps, without):
-                settings = {"restart": n == 0, "group": 2, "target": 1}
-                run.add(rows[n], rows[n - 1, :2], rows[n - 2, :2], **settings, **job)
-            heads = rows[n, : kv_heads + 1]
-            settings = {"restart": n % 2 == 1, "group": 1, "target": 0}
-            result = steps.add(heads, heads, heads, **settings, **job)
-            assert result.refused and result.reports[0].length == 1
-        played, plain = core.check(steps.job([])), core.check(without.job([]))
-        assert played.cycles == steps.job([]).cycles
-        for name in ("rows_read", "rows_written"):
-            uses = (getattr(run.memories["cache"], name) for run in (played, plain))
-            assert len(set(uses)) == 1
-        core.check(random_steps(core.design.parameters, 60, RNG(8)).job([]), "random", SLOW)
+    for n in range(4):
+        for run in (steps, without):
+            settings = {"restart": n == 0, "group": 2, "target": 1}
+            run.add(rows[n], rows[n - 1, :2], rows[n - 2, :2], **settings, **job)
+        heads = rows[n, : p.kv_heads + 1]
+        settings = {"restart": n % 2 == 1, "group": 1, "target": 0}
+        result = steps.add(heads, heads, heads, **settings, **job)
+        assert result.refused and result.reports[0].length == 1
+    played, plain = core.check(steps.job([])), core.check(without.job([]))
+    assert played.cycles == steps.job([]).cycles
+    for name in ("rows_read", "rows_written"):
+        uses = (getattr(run.memories["cache"], name) for run in (played, plain))
+        assert len(set(uses)) == 1
+    core.check(random_steps(p, 60, RNG(8)).job([]), "random", SLOW)
 
 
 def test_jobs_beyond_the_array_s_heads_are_refused():
