@@ -6,7 +6,7 @@ operands is proved where it is; here it is the same multiplier that the specific
 """
 
 import pytest
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.order_key import to_key
@@ -14,6 +14,7 @@ from hw.kllm import clustering_unit
 from hw.kllm.clustering_unit import NEVER_BELOW, ClusteringUnit, ClusteringUnitParameters
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.campaign import suite_takes
 from tests.kllm.orizuru_spec import is_nan, is_zero, less
 from tests.seeded import with_fault
 
@@ -27,14 +28,14 @@ class ClusteringSpec(Elaboratable):
     at once unless the bound before it waits, for at most as long.
     """
 
-    def __init__(self, dut, invariant=True):
-        self.dut, self._invariant = dut, invariant
+    def __init__(self, dut, invariant=True, multiplier=FloatMultiply):
+        self.dut, self._invariant, self._multiplier = dut, invariant, multiplier
 
     def elaborate(self, platform):
         m = Module()
         dut = self.dut
         m.submodules.dut = fragment = Fragment.get(dut, None)
-        m.submodules.multiply = multiply = FloatMultiply(FloatMultiplyParameters())
+        m.submodules.multiply = multiply = self._multiplier(FloatMultiplyParameters())
         first = reset_first(m)
         for port in (dut.midpoints, dut.scale, dut.x):
             drive(m, first, port)
@@ -131,9 +132,25 @@ class ClusteringSpec(Elaboratable):
         ]
 
 
-def test_proof():
-    spec = ClusteringSpec(ClusteringUnit(ONE_OF_EACH))
-    result = prove(spec, "clustering_unit", "prove", depth=1, seconds=300)
+class PlainMultiply(FloatMultiply):
+    """Any function of both operands does for the claims: which bits they are is not among them."""
+
+    def elaborate(self, platform):
+        m = Module()
+        product = Cat(self.a[1:], self.a[0]) ^ self.b
+        if not self.parameters.stages:
+            m.d.comb += self.o.eq(product)
+        else:
+            with m.If(self.enable):
+                m.d.sync += self.o.eq(product)
+        return m
+
+
+@pytest.mark.parametrize("multiplier", suite_takes([PlainMultiply], [PlainMultiply, FloatMultiply]))
+def test_proof(monkeypatch, multiplier):
+    monkeypatch.setattr(clustering_unit, "FloatMultiply", multiplier)
+    spec = ClusteringSpec(ClusteringUnit(ONE_OF_EACH), multiplier=multiplier)
+    result = prove(spec, f"clustering_{multiplier.__name__}", "prove", depth=1, seconds=300)
     assert result.status == "PASS", result
 
 

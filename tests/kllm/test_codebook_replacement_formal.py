@@ -15,6 +15,7 @@ from hw.kllm.codebook_replacement import CodebookReplacement, CodebookReplacemen
 from hw.kllm.element_function import ElementFunction
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.campaign import suite_takes
 from tests.seeded import with_fault
 
 SIZES = {
@@ -236,7 +237,7 @@ def plain(monkeypatch):
     monkeypatch.setattr(codebook_replacement, "ElementFunction", PlainFunction)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", suite_takes(["two_lanes"], SIZES))
 def test_proof(plain, size):
     spec = ReplacementSpec(CodebookReplacement(SIZES[size]))
     result = prove(spec, f"codebook_replacement_{size}", "prove", depth=2, seconds=300)

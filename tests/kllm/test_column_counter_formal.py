@@ -12,6 +12,7 @@ from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
 from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.campaign import suite_takes
 from tests.seeded import with_fault
 
 # k, counters, inputs of each, macs, stages
@@ -166,14 +167,18 @@ def name(size):
     return "k{}_counters{}_inputs{}_macs{}_stages{}".format(*size)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=name)
+def cases(*chosen, of=SIZES):
+    return suite_takes(chosen, [(size,) for size in of])
+
+
+@pytest.mark.parametrize("size", cases(SIZES[0], SIZES[-1]), ids=name)
 def test_proof(size):
     spec = ColumnCounterSpec(ColumnCounter(parameters(size)))
     result = prove(spec, f"column_counter_{name(size)}", "prove", depth=1, seconds=300)
     assert result.status == "PASS", result
 
 
-@pytest.mark.parametrize("size", SIZES[:1] + SIZES[3:4], ids=name)
+@pytest.mark.parametrize("size", cases(SIZES[3], of=SIZES[:1] + SIZES[3:4]), ids=name)
 def test_cover(size):
     spec = ColumnCounterSpec(ColumnCounter(parameters(size)), inductive=False)
     folder = f"column_counter_{name(size)}"
@@ -190,7 +195,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", suite_takes(["leaves_early"], FAULTS))
 def test_seeded_fault_is_caught(fault):
     line, instead, caught_by = FAULTS[fault]
     module = with_fault(column_counter, line, instead)

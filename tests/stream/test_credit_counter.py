@@ -12,6 +12,7 @@ from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.campaign import suite_takes
 
 CREDITS = [1, 2, 3, 4, 5]
 
@@ -50,14 +51,14 @@ class CreditSpec(Elaboratable):
         return m
 
 
-@pytest.mark.parametrize("credits", CREDITS)
+@pytest.mark.parametrize("credits", suite_takes([1, 3], CREDITS))
 def test_proof(credits):
     dut = CreditCounter(CreditCounterParameters(credits))
     result = prove(CreditSpec(dut, credits), f"credit_counter{credits}", "prove", depth=2)
     assert result.status == "PASS", result
 
 
-@pytest.mark.parametrize("credits", CREDITS)
+@pytest.mark.parametrize("credits", suite_takes([3], CREDITS))
 def test_cover(credits):
     dut = CreditCounter(CreditCounterParameters(credits))
     spec = CreditSpec(dut, credits)
@@ -92,11 +93,14 @@ class FaultyCounter(CreditCounter):
 
 @pytest.mark.parametrize(
     "fault, caught_by",
-    [
-        ("lends", "a credit too many"),
-        ("overflows", "a free credit is withheld"),
-        ("drops both", "a free credit is withheld"),
-    ],
+    suite_takes(
+        ["lends"],
+        [
+            ("lends", "a credit too many"),
+            ("overflows", "a free credit is withheld"),
+            ("drops both", "a free credit is withheld"),
+        ],
+    ),
 )
 def test_seeded_bug_is_caught(fault, caught_by):
     dut = FaultyCounter(CreditCounterParameters(3))
@@ -171,13 +175,14 @@ class PipelineSpec(Elaboratable):
         return m
 
 
-@pytest.mark.parametrize("mode, depth", [("prove", 3), ("cover", 12)])
+@pytest.mark.parametrize("mode, depth", suite_takes(["prove"], [("prove", 3), ("cover", 12)]))
 def test_pipeline_never_overruns_its_queue(mode, depth):
     dut = CreditedPipeline(latency=3, credits=5, depth=5)
     result = prove(PipelineSpec(dut), "credited_pipeline", mode, depth)
     assert result.status == "PASS", result
 
 
+@pytest.mark.campaign
 def test_more_credits_than_entries_overrun_the_queue():
     dut = CreditedPipeline(latency=3, credits=5, depth=4)
     result = prove(PipelineSpec(dut), "credited_pipeline_overrun", "bmc", depth=12)

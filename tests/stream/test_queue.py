@@ -13,6 +13,7 @@ from hw.parameters import ParameterError
 from hw.stream.queue import Queue, QueueParameters
 from sim.formal import prove
 from sim.formal_specs import StreamSpec
+from tests.campaign import suite_takes
 
 DEPTHS = [1, 2, 3, 4, 5]
 
@@ -44,13 +45,13 @@ def specification(depth, invariant=invariant):
     return StreamSpec(Queue(QueueParameters(width=2, depth=depth)), depth, invariant=invariant)
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("depth", suite_takes([1, 3], DEPTHS))
 def test_proof(depth):
     result = prove(specification(depth), f"queue_depth{depth}", "prove", depth=3)
     assert result.status == "PASS", result
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("depth", suite_takes([3], DEPTHS))
 def test_cover(depth):
     result = prove(specification(depth), f"queue_depth{depth}", "cover", depth=2 * depth + 4)
     assert result.status == "PASS", result
@@ -108,17 +109,20 @@ class FaultyBuffer(wiring.Component):
 
 @pytest.mark.parametrize(
     "fault, caught_by",
-    [
-        ("withdraws", "a stalled beat was withdrawn"),
-        ("changes", "a stalled payload changed"),
-        ("overfills", "more beats than capacity"),
-        ("invents", "a beat from nowhere"),
-        ("repeats", "a beat from nowhere"),
-        ("refuses", "refused with room"),
-        ("loses", "a beat is stuck"),
-        ("reorders", "wrong data or order"),
-        ("corrupts", "wrong data or order"),
-    ],
+    suite_takes(
+        ["reorders"],
+        [
+            ("withdraws", "a stalled beat was withdrawn"),
+            ("changes", "a stalled payload changed"),
+            ("overfills", "more beats than capacity"),
+            ("invents", "a beat from nowhere"),
+            ("repeats", "a beat from nowhere"),
+            ("refuses", "refused with room"),
+            ("loses", "a beat is stuck"),
+            ("reorders", "wrong data or order"),
+            ("corrupts", "wrong data or order"),
+        ],
+    ),
 )
 def test_specification_catches(fault, caught_by):
     result = prove(StreamSpec(FaultyBuffer(fault), 2), f"buffer_{fault}", "bmc", depth=10)
@@ -126,6 +130,7 @@ def test_specification_catches(fault, caught_by):
     assert any(caught_by in failure for failure in result.failures), result
 
 
+@pytest.mark.campaign
 def test_specification_accepts_the_buffer_without_a_fault():
     result = prove(StreamSpec(FaultyBuffer(None), 2), "buffer_sound", "bmc", depth=10)
     assert result.status == "PASS", result

@@ -22,6 +22,7 @@ from sim.formal_specs import Internals, drive, reset_first, watch
 from sim.harness import Harness
 from sim.memory import FASTEST, MemoryTiming
 from sim.stall import PATTERNS
+from tests.campaign import suite_takes
 from tests.seeded import with_fault
 
 BLOCK = Block("stream", "SequentialReader", "under test", "library")
@@ -231,7 +232,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", suite_takes(list(FAULTS)[:1], FAULTS))
 def test_seeded_fault_is_caught(fault):
     """With one line of the source replaced, the claim meant for it fails."""
     line, instead, caught_by = FAULTS[fault]
@@ -252,7 +253,7 @@ TIMINGS = {
 PARAMETERS = [
     SequentialReaderParameters.preset("small"),
     SequentialReaderParameters(address_width=9, data_width=70, depth=16, longest=100),
-    SequentialReaderParameters.preset("large"),
+    pytest.param(SequentialReaderParameters.preset("large"), marks=pytest.mark.campaign),
 ]
 
 

@@ -1,0 +1,233 @@
+"""Every block at the smallest legal values of its parameters: one lane, one token, one bit.
+
+All of a block's parameters at their smallest together, against its bit-exact model and its cycle
+formula; in ``make campaign`` the blocks that take long to compile, and of every block each parameter
+alone, the others as in the first preset. VEDA's blocks have such a test of their own.
+"""
+
+import dataclasses
+
+import pytest
+
+from hw.catalogue import BLOCKS, find
+from hw.parameters import ParameterError, Parameters
+from sim.run import run
+
+FLOAT = {"stages": 0, "format": "fp8_e5m2"}
+LANE = {"d": 2, "bits": 2, "chunk_bits": 1, "scale_bits": 1, "shift_bits": 0, "width": 4}
+ARRAY = {"rows": 2, "d": 2, "key_bits": 1, "query_bits": 1}
+
+SMALLEST = (
+    ("stream.queue", {"width": 1, "depth": 1}),
+    ("stream.skid_buffer", {"width": 1}),
+    ("stream.arbiter", {"width": 1, "inputs": 1}),
+    ("stream.sequential_reader", {"address_width": 1, "data_width": 1, "depth": 4, "longest": 1}),
+    ("arith.float_add", FLOAT),
+    ("arith.float_multiply", FLOAT),
+    ("arith.float_multiply_add", FLOAT),
+    ("arith.float_compare", FLOAT),
+    ("arith.float_max", FLOAT),
+    ("arith.float_min", FLOAT),
+    ("arith.float_to_fixed", FLOAT | {"width": 2, "fraction": -16}),
+    ("arith.fixed_to_float", FLOAT | {"width": 2, "fraction": -15}),
+    ("arith.float_convert", FLOAT | {"source": "fp8_e4m3"}),
+    ("arith.exp", FLOAT),
+    ("arith.log", FLOAT),
+    ("arith.divide", FLOAT),
+    ("arith.reciprocal", FLOAT),
+    ("arith.square_root", FLOAT),
+    ("arith.inverse_square_root", FLOAT),
+    ("arith.exp2_fixed", {"stages": 0, "integer": 0, "fraction": 1, "precision": 2, "output": 2}),
+    ("arith.log2_fixed", {"stages": 0, "width": 2, "precision": 1, "output": 1}),
+    ("arith.piecewise_linear", FLOAT | {"intervals": 2}),
+    ("arith.adder_tree", FLOAT | {"n": 2}),
+    ("arith.adder_tree", {"format": "fixed", "n": 2, "stages": 0, "width": 1}),
+    ("arith.dot_product", FLOAT | {"n": 2}),
+    ("arith.dot_product", {"format": "fixed", "n": 2, "stages": 0, "a_width": 1, "b_width": 1}),
+    ("arith.population_count", {"stages": 0, "n": 2}),
+    ("kllm.orizuru", {"n": 1, "k": 0, "lanes": 1, "radix": 2}),
+    ("kllm.clustering_unit", {"activation_bits": 1, "lanes": 1}),
+    (
+        "kllm.outlier_list",
+        {"k": 1, "segment": 1, "lanes": 1, "ports": 1, "outliers": 1, "columns": 1},
+    ),
+    ("kllm.concat_unit", {"stages": 0, "n": 1, "activation_bits": 1, "weight_bits": 1}),
+    (
+        "kllm.index_distribution_counter",
+        {"stages": 0, "inputs": 2, "activation_bits": 1, "weight_bits": 1},
+    ),
+    (
+        "kllm.column_counter",
+        {
+            "k": 1,
+            "activation_bits": 1,
+            "weight_bits": 1,
+            "counters": 1,
+            "inputs": 2,
+            "macs": 1,
+            "stages": 0,
+        },
+    ),
+    ("kllm.reduction", {"k": 1, "activation_bits": 1, "weight_bits": 1, "macs": 1}),
+    ("kllm.sparse_path", {"k": 1, "weight_bits": 1, "counters": 1, "ports": 1}),
+    ("kllm.column_scale", {"stages": 0}),
+    (
+        "kllm.pe_lane",
+        {
+            "k": 1,
+            "activation_bits": 1,
+            "weight_bits": 1,
+            "counters": 1,
+            "macs": 1,
+            "ports": 1,
+            "counter_stages": 0,
+            "scale_stages": 1,
+        },
+    ),
+    ("kllm.softmax", {"lanes": 1, "length": 4}),
+    ("kllm.element_function", {"stages": 0}),
+    ("kllm.inverse_rms", {"stages": 1}),
+    ("kllm.functional_unit", {"lanes": 1, "length": 4, "element_stages": 1, "rms_stages": 1}),
+    ("kllm.outlier_split", {"k": 2, "outliers": 1, "lanes": 1}),
+    ("kllm.index_buffer", {"k": 1, "bits": 1, "lanes": 1, "segment": 1, "columns": 1}),
+    ("kllm.rms_factor", {"k": 2, "bits": 2, "outliers": 1}),
+    ("kllm.codebook_replacement", {"activation_bits": 1, "weight_bits": 1, "lanes": 1}),
+    (
+        "kllm.kllm_core",
+        {
+            "k": 2,
+            "n": 1,
+            "lanes": 1,
+            "activation_bits": 2,
+            "weight_bits": 1,
+            "counters": 1,
+            "macs": 2,
+            "outliers": 1,
+            "ports": 1,
+            "depth": 4,
+            "address_width": 1,
+            "counter_stages": 0,
+        },
+    ),
+    ("topick.margin_generator", LANE | {"stages": 0}),
+    ("topick.scoreboard", {"entries": 2, "score_bits": 1, "depth_bits": 1, "precision": 1}),
+    ("topick.rpdu", {"stages": 0, "width": 2, "margin_bits": 1, "threshold_bits": 1}),
+    (
+        "topick.pec",
+        {"stages": 0, "width": 4, "margin_bits": 1, "fraction": 1, "precision": 2, "limb": 2},
+    ),
+    (
+        "topick.pe_lane",
+        LANE
+        | {
+            "fraction": 1,
+            "precision": 2,
+            "limb": 2,
+            "threshold_bits": 1,
+            "entries": 2,
+            "token_bits": 1,
+        },
+    ),
+    ("lad.vpu", {"d": 2, "multiply_stages": 1, "add_stages": 1}),
+    (
+        "lad.apid",
+        {
+            "lanes": 1,
+            "positions": 1,
+            "depth": 2,
+            "outputs": 1,
+            "window": 1,
+            "bounds": "1",
+            "counter_bits": 2,
+        },
+    ),
+    ("unicaim.cell_array", ARRAY | {"spread_mv": 0}),
+    ("unicaim.digital_array", ARRAY),
+    ("unicaim.topk_sense", {"rows": 2}),
+    ("unicaim.charge_accumulator", {"rows": 2, "score_bits": 2, "fraction": 0, "share": 0}),
+    ("unicaim.eviction_sense", {"rows": 2}),
+    ("unicaim.sar_adc", {"bits": 1, "fraction": 1}),
+)
+
+# One pair of one value: none at all says little.
+ONE_PAIR = ("kllm.orizuru", {"n": 1, "k": 1, "lanes": 1, "radix": 2})
+
+DEAR = {
+    "kllm.codebook_replacement",
+    "kllm.column_scale",
+    "kllm.element_function",
+    "kllm.functional_unit",
+    "kllm.inverse_rms",
+    "kllm.kllm_core",
+    "kllm.pe_lane",
+    "kllm.rms_factor",
+    "kllm.softmax",
+}
+"""Blocks whose FP16 units no parameter makes smaller: compiling one takes 8 to 60 CPU seconds."""
+
+
+def smallest(name: str, settings: dict) -> Parameters:
+    return find(name).parameters_class(**settings)
+
+
+def alone(name: str, settings: dict) -> list[Parameters]:
+    """The first preset with one of its parameters as small as the others allow."""
+    first = find(name).parameters_class.preset("first")
+    found = []
+    for parameter, least in settings.items():
+        value = getattr(first, parameter)
+        tried = range(least, value) if isinstance(least, int) else [least]
+        for small in tried:
+            try:
+                found.append(dataclasses.replace(first, **{parameter: small}))
+                break
+            except ParameterError:
+                pass
+    return found
+
+
+TOGETHER = [
+    pytest.param(
+        name,
+        smallest(name, settings),
+        id=f"{name}-{number}",
+        marks=[pytest.mark.campaign] * (name in DEAR),
+    )
+    for number, (name, settings) in enumerate((*SMALLEST, ONE_PAIR))
+]
+ALONE = [
+    pytest.param(name, parameters, id=f"{name}-{parameters.slug()}")
+    for name, settings in SMALLEST
+    for parameters in dict.fromkeys(alone(name, settings))
+]
+
+
+def check(name: str, parameters: Parameters) -> None:
+    result = run(find(name), "smallest", parameters, driver="harness", vectors=12)
+    assert result.passed, result.failures or result.first_mismatch
+    assert result.cycles == result.predicted
+
+
+def test_every_block_is_here():
+    names = {block.name for block in BLOCKS if block.folder != "veda"}
+    assert {name for name, _ in SMALLEST} == names
+
+
+def test_nothing_smaller_is_legal():
+    for name, settings in SMALLEST:
+        parameters = smallest(name, settings)
+        for parameter, value in settings.items():
+            if isinstance(value, int):
+                with pytest.raises(ParameterError):
+                    dataclasses.replace(parameters, **{parameter: value - 1})
+
+
+@pytest.mark.parametrize(("name", "parameters"), TOGETHER)
+def test_all_at_their_smallest(name, parameters):
+    check(name, parameters)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("name", "parameters"), ALONE)
+def test_each_at_its_smallest(name, parameters):
+    check(name, parameters)
