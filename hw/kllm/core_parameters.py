@@ -43,7 +43,7 @@ class CoreParameters(Parameters):
     depth
         Words asked for ahead of time, a power of two from 4.
     address_width
-        Of the memory.
+        Of the memory, which holds at least one column of K.
     counter_stages
         Ranks of registers in the column counters, 0 to 3.
     """

@@ -190,6 +190,7 @@ def test_products_of_every_kind(small):
             assert stall != "none" or played.cycles == job.cycles
 
 
+@campaign  # the tests of every block run it in Icarus, too
 @pytest.mark.parametrize("stall", ["none", "random"])
 def test_second_simulator(stall):
     result = run(BLOCK, "small", SMALL, simulator="icarus", vectors=4, stall=stall)

@@ -1,8 +1,8 @@
 """Every block at the smallest legal values of its parameters: one lane, one token, one bit.
 
 All of a block's parameters at their smallest together, against its bit-exact model and its cycle
-formula; in ``make campaign`` the blocks that take long to compile, and of every block each parameter
-alone, the others as in the first preset. VEDA's blocks have such a test of their own.
+formula; in ``make campaign`` also the blocks that take long to compile, and each parameter alone,
+the others as in the first preset. VEDA's blocks have such a test of their own.
 """
 
 import dataclasses
