@@ -23,7 +23,15 @@ SMALLEST = {
 }
 
 
-@pytest.mark.parametrize("testbench", SMALLEST, ids=lambda module: module.__name__.split(".")[-1])
+CASES = [
+    pe_array,  # compiled for tests of its own, as the next
+    voting_engine,
+    veda_core,  # with a special function unit of two elements inside
+    pytest.param(special_function_unit, marks=pytest.mark.campaign),
+]
+
+
+@pytest.mark.parametrize("testbench", CASES, ids=lambda module: module.__name__.split(".")[-1])
 def test_smallest(testbench, shipped_trace):
     """Every bit and every cycle, on random and real data."""
     p = SMALLEST[testbench]
