@@ -20,6 +20,7 @@ from sim.benches.kllm.clustering_unit import bench, build
 from sim.design import generate
 from sim.harness import Harness
 from sim.stall import PATTERNS
+from tests.campaign import suite_takes
 from tests.kllm.stream_rules import check_rules
 
 BLOCK = find("kllm.clustering_unit")
@@ -92,7 +93,7 @@ def test_close_to_the_algorithm_on_real_activations(shipped_trace, bits, capsys)
     assert differ < values / 500
 
 
-@pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
+@pytest.mark.parametrize("parameters", suite_takes(SIZES[1:2], SIZES), ids=lambda p: p.slug())
 def test_every_size(parameters, shipped_trace):
     design = generate(BLOCK, parameters)
     harness = Harness(design)
@@ -108,11 +109,11 @@ def test_every_size(parameters, shipped_trace):
                 assert played.cycles == job.cycles
 
 
-def test_every_value(capsys):
-    """All 65 536 values, against 64 tables in order, out of order and special."""
+@pytest.mark.parametrize("vectors", suite_takes([8], [8, 64]))
+def test_every_value(vectors):
+    """All 65 536 values, against a table a vector: in order, out of order and special."""
     p = ClusteringUnitParameters(activation_bits=4, lanes=16)
     rng = np.random.default_rng(4)
-    vectors = 64
     x = np.broadcast_to(EVERY.reshape(-1, p.lanes), (vectors, 4096, 16))
     tables = rng.choice(EVERY, (vectors, 15))
     with np.errstate(invalid="ignore"):

@@ -14,6 +14,7 @@ from sim import payload
 from sim.benches.kllm.column_counter import bench, build, random_columns
 from sim.run import run
 from sim.stall import PATTERNS
+from tests.campaign import suite_takes
 from tests.kllm.compiled import Compiled
 
 BLOCK = find("kllm.column_counter")
@@ -27,7 +28,7 @@ SIZES = [
 ]
 
 
-@pytest.fixture(scope="module", params=SIZES, ids=lambda p: p.slug())
+@pytest.fixture(scope="module", params=suite_takes(SIZES[:2], SIZES), ids=lambda p: p.slug())
 def compiled(request):
     return Compiled(BLOCK, request.param)
 

@@ -37,7 +37,11 @@ CONFIGURATIONS = [
     ("outlier_split", OutlierSplitParameters(k=22, outliers=2, lanes=4)),
     ("outlier_split", OutlierSplitParameters(k=5, outliers=4, lanes=2)),
     ("index_buffer", IndexBufferParameters.preset("small")),
-    ("index_buffer", IndexBufferParameters(k=16, bits=3, lanes=2, segment=2, columns=9)),
+    pytest.param(
+        "index_buffer",
+        IndexBufferParameters(k=16, bits=3, lanes=2, segment=2, columns=9),
+        marks=campaign,
+    ),
     # These take longer to compile; tests of every block play them, too.
     pytest.param("rms_factor", RmsFactorParameters.preset("small"), marks=campaign),
     pytest.param(

@@ -16,6 +16,7 @@ from hw.parameters import ParameterError
 from sim.benches.kllm.columns import columns_of
 from sim.benches.kllm.reduction import bench, build, random_columns, real_columns
 from sim.stall import PATTERNS
+from tests.campaign import suite_takes
 from tests.kllm.compiled import Compiled
 
 BLOCK = find("kllm.reduction")
@@ -176,7 +177,7 @@ def test_close_to_the_algorithm(shipped_trace):
     assert table_error.max() < 2.0**-11
 
 
-@pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
+@pytest.mark.parametrize("parameters", suite_takes([TINY, SIZES[2]], SIZES), ids=lambda p: p.slug())
 def test_every_size(parameters):
     compiled = Compiled(BLOCK, parameters)
     job = bench.job(parameters, None, 1500, seed=5)
@@ -186,7 +187,7 @@ def test_every_size(parameters):
 
 def test_latency_and_short_columns():
     """A column's sum is there 5 cycles after its last beat; columns of one beat lose nothing."""
-    p = ReductionParameters(k=9, activation_bits=1, weight_bits=2, macs=2)
+    p = SIZES[2]
     compiled = Compiled(BLOCK, p)
     rng = np.random.default_rng(6)
     counts = rng.integers(0, 2, (40, p.bins))

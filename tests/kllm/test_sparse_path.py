@@ -15,6 +15,7 @@ from hw.parameters import ParameterError
 from sim.benches.kllm.columns import columns_of
 from sim.benches.kllm.sparse_path import bench, build, expected, random_rows, real_rows
 from sim.stall import PATTERNS
+from tests.campaign import suite_takes
 from tests.kllm.compiled import Compiled
 from tests.kllm.test_reduction import nearest_float32
 
@@ -105,7 +106,7 @@ def test_close_to_the_algorithm(shipped_trace):
     assert c.outlier.sum(axis=1).min() == 6
 
 
-@pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
+@pytest.mark.parametrize("parameters", suite_takes(SIZES[1:], SIZES), ids=lambda p: p.slug())
 def test_every_size(parameters, shipped_trace):
     compiled = Compiled(BLOCK, parameters)
     # Activations are clustered to 16 centroids even where weights are not.
