@@ -13,7 +13,7 @@ from hw.parameters import ParameterError
 from sim import executor
 from sim.arguments import add_configuration, configuration, count, pattern, vectors
 from sim.mutation import COUNT, PROOF_SECONDS, Report, mutate
-from sim.run import configuration_name, settings_of
+from sim.result import configuration_name, settings_of
 from sim.tools import ToolError
 
 

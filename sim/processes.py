@@ -111,6 +111,7 @@ def apart(function: Callable[[], Any], seconds: float) -> Any:
         if child == 0:
             _answer(function, write, said.fileno(), libc)
         os.close(write)
+        ready = []
         try:
             with open(read, "rb") as file:
                 ready, _, _ = select.select([file], [], [], seconds)
@@ -140,7 +141,8 @@ def _answer(function: Callable[[], Any], write: int, said: int, libc: ctypes.CDL
         with open(write, "wb") as file:
             file.write(pickle.dumps(function()))
         os._exit(0)
-    except BaseException:
+    except BaseException as error:
+        os.write(2, f"{error!r}\n".encode())
         os.kill(os.getpid(), signal.SIGKILL)
     os._exit(1)
 

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import itertools
-import shlex
 import time
 from pathlib import Path
 
@@ -17,59 +16,10 @@ from sim.cocotb_runner import CocotbSimulation
 from sim.design import Design, from_file, generate
 from sim.harness import Harness
 from sim.memory import TIMINGS, MemoryTiming, timings_of
+from sim.result import RunResult, add, command_line, configuration_name, settings_of
 from sim.stall import PATTERNS
 from sim.tools import TIMEOUT_S, ToolError
 from sim.verilated import compile_engine, compile_harness
-
-
-@dataclasses.dataclass
-class RunResult:
-    """One configuration in one simulator.
-
-    configuration
-        The preset's name and every parameter that differs from it.
-    trace
-        File of the real data.
-    vectors
-        Transactions of each kind, real and random, under each stall pattern.
-    memory
-        Stall pattern to the timing of the memories under it; None for a block without memories.
-    cycles
-        Of the runs without stalls, if there are any.
-    predicted
-        Cycles the block's formula gives for the same jobs; None where stalls or a slow memory make
-        it meaningless.
-    failures
-        One sentence for each job that a broken stream rule, a hang or a wrong cycle count ended.
-    reproduce
-        The command that repeats the first failure alone; None if nothing failed.
-    """
-
-    block: str
-    preset: str
-    simulator: str
-    driver: str
-    seed: int
-    stall: str
-    configuration: str = ""
-    parameters: dict = dataclasses.field(default_factory=dict)
-    trace: str = ""
-    vectors: int = 0
-    memory: dict[str, str] | None = None
-    transactions: int = 0
-    mismatches: int = 0
-    cycles: int = 0
-    predicted: int | None = None
-    simulated: int = 0
-    wall_s: float = 0.0
-    first_mismatch: str | None = None
-    failures: list[str] = dataclasses.field(default_factory=list)
-    notes: list[str] = dataclasses.field(default_factory=list)
-    reproduce: str | None = None
-
-    @property
-    def passed(self) -> bool:
-        return self.transactions > 0 and not self.mismatches and not self.failures
 
 
 def bench_of(block: Block) -> Bench:
@@ -185,18 +135,6 @@ def memory_timing(stall: str, seed: int, timing: MemoryTiming | None = None) -> 
     return timing or dataclasses.replace(TIMINGS[stall], seed=seed)
 
 
-def settings_of(block: Block, preset: str, parameters: Parameters) -> list[str]:
-    """Every parameter that differs from the preset's, as ``name=value``."""
-    usual = dataclasses.asdict(block.parameters_class.preset(preset))
-    values = dataclasses.asdict(parameters).items()
-    return [f"{name}={value}" for name, value in values if value != usual[name]]
-
-
-def configuration_name(preset: str, settings: list[str]) -> str:
-    """``small``, or ``small with k=2`` where parameters differ from the preset's."""
-    return " ".join([preset, *(["with"] if settings else []), *settings])
-
-
 def run(
     block: Block,
     preset: str,
@@ -279,64 +217,3 @@ def require_memory(block: Block, memories: dict, timing: MemoryTiming) -> None:
         raise ParameterError(f"{block.name} has no memory, so it takes no --memory")
     if timing.reorder and all(memory.tag is None for memory in memories.values()):
         raise ParameterError(f"{block.name}'s memory has no tags, so its order must be in, not any")
-
-
-def command_line(
-    result: RunResult,
-    settings: list[str],
-    stall: str,
-    trace: Path | None,
-    memory: MemoryTiming | None,
-    verilog: Path | None,
-    trust: bool,
-) -> str:
-    """The command that repeats what a result says of one stall pattern."""
-    words = ["python", "-m", "sim", "run", result.block, "--preset", result.preset]
-    for setting in settings:
-        words += ["--set", setting]
-    options = {
-        "--simulator": result.simulator,
-        "--driver": result.driver,
-        "--vectors": result.vectors,
-        "--seed": result.seed,
-        "--stall": stall,
-        "--trace": trace,
-        "--memory": memory,
-        "--verilog": verilog,
-    }
-    words += [
-        word for name, value in options.items() if value is not None for word in (name, value)
-    ]
-    return shlex.join([*map(str, words), *(["--trust"] if trust else [])])
-
-
-def add(
-    result: RunResult,
-    job: Job,
-    stall: str,
-    played: Played,
-    found: list[Mismatch],
-    formula: bool = True,
-) -> None:
-    """Count one job's run into a result.
-
-    formula
-        Whether the block's cycle formula holds where nothing stalls, as it does unless a memory is
-        slow.
-    """
-    counted = formula and stall == "none"
-    result.transactions += job.transactions
-    result.mismatches += len(found)
-    if stall in ("none", result.stall):
-        result.cycles += played.cycles
-    result.simulated += played.simulated
-    if counted:
-        result.predicted = (result.predicted or 0) + job.cycles
-    where = f"stall {stall}: " if result.stall == "all" else ""
-    if found and result.first_mismatch is None:
-        result.first_mismatch = f"{where}{found[0]}"
-    if played.failure is not None:
-        result.failures.append(f"{where}{played.failure}")
-    elif not found and counted and played.cycles != job.cycles:
-        took = f"took {played.cycles} cycles where the formula says {job.cycles}"
-        result.failures.append(f"{where}{took}")

@@ -15,7 +15,8 @@ def run_command(arguments) -> int:
     from hw.catalogue import configurations
     from hw.parameters import ParameterError
     from sim.memory import MemoryTiming
-    from sim.run import configuration_name, run, settings_of
+    from sim.result import configuration_name, settings_of
+    from sim.run import run
 
     one = (arguments.verilog, arguments.waves, arguments.memory)
     if arguments.block == "all" and any(one):

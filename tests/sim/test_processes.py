@@ -90,6 +90,12 @@ def test_a_call_apart():
     with pytest.raises(processes.Stuck, match=r"^it did not end within 0 s: is there an endless"):
         processes.apart(lambda: time.sleep(60), 0.1)
 
+    def broken():
+        raise ValueError("no such stream")
+
+    with pytest.raises(processes.Stuck, match="SIGKILL: ValueError.'no such stream'"):
+        processes.apart(broken, 10)
+
     def crash():
         os.write(2, b"note\n%Error: it did not converge\n")
         os.abort()

@@ -23,7 +23,9 @@ from sim import run as runs
 from sim.bench import Job
 from sim.cocotb_runner import SIMULATORS
 from sim.design import from_file, generate
-from sim.run import RunResult, Simulation, bench_of, jobs_of
+from sim.memory import MemoryTiming
+from sim.result import RunResult, command_line
+from sim.run import Simulation, bench_of, jobs_of
 from sim.stall import PATTERNS
 from sim.tools import DRIVERS, ROOT, ToolError
 from sim.verilated import HUGE
@@ -513,6 +515,16 @@ def test_without_a_transaction_nothing_is_proved(run, monkeypatch):
     result = json.loads(out)
     assert result["transactions"] == 0 and result["mismatches"] == 0
     assert status == 1 and not result["passed"]
+
+
+def test_the_command_that_repeats_a_failure():
+    result = RunResult("a.b", "small", "icarus", "cocotb", 3, "all", vectors=7)
+    timing = MemoryTiming((2, 9), seed=3)
+    assert command_line(result, ["k=2"], "random", Path("my t.npz"), timing, Path("n.v"), True) == (
+        "python -m sim run a.b --preset small --set k=2 --simulator icarus --driver cocotb "
+        "--vectors 7 --seed 3 --stall random --trace 'my t.npz' "
+        "--memory latency=2..9,order=in,interval=1,seed=3 --verilog n.v --trust"
+    )
 
 
 def test_what_counts_as_passed():
