@@ -54,7 +54,11 @@ def add_configuration(
     """The arguments that choose a block and its configuration; `everything` if it may be all."""
     or_all = ", or all: every block that has the preset" if everything else ""
     command.add_argument("block", help=f"block name as in `python -m hw list`{or_all}")
-    command.add_argument("--preset", default=preset, help="preset name (default: %(default)s)")
+    command.add_argument(
+        "--preset",
+        default=preset,
+        help="its name; first: the smallest, default: of the default values (default: %(default)s)",
+    )
     command.add_argument(
         "--set",
         action="append",
