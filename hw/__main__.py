@@ -12,8 +12,9 @@ from pathlib import Path
 
 from hw import show
 from hw.catalogue import BLOCKS, configurations, find, select
-from hw.export import ExportError, export
+from hw.export import ExportError, check_writable, export
 from hw.parameters import ParameterError
+from hw.progress import Progress
 from hw.synth import SynthesisError, command
 
 
@@ -61,9 +62,16 @@ def write_verilog(arguments) -> None:
         (block, block.parameters_class.preset(preset).replace_from_text(arguments.set))
         for block, preset in configurations(arguments.block, presets)
     ]
-    for block, parameters in jobs:
-        for path in export(block, parameters).write(arguments.output):
-            print(path)
+    check_writable(arguments.output)
+    with Progress(len(jobs)) as progress:
+        for block, parameters in jobs:
+
+            def step(text: str, block=block) -> None:
+                progress.step(f"{block.name}: {text}")
+
+            for path in export(block, parameters, step).write(arguments.output):
+                progress.print(str(path))
+            progress.done()
 
 
 def add_setting(command, preset: str = "preset name") -> None:

@@ -4,6 +4,7 @@
 
 import collections
 import dataclasses
+import errno
 import hashlib
 import importlib.metadata
 import json
@@ -145,12 +146,22 @@ def to_verilog(rtlil_text: str) -> str:
         text=True,
     )
     if run.returncode:
-        complaint = next(
-            (line for line in run.stderr.splitlines() if "ERROR" in line), "no message"
-        )
-        raise ExportError(f"Yosys could not write Verilog: {complaint}")
+        raise ExportError(f"Yosys could not write Verilog: {complaint_of(run.stderr)}")
     # The banner carries a build date; nothing in the file may change from run to run.
     return re.sub(r"\A/\*.*?\*/\n", "", run.stdout, flags=re.DOTALL).lstrip("\n")
+
+
+def complaint_of(printed: str) -> str:
+    """Why a WebAssembly tool failed: its first error, or that of the Python around it."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    for line in lines:
+        if "ERROR" in line:
+            return line.removeprefix("ERROR: ").rstrip(".")
+    raised = [line for line in lines if re.match(r"[\w.]*Error: ", line)]
+    said = (raised or lines or ["it crashed"])[-1]
+    if re.search(r"cache|\[Errno", said):
+        said += "; it keeps compiled code in ~/.cache, which must be writable and not full"
+    return said
 
 
 def list_ports(signature: wiring.Signature, clocks: list[str]) -> list[dict]:
@@ -203,6 +214,20 @@ def _layout(shape) -> data.Layout | None:
     # An enumeration's shape is a number, which has no layout either.
     inner = shape.as_shape() if isinstance(shape, ShapeCastable) else None
     return inner if isinstance(inner, data.Layout) else None
+
+
+def check_writable(folder: Path) -> None:
+    """Raise ``OSError``, naming the path at fault, if files could not be written to a folder.
+
+    Found out before the work whose results go there; nothing is created.
+    """
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(there))
 
 
 def write_whole(path: Path, text: str) -> Path:

@@ -39,6 +39,7 @@ class DotProductParameters(DatapathParameters):
 
     def __post_init__(self):
         require(self.n >= 2, "n must be at least 2", self.n)
+        require(self.n <= 4096, "n must be at most 4096", self.n)
         if self.format == "fixed":
             super().__post_init__()
             for name in ("a_width", "b_width"):

@@ -24,6 +24,7 @@ class QueueParameters(Parameters):
 
     def __post_init__(self):
         require(self.width >= 1, "width must be at least 1", self.width)
+        require(self.width <= 1 << 15, "width must be at most 32768", self.width)
         require(self.depth >= 1, "depth must be at least 1", self.depth)
 
     @classmethod

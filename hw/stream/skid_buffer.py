@@ -21,6 +21,7 @@ class SkidBufferParameters(Parameters):
 
     def __post_init__(self):
         require(self.width >= 1, "width must be at least 1", self.width)
+        require(self.width <= 1 << 15, "width must be at most 32768", self.width)
 
     @classmethod
     def presets(cls) -> dict[str, "SkidBufferParameters"]:

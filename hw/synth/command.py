@@ -1,18 +1,19 @@
 """`python -m hw synth`."""
 
+import argparse
 import dataclasses
 import json
-import sys
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
-from tqdm import tqdm
 
 from hw.catalogue import Block, configurations, select
-from hw.export import module_name, to_rtlil, write_whole
+from hw.export import check_writable, module_name, to_rtlil, write_whole
 from hw.parameters import ParameterError, Parameters
+from hw.progress import Progress
 from hw.synth import ecp5, libraries, report
 from hw.synth.flow import MODES, Mapper
 
@@ -79,19 +80,21 @@ def register(commands) -> None:
 
 
 def period(text: str) -> float:
-    """:raises ValueError: unless it is a positive number."""
-    value = float(text)
+    """An argument's type: a number of picoseconds above zero."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"it must be a number of ps above 0, not {text}")
     return value
 
 
 def positive(text: str) -> int:
-    """:raises ValueError: unless it is a positive integer."""
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+    """An argument's type: a whole number from 1."""
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"it must be a whole number from 1, not {text}")
+    return int(text)
 
 
 def synth(arguments, measure_all: Callable | None = None) -> None:
@@ -118,12 +121,14 @@ def synth(arguments, measure_all: Callable | None = None) -> None:
     library = None if arguments.ecp5 else libraries.find(arguments.liberty)
     if library and arguments.clock and libraries.is_generic(library):
         raise ParameterError("--clock needs a library that knows picoseconds: give --liberty")
+    if arguments.netlist:
+        check_writable(arguments.netlist)
     entries, notes = [], {}
     for entry, note in (measure_all or _one_after_another)(jobs, library, arguments):
         entries.append(entry)
         notes[note] = None
     if arguments.json:
-        print(json.dumps([_plain(entry) for entry in entries], indent=2))
+        print(json.dumps([_plain(entry) for entry in entries], indent=2, allow_nan=False))
         return
     console = Console(highlight=False)
     table = report.ecp5_table(entries) if arguments.ecp5 else report.table(entries)
@@ -136,21 +141,35 @@ def synth(arguments, measure_all: Callable | None = None) -> None:
 
 
 def _one_after_another(jobs: list, library, arguments) -> Iterator[tuple]:
-    quiet = arguments.json or len(jobs) == 1 or None
-    for job in tqdm(jobs, unit="design", disable=quiet, file=sys.stderr, leave=False):
-        yield from measure(*job, library, arguments)
+    with Progress(len(jobs), quiet=arguments.json) as progress:
+        for job in jobs:
+
+            def step(text: str, block=job[0]) -> None:
+                progress.step(f"{block.name}: {text}")
+
+            yield from measure(*job, library, arguments, step)
+            progress.done()
 
 
-def measure(block: Block, preset: str, parameters: Parameters, library, arguments) -> list[tuple]:
+def measure(
+    block: Block,
+    preset: str,
+    parameters: Parameters,
+    library,
+    arguments,
+    step: Callable[[str], None] = lambda text: None,
+) -> list[tuple]:
     """Map one design; table entries, each with a note on it.
 
     library
         None for an FPGA, where `arguments` ask for one.
+    step
+        Called with what is done now.
     """
     with tempfile.TemporaryDirectory(prefix="synth_") as folder:
         if arguments.ecp5:
-            return [(_measure_ecp5(block, preset, parameters, Path(folder)), "")]
-        return list(_measure(block, preset, parameters, library, arguments, Path(folder)))
+            return [(_measure_ecp5(block, preset, parameters, Path(folder), step), "")]
+        return list(_measure(block, preset, parameters, library, arguments, Path(folder), step))
 
 
 def _only_simulated(block: Block, asked: str) -> bool:
@@ -169,14 +188,19 @@ def _plain(entry) -> dict:
     return entry if isinstance(entry, dict) else dataclasses.asdict(entry)
 
 
-def _measure(block: Block, preset: str, parameters: Parameters, library, arguments, folder: Path):
+def _measure(
+    block: Block, preset: str, parameters: Parameters, library, arguments, folder: Path, step
+):
     name = module_name(block, parameters)
+    step("elaborating")
     rtlil = to_rtlil(block.create(parameters), name)
+    step("synthesizing")
     mapper = Mapper(rtlil, name, library, folder, arguments.pieces)
     modes = [arguments.mode] if arguments.mode else list(MODES)
     if arguments.clock and not arguments.mode:
         modes = ["clock"]
     for mode in modes:
+        step(f"mapping for {mode}")
         mapped = mapper.map_for(arguments.clock) if mode == "clock" else mapper.map(mode)
         entry = report.row(block, preset, parameters, mapped, arguments.clock)
         if arguments.netlist:
@@ -187,9 +211,12 @@ def _measure(block: Block, preset: str, parameters: Parameters, library, argumen
         yield entry, report.explanation(mapped)
 
 
-def _measure_ecp5(block: Block, preset: str, parameters: Parameters, folder: Path) -> dict:
+def _measure_ecp5(block: Block, preset: str, parameters: Parameters, folder: Path, step) -> dict:
     name = module_name(block, parameters)
-    usage = ecp5.measure(to_rtlil(block.create(parameters), name), name, folder)
+    step("elaborating")
+    rtlil = to_rtlil(block.create(parameters), name)
+    step("mapping, placing and routing")
+    usage = ecp5.measure(rtlil, name, folder)
     return {
         "block": block.name,
         "preset": preset,

@@ -13,10 +13,11 @@ what lies behind one.
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
-from hw.synth import function
+from hw.synth import SynthesisError, function
 from hw.synth.liberty import Cell, Library
 from hw.synth.libraries import is_generic
 from hw.synth.models import models
@@ -31,6 +32,7 @@ INVERTER = (True, False)
 NAND2 = (True, True, True, False)
 NOR2 = (True, False, False, False)
 
+REGISTER = re.compile(r"^  cell \$_(?:S|AL)?DFF", re.M)  # of Yosys' gates
 LARGE = 4000  # gates, before any are merged
 CLEAN = "strash; ifraig; scorr; dc2; strash"
 SHALLOW = "&get -n; &st; &if -g -K 6; &dch; &if -g -K 6; &dch; &if -g; &put; dch -f"
@@ -146,6 +148,10 @@ class Mapper:
             "write_rtlil gates.il",
         ]
         yosys(commands, folder, f"synthesize {name}")
+        if REGISTER.search((folder / "gates.il").read_text()) and not any(
+            cell.register and not cell.dont_use for cell in library.cells.values()
+        ):
+            raise SynthesisError(f"{library.name} has no flip-flops, which {name} needs")
         apart = (
             []
             if pieces is None

@@ -7,6 +7,7 @@ timing arcs with delay, transition and constraint tables. Power, noise and wire 
 
 import bisect
 import dataclasses
+import math
 import re
 from pathlib import Path
 
@@ -195,8 +196,16 @@ def _parse(text: str, path: Path) -> Group:
         raise SynthesisError(f"{path} is not a Liberty file") from None
 
 
+def _number(text: str) -> float:
+    """:raises ValueError: unless it is a finite number; ``float`` takes ``nan``, too."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
+
+
 def _numbers(texts: list[str]) -> tuple[float, ...]:
-    return tuple(float(word) for text in texts for word in text.replace(",", " ").split())
+    return tuple(_number(word) for text in texts for word in text.replace(",", " ").split())
 
 
 TIME_UNITS = {"s": 1e12, "ms": 1e9, "us": 1e6, "ns": 1e3, "ps": 1.0, "fs": 1e-3}
@@ -215,7 +224,7 @@ class _Reader:
         self.time = float(number) * TIME_UNITS[unit.lower()]
         number, unit = library.complex.get("capacitive_load_unit", ["1", "pf"])
         self.load = float(number) * LOAD_UNITS[unit.lower()]
-        self.default_load = float(library.attributes.get("default_input_pin_cap", 0))
+        self.default_load = _number(library.attributes.get("default_input_pin_cap", 0))
         self.templates = {g.arguments[0]: g for g in library.of("lu_table_template")}
         self.axes = {}
         self.library = library
@@ -279,7 +288,7 @@ class _Reader:
             name,
             attributes.get("direction", "internal"),
             tuple(
-                float(attributes.get(key, plain)) * self.load
+                _number(attributes.get(key, plain)) * self.load
                 for key in ("rise_capacitance", "fall_capacitance")
             ),
             attributes.get("function"),
@@ -294,9 +303,12 @@ class _Reader:
 
     def cell(self, group: Group) -> Cell:
         flip_flops = group.of("ff", "ff_bank")
+        area = _number(group.attributes.get("area", 0))
+        if area < 0:
+            raise ValueError(f"cell {group.arguments[0]} has an area of {area:g}")
         return Cell(
             group.arguments[0],
-            float(group.attributes.get("area", 0)),
+            area,
             {name: self.pin(pin, name) for pin in group.of("pin") for name in pin.arguments},
             flip_flops[0].attributes if flip_flops else None,
             tuple(flip_flops[0].arguments[:2]) if flip_flops else None,
@@ -319,4 +331,21 @@ def read(path: Path) -> Library:
         raise SynthesisError(f"{path} has a part that cannot be read ({error})") from None
     if not cells:
         raise SynthesisError(f"{path} has no cells")
+    for cell in cells.values():
+        _check_slews(cell, path)
     return Library(group.arguments[0] if group.arguments else path.stem, path, cells)
+
+
+def _check_slews(cell: Cell, path: Path) -> None:
+    """With a delay but no transition time, whatever the cell drives would look too fast.
+
+    :raises SynthesisError: if a cell that may be mapped to has one.
+    """
+    for pin in cell.pins.values() if cell.gate or cell.register else ():
+        for arc in pin.arcs:
+            for edge, delay, slew in zip(("rise", "fall"), arc.delay, arc.slew, strict=True):
+                if delay is not None and slew is None:
+                    raise SynthesisError(
+                        f"{path}: cell {cell.name} has a cell_{edge} table from {arc.related} to"
+                        f" {pin.name}, but no {edge}_transition"
+                    )

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hw.export import complaint_of
 from hw.synth import SynthesisError
 
 
@@ -22,9 +23,7 @@ def run(program: str, arguments: list[str], folder: Path, what: str) -> str:
         ) from None
     printed = done.stdout + done.stderr
     if done.returncode:
-        errors = [line for line in printed.splitlines() if line.startswith("ERROR")]
-        complaint = errors[0].removeprefix("ERROR: ").rstrip(".") if errors else "it crashed"
-        raise SynthesisError(f"{program} could not {what}: {complaint}")
+        raise SynthesisError(f"{program} could not {what}: {complaint_of(printed)}")
     return printed
 
 

@@ -1,9 +1,11 @@
 """`python -m hw` as a user meets it."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from hw import __main__ as cli
 from hw import catalogue
 from hw.catalogue import BLOCKS, find
+from hw.progress import Progress
 from sim.tools import ROOT
 
 NAMES = [block.name for block in BLOCKS]
@@ -80,7 +83,7 @@ def test_verilog_of_all_presets(run):
 
 
 def test_verilog_of_all_blocks(run, monkeypatch):
-    few = [block for block in BLOCKS if block.folder in ("stream", "arith")]
+    few = [find(f"stream.{name}") for name in ("queue", "skid_buffer")]
     monkeypatch.setattr(catalogue, "BLOCKS", (*few, find("kllm.orizuru")))
     status, out, _, made = run("verilog all --preset small -o out")
     assert status == 0 and made == sorted(out.split())
@@ -116,11 +119,63 @@ def test_faults(run, command):
     assert made == [] and not os.path.exists("out")
 
 
-def test_a_design_too_large_for_amaranth_is_one_sentence(run):
+def test_a_design_too_large_for_amaranth_is_one_sentence(run, monkeypatch):
     """Signals of Amaranth have at most 65536 bits."""
-    status, out, err, made = run("verilog stream.queue --set width=100000 -o out")
+    limit = find("stream.skid_buffer").parameters_class
+    monkeypatch.setattr(limit, "__post_init__", lambda self: None)
+    status, out, err, made = run("verilog stream.skid_buffer --set width=100000 -o out")
     assert status == 1 and out == "" and made == []
-    assert err.startswith("error: ") and err.count("\n") == 1
+    assert err.startswith("error: ") and err.endswith("Amaranth can handle (65536 bits)\n")
+
+
+def test_outputs_are_checked_before_the_work(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(cli, "export", None)
+    (tmp_path / "kept").mkdir()
+    access = os.access
+    # The administrator may write anywhere.
+    monkeypatch.setattr(
+        "hw.export.os.access", lambda p, mode: access(p, mode) and Path(p).name != "kept"
+    )
+    fault = run("verilog stream.queue -o kept/new/folder")
+    assert fault == (1, "", "error: kept: Permission denied\n", [])
+    assert os.listdir("kept") == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with Progress(2) as progress:
+        progress.step("veda.veda_core: elaborating")
+        time.sleep(2.2)
+        progress.done()
+    shown = sys.stderr.getvalue().split("\r")
+    # The clock goes on while nothing else does.
+    assert len({line for line in shown if "veda.veda_core: elaborating:   0%" in line}) >= 3
+    assert "1/2" in "".join(shown) and shown[-1] == "" and shown[-2].isspace()
+
+
+def test_no_progress_elsewhere(monkeypatch, capsys):
+    with Progress(2) as progress:
+        progress.step("elaborating")
+        progress.print("a line")
+        progress.done()
+    assert capsys.readouterr() == ("a line\n", "")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with Progress(2, quiet=True) as progress:
+        progress.step("elaborating")
+        progress.done()
+    assert sys.stderr.getvalue() == ""
+
+
+def test_the_steps_are_named(run, monkeypatch):
+    steps = []
+    monkeypatch.setattr(Progress, "step", lambda self, text: steps.append(text))
+    run("verilog stream.skid_buffer")
+    assert steps == ["stream.skid_buffer: elaborating", "stream.skid_buffer: writing Verilog"]
 
 
 def test_an_output_that_is_no_folder(run, tmp_path):

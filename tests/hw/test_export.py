@@ -22,6 +22,7 @@ from hw.export import (
     Export,
     ExportError,
     _drop_unread_elements,
+    complaint_of,
     export,
     module_name,
     sidecar,
@@ -206,6 +207,33 @@ def test_yosys_complaints_become_one_sentence():
     with pytest.raises(ExportError) as caught:
         to_verilog("module \\top\n  nonsense\nend\n")
     assert re.fullmatch(r"Yosys could not write Verilog: .*ERROR.*", str(caught.value))
+
+
+COLD = "WasmtimeError: failed to create cache directory: /x"
+FULL = "OSError: [Errno 28] No space left on device"
+CACHE = "; it keeps compiled code in ~/.cache, which must be writable and not full"
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("Warning: x\nERROR: No such thing.\nmore\n", "No such thing"),
+        ("<stdin>:3: ERROR: Parser error\n", "<stdin>:3: ERROR: Parser error"),
+        (f"Traceback\n{COLD}\n\nCaused by:\n    No permission (os error 13)\n", COLD + CACHE),
+        (f"Preparing.\nTraceback\n{FULL}\n", FULL + CACHE),
+        ("", "it crashed"),
+    ],
+)
+def test_what_a_tool_complains_of(printed, said):
+    assert complaint_of(printed) == said
+
+
+def test_a_home_that_cannot_be_written_is_named(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.raises(ExportError, match="file/.cache.*which must be writable and not full"):
+        to_verilog("module \\top\nend\n")
 
 
 def local(component: str) -> Block:
