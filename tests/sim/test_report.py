@@ -26,6 +26,7 @@ def trace():
 
 
 def test_everything_passes(run, tmp_path):
+    tools.require_cocotb()  # a skip, unless in CI
     status, out, err = run(f"{COMMAND} {tmp_path} --json")
     assert status == 0, out
     rows = json.loads(out)
