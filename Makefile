@@ -29,7 +29,7 @@ setup $(STAMP):
 
 demo: setup ## Verilog of every block, simulated against its golden model on real data, reported
 	@$(PYTHON) -m hw verilog all --preset default -o build/verilog
-	@$(PYTHON) -m sim report --vectors 20 -o build/report
+	@$(PYTHON) -m sim report --vectors 20 -o build/report $(LONG)
 
 # A file's tests run in one process, or two would generate and compile the same design at once.
 test: setup ## the whole test suite
@@ -46,8 +46,8 @@ lint: style ## the same, and Verilator's and Yosys' checks of every preset (ten 
 verilog: $(STAMP) ## Verilog of every block and preset into build/verilog
 	@$(PYTHON) -m hw verilog all --preset all -o build/verilog
 
-sim: setup ## every block's bench, in every simulator there is, under every stall pattern
-	@$(PYTHON) -m sim report --presets first,default -o build/report
+sim: setup ## every block's bench by cocotb, in both simulators, under every stall pattern
+	@$(PYTHON) -m sim report --presets first,default --driver cocotb -o build/report $(LONG)
 
 mutate: $(STAMP) ## mutation tests of every block (long)
 	@$(PYTHON) -m sim mutate all --preset first --count 200 $(LONG)

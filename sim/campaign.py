@@ -8,6 +8,7 @@ dearest tasks start first.
 import dataclasses
 import json
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,9 @@ class TestRun:
     """What became of some tests.
 
     seconds
-        By name, of those that were run.
+        Of wall-clock time, by name, of those that were run.
+    cpu_s
+        Processor time of all, with what they started.
     failures
         A line for each test that failed.
     skipped
@@ -47,6 +50,7 @@ class TestRun:
     __test__ = False  # no class of tests, whatever its name
 
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    cpu_s: float = 0.0
     failures: list[str] = dataclasses.field(default_factory=list)
     skipped: list[str] = dataclasses.field(default_factory=list)
 
@@ -56,7 +60,7 @@ class TestRun:
         return bool(self.seconds) and not self.failures
 
 
-def collect(paths: list[str]) -> list[str]:
+def collect(paths: tuple[str, ...]) -> list[str]:
     """Names of the campaign's tests in files, folders or tests by name."""
     output = _pytest(["--collect-only", "-q", "-m", "campaign", *paths])
     names = [line for line in output.stdout.splitlines() if re.match(r"\S+\.py::", line)]
@@ -94,10 +98,11 @@ def run_tests(names: tuple[str, ...]) -> TestRun:
     """
     with tempfile.TemporaryDirectory(prefix="campaign_") as folder:
         report = Path(folder) / "report.xml"
+        before = _cpu_seconds()
         output = _pytest(["-m", "campaign", "-q", "--tb=short", f"--junitxml={report}", *names])
         if not report.exists():
             raise ToolError(f"pytest ended with status {output.returncode}: {_said(output)}")
-        run = TestRun()
+        run = TestRun(cpu_s=_cpu_seconds() - before)
         for case in xml.parse(report).iter("testcase"):
             name = f"{case.get('classname').replace('.', '/')}.py::{case.get('name')}"
             kinds = {child.tag: child.get("message", "") for child in case}
@@ -111,6 +116,12 @@ def run_tests(names: tuple[str, ...]) -> TestRun:
     if output.returncode and not run.failures and not run.skipped:
         run.failures.append(f"pytest ended with status {output.returncode}")
     return run
+
+
+def _cpu_seconds() -> float:
+    """Processor time of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _pytest(arguments: list[str]) -> subprocess.CompletedProcess:
@@ -129,7 +140,12 @@ def _said(output: subprocess.CompletedProcess) -> str:
 
 def campaign_command(arguments) -> int:
     recorded = json.loads(RECORD.read_text())
-    names = collect(arguments.tests)
+    where = executor.options(arguments)
+    sources = (*SOURCES, "tests", "pyproject.toml")
+    # Kept as well: it imports all tests, which takes a quarter of a minute.
+    asked = Task("collect", collect, (tuple(arguments.tests),))
+    (found,) = executor.execute([asked], sources=sources, quiet=True, fresh=arguments.fresh)
+    names = found.result()
     tasks = group(names, recorded)
     if arguments.list:
         for task in tasks:
@@ -137,10 +153,7 @@ def campaign_command(arguments) -> int:
             print(f"{expected:6.0f} s expected  {task.name}")
         return 0
     outcomes, failed = [], []
-    sources = (*SOURCES, "tests", "pyproject.toml")
-    run = executor.execute(
-        tasks, sources=sources, keep=lambda run: run.passed, **executor.options(arguments)
-    )
+    run = executor.execute(tasks, sources=sources, keep=lambda run: run.passed, **where)
     for outcome in run:
         outcomes.append(outcome)
         complaints = _complaints(outcome)
@@ -184,7 +197,7 @@ def _print_table(outcomes: list[executor.Outcome], measured: dict[str, float]) -
     kept = sum(outcome.kept for outcome in outcomes)
     print(
         f"{len(measured)} tests were run, {failures} failed, {skipped} skipped; "
-        f"{sum(outcome.seconds for outcome in outcomes) / 60:.1f} minutes of one processor; "
+        f"{sum(run.cpu_s for run in runs) / 60:.1f} minutes of processor time; "
         f"{kept} of {len(outcomes)} tasks by an earlier run"
     )
 
