@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.float_compare import less_than, operand
@@ -32,10 +32,12 @@ class FloatMax(Datapath):
 
     Latency: `stages` cycles. Throughput: one result per cycle.
 
-    Structure: the magnitude comparator of :class:`hw.arith.float_compare.FloatCompare`. Equal
-    magnitudes need no care: with equal signs both operands are the result, with different ones
-    the sign decides. The operands are selected by two separate signals, and two NaNs select
-    neither: what remains is zero, and setting bits of it makes the canonical NaN.
+    Structure: the magnitude comparator of :class:`hw.arith.float_compare.FloatCompare`. Its answer
+    is the last to arrive and chooses between two early values of each operand's select signal. A
+    NaN's magnitude is above every number's, so it needs no further case. Nor do equal magnitudes:
+    with equal signs both operands are the result, with different ones the sign decides. Two NaNs
+    select neither operand: exponent and quiet bit, a product of sums of operands and select
+    signals, are then ones; the other bits, a sum of products, are zeros.
 
     Members
     -------
@@ -55,7 +57,6 @@ class FloatMax(Datapath):
     def elaborate(self, platform):
         m = Module()
         float_format = self.parameters.float_format
-        width = float_format.width
         a = operand(m, self.a, self.parameters, "a")
         b = operand(m, self.b, self.parameters, "b")
         below = less_than(m, a[:-1], b[:-1])
@@ -63,21 +64,22 @@ class FloatMax(Datapath):
         a_nan, b_nan = Signal(), Signal()
         m.d.comb += a_nan.eq(is_nan(a, float_format))
         m.d.comb += b_nan.eq(is_nan(b, float_format))
-        a_less, choose_b, neither = Signal(), Signal(), Signal()
-        m.d.comb += a_less.eq(Mux(a[-1] ^ b[-1], a[-1], below ^ a[-1]))
-        m.d.comb += choose_b.eq(a_nan | ~b_nan & (a_less ^ self.SMALLER))
-        m.d.comb += neither.eq(a_nan & b_nan)
+        # The operand of the wanted sign: of a maximum, one that is not negative.
+        a_sign, b_sign = (~a[-1], ~b[-1]) if self.SMALLER else (a[-1], b[-1])
         take_a, take_b = Signal(), Signal()
-        m.d.comb += take_a.eq(~choose_b & ~neither)
-        m.d.comb += take_b.eq(choose_b & ~neither)
+        m.d.comb += take_b.eq(~b_nan & Mux(below, ~b_sign, a_nan | a_sign))
+        m.d.comb += take_a.eq(~a_nan & Mux(below, b_nan | b_sign, ~a_sign))
 
         mantissa = float_format.mantissa
-        either, exponent, fraction = Signal(width), Signal(float_format.exponent), Signal(mantissa)
-        m.d.comb += either.eq(a & take_a.replicate(width) | b & take_b.replicate(width))
-        # Two NaNs have the same exponent: there is nothing to clear.
-        m.d.comb += exponent.eq(Mux(take_a, a[mantissa:-1], b[mantissa:-1]))
-        quiet = Const(float_format.quiet_nan, width)[:mantissa]
-        m.d.comb += fraction.eq(either[:mantissa] | quiet & neither.replicate(mantissa))
+        result = []
+        for place, (a_bit, b_bit) in enumerate(zip(a, b, strict=True)):
+            # Two NaNs have the same exponent, all ones.
+            if mantissa <= place < float_format.width - 1:
+                result.append((a_bit | take_b) & (b_bit | take_a))
+            elif float_format.quiet_nan >> place & 1:
+                result.append((a_bit | ~take_a) & (b_bit | ~take_b))
+            else:
+                result.append(a_bit & take_a | b_bit & take_b)
         cut = self.registers(m)
-        m.d.comb += self.o.eq(cut("result", o=Cat(fraction, exponent, either[-1])))
+        m.d.comb += self.o.eq(cut("result", o=Cat(result)))
         return m

@@ -58,31 +58,19 @@ class Netlist:
     def __call__(self, **operands: np.ndarray) -> dict[str, np.ndarray]:
         """Results by port name for one array of integers for each operand, then a clock edge."""
         count = len(next(iter(operands.values())))
-        values = self._evaluate(operands)
-        return {
-            name: self._number(name, [values[bit] for bit in bits], count)
-            for name, (direction, bits) in self._ports.items()
-            if direction == "output"
-        }
+        results = self.evaluate(self.slices(operands))
+        return {name: self._number(name, bits, count) for name, bits in results.items()}
 
-    def wrong(self, operands: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> np.ndarray:
-        """Which operations have a result that is not the expected one, then a clock edge.
+    def slices(self, ports: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Integers of ports as ``uint64[width, words]``: one bit of 64 operations in each word.
 
-        An array port has one row of integers for each operation.
+        An array port has one row of integers for each operation; lanes left over are zero.
         """
-        count = len(next(iter(operands.values())))
-        values = self._evaluate(operands)
-        outputs = {n: bits for n, (direction, bits) in self._ports.items() if direction == "output"}
-        assert outputs.keys() == expected.keys()
-        different = np.zeros(-(-count // 64), np.uint64)
-        for name, bits in outputs.items():
-            for bit, right in zip(bits, _slices(expected[name], len(bits)), strict=True):
-                different |= values[bit] ^ right
-        return _unpacked(different, count).astype(bool)
+        return {name: _slices(array, len(self._ports[name][1])) for name, array in ports.items()}
 
-    def _evaluate(self, operands: dict[str, np.ndarray]) -> dict:
-        """Every net's words, from operands and the flip-flops' state, which advances."""
-        words = -(-len(next(iter(operands.values()))) // 64)
+    def evaluate(self, operands: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Results by port name, both as :meth:`slices` makes them, then a clock edge."""
+        words = next(iter(operands.values())).shape[1]
         zero = np.zeros(words, np.uint64)
         values = {"0": zero, "1": ~zero, "x": zero}
         for flipflop in self._flipflops:
@@ -92,17 +80,21 @@ class Netlist:
         for name, operand in operands.items():
             direction, bits = self._ports[name]
             assert direction == "input"
-            values.update(zip(bits, _slices(operand, len(bits)), strict=True))
+            values.update(zip(bits, operand, strict=True))
         for output, (first, second) in self._order:
             inverted = ~values[first] if second is None else values[first] & values[second]
             values[output] = inverted
         self._state = {f["Q"][0]: values[f["D"][0]] for f in self._flipflops}
-        return values
+        return {
+            name: np.stack([values[bit] for bit in bits])
+            for name, (direction, bits) in self._ports.items()
+            if direction == "output"
+        }
 
     def _number(self, name: str, bits: list[np.ndarray], count: int) -> np.ndarray:
         number = np.zeros(count, np.int64)
         for place, bit in enumerate(bits):
-            number |= _unpacked(bit, count) << place
+            number |= unpacked(bit, count) << place
         if self._signed[name]:
             number -= (number >> len(bits) - 1) << len(bits)
         return number
@@ -132,12 +124,11 @@ class Netlist:
         return order
 
 
-def _slices(numbers: np.ndarray, width: int) -> list[np.ndarray]:
-    """The words of each bit of a port; the rows of a two-dimensional array are its elements."""
+def _slices(numbers: np.ndarray, width: int) -> np.ndarray:
     columns = np.asarray(numbers).astype(np.int64)
     columns = columns.T if columns.ndim == 2 else columns[None]
     width //= len(columns)
-    return [_packed(column >> place & 1) for column in columns for place in range(width)]
+    return np.stack([_packed(column >> place & 1) for column in columns for place in range(width)])
 
 
 def _packed(bits: np.ndarray) -> np.ndarray:
@@ -146,5 +137,6 @@ def _packed(bits: np.ndarray) -> np.ndarray:
     return np.packbits(padded, bitorder="little").view(np.uint64)
 
 
-def _unpacked(words: np.ndarray, count: int) -> np.ndarray:
+def unpacked(words: np.ndarray, count: int) -> np.ndarray:
+    """The bits of `count` operations."""
     return np.unpackbits(words.view(np.uint8), bitorder="little")[:count].astype(np.int64)

@@ -4,6 +4,7 @@ import numpy as np
 
 from golden.arith.formats import DTYPES, from_bits, to_bits
 from sim.benches.arith.operands import corners, random_floats, random_integers
+from tests.arith.netlist import unpacked
 
 
 def values(name: str, seed: int, count: int = 200_000) -> np.ndarray:
@@ -42,29 +43,39 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 def differences(net, operands: dict, expected: dict) -> int:
     """Operations of a netlist with a result that is not the expected one."""
-    carried = [
-        {port: bits(array) for port, array in ports.items()} for ports in (operands, expected)
-    ]
-    return np.count_nonzero(net.wrong(*carried))
+    given, right = (
+        net.slices({port: bits(array) for port, array in ports.items()})
+        for ports in (operands, expected)
+    )
+    got = net.evaluate(given)
+    assert got.keys() == right.keys()
+    wrong = np.bitwise_or.reduce(np.concatenate([got[port] ^ right[port] for port in got]))
+    return np.count_nonzero(unpacked(wrong, len(next(iter(operands.values())))))
 
 
 def registers_agree(net, operands: dict, expected: dict, stages: int, seed: int) -> None:
-    """Every operation enters a lane of its own, then random ones follow, with random pauses; each
+    """Every operation enters the pipeline, then further ones follow, with random pauses; each
     result is checked at the output as long as it is to stay there."""
     rng = np.random.default_rng(seed)
-    operands = {port: bits(array) for port, array in operands.items()}
-    expected = {port: bits(array) for port, array in expected.items()}
     count = len(next(iter(operands.values())))
-    entered = np.full((stages, count), -1)
-    chosen, enable = np.arange(count), np.ones(count, int)
-    remaining = np.ones(count, bool)
-    while remaining.any():
-        shown = entered[-1]
-        known = shown >= 0
-        # Of a lane that is still empty, nothing is expected.
-        right = {port: array[np.maximum(shown, 0)] for port, array in expected.items()}
-        given = {port: array[chosen] for port, array in operands.items()}
-        assert not (net.wrong({"enable": enable, **given}, right) & known).any()
-        remaining[shown[known]] = False
-        entered = np.where(enable == 1, np.vstack([chosen[None], entered[:-1]]), entered)
-        chosen, enable = rng.integers(0, count, count), rng.integers(0, 2, count)
+    # Each cycle's operations are the last one's moved by a word of 64 lanes. The lanes left over,
+    # and those of too few operations to move, hold random ones of them.
+    lanes = max(1024, -(-count // 64) * 64)
+    chosen = np.concatenate([np.arange(count), rng.integers(0, count, lanes - count)])
+    given, right = (
+        net.slices({port: bits(array)[chosen] for port, array in ports.items()})
+        for ports in (operands, expected)
+    )
+    enables = [1, *rng.integers(0, 2, 2 * stages + 2), 0, *[1] * stages, 0]
+    entered, compared = [None] * stages, set()
+    for cycle, enable in enumerate(enables):
+        offered = {port: np.roll(words, cycle, axis=1) for port, words in given.items()}
+        offered["enable"] = net.slices({"enable": np.full(lanes, enable)})["enable"]
+        got, shown = net.evaluate(offered), entered[-1]
+        if shown is not None:
+            for port, words in right.items():
+                np.testing.assert_array_equal(got[port], np.roll(words, shown, axis=1))
+            compared.add(shown)
+        if enable:
+            entered = [cycle, *entered[:-1]]
+    assert 0 in compared and len(compared) > 1

@@ -75,6 +75,7 @@ def test_every_pair_of_two_small_products(a_signed, b_signed):
     assert play(BLOCK, parameters, {"a": every[:, :2], "b": every[:, 2:]}) == 0
 
 
+@pytest.mark.campaign
 def test_128_products_are_generated_in_seconds():
     begin = time.process_time()
     verilog = export(BLOCK, DotProductParameters(n=128, stages=8)).verilog

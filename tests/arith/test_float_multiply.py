@@ -45,9 +45,7 @@ def test_flushing_unit_is_its_golden_twin(format):
     assert differences(net, {"a": a, "b": b}, {"o": result}) == 0
 
 
-@pytest.mark.parametrize(
-    ("stages", "flushing"), [(1, False), (2, False), (3, False), (4, False), (3, True), (4, True)]
-)
+@pytest.mark.parametrize(("stages", "flushing"), [(1, False), (2, True), (3, False), (4, True)])
 def test_registers(stages, flushing):
     parameters = FloatMultiplyParameters("fp16", flushing, stages=stages)
     net = Netlist(FloatMultiply(parameters))
@@ -68,8 +66,10 @@ def product(a: int, b: int, float_format) -> int:
     return encode(x * y, bool(negative), float_format, saturate=False)
 
 
-@pytest.mark.parametrize("flushing", [False, True], ids=["", "flush"])
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("format", "flushing"),
+    [*((format, False) for format in FORMATS), ("fp8_e4m3", True), ("fp16", True), ("fp32", True)],
+)
 def test_golden_twin_by_the_definition(format, flushing):
     a, b = pairs(format, seed=4, count=3000)
     if DTYPES[format].itemsize > 1:
