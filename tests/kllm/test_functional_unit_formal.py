@@ -4,6 +4,7 @@ What is computed is left out: an element passes as it is. Beats inside the softm
 inside 1 / RMS are proved where those are.
 """
 
+import pytest
 from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Signal
 
 from hw.arith.float_multiply_add import FloatMultiplyAdd
@@ -66,11 +67,13 @@ def test_proof(monkeypatch):
     assert result.status == "PASS", result
 
 
+@pytest.mark.campaign
 def test_cover(monkeypatch):
     result = run(monkeypatch, "cover", 8)
     assert result.status == "PASS", result
 
 
+@pytest.mark.campaign
 def test_seeded_fault_is_caught(monkeypatch):
     """Registers that advance in every cycle."""
 

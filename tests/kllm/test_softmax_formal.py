@@ -20,7 +20,6 @@ from hw.kllm.softmax_lane import FIXED, TERM
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from sim.formal import prove
 from sim.formal_specs import drive, reset_first, watch
-from tests.campaign import suite_takes
 from tests.kllm.stream_rules import RulesSpec
 
 P = SoftmaxParameters(1, 4)
@@ -179,15 +178,13 @@ class MiserlyCounter(CreditCounter):
         super().__init__(CreditCounterParameters(1))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("name", "faulty", "caught_by"),
-    suite_takes(
-        ["ExponentialLane"],
-        [
-            ("ExponentialLane", HastyTerm, "another beat's score"),
-            ("CreditCounter", MiserlyCounter, "refused with room"),
-        ],
-    ),
+    [
+        ("ExponentialLane", HastyTerm, "another beat's score"),
+        ("CreditCounter", MiserlyCounter, "refused with room"),
+    ],
 )
 def test_seeded_fault_is_caught(plain, monkeypatch, name, faulty, caught_by):
     monkeypatch.setattr(softmax, name, faulty)
