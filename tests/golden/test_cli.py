@@ -226,7 +226,8 @@ def test_no_network_is_one_sentence(run, monkeypatch, tmp_path):
 def test_a_cache_that_is_a_file(run, monkeypatch):
     monkeypatch.setenv("SENBAZURU_CACHE", "text.txt")
     status, _, err, made = run("perplexity --text text.txt --tokens 9")
-    assert status == 1 and made == [] and err.startswith("python -m golden: text.txt")
+    sentence = "the cache folder text.txt cannot be written (File exists); set SENBAZURU_CACHE to"
+    assert status == 1 and made == [] and err == f"python -m golden: {sentence} another\n"
 
 
 def test_as_a_program(tiny, tmp_path):

