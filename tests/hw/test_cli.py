@@ -105,6 +105,9 @@ FAULTS = {
     "verilog stream.queue --set depth": "a setting must have the form name=value, not 'depth'",
     "verilog stream.queue --set rows=3": "parameter name must be one of width, depth, not 'rows'",
     "verilog stream.queue --set depth=few": "depth must be an integer, not 'few'",
+    # What would take minutes, or what Amaranth cannot build.
+    "verilog stream.queue --set width=1000000": "width must be at most 32768, not 1000000",
+    "verilog arith.dot_product --set n=100000": "n must be at most 4096, not 100000",
     "verilog stream.queue --set depth=0": "depth must be at least 1, not 0",
     # The first preset alone would do, the last would not: nothing at all is written.
     "verilog kllm.orizuru --preset all --set k=16": "k must be between 0 and n = 8, not 16",
