@@ -1,7 +1,8 @@
 """Ctrl-C, SIGTERM and a closed terminal end a command whenever they come.
 
 As exceptions, once the command runs, so that files half-written are removed and the tools under
-way are stopped. A signal that the caller has chosen to ignore stays ignored.
+way are stopped. A signal that the caller has chosen to ignore stays ignored. `hw` and `golden` each
+have this file, as neither imports the other.
 """
 
 import _thread
