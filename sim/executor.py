@@ -155,7 +155,7 @@ def _local(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
     waiting, running = iter(tasks), {}
 
     def start(worker: Worker | None) -> None:
-        """Give a worker, or a new one, the next task; end it if there is none."""
+        """Issue the next task to a worker, or to a new one; end it after the last."""
         task = next(waiting, None)
         if task is not None:
             worker = Worker() if worker is None or worker.ended else worker

@@ -120,7 +120,10 @@ def _receive(pipe: Connection, calls: queue.SimpleQueue) -> None:
         for process in _descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        os.killpg(0, signal.SIGKILL)
+        # By its number: 0 would be the parent's group if this process had not left it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _descendants(root: int) -> list[int]:
