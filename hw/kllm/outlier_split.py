@@ -188,7 +188,8 @@ class OutlierSplit(Component):
         ]
         marks = Signal(p.beats * p.lanes)  # which positions hold outliers
         sent = self._send(m, get, sending, final, marks)
-        done = self._search(m, finder, spoilt, sent, marks)
+        searching = Signal()
+        done = self._search(m, finder, searching, spoilt, sent, marks)
         with m.If(taken):
             m.d.sync += [
                 beat.eq(Mux(ended, 0, beat + 1)),
@@ -201,6 +202,7 @@ class OutlierSplit(Component):
                 with m.If(taken & ended):
                     m.next = "SEARCH"
             with m.State("SEARCH"):
+                m.d.comb += searching.eq(1)
                 with m.If(done):
                     m.next = "SEND"
             with m.State("SEND"):
@@ -210,7 +212,13 @@ class OutlierSplit(Component):
         return m
 
     def _search(
-        self, m: Module, finder: Orizuru, spoilt: Signal, sent: Signal, marks: Signal
+        self,
+        m: Module,
+        finder: Orizuru,
+        searching: Signal,
+        spoilt: Signal,
+        sent: Signal,
+        marks: Signal,
     ) -> Signal:
         """Mark the outliers and make the scale; whether that is being done.
 
@@ -228,7 +236,9 @@ class OutlierSplit(Component):
         m.d.comb += [
             wanted.eq(~pair.last),
             free.eq(~self.scale.valid),
-            self.outliers.valid.eq(finder.o.valid & wanted),
+            # Pairs come while searching only; saying so lets an induction see that `marks`, on
+            # which they depend, stays as it is while one is stalled.
+            self.outliers.valid.eq(finder.o.valid & wanted & searching),
             marked.eq(self.outliers.valid & self.outliers.ready),
             done.eq(finder.o.valid & pair.last & free),
             finder.o.ready.eq(Mux(wanted, self.outliers.ready, free)),
@@ -252,7 +262,7 @@ class OutlierSplit(Component):
             m.d.sync += left.eq(Mux(left == 0, p.outliers - 1, left - 1))
         with m.If(marked & pair.present):
             m.d.sync += marks.eq(marks | ends[0] | ends[1])
-        with m.Elif(sent):
+        with m.Elif(sent & ~searching):
             m.d.sync += marks.eq(0)
         with m.If(done):
             number = Mux(largest.any(), largest, Const(ONE, FP16.width))

@@ -203,7 +203,7 @@ ALONE = [
 
 
 def check(name: str, parameters: Parameters) -> None:
-    result = run(find(name), "smallest", parameters, driver="harness", vectors=12)
+    result = run(find(name), "first", parameters, driver="harness", vectors=12)
     assert result.passed, result.failures or result.first_mismatch
     assert result.cycles == result.predicted
 

@@ -37,7 +37,7 @@ def test_smallest(testbench, shipped_trace):
     p = SMALLEST[testbench]
     name = testbench.__name__.split(".")[-1]
     design = generate(find(f"veda.{name}"), p)
-    harness = Harness(design, memories=testbench is veda_core)
+    harness = Harness(design)
     for data in (None, shipped_trace):
         job = testbench.bench.job(p, data, 40, 1)
         for stall in PATTERNS:
