@@ -15,6 +15,7 @@ from hw.kllm import pe_lane
 from hw.kllm.pe_lane import PeLane, PeLaneParameters
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.campaign import suite_takes
 from tests.kllm.column_invariants import columns_in, level_of
 from tests.seeded import with_fault
 
@@ -101,12 +102,13 @@ class LaneSpec(Elaboratable):
         ]
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", suite_takes(["one_group"], SIZES))
 def test_proof(size):
     result = prove(LaneSpec(PeLane(SIZES[size])), f"pe_lane_{size}", "prove", depth=2, seconds=300)
     assert result.status == "PASS", result
 
 
+@pytest.mark.campaign
 def test_cover():
     result = prove(LaneSpec(PeLane(ONE_GROUP)), "pe_lane", "cover", depth=11, solver="yices")
     assert result.status == "PASS", result

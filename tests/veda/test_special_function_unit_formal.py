@@ -24,6 +24,7 @@ from hw.veda.special_function_unit import (
 )
 from sim.formal import prove
 from sim.formal_specs import Internals, drive, reset_first, watch
+from tests.campaign import suite_takes
 from tests.seeded import with_fault
 
 P = SpecialFunctionUnitParameters(length=2, tile=2)
@@ -160,7 +161,7 @@ class ElementsSpec(Elaboratable):
         return m
 
 
-@pytest.mark.parametrize("mode", ["bmc", "cover"])
+@pytest.mark.parametrize("mode", suite_takes(["cover"], ["bmc", "cover"]))
 def test_elements(plain, mode):
     spec = ElementsSpec(SpecialFunctionUnit(P))
     result = prove(spec, f"sfu_{mode}", mode, depth=DEPTH, solver="yices", seconds=500)
