@@ -60,13 +60,14 @@ def run_row(
     driver: str = "cocotb",
 ) -> Row:
     """Real and random data under every stall pattern in one simulator."""
-    if not tools.has_cocotb():
+    lacking = not tools.has_cocotb()
+    if lacking:
         driver = "harness"
     row = Row(block.name, preset, simulator, driver)
     if simulator == "icarus" and not tools.has_icarus():
         row.verdict, row.reason = "SKIPPED", f"Icarus is not installed; {tools.ICARUS_ADVICE}"
         return row
-    if driver == "harness":
+    if lacking:
         row.reason = (
             f"cocotb lacks {tools.LIBPYTHON}, so Verilator ran by the compiled harness and Icarus "
             f"not at all; {tools.COCOTB_ADVICE}"

@@ -185,7 +185,7 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
             most = (1 << p.position_bits) - 1
             protected = min(most, rng.choice([0, 0, rng.integers(1, 4), rng.integers(1, 16), most]))
             if kind == 0 and rng.random() < 0.5:
-                protected, target = 2, min(p.capacity, 4)
+                protected, target = min(most, 2), min(p.capacity, 4)
             prompt = 0 if kind == 0 else int(rng.integers(0, longest + 2))
         left -= 1
         a, b = (int(weight) for weight in _weights(rng))
