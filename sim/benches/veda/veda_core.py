@@ -303,7 +303,7 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
                 prompt = 0
             left = min(left, positions)  # the next one would have the first one's position
             any_token = rng.integers(0, min(positions, 1 << rng.integers(1, 30)))
-            protected = int(rng.choice([0, 2, target, any_token]))
+            protected = min(positions - 1, int(rng.choice([0, 2, target, any_token])))
             heads = int(rng.integers(1, p.heads + 1))
             # The last group may be smaller than the others.
             group = int(rng.integers(-(-heads // p.kv_heads), heads + 1))
