@@ -20,7 +20,7 @@ DEAR = 0.8
 # and its sidecar; the first of several that share what they compile; unbounded proofs (the dearest
 # four of all these are in the list by hand).
 ALWAYS = re.compile(
-    r"test_exhaustive.py::test_all_pairs|test_run.py::test_(any_trace|every_block|text_|json_)"
+    r"test_exhaustive.py::test_all_pairs|test_run.py::test_(text_|json_)|test_every_block_harness.py::"
     r"|test_every_block.py::|test_lint.py::test_the_first|test_export.py::test_sidecar"
     r"|test_kllm_core.py::test_small|test_veda_core.py::test_real|formal.py::test_proof"
 )

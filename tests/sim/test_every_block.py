@@ -1,11 +1,12 @@
 """Every block and preset: real data, corner cases and random data, every stall pattern, by cocotb.
 
 The suite has the first preset of every block in Icarus, and both simulators for those of the
-streams and of Orizuru. In Verilator the compiled harness runs every block (`test_run.py`), as
-compiling takes most of the time and cocotb's library is compiled into each. Everything else is in
-``make campaign``: of datapaths without state all presets in Icarus, as their own tests compare
-every preset with its golden model on far more numbers; the paper's sizes in Verilator only. ``make
-sim`` runs first and default presets in both. Huge ones are tested where their block is.
+streams and of Orizuru. In Verilator the compiled harness runs every block
+(`test_every_block_harness.py`), as compiling takes most of the time and cocotb's library is
+compiled into each. Everything else is in ``make campaign``: of datapaths without state all presets
+in Icarus, as their own tests compare every preset with its golden model on far more numbers; the
+paper's sizes in Verilator only. ``make sim`` runs first and default presets in both. Huge ones are
+tested where their block is.
 """
 
 import pytest

@@ -1,0 +1,108 @@
+"""Every block by the compiled harness: any trace, every stall, and the same as cocotb sees."""
+
+import re
+
+import numpy as np
+import pytest
+
+from golden import trace as traces
+from golden.trace import Trace
+from hw.catalogue import BLOCKS, find
+from sim import run as runs
+from sim.design import generate
+from sim.result import RunResult
+from sim.run import Simulation, bench_of, jobs_of
+from sim.stall import PATTERNS
+from sim.tools import DRIVERS
+from sim.verilated import HUGE
+from tests.campaign import suite_takes
+
+
+def first_preset(block):
+    """The smallest configuration."""
+    return block.parameters_class.preset("first")
+
+
+def random_trace(kind: str, tokens: int = 6, d: int = 24) -> Trace:
+    rng = np.random.default_rng(5)
+
+    def normal(*shape, dtype=np.float32):
+        return rng.normal(size=shape).astype(dtype)
+
+    attention = {
+        "q": normal(2, 4, tokens, d),
+        "k": normal(2, 2, tokens, d, dtype=np.float16),
+        "v": normal(2, 2, tokens, d, dtype=np.float64),
+        "scale": d**-0.5,
+    }
+    activations = {"x": {"a.b": normal(tokens, d), "c": normal(3, 2 * d + 1, dtype=np.float64)}}
+    weights = {"w": {"up": normal(2 * d, 5)}}
+    return {
+        "attention": lambda: Trace(**attention),
+        "activations": lambda: Trace(**activations),
+        "weights": lambda: Trace(**weights),
+        "everything": lambda: Trace(**attention, **activations, **weights),
+        "one number": lambda: Trace(x={"only": normal(1, 1)}),
+        "huge": lambda: Trace(x={"huge": 1e6 * normal(tokens, d, dtype=np.float64)}),
+    }[kind]()
+
+
+KINDS = ("attention", "activations", "weights", "everything", "one number", "huge")
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_any_trace_fits_any_block(block, tmp_path):
+    """Cut or repeated, and said so; under every stall pattern."""
+    parameters = first_preset(block)
+    design = generate(block, parameters)
+    vectors = 30 if design.instances < HUGE else 4
+    simulation = Simulation(design, "verilator", "harness")
+    for kind in KINDS:
+        path = tmp_path / f"{kind}.npz"
+        traces.save(path, random_trace(kind))
+        job = bench_of(block).job(parameters, traces.load(path), vectors, seed=1)
+        result = RunResult(block.name, "first", "verilator", "harness", 1, "all")
+        plays = [(job, stall) for stall in PATTERNS]
+        for (_, stall), outcome in zip(plays, simulation.play(plays, seed=1), strict=True):
+            runs.add(result, job, stall, *outcome)
+        assert result.passed, (kind, result.first_mismatch, result.failures)
+        assert result.transactions == 3 * vectors and result.cycles == result.predicted
+        notes = " ".join(job.notes)
+        assert re.search(r"\bk\b" if kind == "attention" else r"\b[kqvxw]\b", notes)
+        if kind == "one number":
+            assert "repeated" in notes
+        else:
+            assert re.search(r"cut|joined|first|repeated", notes)
+
+
+# Compiling a design for cocotb's Verilator takes seconds, and the drivers are the same for all.
+BOTH_DRIVERS = ("stream.queue", "arith.float_add", "kllm.orizuru")
+
+
+@pytest.mark.parametrize("name", suite_takes(BOTH_DRIVERS, [block.name for block in BLOCKS]))
+def test_both_drivers_see_the_same(name):
+    """Outputs and the cycle of every one of them, whoever drives."""
+    block = find(name)
+    parameters = first_preset(block)
+    trace = runs.load_trace(None)
+    vectors = min(20, bench_of(block).default_vectors(parameters))
+    drivers = [Simulation(generate(block, parameters), "verilator", d) for d in DRIVERS]
+    jobs = jobs_of(block, parameters, trace, vectors, seed=2)
+    outcomes = [driver.play([(job, "none") for job in jobs], seed=2) for driver in drivers]
+    for job, (one, found), (other, also_found) in zip(jobs, *outcomes, strict=True):
+        assert found == also_found == []
+        assert one.failure is None and other.failure is None
+        assert one.cycles == other.cycles == job.cycles
+        for name in job.outputs:
+            assert np.array_equal(one.outputs[name], other.outputs[name])
+            assert list(one.cycles_of[name]) == list(other.cycles_of[name])
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_every_block_under_every_stall(block):
+    parameters = first_preset(block)
+    result = runs.run(block, "first", parameters, driver="harness")
+    assert result.stall == "all"
+    assert result.passed, (result.first_mismatch, result.failures)
+    vectors = bench_of(block).default_vectors(parameters)
+    assert result.transactions == 2 * len(PATTERNS) * vectors
