@@ -58,7 +58,7 @@ campaign: setup ## tests too long for the suite, the proofs among them (an hour)
 exhaustive: $(STAMP) ## every pair of FP16 and BF16 operands through six units (a minute; also in make test)
 	@$(PYTHON) -m sim exhaustive all
 
-fresh: ## demo and test in a minimal Debian, as a plain user (root, twenty minutes; SUITE=trixie)
+fresh: ## demo and test in a minimal Debian, as a plain user (root, ten minutes; SUITE=trixie)
 	@.ci/fresh
 
 synth: $(STAMP) ## area and delay of every block in a 45 nm library (long)
