@@ -99,7 +99,7 @@ def _entry(docstring: str, name: str) -> str:
 
 
 def _resolve(name: str, cls: type) -> type:
-    """A class that a docstring of `cls` names; `object`, which says nothing, if there is none."""
+    """A class that a docstring of `cls` names; `object` where it names no class."""
     module, _, bare = name.rpartition(".")
     home = importlib.import_module(module) if module else sys.modules[cls.__module__]
     return getattr(home, bare, object)

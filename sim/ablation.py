@@ -110,7 +110,7 @@ MANY = 100
 
 @functools.cache
 def step_cycles(p: VedaCoreParameters, lengths: tuple[int, ...], evictions: int) -> float:
-    """Mean cycles of a voting step of all heads, with so many rows in view, one after the other."""
+    """Mean cycles of a voting step of all heads, over the given numbers of rows in view."""
     steps = [(length, p.heads, p.kv_heads, True, evictions) for length in lengths]
     return p.cycles(steps) / len(steps)
 

@@ -75,7 +75,7 @@ def prune(most: int, kept_s: float = KEPT_S) -> list[Entry]:
     """Remove what is forgotten, and the least recently used down to `most` bytes; what is gone.
 
     kept_s
-        Entries used within so many seconds stay in any case.
+        Entries used within this number of seconds stay in any case.
     """
     found = sorted(entries(), key=lambda entry: entry.used)
     total, now, removed = sum(entry.size for entry in found), time.time(), []

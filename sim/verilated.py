@@ -125,7 +125,7 @@ def _digest(*texts: str) -> str:
 
 
 def _built(folder: Path, name: str, build: Callable[[Path], None]) -> Path:
-    """A file of a folder of the cache. If there is none, `build` fills one aside.
+    """A file of a folder of the cache; `build` makes a missing folder aside.
 
     An interrupted build is never taken for a finished one, and of several processes one builds.
     """
