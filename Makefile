@@ -25,7 +25,7 @@ $(STAMP): requirements.txt
 setup $(STAMP):
 	@$(CHECKOUT_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: Python 3.11 or later is needed; set CHECKOUT_PYTHON to one" >&2; exit 1; }
-	@$(CHECKOUT_PYTHON) -m sim.setup
+	@$(CHECKOUT_PYTHON) -m sim.commands.setup
 
 demo: setup ## Verilog of every block, simulated against its golden model on real data, reported
 	@$(PYTHON) -m hw verilog all --preset default -o build/verilog

@@ -15,7 +15,7 @@ from hw.catalogue import BLOCKS, configurations, find, select
 from hw.export import ExportError, check_writable, export
 from hw.parameters import ParameterError
 from hw.progress import Progress
-from hw.synth import SynthesisError, command
+from sim.synth import SynthesisError, command
 
 
 def list_blocks(arguments) -> None:

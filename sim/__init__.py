@@ -1,1 +1,1 @@
-"""Where hardware meets golden models: simulators, benches, mutation, reports."""
+"""Where hardware meets golden models: simulators, testbenches, mutation, reports."""

@@ -6,17 +6,17 @@ import sys
 
 # Command to the module that has it, imported only for that command, and a line for the list.
 COMMANDS = {
-    "run": ("run_command", "simulate a block against its golden model"),
-    "report": ("report", "run every block in every simulator and write a page about it"),
-    "mutate": ("mutate", "break a block in many places and see whether its testbench notices"),
-    "exhaustive": ("exhaustive", "all pairs of 16-bit operands against the processor's arithmetic"),
-    "synth": ("synth", "area and delay of every preset"),
-    "results": ("evaluation", "each paper's main result on the language model"),
-    "campaign": ("campaign", "the tests that are too long for the suite"),
-    "lint": ("lint", "lint generated Verilog of every preset"),
-    "bench": ("speed", "measure how fast designs simulate"),
-    "ablation": ("ablation", "cycles of VEDA's attention without its array or its scheduling"),
-    "clean": ("cache", "remove compiled designs that nobody used lately"),
+    "run": ("commands.run", "simulate a block against its golden model"),
+    "report": ("commands.report", "run every block in every simulator and write a page about it"),
+    "mutate": ("commands.mutate", "inject faults into a block and see whether its testbench fails"),
+    "exhaustive": ("checks.exhaustive.exhaustive", "all pairs of 16-bit operands of six units"),
+    "synth": ("commands.synth", "area and delay of every preset"),
+    "results": ("commands.results", "each paper's main result on the language model"),
+    "campaign": ("commands.campaign", "the tests that are too long for the suite"),
+    "lint": ("commands.lint", "lint generated Verilog of every preset"),
+    "bench": ("commands.bench", "measure how fast designs simulate"),
+    "ablation": ("commands.ablation", "cycles of VEDA's attention without array or scheduling"),
+    "clean": ("core.cache", "remove compiled designs that nobody used lately"),
 }
 
 
@@ -37,7 +37,7 @@ def parser(chosen: str | None = None) -> argparse.ArgumentParser:
 
 def main() -> int:
     try:
-        from sim import processes
+        from sim.core import processes
 
         with processes.clean_exit():
             words = (word for word in sys.argv[1:] if not word.startswith("-"))
@@ -59,7 +59,7 @@ def sentence(error: Exception) -> str | None:
     from golden.trace import TraceError
     from hw.export import ExportError
     from hw.parameters import ParameterError
-    from sim.tools import ToolError
+    from sim.core.tools import ToolError
 
     if isinstance(error, (ParameterError, ExportError, TraceError, ToolError)):
         return str(error)

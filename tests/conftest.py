@@ -10,10 +10,10 @@ from hypothesis import settings
 
 from golden import trace
 from golden.lm.download import NetworkError, default_model
-from sim import tools
-from tests.lm.tiny_llama import random_tensors, write_gguf
+from sim.core import tools
+from tests.support.lm.tiny_llama import random_tensors, write_gguf
 
-pytest_plugins = ["tests.costs"]
+pytest_plugins = ["tests.support.costs"]
 
 # Examples are the same in every run and slow machines do not fail them; a failing one is printed.
 settings.register_profile("project", derandomize=True, deadline=None, print_blob=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tqdm import tqdm
 
-from golden.attention import DecodeAttention, DenseAttention, Traffic
+from golden.algorithms.attention import DecodeAttention, DenseAttention, Traffic
 from golden.evaluation.policies import Policy
 from golden.lm.model import Llama
 from golden.lm.perplexity import CONTEXT, perplexity

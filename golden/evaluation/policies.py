@@ -4,16 +4,16 @@ import dataclasses
 import difflib
 import inspect
 
-from golden.attention import DecodeAttention, DenseAttention
-from golden.baselines import H2OAttention, SnapKVAttention, StreamingAttention
-from golden.baselines.round_to_nearest import RoundToNearestLlama
-from golden.kllm.model import QuantizedLlama
-from golden.lad import LocalityAwareAttention
+from golden.algorithms.attention import DecodeAttention, DenseAttention
+from golden.algorithms.baselines import H2OAttention, SnapKVAttention, StreamingAttention
+from golden.algorithms.baselines.round_to_nearest import RoundToNearestLlama
+from golden.algorithms.kllm.model import QuantizedLlama
+from golden.algorithms.lad import LocalityAwareAttention
+from golden.algorithms.topick import TokenPickerAttention
+from golden.algorithms.unicaim import StaticDynamicAttention
+from golden.algorithms.veda import VotingAttention
 from golden.lm import InputError
 from golden.lm.model import Llama
-from golden.topick import TokenPickerAttention
-from golden.unicaim import StaticDynamicAttention
-from golden.veda import VotingAttention
 
 POLICIES: dict[str, type[DecodeAttention] | type[Llama]] = {
     "dense": DenseAttention,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from golden.algorithms.kllm.model import calibration_samples
 from golden.evaluation.experiments import EXPERIMENTS
 from golden.evaluation.experiments.lad import DRIFT_STEPS
 from golden.evaluation.measure import Measurement, measure
@@ -16,7 +17,6 @@ from golden.evaluation.policies import parse
 from golden.evaluation.section import Claim, Opened, Run, Section
 from golden.evaluation.workers import run_all
 from golden.files import check_writable, json_text, replacing
-from golden.kllm.model import calibration_samples
 from golden.lm import InputError
 from golden.lm.commands import add_model, at_least, open_model
 from golden.lm.text import first_tokens, read_text

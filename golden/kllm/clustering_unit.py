@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from golden.algorithms.kllm.kmeans import midpoints as midpoints_of
 from golden.arith.float_multiply import float_multiply
-from golden.kllm.kmeans import midpoints as midpoints_of
 
 
 def midpoints(codebook: np.ndarray) -> np.ndarray:

@@ -8,11 +8,11 @@ import dataclasses
 
 import numpy as np
 
+from golden.algorithms.kllm.kmeans import midpoints
+from golden.algorithms.kllm.matvec import product_table
 from golden.arith.float_multiply import float_multiply
 from golden.kllm.clustering_unit import cluster, scaled_midpoints
 from golden.kllm.element_function import element_function
-from golden.kllm.kmeans import midpoints
-from golden.kllm.matvec import product_table
 from golden.kllm.outlier_split import outlier_split
 from golden.kllm.pe_lane import pe_lane
 from golden.kllm.rms_factor import rms_factor

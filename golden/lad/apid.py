@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS, PiecewiseExp
 from golden.arith.float_add import float_add
 from golden.arith.formats import is_nan
-from golden.lad.piecewise_exp import EIGHT_BOUNDS, PiecewiseExp
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from tqdm import tqdm
 
-from golden.attention import grouped
+from golden.algorithms.attention import grouped
 from golden.lm.model import Llama, rms_norm, rope, rope_angles, silu
 from golden.lm.weights import Layer
 

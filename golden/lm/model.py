@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tqdm import tqdm
 
-from golden.attention import DecodeAttention, DenseAttention
+from golden.algorithms.attention import DecodeAttention, DenseAttention
 from golden.lm.weights import Layer, Weights
 
 Observer = Callable[[int, str, np.ndarray], None]

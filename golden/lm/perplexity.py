@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golden.attention import DecodeAttention, DenseAttention, Traffic
+from golden.algorithms.attention import DecodeAttention, DenseAttention, Traffic
 from golden.lm.model import Llama
 
 CONTEXT = 2048

@@ -1,8 +1,8 @@
 """Bit-exact twin of the lane: replays any order in which chunks arrive.
 
-The algorithm is :func:`golden.topick.decide.decide`. What differs: scores are binary logarithms
-rounded down to 2^-fraction, margins are rounded away from the score, terms are rounded down, and
-the denominator that a decision sees is whatever logarithm comes with it.
+The algorithm is :func:`golden.algorithms.topick.decide.decide`. What differs: scores are binary
+logarithms rounded down to 2^-fraction, margins are rounded away from the score, terms are rounded
+down, and the denominator that a decision sees is whatever logarithm comes with it.
 """
 
 from dataclasses import dataclass

@@ -9,8 +9,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from golden.algorithms.unicaim.spread import WINDOW
 from golden.unicaim.cells import key_limit
-from golden.unicaim.spread import WINDOW
 
 FRACTION = 4
 """Bits behind the binary point of a cell's error in levels."""

@@ -16,9 +16,9 @@ KEY_SPAN = 4.0
 """The highest key level stands for this many root mean squares of the keys, from 3 bits on.
 
 The paper does not say how real keys meet the levels. A span of 2 keeps more of the true 64 nearest
-rows and stands further above the noise of ``golden.unicaim.spread``, but it clips the few large
-elements on which the very nearest rows depend: 4 gives the better perplexity, the more so the
-fewer bits the query has. With fewer bits a key level is one root mean square.
+rows and stands further above the noise of ``golden.algorithms.unicaim.spread``, but it clips the
+few large elements on which the very nearest rows depend: 4 gives the better perplexity, the more so
+the fewer bits the query has. With fewer bits a key level is one root mean square.
 """
 
 

@@ -1,5 +1,1 @@
-"""Golden models of VEDA."""
-
-from golden.veda.voting import VotingAttention, cast_votes, count_votes, slot_to_evict
-
-__all__ = ["VotingAttention", "cast_votes", "count_votes", "slot_to_evict"]
+"""Bit-exact models of VEDA's blocks, named as in `hw`."""

@@ -9,14 +9,14 @@ from hw.arith.adder_tree import AdderTreeParameters, spread
 from hw.catalogue import Block
 from hw.export import export
 from hw.parameters import ParameterError
-from sim.run import bench_of
-from tests.arith.functions import play
+from sim.drivers.run import load_testbench
+from tests.support.arith.functions import run
 
 BLOCK = Block("arith", "AdderTree", "Sum or maximum of n numbers", "library")
 
 
 def drawn(parameters, count=20_000, seed=1):
-    return bench_of(BLOCK).draw(parameters, None, count, seed)[0]
+    return load_testbench(BLOCK).draw(parameters, None, count, seed)[0]
 
 
 def test_order_of_five():
@@ -67,7 +67,7 @@ def test_spread(stages, units):
 )
 def test_hardware(settings):
     parameters = AdderTreeParameters(**settings)
-    assert play(BLOCK, parameters, drawn(parameters)) == 0
+    assert run(BLOCK, parameters, drawn(parameters)) == 0
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -77,7 +77,7 @@ def test_extreme_fixed_point_sums(signed):
     choices = np.array([low, high, 0, 1, low + 1])
     every = np.stack(np.meshgrid(*[choices] * 6), axis=-1).reshape(-1, 6)
     assert every.sum(axis=1).min() == 6 * low and every.sum(axis=1).max() == 6 * high
-    assert play(BLOCK, parameters, {"i": every}) == 0
+    assert run(BLOCK, parameters, {"i": every}) == 0
 
 
 def test_one_module_for_all_equal_adders():

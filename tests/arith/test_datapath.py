@@ -14,13 +14,13 @@ from hw.arith.streamed import Streamed
 from hw.catalogue import Block
 from hw.export import export
 from hw.parameters import ParameterError
-from sim import payload
-from sim.bench import Job, compare
-from sim.design import from_file, generate
-from sim.harness import Harness
-from sim.stall import PATTERNS
-from tests.arith.netlist import Netlist
-from tests.arith.pairs import registers_agree
+from sim.core import payload
+from sim.core.design import from_file, generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import Stimulus, compare
+from sim.drivers.harness.runner import Harness
+from tests.support.arith.netlist import Netlist
+from tests.support.arith.pairs import registers_agree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,12 +58,12 @@ class LocalBlock(Block):
 BLOCK = LocalBlock("tests", "Difference", "test only", "library")
 
 
-def job(parameters, count=500, seed=1):
+def stimulus(parameters, count=500, seed=1):
     rng = np.random.default_rng(seed)
     a, b = rng.integers(-128, 128, (2, count))
     unit = Streamed(Difference(parameters))
     expected = {"o": a - b, "greater": a > b}
-    return Job(
+    return Stimulus(
         inputs={"i": payload.pack(unit.i.payload.shape(), {"a": a, "b": b})},
         outputs={"o": payload.pack(unit.o.payload.shape(), expected)},
         transaction_of={"o": np.arange(count)},
@@ -80,14 +80,14 @@ def test_streams_around_a_unit(stages):
     assert design.clocked == (stages > 0)
     harness = Harness(design)
     for name, pattern in PATTERNS.items():
-        task = job(parameters)
+        task = stimulus(parameters)
         harness.reset()
-        played = harness.play(task, pattern, seed=1)
-        assert played.failure is None
-        assert len(played.outputs["o"]) == 500
-        assert compare(task, played.outputs, design.outputs, played.cycles_of) == []
+        outcome = harness.run(task, pattern, seed=1)
+        assert outcome.failure is None
+        assert len(outcome.outputs["o"]) == 500
+        assert compare(task, outcome.outputs, design.outputs, outcome.cycles_of) == []
         if name == "none":
-            assert played.cycles == task.cycles == 500 + stages
+            assert outcome.cycles == task.cycles == 500 + stages
 
 
 class WithoutPauses(Difference):
@@ -115,7 +115,7 @@ def test_enable_is_high_unless_connected_and_holds_everything_when_low():
     unit = Difference(DifferenceParameters(stages=2))
     seen = []
 
-    async def bench(ctx):
+    async def testbench(ctx):
         ctx.set(unit.a, 5)
         ctx.set(unit.b, 3)
         for enable in (1, 1, 0, 1, 1):
@@ -126,7 +126,7 @@ def test_enable_is_high_unless_connected_and_holds_everything_when_low():
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
+    simulator.add_testbench(testbench)
     simulator.run()
     assert unit.enable.init == 1
     assert seen == [0, 2, 2, 12, 32]  # the 22 of the cycle without enable never entered
@@ -148,7 +148,7 @@ def test_stages_have_limits():
 
 @pytest.mark.parametrize("fault, passes", [("", True), ("~", False)])
 def test_somebody_else_s_verilog_for_a_unit(tmp_path, fault, passes):
-    """A plain module with the unit's ports is played through the same streams."""
+    """A plain module with the unit's ports is outcome through the same streams."""
     parameters = DifferenceParameters(stages=1)
     name = generate(BLOCK, parameters).module.removesuffix("_streamed")
     path = tmp_path / "other.v"
@@ -159,8 +159,8 @@ def test_somebody_else_s_verilog_for_a_unit(tmp_path, fault, passes):
         "endmodule\n"
     )
     design = from_file(BLOCK, parameters, path)
-    task = job(parameters)
-    played = Harness(design).play(task, PATTERNS["bursts"], seed=2)
-    assert played.failure is None
-    found = compare(task, played.outputs, design.outputs, played.cycles_of)
+    task = stimulus(parameters)
+    outcome = Harness(design).run(task, PATTERNS["bursts"], seed=2)
+    assert outcome.failure is None
+    found = compare(task, outcome.outputs, design.outputs, outcome.cycles_of)
     assert (found == []) is passes

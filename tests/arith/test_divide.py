@@ -10,8 +10,15 @@ from hw.arith.divide import TABLES, DivideParameters
 from hw.arith.reciprocal import double_reciprocal
 from hw.catalogue import Block
 from hw.parameters import ParameterError
-from sim.benches.arith.operands import corners, random_floats
-from tests.arith.functions import assert_same_tables, every, float64, play, simulate, ulp_errors
+from sim.testbenches.arith.operands import corners, random_floats
+from tests.support.arith.functions import (
+    assert_same_tables,
+    every,
+    float64,
+    run,
+    simulate,
+    ulp_errors,
+)
 
 BLOCK = Block("arith", "Divide", "a / b", "library")
 SMALL = ["fp8_e4m3", "fp8_e5m2"]
@@ -96,7 +103,7 @@ def test_both_sides_have_the_same_tables(name):
 )
 def test_hardware(name, stages, flush_subnormals):
     parameters = DivideParameters(format=name, stages=stages, flush_subnormals=flush_subnormals)
-    assert play(BLOCK, parameters, operands(name)) == 0
+    assert run(BLOCK, parameters, operands(name)) == 0
 
 
 @pytest.mark.parametrize("stages", range(1, 5))

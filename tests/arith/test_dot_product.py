@@ -12,14 +12,14 @@ from hw.arith.dot_product import DotProductParameters
 from hw.catalogue import Block
 from hw.export import export
 from hw.parameters import ParameterError
-from sim.run import bench_of
-from tests.arith.functions import play
+from sim.drivers.run import load_testbench
+from tests.support.arith.functions import run
 
 BLOCK = Block("arith", "DotProduct", "Dot product of n pairs, floating-point or exact", "library")
 
 
 def drawn(parameters, count=20_000, seed=1):
-    return bench_of(BLOCK).draw(parameters, None, count, seed)[0]
+    return load_testbench(BLOCK).draw(parameters, None, count, seed)[0]
 
 
 def test_golden_rounds_every_product_and_sum():
@@ -60,7 +60,7 @@ def test_operands_make_mostly_numbers():
 )
 def test_hardware(settings):
     parameters = DotProductParameters(**settings)
-    assert play(BLOCK, parameters, drawn(parameters)) == 0
+    assert run(BLOCK, parameters, drawn(parameters)) == 0
 
 
 @pytest.mark.parametrize("a_signed", [False, True])
@@ -72,7 +72,7 @@ def test_every_pair_of_two_small_products(a_signed, b_signed):
     a, b = np.arange(8) - 4 * a_signed, np.arange(8) - 4 * b_signed
     every = np.stack(np.meshgrid(a, a, b, b), axis=-1).reshape(-1, 4)
     assert len(every) == 4096
-    assert play(BLOCK, parameters, {"a": every[:, :2], "b": every[:, 2:]}) == 0
+    assert run(BLOCK, parameters, {"a": every[:, :2], "b": every[:, 2:]}) == 0
 
 
 @pytest.mark.campaign
@@ -89,7 +89,7 @@ def test_128_products_are_generated_in_seconds():
 @pytest.mark.campaign
 def test_128_products():
     parameters = DotProductParameters(n=128, stages=8)
-    assert play(BLOCK, parameters, drawn(parameters, 2000)) == 0
+    assert run(BLOCK, parameters, drawn(parameters, 2000)) == 0
 
 
 @pytest.mark.parametrize(

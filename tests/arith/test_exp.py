@@ -8,8 +8,15 @@ from golden.arith.formats import DTYPES, flush, from_bits, to_bits
 from hw.arith.exp import SHAPES, ExpParameters, excess
 from hw.catalogue import Block
 from hw.parameters import ParameterError
-from sim.benches.arith.operands import random_floats
-from tests.arith.functions import assert_same_tables, every, float64, play, simulate, ulp_errors
+from sim.testbenches.arith.operands import random_floats
+from tests.support.arith.functions import (
+    assert_same_tables,
+    every,
+    float64,
+    run,
+    simulate,
+    ulp_errors,
+)
 
 BLOCK = Block("arith", "Exp", "e to the power of a floating-point number", "library")
 
@@ -81,7 +88,7 @@ def test_both_sides_have_the_same_tables(name):
 )
 def test_hardware_on_all_operands(name, stages, flush_subnormals):
     parameters = ExpParameters(format=name, stages=stages, flush_subnormals=flush_subnormals)
-    assert play(BLOCK, parameters, {"x": every(name)}) == 0
+    assert run(BLOCK, parameters, {"x": every(name)}) == 0
 
 
 @pytest.mark.parametrize("flush_subnormals", [False, True])

@@ -8,7 +8,7 @@ from golden.arith.exp2_fixed import significands as golden_significands
 from hw.arith.exp2_fixed import Exp2FixedParameters, significands
 from hw.catalogue import Block
 from hw.parameters import ParameterError
-from tests.arith.functions import play
+from tests.support.arith.functions import run
 
 BLOCK = Block("arith", "Exp2Fixed", "2^-x of a fixed-point number, rounded down or up", "library")
 WIDTHS = [(1, 2), (4, 6), (6, 10), (8, 8), (8, 12), (10, 10), (10, 12), (10, 16)]
@@ -76,7 +76,7 @@ def test_against_floating_point():
 def test_hardware_at_every_operand(settings):
     p = Exp2FixedParameters(**settings)
     x = np.arange(1 << (p.integer + p.fraction))
-    assert play(BLOCK, p, {"x": x}) == 0
+    assert run(BLOCK, p, {"x": x}) == 0
 
 
 @pytest.mark.parametrize(

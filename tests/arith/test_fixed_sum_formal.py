@@ -11,8 +11,8 @@ from hw.arith import fixed_sum
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.stream.queue import Queue, QueueParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
 
 BLOCKS = {
     "reduction": (Reduction, ReductionParameters(k=1, activation_bits=1, weight_bits=1, macs=1)),

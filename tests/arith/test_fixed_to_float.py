@@ -10,11 +10,11 @@ from golden.arith.formats import DTYPES, to_bits
 from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
 from hw.arith.float_format import FORMATS
 from hw.parameters import ParameterError
-from sim.benches.arith.fixed_to_float import bench
-from sim.float_proof import equals, prove
-from tests.arith.exact import encode
-from tests.arith.netlist import Netlist
-from tests.arith.pairs import differences, integers, registers_agree
+from sim.checks.formal.float_proof import equals, prove
+from sim.testbenches.arith.fixed_to_float import testbench
+from tests.support.arith.exact import encode
+from tests.support.arith.netlist import Netlist
+from tests.support.arith.pairs import differences, integers, registers_agree
 
 CONFIGURATIONS = [
     FixedToFloatParameters(),
@@ -39,7 +39,7 @@ CONFIGURATIONS = [
 
 
 def golden(parameters, a):
-    return bench._golden(parameters, a=a)
+    return testbench._golden(parameters, a=a)
 
 
 @pytest.mark.parametrize("parameters", CONFIGURATIONS, ids=lambda p: p.slug())

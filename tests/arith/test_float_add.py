@@ -16,12 +16,12 @@ from golden.arith.formats import DTYPES, from_bits, to_bits
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FORMATS
 from hw.parameters import ParameterError
-from sim.benches.arith.float_add import bench
-from sim.float_proof import equals, exponent_differences, prove
-from tests.arith import exact
-from tests.arith.exact import encode
-from tests.arith.netlist import Netlist
-from tests.arith.pairs import differences, pairs, registers_agree
+from sim.checks.formal.float_proof import equals, exponent_differences, prove
+from sim.testbenches.arith.float_add import testbench
+from tests.support.arith import exact
+from tests.support.arith.exact import encode
+from tests.support.arith.netlist import Netlist
+from tests.support.arith.pairs import differences, pairs, registers_agree
 
 SEED = 1
 SMALL = ("fp8_e4m3", "fp8_e5m2")
@@ -34,7 +34,7 @@ def operands(parameters, count):
     a, b = np.tile(a, 2), np.tile(b, 2)
     subtract = np.arange(len(a)) // (len(a) // 2)
     if DTYPES[parameters.format].itemsize > 1:
-        random, _ = bench.draw(parameters, None, count, seed=SEED)
+        random, _ = testbench.draw(parameters, None, count, seed=SEED)
         a, b = np.concatenate([a, random["a"]]), np.concatenate([b, random["b"]])
         subtract = np.concatenate([subtract, random["subtract"]])
     return {"a": a, "b": b, "subtract": subtract}
@@ -46,7 +46,7 @@ def test_unit_is_its_golden_twin(format, count, flush):
     parameters = FloatAddParameters(format, flush)
     values = operands(parameters, count)
     assert len(values["a"]) >= count
-    expected = bench._golden(parameters, **values)
+    expected = testbench._golden(parameters, **values)
     assert differences(Netlist(FloatAdd(parameters)), values, expected) == 0
 
 
@@ -60,7 +60,7 @@ def test_registers(format, stages, flush):
     net = Netlist(FloatAdd(parameters))
     assert net.flipflops >= FORMATS[format].width * stages
     values = operands(parameters, 20_000)
-    registers_agree(net, values, bench._golden(parameters, **values), stages, seed=SEED)
+    registers_agree(net, values, testbench._golden(parameters, **values), stages, seed=SEED)
 
 
 def claim(parameters):
@@ -174,7 +174,7 @@ def by_definition(a: int, b: int, f) -> int:
 def test_golden_twin_by_the_definition(format, count):
     f = FORMATS[format]
     if count:
-        drawn, _ = bench.draw(FloatAddParameters(format), None, count, seed=SEED)
+        drawn, _ = testbench.draw(FloatAddParameters(format), None, count, seed=SEED)
         a, b = drawn["a"], drawn["b"]
     else:
         a, b = pairs(format, seed=SEED)
@@ -203,7 +203,7 @@ def test_golden_twin_by_softfloat(format, width):
         "fp16": (softfloat.f16_add, softfloat.Float16),
         "fp32": (softfloat.f32_add, softfloat.Float32),
     }[format]
-    drawn, _ = bench.draw(FloatAddParameters(format), None, 10_000, seed=SEED)
+    drawn, _ = testbench.draw(FloatAddParameters(format), None, 10_000, seed=SEED)
     got = float_add(drawn["a"], drawn["b"])
     compared = 0
     for a, b, o in zip(*(to_bits(v).tolist() for v in (drawn["a"], drawn["b"], got)), strict=True):

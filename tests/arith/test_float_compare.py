@@ -12,10 +12,10 @@ from golden.arith.float_compare import float_compare
 from golden.arith.formats import is_nan
 from hw.arith.float_compare import RELATIONS, FloatCompare, FloatCompareParameters
 from hw.arith.float_format import FORMATS
-from sim.float_proof import prove
-from tests.arith.exact import decode
-from tests.arith.netlist import Netlist
-from tests.arith.pairs import bits, differences, pairs, registers_agree
+from sim.checks.formal.float_proof import prove
+from tests.support.arith.exact import decode
+from tests.support.arith.netlist import Netlist
+from tests.support.arith.pairs import bits, differences, pairs, registers_agree
 
 PAIRS = [("fp8_e4m3", False), ("fp8_e5m2", False), ("fp8_e5m2", True), ("fp32", False)]
 CLAIM = """(and (= less (ite (fp.lt {a} {b}) #b1 #b0)) (= equal (ite (fp.eq {a} {b}) #b1 #b0))

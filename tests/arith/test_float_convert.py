@@ -10,17 +10,17 @@ from golden.arith.formats import DTYPES, canonical, from_bits, is_nan, to_bits
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FORMATS
 from hw.parameters import ParameterError
-from sim.benches.arith.float_convert import bench
-from sim.float_proof import equals, prove
-from tests.arith.exact import decode, encode
-from tests.arith.netlist import Netlist
-from tests.arith.pairs import differences, registers_agree, values
+from sim.checks.formal.float_proof import equals, prove
+from sim.testbenches.arith.float_convert import testbench
+from tests.support.arith.exact import decode, encode
+from tests.support.arith.netlist import Netlist
+from tests.support.arith.pairs import differences, registers_agree, values
 
 PAIRS = list(itertools.product(FORMATS, repeat=2))
 
 
 def golden(parameters, a):
-    return bench._golden(parameters, a=a)
+    return testbench._golden(parameters, a=a)
 
 
 OPTIONS = [(source, format, False, False) for source, format in PAIRS]

@@ -10,10 +10,10 @@ from golden.arith.float_max import float_max
 from golden.arith.formats import from_bits
 from hw.arith.float_format import FORMATS
 from hw.arith.float_max import FloatMax, FloatMaxParameters
-from sim.float_proof import equals, prove
-from tests.arith.exact import decode
-from tests.arith.netlist import Netlist
-from tests.arith.pairs import bits, differences, pairs, registers_agree
+from sim.checks.formal.float_proof import equals, prove
+from tests.support.arith.exact import decode
+from tests.support.arith.netlist import Netlist
+from tests.support.arith.pairs import bits, differences, pairs, registers_agree
 
 PAIRS = [("fp8_e4m3", False), ("fp8_e5m2", False), ("fp8_e5m2", True), ("fp32", False)]
 # The theory leaves open which of two zeros is the larger one.

@@ -11,9 +11,9 @@ from golden.arith.float_min import float_min
 from golden.arith.formats import from_bits, is_nan
 from hw.arith.float_format import FORMATS
 from hw.arith.float_min import FloatMin, FloatMinParameters
-from sim.float_proof import equals, prove
-from tests.arith.netlist import Netlist
-from tests.arith.pairs import bits, differences, pairs, registers_agree
+from sim.checks.formal.float_proof import equals, prove
+from tests.support.arith.netlist import Netlist
+from tests.support.arith.pairs import bits, differences, pairs, registers_agree
 
 PAIRS = [("fp8_e4m3", False), ("fp8_e5m2", False), ("fp8_e5m2", True), ("fp32", False)]
 # The theory leaves open which of two zeros is the smaller one.

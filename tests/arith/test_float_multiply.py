@@ -11,11 +11,11 @@ from golden.arith.float_multiply import float_multiply
 from golden.arith.formats import DTYPES, canonical, flush, from_bits
 from hw.arith.float_format import FORMATS
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
-from sim.benches.arith.float_multiply import bench
-from tests.arith.exact import decode, encode
-from tests.arith.functions import ulp_errors
-from tests.arith.netlist import Netlist
-from tests.arith.pairs import bits, differences, pairs, registers_agree
+from sim.testbenches.arith.float_multiply import testbench
+from tests.support.arith.exact import decode, encode
+from tests.support.arith.functions import ulp_errors
+from tests.support.arith.netlist import Netlist
+from tests.support.arith.pairs import bits, differences, pairs, registers_agree
 
 MILLION = 1_000_000
 SAMPLED = ["fp8_e4m3", "fp8_e5m2", "fp32"]
@@ -33,7 +33,7 @@ def test_unit_is_its_golden_twin(format):
 @pytest.mark.parametrize("format", SAMPLED)
 def test_flushing_unit_is_its_golden_twin(format):
     net = Netlist(FloatMultiply(FloatMultiplyParameters(format, True)))
-    drawn, _ = bench.draw(FloatMultiplyParameters(format), None, 200_000, seed=2)
+    drawn, _ = testbench.draw(FloatMultiplyParameters(format), None, 200_000, seed=2)
     edges = pairs(format, seed=2, count=1)
     a, b = (np.concatenate([drawn[port], x]) for port, x in zip("ab", edges, strict=True))
     result = float_multiply(a, b, flush_subnormals=True)
@@ -50,7 +50,7 @@ def test_registers(stages, flushing):
     parameters = FloatMultiplyParameters("fp16", flushing, stages=stages)
     net = Netlist(FloatMultiply(parameters))
     assert net.flipflops >= 16 * stages
-    drawn, _ = bench.draw(parameters, None, 20_000, seed=3)
+    drawn, _ = testbench.draw(parameters, None, 20_000, seed=3)
     expected = {"o": float_multiply(**drawn, flush_subnormals=flushing)}
     registers_agree(net, drawn, expected, stages=stages, seed=stages)
 

@@ -14,10 +14,10 @@ from golden.arith.formats import DTYPES, from_bits, is_nan, to_bits
 from hw.arith.float_format import FORMATS
 from hw.arith.float_multiply_add import FloatMultiplyAdd, FloatMultiplyAddParameters
 from hw.parameters import ParameterError
-from sim.benches.arith.float_multiply_add import bench
-from tests.arith.exact import decode, encode
-from tests.arith.netlist import Netlist
-from tests.arith.pairs import differences, registers_agree
+from sim.testbenches.arith.float_multiply_add import testbench
+from tests.support.arith.exact import decode, encode
+from tests.support.arith.netlist import Netlist
+from tests.support.arith.pairs import differences, registers_agree
 
 SEED = 1
 SAME = [(name, "") for name in FORMATS]
@@ -37,8 +37,8 @@ FLUSHED = [("fp16", ""), ("fp8_e4m3", ""), ("fp16", "fp32")]
 def drawn(format, sum_format="", count=100_000, flush=False, seed=SEED):
     """Random operands and the golden twin's results."""
     parameters = FloatMultiplyAddParameters(format, flush, sum_format=sum_format)
-    operands, _ = bench.draw(parameters, None, count, seed)
-    return operands, bench._golden(parameters, **operands)
+    operands, _ = testbench.draw(parameters, None, count, seed)
+    return operands, testbench._golden(parameters, **operands)
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from golden.arith.formats import from_bits
 from hw.arith.float_format import FORMATS
 from hw.arith.float_to_fixed import ROUNDINGS, FloatToFixed, FloatToFixedParameters
 from hw.parameters import ParameterError
-from sim.benches.arith.float_to_fixed import bench
-from sim.float_proof import constant, prove
-from tests.arith.exact import decode
-from tests.arith.netlist import Netlist
-from tests.arith.pairs import differences, registers_agree, values
+from sim.checks.formal.float_proof import constant, prove
+from sim.testbenches.arith.float_to_fixed import testbench
+from tests.support.arith.exact import decode
+from tests.support.arith.netlist import Netlist
+from tests.support.arith.pairs import differences, registers_agree, values
 
 # Round up past the limit, nothing to round, no limit in reach, only subnormals in reach, the
 # widest: every structure that the unit can have.
@@ -40,7 +40,7 @@ CONFIGURATIONS = [
 
 
 def golden(parameters, a):
-    return bench._golden(parameters, a=a)
+    return testbench._golden(parameters, a=a)
 
 
 @pytest.mark.parametrize("parameters", CONFIGURATIONS, ids=lambda p: p.slug())

@@ -9,8 +9,15 @@ from golden.arith.inverse_square_root import inverse_square_root
 from hw.arith.inverse_square_root import TABLES, InverseSquareRootParameters, double_root
 from hw.catalogue import Block
 from hw.parameters import ParameterError
-from sim.benches.arith.operands import random_floats
-from tests.arith.functions import assert_same_tables, every, float64, play, simulate, ulp_errors
+from sim.testbenches.arith.operands import random_floats
+from tests.support.arith.functions import (
+    assert_same_tables,
+    every,
+    float64,
+    run,
+    simulate,
+    ulp_errors,
+)
 
 BLOCK = Block("arith", "InverseSquareRoot", "1 / sqrt(x)", "library")
 BOUNDS = {"fp16": 0.874, "bf16": 0.798, "fp8_e4m3": 0.5, "fp8_e5m2": 0.5}
@@ -66,7 +73,7 @@ def test_hardware_on_all_operands(name, stages, flush_subnormals):
     parameters = InverseSquareRootParameters(
         format=name, stages=stages, flush_subnormals=flush_subnormals
     )
-    assert play(BLOCK, parameters, {"x": every(name)}) == 0
+    assert run(BLOCK, parameters, {"x": every(name)}) == 0
 
 
 @pytest.mark.parametrize("flush_subnormals", [False, True])

@@ -9,8 +9,15 @@ from golden.arith.log import log
 from hw.arith.log import TABLES, LogParameters, slope
 from hw.catalogue import Block
 from hw.parameters import ParameterError
-from sim.benches.arith.operands import random_floats
-from tests.arith.functions import assert_same_tables, every, float64, play, simulate, ulp_errors
+from sim.testbenches.arith.operands import random_floats
+from tests.support.arith.functions import (
+    assert_same_tables,
+    every,
+    float64,
+    run,
+    simulate,
+    ulp_errors,
+)
 
 BLOCK = Block("arith", "Log", "Natural logarithm", "library")
 BOUNDS = {"fp16": 0.831, "bf16": 0.682, "fp8_e4m3": 0.500, "fp8_e5m2": 0.521}
@@ -68,7 +75,7 @@ def test_both_sides_have_the_same_tables(name):
 )
 def test_hardware_on_all_operands(name, stages, flush_subnormals):
     parameters = LogParameters(format=name, stages=stages, flush_subnormals=flush_subnormals)
-    assert play(BLOCK, parameters, {"x": every(name)}) == 0
+    assert run(BLOCK, parameters, {"x": every(name)}) == 0
 
 
 @pytest.mark.parametrize("flush_subnormals", [False, True])

@@ -8,8 +8,8 @@ from golden.arith.log2_fixed import logarithms as golden_logarithms
 from hw.arith.log2_fixed import Log2FixedParameters, logarithms
 from hw.catalogue import Block
 from hw.parameters import ParameterError
-from sim.benches.arith.log2_fixed import integers
-from tests.arith.functions import play
+from sim.testbenches.arith.log2_fixed import integers
+from tests.support.arith.functions import run
 
 BLOCK = Block("arith", "Log2Fixed", "log2 of an integer, rounded down or up", "library")
 
@@ -90,7 +90,7 @@ def test_wide_operands_against_floating_point(rounding):
 def test_hardware_at_every_table_entry(settings):
     p = Log2FixedParameters(**settings)
     drawn = integers(p.width, False, 100_000, np.random.default_rng(1))
-    assert play(BLOCK, p, {"x": np.concatenate([ends(p), drawn])}) == 0
+    assert run(BLOCK, p, {"x": np.concatenate([ends(p), drawn])}) == 0
 
 
 @pytest.mark.parametrize(

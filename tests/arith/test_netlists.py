@@ -1,4 +1,5 @@
-"""Gates equal RTL: synthesized units are played their benches' jobs in place of the generated ones.
+"""Gates equal RTL: synthesized units are outcome their testbenches' stimuli in place of the
+generated ones.
 
 The gates are the generic set's; what libraries do is tested with the synthesis command. Mostly in
 Icarus, which takes a netlist in a fraction of the time that compiling it does.
@@ -10,9 +11,9 @@ import pytest
 
 from hw.catalogue import find
 from hw.export import to_rtlil
-from hw.synth import libraries
-from hw.synth.flow import Mapped, Mapper
-from sim.run import run
+from sim.drivers.run import run
+from sim.synth import libraries
+from sim.synth.flow import Mapped, Mapper
 
 UNITS = [
     ("arith.float_add", "fp16_pipelined", "speed", "icarus"),

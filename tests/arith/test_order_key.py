@@ -17,8 +17,8 @@ from hw.arith.order_key import (
     to_key,
 )
 from hw.parameters import ParameterError
-from sim.formal import prove
-from tests.kllm import orizuru_spec
+from sim.checks.formal.proof import prove
+from tests.support.kllm import orizuru_spec
 
 E4M3, E3M2, E2M2 = FloatFormat(4, 3), FloatFormat(3, 2), FloatFormat(2, 2)
 
@@ -69,14 +69,14 @@ def evaluate(function, inputs, results=1):
     rows = zip(*(np.asarray(column).tolist() for _, column in inputs), strict=True)
     got = []
 
-    async def bench(context):
+    async def testbench(context):
         for row in rows:
             for signal, value in zip(signals, row, strict=True):
                 context.set(signal, value)
             got.append(context.get(together))
 
     simulator = Simulator(m)
-    simulator.add_testbench(bench)
+    simulator.add_testbench(testbench)
     simulator.run()
     got = np.array(got, dtype=np.uint64)
     columns, low = [], 0

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Straight lines over intervals: fitted by least squares, played with every operand."""
+"""Straight lines over intervals: fitted by least squares, outcome with every operand."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ from hw.arith.lines import Lines, exponential, nearest
 from hw.arith.piecewise_linear import PiecewiseLinear, PiecewiseLinearParameters
 from hw.catalogue import Block
 from hw.parameters import ParameterError
-from tests.arith.functions import every, play
+from tests.support.arith.functions import every, run
 
 BLOCK = Block("arith", "PiecewiseLinear", "Function as straight lines over intervals", "LAD, III")
 
@@ -77,7 +77,7 @@ def test_error_over_all_operands(intervals):
 )
 def test_hardware_at_every_operand(settings):
     parameters = PiecewiseLinearParameters(**settings)
-    assert play(BLOCK, parameters, {"x": every(parameters.format)}) == 0
+    assert run(BLOCK, parameters, {"x": every(parameters.format)}) == 0
 
 
 def test_other_lines():
@@ -91,13 +91,13 @@ def test_other_lines():
     y, interval = piecewise_linear(x, *lines_of(dataclasses.astuple(lines), x.dtype))
     got = []
 
-    async def bench(ctx):
+    async def testbench(ctx):
         for bits in to_bits(x).tolist():
             ctx.set(unit.x, bits)
             got.append((ctx.get(unit.y), ctx.get(unit.interval)))
 
     simulator = Simulator(unit)
-    simulator.add_testbench(bench)
+    simulator.add_testbench(testbench)
     simulator.run()
     assert len(got) > 600
     assert got == list(zip(to_bits(y).tolist(), interval.tolist(), strict=True))

@@ -7,8 +7,8 @@ from golden.arith.population_count import population_count
 from hw.arith.population_count import PopulationCountParameters
 from hw.catalogue import Block
 from hw.parameters import ParameterError
-from sim.run import bench_of
-from tests.arith.functions import play
+from sim.drivers.run import load_testbench
+from tests.support.arith.functions import run
 
 BLOCK = Block("arith", "PopulationCount", "Number of ones among n bits", "library")
 
@@ -23,17 +23,17 @@ def test_golden_is_pythons():
 def test_every_number(n, stages):
     bits = np.arange(1 << n)[:, None] >> np.arange(n) & 1
     parameters = PopulationCountParameters(n=n, stages=stages)
-    assert play(BLOCK, parameters, {"i": bits}) == 0
+    assert run(BLOCK, parameters, {"i": bits}) == 0
 
 
 @pytest.mark.parametrize("n", [100])
 def test_every_count_of_many_bits(n):
     parameters = PopulationCountParameters(n=n)
-    values, _ = bench_of(BLOCK).draw(parameters, None, 50_000, seed=n)
+    values, _ = load_testbench(BLOCK).draw(parameters, None, 50_000, seed=n)
     runs = np.arange(n) < np.arange(n + 1)[:, None]
     bits = np.concatenate([values["i"], runs, ~runs, np.eye(n, dtype=bool)])
     assert set(population_count(bits)) == set(range(n + 1))
-    assert play(BLOCK, parameters, {"i": bits}) == 0
+    assert run(BLOCK, parameters, {"i": bits}) == 0
 
 
 def test_limits():

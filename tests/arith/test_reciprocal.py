@@ -8,8 +8,15 @@ from golden.arith.formats import DTYPES, flush, from_bits, to_bits
 from hw.arith.reciprocal import TABLES, ReciprocalParameters, double_reciprocal
 from hw.catalogue import Block
 from hw.parameters import ParameterError
-from sim.benches.arith.operands import random_floats
-from tests.arith.functions import assert_same_tables, every, float64, play, simulate, ulp_errors
+from sim.testbenches.arith.operands import random_floats
+from tests.support.arith.functions import (
+    assert_same_tables,
+    every,
+    float64,
+    run,
+    simulate,
+    ulp_errors,
+)
 
 BLOCK = Block("arith", "Reciprocal", "1 / x", "library")
 
@@ -83,7 +90,7 @@ def test_both_sides_have_the_same_tables(name):
 )
 def test_hardware_on_all_operands(name, stages, flush_subnormals):
     parameters = ReciprocalParameters(format=name, stages=stages, flush_subnormals=flush_subnormals)
-    assert play(BLOCK, parameters, {"x": every(name)}) == 0
+    assert run(BLOCK, parameters, {"x": every(name)}) == 0
 
 
 @pytest.mark.parametrize("flush_subnormals", [False, True])

@@ -58,12 +58,12 @@ def test_hardware(name):
     m.d.comb += value.eq(fit(values).read(m, index, lambda **outputs: list(outputs.values())))
     got = []
 
-    async def bench(ctx):
+    async def testbench(ctx):
         for number in range(len(values)):
             ctx.set(index, number)
             got.append(ctx.get(value))
 
     simulator = Simulator(m)
-    simulator.add_testbench(bench)
+    simulator.add_testbench(testbench)
     simulator.run()
     assert got == list(values)

@@ -7,8 +7,8 @@ from golden.arith.formats import DTYPES, canonical, flush, from_bits, to_bits
 from golden.arith.square_root import square_root
 from hw.arith.square_root import SquareRootParameters
 from hw.catalogue import Block
-from sim.benches.arith.operands import random_floats
-from tests.arith.functions import every, float64, play, simulate, ulp_errors
+from sim.testbenches.arith.operands import random_floats
+from tests.support.arith.functions import every, float64, run, simulate, ulp_errors
 
 BLOCK = Block("arith", "SquareRoot", "Square root, rounded correctly", "library")
 SMALL = ["fp16", "bf16", "fp8_e4m3", "fp8_e5m2"]
@@ -61,7 +61,7 @@ def test_flushed_operands():
 )
 def test_hardware(name, stages, flush_subnormals):
     parameters = SquareRootParameters(format=name, stages=stages, flush_subnormals=flush_subnormals)
-    assert play(BLOCK, parameters, {"x": operands(name)}) == 0
+    assert run(BLOCK, parameters, {"x": operands(name)}) == 0
 
 
 @pytest.mark.parametrize("flush_subnormals", [False, True])

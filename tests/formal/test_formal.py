@@ -14,10 +14,10 @@ from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Signal
 from amaranth.lib import memory
 
-from sim import formal
-from sim.formal import prove
-from sim.formal_specs import Internals, reset_first
-from sim.solver import commands
+from sim.checks.formal import proof as formal
+from sim.checks.formal.proof import prove
+from sim.checks.formal.solver import commands
+from sim.checks.formal.specs import Internals, reset_first
 
 
 class Counter(Elaboratable):
@@ -139,7 +139,9 @@ def test_a_proof_out_of_time_leaves_nothing_running(tmp_path):
             prove, Below(Counter(), 5), "endless", "bmc", 10**6, seconds=3, folder=tmp_path
         )
         # Seen while it runs, so that its absence afterwards means something.
-        assert wait_for(lambda: any("sim.solver" in line for line in running_in(tmp_path)))
+        assert wait_for(
+            lambda: any("sim.checks.formal.solver" in line for line in running_in(tmp_path))
+        )
         result = endless.result()
     assert result.status == "TIMEOUT", result
     assert wait_for(lambda: not running_in(tmp_path)), running_in(tmp_path)
@@ -188,7 +190,7 @@ SCRIPT = """\
 
 
 def test_solver_keeps_scopes_and_answers_questions():
-    command = [sys.executable, "-m", "sim.solver"]
+    command = [sys.executable, "-m", "sim.checks.formal.solver"]
     run = subprocess.run(command, input=SCRIPT, capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["unsat", "sat", "sat", "((y", "#b0011))"]
 

@@ -15,7 +15,7 @@ from golden.evaluation import results
 from golden.files import json_text
 from golden.lm import commands
 from golden.trace import load
-from tests.lm.tiny_llama import SIZES, write_gguf
+from tests.support.lm.tiny_llama import SIZES, write_gguf
 
 PROSE = "The theory of the thing is that the other thinks, and then the rest follows. "
 

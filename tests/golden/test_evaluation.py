@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from golden import __main__ as cli
-from golden.attention import DenseAttention
+from golden.algorithms.attention import DenseAttention
+from golden.algorithms.lad import LocalityAwareAttention
+from golden.algorithms.veda import VotingAttention
 from golden.evaluation.measure import measure, measure_trace
 from golden.evaluation.policies import POLICIES, describe, parameters, parse
-from golden.lad import LocalityAwareAttention
 from golden.lm import InputError
 from golden.lm.commands import open_model
 from golden.lm.perplexity import perplexity
 from golden.trace import Trace, save
-from golden.veda import VotingAttention
-from tests.lm.tiny_llama import SIZES
+from tests.support.lm.tiny_llama import SIZES
 
 TOKENS = 40
 TEXT = "The theory of the thing is that the other thinks, and then the rest follows. " * 3

@@ -11,7 +11,7 @@ from golden import __main__ as cli
 from golden.evaluation.experiments import EXPERIMENTS, kllm, lad, topick, unicaim, veda
 from golden.evaluation.section import Claim, Section, Table, Verdict
 from golden.lm.text import default_text
-from tests.lm import tiny_llama
+from tests.support.lm import tiny_llama
 
 TOKENS = 600
 

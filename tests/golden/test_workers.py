@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from sim.tools import ROOT
+from sim.core.tools import ROOT
 
 SCRIPT = """
 import os, sys, time

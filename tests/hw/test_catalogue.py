@@ -1,4 +1,4 @@
-"""Every block of the catalogue can be found, built, and driven by a bench."""
+"""Every block of the catalogue can be found, built, and driven by a testbench."""
 
 import re
 
@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 from golden import trace as traces
 from hw.catalogue import BLOCKS, Block, configurations, find, select
 from hw.parameters import ParameterError
-from sim import payload
-from sim.design import with_streams
-from sim.run import bench_of
+from sim.core import payload
+from sim.core.design import with_streams
+from sim.drivers.run import load_testbench
 
 PRESETS = [
     pytest.param(
@@ -87,10 +87,10 @@ def test_every_preset_creates_its_component(block, preset):
     assert type(component).__name__ == block.component
     assert component.parameters is parameters
     assert type(parameters.latency) is int and parameters.latency >= 0
-    played = with_streams(component)
-    inputs, outputs = streams(played)
+    outcome = with_streams(component)
+    inputs, outputs = streams(outcome)
     assert inputs and outputs
-    ports = {path[-1] for path, _, _ in played.signature.flatten(played)}
+    ports = {path[-1] for path, _, _ in outcome.signature.flatten(outcome)}
     assert ports == {"payload", "valid", "ready"}
 
 
@@ -98,32 +98,34 @@ def test_every_preset_creates_its_component(block, preset):
 @pytest.mark.parametrize("block, preset", PRESETS)
 def test_every_bench_makes_whole_jobs(block, preset, real, trace):
     """Real and random data for every input, an answer for every output, each with its owner."""
-    bench, parameters = bench_of(block), block.parameters_class.preset(preset)
-    vectors = bench.default_vectors(parameters)
+    testbench, parameters = load_testbench(block), block.parameters_class.preset(preset)
+    vectors = testbench.default_vectors(parameters)
     assert type(vectors) is int and vectors >= 1
-    job = bench.job(parameters, trace if real else None, VECTORS, seed=1)
+    stimulus = testbench.stimulus(parameters, trace if real else None, VECTORS, seed=1)
     inputs, outputs = streams(with_streams(block.create(parameters)))
-    bound = {s for m in job.memories.values() for s in (m.request, m.response)}
-    assert set(job.inputs) | bound >= set(inputs) and set(job.outputs) | bound >= set(outputs)
-    for shapes, given in ((inputs, job.inputs), (outputs, job.outputs)):
+    bound = {s for m in stimulus.memories.values() for s in (m.request, m.response)}
+    assert set(stimulus.inputs) | bound >= set(inputs) and set(stimulus.outputs) | bound >= set(
+        outputs
+    )
+    for shapes, given in ((inputs, stimulus.inputs), (outputs, stimulus.outputs)):
         for name, beats in given.items():
             assert beats.dtype == np.uint32
             assert beats.shape[1:] == (payload.words(shapes[name]),)
             # No bit above the payload's width is ever set.
             spare = 32 * beats.shape[1] - payload.width(shapes[name])
             assert not (beats[:, -1] >> np.uint32(32 - spare)).any() if spare else True
-    assert any(len(beats) for beats in job.inputs.values())
-    assert any(len(beats) for beats in job.outputs.values())
-    for name, beats in job.outputs.items():
-        owners = np.asarray(job.transaction_of[name])
+    assert any(len(beats) for beats in stimulus.inputs.values())
+    assert any(len(beats) for beats in stimulus.outputs.values())
+    for name, beats in stimulus.outputs.items():
+        owners = np.asarray(stimulus.transaction_of[name])
         assert owners.shape == (len(beats),)
-        assert (owners >= 0).all() and (owners < job.transactions).all()
-    assert job.transactions == VECTORS
-    assert job.cycles >= max(map(len, [*job.inputs.values(), *job.outputs.values()]))
+        assert (owners >= 0).all() and (owners < stimulus.transactions).all()
+    assert stimulus.transactions == VECTORS
+    assert stimulus.cycles >= max(map(len, [*stimulus.inputs.values(), *stimulus.outputs.values()]))
     if real:
-        assert job.notes and all(note.endswith(".") for note in job.notes)
+        assert stimulus.notes and all(note.endswith(".") for note in stimulus.notes)
     else:
-        assert job.notes == []
+        assert stimulus.notes == []
 
 
 def first_preset(block: Block):
@@ -136,8 +138,8 @@ def same(one: dict, other: dict) -> bool:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
 def test_jobs_depend_on_the_seed_and_on_nothing_else(block):
-    bench, parameters = bench_of(block), first_preset(block)
-    one, again, other = (bench.job(parameters, None, 60, seed) for seed in (1, 1, 2))
+    testbench, parameters = load_testbench(block), first_preset(block)
+    one, again, other = (testbench.stimulus(parameters, None, 60, seed) for seed in (1, 1, 2))
     assert same(one.inputs, again.inputs) and same(one.outputs, again.outputs)
     assert not same(one.inputs, other.inputs) and not same(one.outputs, other.outputs)
 

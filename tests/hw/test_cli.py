@@ -14,7 +14,7 @@ from hw import __main__ as cli
 from hw import catalogue
 from hw.catalogue import BLOCKS, find
 from hw.progress import Progress
-from sim.tools import ROOT
+from sim.core.tools import ROOT
 
 NAMES = [block.name for block in BLOCKS]
 EVERY_PRESET = dict.fromkeys(p for b in BLOCKS for p in b.parameters_class.presets())

@@ -15,12 +15,12 @@ from hw.catalogue import BLOCKS, Block, find
 from hw.component import Component
 from hw.export import to_rtlil, to_verilog
 from hw.parameters import Parameters
-from sim import payload
-from sim.bench import Job, compare
-from sim.design import generate
-from sim.harness import Harness
-from sim.run import bench_of
-from sim.stall import PATTERNS
+from sim.core import payload
+from sim.core.design import generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import Stimulus, compare
+from sim.drivers.harness.runner import Harness
+from sim.drivers.run import load_testbench
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,27 +284,27 @@ def test_forms_differ_in_modules_only(both_forms):
     assert shared.instances == alone.instances == len(alone.modules) - 1
 
 
-def bank_job() -> Job:
+def bank_job() -> Stimulus:
     values = np.random.default_rng(1).integers(0, 256, (80, 3))
     steps = np.array([5 * 1 + 0, 5 * 7 + 2, 5 * 7 + 0])
     beats = [
         payload.pack(Bank.LAYOUT, {f"[{k}]": v[:, k] for k in range(3)})
         for v in (values, (values + steps) % 256)
     ]
-    return Job({"i": beats[0]}, {"o": beats[1]}, {"o": np.arange(80)}, 80, 80 + Bank.LATENCY)
+    return Stimulus({"i": beats[0]}, {"o": beats[1]}, {"o": np.arange(80)}, 80, 80 + Bank.LATENCY)
 
 
-def cycles_of(design, job: Job, stall: str) -> int:
-    played = Harness(design).play(job, PATTERNS[stall], seed=1)
-    assert played.failure is None
-    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-    return played.cycles
+def cycles_of(design, stimulus: Stimulus, stall: str) -> int:
+    outcome = Harness(design).run(stimulus, PATTERNS[stall], seed=1)
+    assert outcome.failure is None
+    assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
+    return outcome.cycles
 
 
 @pytest.mark.parametrize("stall", PATTERNS)
 def test_shared_modules_do_what_the_design_says(both_forms, stall):
-    job = bank_job()
-    assert (cycles_of(both_forms[0], job, stall) == job.cycles) == (stall == "none")
+    stimulus = bank_job()
+    assert (cycles_of(both_forms[0], stimulus, stall) == stimulus.cycles) == (stall == "none")
 
 
 @pytest.mark.campaign
@@ -322,9 +322,9 @@ def test_a_real_block_is_the_same_in_both_forms():
     text = rtlil.convert(block.create(parameters), name=shared.module)
     alone = dataclasses.replace(shared, verilog=to_verilog(text))
     assert len(alone.modules) > len(shared.modules)
-    job = bench_of(block).job(parameters, None, 60, seed=3)
+    stimulus = load_testbench(block).stimulus(parameters, None, 60, seed=3)
     for design in (shared, alone):
-        assert cycles_of(design, job, "none") == job.cycles
+        assert cycles_of(design, stimulus, "none") == stimulus.cycles
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)

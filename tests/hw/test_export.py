@@ -31,13 +31,13 @@ from hw.export import (
 )
 from hw.parameters import Parameters
 from hw.show import describe
-from sim import payload
-from sim.bench import Job
-from sim.design import generate
-from sim.harness import Harness
-from sim.stall import PATTERNS
-from sim.tools import ROOT
-from tests.sim import duts
+from sim.core import payload
+from sim.core.design import generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import Stimulus
+from sim.core.tools import ROOT
+from sim.drivers.harness.runner import Harness
+from tests.support.sim import duts
 
 campaign = pytest.mark.campaign
 SLOW = {("kllm.kllm_core", "default")}
@@ -296,10 +296,10 @@ def test_names_of_array_elements_are_dropped_and_nothing_else():
         values = {f"[{k}].low": low[:, k] for k in range(7)}
         return payload.pack(Shuffler.LAYOUT, values | {f"[{k}].high": high[:, k] for k in range(7)})
 
-    job = Job({"i": beats(low, high)}, {"o": beats(*moved)}, {"o": np.arange(50)}, 50, 51)
-    played = Harness(dropped).play(job, PATTERNS["none"], seed=1)
-    assert played.failure is None and played.cycles == 51
-    assert np.array_equal(played.outputs["o"], job.outputs["o"])
+    stimulus = Stimulus({"i": beats(low, high)}, {"o": beats(*moved)}, {"o": np.arange(50)}, 50, 51)
+    outcome = Harness(dropped).run(stimulus, PATTERNS["none"], seed=1)
+    assert outcome.failure is None and outcome.cycles == 51
+    assert np.array_equal(outcome.outputs["o"], stimulus.outputs["o"])
 
 
 def test_an_element_that_something_reads_keeps_its_name():

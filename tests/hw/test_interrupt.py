@@ -9,7 +9,7 @@ import pytest
 
 from golden import interrupt as of_golden
 from hw import interrupt
-from sim.tools import ROOT
+from sim.core.tools import ROOT
 
 SCRIPT = """
 import runpy, signal, sys
@@ -63,7 +63,7 @@ def test_both_programs_do_the_same():
 
 
 def test_an_ignored_signal_stays_ignored(monkeypatch):
-    """As nohup and shells' background jobs have it."""
+    """As nohup and shells' background stimuli have it."""
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     before = {number: signal.getsignal(number) for number in interrupt.ENDS}
     try:

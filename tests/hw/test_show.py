@@ -13,7 +13,7 @@ from hw.arith.datapath import Datapath
 from hw.catalogue import BLOCKS, find
 from hw.export import list_fields
 from hw.show import describe, meaning, rules
-from sim import payload
+from sim.core import payload
 from tests.hw.test_cli import run  # noqa: F401  (a fixture)
 
 

@@ -14,10 +14,10 @@ from amaranth.lib.wiring import In, Out
 from hw import __main__ as cli
 from hw.catalogue import find
 from hw.export import to_rtlil
-from hw.synth import SynthesisError, command, ecp5, flow, liberty, libraries, models
-from hw.synth.netlist import Instance, Netlist
-from sim.run import run as simulate
-from tests.hw import tiny
+from sim.drivers.run import run as simulate
+from sim.synth import SynthesisError, command, ecp5, flow, liberty, libraries, models
+from sim.synth.netlist import Instance, Netlist
+from tests.support.hw import tiny
 
 QUEUE = "stream.queue --preset small"
 KEYS = {
@@ -152,18 +152,18 @@ def test_the_netlist_does_what_the_rtl_does(run, mode):
     block = find("stream.skid_buffer")
     small = block.parameters_class.preset("small")
 
-    def play():
+    def run():
         options = {"driver": "harness", "vectors": 40, "stall": "bursts"}
         return simulate(block, "small", small, verilog=netlist, **options)
 
-    result = play()
+    result = run()
     assert result.passed and result.transactions == 80
     if mode == "area":  # and one wrong cell model is noticed
         text = netlist.read_text()
         wrong = text.replace("assign Y = ~(A & B);", "assign Y = ~(A | B);")
         assert wrong != text
         netlist.write_text(wrong)
-        assert not play().passed
+        assert not run().passed
 
 
 REGISTER = """cell (R) { area : 9;

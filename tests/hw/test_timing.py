@@ -2,10 +2,10 @@
 
 import pytest
 
-from hw.synth import SynthesisError, function, liberty
-from hw.synth.netlist import Instance, Netlist
-from hw.synth.timing import analyse
-from tests.hw import tiny
+from sim.synth import SynthesisError, function, liberty
+from sim.synth.netlist import Instance, Netlist
+from sim.synth.timing import analyse
+from tests.support.hw import tiny
 
 
 @pytest.fixture

@@ -5,23 +5,23 @@ import dataclasses
 import numpy as np
 import pytest
 
-from golden.kllm.clustering_unit import cluster, midpoints, scaled_midpoints
-from golden.kllm.quantize import (
+from golden.algorithms.kllm.quantize import (
     dynamic_outliers,
     fit_activation_codebook,
     inlier_scale,
     quantize_activations,
 )
+from golden.kllm.clustering_unit import cluster, midpoints, scaled_midpoints
 from hw.catalogue import find
 from hw.kllm.clustering_unit import ClusteringUnit, ClusteringUnitParameters
 from hw.parameters import ParameterError
-from sim.bench import compare
-from sim.benches.kllm.clustering_unit import bench, build
-from sim.design import generate
-from sim.harness import Harness
-from sim.stall import PATTERNS
-from tests.campaign import suite_takes
-from tests.kllm.stream_rules import check_rules
+from sim.core.design import generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.harness.runner import Harness
+from sim.testbenches.kllm.clustering_unit import build, testbench
+from tests.support.campaign import suite_takes
+from tests.support.kllm.stream_rules import check_rules
 
 BLOCK = find("kllm.clustering_unit")
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
@@ -98,15 +98,15 @@ def test_every_size(parameters, shipped_trace):
     design = generate(BLOCK, parameters)
     harness = Harness(design)
     for data, vectors in ((None, 300), (shipped_trace, 20)):
-        job = bench.job(parameters, data, vectors, seed=7)
-        assert job.transactions == vectors
+        stimulus = testbench.stimulus(parameters, data, vectors, seed=7)
+        assert stimulus.transactions == vectors
         for stall in PATTERNS:
             harness.reset()
-            played = harness.play(job, PATTERNS[stall], 1)
-            assert played.failure is None
-            assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+            outcome = harness.run(stimulus, PATTERNS[stall], 1)
+            assert outcome.failure is None
+            assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
             if stall == "none":
-                assert played.cycles == job.cycles
+                assert outcome.cycles == stimulus.cycles
 
 
 @pytest.mark.parametrize("vectors", suite_takes([8], [8, 64]))
@@ -119,13 +119,13 @@ def test_every_value(vectors):
     with np.errstate(invalid="ignore"):
         tables[::2] = np.sort(tables[::2], axis=1)
     scale = np.ones(vectors, np.float16)
-    job = build(p, x, np.full(vectors, 4096), tables, scale, rng, [])
+    stimulus = build(p, x, np.full(vectors, 4096), tables, scale, rng, [])
     design = generate(BLOCK, p)
     harness = Harness(design)
-    played = harness.play(job, PATTERNS["none"], 1)
-    assert played.failure is None
-    assert len(played.outputs["o"]) * p.lanes == vectors << 16
-    assert np.array_equal(played.outputs["o"], job.outputs["o"])
+    outcome = harness.run(stimulus, PATTERNS["none"], 1)
+    assert outcome.failure is None
+    assert len(outcome.outputs["o"]) * p.lanes == vectors << 16
+    assert np.array_equal(outcome.outputs["o"], stimulus.outputs["o"])
 
 
 def test_vectors_follow_without_a_gap():
@@ -137,13 +137,13 @@ def test_vectors_follow_without_a_gap():
         x = rng.normal(size=(6, beats, p.lanes)).astype(np.float16)
         tables = np.sort(rng.normal(size=(6, p.midpoints)), axis=1).astype(np.float16)
         scale = rng.random(6).astype(np.float16)
-        job = build(p, x, np.full(6, beats), tables, scale, rng, [])
+        stimulus = build(p, x, np.full(6, beats), tables, scale, rng, [])
         harness.reset()
-        played = harness.play(job, PATTERNS["none"], 1)
-        taken = played.cycles_of["o"]
+        outcome = harness.run(stimulus, PATTERNS["none"], 1)
+        taken = outcome.cycles_of["o"]
         assert taken[0] == p.setup + p.latency
         assert set(np.diff(taken[::beats])) == {max(beats, p.setup)}
-        assert played.cycles == job.cycles
+        assert outcome.cycles == stimulus.cycles
 
 
 def test_stream_rules():

@@ -12,11 +12,11 @@ from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.order_key import to_key
 from hw.kllm import clustering_unit
 from hw.kllm.clustering_unit import NEVER_BELOW, ClusteringUnit, ClusteringUnitParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.campaign import suite_takes
-from tests.kllm.orizuru_spec import is_nan, is_zero, less
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.campaign import suite_takes
+from tests.support.kllm.orizuru_spec import is_nan, is_zero, less
+from tests.support.seeded import with_fault
 
 ONE_OF_EACH = ClusteringUnitParameters(activation_bits=1, lanes=1)
 

@@ -13,10 +13,10 @@ from hw.arith.float_multiply import FloatMultiply
 from hw.kllm import codebook_replacement
 from hw.kllm.codebook_replacement import CodebookReplacement, CodebookReplacementParameters
 from hw.kllm.element_function import ElementFunction
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.campaign import suite_takes
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.campaign import suite_takes
+from tests.support.seeded import with_fault
 
 SIZES = {
     "two_lanes": CodebookReplacementParameters(1, 1, 2),

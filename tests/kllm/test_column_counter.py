@@ -5,17 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
+from golden.algorithms.kllm.matvec import concatenate, count_indices
 from golden.kllm.column_counter import column_counts
-from golden.kllm.matvec import concatenate, count_indices
 from hw.catalogue import find
 from hw.kllm.column_counter import ColumnCounterParameters
 from hw.parameters import ParameterError
-from sim import payload
-from sim.benches.kllm.column_counter import bench, build, random_columns
-from sim.run import run
-from sim.stall import PATTERNS
-from tests.campaign import suite_takes
-from tests.kllm.compiled import Compiled
+from sim.core import payload
+from sim.core.stalls import PATTERNS
+from sim.drivers.run import run
+from sim.testbenches.kllm.column_counter import build, random_columns, testbench
+from tests.support.campaign import suite_takes
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("kllm.column_counter")
 TINY = ColumnCounterParameters.presets()["tiny"]
@@ -36,10 +36,10 @@ def compiled(request):
 def test_every_size(compiled, shipped_trace):
     p = compiled.parameters
     for data, columns in ((None, 3000), (shipped_trace, 100)):
-        job = bench.job(p, data, columns, seed=7)
-        assert job.transactions == columns
+        stimulus = testbench.stimulus(p, data, columns, seed=7)
+        assert stimulus.transactions == columns
         for stall in PATTERNS:
-            compiled.check(job, stall)
+            compiled.check(stimulus, stall)
 
 
 def test_largest_counts(compiled):
@@ -56,12 +56,12 @@ def test_largest_counts(compiled):
         "mask": (position < wanted).reshape(-1, p.width),
         "integer": np.zeros(len(columns), bool),
     }
-    job = build(p, arrays, columns, [])
-    counts = payload.unpack(p.output_layout, job.outputs["o"])
+    stimulus = build(p, arrays, columns, [])
+    counts = payload.unpack(p.output_layout, stimulus.outputs["o"])
     counts = np.stack([counts[f"counts[{i}]"] for i in range(p.macs)], axis=1)
     largest = counts.reshape(-1, p.bins).max(axis=1).reshape(-1, 2)
     assert (largest == (p.k, (p.k + 1) % (1 << p.count_bits))).all()
-    compiled.check(job, "random")
+    compiled.check(stimulus, "random")
 
 
 def test_latency_and_throughput(compiled):
@@ -77,12 +77,12 @@ def test_latency_and_throughput(compiled):
             "mask": np.ones(shape, bool),
             "integer": np.zeros(len(columns), bool),
         }
-        played = compiled.check(build(p, arrays, columns, []), "none")
-        taken = played.cycles_of["o"].reshape(many, p.groups)
+        outcome = compiled.check(build(p, arrays, columns, []), "none")
+        taken = outcome.cycles_of["o"].reshape(many, p.groups)
         assert taken[0, 0] == beats - 1 + p.latency
         assert (np.diff(taken, axis=1) == 1).all()
         assert set(np.diff(taken[:, 0])) == {max(beats, p.groups)}
-        assert p.cycles([beats] * many) == played.cycles == taken[-1, -1] + 1
+        assert p.cycles([beats] * many) == outcome.cycles == taken[-1, -1] + 1
 
 
 def test_golden_counts_as_the_algorithm_does():
@@ -130,8 +130,8 @@ def test_the_paper_s_lane():
 def test_huge_presets(preset):
     """Too many instances for the tests of every block."""
     parameters = ColumnCounterParameters.presets()[preset]
-    played = run(
+    outcome = run(
         BLOCK, preset, parameters, driver="harness", vectors=32 if preset == "default" else 4
     )
-    assert played.passed, played.first_mismatch
-    assert played.transactions > 0
+    assert outcome.passed, outcome.first_mismatch
+    assert outcome.transactions > 0

@@ -10,10 +10,10 @@ from amaranth.hdl import Array, Assert, Cover, Elaboratable, Fragment, Module, M
 from hw.kllm import column_counter
 from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
 from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.campaign import suite_takes
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.campaign import suite_takes
+from tests.support.seeded import with_fault
 
 # k, counters, inputs of each, macs, stages
 SIZES = [

@@ -8,14 +8,14 @@ from golden.kllm.column_scale import column_scale
 from hw.catalogue import find
 from hw.kllm.column_scale import ColumnScaleParameters
 from hw.parameters import ParameterError
-from sim.benches.kllm.column_scale import bench
-from tests.arith.functions import play
+from sim.testbenches.kllm.column_scale import testbench
+from tests.support.arith.functions import run
 
 BLOCK = find("kllm.column_scale")
 
 
 def drawn(parameters, count, seed=1):
-    return bench.draw(parameters, None, count, seed)[0]
+    return testbench.draw(parameters, None, count, seed)[0]
 
 
 def test_golden_rounds_four_times():
@@ -82,7 +82,7 @@ def test_no_subnormal_is_ever_flushed():
 def test_hardware(stages):
     """Compiling takes a minute each."""
     parameters = ColumnScaleParameters(stages=stages)
-    assert play(BLOCK, parameters, drawn(parameters, 40000, seed=stages)) == 0
+    assert run(BLOCK, parameters, drawn(parameters, 40000, seed=stages)) == 0
 
 
 def test_limits():

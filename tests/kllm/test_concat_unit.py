@@ -1,4 +1,4 @@
-"""Concat units, and the real indices that benches play."""
+"""Concat units, and the real indices that testbenches play."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from golden.kllm.concat_unit import concat_unit
 from hw.catalogue import find
 from hw.kllm.concat_unit import ConcatUnitParameters
 from hw.parameters import ParameterError
-from sim.benches.kllm.concat_unit import real_indices
-from tests.arith.functions import play
+from sim.testbenches.kllm.concat_unit import real_indices
+from tests.support.arith.functions import run
 
 BLOCK = find("kllm.concat_unit")
 
@@ -22,7 +22,7 @@ def test_every_pair(activation_bits, weight_bits, stages):
         "mask": np.stack([a ^ w, a >> 1], axis=1) & 1,
     }
     parameters = ConcatUnitParameters(2, activation_bits, weight_bits, stages=stages)
-    assert play(BLOCK, parameters, operands) == 0
+    assert run(BLOCK, parameters, operands) == 0
     assert concat_unit(a, w, weight_bits).tolist() == list(range(len(a)))
 
 

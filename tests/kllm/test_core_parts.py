@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from golden.kllm.kmeans import midpoints
-from golden.kllm.nonlinear import rms_norm
-from golden.kllm.outlier_split import outlier_split
-from golden.kllm.quantize import (
+from golden.algorithms.kllm.kmeans import midpoints
+from golden.algorithms.kllm.nonlinear import rms_norm
+from golden.algorithms.kllm.quantize import (
     QuantizedActivations,
     dynamic_outliers,
     inlier_scale,
 )
+from golden.kllm.outlier_split import outlier_split
 from golden.kllm.rms_factor import rms_factor
 from hw.catalogue import find
 from hw.kllm.codebook_replacement import CodebookReplacementParameters
@@ -23,14 +23,14 @@ from hw.kllm.outlier_split import OutlierSplitParameters
 from hw.kllm.product_table import ProductTable, ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
 from hw.parameters import ParameterError
-from sim.bench import compare
-from sim.benches.kllm.index_buffer import build as build_index_buffer
-from sim.benches.kllm.layers import layers_of
-from sim.benches.kllm.outlier_split import build as build_outlier_split
-from sim.design import generate
-from sim.harness import Harness
-from sim.run import bench_of
-from sim.stall import PATTERNS
+from sim.core.design import generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.harness.runner import Harness
+from sim.drivers.run import load_testbench
+from sim.testbenches.kllm.index_buffer import build as build_index_buffer
+from sim.testbenches.kllm.layers import layers_of
+from sim.testbenches.kllm.outlier_split import build as build_outlier_split
 
 campaign = pytest.mark.campaign
 CONFIGURATIONS = [
@@ -58,14 +58,14 @@ def test_part(name, parameters, shipped_trace):
     design = generate(block, parameters)
     harness = Harness(design)
     for data, vectors in ((None, 300), (shipped_trace, 24)):
-        job = bench_of(block).job(parameters, data, vectors, seed=7)
+        job = load_testbench(block).stimulus(parameters, data, vectors, seed=7)
         assert job.transactions == vectors
         for stall in PATTERNS:
             harness.reset()
-            played = harness.play(job, PATTERNS[stall], 1)
-            assert played.failure is None
-            assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-            assert stall != "none" or played.cycles == job.cycles
+            outcome = harness.run(job, PATTERNS[stall], 1)
+            assert outcome.failure is None
+            assert compare(job, outcome.outputs, design.outputs, outcome.cycles_of) == []
+            assert stall != "none" or outcome.cycles == job.cycles
 
 
 def play_all(name: str, parameters, job):
@@ -74,10 +74,10 @@ def play_all(name: str, parameters, job):
     harness = Harness(design)
     for stall in PATTERNS:
         harness.reset()
-        played = harness.play(job, PATTERNS[stall], 1)
-        assert played.failure is None
-        assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-        assert stall != "none" or played.cycles == job.cycles
+        outcome = harness.run(job, PATTERNS[stall], 1)
+        assert outcome.failure is None
+        assert compare(job, outcome.outputs, design.outputs, outcome.cycles_of) == []
+        assert stall != "none" or outcome.cycles == job.cycles
 
 
 def test_all_vectors_of_a_small_index_buffer():
@@ -120,7 +120,7 @@ def test_all_orders_of_a_small_outlier_split():
 
 
 def test_outlier_split_is_the_algorithm_s(shipped_trace):
-    """Real vectors: outliers and scale are those of golden.kllm.quantize."""
+    """Real vectors: outliers and scale are those of golden.algorithms.kllm.quantize."""
     x = shipped_trace.x["layer3.attn"].astype(np.float16)
     _, outlier, scale = outlier_split(x, np.ones(x.shape, bool), 3)
     np.testing.assert_array_equal(outlier, dynamic_outliers(x, 3))
@@ -204,7 +204,7 @@ def test_product_table(parameters):
     tables = rng.integers(0, 1 << 16, (2, p.rows, 1 << p.weight_bits))
     seen = []
 
-    async def bench(ctx):
+    async def testbench(ctx):
         async def write(bank):
             for row in rng.permutation(p.rows):
                 ctx.set(dut.write.payload.bank, bank)
@@ -236,7 +236,7 @@ def test_product_table(parameters):
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
+    simulator.add_testbench(testbench)
     simulator.run()
     assert seen == [2 * p.groups, 0, p.groups, p.columns * p.groups]
 

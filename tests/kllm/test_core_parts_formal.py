@@ -12,11 +12,11 @@ from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.index_buffer import IndexBuffer, IndexBufferParameters
 from hw.kllm.job_dispatch import JobDispatch, order_layouts
 from hw.kllm.outlier_split import OutlierSplit, OutlierSplitParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.kllm.column_invariants import level_of
-from tests.kllm.stream_rules import check_rules
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.kllm.column_invariants import level_of
+from tests.support.kllm.stream_rules import check_rules
+from tests.support.seeded import with_fault
 
 CORE = CoreParameters(
     *(16, 4, 1), activation_bits=2, weight_bits=1, counters=1, macs=4, ports=1, depth=4

@@ -8,8 +8,8 @@ from golden.kllm.element_function import EXP, RECIPROCAL, SILU, SQUARE_ROOT, ele
 from hw.catalogue import find
 from hw.kllm.element_function import ElementFunctionParameters, Function
 from hw.parameters import ParameterError
-from tests.arith.functions import every, float64, play, simulate, ulp_errors
-from tests.campaign import suite_takes
+from tests.support.arith.functions import every, float64, run, simulate, ulp_errors
+from tests.support.campaign import suite_takes
 
 BLOCK = find("kllm.element_function")
 X = every("fp16")
@@ -65,7 +65,7 @@ def test_every_operand_through_the_rtl(stages):
     """Without registers, and with those at every point that can be cut."""
     operands = {"x": np.tile(X, 4), "op": np.repeat(np.arange(4), len(X))}
     assert len(operands["x"]) == 4 << 16
-    assert play(BLOCK, ElementFunctionParameters(stages=stages), operands) == 0
+    assert run(BLOCK, ElementFunctionParameters(stages=stages), operands) == 0
 
 
 @pytest.mark.campaign

@@ -5,11 +5,11 @@ import pytest
 from hw.catalogue import find
 from hw.kllm.functional_unit import FunctionalUnitParameters
 from hw.parameters import ParameterError
-from sim.bench import compare
-from sim.benches.kllm.functional_unit import STREAMS, bench
-from sim.design import generate
-from sim.harness import Harness
-from sim.stall import PATTERNS
+from sim.core.design import generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.harness.runner import Harness
+from sim.testbenches.kllm.functional_unit import STREAMS, testbench
 
 BLOCK = find("kllm.functional_unit")
 
@@ -19,19 +19,21 @@ def test_parts_work_at_once(shipped_trace):
     design = generate(BLOCK, p)
     harness = Harness(design)
     for data in (None, shipped_trace):
-        job = bench.job(p, data, 1000, seed=3)
-        assert {name for _, name in STREAMS.values()} == set(job.outputs)
-        assert job.transactions == 1000
+        stimulus = testbench.stimulus(p, data, 1000, seed=3)
+        assert {name for _, name in STREAMS.values()} == set(stimulus.outputs)
+        assert stimulus.transactions == 1000
         for stall in PATTERNS:
             harness.reset()
-            played = harness.play(job, PATTERNS[stall], 1)
-            assert played.failure is None
-            assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+            outcome = harness.run(stimulus, PATTERNS[stall], 1)
+            assert outcome.failure is None
+            assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
             if stall == "none":
-                assert played.cycles == job.cycles
+                assert outcome.cycles == stimulus.cycles
                 # Each is done when it would be alone.
-                assert played.cycles_of["y"][-1] + 1 == p.element.cycles(len(job.inputs["x"]))
-                assert played.cycles_of["factor"][-1] + 1 == p.rms.cycles(len(job.inputs["sums"]))
+                assert outcome.cycles_of["y"][-1] + 1 == p.element.cycles(len(stimulus.inputs["x"]))
+                assert outcome.cycles_of["factor"][-1] + 1 == p.rms.cycles(
+                    len(stimulus.inputs["sums"])
+                )
 
 
 def test_formula_is_that_of_the_slowest():

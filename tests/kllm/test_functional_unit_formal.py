@@ -11,8 +11,8 @@ from hw.arith.float_multiply_add import FloatMultiplyAdd
 from hw.kllm import functional_unit, inverse_rms
 from hw.kllm.element_function import ElementFunction
 from hw.kllm.functional_unit import FunctionalUnit, FunctionalUnitParameters
-from sim.formal import prove
-from sim.formal_specs import drive, reset_first, watch
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import drive, reset_first, watch
 
 P = FunctionalUnitParameters(lanes=1, length=4, element_stages=1, rms_stages=1)
 

@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
+from golden.algorithms.kllm.matvec import count_indices
 from golden.kllm.index_distribution_counter import index_distribution
-from golden.kllm.matvec import count_indices
 from hw.catalogue import find
 from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
 from hw.parameters import ParameterError
-from sim.run import bench_of
-from tests.arith.functions import play
-from tests.campaign import suite_takes
+from sim.drivers.run import load_testbench
+from tests.support.arith.functions import run
+from tests.support.campaign import suite_takes
 
 BLOCK = find("kllm.index_distribution_counter")
 PRESETS = IndexDistributionCounterParameters.presets()
 
 
 def draw(parameters, count, seed):
-    return bench_of(BLOCK).draw(parameters, None, count, seed)[0]
+    return load_testbench(BLOCK).draw(parameters, None, count, seed)[0]
 
 
 def test_golden_counts_as_the_algorithm_does():
@@ -57,7 +57,7 @@ def test_every_set(inputs, activation_bits, weight_bits, stages):
     number >>= inputs * p.index_bits
     mask, mode = number[:, None] >> places & 1, number >> inputs & 1
     sets = {"index": index, "mask": mask, "integer_mode": mode}
-    assert play(BLOCK, p, sets) == 0
+    assert run(BLOCK, p, sets) == 0
 
 
 @pytest.mark.parametrize("name", ["default"])
@@ -70,7 +70,7 @@ def test_random_sets(name):
     assert np.count_nonzero(halves & (equal[:, 0] != equal[:, 8])) > 10
     counts = index_distribution(**sets, activation_bits=4, weight_bits=4)
     assert set(np.unique(counts)) == set(range(17))
-    assert play(BLOCK, p, sets) == 0
+    assert run(BLOCK, p, sets) == 0
 
 
 @pytest.mark.parametrize(

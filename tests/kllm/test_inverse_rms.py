@@ -9,12 +9,12 @@ from golden.kllm.inverse_rms import inverse_rms
 from hw.catalogue import find
 from hw.kllm.inverse_rms import InverseRmsParameters
 from hw.parameters import ParameterError
-from sim.bench import compare
-from sim.benches.kllm.inverse_rms import bench, build, random_sums, real_sums
-from sim.design import generate
-from sim.harness import Harness
-from sim.stall import PATTERNS
-from tests.arith.functions import ulp_errors
+from sim.core.design import generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.harness.runner import Harness
+from sim.testbenches.kllm.inverse_rms import build, random_sums, real_sums, testbench
+from tests.support.arith.functions import ulp_errors
 
 BLOCK = find("kllm.inverse_rms")
 
@@ -118,18 +118,18 @@ def test_other_numbers_of_stages(stages):
     p = InverseRmsParameters(stages)
     design = generate(BLOCK, p)
     harness = Harness(design)
-    jobs = [build(p, random_sums(3000, np.random.default_rng(stages)), [])]
+    stimuli = [build(p, random_sums(3000, np.random.default_rng(stages)), [])]
     if stages == 2:
-        jobs.append(build(p, only(table_operands(range(-3, 3))), []))
-    for job in jobs:
+        stimuli.append(build(p, only(table_operands(range(-3, 3))), []))
+    for stimulus in stimuli:
         for stall in PATTERNS:
             harness.reset()
-            played = harness.play(job, PATTERNS[stall], 1)
-            assert played.failure is None
-            assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+            outcome = harness.run(stimulus, PATTERNS[stall], 1)
+            assert outcome.failure is None
+            assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
             if stall == "none":
-                assert played.cycles == job.cycles
-    random = bench.job(p, None, 3000, seed=stages)
+                assert outcome.cycles == stimulus.cycles
+    random = testbench.stimulus(p, None, 3000, seed=stages)
     flags = random.outputs["o"][:, 0] >> 16
     assert (flags & 1).sum() > 100 and (flags & 2).sum() > 100
 

@@ -9,9 +9,9 @@ from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Mux, Sig
 from hw.arith.float_multiply_add import FloatMultiplyAdd
 from hw.kllm import inverse_rms
 from hw.kllm.inverse_rms import STEPS, InverseRms, InverseRmsParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.campaign import suite_takes
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.campaign import suite_takes
 
 
 class NoArithmetic(FloatMultiplyAdd):

@@ -5,34 +5,34 @@ import dataclasses
 import numpy as np
 import pytest
 
+from golden.algorithms.kllm.matvec import matvec
+from golden.algorithms.kllm.nonlinear import replace_codebook, rms_norm
+from golden.algorithms.kllm.quantize import dynamic_outliers, quantize_activations
 from golden.arith.formats import to_bits
-from golden.kllm.core_cycles import Work, core_cycles, listing_of
+from golden.kllm.cycles import Work, core_cycles, listing_of
 from golden.kllm.element_function import SILU
 from golden.kllm.kllm_core import Norm, front_end, kllm_core, tables_of
-from golden.kllm.matvec import matvec
-from golden.kllm.nonlinear import replace_codebook, rms_norm
-from golden.kllm.quantize import dynamic_outliers, quantize_activations
 from hw.catalogue import find
 from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import ParameterError
-from sim import payload
-from sim.bench import compare
-from sim.benches.kllm.kllm_core import (
+from sim.core import payload
+from sim.core.design import generate
+from sim.core.memory import FASTEST, MemoryTiming
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.cocotb.runner import CocotbSimulation
+from sim.drivers.harness.runner import Harness
+from sim.drivers.run import run
+from sim.testbenches.kllm.kllm_core import (
     Product,
-    bench,
     build,
     fit_memory,
     random_products,
     real_products,
+    testbench,
     timing_of,
 )
-from sim.benches.kllm.layers import layers_of
-from sim.cocotb_runner import CocotbSimulation
-from sim.design import generate
-from sim.harness import Harness
-from sim.memory import FASTEST, MemoryTiming
-from sim.run import run
-from sim.stall import PATTERNS
+from sim.testbenches.kllm.layers import layers_of
 
 # Compiling the core in Verilator takes minutes; Icarus plays it in the suite.
 campaign = pytest.mark.campaign
@@ -109,10 +109,10 @@ def small():
 def check(core, job, stall="none", seed=1, timing=FASTEST):
     _, design, harness = core
     harness.reset()
-    played = harness.play(job, PATTERNS[stall], seed, timing)
-    assert played.failure is None
-    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-    return played
+    outcome = harness.run(job, PATTERNS[stall], seed, timing)
+    assert outcome.failure is None
+    assert compare(job, outcome.outputs, design.outputs, outcome.cycles_of) == []
+    return outcome
 
 
 def close_to(algorithm, y):
@@ -176,7 +176,7 @@ def test_one_group(shipped_trace):
     assert ONE_GROUP.groups == 1
     core = compiled(ONE_GROUP)
     for data in (None, shipped_trace):
-        job = bench.job(ONE_GROUP, data, 24, 5)
+        job = testbench.stimulus(ONE_GROUP, data, 24, 5)
         assert check(core, job).cycles == job.cycles
         check(core, job, "random")
 
@@ -184,10 +184,10 @@ def test_one_group(shipped_trace):
 @campaign
 def test_products_of_every_kind(small):
     for seed in (11, 12):
-        job = bench.job(SMALL, None, 80, seed)
+        job = testbench.stimulus(SMALL, None, 80, seed)
         for stall in PATTERNS:
-            played = check(small, job, stall, seed)
-            assert stall != "none" or played.cycles == job.cycles
+            outcome = check(small, job, stall, seed)
+            assert stall != "none" or outcome.cycles == job.cycles
 
 
 @campaign  # the tests of every block run it in Icarus, too
@@ -215,17 +215,17 @@ def test_reset_in_mid_product(simulator, shipped_trace):
     cut.memories["weights"] = dataclasses.replace(whole, contents=whole.contents[:90])
     if simulator == "icarus":
         simulation = CocotbSimulation(design, simulator)
-        broken, played = simulation.play([(cut, "none"), (clean, "none")], 1, timing=timing)
+        broken, outcome = simulation.run([(cut, "none"), (clean, "none")], 1, timing=timing)
     else:
         harness = Harness(design)
         # Both in one model: resetting it is what the harness does before a job.
-        broken, played = (harness.play(j, PATTERNS["none"], 1, timing) for j in (cut, clean))
+        broken, outcome = (harness.run(j, PATTERNS["none"], 1, timing) for j in (cut, clean))
     assert "weights" in broken.failure
     under_way = np.sum(broken.memories["weights"].offered < 0)
     assert 8 <= under_way <= SMALL.depth
     assert 0 < len(broken.outputs["y"]) < 40
-    assert played.failure is None
-    assert compare(clean, played.outputs, design.outputs, played.cycles_of) == []
+    assert outcome.failure is None
+    assert compare(clean, outcome.outputs, design.outputs, outcome.cycles_of) == []
 
 
 def check_real(result, products, notes):
@@ -253,8 +253,8 @@ def test_down_projections(shipped_trace):
     whole = [shipped_trace.x[name] for name in shipped_trace.x if name.endswith("down")]
     rows = {row.astype(np.float16).tobytes() for x in whole for row in x}
     assert sum(product.x.tobytes() in rows for product in products) == 6
-    played = check(compiled(p), job := build(p, products, RNG(10), notes))
-    assert played.cycles == job.cycles
+    outcome = check(compiled(p), job := build(p, products, RNG(10), notes))
+    assert outcome.cycles == job.cycles
 
 
 @campaign
@@ -264,9 +264,9 @@ def test_latency_is_enough(small):
     for seed in range(12):
         product = random_products(SMALL, 1, np.random.default_rng(seed))[0]
         job = build(SMALL, [product], np.random.default_rng(seed), [])
-        played = check(small, job)
+        outcome = check(small, job)
         ready = max(len(job.inputs["x"]), len(job.inputs["load"]) + 1)
-        latest = max(latest, played.cycles_of["y"][0] - ready + 1)
+        latest = max(latest, outcome.cycles_of["y"][0] - ready + 1)
     assert SMALL.latency / 2 < latest <= SMALL.latency
 
 
@@ -275,10 +275,10 @@ def test_latency_is_enough(small):
 def test_other_sizes(parameters, shipped_trace):
     core = compiled(parameters)
     for data, seed in ((None, 13), (None, 24), (shipped_trace, 13)):
-        job = bench.job(parameters, data, 60, seed)
+        job = testbench.stimulus(parameters, data, 60, seed)
         for stall in PATTERNS:
-            played = check(core, job, stall)
-            assert stall != "none" or played.cycles == job.cycles
+            outcome = check(core, job, stall)
+            assert stall != "none" or outcome.cycles == job.cycles
 
 
 def test_products_fit_the_smallest_core(shipped_trace):
@@ -332,8 +332,8 @@ def test_invalid_vectors_leave_the_next_product_clean(small, shipped_trace):
             x[place] = value
             products += [dataclasses.replace(product, x=x), product]
     job = build(SMALL, products, np.random.default_rng(1), [])
-    played = check(small, job, "random")
-    fields = payload.unpack(SMALL.output_layout, played.outputs["y"])
+    outcome = check(small, job, "random")
+    fields = payload.unpack(SMALL.output_layout, outcome.outputs["y"])
     invalid = fields["invalid"].reshape(len(products), -1)
     y = fields["y[0]"].reshape(len(products), -1)
     assert invalid[::2].all() and not invalid[1::2].any()
@@ -345,8 +345,8 @@ def test_invalid_vectors_leave_the_next_product_clean(small, shipped_trace):
 def test_back_to_back_rate(small, shipped_trace):
     """max(T, G) cycles a set of columns, to within 5 % over many products."""
     products, _ = real_products(SMALL, shipped_trace, 8, columns=SMALL.n)
-    played = check(small, build(SMALL, products, np.random.default_rng(2), []))
-    taken = played.cycles_of["y"].reshape(len(products), -1)
+    outcome = check(small, build(SMALL, products, np.random.default_rng(2), []))
+    taken = outcome.cycles_of["y"].reshape(len(products), -1)
     busy = 0
     for product in products:
         outlier = front_end(product.x[None], product.tables, 1).outlier[0]
@@ -362,8 +362,8 @@ def test_memory_that_keeps_up(small, shipped_trace, latency):
     """Up to `depth` - 2 cycles of latency cost nothing, in order or out of it."""
     products, _ = real_products(SMALL, shipped_trace, 4, columns=SMALL.n)
     job = build(SMALL, products, np.random.default_rng(3), [])
-    played = check(small, job, timing=MemoryTiming(latency, reorder=latency[0] != latency[1]))
-    assert played.cycles <= job.cycles + 32
+    outcome = check(small, job, timing=MemoryTiming(latency, reorder=latency[0] != latency[1]))
+    assert outcome.cycles <= job.cycles + 32
 
 
 @campaign
@@ -380,13 +380,13 @@ def test_memory_that_keeps_up(small, shipped_trace, latency):
 def test_slow_memory(small, shipped_trace, timing, rate):
     products, _ = real_products(SMALL, shipped_trace, 4, columns=20)
     job = build(SMALL, products, np.random.default_rng(4), [])
-    played = check(small, job, timing=timing)
+    outcome = check(small, job, timing=timing)
     check(small, job, "bursts", timing=timing)
     words = 4 * 20 * SMALL.beats
-    use = played.memories["weights"]
+    use = outcome.memories["weights"]
     assert use.rows_read == words
     if rate is not None:
-        assert words * rate <= played.cycles <= 1.05 * words * rate + SMALL.latency + 64
+        assert words * rate <= outcome.cycles <= 1.05 * words * rate + SMALL.latency + 64
 
 
 def paper_cycles(marks, ports: int) -> np.ndarray:
@@ -421,9 +421,9 @@ def test_columns_of_the_paper_s_size(shipped_trace):
     """
     p = dataclasses.replace(PAPER, lanes=1)
     products, _ = real_products(p, shipped_trace, 2, columns=16)
-    played = check(compiled(p), job := build(p, products, RNG(9), []))
-    assert played.cycles == job.cycles
-    print(f"{played.cycles} cycles for {len(products)} products of 16 columns")
+    outcome = check(compiled(p), job := build(p, products, RNG(9), []))
+    assert outcome.cycles == job.cycles
+    print(f"{outcome.cycles} cycles for {len(products)} products of 16 columns")
 
 
 def test_functions_and_norms_are_in_the_bench(shipped_trace):

@@ -10,12 +10,12 @@ from golden.kllm.orizuru import pop_order
 from hw.catalogue import find
 from hw.kllm.orizuru import OrizuruParameters
 from hw.parameters import ParameterError
-from sim.bench import compare
-from sim.benches.kllm.orizuru import bench, build, vectors_of
-from sim.design import from_file, generate
-from sim.harness import Harness
-from sim.run import run
-from sim.stall import PATTERNS
+from sim.core.design import from_file, generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.harness.runner import Harness
+from sim.drivers.run import run
+from sim.testbenches.kllm.orizuru import build, testbench, vectors_of
 
 BLOCK = find("kllm.orizuru")
 SIMULATORS = ("verilator", "icarus")
@@ -36,12 +36,12 @@ SIZES = [
 ]
 
 
-def check(harness, design, job, stall, seed=1):
+def check(harness, design, stimulus, stall, seed=1):
     harness.reset()
-    played = harness.play(job, PATTERNS[stall], seed)
-    assert played.failure is None
-    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-    return played
+    outcome = harness.run(stimulus, PATTERNS[stall], seed)
+    assert outcome.failure is None
+    assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
+    return outcome
 
 
 @pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
@@ -50,12 +50,12 @@ def test_every_size(parameters, shipped_trace):
     design = generate(BLOCK, parameters)
     harness = Harness(design)
     for data, vectors in ((None, 400), (shipped_trace, 40)):
-        job = bench.job(parameters, data, vectors, seed=7)
-        assert job.transactions == vectors
+        stimulus = testbench.stimulus(parameters, data, vectors, seed=7)
+        assert stimulus.transactions == vectors
         for stall in PATTERNS:
-            played = check(harness, design, job, stall)
+            outcome = check(harness, design, stimulus, stall)
             if stall == "none":
-                assert played.cycles == job.cycles
+                assert outcome.cycles == stimulus.cycles
 
 
 @pytest.mark.parametrize(("name", "seeds"), [("small", 1), pytest.param("deep", 3, marks=campaign)])
@@ -64,9 +64,9 @@ def test_many_vectors(name, seeds):
     design = generate(BLOCK, PRESETS[name])
     harness = Harness(design)
     for seed in range(seeds):
-        job = bench.job(PRESETS[name], None, 8000, seed)
+        stimulus = testbench.stimulus(PRESETS[name], None, 8000, seed)
         for stall in PATTERNS:
-            check(harness, design, job, stall, seed)
+            check(harness, design, stimulus, stall, seed)
 
 
 @campaign
@@ -90,7 +90,7 @@ def test_a_trace_it_has_never_seen(tmp_path):
 
 
 def one_vector(parameters, beats=None, k=None):
-    """A job of one random vector of so many beats."""
+    """A stimulus of one random vector of so many beats."""
     rng = np.random.default_rng(5)
     x = rng.normal(size=(1, parameters.n)).astype(np.float16)
     beats = parameters.beats if beats is None else beats
@@ -116,10 +116,10 @@ def test_latency_and_throughput(parameters):
     design = generate(BLOCK, parameters)
     harness = Harness(design)
     for beats in {1, parameters.beats // 2 or 1, parameters.beats}:
-        job = one_vector(parameters, beats)
-        played = check(harness, design, job, "none")
+        stimulus = one_vector(parameters, beats)
+        outcome = check(harness, design, stimulus, "none")
         last_input = beats - 1  # one beat a cycle from cycle 0
-        taken = played.cycles_of["o"]
+        taken = outcome.cycles_of["o"]
         assert taken[0] == last_input + parameters.latency
         assert np.array_equal(np.diff(taken), np.ones(parameters.k - 1))
     # Back to back, a vector keeps the engine busy for B + depth + k cycles.
@@ -127,9 +127,9 @@ def test_latency_and_throughput(parameters):
     many = 5
     x = rng.normal(size=(many, parameters.n)).astype(np.float16)
     full, k = np.full(many, parameters.n), np.full(many, parameters.k)
-    job = build(parameters, x, np.ones(x.shape, bool), full, k, rng, [])
-    played = check(harness, design, job, "none")
-    firsts = played.cycles_of["o"][:: parameters.k]
+    stimulus = build(parameters, x, np.ones(x.shape, bool), full, k, rng, [])
+    outcome = check(harness, design, stimulus, "none")
+    firsts = outcome.cycles_of["o"][:: parameters.k]
     assert set(np.diff(firsts)) == {parameters.beats + parameters.depth + parameters.k}
 
 
@@ -147,7 +147,7 @@ def test_latency_and_throughput(parameters):
     [("verilator", "harness"), pytest.param("icarus", "cocotb", marks=campaign)],
 )
 def test_hand_made_faults_are_found(before, after, simulator, driver, tmp_path):
-    """A fault in the Verilog of one comparison turns the bench red and is located."""
+    """A fault in the Verilog of one comparison turns the testbench red and is located."""
     verilog = generate(BLOCK, PRESETS["small"]).verilog
     assert verilog.count(before) == 1
     path = tmp_path / "fault.v"
@@ -171,12 +171,12 @@ def test_a_netlist_runs_in_the_rtl_s_place(tmp_path):
     path = tmp_path / "same.v"
     path.write_text(generate(BLOCK, PRESETS["small"]).verilog)
     design = from_file(BLOCK, PRESETS["small"], path)
-    job = bench.job(PRESETS["small"], None, 50, seed=1)
-    check(Harness(design), design, job, "random")
+    stimulus = testbench.stimulus(PRESETS["small"], None, 50, seed=1)
+    check(Harness(design), design, stimulus, "random")
 
 
 def test_expected_pairs_are_the_definition():
-    """The bench's expectation, spelled out for one vector by plain Python sorting."""
+    """The testbench's expectation, spelled out for one vector by plain Python sorting."""
     rng = np.random.default_rng(8)
     x = rng.integers(-4, 5, 16).astype(np.float16)
     keep = rng.random(16) < 0.8

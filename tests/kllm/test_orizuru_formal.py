@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hw.kllm.orizuru import Orizuru, OrizuruParameters
-from sim.formal import prove
-from tests.kllm.orizuru_spec import OrizuruSpec, invariant
+from sim.checks.formal.proof import prove
+from tests.support.kllm.orizuru_spec import OrizuruSpec, invariant
 
 SECONDS = 900
 

@@ -10,13 +10,13 @@ from golden.kllm.outlier_list import listing_cycles, outlier_rows
 from hw.catalogue import find
 from hw.kllm.outlier_list import OutlierList, OutlierListParameters
 from hw.parameters import ParameterError
-from sim.bench import compare
-from sim.benches.kllm.outlier_list import bench, build
-from sim.design import generate
-from sim.harness import Harness
-from sim.stall import PATTERNS
-from tests.campaign import suite_takes
-from tests.kllm.stream_rules import check_rules
+from sim.core.design import generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.harness.runner import Harness
+from sim.testbenches.kllm.outlier_list import build, testbench
+from tests.support.campaign import suite_takes
+from tests.support.kllm.stream_rules import check_rules
 
 BLOCK = find("kllm.outlier_list")
 TINY = OutlierListParameters(k=6, segment=4, lanes=2, ports=2, outliers=3, columns=2)
@@ -82,14 +82,14 @@ def test_rows_always_suffice(parameters):
         assert most == p.rows
 
 
-def play(harness, design, job, stall):
+def run(harness, design, stimulus, stall):
     harness.reset()
-    played = harness.play(job, PATTERNS[stall], 1)
-    assert played.failure is None
-    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+    outcome = harness.run(stimulus, PATTERNS[stall], 1)
+    assert outcome.failure is None
+    assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
     if stall == "none":
-        assert played.cycles == job.cycles
-    return played
+        assert outcome.cycles == stimulus.cycles
+    return outcome
 
 
 @pytest.mark.parametrize("parameters", suite_takes(SIZES[1:3], SIZES), ids=lambda p: p.slug())
@@ -97,10 +97,10 @@ def test_every_size(parameters, shipped_trace):
     design = generate(BLOCK, parameters)
     harness = Harness(design)
     for data, vectors in ((None, 400), (shipped_trace, 60)):
-        job = bench.job(parameters, data, vectors, seed=7)
-        assert job.transactions == vectors
+        stimulus = testbench.stimulus(parameters, data, vectors, seed=7)
+        assert stimulus.transactions == vectors
         for stall in PATTERNS:
-            play(harness, design, job, stall)
+            run(harness, design, stimulus, stall)
 
 
 def test_every_small_vector():
@@ -117,10 +117,10 @@ def test_every_small_vector():
         which, lengths, columns = np.array(every)[order].T
         columns[-1] = 1
         x = rng.integers(0, 1 << 16, (len(order), p.k)).astype(np.uint16).view(np.float16)
-        job = build(p, x, masks[which], lengths, columns, rng, [])
+        stimulus = build(p, x, masks[which], lengths, columns, rng, [])
         for stall in PATTERNS:
-            play(harness, design, job, stall)
-            played_vectors += job.transactions
+            run(harness, design, stimulus, stall)
+            played_vectors += stimulus.transactions
     assert played_vectors == 64 * 9 * 6 * 3
 
 
@@ -133,9 +133,9 @@ def test_latency_and_rate():
     outlier = np.zeros((3, p.k), bool)
     outlier[:, [3, 4, 13]] = True
     full = np.full(3, p.k)
-    job = build(p, x, outlier, full, np.full(3, 5), rng, [])
-    played = play(Harness(design), design, job, "none")
-    taken = played.cycles_of["o"]
+    stimulus = build(p, x, outlier, full, np.full(3, 5), rng, [])
+    outcome = run(Harness(design), design, stimulus, "none")
+    taken = outcome.cycles_of["o"]
     listing = listing_cycles(outlier[0], p.segment, p.lanes, p.ports, p.outliers)
     assert listing == p.beats  # no beat has two outliers, no segment three
     assert taken[0] == p.beats - 1 + p.latency

@@ -5,21 +5,21 @@ import dataclasses
 import numpy as np
 import pytest
 
+from golden.algorithms.kllm.matvec import matvec
+from golden.algorithms.kllm.quantize import QuantizedActivations, QuantizedWeights
 from golden.arith.formats import to_bits
 from golden.kllm.column_scale import column_scale
 from golden.kllm.index_distribution_counter import index_distribution
-from golden.kllm.matvec import matvec
 from golden.kllm.pe_lane import pe_lane
-from golden.kllm.quantize import QuantizedActivations, QuantizedWeights
 from golden.kllm.reduction import reduction
 from golden.kllm.sparse_path import sparse_path
 from hw.catalogue import find
 from hw.kllm.pe_lane import PeLaneParameters
 from hw.parameters import ParameterError
-from sim.benches.kllm.pe_lane import bench, build, random_products, real_products
-from sim.run import run
-from sim.stall import PATTERNS
-from tests.kllm.compiled import Compiled
+from sim.core.stalls import PATTERNS
+from sim.drivers.run import run
+from sim.testbenches.kllm.pe_lane import build, random_products, real_products, testbench
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("kllm.pe_lane")
 TINY = PeLaneParameters.presets()["tiny"]
@@ -62,9 +62,9 @@ def product_of(p, rng, columns, length=None, outliers=0.0, **fields):
 
 
 def test_every_size(compiled):
-    job = bench.job(compiled.parameters, None, 600, seed=3)
+    stimulus = testbench.stimulus(compiled.parameters, None, 600, seed=3)
     for stall in PATTERNS:
-        assert len(compiled.check(job, stall).outputs["o"]) == 600
+        assert len(compiled.check(stimulus, stall).outputs["o"]) == 600
 
 
 def test_rate(compiled):
@@ -73,9 +73,9 @@ def test_rate(compiled):
     rng = np.random.default_rng(4)
     columns = 9
     for share in (0, 0.1, 1):
-        job = build(p, [product_of(p, rng, columns, outliers=share)], rng, [])
-        taken = compiled.check(job, "none").cycles_of["o"]
-        steps = len(job.inputs["i"]) // columns
+        stimulus = build(p, [product_of(p, rng, columns, outliers=share)], rng, [])
+        taken = compiled.check(stimulus, "none").cycles_of["o"]
+        steps = len(stimulus.inputs["i"]) // columns
         assert set(np.diff(taken)) == {max(steps, p.groups)}
         assert taken[0] == steps - 1 + p.latency
 
@@ -92,9 +92,9 @@ def test_every_number_of_steps(compiled):
             outlier = np.arange(p.k) < min(steps * p.ports, p.width)
             fields = {"outlier": outlier, "keep": ~outlier}
             products.append(product_of(p, rng, 1, **fields))
-    job = build(p, products, rng, [])
+    stimulus = build(p, products, rng, [])
     for stall in PATTERNS:
-        compiled.check(job, stall, timed=False)
+        compiled.check(stimulus, stall, timed=False)
 
 
 def test_columns_of_nothing(compiled):
@@ -175,8 +175,8 @@ def test_largest_counts(compiled):
             )
             largest = {name: np.full_like(getattr(product, name), 65504) for name in TABLES}
             products.append(dataclasses.replace(product, **largest))
-    job = build(p, products, rng, [])
-    compiled.check(job, "random")
+    stimulus = build(p, products, rng, [])
+    compiled.check(stimulus, "random")
     y = np.concatenate([product.results()[0] for product in products])
     assert np.isfinite(y).all() and (y > 0).all()
 
@@ -227,6 +227,6 @@ def test_huge_presets(preset):
     """Too many instances for the tests of every block."""
     vectors = 72 if preset == "default" else 6
     parameters = PeLaneParameters.presets()[preset]
-    played = run(BLOCK, preset, parameters, driver="harness", vectors=vectors)
-    assert played.passed, (played.first_mismatch, played.failures)
-    assert played.transactions == 6 * vectors
+    outcome = run(BLOCK, preset, parameters, driver="harness", vectors=vectors)
+    assert outcome.passed, (outcome.first_mismatch, outcome.failures)
+    assert outcome.transactions == 6 * vectors

@@ -13,11 +13,11 @@ from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, 
 
 from hw.kllm import pe_lane
 from hw.kllm.pe_lane import PeLane, PeLaneParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.campaign import suite_takes
-from tests.kllm.column_invariants import columns_in, level_of
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.campaign import suite_takes
+from tests.support.kllm.column_invariants import columns_in, level_of
+from tests.support.seeded import with_fault
 
 ONE_GROUP = PeLaneParameters(1, 1, 1, 1, macs=4, ports=1, counter_stages=0, scale_stages=1)
 TWO_GROUPS = PeLaneParameters(1, 1, 1, 1, macs=2, ports=1, counter_stages=1, scale_stages=2)

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from golden.algorithms.kllm.matvec import concatenate, count_indices, product_table, reduce
 from golden.arith.fixed_sum import dot, round_sum, units
 from golden.arith.formats import to_bits
-from golden.kllm.matvec import concatenate, count_indices, product_table, reduce
 from golden.kllm.reduction import MOST, index_products, index_totals, reduction, round_total
 from hw.catalogue import find
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.parameters import ParameterError
-from sim.benches.kllm.columns import columns_of
-from sim.benches.kllm.reduction import bench, build, random_columns, real_columns
-from sim.stall import PATTERNS
-from tests.campaign import suite_takes
-from tests.kllm.compiled import Compiled
+from sim.core.stalls import PATTERNS
+from sim.testbenches.kllm.columns import columns_of
+from sim.testbenches.kllm.reduction import build, random_columns, real_columns, testbench
+from tests.support.campaign import suite_takes
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("kllm.reduction")
 TINY = ReductionParameters(k=3, activation_bits=1, weight_bits=1, macs=1)
@@ -180,9 +180,9 @@ def test_close_to_the_algorithm(shipped_trace):
 @pytest.mark.parametrize("parameters", suite_takes([TINY, SIZES[2]], SIZES), ids=lambda p: p.slug())
 def test_every_size(parameters):
     compiled = Compiled(BLOCK, parameters)
-    job = bench.job(parameters, None, 1500, seed=5)
+    stimulus = testbench.stimulus(parameters, None, 1500, seed=5)
     for stall in PATTERNS:
-        compiled.check(job, stall)
+        compiled.check(stimulus, stall)
 
 
 def test_latency_and_short_columns():
@@ -210,8 +210,8 @@ def test_any_two_groups_of_tiny_operands():
     products = np.stack([p0.ravel(), p1.ravel()], axis=1)[fits].astype(np.uint16)
     products = np.pad(products, ((0, 0), (0, 2))).view(np.float16)
     assert len(counts) == 10 * 121
-    job = build(TINY, counts, products, np.full(len(counts), TINY.groups), [])
-    Compiled(BLOCK, TINY).check(job, "none")
+    stimulus = build(TINY, counts, products, np.full(len(counts), TINY.groups), [])
+    Compiled(BLOCK, TINY).check(stimulus, "none")
 
 
 def test_in_amaranths_simulator():

@@ -16,10 +16,10 @@ from hw.kllm import column_counter, inverse_rms, reduction, rms_factor, sparse_p
 from hw.kllm.inverse_rms import STEPS, InverseRms
 from hw.kllm.outlier_split import ONE
 from hw.kllm.rms_factor import RmsFactor, RmsFactorParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.kllm.column_invariants import columns_in, stages_of
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.kllm.column_invariants import columns_in, stages_of
+from tests.support.seeded import with_fault
 
 SIZES = {"one_group": RmsFactorParameters(2, 2, 1), "two_groups": RmsFactorParameters(2, 3, 1)}
 

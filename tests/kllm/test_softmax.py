@@ -10,13 +10,13 @@ from golden.kllm.softmax import softmax
 from hw.catalogue import find
 from hw.kllm.softmax import SoftmaxParameters
 from hw.parameters import ParameterError
-from sim.bench import compare
-from sim.benches.kllm.softmax import bench, build, real_rows
-from sim.design import generate
-from sim.harness import Harness
-from sim.stall import PATTERNS
-from tests.arith.functions import ulp_errors
-from tests.campaign import suite_takes
+from sim.core.design import generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.harness.runner import Harness
+from sim.testbenches.kllm.softmax import build, real_rows, testbench
+from tests.support.arith.functions import ulp_errors
+from tests.support.campaign import suite_takes
 
 BLOCK = find("kllm.softmax")
 # Of the sizes in the campaign each takes ten seconds to compile.
@@ -127,14 +127,14 @@ def test_scores_not_kept_do_not_count():
     assert softmax(odd, np.zeros_like(keep), 64)[1].all()
 
 
-def play(harness, design, job, stall):
+def run(harness, design, stimulus, stall):
     harness.reset()
-    played = harness.play(job, PATTERNS[stall], 1)
-    assert played.failure is None
-    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+    outcome = harness.run(stimulus, PATTERNS[stall], 1)
+    assert outcome.failure is None
+    assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
     if stall == "none":
-        assert played.cycles == job.cycles
-    return played
+        assert outcome.cycles == stimulus.cycles
+    return outcome
 
 
 @pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
@@ -142,10 +142,10 @@ def test_every_size(parameters, shipped_trace):
     design = generate(BLOCK, parameters)
     harness = Harness(design)
     for data, vectors in ((None, 400), (shipped_trace, 30)):
-        job = bench.job(parameters, data, vectors, seed=7)
-        assert job.transactions == vectors
+        stimulus = testbench.stimulus(parameters, data, vectors, seed=7)
+        assert stimulus.transactions == vectors
         for stall in PATTERNS:
-            play(harness, design, job, stall)
+            run(harness, design, stimulus, stall)
 
 
 def test_rate_and_rows_too_long():
@@ -156,15 +156,15 @@ def test_rate_and_rows_too_long():
     harness = Harness(design)
     for beats in (1, 2, 4, p.beats, p.beats + 1, 3 * p.beats):
         rows = [rng.normal(size=beats * p.lanes).astype(np.float16) for _ in range(12)]
-        job = build(p, rows, [np.ones(len(row), bool) for row in rows], [])
-        played = play(harness, design, job, "none")
-        taken = played.cycles_of["o"]
+        stimulus = build(p, rows, [np.ones(len(row), bool) for row in rows], [])
+        outcome = run(harness, design, stimulus, "none")
+        taken = outcome.cycles_of["o"]
         given = min(beats, p.beats)
         assert len(taken) == 12 * given
         assert taken[0] == given - 1 + p.latency + given - 1
         if 4 <= beats <= p.beats:
             assert set(np.diff(taken)) == {1}
-        flags = job.outputs["o"][:, -1] >> (p.output_layout["invalid"].offset % 32) & INVALID
+        flags = stimulus.outputs["o"][:, -1] >> (p.output_layout["invalid"].offset % 32) & INVALID
         assert flags.all() if beats > p.beats else not flags.any()
 
 
@@ -177,8 +177,8 @@ def test_formula_for_mixed_rows():
     for _ in range(40):
         beats = rng.choice([1, 1, 2, p.beats - 1, p.beats, p.beats + 3], rng.integers(1, 40))
         rows = [rng.normal(size=b * p.lanes).astype(np.float16) for b in beats]
-        job = build(p, rows, [np.ones(len(row), bool) for row in rows], [])
-        play(harness, design, job, "none")
+        stimulus = build(p, rows, [np.ones(len(row), bool) for row in rows], [])
+        run(harness, design, stimulus, "none")
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from hw.kllm import softmax
 from hw.kllm.softmax import MINUS_INFINITY, Softmax, SoftmaxParameters
 from hw.kllm.softmax_lane import FIXED, TERM
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
-from sim.formal import prove
-from sim.formal_specs import drive, reset_first, watch
-from tests.kllm.stream_rules import RulesSpec
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import drive, reset_first, watch
+from tests.support.kllm.stream_rules import RulesSpec
 
 P = SoftmaxParameters(1, 4)
 ROWS = 2

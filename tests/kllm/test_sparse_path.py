@@ -5,19 +5,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from golden.algorithms.kllm.matvec import sparse_product
+from golden.algorithms.kllm.quantize import QuantizedActivations, QuantizedWeights
 from golden.arith.formats import to_bits
-from golden.kllm.matvec import sparse_product
-from golden.kllm.quantize import QuantizedActivations, QuantizedWeights
 from golden.kllm.sparse_path import sparse_path
 from hw.catalogue import find
 from hw.kllm.sparse_path import SparsePathParameters
 from hw.parameters import ParameterError
-from sim.benches.kllm.columns import columns_of
-from sim.benches.kllm.sparse_path import bench, build, expected, random_rows, real_rows
-from sim.stall import PATTERNS
-from tests.campaign import suite_takes
-from tests.kllm.compiled import Compiled
+from sim.core.stalls import PATTERNS
+from sim.testbenches.kllm.columns import columns_of
+from sim.testbenches.kllm.sparse_path import build, expected, random_rows, real_rows, testbench
 from tests.kllm.test_reduction import nearest_float32
+from tests.support.campaign import suite_takes
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("kllm.sparse_path")
 SIZES = [
@@ -113,20 +113,20 @@ def test_every_size(parameters, shipped_trace):
     for data, vectors in ((None, 1000), (shipped_trace, 30 if parameters.k > 16 else 0)):
         if not vectors:
             continue
-        job = bench.job(parameters, data, vectors, seed=5)
+        stimulus = testbench.stimulus(parameters, data, vectors, seed=5)
         for stall in PATTERNS:
-            compiled.check(job, stall)
+            compiled.check(stimulus, stall)
 
 
 def test_short_columns_lose_nothing():
     """Columns of one row wait for a place in the output queue."""
     p = SIZES[2]
     weight, codebook, valid, position, value, _ = random_rows(p, 30, np.random.default_rng(6))
-    job = build(p, weight, codebook, valid, position, value, np.arange(1, len(weight) + 1), [])
+    stimulus = build(p, weight, codebook, valid, position, value, np.arange(1, len(weight) + 1), [])
     compiled = Compiled(BLOCK, p)
     for stall in PATTERNS:
-        played = compiled.check(job, stall, timed=False)
-    assert played.cycles_of["o"].size == len(weight)
+        outcome = compiled.check(stimulus, stall, timed=False)
+    assert outcome.cycles_of["o"].size == len(weight)
 
 
 def test_random_rows_cover_what_they_should():

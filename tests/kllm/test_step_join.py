@@ -44,7 +44,7 @@ def test_every_step_once_and_after_its_token(seed):
                     wanted.append((number, len(words) - 1, len(rows) - 1))
     steps, tokens, late, behind = [], 0, 0, 0
 
-    async def bench(ctx):
+    async def testbench(ctx):
         nonlocal tokens, late, behind
         row = word = 0
         through = 0  # products whose steps are all taken
@@ -100,7 +100,7 @@ def test_every_step_once_and_after_its_token(seed):
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
+    simulator.add_testbench(testbench)
     simulator.run()
     assert steps == wanted
     assert late > 10 and behind > 10, (late, behind)

@@ -5,15 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from golden.lad import EIGHT_BOUNDS, PAPER_BOUNDS, PiecewiseExp
+from golden.algorithms.lad import EIGHT_BOUNDS, PAPER_BOUNDS, PiecewiseExp
+from golden.algorithms.lad.modes import Modes
 from golden.lad.apid import identify
-from golden.lad.modes import Modes
 from hw.catalogue import find
 from hw.lad.apid_parameters import ApidParameters
 from hw.parameters import ParameterError
-from sim.benches.lad.apid import Step, bench, build, random_steps, real_steps
-from sim.stall import PATTERNS
-from tests.kllm.compiled import Compiled
+from sim.core.stalls import PATTERNS
+from sim.testbenches.lad.apid import Step, build, random_steps, real_steps, testbench
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("lad.apid")
 SIZES = [
@@ -117,23 +117,23 @@ def test_a_beat_a_cycle(small):
     p, rng = small.parameters, np.random.default_rng(3)
     shares = [[p.outputs] * 10, [0, 1, 3, 2, 0, 4] * 2, [1] * 5, [0] * 14]
     steps = steps_with(p, [[*share, p.lanes] for share in shares], rng)
-    played = small.check(build(p, steps, rng, []), "none")
+    outcome = small.check(build(p, steps, rng, []), "none")
     beats = sum(len(share) + 1 for share in shares)
-    counters = played.cycles_of["counters"]
+    counters = outcome.cycles_of["counters"]
     assert np.array_equal(counters, 1 + p.latency + np.arange(beats))
     # The first step's first group is full with its first beat.
-    assert played.cycles_of["o"][0] == 1 + p.queue_latency
+    assert outcome.cycles_of["o"][0] == 1 + p.queue_latency
 
 
 def test_a_full_queue_waits(small):
     """All positions active: a beat every lanes / outputs cycles once the queue is full."""
     p, rng = small.parameters, np.random.default_rng(4)
     steps = steps_with(p, [[p.lanes] * 15] * 4, rng)
-    played = small.check(build(p, steps, rng, []), "none")
-    groups = played.cycles_of["o"]
+    outcome = small.check(build(p, steps, rng, []), "none")
+    groups = outcome.cycles_of["o"]
     assert np.array_equal(np.diff(groups), np.ones(len(groups) - 1))  # the output never pauses
     assert len(groups) == 4 * 15 * p.lanes // p.outputs
-    last = played.cycles_of["counters"][-10:]
+    last = outcome.cycles_of["counters"][-10:]
     assert np.array_equal(np.diff(last), np.full(9, p.lanes // p.outputs))
     for stall in PATTERNS:
         small.check(build(p, steps, rng, []), stall)
@@ -156,13 +156,13 @@ def test_reset_in_the_middle(small):
     """A job that was cut short leaves nothing behind."""
     p = small.parameters
     for seed in range(5):
-        job = bench.job(p, None, 20, seed)
+        job = testbench.stimulus(p, None, 20, seed)
         cut = dataclasses.replace(
             job, outputs={name: beats[:30] for name, beats in job.outputs.items()}
         )
         small._harness.reset()
-        small._harness.play(cut, PATTERNS["bursts"], seed=1)
-        small.check(bench.job(p, None, 10, seed), "none")
+        small._harness.run(cut, PATTERNS["bursts"], seed=1)
+        small.check(testbench.stimulus(p, None, 10, seed), "none")
 
 
 def test_real_heads(small, shipped_trace):
@@ -182,7 +182,7 @@ def test_more_sizes(parameters, shipped_trace):
     compiled = Compiled(BLOCK, parameters)
     for trace in (None, shipped_trace):
         for stall in PATTERNS:
-            compiled.check(bench.job(parameters, trace, 150, seed=7), stall)
+            compiled.check(testbench.stimulus(parameters, trace, 150, seed=7), stall)
 
 
 @pytest.mark.campaign
@@ -192,7 +192,7 @@ def test_presets(preset, shipped_trace):
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
         for stall in PATTERNS:
-            compiled.check(bench.job(p, trace, 100, seed=8), stall)
+            compiled.check(testbench.stimulus(p, trace, 100, seed=8), stall)
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from hw.lad import packing_queue
 from hw.lad.apid import Apid
 from hw.lad.apid_parameters import ApidParameters
 from hw.lad.packing_queue import PackingQueueParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.seeded import with_fault
 
 SIZES = [PackingQueueParameters(2, 2, 8), PackingQueueParameters(3, 2, 8)]
 
@@ -213,7 +213,7 @@ def test_seeded_fault_is_caught(fault):
 
 
 class ApidSpec(Elaboratable):
-    """Any jobs and beats: outputs keep the rules, each beat has its counters, in its cycle."""
+    """Any stimuli and beats: outputs keep the rules, each beat has its counters, in its cycle."""
 
     def __init__(self, dut):
         self._dut = dut

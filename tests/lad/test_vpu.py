@@ -10,17 +10,17 @@ from golden.lad.vpu import DP, EM, NONE, S, vpu
 from hw.catalogue import find
 from hw.lad.vpu import Mode, VpuParameters
 from hw.parameters import ParameterError
-from sim.benches.lad.vpu import (
+from sim.core.stalls import PATTERNS
+from sim.testbenches.lad.vpu import (
     Operations,
-    bench,
     build,
     exact_dots,
     random_operations,
     real_operations,
+    testbench,
 )
-from sim.benches.operands import numbers
-from sim.stall import PATTERNS
-from tests.kllm.compiled import Compiled
+from sim.testbenches.operands import numbers
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("lad.vpu")
 SIZES = [
@@ -107,7 +107,7 @@ def test_close_to_the_algorithm(shipped_trace):
 def check_size(parameters, vectors):
     compiled = Compiled(BLOCK, parameters)
     for stall in PATTERNS:
-        compiled.check(bench.job(parameters, None, vectors, seed=2), stall)
+        compiled.check(testbench.stimulus(parameters, None, vectors, seed=2), stall)
 
 
 @pytest.mark.campaign
@@ -123,7 +123,7 @@ def test_whole_heads(preset, shipped_trace):
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
         for stall in PATTERNS:
-            compiled.check(bench.job(p, trace, 300, seed=3), stall)
+            compiled.check(testbench.stimulus(p, trace, 300, seed=3), stall)
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_whole_heads(preset, shipped_trace):
 def test_an_operation_a_cycle(small, modes):
     """Whatever the modes, every result comes its latency after its operation."""
     p = small.parameters
-    played = small.check(build(p, operations(p, modes, np.random.default_rng(4)), []), "none")
+    outcome = small.check(build(p, operations(p, modes, np.random.default_rng(4)), []), "none")
     modes = np.array(modes)
     dots, vectors = np.flatnonzero(modes == DP), np.flatnonzero((modes == EM) | (modes == S))
-    assert np.array_equal(played.cycles_of["o_scal"], dots + p.dot_latency)
-    assert np.array_equal(played.cycles_of["o_vec"], vectors + p.latency)
+    assert np.array_equal(outcome.cycles_of["o_scal"], dots + p.dot_latency)
+    assert np.array_equal(outcome.cycles_of["o_vec"], vectors + p.latency)
 
 
 def test_latencies():
@@ -152,22 +152,22 @@ def test_latencies():
 def test_random_orders_under_stalls(small):
     p = small.parameters
     for seed in range(2):
-        job = bench.job(p, None, 1500, seed)
+        stimulus = testbench.stimulus(p, None, 1500, seed)
         for stall in PATTERNS:
-            small.check(job, stall)
+            small.check(stimulus, stall)
 
 
 def test_reset_in_the_middle(small):
-    """Every job starts from reset; one that was cut short leaves nothing behind."""
+    """Every stimulus starts from reset; one that was cut short leaves nothing behind."""
     p = small.parameters
     for seed in range(5, 8):
-        long = bench.job(p, None, 200, seed)
+        long = testbench.stimulus(p, None, 200, seed)
         cut = dataclasses.replace(
             long, outputs={name: beats[:40] for name, beats in long.outputs.items()}
         )
         small._harness.reset()
-        small._harness.play(cut, PATTERNS["random"], seed=1)
-        small.check(bench.job(p, None, 50, seed), "none")
+        small._harness.run(cut, PATTERNS["random"], seed=1)
+        small.check(testbench.stimulus(p, None, 50, seed), "none")
 
 
 @pytest.mark.parametrize(

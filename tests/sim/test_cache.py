@@ -6,11 +6,11 @@ import time
 import pytest
 
 from hw.catalogue import find
-from sim import cache
-from sim.cache import DAY_S
-from sim.design import generate
-from sim.tools import ToolError, compiled_folder
-from sim.verilated import compile_harness
+from sim.core import cache
+from sim.core.cache import DAY_S
+from sim.core.design import generate
+from sim.core.tools import ToolError, compiled_folder
+from sim.drivers.harness.verilated import compile_harness
 
 
 @pytest.fixture

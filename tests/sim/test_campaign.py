@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from sim import campaign
-from sim import executor as executor_module
-from sim.campaign import TestRun, collect, group, run_tests
-from sim.executor import Outcome, Task
-from sim.tools import ROOT, ToolError
+from sim.commands import campaign
+from sim.commands.campaign import TestRun, collect, group, run_tests
+from sim.core.jobs import executor as executor_module
+from sim.core.jobs.executor import Outcome, Task
+from sim.core.tools import ROOT, ToolError
 
 TESTS = """
 import pytest

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from amaranth.lib import data
 
-from sim.equivalence import Prover
+from sim.checks.formal.equivalence import Prover
 
 # A register of one beat, a count of beats modulo 3 and a history of the last three valids. Faults:
 #  1  from count 3, which never occurs, it goes on to 2 and not to 0

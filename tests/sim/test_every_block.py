@@ -13,14 +13,14 @@ import pytest
 
 from hw.arith.datapath import DatapathParameters
 from hw.catalogue import BLOCKS
-from sim.cocotb_runner import SIMULATORS
-from sim.design import generate
-from sim.report import run_row
-from sim.verilated import HUGE
+from sim.commands.report import run_row
+from sim.core.design import generate
+from sim.drivers.cocotb.runner import SIMULATORS
+from sim.drivers.harness.verilated import HUGE
 
 
 def simulators(block, preset: str) -> tuple[str, ...]:
-    """Where a preset is played: not where it takes minutes and says little more."""
+    """Where a preset is outcome: not where it takes minutes and says little more."""
     first = preset == block.parameters_class.preset_name("first")
     if issubclass(block.parameters_class, DatapathParameters) and not first:
         return ("icarus",)

@@ -8,14 +8,14 @@ import pytest
 from golden import trace as traces
 from golden.trace import Trace
 from hw.catalogue import BLOCKS, find
-from sim import run as runs
-from sim.design import generate
-from sim.result import RunResult
-from sim.run import Simulation, bench_of, jobs_of
-from sim.stall import PATTERNS
-from sim.tools import DRIVERS
-from sim.verilated import HUGE
-from tests.campaign import suite_takes
+from sim.core.design import generate
+from sim.core.result import RunResult
+from sim.core.stalls import PATTERNS
+from sim.core.tools import DRIVERS
+from sim.drivers import run as runs
+from sim.drivers.harness.verilated import HUGE
+from sim.drivers.run import Simulation, load_testbench, stimuli_of
+from tests.support.campaign import suite_takes
 
 
 def first_preset(block):
@@ -60,14 +60,14 @@ def test_any_trace_fits_any_block(block, tmp_path):
     for kind in KINDS:
         path = tmp_path / f"{kind}.npz"
         traces.save(path, random_trace(kind))
-        job = bench_of(block).job(parameters, traces.load(path), vectors, seed=1)
+        stimulus = load_testbench(block).stimulus(parameters, traces.load(path), vectors, seed=1)
         result = RunResult(block.name, "first", "verilator", "harness", 1, "all")
-        plays = [(job, stall) for stall in PATTERNS]
-        for (_, stall), outcome in zip(plays, simulation.play(plays, seed=1), strict=True):
-            runs.add(result, job, stall, *outcome)
+        plays = [(stimulus, stall) for stall in PATTERNS]
+        for (_, stall), outcome in zip(plays, simulation.run(plays, seed=1), strict=True):
+            runs.add(result, stimulus, stall, *outcome)
         assert result.passed, (kind, result.first_mismatch, result.failures)
         assert result.transactions == 3 * vectors and result.cycles == result.predicted
-        notes = " ".join(job.notes)
+        notes = " ".join(stimulus.notes)
         assert re.search(r"\bk\b" if kind == "attention" else r"\b[kqvxw]\b", notes)
         if kind == "one number":
             assert "repeated" in notes
@@ -85,15 +85,17 @@ def test_both_drivers_see_the_same(name):
     block = find(name)
     parameters = first_preset(block)
     trace = runs.load_trace(None)
-    vectors = min(20, bench_of(block).default_vectors(parameters))
+    vectors = min(20, load_testbench(block).default_vectors(parameters))
     drivers = [Simulation(generate(block, parameters), "verilator", d) for d in DRIVERS]
-    jobs = jobs_of(block, parameters, trace, vectors, seed=2)
-    outcomes = [driver.play([(job, "none") for job in jobs], seed=2) for driver in drivers]
-    for job, (one, found), (other, also_found) in zip(jobs, *outcomes, strict=True):
+    stimuli = stimuli_of(block, parameters, trace, vectors, seed=2)
+    outcomes = [
+        driver.run([(stimulus, "none") for stimulus in stimuli], seed=2) for driver in drivers
+    ]
+    for stimulus, (one, found), (other, also_found) in zip(stimuli, *outcomes, strict=True):
         assert found == also_found == []
         assert one.failure is None and other.failure is None
-        assert one.cycles == other.cycles == job.cycles
-        for name in job.outputs:
+        assert one.cycles == other.cycles == stimulus.cycles
+        for name in stimulus.outputs:
             assert np.array_equal(one.outputs[name], other.outputs[name])
             assert list(one.cycles_of[name]) == list(other.cycles_of[name])
 
@@ -104,5 +106,5 @@ def test_every_block_under_every_stall(block):
     result = runs.run(block, "first", parameters, driver="harness")
     assert result.stall == "all"
     assert result.passed, (result.first_mismatch, result.failures)
-    vectors = bench_of(block).default_vectors(parameters)
+    vectors = load_testbench(block).default_vectors(parameters)
     assert result.transactions == 2 * len(PATTERNS) * vectors

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sim import executor, kept
-from sim.executor import Task, execute
-from sim.tools import ROOT, ToolError
+from sim.core.jobs import executor, kept
+from sim.core.jobs.executor import Task, execute
+from sim.core.tools import ROOT, ToolError
 
 LITTLE = ("sim/__init__.py",)
 """Sources that are hashed in no time."""
@@ -132,7 +132,7 @@ def test_sources_edited_meanwhile_keep_nothing(monkeypatch, tmp_path):
 
 JOB = """
 import subprocess, sys, time
-from sim.executor import Task, execute
+from sim.core.jobs.executor import Task, execute
 from tests.sim.test_executor import LITTLE, sleep
 
 if __name__ == "__main__":

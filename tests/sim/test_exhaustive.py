@@ -12,11 +12,18 @@ from hw.arith.float_max import FloatMax, FloatMaxParameters
 from hw.arith.float_min import FloatMin, FloatMinParameters
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.catalogue import find
-from sim import bit_slices, exhaustive
-from sim.benches.arith.operands import corners
-from sim.exhaustive import FORMATS, OPERATIONS, VALUES, Exhaustive, portable_fp16, reference
-from sim.run import bench_of
-from tests.arith.pairs import bits, pairs
+from sim.checks.exhaustive import bit_slices, exhaustive
+from sim.checks.exhaustive.exhaustive import (
+    FORMATS,
+    OPERATIONS,
+    VALUES,
+    Exhaustive,
+    portable_fp16,
+    reference,
+)
+from sim.drivers.run import load_testbench
+from sim.testbenches.arith.operands import corners
+from tests.support.arith.pairs import bits, pairs
 
 UNITS = pytest.mark.parametrize("name", OPERATIONS)
 FORMAT = pytest.mark.parametrize("format", FORMATS)
@@ -147,7 +154,7 @@ def test_reference_against_the_golden_models(name, format, flushing):
         if name == "arith.float_convert":
             single = bits(a).astype(np.uint32) << 16 | bits(b)
             operands = {"a": single.view(np.float32)}
-        results = bench_of(find(name))._golden(parameters, **operands).values()
+        results = load_testbench(find(name))._golden(parameters, **operands).values()
         # A comparison's are bits, side by side.
         columns = [bits(result).astype(np.uint16) << n for n, result in enumerate(results)]
         expected = np.bitwise_or.reduce(columns)

@@ -6,12 +6,13 @@ import shutil
 import numpy as np
 import pytest
 
-from sim import bench, payload, verilated
-from sim.bench import Job
-from sim.harness import Harness
-from sim.stall import PATTERNS, Gate, Stall
-from sim.tools import ToolError
-from tests.sim.duts import (
+from sim.core import payload
+from sim.core.stalls import PATTERNS, Stall, Throttle
+from sim.core.stimulus import Stimulus, compare
+from sim.core.tools import ToolError
+from sim.drivers.harness import verilated
+from sim.drivers.harness.runner import Harness
+from tests.support.sim.duts import (
     Crossing,
     FaultyBuffer,
     FaultyBufferParameters,
@@ -23,53 +24,57 @@ from tests.sim.duts import (
 BEATS = 100
 
 
-def buffer_job(beats: int = BEATS) -> Job:
+def buffer_job(beats: int = BEATS) -> Stimulus:
     """Beats with their index; transaction 3 k .. 3 k + 2 share number k."""
     value = np.random.default_rng(1).integers(0, 1 << 40, beats)
     packed = payload.pack(FaultyBuffer.LAYOUT, {"index": np.arange(beats), "value": value})
-    return Job({"i": packed}, {"o": packed}, {"o": np.arange(beats) // 3}, beats // 3, beats + 1)
+    return Stimulus(
+        {"i": packed}, {"o": packed}, {"o": np.arange(beats) // 3}, beats // 3, beats + 1
+    )
 
 
 def play_faulty(fault: str, stall: str = "none"):
     subject = design(FaultyBuffer, FaultyBufferParameters(fault))
-    job = buffer_job()
-    played = Harness(subject).play(job, PATTERNS[stall], seed=1)
-    found = bench.compare(job, played.outputs, subject.outputs, played.cycles_of)
-    return played, found
+    stimulus = buffer_job()
+    outcome = Harness(subject).run(stimulus, PATTERNS[stall], seed=1)
+    found = compare(stimulus, outcome.outputs, subject.outputs, outcome.cycles_of)
+    return outcome, found
 
 
 @pytest.mark.parametrize("stall", PATTERNS)
 def test_sound_component_passes(stall):
-    played, found = play_faulty("none", stall)
-    assert played.failure is None and not found
+    outcome, found = play_faulty("none", stall)
+    assert outcome.failure is None and not found
     if stall == "none":
-        assert played.cycles == buffer_job().cycles
+        assert outcome.cycles == buffer_job().cycles
     else:
-        assert played.cycles > buffer_job().cycles
+        assert outcome.cycles > buffer_job().cycles
 
 
 @pytest.mark.parametrize(
     "fault, what", [("withdraw", "valid was withdrawn"), ("change", "the payload changed")]
 )
 def test_broken_stream_rule(fault, what):
-    played, _ = play_faulty(fault, "random")
-    cycle = int(played.failure.split()[-7])
-    assert played.failure == (f"stream o: {what} in cycle {cycle} while the consumer was not ready")
+    outcome, _ = play_faulty(fault, "random")
+    cycle = int(outcome.failure.split()[-7])
+    assert outcome.failure == (
+        f"stream o: {what} in cycle {cycle} while the consumer was not ready"
+    )
     # Beat 20 is the first that can be hit, and everything before it arrived.
-    assert len(played.outputs["o"]) >= 20
-    assert cycle == played.simulated - 1
+    assert len(outcome.outputs["o"]) >= 20
+    assert cycle == outcome.simulated - 1
 
 
 @pytest.mark.parametrize("fault", ["withdraw", "change"])
 def test_stream_rules_need_stalls_to_be_broken(fault):
-    played, found = play_faulty(fault, "none")
-    assert played.failure is None and not found
+    outcome, found = play_faulty(fault, "none")
+    assert outcome.failure is None and not found
 
 
 def test_lost_beat():
-    played, found = play_faulty("lose")
-    assert played.failure is not None and played.failure.startswith("no transfer for ")
-    assert len(played.outputs["o"]) == BEATS - 1
+    outcome, found = play_faulty("lose")
+    assert outcome.failure is not None and outcome.failure.startswith("no transfer for ")
+    assert len(outcome.outputs["o"]) == BEATS - 1
     first, last = found[0], found[-1]
     assert (first.stream, first.transaction, first.beat, first.field) == ("o", 6, 20, "index")
     # Beat 20 never left the buffer, so beat 21 takes its place two cycles after beat 19.
@@ -78,9 +83,9 @@ def test_lost_beat():
 
 
 def test_repeated_beat():
-    played, found = play_faulty("repeat")
-    assert played.failure is None
-    assert len(played.outputs["o"]) == BEATS + 1
+    outcome, found = play_faulty("repeat")
+    assert outcome.failure is None
+    assert len(outcome.outputs["o"]) == BEATS + 1
     first, last = found[0], found[-1]
     assert (first.transaction, first.beat, first.field) == (7, 21, "index")
     assert (first.expected, first.got, first.cycle) == (21, 20, 22)
@@ -88,26 +93,29 @@ def test_repeated_beat():
 
 
 def test_extra_beat_after_the_end():
-    played, found = play_faulty("extra")
-    assert played.failure is None
-    assert played.cycles == BEATS + 1  # counted to the last beat that was due
+    outcome, found = play_faulty("extra")
+    assert outcome.failure is None
+    assert outcome.cycles == BEATS + 1  # counted to the last beat that was due
     (only,) = found
     assert (only.beat, only.field, only.expected, only.got) == (BEATS, "beat", "nothing", "a beat")
 
 
 def test_hang():
-    played, found = play_faulty("hang")
-    patience = design(FaultyBuffer, FaultyBufferParameters("hang")).patience
+    outcome, found = play_faulty("hang")
+    timeout_cycles = design(FaultyBuffer, FaultyBufferParameters("hang")).timeout_cycles
     # The last transfer is beat 19 leaving in cycle 20.
-    assert played.cycles == 21
-    assert played.failure == f"no transfer for {patience} cycles before cycle {21 + patience}"
+    assert outcome.cycles == 21
+    assert (
+        outcome.failure
+        == f"no transfer for {timeout_cycles} cycles before cycle {21 + timeout_cycles}"
+    )
     (only,) = found
     assert (only.beat, only.expected, only.got) == (20, "a beat", "nothing")
 
 
 def test_wrong_data():
-    played, found = play_faulty("corrupt")
-    assert played.failure is None
+    outcome, found = play_faulty("corrupt")
+    assert outcome.failure is None
     (only,) = found
     want = int(payload.unpack(FaultyBuffer.LAYOUT, buffer_job().outputs["o"])["value"][20])
     assert (only.stream, only.transaction, only.beat, only.field) == ("o", 6, 20, "value")
@@ -127,7 +135,7 @@ def test_payloads_of_any_width_on_several_streams(width):
     sent = [
         random.integers(0, 1 << 32, (beats, mask.shape[1]), np.uint32) & mask for beats in (60, 90)
     ]
-    job = Job(
+    stimulus = Stimulus(
         inputs={"i__0": sent[0], "i__1": sent[1]},
         outputs={"o__0": ~sent[1] & mask, "o__1": ~sent[0] & mask},
         transaction_of={"o__0": np.arange(90), "o__1": np.arange(60)},
@@ -137,10 +145,10 @@ def test_payloads_of_any_width_on_several_streams(width):
     compiled = Harness(subject)
     for stall in PATTERNS:
         compiled.reset()
-        played = compiled.play(job, PATTERNS[stall], seed=width)
-        assert played.failure is None
-        assert not bench.compare(job, played.outputs, subject.outputs, played.cycles_of)
-        assert stall != "none" or played.cycles == job.cycles
+        outcome = compiled.run(stimulus, PATTERNS[stall], seed=width)
+        assert outcome.failure is None
+        assert not compare(stimulus, outcome.outputs, subject.outputs, outcome.cycles_of)
+        assert stall != "none" or outcome.cycles == stimulus.cycles
 
 
 def test_combinational_design():
@@ -148,7 +156,7 @@ def test_combinational_design():
     assert not subject.clocked
     first, second = np.random.default_rng(1).integers(0, 1 << 20, (2, 50), np.uint32)
     pairs = payload.pack(subject.outputs["o"], {"first": first, "second": second})
-    job = Job(
+    stimulus = Stimulus(
         inputs={"first": first[:, None], "second": second[:, None]},
         outputs={"o": pairs},
         transaction_of={"o": np.arange(50)},
@@ -156,10 +164,10 @@ def test_combinational_design():
         cycles=50,
     )
     for stall in PATTERNS:
-        played = Harness(subject).play(job, PATTERNS[stall], seed=3)
-        assert played.failure is None
-        assert not bench.compare(job, played.outputs, subject.outputs, played.cycles_of)
-        assert stall != "none" or played.cycles == 50
+        outcome = Harness(subject).run(stimulus, PATTERNS[stall], seed=3)
+        assert outcome.failure is None
+        assert not compare(stimulus, outcome.outputs, subject.outputs, outcome.cycles_of)
+        assert stall != "none" or outcome.cycles == 50
 
 
 def test_same_seed_same_run():
@@ -167,7 +175,7 @@ def test_same_seed_same_run():
     compiled, runs = Harness(subject), []
     for seed in (1, 1, 2):
         compiled.reset()
-        runs.append(list(compiled.play(buffer_job(), PATTERNS["random"], seed).cycles_of["o"]))
+        runs.append(list(compiled.run(buffer_job(), PATTERNS["random"], seed).cycles_of["o"]))
     assert runs[0] == runs[1] != runs[2]
 
 
@@ -185,17 +193,17 @@ def test_stalls_have_their_duty_and_burst_length(side, duty, burst):
     stall = Stall(**{"valid": 1, "ready": 1, "burst": burst, side: duty})
     beats = 200_000
     same = {"o": np.zeros((beats, 2), np.uint32)}
-    job = Job({"i": same["o"]}, same, {"o": np.arange(beats)}, beats, beats + 1)
-    played = Harness(design(FaultyBuffer, FaultyBufferParameters())).play(job, stall, seed=5)
-    assert played.failure is None
-    active = np.zeros(played.cycles, bool)
-    active[played.cycles_of["o"]] = True
+    stimulus = Stimulus({"i": same["o"]}, same, {"o": np.arange(beats)}, beats, beats + 1)
+    outcome = Harness(design(FaultyBuffer, FaultyBufferParameters())).run(stimulus, stall, seed=5)
+    assert outcome.failure is None
+    active = np.zeros(outcome.cycles, bool)
+    active[outcome.cycles_of["o"]] = True
     check_hesitation(active, duty, burst)
 
 
 @pytest.mark.parametrize("duty, burst", [(0.7, 1), (0.5, 12), (0.8, 12), (0.25, 3)])
 def test_gate_has_its_duty_and_burst_length(duty, burst):
-    gate = Gate(Stall(1, 1, burst).chances(duty), "seed")
+    gate = Throttle(Stall(1, 1, burst).chances(duty), "seed")
     check_hesitation(np.array([gate.step() for _ in range(200_000)]), duty, burst)
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from hw.catalogue import BLOCKS, find
 from sim import __main__ as cli
-from sim import lint
-from sim.design import generate
-from sim.tools import ToolError
-from tests.campaign import suite_takes
+from sim.commands import lint
+from sim.core.design import generate
+from sim.core.tools import ToolError
+from tests.support.campaign import suite_takes
 
 BLOCK = find("stream.skid_buffer")
 PARAMETERS = BLOCK.parameters_class.preset("small")

@@ -8,12 +8,13 @@ import pytest
 from golden.evaluation import results
 from golden.evaluation.section import Run
 from hw import catalogue
-from hw.synth import SynthesisError, command
-from sim import evaluation, mutate
-from sim.equivalence import Verdict
-from sim.mutants import Mutant
-from sim.mutation import Report, Survivor
-from sim.tools import ToolError
+from sim.checks.formal.equivalence import Verdict
+from sim.checks.mutation.mutants import Mutant
+from sim.checks.mutation.mutation import Report, Survivor
+from sim.commands import mutate
+from sim.commands import results as evaluation
+from sim.core.tools import ToolError
+from sim.synth import SynthesisError, command
 
 NAMES = ("stream.queue", "stream.arbiter", "arith.exp", "unicaim.cell_array")
 BLOCKS = tuple(map(catalogue.find, NAMES))

@@ -10,14 +10,15 @@ from amaranth.lib import data
 
 from hw.catalogue import find
 from hw.parameters import ParameterError
-from sim import bench, harness, memory, payload
-from sim.bench import Job
-from sim.cocotb_runner import SIMULATORS, CocotbSimulation
-from sim.harness import Harness
-from sim.memory import Memory, MemoryFault, MemoryModel, MemoryTiming, timing_of
-from sim.run import require_memory
-from sim.stall import PATTERNS
-from tests.sim.duts import ReaderPair, RowReader, RowReaderParameters, Spinner, design
+from sim.core import memory, payload
+from sim.core.memory import Memory, MemoryFault, MemoryModel, MemoryTiming, timing_of
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import Stimulus, compare
+from sim.drivers.cocotb.runner import SIMULATORS, CocotbSimulation
+from sim.drivers.harness import runner as harness
+from sim.drivers.harness.runner import Harness
+from sim.drivers.run import require_memory
+from tests.support.sim.duts import ReaderPair, RowReader, RowReaderParameters, Spinner, design
 
 ROWS = 50
 ARRIVAL = RowReaderParameters()
@@ -64,7 +65,7 @@ def requests_of(p: RowReaderParameters, operations: list[tuple[int, int | None]]
     return beats
 
 
-def job_of(p: RowReaderParameters, operations: list[tuple[int, int | None]]) -> Job:
+def stimulus_of(p: RowReaderParameters, operations: list[tuple[int, int | None]]) -> Stimulus:
     """Reads (row, None) and writes (row, new contents) and, in order, what the reads return."""
     store, answers = payload.to_ints(contents(p)), []
     layout = p.row_layout()
@@ -76,7 +77,7 @@ def job_of(p: RowReaderParameters, operations: list[tuple[int, int | None]]) -> 
             answers.append(store[row] << layout["data"].offset | tag)
         else:
             store[row] = new
-    return Job(
+    return Stimulus(
         inputs={"i": payload.from_ints([operation(p, *o) for o in operations], p.input_layout())},
         outputs={"o": payload.from_ints(answers, layout)},
         transaction_of={"o": np.arange(len(answers))},
@@ -100,22 +101,22 @@ def mixed(p: RowReaderParameters, count: int) -> list[tuple[int, int | None]]:
     ]
 
 
-def play(p: RowReaderParameters, job: Job, timing: MemoryTiming, stall: str = "none"):
-    return Harness(design(RowReader, p)).play(job, PATTERNS[stall], 1, timing)
+def run(p: RowReaderParameters, stimulus: Stimulus, timing: MemoryTiming, stall: str = "none"):
+    return Harness(design(RowReader, p)).run(stimulus, PATTERNS[stall], 1, timing)
 
 
-def mismatches(p: RowReaderParameters, job: Job, played) -> list:
-    return bench.compare(job, played.outputs, design(RowReader, p).outputs, played.cycles_of)
+def mismatches(p: RowReaderParameters, stimulus: Stimulus, outcome) -> list:
+    return compare(stimulus, outcome.outputs, design(RowReader, p).outputs, outcome.cycles_of)
 
 
 @pytest.mark.parametrize("stall", PATTERNS)
 @pytest.mark.parametrize("timing", TIMINGS)
 def test_rows_in_order_through_a_reorder_buffer(timing, stall):
-    job = job_of(IN_ORDER, reads(300))
-    played = play(IN_ORDER, job, TIMINGS[timing], stall)
-    assert played.failure is None
-    assert not mismatches(IN_ORDER, job, played)
-    use = played.memories["rows"]
+    stimulus = stimulus_of(IN_ORDER, reads(300))
+    outcome = run(IN_ORDER, stimulus, TIMINGS[timing], stall)
+    assert outcome.failure is None
+    assert not mismatches(IN_ORDER, stimulus, outcome)
+    use = outcome.memories["rows"]
     assert use.rows_read == 300 and use.rows_written == 0
     assert use.bytes_read == 300 * 70 // 8
     assert (use.contents == contents(IN_ORDER)).all()
@@ -125,29 +126,31 @@ def test_rows_in_order_through_a_reorder_buffer(timing, stall):
 @pytest.mark.parametrize("timing", TIMINGS)
 def test_rows_as_they_arrive(timing, stall):
     """Each read is answered once, tags being reused while others with the same are under way."""
-    job = job_of(ARRIVAL, reads(300))
-    played = play(ARRIVAL, job, TIMINGS[timing], stall)
-    assert played.failure is None
+    stimulus = stimulus_of(ARRIVAL, reads(300))
+    outcome = run(ARRIVAL, stimulus, TIMINGS[timing], stall)
+    assert outcome.failure is None
     if TIMINGS[timing].reorder:
-        assert mismatches(ARRIVAL, job, played)
+        assert mismatches(ARRIVAL, stimulus, outcome)
     else:
-        assert not mismatches(ARRIVAL, job, played)
-    assert sorted(payload.to_ints(played.outputs["o"])) == sorted(payload.to_ints(job.outputs["o"]))
+        assert not mismatches(ARRIVAL, stimulus, outcome)
+    assert sorted(payload.to_ints(outcome.outputs["o"])) == sorted(
+        payload.to_ints(stimulus.outputs["o"])
+    )
 
 
 @pytest.mark.parametrize("p", [ARRIVAL, IN_ORDER], ids=["arrival", "in order"])
 @pytest.mark.parametrize("timing", TIMINGS)
 def test_same_schedule_in_python_and_in_c(timing, p):
-    job = job_of(p, mixed(p, 400))
-    played = play(p, job, TIMINGS[timing])
-    use = played.memories["rows"]
-    port = job.memories["rows"].port(design(RowReader, p).outputs, design(RowReader, p).inputs)
+    stimulus = stimulus_of(p, mixed(p, 400))
+    outcome = run(p, stimulus, TIMINGS[timing])
+    use = outcome.memories["rows"]
+    port = stimulus.memories["rows"].port(design(RowReader, p).outputs, design(RowReader, p).inputs)
     requests = requests_of(p, mixed(p, 400))
-    model = MemoryModel(job.memories["rows"].contents, TIMINGS[timing], row_bits=p.row_bits)
+    model = MemoryModel(stimulus.memories["rows"].contents, TIMINGS[timing], row_bits=p.row_bits)
     accepted = iter([*zip(use.accepted.tolist(), requests, strict=True), (-1, None)])
     cycle, beat = next(accepted)
     answered = []
-    for now in range(played.simulated):
+    for now in range(outcome.simulated):
         if (response := model.response(now)) is not None:
             answered.append(port.response(*response))
         if now == cycle:
@@ -159,13 +162,13 @@ def test_same_schedule_in_python_and_in_c(timing, p):
     assert model.use.rows_read == use.rows_read
     assert model.use.rows_written == use.rows_written > 0
     if not p.ordered:
-        assert answered == payload.to_ints(played.outputs["o"])
+        assert answered == payload.to_ints(outcome.outputs["o"])
 
 
 @pytest.mark.parametrize("reorder", [False, True])
 def test_latency_is_within_its_bounds(reorder):
     timing = MemoryTiming((7, 40), reorder=reorder, seed=9)
-    use = play(ARRIVAL, job_of(ARRIVAL, reads(3000)), timing).memories["rows"]
+    use = run(ARRIVAL, stimulus_of(ARRIVAL, reads(3000)), timing).memories["rows"]
     took = use.offered - use.accepted
     assert took.min() >= 7 and took.max() == 40
     drawn = np.array([timing.draw(number) for number in range(3000)])
@@ -188,19 +191,19 @@ def test_a_request_alone_takes_what_was_drawn():
 
 @pytest.mark.parametrize("latency", [1, 2, 50])
 def test_fixed_latency(latency):
-    played = play(ARRIVAL, job_of(ARRIVAL, reads(100)), MemoryTiming((latency, latency)))
-    use = played.memories["rows"]
+    outcome = run(ARRIVAL, stimulus_of(ARRIVAL, reads(100)), MemoryTiming((latency, latency)))
+    use = outcome.memories["rows"]
     # One request a cycle from the first on; the reader adds nothing.
     assert (use.accepted == np.arange(100)).all()
-    assert (played.cycles_of["o"] == np.arange(100) + latency).all()
+    assert (outcome.cycles_of["o"] == np.arange(100) + latency).all()
 
 
 @pytest.mark.parametrize("stall", PATTERNS)
 @pytest.mark.parametrize("interval", [1, 2, 7])
 def test_bandwidth_is_limited(interval, stall):
     timing = MemoryTiming((1, 30), interval=interval, reorder=True, seed=2)
-    played = play(ARRIVAL, job_of(ARRIVAL, reads(500)), timing, stall)
-    offered = np.sort(played.memories["rows"].offered)
+    outcome = run(ARRIVAL, stimulus_of(ARRIVAL, reads(500)), timing, stall)
+    offered = np.sort(outcome.memories["rows"].offered)
     assert (np.diff(offered) >= interval).all()
     if stall == "none" and interval > 1:
         assert np.median(np.diff(offered)) == interval  # and the limit is used
@@ -210,25 +213,25 @@ def test_bandwidth_is_limited(interval, stall):
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("stall", ["none", "random"])
 def test_a_read_sees_every_earlier_write_and_no_later_one(stall, timing, p):
-    job = job_of(p, mixed(p, 400))
-    played = play(p, job, TIMINGS[timing], stall)
-    assert played.failure is None
+    stimulus = stimulus_of(p, mixed(p, 400))
+    outcome = run(p, stimulus, TIMINGS[timing], stall)
+    assert outcome.failure is None
     if p.ordered:
-        assert not mismatches(p, job, played)
+        assert not mismatches(p, stimulus, outcome)
     else:
-        assert sorted(payload.to_ints(played.outputs["o"])) == sorted(
-            payload.to_ints(job.outputs["o"])
+        assert sorted(payload.to_ints(outcome.outputs["o"])) == sorted(
+            payload.to_ints(stimulus.outputs["o"])
         )
     after = payload.to_ints(contents(p))
     for row, new in mixed(p, 400):
         after[row] = after[row] if new is None else new
-    assert payload.to_ints(played.memories["rows"].contents) == after
-    assert payload.to_ints(job.memories["rows"].contents) == payload.to_ints(contents(p))
+    assert payload.to_ints(outcome.memories["rows"].contents) == after
+    assert payload.to_ints(stimulus.memories["rows"].contents) == payload.to_ints(contents(p))
 
 
 def test_writes_alone():
-    job = job_of(ARRIVAL, [(row, row + 1) for row in range(ROWS)])
-    use = play(ARRIVAL, job, MemoryTiming()).memories["rows"]
+    stimulus = stimulus_of(ARRIVAL, [(row, row + 1) for row in range(ROWS)])
+    use = run(ARRIVAL, stimulus, MemoryTiming()).memories["rows"]
     assert payload.to_ints(use.contents) == list(range(1, ROWS + 1))
     assert (use.rows_read, use.rows_written, use.bytes_written) == (0, ROWS, ROWS * 70 // 8)
     assert (use.offered == -1).all()
@@ -237,10 +240,10 @@ def test_writes_alone():
 @pytest.mark.parametrize("write", [False, True])
 def test_address_out_of_range_is_reported(write):
     operations = [*reads(5), (ROWS, 3 if write else None), *reads(5)]
-    played = play(ARRIVAL, job_of(ARRIVAL, operations), MemoryTiming())
+    outcome = run(ARRIVAL, stimulus_of(ARRIVAL, operations), MemoryTiming())
     does = "writes" if write else "reads"
     sentence = f"request 5 {does} row 50 in cycle 5, but there are 50 rows"
-    assert played.failure == f"memory rows: {sentence}"
+    assert outcome.failure == f"memory rows: {sentence}"
     model = MemoryModel(contents(ARRIVAL), MemoryTiming(), name="rows")
     for cycle in range(5):
         model.request(cycle, 0, 0)
@@ -249,8 +252,8 @@ def test_address_out_of_range_is_reported(write):
 
 
 def test_a_memory_slower_than_the_patience_is_no_hang():
-    job = job_of(ARRIVAL, reads(3))
-    assert play(ARRIVAL, job, MemoryTiming((9000, 9000))).failure is None
+    stimulus = stimulus_of(ARRIVAL, reads(3))
+    assert run(ARRIVAL, stimulus, MemoryTiming((9000, 9000))).failure is None
 
 
 def test_memory_traffic_without_end_is_a_hang(monkeypatch):
@@ -258,19 +261,19 @@ def test_memory_traffic_without_end_is_a_hang(monkeypatch):
     subject = design(Spinner, ARRIVAL)
     memory = dataclasses.replace(memory_of(ARRIVAL), write=None, write_data=None)
     nothing = payload.from_ints([0], ARRIVAL.row_layout())
-    job = Job({}, {"o": nothing}, {"o": np.arange(1)}, 1, 0, memories={"rows": memory})
-    played = Harness(subject).play(job, PATTERNS["none"], 1)
+    stimulus = Stimulus({}, {"o": nothing}, {"o": np.arange(1)}, 1, 0, memories={"rows": memory})
+    outcome = Harness(subject).run(stimulus, PATTERNS["none"], 1)
     cycles = 1000 + harness.MEMORY_ONLY_PER_ROW * ROWS
-    assert played.failure == f"only memories transferred for {cycles} cycles before cycle {cycles}"
+    assert outcome.failure == f"only memories transferred for {cycles} cycles before cycle {cycles}"
 
 
 def test_two_memories_each_with_its_timing():
     subject = design(ReaderPair, IN_ORDER)
-    jobs = [job_of(IN_ORDER, reads(200, seed)) for seed in (1, 2)]
+    stimuli = [stimulus_of(IN_ORDER, reads(200, seed)) for seed in (1, 2)]
     other = payload.to_ints(contents(IN_ORDER, seed=3))
-    job = Job(
-        inputs={f"i__{k}": jobs[k].inputs["i"] for k in range(2)},
-        outputs={f"o__{k}": jobs[k].outputs["o"] for k in range(2)},
+    stimulus = Stimulus(
+        inputs={f"i__{k}": stimuli[k].inputs["i"] for k in range(2)},
+        outputs={f"o__{k}": stimuli[k].outputs["o"] for k in range(2)},
         transaction_of={f"o__{k}": np.arange(200) for k in range(2)},
         transactions=400,
         cycles=0,
@@ -286,23 +289,23 @@ def test_two_memories_each_with_its_timing():
         other[row] << layout["data"].offset | k % 16 << layout["tag"].offset
         for k, (row, _) in enumerate(reads(200, 2))
     ]
-    job.outputs["o__1"] = payload.from_ints(answers, layout)
+    stimulus.outputs["o__1"] = payload.from_ints(answers, layout)
     timing = {"near": MemoryTiming((2, 2)), "far": MemoryTiming((30, 90), reorder=True)}
-    played = Harness(subject).play(job, PATTERNS["none"], 1, timing)
-    assert played.failure is None
-    assert not bench.compare(job, played.outputs, subject.outputs, played.cycles_of)
-    took = {name: use.offered - use.accepted for name, use in played.memories.items()}
+    outcome = Harness(subject).run(stimulus, PATTERNS["none"], 1, timing)
+    assert outcome.failure is None
+    assert not compare(stimulus, outcome.outputs, subject.outputs, outcome.cycles_of)
+    took = {name: use.offered - use.accepted for name, use in outcome.memories.items()}
     assert (took["near"] == 2).all()
     assert took["far"].min() >= 30
 
 
 def test_a_memory_without_tags():
-    job = job_of(ARRIVAL, reads(40))
-    job.memories["rows"] = dataclasses.replace(job.memories["rows"], tag=None)
+    stimulus = stimulus_of(ARRIVAL, reads(40))
+    stimulus.memories["rows"] = dataclasses.replace(stimulus.memories["rows"], tag=None)
     tag = ARRIVAL.row_layout()["tag"].offset
-    untagged = [beat & (1 << tag) - 1 for beat in payload.to_ints(job.outputs["o"])]
-    played = play(ARRIVAL, job, MemoryTiming((3, 9)))
-    assert payload.to_ints(played.outputs["o"]) == untagged
+    untagged = [beat & (1 << tag) - 1 for beat in payload.to_ints(stimulus.outputs["o"])]
+    outcome = run(ARRIVAL, stimulus, MemoryTiming((3, 9)))
+    assert payload.to_ints(outcome.outputs["o"]) == untagged
 
 
 def test_plain_payloads_and_structs_as_fields():
@@ -415,29 +418,29 @@ def test_a_memory_is_checked():
 
 def test_a_stream_belongs_to_one_memory():
     for change in ("another memory", "an output of the job"):
-        job = job_of(ARRIVAL, reads(3))
+        stimulus = stimulus_of(ARRIVAL, reads(3))
         if change == "another memory":
-            job.memories["more"] = memory_of(ARRIVAL)
+            stimulus.memories["more"] = memory_of(ARRIVAL)
         else:
-            job.outputs["request"] = job.outputs["o"]
+            stimulus.outputs["request"] = stimulus.outputs["o"]
         with pytest.raises(ValueError, match="stream request must belong to one memory alone"):
-            play(ARRIVAL, job, MemoryTiming())
+            run(ARRIVAL, stimulus, MemoryTiming())
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
 def test_cocotb_gives_the_harness_schedule(simulator):
-    subject, job = design(RowReader, IN_ORDER), job_of(IN_ORDER, mixed(IN_ORDER, 120))
+    subject, stimulus = design(RowReader, IN_ORDER), stimulus_of(IN_ORDER, mixed(IN_ORDER, 120))
     timing = TIMINGS["narrow, reordered"]
-    wanted = play(IN_ORDER, job, timing).memories["rows"]
+    wanted = run(IN_ORDER, stimulus, timing).memories["rows"]
     simulation = CocotbSimulation(subject, simulator)
-    outside = job_of(IN_ORDER, [*reads(5), (ROWS + 9, None)])
-    played, stalled, refused = simulation.play(
-        [(job, "none"), (job, "random"), (outside, "none")], 1, timing=timing
+    outside = stimulus_of(IN_ORDER, [*reads(5), (ROWS + 9, None)])
+    outcome, stalled, refused = simulation.run(
+        [(stimulus, "none"), (stimulus, "random"), (outside, "none")], 1, timing=timing
     )
-    assert played.failure is None
-    assert not mismatches(IN_ORDER, job, played)
-    use = played.memories["rows"]
+    assert outcome.failure is None
+    assert not mismatches(IN_ORDER, stimulus, outcome)
+    use = outcome.memories["rows"]
     assert (use.accepted == wanted.accepted).all() and (use.offered == wanted.offered).all()
     assert (use.contents == wanted.contents).all()
-    assert stalled.failure is None and not mismatches(IN_ORDER, job, stalled)
+    assert stalled.failure is None and not mismatches(IN_ORDER, stimulus, stalled)
     assert refused.failure.startswith("memory rows: request 5 reads row 59 in cycle ")

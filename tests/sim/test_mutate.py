@@ -9,10 +9,11 @@ import pytest
 
 from hw.catalogue import find
 from hw.parameters import ParameterError
-from sim import mutate, mutation
-from sim.equivalence import Prover
-from sim.mutants import create
-from sim.tools import ToolError
+from sim.checks.formal.equivalence import Prover
+from sim.checks.mutation import mutation
+from sim.checks.mutation.mutants import create
+from sim.commands import mutate
+from sim.core.tools import ToolError
 
 COUNT = 60
 
@@ -72,9 +73,9 @@ def test_weak_checks_leave_survivors_that_differ(skid_buffer):
 
 def test_a_design_that_fails_by_itself_is_refused(skid_buffer):
     mutants, checks, harness = skid_buffer
-    job = dataclasses.replace(checks[0].job, cycles=checks[0].job.cycles + 1)
-    wrong = dataclasses.replace(checks[0], job=job)
-    with pytest.raises(ToolError, match="fails its own bench without a mutation .* formula"):
+    stimulus = dataclasses.replace(checks[0].stimulus, cycles=checks[0].stimulus.cycles + 1)
+    wrong = dataclasses.replace(checks[0], stimulus=stimulus)
+    with pytest.raises(ToolError, match="fails its own testbench without a mutation .* formula"):
         mutation.surviving(mutants, [wrong], harness)
 
 

@@ -7,7 +7,7 @@ from amaranth.lib import data, enum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim import payload
+from sim.core import payload
 
 
 class Colour(enum.Enum, shape=2):

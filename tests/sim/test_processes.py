@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from sim import processes
-from sim.tools import ROOT
+from sim.core import processes
+from sim.core.tools import ROOT
 
 # Starts a program that starts another, whose number it writes to the file "pid".
 PARENT = """
 import sys
-from sim import processes
+from sim.core import processes
 with processes.clean_exit():
     try:
         processes.run(["sh", "-c", "sleep 60 & echo $! > pid.new; mv pid.new pid; wait"])

@@ -10,9 +10,10 @@ import pytest
 
 from golden import trace as traces
 from hw.catalogue import BLOCKS, find
-from sim import report, tools
-from sim.cocotb_runner import SIMULATORS
-from sim.stall import PATTERNS
+from sim.commands import report
+from sim.core import tools
+from sim.core.stalls import PATTERNS
+from sim.drivers.cocotb.runner import SIMULATORS
 
 BLOCK = find("stream.skid_buffer")
 VECTORS = 5
@@ -103,7 +104,7 @@ def quick(monkeypatch):
 
 @pytest.mark.parametrize("fault", ["wrong beat", "wrong formula", "nothing"])
 def test_a_failing_block_fails_the_report(run, tmp_path, monkeypatch, quick, fault):
-    honest = report.jobs_of
+    honest = report.stimuli_of
 
     def jobs(*arguments, **options):
         made = honest(*arguments, **options)
@@ -114,7 +115,7 @@ def test_a_failing_block_fails_the_report(run, tmp_path, monkeypatch, quick, fau
             made[1].cycles += 1
         return [] if fault == "nothing" else made
 
-    monkeypatch.setattr(report, "jobs_of", jobs)
+    monkeypatch.setattr(report, "stimuli_of", jobs)
     status, out, _ = run(f"{COMMAND} {tmp_path}")
     assert status == 1 and "FAIL" in out and "pass " not in out
     said = {

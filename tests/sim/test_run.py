@@ -18,13 +18,13 @@ from hw import catalogue
 from hw.catalogue import BLOCKS, find
 from hw.export import export, to_rtlil
 from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
-from sim import run as runs
-from sim.bench import Job
-from sim.cocotb_runner import SIMULATORS
-from sim.design import from_file, generate
-from sim.memory import MemoryTiming
-from sim.result import RunResult, command_line
-from sim.tools import DRIVERS, ROOT, ToolError
+from sim.core.design import from_file, generate
+from sim.core.memory import MemoryTiming
+from sim.core.result import RunResult, command_line
+from sim.core.stimulus import Stimulus
+from sim.core.tools import DRIVERS, ROOT, ToolError
+from sim.drivers import run as runs
+from sim.drivers.cocotb.runner import SIMULATORS
 
 SKID = "run stream.skid_buffer --preset small --vectors 40 --stall none"
 
@@ -144,7 +144,9 @@ def test_every_stall_pattern_is_played_unless_one_is_named(run):
     status, out, _ = run("run stream.skid_buffer --preset small --driver harness --json")
     result = json.loads(out)
     assert status == 0 and result["stall"] == "all"
-    assert result["transactions"] == 3 * 2 * 256  # patterns, real and random, the bench's default
+    assert (
+        result["transactions"] == 3 * 2 * 256
+    )  # patterns, real and random, the testbench's default
     assert result["cycles"] == result["predicted"] == 2 * 257 < result["simulated"]
 
 
@@ -201,7 +203,7 @@ def test_an_output_that_never_comes(run, tmp_path, driver):
     path = skid_buffer_with(tmp_path, r"o__valid <= [^;]*;", "o__valid <= 1'h0;")
     status, out, _ = run(f"{SKID} --driver {driver} --verilog {path} --json")
     result = json.loads(out)
-    # The job of real data and that of random data both get nothing out.
+    # The stimulus of real data and that of random data both get nothing out.
     assert status == 1 and result["mismatches"] == 2
     assert result["first_mismatch"] == (
         "transaction 0, stream o, beat 0, field beat: expected a beat, got nothing"
@@ -235,7 +237,7 @@ def test_a_dropped_ready_term_is_a_mismatch(run, tmp_path):
 
 
 def test_a_cycle_too_many_is_a_failure(run, tmp_path):
-    # Not ready after reset, and so every job starts a cycle late; every beat is right.
+    # Not ready after reset, and so every stimulus starts a cycle late; every beat is right.
     path = skid_buffer_with(
         tmp_path,
         r"(if \(rst\) begin\s+\\\$\d+ += )1'h1;(?=\s+end\s+end\s+assign ready)",
@@ -325,7 +327,7 @@ def test_more_vectors_than_memory(run, monkeypatch):
     def out_of_memory(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr(runs, "jobs_of", out_of_memory)
+    monkeypatch.setattr(runs, "stimuli_of", out_of_memory)
     assert one_sentence(run(SKID)[2]).startswith("out of memory: try fewer vectors")
 
 
@@ -447,9 +449,9 @@ def test_waves(run, tmp_path, simulator):
 def test_without_a_transaction_nothing_is_proved(run, monkeypatch):
     def nothing(block, parameters, trace, vectors, seed):
         none = np.zeros((0, 1), np.uint32)
-        return [Job({"i": none}, {"o": none}, {"o": np.zeros(0, int)}, 0, 1)] * 2
+        return [Stimulus({"i": none}, {"o": none}, {"o": np.zeros(0, int)}, 0, 1)] * 2
 
-    monkeypatch.setattr(runs, "jobs_of", nothing)
+    monkeypatch.setattr(runs, "stimuli_of", nothing)
     status, out, _ = run(f"{SKID} --driver harness --json")
     result = json.loads(out)
     assert result["transactions"] == 0 and result["mismatches"] == 0

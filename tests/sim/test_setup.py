@@ -10,10 +10,11 @@ import pytest
 from packaging.requirements import Requirement
 
 from hw.catalogue import find
-from sim import report, setup, tools
-from sim.cocotb_runner import SIMULATORS, CocotbSimulation
-from sim.design import generate
-from sim.run import load_trace
+from sim.commands import report, setup
+from sim.core import tools
+from sim.core.design import generate
+from sim.drivers.cocotb.runner import SIMULATORS, CocotbSimulation
+from sim.drivers.run import load_trace
 from tests import conftest
 
 BLOCK = find("stream.skid_buffer")

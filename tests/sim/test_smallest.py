@@ -11,7 +11,7 @@ import pytest
 
 from hw.catalogue import BLOCKS, find
 from hw.parameters import ParameterError, Parameters
-from sim.run import run
+from sim.drivers.run import run
 
 FLOAT = {"stages": 0, "format": "fp8_e5m2"}
 LANE = {"d": 2, "bits": 2, "chunk_bits": 1, "scale_bits": 1, "shift_bits": 0, "width": 4}

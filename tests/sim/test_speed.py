@@ -10,11 +10,11 @@ import pytest
 
 from hw.catalogue import find
 from hw.kllm.orizuru import OrizuruParameters
-from sim import speed
-from sim.design import generate
-from sim.run import Simulation, jobs_of, load_trace
-from sim.stall import PATTERNS
-from sim.tools import compiled_folder
+from sim.commands import bench as speed
+from sim.core.design import generate
+from sim.core.stalls import PATTERNS
+from sim.core.tools import compiled_folder
+from sim.drivers.run import Simulation, load_trace, stimuli_of
 
 ORIZURU = find("kllm.orizuru")
 SMALL = OrizuruParameters(n=16, k=4, lanes=4, radix=4)  # four leaves, one merge for each end
@@ -55,13 +55,13 @@ def test_all_ways_behave_the_same():
     simulations = {
         way: Simulation(design(way), "verilator", "harness") for way in ("exported", "unshared")
     }
-    for job in jobs_of(ORIZURU, SMALL, load_trace(None), vectors=200, seed=7):
+    for stimulus in stimuli_of(ORIZURU, SMALL, load_trace(None), vectors=200, seed=7):
         for stall in PATTERNS:
-            played = {}
+            outcome = {}
             for way, simulation in simulations.items():
-                [(played[way], found)] = simulation.play([(job, stall)], seed=3)
-                assert played[way].failure is None and not found
-            exported, unshared = played.values()
+                [(outcome[way], found)] = simulation.run([(stimulus, stall)], seed=3)
+                assert outcome[way].failure is None and not found
+            exported, unshared = outcome.values()
             assert exported.cycles == unshared.cycles
             np.testing.assert_array_equal(exported.outputs["o"], unshared.outputs["o"])
             np.testing.assert_array_equal(exported.cycles_of["o"], unshared.cycles_of["o"])
@@ -85,10 +85,10 @@ def test_speeds_of_the_harness():
 
 def test_a_wrong_answer_has_no_speed():
     subject = design("exported")
-    job = speed.job_of(ORIZURU, SMALL, cycles=100)
-    job.outputs["o"][5] ^= 1
+    stimulus = speed.stimulus_of(ORIZURU, SMALL, cycles=100)
+    stimulus.outputs["o"][5] ^= 1
     with pytest.raises(speed.ToolError, match="fails its check, stall none: transaction"):
-        speed.best_time(Simulation(subject, "verilator", "harness"), job, "none")
+        speed.best_time(Simulation(subject, "verilator", "harness"), stimulus, "none")
 
 
 @pytest.mark.parametrize("as_json", [False, True])

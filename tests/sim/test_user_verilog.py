@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from hw.catalogue import find
-from sim import processes
-from sim.design import from_file, generate
-from sim.tools import ToolError
-from sim.user_verilog import generated_ports, refuse_unsafe, user_ports
+from sim.core import processes
+from sim.core.design import from_file, generate
+from sim.core.tools import ToolError
+from sim.core.user_verilog import generated_ports, refuse_unsafe, user_ports
 
 SKID = find("stream.skid_buffer")
 SMALL = SKID.parameters_class.preset("small")

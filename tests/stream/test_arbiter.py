@@ -17,9 +17,9 @@ from amaranth.hdl import (
 
 from hw.parameters import ParameterError
 from hw.stream.arbiter import Arbiter, ArbiterParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.campaign import suite_takes
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.campaign import suite_takes
 
 INPUTS = [1, 2, 3, 4, 5]
 

@@ -10,9 +10,9 @@ from amaranth.sim import Simulator
 from hw.parameters import ParameterError
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.campaign import suite_takes
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.campaign import suite_takes
 
 CREDITS = [1, 2, 3, 4, 5]
 
@@ -197,7 +197,7 @@ def beats_in(latency, credits, cycles):
     simulator.add_clock(1e-6)
     count = 0
 
-    async def bench(ctx):
+    async def testbench(ctx):
         nonlocal count
         ctx.set(dut.i.valid, 1)
         ctx.set(dut.o.ready, 1)
@@ -206,7 +206,7 @@ def beats_in(latency, credits, cycles):
             _, _, valid = await ctx.tick().sample(dut.o.valid)
             count += valid
 
-    simulator.add_testbench(bench)
+    simulator.add_testbench(testbench)
     simulator.run()
     return count
 

@@ -11,9 +11,9 @@ from amaranth.lib.wiring import In, Out
 
 from hw.parameters import ParameterError
 from hw.stream.queue import Queue, QueueParameters
-from sim.formal import prove
-from sim.formal_specs import StreamSpec
-from tests.campaign import suite_takes
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import StreamSpec
+from tests.support.campaign import suite_takes
 
 DEPTHS = [1, 2, 3, 4, 5]
 

@@ -1,4 +1,4 @@
-"""The sequential reader: proved for all time, and played with memories of every kind."""
+"""The sequential reader: proved for all time, and outcome with memories of every kind."""
 
 import dataclasses
 import itertools
@@ -13,17 +13,17 @@ from hw.catalogue import Block
 from hw.parameters import ParameterError
 from hw.stream import sequential_reader
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
-from sim.bench import compare
-from sim.benches.stream.beats import beats
-from sim.benches.stream.sequential_reader import bench, build
-from sim.design import generate
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from sim.harness import Harness
-from sim.memory import FASTEST, MemoryTiming
-from sim.stall import PATTERNS
-from tests.campaign import suite_takes
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from sim.core.design import generate
+from sim.core.memory import FASTEST, MemoryTiming
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.harness.runner import Harness
+from sim.testbenches.stream.beats import beats
+from sim.testbenches.stream.sequential_reader import build, testbench
+from tests.support.campaign import suite_takes
+from tests.support.seeded import with_fault
 
 BLOCK = Block("stream", "SequentialReader", "under test", "library")
 SMALL = SequentialReaderParameters(address_width=3, data_width=2, depth=4, longest=3)
@@ -263,13 +263,13 @@ def reader(request):
     return request.param, design, Harness(design)
 
 
-def play(reader, job, stall="none", timing=FASTEST):
+def run(reader, stimulus, stall="none", timing=FASTEST):
     _, design, harness = reader
     harness.reset()
-    played = harness.play(job, PATTERNS[stall], 1, timing)
-    assert played.failure is None
-    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-    return played
+    outcome = harness.run(stimulus, PATTERNS[stall], 1, timing)
+    assert outcome.failure is None
+    assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
+    return outcome
 
 
 @pytest.mark.parametrize("timing", TIMINGS)
@@ -277,10 +277,10 @@ def test_any_memory(reader, shipped_trace, timing):
     """Words come in order from a memory that answers in any, with never more than `depth` asked."""
     p = reader[0]
     for trace, stall in itertools.product((None, shipped_trace), PATTERNS):
-        job = bench.job(p, trace, 60, seed=9)
-        played = play(reader, job, stall, TIMINGS[timing])
-        use = played.memories["words"]
-        assert use.rows_read == len(job.outputs["o"]) > 300
+        stimulus = testbench.stimulus(p, trace, 60, seed=9)
+        outcome = run(reader, stimulus, stall, TIMINGS[timing])
+        use = outcome.memories["words"]
+        assert use.rows_read == len(stimulus.outputs["o"]) > 300
         if TIMINGS[timing].reorder:
             assert (np.diff(use.offered) < 0).any()
         # Of any depth + 1 requests, the first is answered before the last is made.
@@ -294,12 +294,12 @@ def test_rate_and_latency(reader, latency):
     rows = 200
     contents, _ = beats(None, p.data_width, rows, seed=1)
     words = [min(15, p.longest)] * 8 + [1] * 5 + [0, 7]
-    job = build(p, contents, np.arange(len(words)), np.array(words), [])
-    played = play(reader, job, timing=MemoryTiming((latency, latency)))
-    taken = played.cycles_of["o"]
+    stimulus = build(p, contents, np.arange(len(words)), np.array(words), [])
+    outcome = run(reader, stimulus, timing=MemoryTiming((latency, latency)))
+    taken = outcome.cycles_of["o"]
     assert taken[0] == p.latency + latency
     if latency <= p.depth - 2:
-        assert played.cycles == p.cycles(words, latency)
+        assert outcome.cycles == p.cycles(words, latency)
         assert np.isin(np.diff(taken), [1, 2]).all()  # a command of no words takes a cycle
         assert (np.diff(taken) == 2).sum() == 1
     else:
@@ -311,12 +311,12 @@ def test_timeline_is_the_hardware(reader):
     contents, _ = beats(None, p.data_width, 200, seed=1)
     for timing in (MemoryTiming((3, 40), reorder=True, seed=7), MemoryTiming((2, 2))):
         count = min(p.longest, 100)
-        job = build(p, contents, np.array([5]), np.array([count]), [])
-        played = play(reader, job, timing=timing)
-        use = played.memories["words"]
+        stimulus = build(p, contents, np.array([5]), np.array([count]), [])
+        outcome = run(reader, stimulus, timing=timing)
+        use = outcome.memories["words"]
         asked, answered, given = timeline(use.offered - use.accepted, p.depth)
         assert (asked == use.accepted).all() and (answered == use.offered).all()
-        assert (given == played.cycles_of["o"]).all()
+        assert (given == outcome.cycles_of["o"]).all()
 
 
 def test_addresses():

@@ -5,8 +5,8 @@ from amaranth.hdl import Assert, Fragment, Mux
 
 from hw.parameters import ParameterError
 from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
-from sim.formal import prove
-from sim.formal_specs import StreamSpec
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import StreamSpec
 
 
 def invariant(m, spec, internals):

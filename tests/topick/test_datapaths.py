@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from golden.algorithms.topick.decide import margins
 from golden.topick.dag import Denominator
-from golden.topick.decide import margins
 from golden.topick.margin_generator import scale_code, scaled_margins, threshold_code
 from golden.topick.pec import difference, limbs, term
 from golden.topick.rpdu import prune
@@ -16,9 +16,9 @@ from hw.parameters import ParameterError
 from hw.topick.margin_generator import MarginGeneratorParameters
 from hw.topick.pec import PecParameters
 from hw.topick.rpdu import RpduParameters
-from sim.run import bench_of
-from tests.topick.closed_loop import on_grid
-from tests.topick.combinational import check
+from sim.drivers.run import load_testbench
+from tests.support.topick.closed_loop import on_grid
+from tests.support.topick.combinational import check
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -150,7 +150,7 @@ UNITS = {
 def test_every_size(name):
     for parameters in UNITS[name]:
         block = find(name)
-        values, _ = bench_of(block).draw(parameters, None, 300, 7)
+        values, _ = load_testbench(block).draw(parameters, None, 300, 7)
         check(block, parameters, values)
 
 

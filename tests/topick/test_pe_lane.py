@@ -1,7 +1,7 @@
 """The lane: its twin against the algorithm, and the lane by itself with memory and denominator.
 
-That it equals its twin under stalls is shown by its bench, for any order of arrival; here the order
-is what a memory makes of the lane's own requests.
+That it equals its twin under stalls is shown by its testbench, for any order of arrival; here the
+order is what a memory makes of the lane's own requests.
 """
 
 import dataclasses
@@ -11,17 +11,17 @@ import pytest
 from amaranth.hdl import Cat, Module
 from amaranth.sim import Simulator
 
-from golden.topick.decide import decide, leading_bits, margins, request_order
+from golden.algorithms.topick.decide import decide, leading_bits, margins, request_order
 from golden.topick.pe_lane import Head, PeLane, chunk_of, signed_chunk, weighted_sum
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.topick import pe_lane
 from hw.topick.chunk_multiplier import ChunkMultiplier
 from hw.topick.pe_lane import PeLaneParameters
-from sim.benches.topick.pe_lane import Replay, bench, random_head, real_head, sizes_of
-from sim.memory import MemoryTiming
-from tests.topick.closed_loop import check, check_guarantee, on_grid, run
-from tests.topick.player import check as play
+from sim.core.memory import MemoryTiming
+from sim.testbenches.topick.pe_lane import Replay, random_head, real_head, sizes_of, testbench
+from tests.support.topick.closed_loop import check, check_guarantee, on_grid, run
+from tests.support.topick.player import check as simulate
 
 BLOCK = find("topick.pe_lane")
 SMALL = PeLaneParameters.preset("small")
@@ -149,7 +149,7 @@ def test_the_guarantee_in_any_order():
 @pytest.mark.parametrize("stall", [0.0, 0.4])
 def test_another_size(stall, shipped_trace):
     for data in (None, shipped_trace):
-        play(BLOCK, OTHER, bench.job(OTHER, data, 60, seed=7), stall)
+        simulate(BLOCK, OTHER, testbench.stimulus(OTHER, data, 60, seed=7), stall)
 
 
 TIMINGS = {
@@ -304,16 +304,16 @@ def test_a_threshold_of_zero_prunes_nothing():
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])
 def test_heads_without_tokens(stall):
-    """Their jobs are taken and nothing comes of them, before, between and after others."""
+    """Their stimuli are taken and nothing comes of them, before, between and after others."""
     rng = np.random.default_rng(3)
     replay = Replay(OTHER, rng)
     for tokens in (0, 3, 0, 0, 5, 0):
         data = random_head(OTHER, max(tokens, 1), rng)
         head = dataclasses.replace(data.head, tokens=min(tokens, data.head.tokens))
         replay.add(dataclasses.replace(data, head=head))
-    job = replay.job([])
+    stimulus = replay.stimulus([])
     assert sum(decision.ended for decision in replay.decisions) == 2
-    play(BLOCK, OTHER, job, stall)
+    simulate(BLOCK, OTHER, stimulus, stall)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from golden.topick.scoreboard import Scoreboard
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.topick.scoreboard import ScoreboardParameters
-from sim.benches.topick.scoreboard import bench
-from tests.topick.player import check
+from sim.testbenches.topick.scoreboard import testbench
+from tests.support.topick.player import check
 
 BLOCK = find("topick.scoreboard")
 
@@ -27,7 +27,7 @@ def test_slots_come_back_in_their_order():
 @pytest.mark.parametrize("entries", [2, 3, 7])
 def test_every_size(entries, stall):
     parameters = ScoreboardParameters(entries, score_bits=9, depth_bits=4, precision=2)
-    check(BLOCK, parameters, bench.job(parameters, None, 40, seed=entries), stall)
+    check(BLOCK, parameters, testbench.stimulus(parameters, None, 40, seed=entries), stall)
 
 
 @pytest.mark.parametrize(

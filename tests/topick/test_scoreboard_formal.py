@@ -6,9 +6,9 @@ from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, 
 
 from hw.topick import scoreboard
 from hw.topick.scoreboard import Scoreboard, ScoreboardParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.seeded import with_fault
 
 SIZE = ScoreboardParameters(entries=3, score_bits=2, depth_bits=1, precision=1)
 

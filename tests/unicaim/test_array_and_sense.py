@@ -1,16 +1,17 @@
-"""Both arrays, with the sense, pass the same bench: the rows selected are the golden model's."""
+"""Both arrays, with the sense, pass the same testbench: the rows selected are the golden
+model's."""
 
 import itertools
 
 import numpy as np
 import pytest
 
+from golden.algorithms.unicaim.selection import top_k
 from golden.unicaim.cells import key_levels, key_step, query_levels
-from golden.unicaim.selection import top_k
 from hw.unicaim.cell_array import CellArrayParameters
 from hw.unicaim.digital_array import DigitalArrayParameters
-from tests.kllm.compiled import Compiled
-from tests.unicaim.array_and_sense import ARRAYS, BLOCK, ArrayAndSenseParameters, Queries
+from tests.support.kllm.compiled import Compiled
+from tests.support.unicaim.array_and_sense import ARRAYS, BLOCK, ArrayAndSenseParameters, Queries
 
 ROWS, D = 8, 6
 
@@ -20,11 +21,11 @@ def compiled(request):
     return Compiled(BLOCK, ArrayAndSenseParameters(request.param, ROWS, D))
 
 
-def selection_cycles(played, queries: Queries) -> np.ndarray:
+def selection_cycles(outcome, queries: Queries) -> np.ndarray:
     """Cycles from each race's first step, in which scores are offered too, to its first address."""
     sizes = [max(1, len(rows)) for rows in queries.selected]
     first = np.cumsum([0, *sizes[:-1]])
-    return played.cycles_of["o"][first] - played.cycles_of["values"] + 1
+    return outcome.cycles_of["o"][first] - outcome.cycles_of["values"] + 1
 
 
 @pytest.mark.parametrize("stall", ["none", "random"])
@@ -43,7 +44,7 @@ def test_every_score_of_a_few_rows(compiled, stall):
         queries.query(query, k)
     counts = {len(rows) for rows in queries.selected}
     assert counts == {0, 1, 2, 3, 4} and len(queries.selected) >= 6 * len(cases)
-    compiled.check(queries.job(), stall, timed=False)
+    compiled.check(queries.stimulus(), stall, timed=False)
 
 
 def real(parameters: ArrayAndSenseParameters, trace, queries: int) -> Queries:
@@ -68,7 +69,7 @@ def test_real_keys_and_queries(compiled, shipped_trace):
         ties += len(rows) < ROWS and (np.sort(scores)[-len(rows) - 1] == scores[rows].min())
     assert ties > 5, "ties decide somewhere"
     for stall in ("none", "bursts"):
-        compiled.check(queries.job(), stall, timed=False)
+        compiled.check(queries.stimulus(), stall, timed=False)
 
 
 def test_cycles_of_a_selection(compiled):
@@ -80,7 +81,7 @@ def test_cycles_of_a_selection(compiled):
         for row in range(p.rows):  # which also gives the sense time for the addresses before
             queries.write(row, rng.integers(-4, 5, D))
         queries.query(rng.choice([-1, 1], D), 3)
-    cycles = selection_cycles(compiled.check(queries.job(), "none", timed=False), queries)
+    cycles = selection_cycles(compiled.check(queries.stimulus(), "none", timed=False), queries)
     if p.kind == "digital":
         assert set(cycles) == {p.array.steps + 1} == {p.array.score_limit.bit_length() + 2} == {7}
     else:
@@ -112,12 +113,12 @@ def test_the_papers_scores_within_12_cycles():
             queries.write(row, rng.integers(-1, 2, 128))
         queries.query(rng.choice([-1, 1], 128), k)
         assert len(queries.selected[-1]) == k
-    played = Compiled(BLOCK, p).check(queries.job(), "none", timed=False)
-    assert set(selection_cycles(played, queries)) == {12}
+    outcome = Compiled(BLOCK, p).check(queries.stimulus(), "none", timed=False)
+    assert set(selection_cycles(outcome, queries)) == {12}
 
 
 def test_the_golden_model_of_a_query(shipped_trace):
-    """What the bench expects is the algorithm's, on scores as it computes them."""
+    """What the testbench expects is the algorithm's, on scores as it computes them."""
     queries = real(ArrayAndSenseParameters("digital", ROWS, D), shipped_trace, 12)
     for scores, rows in list(zip(queries._scores, queries.selected, strict=True))[4:]:
         k = len(rows)

@@ -4,7 +4,7 @@ import pytest
 
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray, DigitalArrayParameters
-from tests.kllm.stream_rules import check_rules
+from tests.support.kllm.stream_rules import check_rules
 
 
 @pytest.mark.parametrize("kind", ["cell", "digital"])

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
+from golden.algorithms.unicaim.spread import spread_in_levels
 from golden.unicaim.cell_array import FRACTION, cell_errors, line_scores
 from golden.unicaim.cells import query_planes, row_scores
-from golden.unicaim.spread import spread_in_levels
 from hw.__main__ import main
 from hw.catalogue import BLOCKS, find
 from hw.export import export
@@ -17,9 +17,9 @@ from hw.parameters import ParameterError
 from hw.unicaim.array import Array
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray
-from sim.benches.unicaim.cell_array import bench
-from sim.stall import PATTERNS
-from tests.kllm.compiled import Compiled
+from sim.core.stalls import PATTERNS
+from sim.testbenches.unicaim.cell_array import testbench
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("unicaim.cell_array")
 ODD = CellArrayParameters(rows=5, d=6, key_bits=2, query_bits=2, spread_mv=150, seed=9)
@@ -42,7 +42,7 @@ def test_it_is_marked_as_for_simulation_only(monkeypatch, capsys):
 
 
 def test_of_all_blocks_it_is_not_synthesized(monkeypatch, capsys):
-    from hw.synth import command
+    from sim.synth import command
 
     asked = []
     monkeypatch.setattr(command, "_measure", lambda block, *_: asked.append(block.name) or [])
@@ -83,7 +83,7 @@ def test_line_scores_without_errors_are_the_scores():
 
 
 def test_noise_of_a_row():
-    """As golden.unicaim.spread has it: sqrt(d) spreads for digits of one sign."""
+    """As golden.algorithms.unicaim.spread has it: sqrt(d) spreads for digits of one sign."""
     errors = cell_errors(400, 128, 3, spread_mv=54, seed=3)
     for digit in (1, -1):
         planes = np.full((1, 128), digit)
@@ -97,9 +97,9 @@ def test_noise_of_a_row():
 def test_an_odd_size_with_spread_under_stalls(shipped_trace):
     compiled = Compiled(BLOCK, ODD)
     for trace in (None, shipped_trace):
-        job = bench.job(ODD, trace, 100, seed=5)
+        stimulus = testbench.stimulus(ODD, trace, 100, seed=5)
         for stall in PATTERNS:
-            compiled.check(job, stall)
+            compiled.check(stimulus, stall)
 
 
 @pytest.mark.campaign
@@ -108,7 +108,7 @@ def test_large_presets(preset, shipped_trace):
     p = CellArrayParameters.preset(preset)
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
-        compiled.check(bench.job(p, trace, 12, seed=6), "none")
+        compiled.check(testbench.stimulus(p, trace, 12, seed=6), "none")
 
 
 def test_parameter_messages():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from golden.algorithms.unicaim.selection import top_k
 from golden.unicaim.cells import (
     key_levels,
     key_limit,
@@ -14,7 +15,6 @@ from golden.unicaim.cells import (
     row_scores,
     score_limit,
 )
-from golden.unicaim.selection import top_k
 
 
 def test_the_papers_range_of_scores():

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
+from golden.algorithms.unicaim.selection import charge_share
 from golden.unicaim.charge_accumulator import ChargeAccumulator
-from golden.unicaim.selection import charge_share
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.unicaim.charge_accumulator import ChargeAccumulator as Hardware
 from hw.unicaim.charge_accumulator import ChargeAccumulatorParameters
-from sim.benches.unicaim.charge_accumulator import Beats, bench
-from sim.stall import PATTERNS
-from tests.kllm.compiled import Compiled
-from tests.kllm.stream_rules import check_rules
+from sim.core.stalls import PATTERNS
+from sim.testbenches.unicaim.charge_accumulator import Beats, testbench
+from tests.support.kllm.compiled import Compiled
+from tests.support.kllm.stream_rules import check_rules
 
 BLOCK = find("unicaim.charge_accumulator")
 ODD = ChargeAccumulatorParameters(rows=5, score_bits=4, fraction=1, share=3)
@@ -56,9 +56,9 @@ def compiled():
 
 def test_an_odd_size_under_stalls(compiled, shipped_trace):
     for trace in (None, shipped_trace):
-        job = bench.job(ODD, trace, 300, seed=5)
+        stimulus = testbench.stimulus(ODD, trace, 300, seed=5)
         for stall in PATTERNS:
-            compiled.check(job, stall)
+            compiled.check(stimulus, stall)
 
 
 def test_every_mean_of_two_rows(compiled):
@@ -75,7 +75,7 @@ def test_every_mean_of_two_rows(compiled):
             beats.race()
             beats.start(1, mean=True)
             beats.race()
-    compiled.check(beats.job(), "none")
+    compiled.check(beats.stimulus(), "none")
 
 
 @pytest.mark.campaign
@@ -83,7 +83,7 @@ def test_paper_preset(shipped_trace):
     p = ChargeAccumulatorParameters.preset("paper")
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
-        compiled.check(bench.job(p, trace, 40, seed=4), "none")
+        compiled.check(testbench.stimulus(p, trace, 40, seed=4), "none")
 
 
 def test_stream_rules():

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
+from golden.algorithms.unicaim.selection import top_k
 from golden.unicaim.digital_array import search
-from golden.unicaim.selection import top_k
 from golden.unicaim.topk_sense import topk_sense
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.unicaim.digital_array import DigitalArrayParameters
-from sim.benches.unicaim.digital_array import bench
-from sim.stall import PATTERNS
-from tests.kllm.compiled import Compiled
+from sim.core.stalls import PATTERNS
+from sim.testbenches.unicaim.digital_array import testbench
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("unicaim.digital_array")
 ODD = DigitalArrayParameters(rows=5, d=7, key_bits=2, query_bits=3)
@@ -23,14 +23,14 @@ def test_a_race_is_the_algorithms(race, fill):
     """Top k of the golden model, from either race, for any scores, rows in use and k."""
     from golden.unicaim.cell_array import discharge
 
-    play = {"search": search, "discharge": discharge}[race]
+    race_model = {"search": search, "discharge": discharge}[race]
     rng = np.random.default_rng(1)
     tied = 0
     for _ in range(2000):
         rows, limit = int(rng.integers(2, 12)), int(rng.integers(1, 9))
         scores = rng.integers(-limit, limit + 1, rows)
         used, k = rng.random(rows) < rng.random(), int(rng.integers(1, rows + 1))
-        high, more = play(scores, used, k, limit)
+        high, more = race_model(scores, used, k, limit)
         assert more.tolist() == (high.sum(axis=1) > k).tolist()
         want = np.flatnonzero(top_k(scores, k, used, fill))
         assert topk_sense(high, k, fill) == want.tolist()
@@ -46,9 +46,9 @@ def test_steps_of_the_papers_scores():
 def test_an_odd_size_under_stalls(shipped_trace):
     compiled = Compiled(BLOCK, ODD)
     for trace in (None, shipped_trace):
-        job = bench.job(ODD, trace, 150, seed=5)
+        stimulus = testbench.stimulus(ODD, trace, 150, seed=5)
         for stall in PATTERNS:
-            compiled.check(job, stall)
+            compiled.check(stimulus, stall)
 
 
 @pytest.mark.campaign
@@ -57,7 +57,7 @@ def test_large_presets(preset, shipped_trace):
     p = DigitalArrayParameters.preset(preset)
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
-        compiled.check(bench.job(p, trace, 12, seed=6), "none")
+        compiled.check(testbench.stimulus(p, trace, 12, seed=6), "none")
 
 
 @pytest.mark.parametrize(

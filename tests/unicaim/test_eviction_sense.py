@@ -5,16 +5,16 @@ import itertools
 import numpy as np
 import pytest
 
+from golden.algorithms.unicaim.selection import eviction_candidate
 from golden.unicaim.charge_accumulator import ChargeAccumulator
 from golden.unicaim.eviction_sense import eviction_sense
-from golden.unicaim.selection import eviction_candidate
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.unicaim.eviction_sense import EvictionSense, EvictionSenseParameters
-from sim.benches.unicaim.eviction_sense import bench, job_of
-from sim.stall import PATTERNS
-from tests.kllm.compiled import Compiled
-from tests.kllm.stream_rules import check_rules
+from sim.core.stalls import PATTERNS
+from sim.testbenches.unicaim.eviction_sense import stimulus_of, testbench
+from tests.support.kllm.compiled import Compiled
+from tests.support.kllm.stream_rules import check_rules
 
 BLOCK = find("unicaim.eviction_sense")
 THREE = EvictionSenseParameters(rows=3)
@@ -45,14 +45,14 @@ def test_every_race_of_three_steps(compiled):
     assert len(races) == 8 + 64 + 512
     assert {eviction_sense(race) for race in races} == {None, 0, 1, 2}
     for stall in ("none", "random"):
-        compiled.check(job_of(THREE, races), stall)
+        compiled.check(stimulus_of(THREE, races), stall)
 
 
 def test_under_stalls(compiled, shipped_trace):
     for trace in (None, shipped_trace):
-        job = bench.job(THREE, trace, 200, seed=3)
+        stimulus = testbench.stimulus(THREE, trace, 200, seed=3)
         for stall in PATTERNS:
-            compiled.check(job, stall)
+            compiled.check(stimulus, stall)
 
 
 def test_stream_rules():
@@ -64,7 +64,7 @@ def test_paper_preset(shipped_trace):
     p = EvictionSenseParameters.preset("paper")
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
-        compiled.check(bench.job(p, trace, 100, seed=4), "bursts")
+        compiled.check(testbench.stimulus(p, trace, 100, seed=4), "bursts")
 
 
 def test_parameter_messages():

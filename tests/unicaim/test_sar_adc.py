@@ -7,9 +7,9 @@ from golden.unicaim.sar_adc import sar_adc
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.unicaim.sar_adc import SarAdc, SarAdcParameters
-from sim.benches.unicaim.sar_adc import job_of
-from tests.kllm.compiled import Compiled
-from tests.kllm.stream_rules import check_rules
+from sim.testbenches.unicaim.sar_adc import stimulus_of
+from tests.support.kllm.compiled import Compiled
+from tests.support.kllm.stream_rules import check_rules
 
 BLOCK = find("unicaim.sar_adc")
 PAPER = SarAdcParameters.preset("default")
@@ -35,10 +35,10 @@ def test_every_sample_through_the_hardware():
     """8192 samples of 10 bits, in 10 cycles each."""
     compiled = Compiled(BLOCK, PAPER)
     samples = every_sample(PAPER)
-    job = job_of(PAPER, np.random.default_rng(1).permutation(samples))
-    assert job.cycles == 10 * 8192 + 2
+    stimulus = stimulus_of(PAPER, np.random.default_rng(1).permutation(samples))
+    assert stimulus.cycles == 10 * 8192 + 2
     for stall in ("none", "bursts"):
-        compiled.check(job, stall)
+        compiled.check(stimulus, stall)
 
 
 def test_the_papers_highest_score_has_no_code():

@@ -9,9 +9,9 @@ from golden.unicaim.topk_sense import topk_sense
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.unicaim.topk_sense import TopkSenseParameters
-from sim.benches.unicaim.topk_sense import Races, bench
-from sim.stall import PATTERNS
-from tests.kllm.compiled import Compiled
+from sim.core.stalls import PATTERNS
+from sim.testbenches.unicaim.topk_sense import Races, testbench
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("unicaim.topk_sense")
 SIZES = [TopkSenseParameters(rows=5), TopkSenseParameters(rows=5, fill=False)]
@@ -34,14 +34,14 @@ def test_every_race_of_four_rows(compiled):
                 races.add(np.where(used, scores, 0), used, k, 1)
     sizes = [len(addresses) for addresses in races.addresses]
     assert len(sizes) == 2 * 6 * 4**4 and set(sizes) == {0, 1, 2, 3, 4}
-    compiled.check(races.job(), "none")
+    compiled.check(races.stimulus(), "none")
 
 
 def test_an_odd_size_under_stalls(compiled, shipped_trace):
     for trace in (None, shipped_trace):
-        job = bench.job(compiled.parameters, trace, 300, seed=7)
+        stimulus = testbench.stimulus(compiled.parameters, trace, 300, seed=7)
         for stall in PATTERNS:
-            compiled.check(job, stall)
+            compiled.check(stimulus, stall)
 
 
 def test_equal_scores_drop_together():
@@ -58,9 +58,9 @@ def test_576_rows(fill, shipped_trace):
     p = TopkSenseParameters(rows=576, fill=fill)
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
-        job = bench.job(p, trace, 60, seed=8)
+        stimulus = testbench.stimulus(p, trace, 60, seed=8)
         for stall in PATTERNS:
-            compiled.check(job, stall)
+            compiled.check(stimulus, stall)
 
 
 def test_parameter_messages():

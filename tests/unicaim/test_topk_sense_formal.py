@@ -9,9 +9,9 @@ from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Fragment, Mod
 
 from hw.unicaim import topk_sense
 from hw.unicaim.topk_sense import TopkSense, TopkSenseParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.seeded import with_fault
 
 ROWS = 3
 IDLE, RACE, ADDRESSES = range(3)

@@ -12,7 +12,7 @@ from hw.parameters import ParameterError
 from hw.veda.tree_array import TreeArrayParameters
 from hw.veda.veda_core import VedaCoreParameters
 from sim.__main__ import parser
-from sim.ablation import (
+from sim.commands.ablation import (
     BASE,
     PAPER,
     VARIANTS,
@@ -23,13 +23,13 @@ from sim.ablation import (
     tokens_per_second,
     variant,
 )
-from sim.bench import compare
-from sim.benches.veda.veda_core import bench
-from sim.cocotb_runner import CocotbSimulation
-from sim.design import generate
-from sim.harness import Harness
-from sim.memory import FASTEST, MemoryTiming
-from sim.stall import PATTERNS
+from sim.core.design import generate
+from sim.core.memory import FASTEST, MemoryTiming
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.cocotb.runner import CocotbSimulation
+from sim.drivers.harness.runner import Harness
+from sim.testbenches.veda.veda_core import testbench
 
 BLOCK = find("veda.veda_core")
 DOCS = Path(__file__).parents[2] / "docs"
@@ -94,16 +94,16 @@ ENDS = (128, 256), (1024, 102)
 def test_tree_and_softmax_apart_in_icarus(shipped_trace):
     """Random and real steps; cycles as the formula has them."""
     p = variant(*BASE, 32, **SIZES)
-    jobs = [bench.job(p, data, 8, 1) for data in (None, shipped_trace)]
-    jobs.append(growing(p, 14, 1).job([]))
+    stimuli = [testbench.stimulus(p, data, 8, 1) for data in (None, shipped_trace)]
+    stimuli.append(growing(p, 14, 1).stimulus([]))
     design = generate(BLOCK, p)
     simulation = CocotbSimulation(design, "icarus")
-    plays = [(jobs[0], "random"), (jobs[1], "none"), (jobs[2], "none")]
-    for (job, stall), played in zip(plays, simulation.play(plays, 1), strict=True):
-        assert played.failure is None
-        assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-        assert stall != "none" or played.cycles == job.cycles
-    cycles, _ = head_cycles(played, 1)
+    plays = [(stimuli[0], "random"), (stimuli[1], "none"), (stimuli[2], "none")]
+    for (stimulus, stall), outcome in zip(plays, simulation.run(plays, 1), strict=True):
+        assert outcome.failure is None
+        assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
+        assert stall != "none" or outcome.cycles == stimulus.cycles
+    cycles, _ = head_cycles(outcome, 1)
     assert cycles.tolist() == [p.head_cycles(slots) for slots in range(1, 15)]
 
 
@@ -115,20 +115,20 @@ def test_variants(options, shipped_trace):
     design = generate(BLOCK, p)
     harness = Harness(design)
     for data, steps in ((shipped_trace, 60), (None, 150)):
-        job = bench.job(p, data, steps, 1)
+        stimulus = testbench.stimulus(p, data, steps, 1)
         for stall in PATTERNS:
             for timing in (FASTEST, SLOW):
-                played = harness.play(job, PATTERNS[stall], 1, timing)
-                assert played.failure is None
-                assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+                outcome = harness.run(stimulus, PATTERNS[stall], 1, timing)
+                assert outcome.failure is None
+                assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
                 if (stall, timing) == ("none", FASTEST):
-                    assert played.cycles == job.cycles
+                    assert outcome.cycles == stimulus.cycles
     for heads in (1, 3):
-        job = growing(p, p.capacity, heads).job([])
-        played = harness.play(job, PATTERNS["none"], 1, FASTEST)
-        assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-        assert played.cycles == job.cycles
-        cycles, between = head_cycles(played, heads)
+        stimulus = growing(p, p.capacity, heads).stimulus([])
+        outcome = harness.run(stimulus, PATTERNS["none"], 1, FASTEST)
+        assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
+        assert outcome.cycles == stimulus.cycles
+        cycles, between = head_cycles(outcome, heads)
         assert cycles.tolist() == [p.head_cycles(slots) for slots in range(1, p.capacity + 1)]
         assert (between <= cycles[:, None]).all()
 

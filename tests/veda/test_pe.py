@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 from golden.arith.formats import canonical, to_bits
 from golden.veda.pe_array import _products
 from hw.veda.pe import SUMS, WideProduct, WideProductParameters, unpack_fp16
-from sim.benches.operands import numbers
+from sim.testbenches.operands import numbers
 
 
 class Product(Component):

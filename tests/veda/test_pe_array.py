@@ -12,17 +12,17 @@ from golden.veda.pe_array import inner_products, outer_product
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.veda.pe_array import PeArrayParameters
-from sim.benches.operands import numbers
-from sim.benches.veda.pe_array import (
+from sim.core.stalls import PATTERNS
+from sim.testbenches.operands import numbers
+from sim.testbenches.veda.pe_array import (
     Product,
-    bench,
     build,
     exact,
     random_products,
     real_products,
+    testbench,
 )
-from sim.stall import PATTERNS
-from tests.kllm.compiled import Compiled
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("veda.pe_array")
 SIZES = [
@@ -193,9 +193,9 @@ def test_close_to_the_algorithm(shipped_trace, accumulator, bits):
 def check_size(p, vectors):
     compiled = Compiled(BLOCK, p)
     for seed in (4, 5):
-        job = bench.job(p, None, vectors, seed)
+        stimulus = testbench.stimulus(p, None, vectors, seed)
         for stall in PATTERNS:
-            compiled.check(job, stall)
+            compiled.check(stimulus, stall)
 
 
 @pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
@@ -215,7 +215,7 @@ def test_whole_heads(preset, shipped_trace):
     compiled = Compiled(BLOCK, p)
     for data in (None, shipped_trace):
         for stall in PATTERNS:
-            compiled.check(bench.job(p, data, 100, seed=6), stall)
+            compiled.check(testbench.stimulus(p, data, 100, seed=6), stall)
 
 
 def head(p, length, rng):
@@ -231,13 +231,13 @@ def test_rate(small, length):
     """A row every cycle in both products; heads follow each other as the docstring says."""
     p, rng = small.parameters, np.random.default_rng(7)
     heads = [product for _ in range(3) for product in head(p, length, rng)]
-    played = small.check(build(p, heads, rng, []), "none")
-    scores = played.cycles_of["s"].reshape(3, length)
+    outcome = small.check(build(p, heads, rng, []), "none")
+    scores = outcome.cycles_of["s"].reshape(3, length)
     assert np.array_equal(np.diff(scores, axis=1), np.ones((3, length - 1)))
     assert scores[0, 0] == 1 + p.latency  # the query takes the first cycle
     # The first addition of the outer product is when the last inner one has left the adders.
     begun = scores[:, -1] - 2
-    assert np.array_equal(played.cycles_of["o"], begun + length - 1 + p.ending + 2)
+    assert np.array_equal(outcome.cycles_of["o"], begun + length - 1 + p.ending + 2)
     # A query and the fold are over before the next row's product is.
     assert np.array_equal(scores[1:, 0], begun[:-1] + length - 1 + p.folds + 1 + p.tree + 2)
 
@@ -259,8 +259,8 @@ def test_bubbles_and_stalls_change_no_sum(small):
         Product(True, numbers("any", n, rng), numbers("any", (n, p.lanes), rng))
         for n in [*range(1, 12)] * 8
     ]
-    job = build(p, products, rng, [])
-    cycles = {stall: small.check(job, stall).cycles for stall in PATTERNS}
+    stimulus = build(p, products, rng, [])
+    cycles = {stall: small.check(stimulus, stall).cycles for stall in PATTERNS}
     assert cycles["none"] < cycles["random"] < cycles["bursts"]
 
 
@@ -300,8 +300,8 @@ def test_every_number_as_a_factor(small):
         products.append(Product(False, query, rows))
     scalars = np.concatenate([every[3::32], every[:64], every[0x8000:0x8040]])
     products += [Product(True, x[None], others[None]) for x in scalars]
-    played = small.check(build(p, products, np.random.default_rng(10), []), "none")
-    assert len(played.outputs["s"]) == 8 << 16 and len(played.outputs["o"]) > 2048
+    outcome = small.check(build(p, products, np.random.default_rng(10), []), "none")
+    assert len(outcome.outputs["s"]) == 8 << 16 and len(outcome.outputs["o"]) > 2048
 
 
 @pytest.mark.parametrize(

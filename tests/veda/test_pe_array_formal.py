@@ -22,9 +22,9 @@ from amaranth.hdl import (
 
 from hw.veda import pe_array
 from hw.veda.pe_array import PeArray, PeArrayParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.seeded import with_fault
 
 SIZES = [
     PeArrayParameters(2, 1, 1, "fp16", add_stages=2),

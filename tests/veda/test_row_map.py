@@ -8,9 +8,9 @@ from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, M
 from hw.parameters import ParameterError
 from hw.veda import row_map
 from hw.veda.row_map import RowMap, RowMapParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.seeded import with_fault
 
 SMALL = RowMapParameters(capacity=4, region_bits=1, tag_bits=1)
 LOOK_UP, FIRST, SECOND, THIRD = range(4)

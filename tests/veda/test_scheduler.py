@@ -12,9 +12,9 @@ from amaranth.sim import Simulator
 from hw.parameters import ParameterError
 from hw.veda import scheduler
 from hw.veda.scheduler import Scheduler, SchedulerParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.seeded import with_fault
 
 SMALL = SchedulerParameters(2, 4, 4, 4, 3, 2)
 
@@ -53,7 +53,10 @@ def test_proof():
     ("line", "instead"),
     [
         ("request.valid.eq(rows.o.valid)", "request.valid.eq(rows.o.valid & ~self.job.valid)"),
-        ("report.valid.eq(decided.valid & free)", "report.valid.eq(decided.valid & ~job.valid)"),
+        (
+            "report.valid.eq(decided.valid & free)",
+            "report.valid.eq(decided.valid & ~stimulus.valid)",
+        ),
     ],
     ids=["request", "report"],
 )
@@ -68,7 +71,7 @@ THREE = SchedulerParameters(3, 4, 4, 4, 3, 2)
 
 
 def requests(dut: Scheduler, **fields: int) -> tuple[list[int], list[int]]:
-    """Addresses that a job writes to, and the errors reported, within 30 cycles."""
+    """Addresses that a stimulus writes to, and the errors reported, within 30 cycles."""
     addresses, errors = [], []
 
     async def testbench(context):
@@ -95,7 +98,7 @@ def requests(dut: Scheduler, **fields: int) -> tuple[list[int], list[int]]:
 
 @pytest.mark.parametrize(("heads", "group"), [(4, 1), (4, 0), (5, 2), (7, 7)])
 def test_a_job_of_too_many_heads_is_refused(heads, group):
-    """It makes no request and is reported; the other jobs write within the cache."""
+    """It makes no request and is reported; the other stimuli write within the cache."""
     assert requests(Scheduler(THREE), heads=heads, group=group) == ([], [1])
 
 

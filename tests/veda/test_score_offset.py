@@ -44,9 +44,9 @@ def attention(q, k, v) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def core_result(q, k, v) -> np.ndarray:
     """The bit-exact model's, with all rows."""
     core = VedaCore(2 * ROWS)
-    job = {"a": weight(1.0), "b": weight(0.2), "vote_cast": False, "evict": False}
+    stimulus = {"a": weight(1.0), "b": weight(0.2), "vote_cast": False, "evict": False}
     for row in range(ROWS):
-        found = core.step(q[None], k[row][None], v[row][None], **job)
+        found = core.step(q[None], k[row][None], v[row][None], **stimulus)
     assert not found.invalid.any()
     return found.o[0].astype(np.float64)
 

@@ -8,12 +8,12 @@ from hw.veda.pe_array import PeArrayParameters
 from hw.veda.special_function_unit import SpecialFunctionUnitParameters
 from hw.veda.veda_core import VedaCoreParameters
 from hw.veda.voting_engine import VotingEngineParameters
-from sim.bench import compare
-from sim.benches.veda import pe_array, special_function_unit, veda_core, voting_engine
-from sim.design import generate
-from sim.harness import Harness
-from sim.memory import FASTEST
-from sim.stall import PATTERNS
+from sim.core.design import generate
+from sim.core.memory import FASTEST
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.harness.runner import Harness
+from sim.testbenches.veda import pe_array, special_function_unit, veda_core, voting_engine
 
 SMALLEST = {
     pe_array: PeArrayParameters(1, 1, 1, add_stages=1),
@@ -39,13 +39,13 @@ def test_smallest(testbench, shipped_trace):
     design = generate(find(f"veda.{name}"), p)
     harness = Harness(design)
     for data in (None, shipped_trace):
-        job = testbench.bench.job(p, data, 40, 1)
+        stimulus = testbench.testbench.stimulus(p, data, 40, 1)
         for stall in PATTERNS:
             harness.reset()
-            played = harness.play(job, PATTERNS[stall], 1, FASTEST)
-            assert played.failure is None
-            assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
-            assert stall != "none" or played.cycles == job.cycles
+            outcome = harness.run(stimulus, PATTERNS[stall], 1, FASTEST)
+            assert outcome.failure is None
+            assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
+            assert stall != "none" or outcome.cycles == stimulus.cycles
 
 
 @pytest.mark.parametrize(

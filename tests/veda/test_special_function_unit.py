@@ -14,19 +14,19 @@ from golden.veda.special_function_unit import layer_norm, softmax
 from hw.catalogue import Block
 from hw.parameters import ParameterError
 from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
-from sim.bench import compare
-from sim.benches.veda.special_function_unit import (
+from sim.core.design import generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.harness.runner import Harness
+from sim.testbenches.veda.special_function_unit import (
     EPS,
-    bench,
     build,
     real_vectors,
     reference,
     short_vector,
+    testbench,
 )
-from sim.design import generate
-from sim.harness import Harness
-from sim.stall import PATTERNS
-from tests.arith.functions import ulp_errors
+from tests.support.arith.functions import ulp_errors
 
 BLOCK = Block("veda", "SpecialFunctionUnit", "under test", "VEDA, section IV-B")
 SMALL = SpecialFunctionUnitParameters.preset("small")
@@ -160,14 +160,14 @@ def test_real_vectors_are_close(shipped_trace):
     assert count > 5000
 
 
-def play(harness, design, job, stall="none"):
+def run(harness, design, stimulus, stall="none"):
     harness.reset()
-    played = harness.play(job, PATTERNS[stall], 1)
-    assert played.failure is None
-    assert compare(job, played.outputs, design.outputs, played.cycles_of) == []
+    outcome = harness.run(stimulus, PATTERNS[stall], 1)
+    assert outcome.failure is None
+    assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
     if stall == "none":
-        assert played.cycles == job.cycles
-    return played
+        assert outcome.cycles == stimulus.cycles
+    return outcome
 
 
 @pytest.fixture(scope="module")
@@ -204,9 +204,9 @@ def test_flagged_vectors_and_the_next(small):
             wanted += [(bits, 1), (after, 0)]
     chosen += [vector([5, 5], Operation.LAYER_NORM, 0), vector([5, 5], Operation.LAYER_NORM, -1)]
     wanted += [([quiet] * 2, 1)] * 2
-    job = build(SMALL, chosen, [])
-    played = play(harness, design, job)
-    got = played.outputs["o"][:, 0]
+    stimulus = build(SMALL, chosen, [])
+    outcome = run(harness, design, stimulus)
+    got = outcome.outputs["o"][:, 0]
     assert got.tolist() == [
         y | (n == len(ys) - 1) << 16 | flag << 17 for ys, flag in wanted for n, y in enumerate(ys)
     ]
@@ -223,25 +223,25 @@ def test_every_length_and_tile(parameters, shipped_trace):
     lengths = sorted({*lengths, p.length - 1, p.length})
     for op in Operation:
         chosen = [vector(rng.normal(size=n), op) for n in lengths]
-        played = play(harness, design, build(p, chosen, []))
-        taken, at = played.cycles_of["o"], 0
+        outcome = run(harness, design, build(p, chosen, []))
+        taken, at = outcome.cycles_of["o"], 0
         start = 0
         for n in lengths:
             assert taken[at] == start + n - 1 + p.first(n, op)
             assert (np.diff(taken[at : at + n]) == 1).all()
             start, at = taken[at] - 9 + max(n, 6), at + n
     for data, vectors in ((None, 300 if p.length <= 256 else 50), (shipped_trace, 30)):
-        job = bench.job(p, data, vectors, seed=7)
-        assert job.transactions == vectors
+        stimulus = testbench.stimulus(p, data, vectors, seed=7)
+        assert stimulus.transactions == vectors
         for stall in PATTERNS:
-            play(harness, design, job, stall)
+            run(harness, design, stimulus, stall)
 
 
 def test_tables(small):
     """Short vectors for all parts of both tables: any sum from one to two, any mean square."""
     harness, design = small
     rng = np.random.default_rng(9)
-    play(harness, design, build(SMALL, [short_vector(rng) for _ in range(8000)], []))
+    run(harness, design, build(SMALL, [short_vector(rng) for _ in range(8000)], []))
 
 
 def test_far_scores(small):
@@ -251,9 +251,9 @@ def test_far_scores(small):
     x = x[(distance >= 64) & (distance % 64 < 12)]
     assert len(x) > 1500
     harness, design = small
-    job = build(SMALL, [vector([0, score]) for score in x], [])
-    assert (job.outputs["o"][:, 0] & 0xFFFF).tolist() == [0x3C00, 0] * len(x)
-    play(harness, design, job)
+    stimulus = build(SMALL, [vector([0, score]) for score in x], [])
+    assert (stimulus.outputs["o"][:, 0] & 0xFFFF).tolist() == [0x3C00, 0] * len(x)
+    run(harness, design, stimulus)
 
 
 def test_first_probability_in_time():

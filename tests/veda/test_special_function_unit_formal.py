@@ -1,6 +1,6 @@
 """Elements through the special function unit: none is lost, doubled or stuck, whatever stalls.
 
-The claims are about elements and jobs, not about results, which simulation compares: a
+The claims are about elements and stimuli, not about results, which simulation compares: a
 normalisation that passes on its element stands in for the real one, with the same registers, so
 that what comes out must be what went in; nothing is computed. They are proved for all that can
 happen in the first cycles after a reset, long enough for a vector to come out behind another. The
@@ -22,10 +22,10 @@ from hw.veda.special_function_unit import (
     SpecialFunctionUnit,
     SpecialFunctionUnitParameters,
 )
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.campaign import suite_takes
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.campaign import suite_takes
+from tests.support.seeded import with_fault
 
 P = SpecialFunctionUnitParameters(length=2, tile=2)
 DEPTH = 26
@@ -100,9 +100,9 @@ class ElementsSpec(Elaboratable):
         m = Module()
         dut = self._dut
         m.submodules.dut = Fragment.get(dut, None)
-        job, i, o = dut.job, dut.i, dut.o
+        stimulus, i, o = dut.job, dut.i, dut.o
         first = reset_first(m)
-        drive(m, first, job)
+        drive(m, first, stimulus)
         drive(m, first, i)
         watch(m, first, o)
         # One bit is enough to tell elements apart.
@@ -139,17 +139,20 @@ class ElementsSpec(Elaboratable):
             m.d.sync += [x.eq(i.payload.x), last.eq(ended), cut.eq(ended & ~i.payload.last)]
         waiting, refused = Signal(6), Signal(6)
         m.d.sync += waiting.eq(Mux((outs != complete) & ~o.valid, waiting + 1, 0))
-        idle = (outs == complete) & i.valid & job.valid & ~i.ready
+        idle = (outs == complete) & i.valid & stimulus.valid & ~i.ready
         m.d.sync += refused.eq(Mux(idle, refused + 1, 0))
 
         with m.If(~first):
             m.d.comb += [
-                Assert(~moved | job.valid, "an element without a job"),
-                Assert((job.valid & job.ready) == (moved & i.payload.last), "a job in between"),
+                Assert(~moved | stimulus.valid, "an element without a job"),
+                Assert(
+                    (stimulus.valid & stimulus.ready) == (moved & i.payload.last),
+                    "a stimulus in between",
+                ),
                 Assert(~o.valid | (outs != complete), "an element from nowhere"),
                 Assert(waiting < SLOWEST, "an element is stuck"),
                 Assert(refused < SLOWEST, "the input is stuck"),
-                Assert(~dropping | i.ready | ~job.valid, "the rest of a vector waits"),
+                Assert(~dropping | i.ready | ~stimulus.valid, "the rest of a vector waits"),
             ]
             with m.If(o.valid & (outs == number)):
                 m.d.comb += [
@@ -232,7 +235,7 @@ FAULTS = {
     "job_too_early": (
         "job.ready.eq(i.valid & i.ready & i.payload.last)",
         "job.ready.eq(i.valid & i.ready)",
-        "a job in between",
+        "a stimulus in between",
     ),
     "cut_in_silence": ("cut.eq(~i.payload.last)", "cut.eq(0)", "cut in silence"),
 }

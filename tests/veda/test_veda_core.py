@@ -5,38 +5,38 @@ import dataclasses
 import numpy as np
 import pytest
 
+from golden.algorithms.attention import DenseAttention, attention_scores, softmax
+from golden.algorithms.veda.voting import VotingAttention, cast_votes
 from golden.arith.formats import is_nan, to_bits
-from golden.attention import DenseAttention, attention_scores, softmax
 from golden.evaluation.measure import measure
 from golden.evaluation.policies import parse
 from golden.lm.commands import open_model
 from golden.lm.text import default_text, first_tokens
 from golden.veda.veda_core import VedaCore
-from golden.veda.voting import VotingAttention, cast_votes
 from golden.veda.voting_engine import fixed
 from golden.veda.voting_engine import vote as exact_vote
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.veda.veda_core import VedaCoreParameters
-from sim import payload
-from sim.ablation import growing, head_cycles
-from sim.bench import compare
-from sim.benches.veda.veda_core import (
+from sim.commands.ablation import growing, head_cycles
+from sim.core import payload
+from sim.core.design import generate
+from sim.core.memory import FASTEST, MemoryTiming
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import compare
+from sim.drivers.cocotb.runner import CocotbSimulation
+from sim.drivers.harness.runner import Harness
+from sim.testbenches.veda.veda_core import (
     A,
     B,
     Steps,
     add_sequence,
-    bench,
     fit,
     layers_of,
     random_steps,
     real_steps,
+    testbench,
 )
-from sim.cocotb_runner import CocotbSimulation
-from sim.design import generate
-from sim.harness import Harness
-from sim.memory import FASTEST, MemoryTiming
-from sim.stall import PATTERNS
 
 BLOCK = find("veda.veda_core")
 SMALL = VedaCoreParameters.preset("small")
@@ -47,18 +47,18 @@ FAR = MemoryTiming((30, 60), interval=2, reorder=True, seed=4)
 
 
 class Core:
-    """The compiled core. Each job is played from reset."""
+    """The compiled core. Each stimulus is outcome from reset."""
 
     def __init__(self, parameters: VedaCoreParameters):
         self.design = generate(BLOCK, parameters)
         self.harness = Harness(self.design)
 
-    def check(self, job, stall="none", timing=FASTEST, seed=1):
+    def check(self, stimulus, stall="none", timing=FASTEST, seed=1):
         self.harness.reset()
-        played = self.harness.play(job, PATTERNS[stall], seed, timing)
-        assert played.failure is None
-        assert compare(job, played.outputs, self.design.outputs, played.cycles_of) == []
-        return played
+        outcome = self.harness.run(stimulus, PATTERNS[stall], seed, timing)
+        assert outcome.failure is None
+        assert compare(stimulus, outcome.outputs, self.design.outputs, outcome.cycles_of) == []
+        return outcome
 
 
 @pytest.fixture(scope="module")
@@ -175,12 +175,12 @@ def test_twin_votes_as_its_probabilities_say():
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.campaign)])
 def test_sequences_under_stalls(small, shipped_trace, seed):
     for data, steps in ((shipped_trace, 60), (None, 120)):
-        job = bench.job(SMALL, data, steps, seed)
+        stimulus = testbench.stimulus(SMALL, data, steps, seed)
         for stall in PATTERNS:
             for timing in (FASTEST, SLOW, FAR):
-                played = small.check(job, stall, timing, seed)
+                outcome = small.check(stimulus, stall, timing, seed)
                 if (stall, timing) == ("none", FASTEST):
-                    assert played.cycles == job.cycles
+                    assert outcome.cycles == stimulus.cycles
 
 
 def test_random_steps_cover_what_they_should():
@@ -206,10 +206,10 @@ def test_random_steps_cover_what_they_should():
 
 def every_length(core, p, heads):
     """A sequence that fills the cache; cycles of each step's first head, and between heads."""
-    job = growing(p, p.capacity, heads).job([])
-    played = core.check(job)
-    assert played.cycles == job.cycles
-    cycles, between = head_cycles(played, heads)
+    stimulus = growing(p, p.capacity, heads).stimulus([])
+    outcome = core.check(stimulus)
+    assert outcome.cycles == stimulus.cycles
+    cycles, between = head_cycles(outcome, heads)
     assert len(cycles) == p.capacity
     return np.arange(1, p.capacity + 1), cycles, between
 
@@ -243,13 +243,14 @@ def test_cycles_of_a_head_in_the_paper_s_core():
 @pytest.mark.parametrize("latency", [1, SMALL.depth - 3])
 def test_memory_that_keeps_up(small, shipped_trace, latency):
     steps, _ = real_steps(SMALL, shipped_trace, 40)
-    played = small.check(steps.job([]), timing=MemoryTiming((latency, latency)))
-    assert played.cycles == SMALL.cycles(steps.work, latency)
+    outcome = small.check(steps.stimulus([]), timing=MemoryTiming((latency, latency)))
+    assert outcome.cycles == SMALL.cycles(steps.work, latency)
 
 
 @pytest.mark.parametrize("prompt", [30, 40])
 def test_protected_rows_stay_after_a_long_prompt(small, shipped_trace, prompt):
-    """Without protection the first rows leave (golden.veda.voting says why), also in the core.
+    """Without protection the first rows leave (golden.algorithms.veda.voting says why), also in the
+    core.
 
     A prompt longer than the core's capacity leaves it row by row.
     """
@@ -260,7 +261,7 @@ def test_protected_rows_stay_after_a_long_prompt(small, shipped_trace, prompt):
         rows = (x[0] for x in (q, k, v))
         settings = {"target": 12, "prompt": prompt, "reserved": 6, "protected": protected}
         add_sequence(steps, *rows, prompt + 8, **settings)
-        small.check(steps.job(notes))
+        small.check(steps.stimulus(notes))
         kept = [set(range(6)) & set(slots) for slots in steps.kept[prompt:]]
         lost.append(6 - len(kept[-1]))
         assert len(steps.kept[-1]) == 12
@@ -271,8 +272,8 @@ def test_protected_rows_stay_after_a_long_prompt(small, shipped_trace, prompt):
 def test_what_is_in_memory(small, shipped_trace):
     """Each row once, and read once for each head; no row is moved. Slots use as few rows."""
     steps, _ = real_steps(SMALL, shipped_trace, 44, target=20)
-    played = small.check(steps.job([]))
-    use = played.memories["cache"]
+    outcome = small.check(steps.stimulus([]))
+    use = outcome.memories["cache"]
     kv_heads, heads = SMALL.kv_heads, SMALL.heads
     assert use.rows_written == 44 * 2 * kv_heads
     assert use.rows_read == sum(2 * heads * length for length, *_ in steps.work)
@@ -291,14 +292,14 @@ def test_what_is_in_memory(small, shipped_trace):
 def test_spoilt_scores_are_flagged(small):
     """NaN, plus infinity, all minus infinity; the next step is clean once the row is gone."""
     steps = Steps(SMALL)
-    job = {"vote": True, "protected": 0, "a": A, "b": B}
+    stimulus = {"vote": True, "protected": 0, "a": A, "b": B}
     one = np.ones((1, 8), np.float16)
     kinds = [np.nan, np.inf, -np.inf]
     for kind in kinds:
         spoilt = np.full((1, 8), kind, np.float16)
-        steps.add(one, spoilt, one, restart=True, evict=True, target=0, **job)
-        steps.add(one, one, one, restart=False, evict=False, target=0, **job)
-    small.check(steps.job([]), "random", SLOW)
+        steps.add(one, spoilt, one, restart=True, evict=True, target=0, **stimulus)
+        steps.add(one, one, one, restart=False, evict=False, target=0, **stimulus)
+    small.check(steps.stimulus([]), "random", SLOW)
     bad, good = steps.results[::2], steps.results[1::2]
     assert [r.invalid.all() for r in bad] == [True] * 3
     assert [r.reports[0].invalid for r in bad] == [True, True, False]
@@ -321,25 +322,25 @@ def test_a_job_of_too_many_heads_is_refused(p):
     core = Core(p)
     rows = RNG(7).standard_normal((4, 4, p.array.lanes)).astype(np.float16)
     steps, without = Steps(p), Steps(p)
-    job = {"vote": True, "protected": 0, "a": A, "b": B, "evict": True}
+    stimulus = {"vote": True, "protected": 0, "a": A, "b": B, "evict": True}
     for n in range(4):
         for run in (steps, without):
             settings = {"restart": n == 0, "group": 2, "target": 1}
-            run.add(rows[n], rows[n - 1, :2], rows[n - 2, :2], **settings, **job)
+            run.add(rows[n], rows[n - 1, :2], rows[n - 2, :2], **settings, **stimulus)
         heads = rows[n, : p.kv_heads + 1]
         settings = {"restart": n % 2 == 1, "group": 1, "target": 0}
-        result = steps.add(heads, heads, heads, **settings, **job)
+        result = steps.add(heads, heads, heads, **settings, **stimulus)
         assert result.refused and result.reports[0].length == 1
-    played, plain = core.check(steps.job([])), core.check(without.job([]))
-    assert played.cycles == steps.job([]).cycles
+    outcome, plain = core.check(steps.stimulus([])), core.check(without.stimulus([]))
+    assert outcome.cycles == steps.stimulus([]).cycles
     for name in ("rows_read", "rows_written"):
-        uses = (getattr(run.memories["cache"], name) for run in (played, plain))
+        uses = (getattr(run.memories["cache"], name) for run in (outcome, plain))
         assert len(set(uses)) == 1
-    core.check(random_steps(p, 60, RNG(8)).job([]), "random", SLOW)
+    core.check(random_steps(p, 60, RNG(8)).stimulus([]), "random", SLOW)
 
 
 def test_jobs_beyond_the_array_s_heads_are_refused():
-    """Fields of a job can say more heads than there are."""
+    """Fields of a stimulus can say more heads than there are."""
     core = VedaCore(8, heads=5, kv_heads=3)
     row = np.ones((7, 4), np.float16)
     settings = {"a": A, "b": B}
@@ -359,22 +360,24 @@ def test_reset_in_mid_step(simulator, shipped_trace):
     """
     timing = MemoryTiming((10, 40), reorder=True, seed=6)
     p = VedaCoreParameters(1, 2, 1, 32, 2, 2, 8, position_bits=8, count_bits=4)
-    cut = real_steps(p, shipped_trace, 40, target=12)[0].job([])
-    clean = real_steps(p, shipped_trace, 16, target=6)[0].job([])
+    cut = real_steps(p, shipped_trace, 40, target=12)[0].stimulus([])
+    clean = real_steps(p, shipped_trace, 16, target=6)[0].stimulus([])
     whole = cut.memories["cache"]
     rows = 3 * p.capacity + 11  # V of the second kv head, slot 11
     cut.memories["cache"] = dataclasses.replace(whole, contents=whole.contents[:rows])
     if simulator == "icarus":
         simulation = CocotbSimulation(generate(BLOCK, p), simulator)
-        broken, played = simulation.play([(cut, "none"), (clean, "none")], 1, timing=timing)
+        broken, outcome = simulation.run([(cut, "none"), (clean, "none")], 1, timing=timing)
     else:
         harness = Harness(generate(BLOCK, p))
-        broken, played = (harness.play(job, PATTERNS["none"], 1, timing) for job in (cut, clean))
+        broken, outcome = (
+            harness.run(stimulus, PATTERNS["none"], 1, timing) for stimulus in (cut, clean)
+        )
     assert "cache" in broken.failure
     assert 0 < len(broken.outputs["o"]) < 40 * p.heads
-    assert played.failure is None
+    assert outcome.failure is None
     outputs = generate(BLOCK, p).outputs
-    assert compare(clean, played.outputs, outputs, played.cycles_of) == []
+    assert compare(clean, outcome.outputs, outputs, outcome.cycles_of) == []
 
 
 @pytest.mark.campaign
@@ -388,11 +391,11 @@ def test_real_sequences_in_the_default_core(shipped_trace):
         steps = Steps(p)
         rows = (x[layer] for x in (q, k, v))
         add_sequence(steps, *rows, 320, target=128, prompt=64, reserved=32)
-        job = steps.job(notes)
-        assert len(job.outputs["report"]) == 320 and len(job.outputs["o"]) == 9 * 320
-        assert core.check(job).cycles == job.cycles
+        stimulus = steps.stimulus(notes)
+        assert len(stimulus.outputs["report"]) == 320 and len(stimulus.outputs["o"]) == 9 * 320
+        assert core.check(stimulus).cycles == stimulus.cycles
         if layer == 0:
-            core.check(job, "random", SLOW)
+            core.check(stimulus, "random", SLOW)
 
 
 @pytest.mark.campaign
@@ -403,12 +406,12 @@ def test_the_paper_s_core(shipped_trace):
     shape = 3, 60, PAPER.heads, PAPER.array.lanes
     rows = np.moveaxis(rng.standard_normal(shape).astype(np.float16), 2, 1)
     add_sequence(steps, *rows, 60, target=40, prompt=20, reserved=8)
-    assert core.check(steps.job([])).cycles == PAPER.cycles(steps.work)
+    assert core.check(steps.stimulus([])).cycles == PAPER.cycles(steps.work)
     q, k, v, notes = layers_of(PAPER, shipped_trace)
     steps = Steps(PAPER)
     add_sequence(steps, q[0], k[0], v[0], 160, target=100, prompt=120, reserved=32, protected=4)
     assert max(length for length, *_ in steps.work) == 121
-    core.check(steps.job(notes), "random", SLOW)
+    core.check(steps.stimulus(notes), "random", SLOW)
 
 
 @pytest.mark.campaign
@@ -422,7 +425,7 @@ def test_long_real_sequences(target, shipped_trace):
         rows = (x[layer] for x in (q, k, v))
         tokens = min(2 * target, 1 << p.position_bits)
         add_sequence(steps, *rows, tokens, target=target, prompt=target // 2, reserved=16)
-    Core(p).check(steps.job(notes), "random", SLOW)
+    Core(p).check(steps.stimulus(notes), "random", SLOW)
 
 
 @pytest.mark.campaign
@@ -439,16 +442,18 @@ def test_capacity_of_the_paper_s_core(shipped_trace):
     steps = Steps(p)
     for t in range(last + 1):
         full = t >= p.capacity - 1
-        job = {"target": p.capacity - (5 if t == last else 1), "protected": 32, "a": A, "b": B}
-        steps.add(q[t], k[t], v[t], restart=t == 0, vote=full or t % 32 == 31, evict=full, **job)
-    job = steps.job([])
+        stimulus = {"target": p.capacity - (5 if t == last else 1), "protected": 32, "a": A, "b": B}
+        steps.add(
+            q[t], k[t], v[t], restart=t == 0, vote=full or t % 32 == 31, evict=full, **stimulus
+        )
+    stimulus = steps.stimulus([])
     reports = [report for result in steps.results for report in result.reports]
     assert sum(report.evict for report in reports) == 17 + 4
     assert max(length for length, *_ in steps.work) == PAPER.capacity == 4096
     assert max(report.slot for report in reports) >= 32
-    played = Core(p).check(job)
-    assert played.cycles == job.cycles
-    print(f"{played.cycles} cycles, {played.memories['cache'].rows_read} rows read")
+    outcome = Core(p).check(stimulus)
+    assert outcome.cycles == stimulus.cycles
+    print(f"{outcome.cycles} cycles, {outcome.memories['cache'].rows_read} rows read")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
-from golden.veda.voting import VotingAttention, cast_votes, count_votes, slot_to_evict
+from golden.algorithms.veda.voting import VotingAttention, cast_votes, count_votes, slot_to_evict
 from golden.veda.voting_engine import (
     VotingEngine,
     fixed,
@@ -23,9 +23,9 @@ from hw.parameters import ParameterError
 from hw.veda import voting_engine
 from hw.veda.vote_threshold import VoteThreshold, VoteThresholdParameters
 from hw.veda.voting_engine import VotingEngineParameters
-from sim.benches.veda.voting_engine import A, B, Steps, attention_inputs, bench, real_steps
-from sim.stall import PATTERNS
-from tests.kllm.compiled import Compiled
+from sim.core.stalls import PATTERNS
+from sim.testbenches.veda.voting_engine import A, B, Steps, attention_inputs, real_steps, testbench
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("veda.voting_engine")
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
@@ -235,7 +235,7 @@ def test_threshold_of_small_numbers():
     ids=lambda p: f"capacity{p.capacity}",
 )
 def test_a_cache_that_fills_up(p):
-    """From one slot to all of them; then a slot leaves though the job forbids it."""
+    """From one slot to all of them; then a slot leaves though the stimulus forbids it."""
     rng = np.random.default_rng(5)
     steps = Steps(p)
     for token in range(p.capacity + 3):
@@ -244,7 +244,7 @@ def test_a_cache_that_fills_up(p):
         steps.add(s, restart=False, vote=True, evict=False, target=0, protected=0, a=A, b=B)
     evictions = [report.evict for step in steps.reports for report in step]
     assert evictions == [False] * (p.capacity - 1) + [True] * 4
-    Compiled(BLOCK, p).check(steps.job([]), "none")
+    Compiled(BLOCK, p).check(steps.stimulus([]), "none")
 
 
 def test_a_prompt_longer_than_the_cache(shipped_trace):
@@ -260,16 +260,16 @@ def test_an_invalid_step_leaves_no_trace():
     compiled = Compiled(BLOCK, p)
     for bad in (0x7C00, 0x7E01, 0xFC00, 0x8000, 0x3C01):
         steps = {True: Steps(p), False: Steps(p)}
-        for spoilt, played in steps.items():
+        for spoilt, outcome in steps.items():
             rng = np.random.default_rng(bad)
             for token in range(8):
                 s = (rng.random((2, token + 1)) / 4).astype(np.float16)
                 if token == 4 and spoilt:
                     s[1, 2] = np.uint16(bad).view(np.float16)
-                job = {"target": 1, "protected": 0, "a": A, "b": B, "evict": token == 7}
-                played.add(s, restart=token == 0, vote=token != 4 or spoilt, **job)
-            compiled.check(played.job([]), "none")
-        left = [[(r.slot, r.position) for r in played.reports[-1]] for played in steps.values()]
+                stimulus = {"target": 1, "protected": 0, "a": A, "b": B, "evict": token == 7}
+                outcome.add(s, restart=token == 0, vote=token != 4 or spoilt, **stimulus)
+            compiled.check(outcome.stimulus([]), "none")
+        left = [[(r.slot, r.position) for r in outcome.reports[-1]] for outcome in steps.values()]
         assert left[0] == left[1] and len(left[0]) == 7
         invalid = [step[0].invalid for step in steps[True].reports]
         assert invalid == [token == 4 for token in range(8)]
@@ -279,9 +279,9 @@ def test_every_size_and_stall(shipped_trace):
     for parameters in SIZES:
         compiled = Compiled(BLOCK, parameters)
         for data, steps in ((None, 200), (shipped_trace, 60)):
-            job = bench.job(parameters, data, steps, seed=7)
+            stimulus = testbench.stimulus(parameters, data, steps, seed=7)
             for stall in PATTERNS:
-                compiled.check(job, stall)
+                compiled.check(stimulus, stall)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, 
 from hw.veda import vote_buffer, voting_engine
 from hw.veda.vote_threshold import VoteThreshold
 from hw.veda.voting_engine import ONE, VotingEngine, VotingEngineParameters
-from sim.formal import prove
-from sim.formal_specs import Internals, drive, reset_first, watch
-from tests.seeded import with_fault
+from sim.checks.formal.proof import prove
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.seeded import with_fault
 
 SMALL = VotingEngineParameters(capacity=4, heads=2, position_bits=3, count_bits=2)
 IDLE, JOIN, SUM, SUMMED, THRESHOLD, COUNT, REPORT, COUNTED, MOVE = range(9)
@@ -49,8 +49,8 @@ class VotingSpec(Elaboratable):
         for k, row in enumerate(rows):
             m.d.comb += row.as_value().eq(internals.row(m, "buffer.rows", k))
 
-        # The job, what is left of its probabilities, and whether votes may be cast.
-        job = Signal(p.job_layout)
+        # The stimulus, what is left of its probabilities, and whether votes may be cast.
+        stimulus = Signal(p.job_layout)
         spoilt = Signal()
         left = Signal(range(p.heads * p.capacity + 1))
         length = Signal(range(p.capacity + 2))
@@ -67,17 +67,17 @@ class VotingSpec(Elaboratable):
             accepted.eq(dut.job.valid & dut.job.ready & live),
             taken.eq(dut.i.valid & dut.i.ready & live),
             moves.eq((state == MOVE) & live),
-            casting.eq(job.vote & ~spoilt),
-            wanted.eq((job.evict & (length > job.target)) | (length == p.capacity)),
+            casting.eq(stimulus.vote & ~spoilt),
+            wanted.eq((stimulus.evict & (length > stimulus.target)) | (length == p.capacity)),
         ]
         m.d.sync += joins.eq(accepted)
         with m.If(accepted):
-            m.d.sync += [job.eq(offered), spoilt.eq(0)]
+            m.d.sync += [stimulus.eq(offered), spoilt.eq(0)]
             with m.If(offered.restart):
                 m.d.sync += [length.eq(0), token.eq(0)]
         with m.If(joins):
             m.d.sync += [length.eq(length + 1), token.eq(token + 1)]
-            m.d.sync += left.eq(Mux(job.heads == 2, (length + 1) << 1, length + 1))
+            m.d.sync += left.eq(Mux(stimulus.heads == 2, (length + 1) << 1, length + 1))
         with m.If(taken):
             m.d.sync += [left.eq(left - 1), spoilt.eq(spoilt | (dut.i.payload > ONE))]
         with m.If(moves):
@@ -115,7 +115,10 @@ class VotingSpec(Elaboratable):
                     Assert((row.count == old.count) | voted, "more than a vote"),
                 ]
                 with m.If(moves):
-                    shielded, also = best.position < job.protected, row.position < job.protected
+                    shielded, also = (
+                        best.position < stimulus.protected,
+                        row.position < stimulus.protected,
+                    )
                     older = (row.count == best.count) & (row.position < best.position)
                     m.d.comb += [
                         Assert(~shielded | also, "a protected token left before others"),
@@ -155,7 +158,7 @@ class VotingSpec(Elaboratable):
     def _tie(self, m, internals, state, rows, before, length, model):
         """Where slots are on their way through the rows, and what the search has found."""
         p = self.dut.parameters
-        job, spoilt, casting = model["job"], model["spoilt"], model["casting"]
+        stimulus, spoilt, casting = model["job"], model["spoilt"], model["casting"]
         signal = internals.signal
         slot, voting, counting = signal("slot"), signal("voting"), signal("counting")
         read = signal("fifo.read")[1 : 1 + len(slot)]
@@ -179,13 +182,13 @@ class VotingSpec(Elaboratable):
             Assert((state == JOIN) == model["joins"]),
             Assert(signal("length") == length),
             Assert(signal("token") == model["token"]),
-            Assert((state == IDLE) | (signal("job") == job.as_value())),
+            Assert((state == IDLE) | (signal("job") == stimulus.as_value())),
             Assert((state != IDLE) | (length < p.capacity)),
             Assert((state != JOIN) | (length < p.capacity)),
             Assert((state == IDLE) | (state == JOIN) | (state == REPORT) | (length != 0)),
             Assert((state == IDLE) | (state == JOIN) | (signal("invalid") == spoilt)),
             Assert((state == IDLE) | (state == JOIN) | (signal("evicted") == model["evicted"])),
-            Assert((state == IDLE) | (job.heads == 1) | (job.heads == 2)),
+            Assert((state == IDLE) | (stimulus.heads == 1) | (stimulus.heads == 2)),
             Assert(((done == 0) & (issued == 0)) | passing | (state == MOVE) | (state == REPORT)),
             Assert((state != THRESHOLD) | voting),
             # Sums.
@@ -244,9 +247,9 @@ class VotingSpec(Elaboratable):
         with m.If(state == MOVE):
             m.d.comb += Assert(done == length)
         with m.If(passing | (state == MOVE)):
-            self._tie_search(m, internals, rows, length, done, passed, arrived, voting, job)
+            self._tie_search(m, internals, rows, length, done, passed, arrived, voting, stimulus)
 
-    def _tie_search(self, m, internals, rows, length, done, passed, arrived, voting, job):
+    def _tie_search(self, m, internals, rows, length, done, passed, arrived, voting, stimulus):
         p = self.dut.parameters
         signal = internals.signal
         rank, position = signal("buffer.rank"), signal("buffer.position")
@@ -256,7 +259,7 @@ class VotingSpec(Elaboratable):
 
         def rank_of(row, count=None):
             count = row.count if count is None else count
-            flag = row.position < job.protected
+            flag = row.position < stimulus.protected
             return (flag << p.count_bits) | (~count & ((1 << p.count_bits) - 1))
 
         most = (1 << p.count_bits) - 1
@@ -308,7 +311,12 @@ def test_cover(monkeypatch):
 
 
 FAULTS = {
-    "votes_always": (voting_engine, "m.If(job.vote & ~invalid)", "m.If(~invalid)", "more than"),
+    "votes_always": (
+        voting_engine,
+        "m.If(stimulus.vote & ~invalid)",
+        "m.If(~invalid)",
+        "more than",
+    ),
     "votes_though_invalid": (voting_engine, "job.vote & ~invalid", "job.vote", "more than"),
     "youngest": (
         vote_buffer,
@@ -325,7 +333,12 @@ FAULTS = {
     "unshielded": (vote_buffer, "found.position < self.protected", "0", "a protected token left"),
     "stays": (voting_engine, "buffer.move.eq(1)", "buffer.move.eq(0)", "a slot has another token"),
     "overflows": (voting_engine, " | (length == p.capacity))", ")", "wrong last"),
-    "too_many": (voting_engine, "length > job.target", "length >= job.target", "without need"),
+    "too_many": (
+        voting_engine,
+        "length > stimulus.target",
+        "length >= stimulus.target",
+        "without need",
+    ),
     "ready_early": (
         voting_engine,
         "m.d.comb += [buffer.join",

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from golden.algorithms.kllm.model import QuantizedLlama
 from golden.evaluation.plots import curves
 from golden.evaluation.section import Claim, Opened, Results, Run, Section, Table, Verdict
-from golden.kllm.model import QuantizedLlama
 from golden.lm.perplexity import perplexity
 from golden.lm.weights import Layer
 

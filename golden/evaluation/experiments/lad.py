@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from golden.algorithms.lad.drift import measure_drift
+from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS, PAPER_BOUNDS, THIRTEEN_BOUNDS
 from golden.evaluation.plots import curves
 from golden.evaluation.section import Claim, Opened, Results, Run, Section, Table, Verdict
-from golden.lad.drift import measure_drift
-from golden.lad.piecewise_exp import EIGHT_BOUNDS, PAPER_BOUNDS, THIRTEEN_BOUNDS
 
 BOUNDS = {5: PAPER_BOUNDS, 8: EIGHT_BOUNDS, 13: THIRTEEN_BOUNDS}
 """By number of intervals; the paper shows five and does not say how many its figures have."""

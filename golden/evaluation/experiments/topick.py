@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from golden.attention import attention_scores, softmax
+from golden.algorithms.attention import attention_scores, softmax
 from golden.evaluation.measure import Measurement
 from golden.evaluation.plots import curves
 from golden.evaluation.section import Claim, Opened, Results, Run, Section, Table, Verdict

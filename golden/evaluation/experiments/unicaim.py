@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from golden.attention import attention_scores
+from golden.algorithms.attention import attention_scores
+from golden.algorithms.unicaim.selection import top_k
+from golden.algorithms.unicaim.spread import SPREAD, recall_against_spread, spread_in_levels
 from golden.evaluation.plots import curves
 from golden.evaluation.section import Claim, Opened, Results, Run, Section, Table, Verdict
 from golden.unicaim.cells import key_levels, key_step, query_levels
-from golden.unicaim.selection import top_k
-from golden.unicaim.spread import SPREAD, recall_against_spread, spread_in_levels
 
 PROMPT, GENERATED, WINDOWS = 512, 64, 5
 """Windows of a prompt and some generated tokens, as many as the paper reserves rows for."""

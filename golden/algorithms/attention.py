@@ -1,0 +1,183 @@
+"""Attention of one layer while decoding, one token at a time.
+
+Every algorithm in this package implements ``DecodeAttention``, so the language model, the traces
+and the reports treat them alike. Heads are grouped: query head ``h`` reads kv head ``h // group``,
+``group`` being query heads divided by kv heads.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from golden.algorithms.cache import KVCache
+
+ELEMENT_BYTES = 2
+"""Bytes of one element of a cached K or V row; the cache of the modelled systems is FP16."""
+
+_QUERY_BLOCK = 256
+
+
+@dataclass
+class Traffic:
+    """Reads of the K and V caches by one layer so far, summed over kv heads.
+
+    A row is one token's key or value in one kv head. Token ``t`` (from 0) has ``t + 1`` rows in
+    view, its own included, and dense attention reads them all, once per kv head. Algorithms that
+    read parts of rows count the bytes they read.
+    """
+
+    k_rows: int = 0
+    v_rows: int = 0
+    k_bytes: int = 0
+    v_bytes: int = 0
+    dense_rows: int = 0
+    """Rows of K that dense attention would have read, and as many of V."""
+    dense_bytes: int = 0
+    """Bytes of K and V together that dense attention would have read."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of K and V read."""
+        return self.k_bytes + self.v_bytes
+
+    @property
+    def ratio(self) -> float:
+        """Bytes read as a share of dense attention's; 1.0 before the first read."""
+        return self.bytes / self.dense_bytes if self.dense_bytes else 1.0
+
+    def add(self, other: "Traffic") -> None:
+        """Count what another counter has counted."""
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def since(self, earlier: "Traffic") -> "Traffic":
+        """What was counted after a copy, ``earlier``, was made."""
+        names = self.__dataclass_fields__
+        return Traffic(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
+
+    def read(self, k_rows: int, v_rows: int, d: int) -> None:
+        """Count whole rows of ``d`` elements."""
+        self.k_rows += k_rows
+        self.v_rows += v_rows
+        self.k_bytes += k_rows * d * ELEMENT_BYTES
+        self.v_bytes += v_rows * d * ELEMENT_BYTES
+
+    def dense(self, rows: int, d: int) -> None:
+        """Count what dense attention would have read: ``rows`` of K and ``rows`` of V."""
+        self.dense_rows += rows
+        self.dense_bytes += 2 * rows * d * ELEMENT_BYTES
+
+
+class DecodeAttention(ABC):
+    """Attention of one layer; an instance keeps that layer's cache and is used for one sequence.
+
+    ``traffic`` counts cache reads; ``evicted`` lists the positions that left the cache, in the
+    order in which they left (for policies that evict per head, a position appears when the last
+    head has dropped it). ``rows`` is the number of K rows (and as many V rows) held after the
+    latest step, summed over kv heads; ``state_bytes`` what the algorithm keeps beside them.
+    """
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+        self.evicted: list[int] = []
+        self.rows = 0
+        self.state_bytes = 0
+
+    @abstractmethod
+    def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Take the next token's row and attend to everything kept so far, itself included.
+
+        ``q`` is [query heads, d], ``k`` and ``v`` [kv heads, d], positions already encoded; the
+        result is [query heads, d].
+        """
+
+    def figures(self) -> dict[str, float]:
+        """Figures peculiar to the algorithm so far, by name; none unless it overrides this."""
+        return {}
+
+    def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """``step`` over a run of tokens: [query heads, token, d], [kv heads, token, d] twice.
+
+        Returns [query heads, token, d].
+        """
+        rows = [self.step(q[:, t], k[:, t], v[:, t]) for t in range(q.shape[1])]
+        return np.stack(rows, axis=1)
+
+
+def floats(*arrays: np.ndarray) -> list[np.ndarray]:
+    """The arrays in float32, or all in float64 when one of them is."""
+    dtype = np.result_type(*arrays, np.float32)
+    return [array.astype(dtype, copy=False) for array in arrays]
+
+
+def grouped(q: np.ndarray, kv_heads: int) -> np.ndarray:
+    """Query heads by the kv head that they read: [heads, ...] to [kv heads, group, ...]."""
+    heads = q.shape[0]
+    if heads % kv_heads:
+        raise ValueError(f"{heads} query heads cannot share {kv_heads} kv heads evenly")
+    return q.reshape(kv_heads, heads // kv_heads, *q.shape[1:])
+
+
+def attention_scores(q: np.ndarray, k: np.ndarray, scale: float | None = None) -> np.ndarray:
+    """Scaled dot products of ``q`` [heads, d] with the keys of its kv head, [kv heads, rows, d].
+
+    ``scale`` is 1 / sqrt(d) when not given. Returns [heads, rows].
+    """
+    heads, d = q.shape
+    scale = q.dtype.type(1 / np.sqrt(d) if scale is None else scale)
+    return (grouped(q * scale, k.shape[0]) @ k.transpose(0, 2, 1)).reshape(heads, -1)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """exp(s - max s) / sum over the last axis; -inf gives 0."""
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def weighted_sum(p: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Values [kv heads, rows, d] weighted by probabilities [heads, rows]; [heads, d]."""
+    return (grouped(p, v.shape[0]) @ v).reshape(p.shape[0], -1)
+
+
+class DenseAttention(DecodeAttention):
+    """Softmax attention over every token so far, in float32, or in float64 when given that.
+
+    ``scale`` multiplies the scores before the softmax; 1 / sqrt(d) when not given.
+    """
+
+    def __init__(self, scale: float | None = None) -> None:
+        super().__init__()
+        self._scale = scale
+        self._cache = KVCache()
+
+    def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return self.sequence(q[:, None], k[:, None], v[:, None])[:, 0]
+
+    def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """All tokens at once as matrix products, equal to stepping; more tokens may follow."""
+        heads, tokens, d = q.shape
+        kv_heads = k.shape[0]
+        q, k, v = floats(q, k, v)
+        start = len(self._cache)
+        self._cache.append(k, v)
+        scale = q.dtype.type(1 / np.sqrt(d) if self._scale is None else self._scale)
+        q = grouped(q, kv_heads) * scale
+        o = np.empty_like(q)
+        # Blocks of queries bound the memory for scores and skip most keys of the future.
+        for first in range(0, tokens, _QUERY_BLOCK):
+            last = min(first + _QUERY_BLOCK, tokens)
+            end = start + last
+            future = np.arange(end) > np.arange(start + first, end)[:, None]
+            for kv in range(kv_heads):
+                scores = q[kv, :, first:last] @ self._cache.k[kv, :end].T
+                scores[:, future] = -np.inf
+                scores -= scores.max(axis=-1, keepdims=True)
+                np.exp(scores, out=scores)
+                total = scores.sum(axis=-1, keepdims=True)
+                o[kv, :, first:last] = scores @ self._cache.v[kv, :end] / total
+        rows = kv_heads * (tokens * start + tokens * (tokens + 1) // 2)
+        self.traffic.read(rows, rows, d)
+        self.traffic.dense(rows, d)
+        self.rows = kv_heads * len(self._cache)
+        return o.reshape(heads, tokens, d)

@@ -1,0 +1,7 @@
+"""What the accelerators are compared with: eviction policies that need no hardware of their own."""
+
+from golden.algorithms.baselines.h2o import H2OAttention
+from golden.algorithms.baselines.snapkv import SnapKVAttention
+from golden.algorithms.baselines.streaming import StreamingAttention
+
+__all__ = ["H2OAttention", "SnapKVAttention", "StreamingAttention"]

@@ -1,0 +1,85 @@
+"""H2O, heavy-hitter oracle: keep the tokens with the most attention so far, and the newest.
+
+Source: Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language
+Models", arXiv:2306.14048. The paper evicts per head; with grouped queries the rows belong to kv
+heads, so the scores of a group are summed and eviction is per kv head.
+"""
+
+import numpy as np
+
+from golden.algorithms.attention import (
+    DecodeAttention,
+    attention_scores,
+    floats,
+    grouped,
+    softmax,
+    weighted_sum,
+)
+from golden.algorithms.cache import KVCache
+
+_SLOT_BYTES = 4 + 4
+"""A slot's accumulated score (float32) and its token's position."""
+
+
+class H2OAttention(DecodeAttention):
+    """Attention over at most ``capacity`` earlier tokens and the new one, per kv head.
+
+    Half of ``capacity``, rounded up, is for the newest tokens, the new one included. When more than
+    ``capacity`` rows are held after a step, the one with the lowest score of all the others leaves,
+    the oldest token on ties. A score is the sum of the attention probabilities that the row has
+    been given since it joined, over all query heads of the group, each token's own included.
+    ``scale`` multiplies the scores before the softmax; 1 / sqrt(d) when not given.
+    """
+
+    def __init__(self, capacity: int, scale: float | None = None) -> None:
+        super().__init__()
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, not {capacity}")
+        self._capacity, self._newest, self._scale = capacity, (capacity + 1) // 2, scale
+        self._cache = KVCache()
+        self._tokens = 0
+        self._positions = np.empty((0, 0), np.int64)  # [kv heads, slots]
+        self._accumulated = np.empty((0, 0), np.float32)  # [kv heads, slots]
+
+    def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        q, k, v = floats(q, k, v)
+        kv_heads, d = k.shape
+        self._join(k, v)
+        scores = softmax(attention_scores(q, self._cache.k, self._scale))
+        o = weighted_sum(scores, self._cache.v)
+        self._accumulated += grouped(scores, kv_heads).sum(axis=1)
+        in_view = kv_heads * len(self._cache)
+        if self._tokens > self._capacity:
+            self._evict()
+        self.traffic.read(in_view, in_view, d)
+        self.traffic.dense(kv_heads * self._tokens, d)
+        self.rows = kv_heads * min(self._tokens, self._capacity)
+        self.state_bytes = _SLOT_BYTES * self.rows
+        return o
+
+    def _join(self, k: np.ndarray, v: np.ndarray) -> None:
+        """Put the new token into the last slot; there is one slot more than the capacity."""
+        position = self._tokens
+        self._tokens += 1
+        if position <= self._capacity:
+            self._cache.append(k, v)
+            new = np.full((len(k), 1), position)
+            none = np.zeros((len(k), 1), k.dtype)
+            self._positions = np.hstack([self._positions.reshape(len(k), -1), new])
+            self._accumulated = np.hstack([self._accumulated.reshape(len(k), -1), none])
+        else:
+            self._cache.k[:, -1], self._cache.v[:, -1] = k, v
+            self._positions[:, -1], self._accumulated[:, -1] = position, 0
+
+    def _evict(self) -> None:
+        """Each kv head drops a token and puts the new one into its slot."""
+        old = self._positions < self._tokens - self._newest
+        scores = np.where(old, self._accumulated, np.inf)
+        least = scores == scores.min(axis=1, keepdims=True)
+        slot = np.where(least, self._positions, self._tokens).argmin(axis=1)
+        head = np.arange(len(slot))
+        dropped = self._positions[head, slot]
+        for rows in (self._cache.k, self._cache.v, self._positions, self._accumulated):
+            rows[head, slot] = rows[:, -1]
+        held = self._positions[:, :-1]
+        self.evicted += [p for p in sorted(set(dropped.tolist())) if not (held == p).any()]

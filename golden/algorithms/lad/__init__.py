@@ -1,0 +1,24 @@
+"""Golden models of LAD."""
+
+from golden.algorithms.lad.attention import LocalityAwareAttention
+from golden.algorithms.lad.drift import Drift, measure_drift
+from golden.algorithms.lad.piecewise_exp import (
+    EIGHT_BOUNDS,
+    PAPER_BOUNDS,
+    THIRTEEN_BOUNDS,
+    PiecewiseExp,
+    piecewise_softmax_attention,
+)
+from golden.algorithms.lad.statistics import Statistics
+
+__all__ = [
+    "EIGHT_BOUNDS",
+    "PAPER_BOUNDS",
+    "THIRTEEN_BOUNDS",
+    "Drift",
+    "LocalityAwareAttention",
+    "PiecewiseExp",
+    "Statistics",
+    "measure_drift",
+    "piecewise_softmax_attention",
+]

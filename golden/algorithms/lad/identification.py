@@ -1,0 +1,183 @@
+"""Finding the active positions: by centres (LAD, section III-D) or by bounds.
+
+Both answer the same question, which positions have left their mode's interval, and the maximum m
+of all scores on the way, but from different reads of K. ``ByCentres`` is the paper's. ``ByBounds``
+is not in the paper: it bounds every score by the leading bits of the key, as ToPick does, and finds
+all active positions without exception.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from golden.algorithms.attention import grouped
+from golden.algorithms.lad.centres import Centres
+from golden.algorithms.lad.growing import Growing
+from golden.algorithms.lad.modes import Modes
+
+CHUNKS = 3
+"""Chunks of a key that identification may read one by one."""
+
+CHUNK_BITS = 4
+
+_BITS = 16
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a step's identification found, for n positions, ``old`` of them before the window.
+
+    ``m`` [query heads]; ``active`` bool [query heads, old]; ``k_rows`` bool [kv heads, n], keys
+    read whole; ``chunks`` [kv heads, old], chunks of four bits an element that were read of a key.
+    """
+
+    m: np.ndarray
+    active: np.ndarray
+    k_rows: np.ndarray
+    chunks: np.ndarray
+
+
+class Identification(ABC):
+    """One layer's. The words of G that it keeps for a position and kv head are ``g_words``."""
+
+    g_words: int
+
+    @abstractmethod
+    def add(self, keys: np.ndarray) -> None:
+        """A new key: the last of ``keys`` [kv heads, positions, d]."""
+
+    @abstractmethod
+    def find(self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int) -> Found:
+        """Active positions for ``q`` [query heads, d], already scaled.
+
+        ``exact`` [query heads, positions] holds all scores; only those of keys that ``Found``
+        declares as read are looked at. The window starts at position ``old``.
+        """
+
+
+class ByCentres(Identification):
+    """The paper's: scores of the centres, scaled, stand for those of all keys (EAS, APID).
+
+    Exact are the scores of the window and of M, the positions whose mode's interval has its lower
+    bound at ``near`` or above. Reads the keys of C, M and the window, each once.
+    """
+
+    g_words = 3  # norm, dnorm, cid
+
+    def __init__(self, collinear: float, near: float) -> None:
+        self.centres = Centres(collinear)
+        self._near = near
+
+    def add(self, keys: np.ndarray) -> None:
+        self.centres.add(keys)
+
+    def find(self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int) -> Found:
+        cid, dnorm, is_centre = self.centres.cid, self.centres.dnorm, self.centres.is_centre
+        by_kv = grouped(exact, len(cid))
+        s = np.take_along_axis(by_kv, cid[:, None], axis=2) * dnorm[:, None]
+        s = s.reshape(exact.shape)
+        read = modes.lower >= self._near  # M; the window is in mode 0, so not in M
+        read[:, old:] = True
+        np.copyto(s, exact, where=read)
+        m = s.max(axis=1)
+        active = modes.outside(s[:, :old] - m[:, None])
+        k_rows = is_centre | grouped(read, len(cid)).any(axis=1)
+        return Found(m, active, k_rows, np.zeros((len(cid), old), np.uint8))
+
+
+class ByBounds(Identification):
+    """Chunks of four bits of every key bound its score, until the bound is enough.
+
+    A key's elements are kept in 16-bit two's complement with one unit for the key, an FP16 number,
+    in planes of four bits, most significant first; a key read whole costs what an FP16 key does,
+    and a plane a quarter of it. (Of ToPick's 12-bit keys it is a third, and their one scale for all
+    keys may saturate, which would void the bounds. Rounding to 16 bits itself is not modelled, as
+    rounding to FP16 is not elsewhere.) With the first b planes known, an element lies in
+    [low, low + 2^(16 - 4b)] units, so the score lies in
+    ``q . low + 2^(16 - 4b) [sum of q's negatives, sum of q's positives]`` units, widened by what
+    floating-point arithmetic may round.
+
+    First the maximum: every key's first chunk is read; those whose upper bound exceeds the greatest
+    lower bound have their next chunk read, and at last the whole key; so m is exact. Then the
+    modes: a position is inactive if its bound lies inside its mode's interval; where the bound
+    holds a border of the interval, the next chunk is read; what is still undecided after the third
+    one is active. A chunk read for one query head serves the group.
+    """
+
+    g_words = 1  # the unit
+
+    def __init__(self) -> None:
+        self._keys = None
+
+    def add(self, keys: np.ndarray) -> None:
+        kv_heads, _, d = keys.shape
+        if self._keys is None:
+            columns = {f"low{chunks}": (keys.dtype, d) for chunks in range(1, CHUNKS + 1)}
+            self._keys = Growing(kv_heads, unit=keys.dtype, **columns)
+        self._keys.append()
+        key = keys[:, -1]
+        largest = np.abs(key).max(axis=1) / 2 ** (_BITS - 1)
+        unit = largest.astype(np.float16)
+        # Rounded up, so that the largest element fits; never zero.
+        unit = np.where(unit < largest, np.nextafter(unit, np.float16(np.inf)), unit)
+        unit = np.maximum(unit, np.finfo(np.float16).smallest_subnormal).astype(keys.dtype)
+        self._keys["unit"][:, -1] = unit
+        code = np.minimum(np.floor(key / unit[:, None]), 2 ** (_BITS - 1) - 1)
+        for chunks in range(1, CHUNKS + 1):
+            rest = 2 ** (_BITS - CHUNK_BITS * chunks)
+            self._keys[f"low{chunks}"][:, -1] = np.floor(code / rest) * rest
+
+    def bounds(self, q: np.ndarray, chunks: int, old: int) -> tuple[np.ndarray, np.ndarray]:
+        """Least and greatest score that the first ``chunks`` allow: [query heads, old] twice."""
+        low, unit = self._keys[f"low{chunks}"][:, :old], self._keys["unit"][:, None, :old]
+        by_kv = grouped(q, len(low))
+        base = by_kv @ low.transpose(0, 2, 1)
+        rest = 2 ** (_BITS - CHUNK_BITS * chunks)
+        negative = np.minimum(by_kv, 0).sum(axis=-1, keepdims=True)
+        positive = np.maximum(by_kv, 0).sum(axis=-1, keepdims=True)
+        # d + a few roundings, each relative to a sum of |q| |k| at most, here and in the score.
+        rounding = 2 * (q.shape[1] + 8) * np.finfo(q.dtype).eps * 2 ** (_BITS - 1)
+        slack = rounding * (positive - negative)
+        least = (base + (rest * negative - slack)) * unit
+        greatest = (base + (rest * positive + slack)) * unit
+        return least.reshape(len(q), old), greatest.reshape(len(q), old)
+
+    def find(self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int) -> Found:
+        kv_heads, n = len(self._keys["unit"]), exact.shape[1]
+        group = len(q) // kv_heads
+        k_rows = np.zeros((kv_heads, n), bool)
+        k_rows[:, old:] = True
+        m = exact[:, old:].max(axis=1)
+        if old == 0:
+            return Found(m, np.zeros((len(q), 0), bool), k_rows, np.zeros((kv_heads, 0), np.uint8))
+        planes = [self.bounds(q, chunks, old) for chunks in range(1, CHUNKS + 1)]
+        least, greatest = planes[0]
+        chunks = np.ones((kv_heads, old), np.uint8)
+
+        def refine(wanted: np.ndarray, step: int) -> None:
+            """Read chunk ``step`` + 1 of the keys wanted [query heads, old] that lack it."""
+            reads = grouped(wanted, kv_heads).any(axis=1) & (chunks == step)
+            chunks[reads] += 1
+            known = np.repeat(reads, group, axis=0)
+            np.copyto(least, planes[step][0], where=known)
+            np.copyto(greatest, planes[step][1], where=known)
+
+        for step in range(1, CHUNKS + 1):
+            reached = np.maximum(m, least.max(axis=1))
+            candidates = greatest > reached[:, None]
+            if step < CHUNKS:
+                refine(candidates, step)
+        k_rows[:, :old] = grouped(candidates, kv_heads).any(axis=1)
+        known = np.repeat(k_rows[:, :old], group, axis=0)
+        np.copyto(least, exact[:, :old], where=known)
+        np.copyto(greatest, exact[:, :old], where=known)
+        m = np.maximum(m, least.max(axis=1))
+
+        for step in range(1, CHUNKS + 1):
+            low, high = least - m[:, None], greatest - m[:, None]
+            inside = ~modes.outside(low) & ~modes.outside(high)
+            if step < CHUNKS:
+                certain = (high <= modes.lower[:, :old]) | (low > modes.upper[:, :old])
+                refine(~inside & ~certain & ~known, step)
+        return Found(m, ~inside, k_rows, chunks)

@@ -1,0 +1,115 @@
+"""Modes and interval counters of every position (LAD, sections III-E and IV-B)."""
+
+import numpy as np
+
+from golden.algorithms.lad.growing import Growing
+from golden.algorithms.lad.piecewise_exp import PiecewiseExp
+
+
+class Modes:
+    """For each query head and position, how often its score fell into each interval.
+
+    Tables over [query heads, positions]: ``mode``, and what follows from it: ``lower``, ``upper``,
+    ``a``, ``b`` of that interval. A new position has mode 0 (a = b = 0) and empty counters.
+
+    A counter has ``counter_bits`` bits. When one of a position's counters is full (2^bits - 1), all
+    of that position's are halved, rounded down, which never swaps two of them.
+    """
+
+    def __init__(self, heads: int, exp: PiecewiseExp, counter_bits: int) -> None:
+        if not 2 <= counter_bits <= 16:
+            raise ValueError(f"counter_bits must lie between 2 and 16, not {counter_bits}")
+        self._exp, self._full = exp, 2**counter_bits - 1
+        kind = exp.a.dtype
+        # As in the accelerator, the mode's own counter lies apart, beside the mode (G's fourth
+        # word): it is needed for every position, the others for the active ones alone. Its entry in
+        # ``cnt`` is out of date.
+        columns = {"mode": np.uint8, "count": np.uint16, "cnt": (np.uint16, len(exp))}
+        columns |= dict.fromkeys(("lower", "upper", "a", "b"), kind)
+        self._tables = Growing(heads, **columns)
+
+    @property
+    def mode(self) -> np.ndarray:
+        return self._tables["mode"]
+
+    @property
+    def lower(self) -> np.ndarray:
+        return self._tables["lower"]
+
+    @property
+    def upper(self) -> np.ndarray:
+        return self._tables["upper"]
+
+    @property
+    def a(self) -> np.ndarray:
+        return self._tables["a"]
+
+    @property
+    def b(self) -> np.ndarray:
+        return self._tables["b"]
+
+    @property
+    def counters(self) -> np.ndarray:
+        """A copy of all counters, [query heads, positions, I]."""
+        counters = self._tables["cnt"].copy()
+        count = self._tables["count"][..., None]
+        np.put_along_axis(counters, self.mode[..., None].astype(np.intp), count, axis=-1)
+        return counters
+
+    def append(self) -> None:
+        """A new position, in mode 0."""
+        self._tables.append()
+        self.lower[:, -1], self.upper[:, -1] = self._exp.lower[0], self._exp.upper[0]
+
+    def outside(self, x: np.ndarray) -> np.ndarray:
+        """Where x [query heads, first positions] falls outside the position's mode interval."""
+        n = x.shape[1]
+        return (x <= self.lower[:, :n]) | (x > self.upper[:, :n])
+
+    def record(self, interval: np.ndarray, leaving: int) -> np.ndarray:
+        """Count one interval for each position; modes follow. Returns U as a mask.
+
+        ``interval`` [query heads, positions]. Positions before ``leaving`` take the interval as
+        their mode when its increased counter exceeds their mode's. Position ``leaving``, the oldest
+        of the window, takes it always; those after it never. ``leaving`` below 0: none does.
+        """
+        count, cnt = self._tables["count"], self._tables["cnt"]
+        same = interval == self.mode
+        count += same
+        h, j = np.nonzero(~same)
+        to = interval[h, j]
+        cnt[h, j, to] += 1
+        risen = cnt[h, j, to]
+        changes = (risen > count[h, j]) & (j < leaving) | (j == leaving)
+        full = count == self._full
+        full[h, j] |= risen == self._full
+        self._change(h[changes], j[changes], to[changes])
+        if full.any():
+            count[full] >>= 1
+            cnt[full] >>= 1
+        updated = np.zeros(interval.shape, bool)
+        updated[h[changes], j[changes]] = True
+        if leaving >= 0:
+            updated[:, leaving] = True
+        return updated
+
+    def _change(self, h: np.ndarray, j: np.ndarray, to: np.ndarray) -> None:
+        count, cnt = self._tables["count"], self._tables["cnt"]
+        cnt[h, j, self.mode[h, j]] = count[h, j]
+        count[h, j] = cnt[h, j, to]
+        self.mode[h, j] = to
+        for name in ("lower", "upper", "a", "b"):
+            self._tables[name][h, j] = getattr(self._exp, name)[to]
+
+    def top_probabilities(self, window: int) -> tuple[float, float]:
+        """How likely a position's likeliest interval is, and its two likeliest together (Fig. 2b).
+
+        Averaged over heads and all positions but the newest ``window``, whose histories are short.
+        NaN when there are none.
+        """
+        counters = np.sort(self.counters[:, : max(len(self._tables) - window, 0)], axis=-1)
+        if counters.size == 0:
+            return np.nan, np.nan
+        total = counters.sum(axis=-1)
+        top = counters[..., -1] / total
+        return float(top.mean()), float((top + counters[..., -2] / total).mean())

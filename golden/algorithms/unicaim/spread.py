@@ -1,0 +1,88 @@
+"""Top-k selection under a spread of threshold voltages: a Monte Carlo (section III-B5, Fig. 9).
+
+The paper gives the spread, a standard deviation of 54 mV from device to device, and shows that the
+current of 128 cells stays linear in their score. From there to the score's noise takes assumptions:
+
+- Key levels -L .. +L are spaced evenly over the memory window, the distance of the lowest and the
+  highest threshold voltage of a device, so one level is window / (2 L) volts. The paper's text does
+  not state the window; 1.2 V is assumed, which makes 54 mV 0.36 levels of a 3-bit cell.
+- A cell's current is linear in its threshold voltage between the levels, as Fig. 9(b) has it for
+  the sum, so an error of that voltage is an error of the stored level.
+- Each of a cell's two devices has its own Gaussian error, fixed while the row is kept. Digit +1
+  reads the one device and -1 the other; 0, which the paper makes of a +1 and a -1, half of each.
+- The planes of a query of several bits use the same cells one after another.
+
+So with errors a and b of the two devices, in levels, a cell with key level n and digit t adds
+t (n + (a - b) / 2) + (a + b) / 2: an error of the stored key, and an error of the row that no query
+changes. For d cells and a one-bit query their sum has a standard deviation of sqrt(d) times the
+spread when no digit is 0, and of sqrt(d / 2) times it when all are.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from golden.algorithms.unicaim.selection import top_k
+from golden.unicaim.cells import key_limit, query_limit, row_scores
+
+SPREAD = 0.054
+"""Standard deviation of a device's threshold voltage in volts (section III-B5)."""
+
+WINDOW = 1.2
+"""Assumed distance of the lowest and the highest threshold voltage in volts."""
+
+
+def spread_in_levels(volts: float = SPREAD, key_bits: int = 3, window: float = WINDOW) -> float:
+    """A spread of threshold voltages as a part of one key level."""
+    return volts * 2 * key_limit(key_bits) / window
+
+
+def spread_scores(
+    keys: np.ndarray,
+    queries: np.ndarray,
+    query_bits: int,
+    spread: float,
+    trials: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Scores as the sense lines show them, in the unit of ``row_scores``.
+
+    ``keys`` [rows, d] and ``queries`` [queries, d] are levels, ``spread`` is in key levels. Each
+    trial is an array with devices of its own, written once. Returns float [trials, queries, rows].
+    """
+    a, b = spread * rng.standard_normal((2, trials, *keys.shape))
+    stored = keys + (a - b) / 2
+    # Every plane reads the row's own error once, and plane b counts 2^b times.
+    row_error = (a + b).sum(axis=-1) / 2 * query_limit(query_bits)
+    return queries.astype(stored.dtype) @ stored.transpose(0, 2, 1) + row_error[:, None]
+
+
+def recall(selected: np.ndarray, reference: np.ndarray) -> float:
+    """Share of the rows in ``reference`` that are in ``selected`` too; masks [..., rows]."""
+    selected, reference = np.broadcast_arrays(selected, reference)
+    return np.count_nonzero(selected & reference) / np.count_nonzero(reference)
+
+
+def recall_against_spread(
+    keys: np.ndarray,
+    queries: np.ndarray,
+    query_bits: int,
+    k: int,
+    spreads: Sequence[float],
+    trials: int = 8,
+    seed: int = 0,
+    reference: np.ndarray | None = None,
+) -> np.ndarray:
+    """Recall of the top k for each of ``spreads``, in key levels, over all queries and trials.
+
+    ``reference`` is the right selection, a mask [queries, rows]; the one on the same levels without
+    spread when not given. Every spread scales the same draws, so the curve is smooth.
+    """
+    if reference is None:
+        reference = top_k(row_scores(keys, queries), k)
+    curve = []
+    for spread in spreads:
+        rng = np.random.default_rng(seed)
+        scores = spread_scores(keys, queries, query_bits, spread, trials, rng)
+        curve.append(recall(top_k(scores, k), reference))
+    return np.array(curve)

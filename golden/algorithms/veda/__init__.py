@@ -1,0 +1,5 @@
+"""Golden models of VEDA."""
+
+from golden.algorithms.veda.voting import VotingAttention, cast_votes, count_votes, slot_to_evict
+
+__all__ = ["VotingAttention", "cast_votes", "count_votes", "slot_to_evict"]

@@ -1,7 +1,0 @@
-"""What the accelerators are compared with: eviction policies that need no hardware of their own."""
-
-from golden.baselines.h2o import H2OAttention
-from golden.baselines.snapkv import SnapKVAttention
-from golden.baselines.streaming import StreamingAttention
-
-__all__ = ["H2OAttention", "SnapKVAttention", "StreamingAttention"]

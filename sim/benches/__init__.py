@@ -1,1 +1,0 @@
-"""One bench for each block of the catalogue, found by the block's name."""

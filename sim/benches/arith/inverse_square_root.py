@@ -1,8 +1,0 @@
-"""Bench of the reciprocal of the square root."""
-
-import numpy as np
-
-from golden.arith.inverse_square_root import inverse_square_root
-from sim.benches.arith.unary_bench import UnaryBench
-
-bench = UnaryBench(inverse_square_root, lambda x: 1 / np.sqrt(x))

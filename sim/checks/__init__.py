@@ -1,0 +1,1 @@
+"""Checks beyond simulation: proofs, mutation tests, all pairs of operands."""

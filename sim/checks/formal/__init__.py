@@ -1,0 +1,1 @@
+"""Formal proofs of hardware: properties, equivalence, floating-point theory."""

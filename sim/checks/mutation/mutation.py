@@ -1,0 +1,177 @@
+"""How many of a block's mutants its testbench notices, and whether it should notice the others.
+
+Each mutant of the design (:mod:`sim.checks.mutation.mutants`) is outcome the block's real and
+random stimuli, under every stall pattern, until one of them notices. What survives either behaves
+as the design does, which :mod:`sim.checks.formal.equivalence` proves for all time, or shows a hole
+in the testbench.
+"""
+
+import dataclasses
+import itertools
+import time
+
+from tqdm import tqdm
+
+from hw.catalogue import Block
+from hw.parameters import Parameters
+from sim.checks.formal.equivalence import Prover, Verdict
+from sim.checks.mutation.mutants import SELECT, Mutant, Mutants, create
+from sim.core.memory import TIMINGS, timings_of
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import Stimulus, compare
+from sim.core.tools import ToolError
+from sim.drivers.harness.runner import Harness
+from sim.drivers.run import load_testbench, load_trace, stimuli_of
+
+COUNT = 100  # mutants
+PROOF_SECONDS = 60
+
+# Mutants run in the compiled harness, which has time for more than a cocotb run's share of data.
+VECTORS_FACTOR = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One stimulus under one stall pattern."""
+
+    stimulus: Stimulus
+    stall: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.stimulus.transactions} transactions, stall {self.stall}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Survivor:
+    """A mutant that no check noticed, and what the proof says of it."""
+
+    mutant: Mutant
+    verdict: Verdict
+
+
+@dataclasses.dataclass
+class Report:
+    """What became of the mutants of one configuration.
+
+    killed
+        Those that some check noticed.
+    equivalent
+        Survivors proved to behave as the design does, for all time.
+    survivors
+        All others.
+    seconds
+        Wall-clock time by stage.
+    """
+
+    block: str
+    preset: str
+    seed: int
+    mutants: int = 0
+    killed: list[Mutant] = dataclasses.field(default_factory=list)
+    equivalent: list[Survivor] = dataclasses.field(default_factory=list)
+    survivors: list[Survivor] = dataclasses.field(default_factory=list)
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+def checks_of(
+    block: Block, parameters: Parameters, seed: int, vectors: int | None = None
+) -> list[Check]:
+    """Every stimulus under every stall pattern, the shortest first."""
+    vectors = vectors or VECTORS_FACTOR * load_testbench(block).default_vectors(parameters)
+    stimuli = stimuli_of(block, parameters, load_trace(None), vectors, seed)
+    order = list(PATTERNS)
+    checks = [Check(stimulus, stall, seed) for stimulus, stall in itertools.product(stimuli, order)]
+    return sorted(checks, key=lambda check: (order.index(check.stall), check.stimulus.cycles))
+
+
+def complaint(harness: Harness, mutants: Mutants, number: int, check: Check) -> str | None:
+    """What a check says about mutant `number` in a model of its own; None if it passes."""
+    stimulus, design = check.stimulus, mutants.design
+    stimulus.stall = check.stall
+    harness.reset(**{SELECT: number})
+    timings = timings_of(stimulus.memories, TIMINGS[check.stall])
+    outcome = harness.run(stimulus, PATTERNS[check.stall], check.seed, timings)
+    if outcome.failure is not None:
+        return outcome.failure
+    check = getattr(load_testbench(design.block), "compare", compare)
+    found = check(stimulus, outcome.outputs, design.outputs, outcome.cycles_of)
+    if found:
+        return str(found[0])
+    if check.stall == "none" and outcome.cycles != stimulus.cycles:
+        return f"took {outcome.cycles} cycles where the formula says {stimulus.cycles}"
+    return None
+
+
+def harness_of(mutants: Mutants, checks: list[Check]) -> Harness:
+    """The design with all its faults, compiled for those checks."""
+    return Harness(mutants.design)
+
+
+def surviving(mutants: Mutants, checks: list[Check], harness: Harness) -> list[Mutant]:
+    """The mutants that pass every check.
+
+    :raises ToolError: if the design without a fault does not.
+    """
+    for check in checks:
+        said = complaint(harness, mutants, 0, check)
+        if said is not None:
+            raise ToolError(
+                f"the design fails its own testbench without a mutation ({check}): {said}"
+            )
+    bar = tqdm(mutants.mutants, desc="simulate", unit="mutant", disable=None, leave=False)
+    return [
+        mutant
+        for mutant in bar
+        if all(complaint(harness, mutants, mutant.number, check) is None for check in checks)
+    ]
+
+
+def mutate(
+    block: Block,
+    preset: str,
+    parameters: Parameters,
+    *,
+    count: int = COUNT,
+    seed: int = 1,
+    vectors: int | None = None,
+    seconds: float = PROOF_SECONDS,
+    within: str | None = None,
+) -> Report:
+    """Make, simulate and judge mutants of one configuration.
+
+    seconds
+        Time limit for judging each survivor.
+    within
+        A regular expression that the source lines of mutants are to match.
+    """
+    report = Report(block.name, preset, seed)
+    watch = _Watch(report.seconds)
+    mutants = create(block, parameters, count, seed, within)
+    report.mutants = len(mutants.mutants)
+    watch.lap("generate")
+    checks = checks_of(block, parameters, seed, vectors)
+    harness = harness_of(mutants, checks)
+    watch.lap("build")
+    alive = surviving(mutants, checks, harness)
+    watch.lap("simulate")
+    harness.close()
+    report.killed = [mutant for mutant in mutants.mutants if mutant not in alive]
+    design = mutants.design
+    prover = Prover(mutants.smt2, design.inputs, design.outputs)
+    for mutant in tqdm(alive, desc="prove", unit="mutant", disable=None, leave=False):
+        survivor = Survivor(mutant, prover.judge(mutant.number, seconds))
+        proved = survivor.verdict.equivalent
+        (report.equivalent if proved else report.survivors).append(survivor)
+    watch.lap("prove")
+    return report
+
+
+class _Watch:
+    def __init__(self, laps: dict[str, float]):
+        self._laps, self._last = laps, time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self._laps[name] = round(now - self._last, 2)
+        self._last = now

@@ -1,0 +1,236 @@
+"""`python -m sim campaign`: the tests that are too long for the suite, as tasks that resume.
+
+Tests of one file that follow each other are one task, as they share what they compile, until they
+are expected to take MINUTES. ``tests/campaign.json`` has the seconds of dear tests, by which the
+dearest tasks start first.
+"""
+
+import dataclasses
+import json
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from golden.files import replacing
+from sim.core.jobs import executor
+from sim.core.jobs.executor import SOURCES, Task
+from sim.core.tools import ROOT, ToolError
+
+RECORD = ROOT / "tests" / "campaign.json"
+"""Test name to seconds, of tests that take DEAR or more."""
+
+DEAR, OTHERS, MINUTES = 30, 8, 4
+"""Seconds of a dear test; seconds expected of a test without a record; minutes of a task."""
+
+DEAREST = 10
+
+
+@dataclasses.dataclass
+class TestRun:
+    """What became of some tests.
+
+    seconds
+        Of wall-clock time, by name, of those that were run.
+    cpu_s
+        Processor time of all, with what they started.
+    failures
+        A line for each test that failed.
+    skipped
+        Reasons.
+    """
+
+    __test__ = False  # no class of tests, whatever its name
+
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    cpu_s: float = 0.0
+    failures: list[str] = dataclasses.field(default_factory=list)
+    skipped: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether there were tests and none failed."""
+        return bool(self.seconds) and not self.failures
+
+
+def collect(paths: tuple[str, ...]) -> list[str]:
+    """Names of the campaign's tests in files, folders or tests by name."""
+    output = _pytest(["--collect-only", "-q", "-m", "campaign", *paths])
+    names = [line for line in output.stdout.splitlines() if re.match(r"\S+\.py::", line)]
+    if not names:
+        raise ToolError(f"no test of the campaign in {' '.join(paths)}: {_said(output)}")
+    return names
+
+
+def group(names: list[str], seconds: dict[str, float]) -> list[Task]:
+    """Tests as tasks, the dearest first."""
+    groups: list[tuple[float, list[str]]] = []
+    for name in names:
+        cost = seconds.get(name, OTHERS)
+        if groups:
+            total, tests = groups[-1]
+            same = tests[0].partition("::")[0] == name.partition("::")[0]
+            if same and total + cost <= 60 * MINUTES:
+                groups[-1] = total + cost, [*tests, name]
+                continue
+        groups.append((cost, [name]))
+    groups.sort(key=lambda entry: -entry[0])
+    return [Task(_title(tests), run_tests, (tuple(tests),)) for _, tests in groups]
+
+
+def _title(tests: list[str]) -> str:
+    file, _, test = tests[0].partition("::")
+    short = file.removeprefix("tests/")
+    return f"{short} {test}" if len(tests) == 1 else f"{short} {test} … ({len(tests)} tests)"
+
+
+def run_tests(names: tuple[str, ...]) -> TestRun:
+    """Run tests of the campaign by name, in a process of their own.
+
+    :raises ToolError: if pytest ended without a report.
+    """
+    with tempfile.TemporaryDirectory(prefix="campaign_") as folder:
+        report = Path(folder) / "report.xml"
+        before = _cpu_seconds()
+        output = _pytest(["-m", "campaign", "-q", "--tb=short", f"--junitxml={report}", *names])
+        if not report.exists():
+            raise ToolError(f"pytest ended with status {output.returncode}: {_said(output)}")
+        run = TestRun(cpu_s=_cpu_seconds() - before)
+        for case in xml.parse(report).iter("testcase"):
+            name = f"{case.get('classname').replace('.', '/')}.py::{case.get('name')}"
+            kinds = {child.tag: child.get("message", "") for child in case}
+            if "skipped" in kinds:
+                run.skipped.append(kinds["skipped"])
+                continue
+            run.seconds[name] = float(case.get("time"))
+            said = kinds.get("failure", kinds.get("error"))
+            if said is not None:
+                run.failures.append(f"{name}: {said.splitlines()[0] if said else 'failed'}")
+    if output.returncode and not run.failures and not run.skipped:
+        run.failures.append(f"pytest ended with status {output.returncode}")
+    return run
+
+
+def _cpu_seconds() -> float:
+    """Processor time of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _pytest(arguments: list[str]) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+
+
+def _said(output: subprocess.CompletedProcess) -> str:
+    """The line of pytest's output that says most."""
+    lines = [line for line in (output.stdout + output.stderr).splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"(.*: )?error: (?!usage)", line, re.I)]
+    return (errors + lines[-1:] + ["it said nothing"])[0]
+
+
+def campaign_command(arguments) -> int:
+    recorded = json.loads(RECORD.read_text())
+    where = executor.options(arguments)
+    sources = (*SOURCES, "tests", "pyproject.toml")
+    # Kept as well: it imports all tests, which takes a quarter of a minute.
+    asked = Task("collect", collect, (tuple(arguments.tests),))
+    (found,) = executor.execute([asked], sources=sources, quiet=True, fresh=arguments.fresh)
+    names = found.result()
+    tasks = group(names, recorded)
+    if arguments.list:
+        for task in tasks:
+            expected = sum(recorded.get(name, OTHERS) for name in task.arguments[0])
+            print(f"{expected:6.0f} s expected  {task.name}")
+        return 0
+    outcomes, failed = [], []
+    run = executor.execute(tasks, sources=sources, keep=lambda run: run.passed, **where)
+    for outcome in run:
+        outcomes.append(outcome)
+        complaints = _complaints(outcome)
+        failed += complaints
+        for line in complaints:
+            tqdm.write(line)
+    measured = {}
+    for outcome in outcomes:
+        measured |= outcome.value.seconds if outcome.value else {}
+    _print_table(outcomes, measured)
+    if arguments.record:
+        _record(recorded, measured)
+    for line in failed:
+        print(line)
+    return 1 if failed else 0
+
+
+def _complaints(outcome: executor.Outcome) -> list[str]:
+    """A line for each failure, and for a task of which no test has run."""
+    if outcome.error is not None:
+        return [f"FAIL {outcome.task.name}: {outcome.error}"]
+    run = outcome.value
+    if not run.seconds:
+        reason = run.skipped[0] if run.skipped else "pytest found none"
+        return [f"FAIL {outcome.task.name}: no test was run: {reason}"]
+    return [f"FAIL {line}" for line in run.failures]
+
+
+def _print_table(outcomes: list[executor.Outcome], measured: dict[str, float]) -> None:
+    runs = [outcome.value for outcome in outcomes if outcome.value]
+    table = Table(title="The dearest tests of the campaign")
+    table.add_column("test")
+    table.add_column("s", justify="right")
+    for name in sorted(measured, key=measured.get, reverse=True)[:DEAREST]:
+        table.add_row(name.removeprefix("tests/"), f"{measured[name]:.0f}")
+    console = Console(highlight=False)
+    # Never narrower than the table, or names would be cut short.
+    Console(highlight=False, width=max(console.width, 110)).print(table)
+    failures = sum(len(run.failures) for run in runs)
+    skipped = sum(len(run.skipped) for run in runs)
+    kept = sum(outcome.kept for outcome in outcomes)
+    print(
+        f"{len(measured)} tests were run, {failures} failed, {skipped} skipped; "
+        f"{sum(run.cpu_s for run in runs) / 60:.1f} minutes of processor time; "
+        f"{kept} of {len(outcomes)} tasks by an earlier run"
+    )
+
+
+def _record(recorded: dict[str, float], measured: dict[str, float]) -> None:
+    """Write the seconds of dear tests down; those of tests that were not run stay."""
+    seconds = recorded | {name: round(value) for name, value in measured.items()}
+    dear = {name: seconds[name] for name in sorted(seconds) if seconds[name] >= DEAR}
+    with replacing(RECORD) as file:
+        file.write((json.dumps(dear, indent=1) + "\n").encode())
+    print(f"wrote {RECORD}")
+
+
+def register(commands) -> None:
+    """Add the subcommand to an argparse parser's subparsers."""
+    command = commands.add_parser(
+        "campaign",
+        description=(
+            "Run the tests marked `campaign`, the dearest first, each group in a process of its "
+            "own. What passed is kept: a second run resumes with the rest, or with what failed. "
+            "Exits 1 if a test failed or if a group ran none."
+        ),
+    )
+    command.add_argument(
+        "tests",
+        nargs="*",
+        default=["tests"],
+        metavar="TEST",
+        help="files, folders or tests as pytest names them (default: all)",
+    )
+    command.add_argument("--list", action="store_true", help="list the tasks, and run nothing")
+    command.add_argument(
+        "--record", action="store_true", help=f"write the seconds of dear tests to {RECORD.name}"
+    )
+    executor.add_options(command)
+    command.set_defaults(run=campaign_command)

@@ -1,0 +1,302 @@
+"""`python -m sim report`: every block in every simulator, as a table and as one HTML page."""
+
+import base64
+import collections
+import dataclasses
+import datetime
+import functools
+import hashlib
+import importlib.metadata
+import io
+import itertools
+import json
+import time
+from pathlib import Path
+
+import jinja2
+from rich.console import Console
+from rich.table import Table
+
+from golden.files import replacing
+from hw.catalogue import BLOCKS, Block, configurations, find, select
+from sim.commands.arguments import count
+from sim.core import tools
+from sim.core.design import generate
+from sim.core.jobs import executor
+from sim.core.stalls import PATTERNS
+from sim.drivers.cocotb.runner import SIMULATORS
+from sim.drivers.harness.verilated import HUGE
+from sim.drivers.run import RunResult, Simulation, add, load_testbench, load_trace, stimuli_of
+
+TEMPLATE = Path(__file__).with_name("report.html")
+
+
+@dataclasses.dataclass
+class Row:
+    """One line of the table: a configuration in a simulator, under every stall pattern.
+
+    cycles, predicted
+        Of the runs without stalls.
+    """
+
+    block: str
+    preset: str
+    simulator: str
+    driver: str
+    vectors: int = 0
+    mismatches: int = 0
+    cycles: int = 0
+    predicted: int = 0
+    wall_s: float = 0.0
+    verdict: str = "pass"
+    reason: str = ""
+
+
+def run_row(
+    block: Block,
+    preset: str,
+    simulator: str,
+    trace,
+    vectors: int | None,
+    driver: str = "cocotb",
+) -> Row:
+    """Real and random data under every stall pattern in one simulator."""
+    lacking = not tools.has_cocotb()
+    if lacking:
+        driver = "harness"
+    row = Row(block.name, preset, simulator, driver)
+    if simulator == "icarus" and not tools.has_icarus():
+        row.verdict, row.reason = "SKIPPED", f"Icarus is not installed; {tools.ICARUS_ADVICE}"
+        return row
+    if lacking:
+        row.reason = (
+            f"cocotb lacks {tools.LIBPYTHON}, so Verilator ran by the compiled harness and Icarus "
+            f"not at all; {tools.COCOTB_ADVICE}"
+        )
+        if simulator == "icarus":
+            row.verdict = "SKIPPED"
+            return row
+    started = time.monotonic()
+    parameters = block.parameters_class.preset(preset)
+    design = generate(block, parameters)
+    simulation = Simulation(design, simulator, driver)
+    vectors = vectors or load_testbench(block).default_vectors(parameters)
+    result = RunResult(block.name, preset, simulator, driver, 1, "all")
+    plays = list(itertools.product(stimuli_of(block, parameters, trace, vectors, seed=1), PATTERNS))
+    for (job, stall), outcome in zip(plays, simulation.run(plays, seed=1), strict=True):
+        add(result, job, stall, *outcome)
+    row.vectors, row.mismatches = result.transactions, result.mismatches
+    row.cycles, row.predicted = result.cycles, result.predicted
+    if not result.passed:
+        said = [result.first_mismatch, *result.failures, "no transaction was compared"]
+        row.verdict, row.reason = "FAIL", next(filter(None, said))
+    row.wall_s = round(time.monotonic() - started, 1)
+    return row
+
+
+def run_task(
+    name: str,
+    preset: str,
+    simulator: str,
+    driver: str,
+    trace: Path | None,
+    sha256: str,
+    vectors: int | None,
+) -> Row:
+    """One task of a report: :func:`run_row` by names.
+
+    trace
+        Path of a file with the hash `sha256`; None for the one that ships.
+    """
+    return run_row(find(name), preset, simulator, _trace(trace), vectors, driver)
+
+
+_trace = functools.cache(load_trace)
+
+
+def draw(block: Block, trace):
+    """A block's picture on the default preset: a matplotlib figure and its caption, or None."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    caption = load_testbench(block).picture(block.parameters_class.preset("default"), trace, figure)
+    return None if caption is None else (figure, caption)
+
+
+def picture(block: Block, trace) -> dict | None:
+    """What the page shows of a block: image as an SVG data URI, caption, preset, parameters."""
+    drawn = draw(block, trace)
+    if drawn is None:
+        return None
+    figure, caption = drawn
+    file = io.BytesIO()
+    figure.savefig(file, format="svg")
+    parameters = dataclasses.asdict(block.parameters_class.preset("default"))
+    return {
+        "image": "data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode(),
+        "caption": caption,
+        "preset": block.parameters_class.preset_name("default"),
+        "parameters": ", ".join(f"{name} = {value}" for name, value in parameters.items()),
+    }
+
+
+def sections(rows: list[Row], blocks: list[Block], trace) -> list[dict]:
+    """The page's parts, a folder each: its blocks with their pictures, its rows, their totals."""
+    parts = []
+    for folder in dict.fromkeys(block.folder for block in blocks):
+        members = [block for block in blocks if block.folder == folder]
+        mine = [row for row in rows if row.block.partition(".")[0] == folder]
+        parts.append(
+            {
+                "folder": folder,
+                "blocks": [(block, picture(block, trace)) for block in members],
+                "rows": mine,
+                "vectors": sum(row.vectors for row in mine),
+                "mismatches": sum(row.mismatches for row in mine),
+                "verdicts": collections.Counter(row.verdict for row in mine),
+            }
+        )
+    return parts
+
+
+def write_page(rows: list[Row], blocks: list[Block], trace, folder: Path) -> Path:
+    """The self-contained page ``index.html``."""
+    versions = {
+        name: importlib.metadata.version(name) for name in ("amaranth", "cocotb", "verilator")
+    }
+    page = jinja2.Template(TEMPLATE.read_text(), autoescape=True).render(
+        sections=sections(rows, blocks, trace),
+        complaints=[row for row in rows if row.reason],
+        presets=", ".join(dict.fromkeys(row.preset for row in rows)),
+        versions=versions,
+        trace=trace.meta,
+        date=datetime.date.today().isoformat(),
+    )
+    path = folder / "index.html"
+    with replacing(path) as file:
+        file.write(page.encode())
+    return path
+
+
+def print_table(rows: list[Row]) -> None:
+    table = Table(title="RTL against golden models: real and random data, with and without stalls")
+    for heading in ("block", "preset", "simulator", "driver"):
+        table.add_column(heading)
+    for heading in ("vectors", "mismatches", "cycles", "formula"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for row in rows:
+        colour = {"pass": "green", "FAIL": "bold red"}.get(row.verdict, "yellow")
+        numbers = (row.vectors, row.mismatches, row.cycles, row.predicted)
+        table.add_row(
+            row.block,
+            row.preset,
+            row.simulator,
+            row.driver,
+            *map(str, numbers),
+            f"[{colour}]{row.verdict}[/]",
+        )
+    # Never narrower than the table, or piped output would lose columns.
+    console = Console()
+    Console(width=max(console.width, 120)).print(table)
+    for reason in dict.fromkeys(row.reason for row in rows if row.reason):
+        print(f"*** {reason}")
+
+
+def affordable(block: Block, preset: str, simulator: str) -> bool:
+    """Whether a report on all blocks has it: huge designs only at first preset, in Verilator."""
+    first = preset == block.parameters_class.preset_name("first")
+    if first and simulator == "verilator":
+        return True
+    return generate(block, block.parameters_class.preset(preset)).instances < HUGE
+
+
+def report_command(arguments) -> int:
+    trace = load_trace(arguments.trace)
+    blocks = select(arguments.block)
+    chosen = configurations(arguments.block, arguments.presets)
+    jobs = [(*configuration, simulator) for configuration in chosen for simulator in SIMULATORS]
+    left_out = [] if len(blocks) == 1 else [job for job in jobs if not affordable(*job)]
+    jobs = [job for job in jobs if job not in left_out]
+    output = arguments.output or tools.build_folder() / "report"
+    tools.require_writable(output, folder=True)
+    output.mkdir(parents=True, exist_ok=True)
+    path, sha256 = arguments.trace, ""
+    if path is not None:
+        path = path.resolve()
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    tasks = []
+    for block, preset, simulator in jobs:
+        # Icarus has no other driver.
+        driver = arguments.driver if simulator == "verilator" else "cocotb"
+        what = (block.name, preset, simulator, driver, path, sha256, arguments.vectors)
+        tasks.append(executor.Task(f"{block.name} {preset} {simulator}", run_task, what))
+    found, kept = {}, 0
+    for outcome in executor.execute(
+        tasks,
+        keep=lambda row: row.verdict == "pass",
+        quiet=arguments.json,
+        **executor.options(arguments),
+    ):
+        found[outcome.task] = outcome.result()
+        kept += outcome.kept
+    rows = [found[task] for task in tasks]
+    path = write_page(rows, blocks, trace, output)
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
+    else:
+        print_table(rows)
+        if left_out:
+            names = ", ".join(
+                f"{block.name} {preset} in {tool}" for block, preset, tool in left_out
+            )
+            print(f"left out, taking minutes each (name the block to run it): {names}")
+        if kept:
+            print(f"{kept} of {len(rows)} rows were kept by an earlier run; --fresh repeats them")
+        print(f"wrote {path}")
+    failed = [row for row in rows if row.verdict == "FAIL"]
+    return 1 if failed or not rows else 0
+
+
+def register(commands) -> None:
+    """Add the subcommand to an argparse parser's subparsers."""
+    command = commands.add_parser(
+        "report",
+        description=(
+            "Run blocks in both simulators on real and random data, with and without stalls; "
+            "print a table and write one self-contained HTML page with pictures. Exits 1 if "
+            "anything differs from the golden model or from the cycle formula."
+        ),
+    )
+    names = ", ".join(block.name for block in BLOCKS)
+    command.add_argument("block", nargs="?", default="all", help=f"all, or one of {names}")
+    command.add_argument(
+        "--presets",
+        type=lambda text: text.split(","),
+        default=["first"],
+        metavar="P,Q",
+        help="presets to run (default: first, the smallest; large ones compile for minutes)",
+    )
+    command.add_argument(
+        "--driver",
+        choices=("harness", "cocotb"),
+        default="harness",
+        help="what drives Verilator: the compiled harness, which is faster to build and to run "
+        "(default), or cocotb, which always drives Icarus",
+    )
+    executor.add_options(command)
+    command.add_argument(
+        "--trace", type=Path, metavar="FILE.npz", help="real data (default: the trace that ships)"
+    )
+    command.add_argument(
+        "--vectors", type=count, metavar="N", help="transactions of each kind in each run"
+    )
+    command.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder for index.html (default: report in the build folder)",
+    )
+    command.add_argument("--json", action="store_true", help="print JSON on standard output")
+    command.set_defaults(run=report_command)

@@ -1,0 +1,58 @@
+"""`python -m sim results`: `python -m golden results` as a long job that resumes."""
+
+import functools
+import os
+from pathlib import Path
+
+from golden.evaluation import results
+from golden.evaluation.section import Run
+from golden.lm import InputError
+from golden.lm.download import file_sha256
+from sim.core.jobs import executor
+from sim.core.tools import ToolError
+
+SOURCES = ("golden",)
+
+_open = functools.cache(results.open_all)
+"""Once in each worker."""
+
+
+def run(opening: tuple, hashes: tuple, task: Run | str):
+    """One task: see :func:`golden.evaluation.results.run`.
+
+    opening
+        Arguments of :func:`golden.evaluation.results.open_all`.
+    hashes
+        Of the contents of the files among them.
+    """
+    _open(*opening)
+    return results.run(task)
+
+
+def results_command(arguments) -> int:
+    # One thread of the linear algebra for each process: they share the cores already.
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+    def run_all(wanted: list, _, needed: int) -> dict:
+        files = [arguments.gguf, arguments.text]
+        opening = (*files, arguments.tokens, needed)
+        hashes = tuple(file_sha256(Path(file)) for file in files if file is not None)
+        tasks = [executor.Task(str(what), run, (opening, hashes, what)) for what in wanted]
+        where = executor.options(arguments)
+        done = executor.execute(tasks, sources=SOURCES, **where)
+        return {outcome.task.arguments[-1]: outcome.result() for outcome in done}
+
+    try:
+        results.run_results(arguments, run_all)
+    except InputError as error:
+        raise ToolError(str(error)) from None
+    return 0
+
+
+def register(commands) -> None:
+    """Add the subcommand to an argparse parser's subparsers."""
+    results.register(commands)
+    parser = commands.choices["results"]
+    parser.set_defaults(run=results_command)
+    parser.add_argument("--scheduler", metavar="ADDRESS", help=executor.SCHEDULER)
+    parser.add_argument("--fresh", action="store_true", help=executor.FRESH)

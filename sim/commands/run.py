@@ -1,0 +1,155 @@
+"""``python -m sim run``: simulate a block against its golden model."""
+
+import dataclasses
+import json
+import logging
+import sys
+from pathlib import Path
+
+from sim.commands.arguments import add_configuration, count, vectors
+from sim.core.stalls import PATTERNS
+from sim.core.tools import DRIVERS, PROGRESS, SIMULATORS, TIMEOUT_S, require_writable
+
+
+def run_command(arguments) -> int:
+    from hw.catalogue import configurations
+    from hw.parameters import ParameterError
+    from sim.core.memory import MemoryTiming
+    from sim.core.result import configuration_name, settings_of
+    from sim.drivers.run import run
+
+    one = (arguments.verilog, arguments.waves, arguments.memory)
+    if arguments.block == "all" and any(one):
+        raise ParameterError("--verilog, --waves and --memory need one block, not 'all'")
+    if arguments.waves:
+        require_writable(arguments.waves)
+    if not arguments.json:
+        show_progress()
+    memory = arguments.memory and MemoryTiming.from_text(arguments.memory, arguments.seed)
+    results = []
+    for block, preset in configurations(arguments.block, [arguments.preset]):
+        parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
+        if not arguments.json:
+            name = configuration_name(preset, settings_of(block, preset, parameters))
+            print(f"{block.name} ({name}) in {arguments.simulator} …", file=sys.stderr)
+        result = run(
+            block,
+            preset,
+            parameters,
+            simulator=arguments.simulator,
+            driver=arguments.driver,
+            trace=arguments.trace,
+            vectors=arguments.vectors,
+            seed=arguments.seed,
+            stall=arguments.stall,
+            memory=memory,
+            verilog=arguments.verilog,
+            trust=arguments.trust,
+            waves=arguments.waves,
+            timeout=arguments.timeout,
+        )
+        results.append(result)
+        if not arguments.json:
+            describe(result)
+    if arguments.json:
+        listed = [as_json(result) for result in results]
+        print(json.dumps(listed if arguments.block == "all" else listed[0], indent=2))
+    return 0 if all(result.passed for result in results) else 1
+
+
+def show_progress() -> None:
+    """What is compiled, on standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    PROGRESS.handlers = [handler]
+    PROGRESS.setLevel(logging.INFO)
+    PROGRESS.propagate = False
+
+
+def as_json(result) -> dict:
+    return {**dataclasses.asdict(result), "passed": result.passed}
+
+
+def describe(result) -> None:
+    """A result for people to read."""
+    for note in result.notes:
+        print(note)
+    for stall, timing in (result.memory or {}).items():
+        print(f"Memory under stall {stall}: {timing}.")
+    predicted = "" if result.predicted is None else f" (formula: {result.predicted})"
+    print(
+        f"{result.block} {result.configuration}, {result.simulator}, stall {result.stall}, "
+        f"seed {result.seed}: {result.transactions} transactions, "
+        f"{result.mismatches} mismatches, {result.cycles} cycles{predicted}, {result.wall_s} s: "
+        f"{'pass' if result.passed else 'FAIL'}"
+    )
+    for sentence in filter(None, [result.first_mismatch, *result.failures]):
+        print(f"  {sentence}")
+    if result.reproduce:
+        print(f"  to repeat: {result.reproduce}")
+
+
+def register(commands) -> None:
+    """Add the subcommand to an argparse parser's subparsers."""
+    command = commands.add_parser(
+        "run",
+        description=(
+            "Build a block's Verilog, drive it with real data from a trace and with corner cases "
+            "and random data, and compare every output beat with the golden model. Exits 1 on a "
+            "mismatch, a broken stream rule, a hang or a cycle count that is not the formula's."
+        ),
+    )
+    add_configuration(command, everything=True)
+    command.add_argument(
+        "--simulator", choices=SIMULATORS, default="verilator", help="default: %(default)s"
+    )
+    command.add_argument(
+        "--driver",
+        choices=DRIVERS,
+        default="cocotb",
+        help="cocotb, or the compiled harness for millions of cycles (Verilator only)",
+    )
+    command.add_argument(
+        "--trace", type=Path, metavar="FILE.npz", help="real data (default: the trace that ships)"
+    )
+    command.add_argument(
+        "--vectors", type=vectors, metavar="N", help="transactions of each kind, real and random"
+    )
+    command.add_argument(
+        "--stall",
+        choices=list(PATTERNS),
+        help="how producers and consumers hesitate (default: every pattern, one after another)",
+    )
+    command.add_argument(
+        "--verilog",
+        type=Path,
+        metavar="FILE.v",
+        help="simulate this file, with the generated module's ports, in place of it",
+    )
+    command.add_argument(
+        "--trust",
+        action="store_true",
+        help=(
+            "accept a --verilog file that runs commands or writes files ($system, $fopen, DPI, "
+            "`include and the like): simulators run these with your rights"
+        ),
+    )
+    command.add_argument(
+        "--memory",
+        metavar="TIMING",
+        help=(
+            "of the block's memories: any of latency=1..80,order=in|any,interval=2,seed=3 "
+            "(default: a timing of its own for each stall pattern)"
+        ),
+    )
+    command.add_argument("--waves", type=Path, metavar="FILE.fst", help="write waves to this file")
+    command.add_argument(
+        "--timeout",
+        type=count,
+        default=TIMEOUT_S,
+        metavar="SECONDS",
+        help=(
+            "give a run up after so long without a simulated cycle, as in an endless loop of "
+            "combinational logic (default: %(default)s)"
+        ),
+    )
+    command.set_defaults(run=run_command)

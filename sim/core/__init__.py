@@ -1,0 +1,1 @@
+"""What every testbench and driver builds on: stimulus, designs, payloads, stalls, memories."""

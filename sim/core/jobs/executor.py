@@ -1,0 +1,216 @@
+"""Long jobs as independent tasks, on processes of this machine or on a Dask cluster.
+
+:func:`execute` runs tasks and yields their outcomes. Results are kept (:mod:`sim.core.jobs.kept`),
+so that a second run resumes where the first one ended.
+"""
+
+import dataclasses
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from tqdm import tqdm
+
+from sim.commands.arguments import count
+from sim.core.jobs.kept import Results, digest_once
+from sim.core.jobs.workers import Worker, call, call_pickled
+from sim.core.tools import ToolError
+
+SOURCES = ("hw", "golden", "sim")
+"""Folders whose files decide most results."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One call.
+
+    name
+        What people call it.
+    function
+        A module's function, which other processes can import.
+    arguments
+        Picklable values whose ``repr`` is their whole content.
+    """
+
+    name: str
+    function: Callable
+    arguments: tuple = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a task returned, or the exception that ended it.
+
+    seconds
+        Wall-clock time it took when it ran.
+    kept
+        Whether the value is that of an earlier run.
+    """
+
+    task: Task
+    value: Any = None
+    error: Exception | None = None
+    seconds: float = 0.0
+    kept: bool = False
+
+    def result(self) -> Any:
+        """The value.
+
+        :raises Exception: the task's, if one ended it.
+        """
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+TIMEOUT = 10
+"""Seconds to wait for a scheduler."""
+
+SCHEDULER = "run on the Dask cluster with this scheduler, such as tcp://host:8786"
+FRESH = "run everything again, whatever earlier runs have kept"
+
+
+def add_options(command) -> None:
+    """The command-line arguments of a long job, for :func:`options`."""
+    command.add_argument(
+        "--jobs",
+        type=count,
+        default=os.cpu_count(),
+        metavar="N",
+        help="tasks at a time on this machine (default: %(default)s, its processors)",
+    )
+    command.add_argument("--scheduler", metavar="ADDRESS", help=SCHEDULER)
+    command.add_argument("--fresh", action="store_true", help=FRESH)
+
+
+def options(arguments) -> dict:
+    """Keyword arguments for :func:`execute`."""
+    return {name: getattr(arguments, name) for name in ("jobs", "scheduler", "fresh")}
+
+
+def execute(
+    tasks: Iterable[Task],
+    *,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    fresh: bool = False,
+    sources: tuple[str, ...] = SOURCES,
+    keep: Callable[[Any], bool] = lambda value: True,
+    quiet: bool = False,
+) -> Iterator[Outcome]:
+    """Outcomes of all tasks: those of earlier runs first, then each as it is done.
+
+    Closing the iterator, or an interrupt, ends local workers and all that they started at once.
+
+    jobs
+        Worker processes; 1 calls the functions in this process, one after another.
+    scheduler
+        Address of a Dask scheduler, whose workers run in a copy of this repository. It takes the
+        place of local processes.
+    fresh
+        Whether to ignore what earlier runs have kept.
+    sources
+        Files and folders of the repository that decide the results.
+    keep
+        Whether a value is worth keeping. A task that raises is always repeated.
+    quiet
+        Whether to show no progress bar, as elsewhere than on a terminal.
+    :raises ToolError: if the cluster cannot be reached.
+    """
+    tasks = list(tasks)
+    results = Results(sources)
+    with tqdm(total=len(tasks), unit="task", disable=quiet or None, file=sys.stderr) as bar:
+        left = []
+        for task in tasks:
+            found = None if fresh else results.load(task.function, task.arguments)
+            if found is None:
+                left.append(task)
+            else:
+                bar.update()
+                yield Outcome(task, found[0], None, found[1], kept=True)
+        if not left:
+            return
+        # Closed here, not when it is collected, so that no worker outlives its consumer.
+        run = _cluster(left, scheduler, results) if scheduler else _local(left, jobs)
+        try:
+            for outcome in run:
+                task = outcome.task
+                if outcome.error is None and keep(outcome.value):
+                    results.store(task.function, task.arguments, (outcome.value, outcome.seconds))
+                bar.set_description(task.name)
+                bar.update()
+                yield outcome
+        finally:
+            run.close()
+
+
+def _local(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
+    if jobs == 1:
+        yield from (Outcome(task, *call(task.function, task.arguments)) for task in tasks)
+        return
+    waiting, running = iter(tasks), {}
+
+    def start(worker: Worker | None) -> None:
+        """Issue the next task to a worker, or to a new one; end it after the last."""
+        task = next(waiting, None)
+        if task is not None:
+            worker = Worker() if worker is None or worker.ended else worker
+            running[worker.pipe] = worker, task
+            worker.start(task.function, task.arguments)
+        elif worker is not None:
+            worker.end()
+
+    try:
+        for _ in range(jobs):
+            start(None)
+        while running:
+            for pipe in multiprocessing.connection.wait(list(running)):
+                worker, task = running.pop(pipe)
+                value, error, seconds = worker.answer()
+                if worker.ended:
+                    error = ToolError(f"{task.name}: {error}")
+                outcome = Outcome(task, value, error, seconds)
+                start(worker)
+                yield outcome
+    finally:
+        for pipe in running:
+            pipe.close()
+        for worker, _ in running.values():
+            worker.end()
+
+
+def _cluster(tasks: list[Task], address: str, results: Results) -> Iterator[Outcome]:
+    try:
+        from dask.distributed import Client, as_completed
+    except ImportError:
+        raise ToolError("--scheduler needs dask.distributed: pip install distributed") from None
+    try:
+        client = Client(address, timeout=TIMEOUT, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ToolError(f"no Dask scheduler answers at {address}: {error}") from None
+    with client:
+        futures = {}
+        for task in tasks:
+            pickled = pickle.dumps((task.function, task.arguments))
+            future = client.submit(
+                _call_there, pickled, results.sources, results.digest, pure=False
+            )
+            futures[future] = task
+        try:
+            for future in as_completed(futures, loop=client.loop):
+                error = future.exception()
+                answer = (None, error) if error else pickle.loads(future.result())
+                yield Outcome(futures[future], *answer)
+        finally:
+            client.cancel(list(futures), force=True)
+
+
+def _call_there(pickled: bytes, sources: tuple[str, ...], digest: str) -> bytes:
+    """What a worker of the cluster does."""
+    if digest_once(sources) != digest:
+        raise ToolError("a worker of the cluster has other sources or tools than this machine")
+    return call_pickled(pickled)

@@ -1,0 +1,75 @@
+"""Results of long computations, kept in the build folder by the content that decides them.
+
+The key of a result is a hash of the function's name, its arguments, the project's sources and the
+versions of all tools.
+"""
+
+import functools
+import hashlib
+import importlib.metadata
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from golden.files import replacing
+from sim.core.tools import ROOT, build_folder, versions
+
+
+def _files(sources: tuple[str, ...]) -> list[Path]:
+    found = []
+    for path in (ROOT / name for name in sources):
+        found += [path] if path.is_file() else sorted(path.rglob("*.*"))
+    return [path for path in found if path.suffix != ".pyc" and path.is_file()]
+
+
+def _stamp(sources: tuple[str, ...]) -> list[tuple]:
+    """What changes when a source is edited."""
+    return [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in _files(sources)]
+
+
+def digest(sources: tuple[str, ...]) -> str:
+    """Hash of the versions of all tools and of the repository's files and folders `sources`."""
+    packages = sorted((d.name, d.version) for d in importlib.metadata.distributions())
+    tools = (versions().replace(sys.prefix, ""), packages)
+    content = hashlib.sha256(repr(tools).encode())
+    for path in _files(sources):
+        content.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
+        content.update(path.read_bytes())
+    return content.hexdigest()
+
+
+# A process that lives long has imported what was on its disk then, not what is there by now.
+digest_once = functools.cache(digest)
+
+
+class Results:
+    """Results that some sources decide.
+
+    sources
+        Files and folders of the repository.
+    digest
+        :func:`digest` of them when this process first asked.
+    """
+
+    def __init__(self, sources: tuple[str, ...]) -> None:
+        self.sources, self.digest, self._stamp = sources, digest_once(sources), _stamp(sources)
+
+    def load(self, function: Callable, arguments: tuple) -> Any:
+        """What an earlier run has kept of a call; None if it has kept nothing."""
+        path = self._path(function, arguments)
+        return pickle.loads(path.read_bytes()) if path.exists() else None
+
+    def store(self, function: Callable, arguments: tuple, result: Any) -> None:
+        """Keep a call's result, unless the sources have been edited: which it used is unknown."""
+        if _stamp(self.sources) == self._stamp:
+            path = self._path(function, arguments)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                file.write(pickle.dumps(result))
+
+    def _path(self, function: Callable, arguments: tuple) -> Path:
+        name = f"{function.__module__}.{function.__qualname__}"
+        key = hashlib.sha256(repr((name, arguments, self.digest)).encode()).hexdigest()[:32]
+        return build_folder() / "results" / f"{name}_{key}.pickle"

@@ -1,0 +1,134 @@
+"""What running a block's testbench showed: counts, failures, and the command to repeat one."""
+
+import dataclasses
+import shlex
+from pathlib import Path
+
+from hw.catalogue import Block
+from hw.parameters import Parameters
+from sim.core.memory import MemoryTiming
+from sim.core.stimulus import Mismatch, Outcome, Stimulus
+
+
+@dataclasses.dataclass
+class RunResult:
+    """One configuration in one simulator.
+
+    configuration
+        The preset's name and every parameter that differs from it.
+    trace
+        File of the real data.
+    vectors
+        Transactions of each kind, real and random, under each stall pattern.
+    memory
+        Stall pattern to the timing of the memories under it; None for a block without memories.
+    cycles
+        Of the runs without stalls, if there are any.
+    predicted
+        Cycles the block's formula gives for the same stimuli; None where stalls or a slow memory
+        make it meaningless.
+    failures
+        One sentence for each stimulus that a broken stream rule, a hang or a wrong cycle count
+        ended.
+    reproduce
+        The command that repeats the first failure alone; None if nothing failed.
+    """
+
+    block: str
+    preset: str
+    simulator: str
+    driver: str
+    seed: int
+    stall: str
+    configuration: str = ""
+    parameters: dict = dataclasses.field(default_factory=dict)
+    trace: str = ""
+    vectors: int = 0
+    memory: dict[str, str] | None = None
+    transactions: int = 0
+    mismatches: int = 0
+    cycles: int = 0
+    predicted: int | None = None
+    simulated: int = 0
+    wall_s: float = 0.0
+    first_mismatch: str | None = None
+    failures: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    reproduce: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.transactions > 0 and not self.mismatches and not self.failures
+
+
+def settings_of(block: Block, preset: str, parameters: Parameters) -> list[str]:
+    """Every parameter that differs from the preset's, as ``name=value``."""
+    usual = dataclasses.asdict(block.parameters_class.preset(preset))
+    values = dataclasses.asdict(parameters).items()
+    return [f"{name}={value}" for name, value in values if value != usual[name]]
+
+
+def configuration_name(preset: str, settings: list[str]) -> str:
+    """``small``, or ``small with k=2`` where parameters differ from the preset's."""
+    return " ".join([preset, *(["with"] if settings else []), *settings])
+
+
+def command_line(
+    result: RunResult,
+    settings: list[str],
+    stall: str,
+    trace: Path | None,
+    memory: MemoryTiming | None,
+    verilog: Path | None,
+    trust: bool,
+) -> str:
+    """The command that repeats what a result says of one stall pattern."""
+    words = ["python", "-m", "sim", "run", result.block, "--preset", result.preset]
+    for setting in settings:
+        words += ["--set", setting]
+    options = {
+        "--simulator": result.simulator,
+        "--driver": result.driver,
+        "--vectors": result.vectors,
+        "--seed": result.seed,
+        "--stall": stall,
+        "--trace": trace,
+        "--memory": memory,
+        "--verilog": verilog,
+    }
+    words += [
+        word for name, value in options.items() if value is not None for word in (name, value)
+    ]
+    return shlex.join([*map(str, words), *(["--trust"] if trust else [])])
+
+
+def add(
+    result: RunResult,
+    stimulus: Stimulus,
+    stall: str,
+    outcome: Outcome,
+    found: list[Mismatch],
+    formula: bool = True,
+) -> None:
+    """Count one job's run into a result.
+
+    formula
+        Whether the block's cycle formula holds where nothing stalls, as it does unless a memory is
+        slow.
+    """
+    counted = formula and stall == "none"
+    result.transactions += stimulus.transactions
+    result.mismatches += len(found)
+    if stall in ("none", result.stall):
+        result.cycles += outcome.cycles
+    result.simulated += outcome.simulated
+    if counted:
+        result.predicted = (result.predicted or 0) + stimulus.cycles
+    where = f"stall {stall}: " if result.stall == "all" else ""
+    if found and result.first_mismatch is None:
+        result.first_mismatch = f"{where}{found[0]}"
+    if outcome.failure is not None:
+        result.failures.append(f"{where}{outcome.failure}")
+    elif not found and counted and outcome.cycles != stimulus.cycles:
+        took = f"took {outcome.cycles} cycles where the formula says {stimulus.cycles}"
+        result.failures.append(f"{where}{took}")

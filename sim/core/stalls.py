@@ -1,0 +1,49 @@
+"""How producers and consumers hesitate: duty and burst length of valid and ready."""
+
+import dataclasses
+import random
+
+
+@dataclasses.dataclass(frozen=True)
+class Stall:
+    """A two-state Markov chain for each stream.
+
+    valid, ready
+        Fraction of cycles in which sources offer and sinks accept.
+    burst
+        Mean length in cycles of a run of stalled or of active cycles, relative to a memoryless
+        choice; 1 decides each cycle anew.
+    late
+        Whether a sink raises ready only for a beat it has already seen for a cycle. The stream
+        rules allow it, and a component that waits for ready before it raises valid then hangs.
+    """
+
+    valid: float
+    ready: float
+    burst: float = 1.0
+    late: bool = False
+
+    def chances(self, duty: float) -> tuple[float, float]:
+        """Probability to stop when active, and to start when stopped."""
+        return min(1.0, (1 - duty) / self.burst), min(1.0, duty / self.burst)
+
+
+PATTERNS = {
+    "none": Stall(valid=1, ready=1),
+    "random": Stall(valid=0.7, ready=0.6),
+    "bursts": Stall(valid=0.8, ready=0.5, burst=12, late=True),
+}
+
+
+class Throttle:
+    """One stream's hesitation; ``step()`` once a cycle says whether it is open."""
+
+    def __init__(self, chances: tuple[float, float], seed: str):
+        self._stop, self._start = chances
+        self._random = random.Random(seed)
+        self._open = True
+
+    def step(self) -> bool:
+        draw = self._random.random()
+        self._open = draw >= self._stop if self._open else draw < self._start
+        return self._open

@@ -1,0 +1,154 @@
+"""What a block's testbench states: beats to drive in, beats that must come out, cycles it may take.
+
+A testbench knows nothing of simulators. It turns a configuration and real or random operands into a
+:class:`Stimulus`; the cocotb testbench and the compiled harness both play any stimulus.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from sim.core import payload
+
+if TYPE_CHECKING:
+    from golden.trace import Trace
+    from hw.parameters import Parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class Mismatch:
+    """One difference between RTL and golden model."""
+
+    stream: str
+    transaction: int
+    beat: int
+    field: str
+    expected: int | str
+    got: int | str
+    cycle: int | None = None
+
+    def __str__(self) -> str:
+        when = "" if self.cycle is None else f", cycle {self.cycle}"
+        return (
+            f"transaction {self.transaction}, stream {self.stream}, beat {self.beat}, "
+            f"field {self.field}{when}: expected {self.expected}, got {self.got}"
+        )
+
+
+@dataclasses.dataclass
+class Stimulus:
+    """A block's stimulus and its expected response.
+
+    inputs, outputs
+        Stream name to ``uint32[beats, words]``, packed little end first by :mod:`sim.core.payload`.
+    transaction_of
+        Output stream name to ``int[beats]``: the transaction each output beat belongs to.
+    transactions
+        Transactions compared, as the block's users count them (vectors, products, beats).
+    cycles
+        Cycles the block's formula predicts from the first input beat offered to the last output
+        beat taken, both included, when nothing stalls.
+    notes
+        What the testbench did to the trace to make it fit, one sentence each.
+    memories
+        Name to :class:`sim.core.memory.Memory`: request and response streams served by a memory
+        model instead of `inputs` and `outputs`.
+    stall
+        The stall pattern's name, set by whoever plays the stimulus: a testbench whose output order
+        depends on arrival compares accordingly.
+    """
+
+    inputs: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray]
+    transaction_of: dict[str, np.ndarray]
+    transactions: int
+    cycles: int
+    notes: list[str] = dataclasses.field(default_factory=list)
+    memories: dict = dataclasses.field(default_factory=dict)
+    stall: str = "none"
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a simulator made of a stimulus.
+
+    outputs
+        Stream name to ``uint32[beats, words]`` as received.
+    cycles_of
+        Stream name to ``int64[beats]``: the cycle each beat was taken in, counted from 0, the
+        first in which inputs were offered.
+    cycles
+        Cycles up to the last transfer, that one included.
+    simulated
+        All cycles simulated, for speed figures.
+    failure
+        Why the run ended early: a broken stream rule or a hang; None if it did not.
+    memories
+        Name to :class:`sim.core.memory.MemoryUse`: what each memory did, and its contents
+        afterwards.
+    """
+
+    outputs: dict[str, np.ndarray]
+    cycles_of: dict[str, np.ndarray]
+    cycles: int
+    simulated: int
+    failure: str | None = None
+    memories: dict = dataclasses.field(default_factory=dict)
+
+
+class Testbench(Protocol):
+    """A module's ``testbench`` object, in ``sim.testbenches.<folder>.<block>``."""
+
+    def default_vectors(self, parameters: "Parameters") -> int:
+        """Transactions of each kind that a simulation in Icarus plays in seconds."""
+        ...
+
+    def stimulus(
+        self, parameters: "Parameters", trace: "Trace | None", vectors: int, seed: int
+    ) -> Stimulus:
+        """`vectors` transactions from `trace`, or from corner cases and random data without one."""
+        ...
+
+    def picture(self, parameters: "Parameters", trace: "Trace", figure) -> str | None:
+        """Draw what the block does to real data into a matplotlib figure; return its caption.
+
+        None if that is nothing to look at.
+        """
+        ...
+
+
+def compare(
+    stimulus: Stimulus, got: dict[str, np.ndarray], layouts: dict, cycles_of: dict
+) -> list[Mismatch]:
+    """Every output beat that differs from the job's, in stream order.
+
+    got
+        Stream name to ``uint32[beats, words]`` as received; missing and extra beats are mismatches.
+    layouts
+        Stream name to payload shape.
+    cycles_of
+        Stream name to ``int[beats]``, the cycle in which each beat was taken.
+    """
+    found = []
+    for stream, expected in stimulus.outputs.items():
+        received, transactions = got[stream], stimulus.transaction_of[stream]
+        common = min(len(expected), len(received))
+        differs = np.flatnonzero((expected[:common] != received[:common]).any(axis=1))
+        for beat in differs:
+            field, want, have = payload.first_difference(
+                layouts[stream], expected[beat], received[beat]
+            )
+            cycle = int(cycles_of[stream][beat])
+            found.append(
+                Mismatch(stream, int(transactions[beat]), int(beat), field, want, have, cycle)
+            )
+        if len(expected) > common:
+            first = int(transactions[common])
+            found.append(Mismatch(stream, first, common, "beat", "a beat", "nothing"))
+        elif len(received) > common:
+            cycle = int(cycles_of[stream][common])
+            found.append(
+                Mismatch(stream, stimulus.transactions, common, "beat", "nothing", "a beat", cycle)
+            )
+    return found

@@ -1,0 +1,1 @@
+"""The cocotb driver, and stream and memory models for any cocotb testbench."""

@@ -1,0 +1,1 @@
+"""The compiled driver: C++ around the design that Verilator made."""

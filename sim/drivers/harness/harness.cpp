@@ -1,0 +1,279 @@
+// Compiled stream harness: drives beats into a Verilated model and collects its output beats,
+// millions of cycles for one call from Python. Compiled once; a design comes as a table of ports.
+#include "harness.h"
+#include "memory.h"
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace {
+
+struct Random {  // xorshift64
+    uint64_t state;
+    uint32_t next() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        return static_cast<uint32_t>(state >> 16);
+    }
+};
+
+struct Throttle {  // hesitation of one stream, a two-state Markov chain
+    uint32_t stop = 0, start = 0xffffffffu;
+    bool open = true;
+    bool step(Random& random) {
+        if (stop == 0 && open) return true;
+        uint32_t draw = random.next();
+        open = open ? draw >= stop : draw <= start;
+        return open;
+    }
+};
+
+void put(const Port& port, const uint32_t* beat) {
+    switch (port.bytes) {
+        case 1: *static_cast<uint8_t*>(port.bits) = static_cast<uint8_t>(*beat); break;
+        case 2: *static_cast<uint16_t*>(port.bits) = static_cast<uint16_t>(*beat); break;
+        default: memcpy(port.bits, beat, port.bytes);
+    }
+}
+void get(const Port& port, uint32_t* beat) {
+    switch (port.bytes) {
+        case 1: *beat = *static_cast<uint8_t*>(port.bits); break;
+        case 2: *beat = *static_cast<uint16_t*>(port.bits); break;
+        default: memcpy(beat, port.bits, port.bytes);
+    }
+}
+
+struct Stream {  // a stream's ports on the model
+    Port payload;
+    uint8_t *valid, *ready;
+    int64_t words;
+};
+
+struct Source : Stream {  // offers its beats in order, or whatever its memory answers
+    const uint32_t* beats = nullptr;
+    int64_t count = 0, taken = 0;
+    bool offering = false;
+    Memory* memory = nullptr;
+    Throttle gate;
+};
+
+struct Sink : Stream {  // collects beats, or hands them to its memory
+    uint32_t* beats = nullptr;
+    int64_t* cycles = nullptr;
+    int64_t expected = 0, room = 0, count = 0;
+    bool late = false;  // ready only for a beat already seen
+    bool accepting = false, held = false;
+    Memory* memory = nullptr;
+    std::vector<uint32_t> beat, holding;
+    Throttle gate;
+};
+
+enum Status { finished, hung, valid_dropped, payload_changed, out_of_range, memory_only };
+
+struct Result {  // as Python reads it
+    int64_t status, stream, cycle;
+    int64_t cycles;     // up to the last transfer, that one included
+    int64_t simulated;  // all cycles
+};
+
+struct Patience {  // in cycles, as Python fills it
+    int64_t hang;         // without any transfer
+    int64_t drain_cycles;       // after the last expected beat and the last memory transfer
+    int64_t memory_only;  // with transfers on memory streams alone
+};
+
+class Harness {
+public:
+    std::vector<Source> sources;
+    std::vector<Sink> sinks;
+    std::vector<Port> constants;
+    std::vector<std::unique_ptr<Memory>> memories;
+    Random random{1};
+
+    explicit Harness(const DesignTable& table) : table(table) {
+        std::vector<Port> ports(2 * table.clocked + 3 * (table.sources + table.sinks) +
+                                table.constants);
+        model = table.create(ports.data());
+        const Port* port = ports.data();
+        const int64_t* words = table.words;
+        auto bit = [&port] { return static_cast<uint8_t*>(port++->bits); };
+        auto stream = [&] {
+            Stream s{*port++};
+            s.valid = bit(), s.ready = bit();
+            s.words = *words++;
+            return s;
+        };
+        if (table.clocked) clk = bit(), rst = bit();
+        for (int64_t k = 0; k < table.sources; k++) sources.push_back({stream()});
+        for (int64_t k = 0; k < table.sinks; k++) sinks.push_back({stream()});
+        constants.assign(port, port + table.constants);
+    }
+    ~Harness() { table.destroy(model); }
+    Harness(const Harness&) = delete;
+
+    void reset() {
+        if (!clk) return;
+        *rst = 1;
+        for (int i = 0; i < 4; i++) *clk = 0, evaluate(), *clk = 1, evaluate();
+        *rst = 0;
+    }
+
+    // Random traffic, cut off by a reset right after an input was accepted or while an output
+    // waits: what follows must not depend on it.
+    void disturb() {
+        if (!clk) return;
+        bool after_input = random.next() & 1, moved = false, waiting = false;
+        for (int left = random.next() % 200; left > 0 || !(after_input ? moved : waiting); left--) {
+            if (left < -200) break;
+            moved = waiting = false;
+            for (Source& s : sources) {
+                if (!s.count) continue;
+                put(s.payload, s.beats + random.next() % s.count * s.words);
+                *s.valid = random.next() & 1;
+            }
+            for (Sink& s : sinks) *s.ready = random.next() & 1;
+            *clk = 0, evaluate();
+            for (Source& s : sources) moved |= *s.valid && *s.ready;
+            for (Sink& s : sinks) waiting |= *s.valid && !*s.ready;
+            *clk = 1, evaluate();
+        }
+        reset();
+    }
+
+    Result run(const Patience& timeout_cycles) {
+        last = last_memory = last_job = complete = -1;
+        for (cycle = 0;; cycle++) {
+            for (Source& s : sources) *s.valid = offer(s);
+            for (Sink& s : sinks) *s.ready = accept(s);
+            if (clk) *clk = 0;
+            evaluate();
+
+            bool done = true;
+            for (Source& s : sources) {
+                sample_source(s);
+                done &= s.taken >= s.count;
+            }
+            for (Sink& s : sinks) {
+                if (Status status = sample_sink(s))
+                    return {status, &s - sinks.data(), cycle, last + 1, cycle + 1};
+                done &= s.count >= s.expected;
+            }
+            if (clk) *clk = 1, evaluate();
+
+            if (complete < 0) {
+                if (done) complete = cycle;
+                else if (cycle > last + timeout_cycles.hang)
+                    return {hung, 0, cycle, last + 1, cycle + 1};
+            } else if (cycle >= std::max(complete, last_memory) + timeout_cycles.drain_cycles) {
+                return {finished, 0, cycle, complete + 1, cycle + 1};
+            }
+            if (last_memory > last_job + timeout_cycles.memory_only)
+                return {memory_only, 0, cycle, last + 1, cycle + 1};
+        }
+    }
+
+private:
+    const DesignTable& table;
+    void* model;
+    uint8_t *clk = nullptr, *rst = nullptr;  // null in a combinational design
+    int64_t cycle, complete;  // complete: the cycle of the last expected transfer, or -1
+    int64_t last, last_memory, last_job;  // latest transfer on any stream, memories', the job's
+
+    void evaluate() { table.evaluate(model); }
+
+    void transferred(bool memory) {
+        last = cycle;
+        (memory ? last_memory : last_job) = cycle;
+    }
+
+    bool offer(Source& s) {
+        if (s.offering) return true;
+        if (!s.memory && s.taken == s.count) return false;
+        if (!s.gate.step(random)) return false;
+        const uint32_t* beat = s.memory ? s.memory->response(cycle) : s.beats + s.taken * s.words;
+        if (!beat) return false;
+        put(s.payload, beat);
+        return s.offering = true;
+    }
+
+    bool accept(Sink& s) {
+        return s.accepting = (complete >= 0 || (s.gate.step(random) && (s.held || !s.late))) &&
+                             s.count < s.room;
+    }
+
+    void sample_source(Source& s) {
+        if (!s.offering || !*s.ready) return;
+        s.offering = false;
+        if (!s.memory) s.taken++;
+        transferred(s.memory);
+    }
+
+    Status sample_sink(Sink& s) {
+        if (!*s.valid) return s.held ? valid_dropped : finished;
+        get(s.payload, s.beat.data());
+        if (s.held && s.beat != s.holding) return payload_changed;
+        s.held = !s.accepting;
+        if (s.held) {
+            s.holding = s.beat;
+            return finished;
+        }
+        transferred(s.memory);
+        if (s.memory) return s.memory->request(cycle, s.beat.data()) ? finished : out_of_range;
+        memcpy(s.beats + s.count * s.words, s.beat.data(), s.words * sizeof(uint32_t));
+        s.cycles[s.count++] = cycle;
+        return finished;
+    }
+};
+
+uint32_t chance(double p) { return p >= 1 ? 0xffffffffu : static_cast<uint32_t>(p * 4294967296.0); }
+
+}  // namespace
+
+extern "C" {
+Harness* harness_new(const DesignTable* table) { return new Harness(*table); }
+void harness_delete(Harness* h) { delete h; }
+void harness_constant(Harness* h, int which, uint32_t value) { put(h->constants[which], &value); }
+void harness_reset(Harness* h) { h->reset(); }
+void harness_disturb(Harness* h) { h->disturb(); }
+void harness_seed(Harness* h, uint64_t seed) {
+    h->random.state = seed * 0x9e3779b97f4a7c15ull + 0x1234567;
+    for (int i = 0; i < 8; i++) h->random.next();  // small seeds have few bits set
+}
+void harness_source(Harness* h, int k, const uint32_t* beats, int64_t count, double stop,
+                    double start) {
+    Source& s = h->sources[k];
+    s = Source{{s}, beats, count};
+    s.gate.stop = chance(stop), s.gate.start = chance(start);
+}
+void harness_sink(Harness* h, int k, uint32_t* beats, int64_t* cycles, int64_t expected,
+                  int64_t room, int late, double stop, double start) {
+    Sink& s = h->sinks[k];
+    s = Sink{{s}, beats, cycles, expected, room};
+    s.beat.resize(s.words);
+    s.late = late;
+    s.gate.stop = chance(stop), s.gate.start = chance(start);
+}
+int64_t harness_received(Harness* h, int k) { return h->sinks[k].count; }
+void harness_run(Harness* h, const Patience* timeout_cycles, Result* result) {
+    *result = h->run(*timeout_cycles);
+}
+void harness_forget_memories(Harness* h) { h->memories.clear(); }
+// Answer requests that leave at one sink from `contents` at one source, both set before.
+void harness_memory(Harness* h, int sink, int source, uint32_t* contents, int64_t rows,
+                    int64_t row_words, const MemoryPort* port, const MemoryTiming* timing) {
+    h->memories.push_back(std::make_unique<Memory>(contents, rows, row_words, *port, *timing));
+    h->sinks[sink].memory = h->sources[source].memory = h->memories.back().get();
+}
+int64_t harness_memory_requests(Harness* h, int k) { return h->memories[k]->accepted.size(); }
+// counts: rows read, rows written, latest request's address and whether it was a write
+void harness_memory_use(Harness* h, int k, int64_t* accepted, int64_t* offered, int64_t* counts) {
+    Memory& memory = *h->memories[k];
+    std::copy(memory.accepted.begin(), memory.accepted.end(), accepted);
+    std::copy(memory.offered.begin(), memory.offered.end(), offered);
+    counts[0] = memory.rows_read, counts[1] = memory.rows_written;
+    counts[2] = memory.bad_address, counts[3] = memory.bad_write;
+}
+}

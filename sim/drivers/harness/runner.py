@@ -1,0 +1,222 @@
+"""Compiled stream harness: a stimulus outcome by C++ around the Verilated design, one call for it
+all."""
+
+import ctypes
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from sim.core import payload
+from sim.core.design import Design
+from sim.core.memory import FASTEST, Memory, MemoryPort, MemoryTiming, MemoryUse, fault, timing_of
+from sim.core.stalls import Stall
+from sim.core.stimulus import Outcome, Stimulus
+from sim.drivers.harness.verilated import compile_engine, compile_harness
+
+EXTRA_BEATS = 16  # room for beats that should not come
+# Cycles in which only memories transfer before the design counts as hung, for each of their rows
+# and at least: far more than reading everything once takes.
+MEMORY_ONLY_PER_ROW, MEMORY_ONLY = 64, 1 << 20
+
+_FINISHED, _HUNG, _VALID_DROPPED, _PAYLOAD_CHANGED, _OUT_OF_RANGE, _MEMORY_ONLY = range(6)
+_RULES = {_VALID_DROPPED: "valid was withdrawn", _PAYLOAD_CHANGED: "the payload changed"}
+
+
+class Harness:
+    """A compiled design that plays jobs. Compiled once for a given Verilog text, then cached."""
+
+    def __init__(self, design: Design):
+        self._design = design
+        self._library = _engine()
+        self._table = _load(compile_harness(design))
+        self._model = None
+        self.reset()
+
+    def reset(self, **constants: int) -> None:
+        """A fresh model, its constant inputs set (0 where not given), reset for four cycles."""
+        self.close()
+        self._model = ctypes.c_void_p(self._library.harness_new(self._table))
+        for number, name in enumerate(self._design.constants):
+            self._library.harness_constant(self._model, number, constants.get(name, 0))
+        self._library.harness_reset(self._model)
+
+    def close(self) -> None:
+        if self._model is not None:
+            self._library.harness_delete(self._model)
+            self._model = None
+
+    def run(
+        self,
+        stimulus: Stimulus,
+        stall: Stall,
+        seed: int,
+        timing: MemoryTiming | Mapping[str, MemoryTiming] = FASTEST,
+    ) -> Outcome:
+        """Drive every input beat, collect until all expected beats came and a little longer.
+
+        Before that comes random traffic that a reset cuts off.
+
+        timing
+            Of all the job's memories, or of each by its name.
+        """
+        library, model, design = self._library, self._model, self._design
+        bound = self._streams_of_memories(stimulus)
+        library.harness_seed(model, seed)
+        library.harness_forget_memories(model)
+        inputs = []  # held while the model reads them
+        for number, (name, shape) in enumerate(design.inputs.items()):
+            none = np.zeros((0, payload.words(shape)), np.uint32)
+            beats = (
+                none if name in bound else np.ascontiguousarray(stimulus.inputs[name], np.uint32)
+            )
+            inputs.append(beats)
+            chances = stall.chances(stall.valid)
+            library.harness_source(model, number, _address(beats), len(beats), *chances)
+        outputs, cycles_of = {}, {}
+        for number, (name, shape) in enumerate(design.outputs.items()):
+            expected = 0 if name in bound else len(stimulus.outputs[name])
+            room = expected + EXTRA_BEATS
+            outputs[name] = np.zeros((room, payload.words(shape)), np.uint32)
+            cycles_of[name] = np.zeros(room, np.int64)
+            addresses = _address(outputs[name]), _address(cycles_of[name])
+            chances = stall.chances(stall.ready)
+            library.harness_sink(model, number, *addresses, expected, room, stall.late, *chances)
+        timings = {name: timing_of(timing, name) for name in stimulus.memories}
+        contents, ports = {}, {}
+        for name, memory in stimulus.memories.items():
+            ports[name] = memory.port(design.outputs, design.inputs)
+            contents[name] = np.array(memory.contents, np.uint32)
+            self._bind(memory, ports[name], contents[name], timings[name])
+
+        library.harness_disturb(model)
+        result = np.zeros(5, np.int64)
+        timeout_cycles = self._patience(contents, timings)
+        library.harness_run(model, _address(timeout_cycles), _address(result))
+        status, stream, cycle, cycles, simulated = (int(value) for value in result)
+
+        for number, name in enumerate(design.outputs):
+            received = library.harness_received(model, number)
+            outputs[name] = outputs[name][:received]
+            cycles_of[name] = cycles_of[name][:received]
+        failure = self._failure(status, stream, cycle, timeout_cycles)
+        uses = {}
+        for number, (name, memory) in enumerate(stimulus.memories.items()):
+            uses[name], (address, write) = self._use(number, contents[name], ports[name])
+            if status == _OUT_OF_RANGE and list(design.outputs)[stream] == memory.request:
+                latest, rows = len(uses[name].accepted) - 1, len(contents[name])
+                failure = fault(name, latest, bool(write), address, rows, cycle)
+        outcome = Outcome(
+            outputs={name: beats for name, beats in outputs.items() if name not in bound},
+            cycles_of={name: at for name, at in cycles_of.items() if name not in bound},
+            cycles=cycles,
+            simulated=simulated,
+            failure=failure,
+        )
+        outcome.memories = uses
+        return outcome
+
+    def _streams_of_memories(self, stimulus: Stimulus) -> set[str]:
+        bound = [s for m in stimulus.memories.values() for s in (m.request, m.response)]
+        for stream in bound:
+            if bound.count(stream) > 1 or stream in stimulus.inputs or stream in stimulus.outputs:
+                raise ValueError(f"stream {stream} must belong to one memory alone")
+        return set(bound)
+
+    def _patience(self, contents: dict, timings: dict[str, MemoryTiming]) -> np.ndarray:
+        """Limits as harness.cpp reads them: to hang, to drain_cycles, with memories alone."""
+        slowest = max((t.latency[1] + t.interval for t in timings.values()), default=0)
+        rows = sum(len(beats) * timings[name].interval for name, beats in contents.items())
+        return np.array(
+            [
+                self._design.timeout_cycles + slowest,
+                self._design.drain_cycles + slowest,
+                MEMORY_ONLY + MEMORY_ONLY_PER_ROW * rows,
+            ],
+            np.int64,
+        )
+
+    def _bind(self, memory: Memory, port: MemoryPort, contents, timing: MemoryTiming) -> None:
+        inputs, outputs = self._design.inputs, self._design.outputs
+        parts = [port.address, port.request_tag, port.write, port.write_data]
+        parts += [port.response_tag, port.data]
+        layout = [value for bits in parts for value in (bits.offset, bits.width)]
+        layout.append(payload.words(inputs[memory.response]))
+        numbers = [*timing.latency, timing.interval, int(timing.reorder), timing.seed]
+        self._library.harness_memory(
+            self._model,
+            list(outputs).index(memory.request),
+            list(inputs).index(memory.response),
+            _address(contents),
+            *contents.shape,
+            _address(layout := np.array(layout, np.int64)),
+            _address(numbers := np.array(numbers, np.uint64)),
+        )
+
+    def _use(self, number: int, contents, port: MemoryPort) -> tuple[MemoryUse, tuple[int, int]]:
+        """What became of a memory, and address and kind of its latest request."""
+        requests = self._library.harness_memory_requests(self._model, number)
+        accepted, offered = np.zeros(requests, np.int64), np.zeros(requests, np.int64)
+        counts = np.zeros(4, np.uint64)
+        self._library.harness_memory_use(
+            self._model, number, _address(accepted), _address(offered), _address(counts)
+        )
+        rows_read, rows_written, *latest = (int(value) for value in counts)
+        use = MemoryUse(contents, port.data.width, rows_read, rows_written, accepted, offered)
+        return use, latest
+
+    def _failure(
+        self, status: int, stream: int, cycle: int, timeout_cycles: np.ndarray
+    ) -> str | None:
+        if status == _HUNG:
+            return f"no transfer for {timeout_cycles[0]} cycles before cycle {cycle}"
+        if status == _MEMORY_ONLY:
+            return f"only memories transferred for {timeout_cycles[2]} cycles before cycle {cycle}"
+        if status in _RULES:
+            name = list(self._design.outputs)[stream]
+            what = _RULES[status]
+            return f"stream {name}: {what} in cycle {cycle} while the consumer was not ready"
+        return None
+
+
+def _address(array: np.ndarray) -> int:
+    return array.ctypes.data
+
+
+def _load(path: Path) -> int:
+    """Address of the table of a compiled design, which stays loaded."""
+    table = ctypes.CDLL(str(path)).design_table
+    table.restype = ctypes.c_void_p
+    return table()
+
+
+@functools.cache
+def _engine() -> ctypes.CDLL:
+    """The harness and Verilator's run-time library, whose symbols all designs share."""
+    library = ctypes.CDLL(str(compile_engine()), ctypes.RTLD_GLOBAL)
+    pointer, i64, f64 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+    bind = [pointer, ctypes.c_int, ctypes.c_int, pointer, i64, i64, pointer, pointer]
+    signatures = {
+        "harness_new": ([pointer], pointer),
+        "harness_delete": ([pointer], None),
+        "harness_constant": ([pointer, ctypes.c_int, ctypes.c_uint32], None),
+        "harness_reset": ([pointer], None),
+        "harness_disturb": ([pointer], None),
+        "harness_seed": ([pointer, ctypes.c_uint64], None),
+        "harness_source": ([pointer, ctypes.c_int, pointer, i64, f64, f64], None),
+        "harness_sink": (
+            [pointer, ctypes.c_int, pointer, pointer, i64, i64, ctypes.c_int, f64, f64],
+            None,
+        ),
+        "harness_received": ([pointer, ctypes.c_int], i64),
+        "harness_run": ([pointer, pointer, pointer], None),
+        "harness_forget_memories": ([pointer], None),
+        "harness_memory": (bind, None),
+        "harness_memory_requests": ([pointer, ctypes.c_int], i64),
+        "harness_memory_use": ([pointer, ctypes.c_int, *[pointer] * 3], None),
+    }
+    for name, (arguments, result) in signatures.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, result
+    return library

@@ -1,0 +1,275 @@
+"""Compile designs for the stream harness: Verilator's C++ and a table of ports, by g++ alone.
+
+What all designs share is compiled once and kept: the harness itself with Verilator's run-time
+library in one shared library, and the headers that every design reads, precompiled. A small design
+is then one file for one call of the compiler, without make.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sim.core import cache, payload, processes
+from sim.core.design import Design
+from sim.core.tools import (
+    ToolError,
+    build_log,
+    compiled_folder,
+    compiling,
+    environment,
+    verilator,
+    versions,
+)
+
+HERE = Path(__file__).parent
+INTERFACE = HERE / "harness.h"
+ENGINE = [HERE / "harness.cpp", HERE / "memory.h", INTERFACE]
+# Read by every design's C++, and most of a small one's time to compile.
+HEADERS = """\
+#include "verilated.h"
+#include <algorithm>
+#include <cstring>
+"""
+# Verilator's data-flow optimiser has bugs that give wrong results without a word: one took a
+# zero-extended operand of a signed sum for a negative one. Without it, nothing here is slower.
+NO_DFG = "-fno-dfg"
+# cocotb's builds: Verilator writes files for each module, and reading the headers takes a third of
+# a second each: joined to a few, they compile twice as fast.
+FEW_FILES = ["--output-groups", "2"]
+TRANSLATE = [
+    "--cc",
+    # Amaranth leaves width extension and unused bits to the language's rules.
+    "-Wno-fatal",
+    "-Wno-lint",
+    "-O3",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "fast",
+    "--noassert",
+    NO_DFG,
+    "--prefix",
+    "Model",
+]
+COMPILE = [
+    *("-std=gnu++17", "-fPIC", "-w", "-pthread", "-fno-gnu-unique", "-fcf-protection=none"),
+    *(f"-DVM_{feature}=0" for feature in ("COVERAGE", "SC", "TIMING", "TRACE")),
+]
+# Small designs are one file for the compiler. From PARTS bytes of C++ on a design is compiled in
+# parts, side by side, and optimised less, for large ones compile for a minute at -O2. Code that
+# runs once is not optimised at all there.
+SMALL, LARGE_OFTEN, LARGE_ONCE = "-O2", "-O1", "-O0"
+PARTS = 400_000
+# Verilator optimises across instances and then writes code for each, which takes minutes to compile
+# and is too much for a processor's caches when there are many. From LARGE instances on, modules are
+# kept apart and nothing is optimised across their ports: equal instances then share code, which
+# compiles several times and runs up to thirty times as fast.
+# HUGE designs are still too slow to build for tests of every block in every simulator.
+LARGE, HUGE = 32, 256
+
+
+def large_design_arguments(design: Design, folder: Path) -> list[str]:
+    """Verilator's arguments for a design of many instances; writes a control file to `folder`."""
+    if design.instances < LARGE:
+        return []
+    lines = [f'no_inline -module "{name}"' for name in design.modules if name != design.module]
+    control = folder / "large.vlt"
+    control.write_text("\n".join(["`verilator_config", *lines, ""]))
+    return [str(control), "-fno-gate"]
+
+
+def optimisation(design: Design) -> list[str]:
+    """Settings of Verilator's makefiles; a large design's start-up code is not worth optimising."""
+    slow = "-O2" if design.instances < LARGE else "-O1"
+    return ["OPT_FAST=-O2", f"OPT_SLOW={slow}", "OPT_GLOBAL=-O2"]
+
+
+def compile_harness(design: Design) -> Path:
+    """Path of the design's shared library, for the library of :func:`compile_engine`.
+
+    Built unless the cache has it.
+    """
+    key = design.digest(INTERFACE.read_text(), HEADERS, repr(_ports(design)), *_tools())
+    folder = compiled_folder() / f"harness_{design.module[:60]}_{key}"
+
+    def build(done: Path) -> None:
+        compiling(f"{design.module} for the harness")
+        _compile_design(design, done)
+
+    library = _built(folder, "design.so", build)
+    cache.use(folder)
+    cache.prune_now_and_then()
+    return library
+
+
+def compile_engine() -> Path:
+    """Path of the shared library of harness and Verilator's run-time library."""
+    key = _digest(*(path.read_text() for path in ENGINE), *_tools())
+    return _built(compiled_folder() / f"engine_{key}", "engine.so", _compile_engine)
+
+
+def _precompiled() -> Path:
+    """Path of the header that every design includes, with its precompiled form beside it."""
+    key = _digest(HEADERS, *_tools())
+    return _built(compiled_folder() / f"headers_{key}", "headers.h", _compile_headers)
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:20]
+
+
+def _built(folder: Path, name: str, build: Callable[[Path], None]) -> Path:
+    """A file of a folder of the cache; `build` makes a missing folder aside.
+
+    An interrupted build is never taken for a finished one, and of several processes one builds.
+    """
+    if not (folder / name).exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with open(folder.parent / f".{folder.name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / name).exists():
+                with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building_") as aside:
+                    done = Path(aside) / "done"
+                    done.mkdir()
+                    build(done)
+                    os.replace(done, folder)
+            Path(lock.name).unlink(missing_ok=True)
+    return folder / name
+
+
+def _compile_design(design: Design, done: Path) -> None:
+    """Translate and compile a design; leaves ``design.so`` in `done`."""
+    scratch = done.parent
+    (scratch / "design.v").write_text(design.verilog)
+    program = [str(verilator()), *TRANSLATE, "--top-module", design.module, "design.v"]
+    _run([*program, *large_design_arguments(design, scratch)], scratch, design.module)
+    generated = sorted((scratch / "obj_dir").glob("*.cpp"))
+    once = [path for path in generated if path.stem.endswith("Slow")]
+    often = [path for path in generated if path not in once]
+    table = scratch / "table.cpp"
+    table.write_text(_table(design))
+    if sum(path.stat().st_size for path in generated) < PARTS:
+        parts = [(SMALL, [*generated, table])]
+    else:
+        parts = [(LARGE_OFTEN, half) for half in _halves(often)]
+        parts += [(LARGE_ONCE, half) for half in _halves([*once, table])]
+    commands = []
+    for number, (optimise, files) in enumerate(parts):
+        part = scratch / f"part{number}.cpp"
+        part.write_text("".join(f'#include "{path}"\n' for path in files))
+        # Good for -O1 and -O2 alike, but not for -O0.
+        header = [] if optimise == LARGE_ONCE else ["-include", str(_precompiled())]
+        commands.append(
+            [*_compiler(optimise), *header, "-Iobj_dir", "-c", part.name, "-o", f"{part.stem}.o"]
+        )
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda command: _run(command, scratch, design.module), commands))
+    objects = [command[-1] for command in commands]
+    _run(["g++", "-shared", *objects, "-o", str(done / "design.so")], scratch, design.module)
+
+
+def _halves(files: list[Path]) -> list[list[Path]]:
+    """Two lists of about equal size in bytes; the second is empty where there is one file."""
+    halves, sizes = ([], []), [0, 0]
+    for path in sorted(files, key=lambda path: -path.stat().st_size):
+        smaller = sizes[1] < sizes[0]
+        halves[smaller].append(path)
+        sizes[smaller] += path.stat().st_size
+    return [half for half in halves if half]
+
+
+def _compile_engine(done: Path) -> None:
+    include = _include()
+    sources = [ENGINE[0], include / "verilated.cpp", include / "verilated_threads.cpp"]
+    command = [*_compiler(SMALL), "-shared", *map(str, sources), "-o", str(done / "engine.so")]
+    _run(command, done.parent, "the stream harness")
+
+
+def _compile_headers(done: Path) -> None:
+    header = done / "headers.h"
+    header.write_text(HEADERS)
+    command = [*_compiler(SMALL), "-x", "c++-header", str(header), "-o", f"{header}.gch"]
+    _run(command, done.parent, "Verilator's headers")
+
+
+def _include() -> Path:
+    return verilator().parent.parent / "include"
+
+
+def _compiler(optimise: str) -> list[str]:
+    include = _include()
+    return ["g++", *COMPILE, optimise, f"-I{include}", f"-I{include / 'vltstd'}"]
+
+
+def _run(command: list[str], folder: Path, what: str) -> None:
+    run = processes.run(command, cwd=folder, env=environment())
+    if run.returncode:
+        log = build_log(re.sub(r"\W+", "_", what), run.stdout + run.stderr)
+        tool = "g++" if command[0] == "g++" else "Verilator"
+        raise ToolError(f"{tool} could not compile {what}; its output is in {log}")
+
+
+def _tools() -> list[str]:
+    """What a compiled simulation depends on besides sources."""
+    return [repr([TRANSLATE, COMPILE, SMALL, LARGE_OFTEN, LARGE_ONCE, PARTS]), versions()]
+
+
+def keep_copies(files: Iterable[Path], folder: Path) -> None:
+    """Copy files into the cache as one folder, whole or not at all; the first to do so wins."""
+    if folder.exists():
+        return
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".keeping_") as scratch:
+        done = Path(scratch) / "done"
+        done.mkdir()
+        for file in files:
+            shutil.copyfile(file, done / file.name)
+        try:
+            os.replace(done, folder)
+        except OSError:
+            if not folder.exists():
+                raise
+
+
+def _ports(design: Design) -> list[str]:
+    """The ports in the order of ``DesignTable``."""
+    streams = [*design.inputs, *design.outputs]
+    clocks = ["clk", "rst"] if design.clocked else []
+    parts = [f"{s}__{part}" for s in streams for part in ("payload", "valid", "ready")]
+    return [*clocks, *parts, *design.constants]
+
+
+def _table(design: Design) -> str:
+    """C++ of the design's table of ports."""
+    # Verilator's spelling of a double underscore.
+    ports = [port.replace("__", "___05F") for port in _ports(design)]
+    shapes = [*design.inputs.values(), *design.outputs.values()]
+    words = ", ".join(str(payload.words(shape)) for shape in shapes)
+    counts = [int(design.clocked), len(design.inputs), len(design.outputs), len(design.constants)]
+    lines = [
+        f'#include "{INTERFACE}"',
+        '#include "Model.h"',
+        "namespace {",
+        "struct Instance { VerilatedContext context; Model model{&context}; };",
+        "void* create(Port* port) {",
+        "    Instance* const made = new Instance;",
+        *(f"    *port++ = {{&made->model.{port}, sizeof made->model.{port}}};" for port in ports),
+        "    return made;",
+        "}",
+        "void evaluate(void* made) { static_cast<Instance*>(made)->model.eval(); }",
+        "void destroy(void* made) {",
+        "    static_cast<Instance*>(made)->model.final();",
+        "    delete static_cast<Instance*>(made);",
+        "}",
+        f"const int64_t words[] = {{{words}}};",
+        "const DesignTable table{create, evaluate, destroy,",
+        f"    {', '.join(map(str, counts))}, words}};",
+        "}",
+        'extern "C" const DesignTable* design_table() { return &table; }',
+    ]
+    return "\n".join([*lines, ""])

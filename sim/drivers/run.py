@@ -1,0 +1,221 @@
+"""Run a block's testbench: build, run real and random stimuli, compare with the golden model."""
+
+import dataclasses
+import importlib
+import itertools
+import time
+from pathlib import Path
+
+from golden import trace as traces
+from hw.catalogue import Block
+from hw.parameters import ParameterError, Parameters
+from sim.core import processes
+from sim.core.design import Design, from_file, generate
+from sim.core.memory import TIMINGS, MemoryTiming, timings_of
+from sim.core.result import RunResult, add, command_line, configuration_name, settings_of
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import Mismatch, Outcome, Stimulus, Testbench, compare
+from sim.core.tools import TIMEOUT_S, ToolError
+from sim.drivers.cocotb.runner import CocotbSimulation
+from sim.drivers.harness.runner import Harness
+from sim.drivers.harness.verilated import compile_engine, compile_harness
+
+
+def load_testbench(block: Block) -> Testbench:
+    return importlib.import_module(f"sim.testbenches.{block.folder}.{block.module}").testbench
+
+
+def load_trace(path: Path | None) -> traces.Trace:
+    """The user's trace, or the one that ships."""
+    return traces.load(traces.shipped()[0] if path is None else path)
+
+
+def stimuli_of(
+    block: Block, parameters: Parameters, trace: traces.Trace, vectors: int, seed: int
+) -> list[Stimulus]:
+    """The same number of real transactions and of corner cases and random ones."""
+    testbench = load_testbench(block)
+    return [
+        testbench.stimulus(parameters, trace, vectors, seed),
+        testbench.stimulus(parameters, None, vectors, seed),
+    ]
+
+
+class Simulation:
+    """A design compiled for a simulator and a driver, ready to run jobs.
+
+    timeout
+        Wall-clock seconds without a simulated cycle after which cocotb's simulator is ended.
+    foreign
+        Whether the Verilog is somebody else's, so that it may crash or never end: the harness then
+        works in a copy of this process, for `timeout` and a second for each 100 cycles of a
+        stimulus.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        simulator: str,
+        driver: str = "cocotb",
+        waves: Path | None = None,
+        *,
+        timeout: float = TIMEOUT_S,
+        foreign: bool = False,
+    ):
+        if driver == "harness" and simulator != "verilator":
+            raise ToolError(f"the compiled harness needs Verilator, not {simulator}")
+        if driver == "harness" and waves is not None:
+            raise ToolError("the compiled harness writes no waves; use the cocotb driver")
+        self.design, self.simulator, self.driver = design, simulator, driver
+        self._waves, self._timeout, self._foreign = waves, timeout, foreign
+        self._compiled, self._stuck = {}, False
+
+    def run(
+        self, stimuli: list[tuple[Stimulus, str]], seed: int, memory: MemoryTiming | None = None
+    ) -> list[tuple[Outcome, list[Mismatch]]]:
+        """Run stimuli under stall patterns, each from reset; what they returned and what differs.
+
+        memory
+            Timing of the jobs' memories; by default that of each stall pattern.
+        """
+        timings = []
+        for stimulus, stall in stimuli:
+            stimulus.stall = stall
+            timings.append(timings_of(stimulus.memories, memory_timing(stall, seed, memory)))
+        if self.driver == "harness":
+            played = []
+            for (stimulus, stall), timing in zip(stimuli, timings, strict=True):
+                played.append(self._in_harness(stimulus, stall, seed, timing))
+        else:
+            waves = self._waves is not None
+            simulation = self._compile(
+                CocotbSimulation, self.simulator, waves=waves, timeout=self._timeout
+            )
+            played = simulation.run(stimuli, seed, self._waves, timings)
+        check = getattr(load_testbench(self.design.block), "compare", compare)
+        found = []
+        for (stimulus, stall), outcome in zip(stimuli, played, strict=True):
+            stimulus.stall = stall
+            # A simulator that broke off leaves nothing to compare, only its reason.
+            lost = outcome.failure is not None and outcome.simulated == 0
+            outputs = self.design.outputs
+            found.append(
+                [] if lost else check(stimulus, outcome.outputs, outputs, outcome.cycles_of)
+            )
+        return list(zip(played, found, strict=True))
+
+    def _in_harness(self, stimulus: Stimulus, stall: str, seed: int, timing) -> Outcome:
+        if not self._foreign:
+            harness = self._compile(Harness)
+            harness.reset()
+            return harness.run(stimulus, PATTERNS[stall], seed, timing)
+
+        def run() -> Outcome:
+            # Loaded in the copy alone: one made here has threads, which the copy would lack.
+            harness = Harness(self.design)
+            return harness.run(stimulus, PATTERNS[stall], seed, timing)
+
+        compile_engine(), compile_harness(self.design)
+        failure = "not run, as the harness did not end before"
+        if not self._stuck:
+            try:
+                return processes.apart(run, self._timeout + stimulus.cycles / 100)
+            except processes.Stuck as stuck:
+                self._stuck, failure = True, f"the harness: {stuck}"
+        outputs = {name: beats[:0] for name, beats in stimulus.outputs.items()}
+        return Outcome(outputs, {name: [] for name in outputs}, 0, 0, failure)
+
+    def _compile(self, kind, *arguments, **options):
+        key = (kind, arguments, *options.items())
+        if key not in self._compiled:
+            self._compiled[key] = kind(self.design, *arguments, **options)
+        return self._compiled[key]
+
+
+def memory_timing(stall: str, seed: int, timing: MemoryTiming | None = None) -> MemoryTiming:
+    """The timing of memories under a stall pattern, unless the run names one."""
+    return timing or dataclasses.replace(TIMINGS[stall], seed=seed)
+
+
+def run(
+    block: Block,
+    preset: str,
+    parameters: Parameters,
+    *,
+    simulator: str = "verilator",
+    driver: str = "cocotb",
+    trace: Path | None = None,
+    vectors: int | None = None,
+    seed: int = 1,
+    stall: str | None = None,
+    memory: MemoryTiming | None = None,
+    verilog: Path | None = None,
+    trust: bool = False,
+    waves: Path | None = None,
+    timeout: float = TIMEOUT_S,
+) -> RunResult:
+    """Run a block's stimuli and count what differs.
+
+    stall
+        One stall pattern, or None for all of them.
+    memory
+        Timing of the block's memories; by default each stall pattern has its own.
+    trust
+        Accept a `verilog` file that can run commands or write files.
+    timeout
+        Wall-clock seconds without a simulated cycle after which a run is given up.
+    :raises ParameterError, TraceError, ToolError: with one sentence for the user.
+    """
+    data = load_trace(trace)
+    design = (
+        from_file(block, parameters, verilog, trust=trust)
+        if verilog
+        else generate(block, parameters)
+    )
+    vectors = vectors or load_testbench(block).default_vectors(parameters)
+    stimuli = stimuli_of(block, parameters, data, vectors, seed)
+    memories = {name: m for stimulus in stimuli for name, m in stimulus.memories.items()}
+    if memory is not None:
+        require_memory(block, memories, memory)
+    foreign = verilog is not None
+    simulation = Simulation(design, simulator, driver, waves, timeout=timeout, foreign=foreign)
+    patterns = [stall] if stall else list(PATTERNS)
+    settings = settings_of(block, preset, parameters)
+    result = RunResult(
+        block.name,
+        preset,
+        simulator,
+        driver,
+        seed,
+        stall or "all",
+        configuration=configuration_name(preset, settings),
+        parameters=dataclasses.asdict(parameters),
+        trace=str(trace or traces.shipped()[0].name),
+        vectors=vectors,
+        notes=list(stimuli[0].notes),
+    )
+    if memories:
+        result.memory = {name: str(memory_timing(name, seed, memory)) for name in patterns}
+    started = time.monotonic()
+    plays = list(itertools.product(stimuli, patterns))
+    formula = memory is None or memory.is_fastest
+    outcomes = simulation.run(plays, seed, memory)
+    for (stimulus, pattern), outcome in zip(plays, outcomes, strict=True):
+        add(result, stimulus, pattern, *outcome, formula=formula)
+        if result.reproduce is None and (result.mismatches or result.failures):
+            result.reproduce = command_line(
+                result, settings, pattern, trace, memory, verilog, trust
+            )
+    result.wall_s = round(time.monotonic() - started, 3)
+    return result
+
+
+def require_memory(block: Block, memories: dict, timing: MemoryTiming) -> None:
+    """Refuse a timing for a block that cannot use it.
+
+    :raises ParameterError: if the block has no memory, or none that may answer in any order.
+    """
+    if not memories:
+        raise ParameterError(f"{block.name} has no memory, so it takes no --memory")
+    if timing.reorder and all(memory.tag is None for memory in memories.values()):
+        raise ParameterError(f"{block.name}'s memory has no tags, so its order must be in, not any")

@@ -1,0 +1,148 @@
+"""What synthesis found, as rows for programs and tables for people."""
+
+import dataclasses
+
+from rich import box
+from rich.table import Table
+
+from hw.catalogue import Block
+from hw.parameters import Parameters
+from sim.synth import ecp5
+from sim.synth.flow import Mapped, driver, nand2_area
+from sim.synth.libraries import is_generic
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One configuration, mapped in one mode to one cell library.
+
+    area_um2, delay_ps
+        None for the generic set, which knows neither; `delay_levels` is None for all others.
+    nand2_equivalents
+        Area over that of the library's smallest two-input NAND; None if it has none.
+    start, end
+        The slowest path's: ports, or nets and data pins of registers.
+    paths
+        The slowest delay of each kind of path, in ps or levels.
+    slack_ps, met
+        For a clock period that was asked for.
+    netlist
+        The file written, if one was asked for.
+    """
+
+    block: str
+    preset: str
+    parameters: dict
+    mode: str
+    library: str
+    area_um2: float | None
+    cells: int
+    flipflops: int
+    nand2_equivalents: float | None
+    delay_ps: float | None
+    delay_levels: int | None
+    start: str | None
+    end: str | None
+    paths: dict[str, float]
+    clock_ps: float | None = None
+    slack_ps: float | None = None
+    met: bool | None = None
+    netlist: str | None = None
+
+
+def row(
+    block: Block, preset: str, parameters: Parameters, mapped: Mapped, clock: float | None
+) -> Row:
+    """The row of a mapped design, without its netlist's file."""
+    generic = is_generic(mapped.library)
+    nand2 = nand2_area(mapped.library)
+    worst = mapped.timing.worst
+
+    def delay(ps: float) -> float:
+        return round(ps / 1000) if generic else round(ps, 1)
+
+    slack = None if clock is None else round(clock - mapped.delay, 1)
+    return Row(
+        block=block.name,
+        preset=preset,
+        parameters=dataclasses.asdict(parameters),
+        mode=mapped.mode,
+        library=mapped.library.name,
+        area_um2=None if generic else round(mapped.area, 3),
+        cells=len(mapped.netlist.cells),
+        flipflops=mapped.flipflops,
+        nand2_equivalents=round(mapped.area / nand2, 1) if nand2 else None,
+        delay_ps=None if generic else delay(mapped.delay),
+        delay_levels=delay(mapped.delay) if generic else None,
+        start=worst.start if worst else None,
+        end=worst.end if worst else None,
+        paths={kind: delay(path.delay) for kind, path in mapped.timing.paths.items()},
+        clock_ps=clock,
+        slack_ps=slack,
+        met=None if slack is None else slack >= 0,
+    )
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def table(rows: list[Row]) -> Table:
+    """Rows of one library."""
+    generic = rows[0].delay_levels is not None
+    clocked = rows[0].clock_ps is not None
+    title = f"library {rows[0].library}"
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE)
+    shown.add_column("block", no_wrap=True)
+    shown.add_column("mode")
+    measures = [] if generic else ["area, um2"]
+    measures += ["cells", "FFs", "NAND2 eq."]
+    measures += ["delay, levels" if generic else "delay, ps"] + ["slack, ps"] * clocked
+    for name in measures:
+        shown.add_column(name, justify="right")
+    for entry in rows:
+        values = [] if generic else [number(entry.area_um2)]
+        values += [number(entry.cells), number(entry.flipflops), number(entry.nand2_equivalents)]
+        values.append(number(entry.delay_levels if generic else entry.delay_ps))
+        if clocked:
+            values.append(number(entry.slack_ps))
+        shown.add_row(f"{entry.block} {entry.preset}", entry.mode, *values)
+    return shown
+
+
+def slowest(entry: Row) -> str:
+    """A sentence about a row's slowest path."""
+    what = f"{entry.block} {entry.preset}, {entry.mode}"
+    if entry.start is None:
+        return f"{what}: nothing lies between two ports or registers."
+    path = f"slowest from {entry.start} to {entry.end}"
+    if entry.met is None:
+        return f"{what}: {path}."
+    margin = f"met by {entry.slack_ps}" if entry.met else f"missed by {-entry.slack_ps}"
+    return f"{what}: {entry.clock_ps:g} ps {margin} ps; {path}."
+
+
+def explanation(mapped: Mapped) -> str:
+    """What the delays are, in a sentence or two."""
+    if is_generic(mapped.library):
+        return (
+            "Delays are in gate levels and areas in NAND2 equivalents, of a generic gate set; "
+            "give --liberty for picoseconds and square micrometres."
+        )
+    name = driver(mapped.library)
+    source = f"inputs driven by {name}" if name else "ideal inputs"
+    return f"Delays are of cells alone, no wires: {source}, nothing at outputs, an ideal clock."
+
+
+def ecp5_table(rows: list[dict]) -> Table:
+    title = f"Lattice ECP5 {ecp5.DEVICE}, out of context"
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE)
+    shown.add_column("block", no_wrap=True)
+    for name in ("LUT4", "DSP", "FFs", "carries", "BRAM", "Fmax, MHz"):
+        shown.add_column(name, justify="right")
+    keys = [field.name for field in dataclasses.fields(ecp5.Usage)]
+    for entry in rows:
+        shown.add_row(f"{entry['block']} {entry['preset']}", *(number(entry[key]) for key in keys))
+    return shown

@@ -1,0 +1,31 @@
+"""Testbench of division."""
+
+import ml_dtypes
+import numpy as np
+
+from golden.arith.divide import divide
+from golden.arith.formats import DTYPES, from_bits
+from sim.testbenches.arith.datapath_testbench import DatapathTestbench
+
+
+class DivideTestbench(DatapathTestbench):
+    """Like its base; every sixth random operand is subnormal, with its highest bit anywhere."""
+
+    def draw(self, parameters, trace, vectors, seed):
+        values, notes = super().draw(parameters, trace, vectors, seed)
+        if trace is None:
+            rng = np.random.default_rng([seed, vectors])
+            bits = ml_dtypes.finfo(DTYPES[parameters.format]).nmant
+            for port, drawn in values.items():
+                small = rng.integers(0, 1 << bits, vectors) >> rng.integers(0, bits, vectors)
+                chosen = rng.integers(0, 6, vectors) == 0
+                values[port] = np.where(chosen, from_bits(small, parameters.format), drawn)
+        return values, notes
+
+
+testbench = DivideTestbench(
+    operands=lambda p: {"a": p.format, "b": p.format},
+    results=lambda p: {"o": p.format},
+    golden=lambda p, a, b: {"o": divide(a, b, flush_subnormals=p.flush_subnormals)},
+    exact=lambda p, a, b: a / b,
+)

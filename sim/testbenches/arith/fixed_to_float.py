@@ -1,0 +1,16 @@
+"""Testbench of FixedToFloat: integers of every magnitude against the golden twin."""
+
+import numpy as np
+
+from golden.arith.fixed_to_float import fixed_to_float
+from sim.testbenches.arith.datapath_testbench import DatapathTestbench
+
+testbench = DatapathTestbench(
+    operands=lambda p: {"a": p.shape},
+    results=lambda p: {"o": p.format},
+    golden=lambda p, a: {
+        "o": fixed_to_float(a, p.format, fraction=p.fraction, flush_subnormals=p.flush_subnormals)
+    },
+    exact=lambda p, a: np.ldexp(a, -p.fraction),
+    scale=50_000.0,  # no power of two, or FP16 numbers of a trace would all stay exact
+)

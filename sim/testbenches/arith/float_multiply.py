@@ -1,0 +1,106 @@
+"""Testbench of the multiplier."""
+
+import ml_dtypes
+import numpy as np
+
+from golden.arith.float_multiply import float_multiply
+from golden.arith.formats import from_bits, to_bits
+from sim.testbenches.arith.datapath_testbench import DatapathTestbench
+
+
+class FloatMultiplyTestbench(DatapathTestbench):
+    """Also subnormal operands, limits, products at either end of the range or at powers of two, and
+    many ties."""
+
+    def draw(self, parameters, trace, vectors, seed):
+        values, notes = super().draw(parameters, trace, vectors, seed)
+        if trace is None:
+            rng = np.random.default_rng(seed)
+            kind = rng.integers(0, len(DRAWS) + 3, vectors)
+            for number, draw in enumerate(DRAWS):
+                pair = np.stack(draw(values["a"].dtype, vectors, rng))
+                # Either may come first, and have any sign.
+                pair = np.where(rng.integers(0, 2, vectors), pair, pair[::-1])
+                pair |= rng.integers(0, 2, (2, vectors)) << 8 * values["a"].dtype.itemsize - 1
+                for port, drawn in zip("ab", pair, strict=True):
+                    drawn = from_bits(drawn, values[port].dtype)
+                    values[port] = np.where(kind == number, drawn, values[port])
+        return values, notes
+
+
+def _fields(dtype) -> tuple[int, int, int]:
+    """Bits of the fraction, the highest exponent field, and the bias."""
+    info = ml_dtypes.finfo(dtype)
+    exponent = info.bits - 1 - info.nmant
+    return info.nmant, (1 << exponent) - 1, (1 << exponent - 1) - 1
+
+
+def _subnormal(dtype, count, rng):
+    """Subnormal numbers with a first bit anywhere, and numbers from 1 on."""
+    mantissa, top, bias = _fields(dtype)
+    small = rng.integers(0, 1 << mantissa, count) >> rng.integers(0, mantissa, count)
+    return small, rng.integers(bias << mantissa, top << mantissa, count)
+
+
+def _limits(dtype, count, rng):
+    """Zeros, infinities, NaNs with one bit set, and the numbers next to them."""
+    mantissa, top, bias = _fields(dtype)
+    with np.errstate(all="ignore"):
+        infinity = int(to_bits(np.array([np.inf]).astype(dtype))[0])
+    normal = 1 << mantissa
+    fixed = [0, 0, 1, normal - 1, normal, bias << mantissa, infinity - 1, infinity, infinity]
+    other = 1 << rng.integers(0, mantissa, (2, count))
+    choice = rng.integers(0, len(fixed) + 4, (2, count))
+    number = np.take(fixed, choice, mode="clip")
+    number = np.where(choice >= len(fixed), other, number)
+    return np.where(choice >= len(fixed) + 2, top << mantissa | other, number)
+
+
+def _ends(dtype, count, rng):
+    """Products about as large as the smallest numbers, subnormal or normal, or as the largest,
+    and some anywhere between."""
+    mantissa, top, bias = _fields(dtype)
+    smallest = rng.integers(-mantissa - 4, 3, count)
+    largest = top + rng.integers(-2, 2, count)
+    anywhere = rng.integers(1, top, count)
+    total = bias + np.choose(rng.integers(0, 4, count), [smallest, smallest, largest, anywhere])
+    low, high = np.maximum(total - top, 1), np.minimum(total - 1, top)
+    first = rng.integers(low, np.maximum(high, low) + 1)
+    exponents = np.clip([first, total - first], 0, top)
+    fractions = rng.integers(0, 1 << mantissa, (2, count))
+    # Half of them have long runs of ones.
+    ones = (1 << mantissa) - 1 - (fractions >> rng.integers(0, mantissa, (2, count)))
+    fractions = np.where(rng.integers(0, 2, count), ones, fractions)
+    return exponents << mantissa | fractions
+
+
+def _below_powers(dtype, count, rng):
+    """Products that are a power of two or the last place or so below, of a number of any size,
+    often subnormal, and a normal one."""
+    mantissa, top, bias = _fields(dtype)
+    length = rng.integers(1, mantissa + 2, count)
+    significand = rng.integers(1 << length - 1, 1 << length)
+    other = (1 << length + mantissa) // significand & (1 << mantissa) - 1
+    scale = np.where(length > mantissa, rng.integers(0, top - 1, count), 0)
+    return scale * (1 << mantissa) + significand, rng.integers(1, top, count) << mantissa | other
+
+
+def _few_bits(dtype, count, rng):
+    """Numbers with at most three bits in their fractions, one or both of medium size."""
+    mantissa, top, bias = _fields(dtype)
+    bits = 1 << rng.integers(0, mantissa + 1, (3, 2, count))
+    fractions = np.bitwise_or.reduce(bits) & (1 << mantissa) - 1
+    medium = rng.integers(bias // 2, bias + bias // 2 + 1, (2, count))
+    small = np.where(rng.integers(0, 2, count), rng.integers(0, bias // 2, count), 0)
+    medium[1] = np.where(rng.integers(0, 2, count), medium[1], small)
+    return medium << mantissa | fractions
+
+
+DRAWS = (_subnormal, _limits, _ends, _below_powers, _few_bits, _few_bits)
+
+testbench = FloatMultiplyTestbench(
+    operands=lambda p: {"a": p.format, "b": p.format},
+    results=lambda p: {"o": p.format},
+    golden=lambda p, a, b: {"o": float_multiply(a, b, flush_subnormals=p.flush_subnormals)},
+    exact=lambda p, a, b: a * b,
+)

@@ -1,0 +1,115 @@
+"""Testbench of the column counter: columns of indices in, counts out. A transaction is a column."""
+
+import numpy as np
+
+from golden.kllm.column_counter import column_counts
+from golden.trace import Trace
+from hw.kllm.column_counter import ColumnCounterParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+from sim.testbenches.kllm.concat_unit import random_masks, real_indices
+from sim.testbenches.kllm.index_distribution_counter import random_indices
+
+ARRAYS = ("activation", "weight", "mask")
+
+
+class ColumnCounterTestbench:
+    def default_vectors(self, parameters: ColumnCounterParameters) -> int:
+        return 64 if parameters.width <= 16 else 24
+
+    def stimulus(
+        self, parameters: ColumnCounterParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        p = parameters
+        rng = np.random.default_rng(seed)
+        if trace is None:
+            return build(p, *random_columns(p, vectors, rng), [])
+        values, notes = real_indices(trace, p.activation_bits, p.weight_bits, p.k, vectors)
+        # The lanes of the last beat past the column's end count for nothing.
+        rest = ((0, 0), (0, p.beats * p.width - p.k))
+        beats = {name: np.pad(v, rest).reshape(-1, p.width) for name, v in values.items()}
+        columns = np.repeat(np.arange(vectors), p.beats)
+        beats["integer"] = columns % 4 == 3
+        return build(p, beats, columns, notes)
+
+    def picture(self, parameters: ColumnCounterParameters, trace: Trace, figure) -> str:
+        p = parameters
+        values, notes = real_indices(trace, p.activation_bits, p.weight_bits, p.k, 1)
+        nothing, end = np.zeros(1, bool), np.ones(1, bool)
+        counts = column_counts(
+            *(values[name] for name in ARRAYS), nothing, end, p.activation_bits, p.weight_bits
+        )
+        axes = figure.subplots()
+        shape = (1 << p.activation_bits, 1 << p.weight_bits)
+        image = axes.imshow(counts.reshape(shape), origin="lower", aspect="auto")
+        figure.colorbar(image, label="count")
+        axes.set_xlabel("weight index")
+        axes.set_ylabel("activation index")
+        return " ".join([f"Counts of one column of {p.k} indices.", *notes])
+
+
+testbench = ColumnCounterTestbench()
+
+
+def random_columns(
+    parameters: ColumnCounterParameters, vectors: int, rng: np.random.Generator
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Beats of columns of every length, and the column each beat belongs to.
+
+    The first columns are corner cases: counts at their maximum, nothing that counts, one beat.
+    """
+    p = parameters
+    lengths = [1, 1, p.beats, p.beats, p.beats, p.beats, 1, 1, p.groups, p.groups + 1]
+    lengths += [1 + max(p.groups - 2, 0), 2 * max(p.beats, p.groups)]
+    drawn = rng.integers(1, 1 + max(p.beats, p.groups + 2), max(0, vectors - len(lengths)))
+    short = rng.random(len(drawn)) < 0.3
+    lengths = np.append(lengths, np.where(short, 1 + drawn % 2, drawn))[:vectors]
+    columns = np.repeat(np.arange(vectors), lengths)
+    shape = (len(columns), p.width)
+    index = random_indices(p.activation_bits + p.weight_bits, shape, rng)
+    mask = random_masks(shape, rng)
+    integer = rng.random(vectors)[columns] < 0.3
+    integer ^= (rng.random(vectors) < 0.1)[columns] & (rng.random(len(columns)) < 0.5)
+    # All of a column's k indices are one and the same: 0, the largest, and any, twice as integers.
+    full = np.resize(np.arange(p.beats * p.width) < p.k, (p.beats, p.width))
+    for column, value, as_integers in ((2, 0, 0), (3, -1, 0), (4, -1, 1), (5, 5, 0)):
+        own = np.flatnonzero(columns == column)
+        index[own] = value % p.bins
+        mask[own], integer[own] = full[: len(own)], as_integers
+    mask[columns == 6] = False
+    beats = {
+        "activation": index >> p.weight_bits,
+        "weight": index & ((1 << p.weight_bits) - 1),
+        "mask": mask,
+        "integer": integer,
+    }
+    return beats, columns
+
+
+def build(
+    parameters: ColumnCounterParameters,
+    beats: dict[str, np.ndarray],
+    columns: np.ndarray,
+    notes: list[str],
+) -> Stimulus:
+    """The stimulus of these beats; ``columns`` has the number of the column each belongs to."""
+    p = parameters
+    vectors = int(columns[-1]) + 1
+    last = np.append(columns[1:] != columns[:-1], True)
+    counts = column_counts(
+        *(beats[name] for name in ARRAYS), beats["integer"], last, p.activation_bits, p.weight_bits
+    )
+    counts &= (1 << p.count_bits) - 1
+    outputs = {
+        "counts": counts.reshape(vectors * p.groups, p.macs),
+        "last": np.tile(np.arange(p.groups) == p.groups - 1, vectors),
+    }
+    inputs = {name: np.asarray(value).astype(np.int64) for name, value in beats.items()}
+    return Stimulus(
+        inputs={"i": payload.pack(p.input_layout, inputs | {"last": last})},
+        outputs={"o": payload.pack(p.output_layout, outputs)},
+        transaction_of={"o": np.repeat(np.arange(vectors), p.groups)},
+        transactions=vectors,
+        cycles=p.cycles(np.bincount(columns).tolist()),
+        notes=notes,
+    )

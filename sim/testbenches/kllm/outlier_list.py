@@ -1,0 +1,175 @@
+"""Testbench of the outlier list: vectors in, rows of outliers out. A transaction is a vector."""
+
+import numpy as np
+
+from golden.algorithms.kllm.quantize import dynamic_outliers
+from golden.kllm.outlier_list import listing_cycles, outlier_rows
+from golden.trace import Trace
+from hw.kllm.outlier_list import OutlierListParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+from sim.testbenches.kllm.orizuru import vectors_of
+
+_COLUMNS = 4  # of most vectors
+
+
+class OutlierListTestbench:
+    def default_vectors(self, parameters: OutlierListParameters) -> int:
+        return 96 if parameters.k <= 64 else 24
+
+    def stimulus(
+        self, parameters: OutlierListParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        p = parameters
+        rng = np.random.default_rng(seed)
+        columns = random_columns(p, vectors, rng)
+        if trace is not None:
+            x, notes = vectors_of(trace, p.k, vectors)
+            outlier = top_and_bottom(x, p.outliers)
+            notes.append(f"Outliers are the {p.outliers} values at the ends of each vector.")
+            lengths = np.full(vectors, p.k)
+        else:
+            notes = []
+            x, outlier, lengths = random_vectors(p, vectors, rng)
+        return build(p, x, outlier, lengths, columns, rng, notes)
+
+    def picture(self, parameters: OutlierListParameters, trace: Trace, figure) -> str:
+        p = parameters
+        x, notes = vectors_of(trace, p.k, 1)
+        outlier = top_and_bottom(x, p.outliers)
+        rows = outlier_rows(x[0], outlier[0], p.segment, p.ports, p.outliers)
+        vector, table = figure.subplots(2, 1)
+        vector.plot(x[0], ".", markersize=3, color="0.6")
+        vector.plot(np.flatnonzero(outlier[0]), x[0][outlier[0]], "o", color="C1", ms=4)
+        for edge in range(0, p.k, p.segment):
+            vector.axvline(edge, color="0.8", lw=0.6)
+        vector.set_xlabel("position")
+        vector.set_ylabel("activation (FP16)")
+        shown = np.where(rows.valid, rows.position, -1)
+        table.imshow(shown.T, aspect="auto", cmap="viridis")
+        for row, port in zip(*np.nonzero(rows.valid), strict=True):
+            table.text(row, port, str(rows.position[row, port]), ha="center", va="center", size=6)
+        table.set_xticks(range(len(shown)), rows.segment)
+        table.set_yticks(range(p.ports))
+        table.set_xlabel("row, by its segment")
+        table.set_ylabel("entry")
+        count = int(outlier[0].sum())
+        caption = (
+            f"{count} outliers of a vector of {p.k} in segments of {p.segment} positions, and the "
+            f"{len(shown)} rows of {p.ports} entries they are packed into: a column takes "
+            f"{len(shown)} cycles where it would take {p.segments} without outliers."
+        )
+        return " ".join([caption, *notes])
+
+
+testbench = OutlierListTestbench()
+
+
+def top_and_bottom(x: np.ndarray, count: int) -> np.ndarray:
+    """``bool``: `count` outliers of each vector, one more at the top if it is odd."""
+    count = min(count, x.shape[-1])
+    outlier = dynamic_outliers(x, count // 2)
+    if count % 2:
+        outlier |= dynamic_outliers(np.where(outlier, np.float16(-np.inf), x), 1) & (x > -np.inf)
+    return outlier
+
+
+def random_columns(p: OutlierListParameters, vectors: int, rng: np.random.Generator):
+    """Columns of each vector: a few, none, once many."""
+    columns = rng.integers(0, min(_COLUMNS, p.columns) + 1, vectors)
+    columns[vectors // 2 :: 16] = min(p.columns, 40)
+    columns[-1:] = np.maximum(columns[-1:], 1)
+    return columns
+
+
+def random_vectors(p: OutlierListParameters, vectors: int, rng: np.random.Generator):
+    """Values of any bits, outliers anywhere and in clusters, vectors of any length."""
+    shape = (vectors, p.k)
+    x = rng.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
+    place = np.arange(p.k)
+    share = rng.choice([0, 0.5, 1, 2, 20], (vectors, 1)) * p.outliers / p.k
+    anywhere = rng.random(shape) < share
+    start = rng.integers(0, p.k, (vectors, 1))
+    length = rng.integers(0, p.outliers + 3, (vectors, 1))
+    cluster = (place >= start) & (place < start + length)
+    most = rng.integers(p.outliers - 1, p.outliers + 2, (vectors, 1))
+    order = rng.random(shape).argsort(axis=1)
+    near_limit = order < most
+    kind = rng.choice(3, (vectors, 1))
+    outlier = np.choose(kind, [anywhere, cluster, near_limit])
+    full = rng.random(vectors) < 0.5
+    lengths = np.where(full, p.k, rng.integers(1, p.k + 1, vectors))
+    return x, outlier, lengths
+
+
+def build(
+    parameters: OutlierListParameters,
+    x: np.ndarray,
+    outlier: np.ndarray,
+    lengths: np.ndarray,
+    columns: np.ndarray,
+    rng: np.random.Generator,
+    notes: list[str],
+) -> Stimulus:
+    """The stimulus of these vectors: ``x, outlier [vectors, k]``, ``lengths, columns
+    [vectors]``."""
+    p = parameters
+    vectors = len(x)
+    grid = p.beats * p.lanes
+    position = np.arange(grid)
+    bits = rng.integers(0, 1 << 16, (vectors, grid), np.uint16)
+    bits[:, : p.k] = np.where(position[: p.k] < lengths[:, None], x.view(np.uint16), bits[:, : p.k])
+    marked = np.zeros((vectors, grid), bool)
+    marked[:, : p.k] = outlier & (position[: p.k] < lengths[:, None])
+    beats = -(-lengths // p.lanes)
+    exists = np.arange(p.beats) < beats[:, None]
+    last = np.arange(p.beats) == beats[:, None] - 1
+    # A full vector may leave `last` out.
+    announced = last & ~((beats == p.beats)[:, None] & (rng.random((vectors, 1)) < 0.25))
+    lanes = marked.reshape(vectors, p.beats, p.lanes)[exists]
+    weights = np.uint64(1) << np.arange(p.lanes, dtype=np.uint64)
+    inputs = payload.pack(
+        p.input_layout,
+        {
+            "values": bits.reshape(vectors, p.beats, p.lanes)[exists],
+            "outlier": (lanes * weights).sum(axis=1).astype(np.uint64),
+            "last": announced[exists],
+        },
+    )
+    values = bits.view(np.float16)
+    fields, transaction, builds, replays = [], [], [], []
+    for v in range(vectors):
+        length = lengths[v]
+        rows = outlier_rows(values[v, :length], marked[v, :length], p.segment, p.ports, p.outliers)
+        count = len(rows.advance)
+        one_column = {
+            "valid": rows.valid,
+            "position": rows.position,
+            "value": rows.value.view(np.uint16),
+            "advance": rows.advance,
+            "last": np.arange(count) == count - 1,
+            "overflow": np.full(count, rows.overflow),
+        }
+        again = np.tile(np.arange(count), columns[v])
+        fields.append({name: field[again] for name, field in one_column.items()})
+        transaction.append(np.full(len(again), v))
+        builds.append(listing_cycles(marked[v, :length], p.segment, p.lanes, p.ports, p.outliers))
+        replays.append(len(again))
+    joined = {name: np.concatenate([f[name] for f in fields]) for name in fields[0]}
+    entries = {
+        f"entries[{n}].{name}": joined[name][:, n]
+        for n in range(p.ports)
+        for name in ("valid", "position", "value")
+    }
+    flags = {name: joined[name] for name in ("advance", "last", "overflow")}
+    return Stimulus(
+        inputs={
+            "i": inputs,
+            "columns": payload.pack(range(p.columns + 1), {"payload": columns}),
+        },
+        outputs={"o": payload.pack(p.output_layout, entries | flags)},
+        transaction_of={"o": np.concatenate(transaction)},
+        transactions=vectors,
+        cycles=p.cycles(builds, replays),
+        notes=notes,
+    )

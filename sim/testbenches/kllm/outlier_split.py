@@ -1,0 +1,126 @@
+"""Testbench of the front end: vectors in, outliers and vectors out. A transaction is a vector."""
+
+import numpy as np
+
+from golden.arith.formats import to_bits
+from golden.kllm.outlier_split import outlier_split
+from golden.trace import Trace
+from hw.arith.float_format import FP16
+from hw.kllm.outlier_split import OutlierSplitParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+from sim.testbenches.kllm.orizuru import (
+    corner_vectors,
+    neighbour_vectors,
+    random_vectors,
+    vectors_of,
+)
+
+
+class OutlierSplitTestbench:
+    def default_vectors(self, parameters: OutlierSplitParameters) -> int:
+        return 96 if parameters.k <= 64 else 24
+
+    def stimulus(
+        self, parameters: OutlierSplitParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        p = parameters
+        rng = np.random.default_rng(seed)
+        if trace is not None:
+            x, notes = vectors_of(trace, p.k, vectors)
+            return build(p, x, np.ones(x.shape, bool), np.full(vectors, p.k), rng, notes)
+        corners = corner_vectors(p.finding, rng)
+        missing = max(0, vectors - len(corners[0]))
+        neighbours = neighbour_vectors(p.finding, rng)
+        some = rng.permutation(len(neighbours[0]))[: missing // 2]
+        neighbours = [array[some] for array in neighbours]
+        # Of few values, so that the first pairs get to all of them.
+        neighbours[1] = rng.random(neighbours[1].shape) < rng.choice([0.2, 1], (len(some), 1))
+        # Beside zeros and infinities, in every other vector, numbers and NaNs of one bit.
+        bit = rng.integers(-1, 15, neighbours[0].shape)
+        single = np.where(bit < 0, 0, 1 << bit.clip(0)) | rng.choice([0, 1 << 15], bit.shape)
+        single |= rng.choice([0, 0x7C00], bit.shape, p=[0.8, 0.2])
+        neighbours[0][::2] = single.astype(np.uint16).view(np.float16)[::2]
+        sets = [corners, neighbours, random_vectors(p.finding, missing - len(some), rng)]
+        x, keep, lengths, _ = (np.concatenate(a)[:vectors] for a in zip(*sets, strict=True))
+        return build(p, x, keep, lengths, rng, [])
+
+    def picture(self, parameters: OutlierSplitParameters, trace: Trace, figure) -> str:
+        """What is left of some vectors' range without their outliers."""
+        p = parameters
+        x, notes = vectors_of(trace, p.k, 24)
+        _, _, scale = outlier_split(x, np.ones(x.shape, bool), p.outliers)
+        axes = figure.subplots()
+        number = np.arange(len(x))
+        axes.bar(number, np.abs(x.astype(np.float32)).max(axis=1), color="0.8", label="all values")
+        axes.bar(number, scale, label="inliers: the scale")
+        axes.set_xlabel("vector")
+        axes.set_ylabel("largest magnitude")
+        axes.legend(loc="best")
+        caption = f"{2 * p.outliers} of {p.k} values of each vector are its outliers."
+        return " ".join([caption, *notes])
+
+
+testbench = OutlierSplitTestbench()
+
+
+def build(
+    p: OutlierSplitParameters,
+    x: np.ndarray,
+    keep: np.ndarray,
+    lengths: np.ndarray,
+    rng: np.random.Generator,
+    notes: list[str],
+) -> Stimulus:
+    """The stimulus of these vectors: ``x, keep [vectors, k]``, ``lengths [vectors]``."""
+    vectors, grid = len(x), p.beats * p.lanes
+    bits = rng.integers(0, 1 << 16, (vectors, grid))
+    bits[:, : p.k] = np.where(keep, to_bits(x), bits[:, : p.k])
+    kept = np.zeros((vectors, grid), bool)
+    kept[:, : p.k] = keep & (np.arange(p.k) < lengths[:, None])
+    beats = -(-lengths // p.lanes)
+    exists = np.arange(p.beats) < beats[:, None]
+    last = np.arange(p.beats) == beats[:, None] - 1
+    announced = last & ~((beats == p.beats)[:, None] & (rng.random((vectors, 1)) < 0.25))
+    stray = np.zeros_like(kept)
+    stray[:, p.k :] = rng.random((vectors, grid - p.k)) < 0.5
+
+    def masks(flags):
+        return flags.reshape(vectors, p.beats, p.lanes)[exists] @ (1 << np.arange(p.lanes))
+
+    values = bits.reshape(vectors, p.beats, p.lanes)[exists]
+    inputs = {"values": values, "keep": masks(kept | stray), "last": announced[exists]}
+    half = bits[:, : p.k].astype(np.uint16).view(np.float16)
+    pairs, marked, scale = outlier_split(half, kept[:, : p.k], p.outliers)
+    outlier = np.zeros_like(kept)
+    outlier[:, : p.k] = marked
+    fields = {
+        f"{end}.{name}": pairs[f"{end}_{name}"].reshape(-1)
+        for end in ("max", "min")
+        for name in ("index", "value", "repeated")
+    }
+    fields["present"] = pairs["present"].reshape(-1)
+    fields["last"] = np.tile(np.arange(p.outliers) == p.outliers - 1, vectors)
+    again = {
+        "values": values,
+        "keep": masks(kept & ~outlier),
+        "outlier": masks(outlier),
+        "last": last[exists],
+    }
+    number = np.arange(vectors)
+    return Stimulus(
+        inputs={"x": payload.pack(p.input_layout, inputs)},
+        outputs={
+            "outliers": payload.pack(p.pair_layout, fields),
+            "scale": payload.pack(FP16.width, {"payload": to_bits(scale)}),
+            "o": payload.pack(p.output_layout, again),
+        },
+        transaction_of={
+            "outliers": np.repeat(number, p.outliers),
+            "scale": number,
+            "o": np.repeat(number, beats),
+        },
+        transactions=vectors,
+        cycles=p.cycles(beats.tolist()),
+        notes=notes,
+    )

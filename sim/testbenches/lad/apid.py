@@ -1,0 +1,255 @@
+"""Testbench of the active position identification. A transaction is a step."""
+
+import dataclasses
+
+import numpy as np
+
+from golden.algorithms.lad.modes import Modes
+from golden.algorithms.lad.piecewise_exp import PiecewiseExp
+from golden.arith.formats import from_bits, to_bits
+from golden.lad.apid import Identified, identify
+from golden.trace import Trace
+from hw.lad.apid_parameters import MODE_BITS, ApidParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+from sim.testbenches.operands import vectors_by_name
+
+HISTORY = 40
+"""Steps of a head whose counters and modes are the next one's, at least."""
+
+
+@dataclasses.dataclass
+class Step:
+    """``s`` FP16, ``mode``, ``count`` ``[n]``; ``m`` FP16."""
+
+    s: np.ndarray
+    m: np.float16
+    mode: np.ndarray
+    count: np.ndarray
+
+    def result(self, p: ApidParameters) -> Identified:
+        options = {"bounds": p.bound_values, "window": p.window, "counter_bits": p.counter_bits}
+        return identify(self.s, self.m, self.mode, self.count, **options)
+
+
+class ApidTestbench:
+    def default_vectors(self, parameters: ApidParameters) -> int:
+        return 160 if parameters.positions <= 64 else 24
+
+    def stimulus(
+        self, parameters: ApidParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        rng = np.random.default_rng(seed)
+        if trace is None:
+            return build(parameters, random_steps(parameters, vectors, rng), rng, [])
+        steps, notes = real_steps(parameters, trace, vectors, rng)
+        return build(parameters, steps, rng, notes)
+
+    def picture(self, parameters: ApidParameters, trace: Trace, figure) -> str:
+        """Scores of a step with their modes' intervals."""
+        p = parameters
+        steps, notes = real_steps(p, trace, HISTORY, np.random.default_rng(1))
+        step = max(steps, key=lambda step: len(step.s))
+        x = step.s.astype(np.float64) - float(step.m)
+        found = step.result(p)
+        exp = PiecewiseExp(p.bound_values)
+        floor = min(x.min(), exp.lower[1]) - 1
+        lower, upper = np.maximum(exp.lower, floor)[found.mode], np.minimum(exp.upper, 0.5)
+        upper = upper[found.mode]
+        position = np.arange(len(x))
+        axes = figure.subplots()
+        axes.bar(position, upper - lower, bottom=lower, color="0.85", width=1.0)
+        for active, colour in ((False, "C0"), (True, "C1")):
+            chosen = found.active == active
+            axes.plot(position[chosen], x[chosen], ".", color=colour)
+        axes.set_xlabel("position")
+        axes.set_ylabel("score below the maximum")
+        caption = (
+            f"A step of {len(x)} positions: grey the interval of each one's mode, dots the scores; "
+            f"{int(found.active.sum())} are active, of which the last {p.window} always are."
+        )
+        return " ".join([caption, *notes])
+
+
+testbench = ApidTestbench()
+
+
+def build(
+    p: ApidParameters, steps: list[Step], rng: np.random.Generator, notes: list[str]
+) -> Stimulus:
+    """The job of these steps."""
+    rows = {name: [] for name in ("s", "mode", "count")}
+    words = {name: [] for name in ("mode", "count", "write", "halve", "beat", "last")}
+    groups = {name: [] for name in ("index", "mode", "count", "keep", "last")}
+    of_words, of_groups, active = [], [], []
+    for number, step in enumerate(steps):
+        n, found = len(step.s), step.result(p)
+        beats = p.beats_of(n)
+        fill = beats * p.lanes - n
+        # What fills up the last beat is of no consequence.
+        rest = {
+            "s": rng.integers(0, 1 << 16, fill),
+            "mode": rng.integers(0, 1 << MODE_BITS, fill),
+            "count": rng.integers(0, 1 << p.counter_bits, fill),
+        }
+        came = {"s": to_bits(step.s), "mode": step.mode, "count": step.count}
+        for name, array in came.items():
+            rows[name].append(np.append(array, rest[name]).reshape(beats, p.lanes))
+        nothing = np.zeros(fill, int)
+        left = {
+            "mode": np.append(found.mode, nothing),
+            "count": np.append(found.count, rest["count"]),
+            "write": np.append(~found.active, nothing),
+            "halve": np.append(found.halve, nothing),
+        }
+        for name, array in left.items():
+            words[name].append(array.reshape(beats, p.lanes))
+        words["beat"].append(np.arange(beats))
+        words["last"].append(np.arange(beats) == beats - 1)
+        of_words += [number] * beats
+
+        index = np.flatnonzero(found.active)
+        count = -(-len(index) // p.outputs)
+        spare = count * p.outputs - len(index)
+        out = {"index": index, "mode": found.mode[index], "count": step.count[index]}
+        for name, array in out.items():
+            padded = np.append(array, np.zeros(spare, int))
+            groups[name].append(padded.reshape(count, p.outputs))
+        keep = np.append(np.ones(len(index), int), np.zeros(spare, int))
+        groups["keep"].append(_mask(keep.reshape(count, p.outputs)))
+        groups["last"].append(np.arange(count) == count - 1)
+        of_groups += [number] * count
+        spread = np.append(found.active, nothing).reshape(beats, p.lanes)
+        active.append(spread.sum(axis=1).tolist())
+
+    i, g, o = (
+        {name: np.concatenate(parts) for name, parts in d.items()} for d in (rows, words, groups)
+    )
+    fields = {f"s[{lane}]": i["s"][:, lane] for lane in range(p.lanes)}
+    fields |= _words(i)
+    counters = _words(g) | {name: _mask(g[name]) for name in ("write", "halve")}
+    counters |= {"beat": g["beat"], "last": g["last"]}
+    given = {
+        f"positions[{place}].{name}": o[name][:, place]
+        for name in ("index", "mode", "count")
+        for place in range(p.outputs)
+    }
+    jobs = {
+        "m": to_bits(np.array([step.m for step in steps], np.float16)),
+        "n": np.array([len(step.s) for step in steps]),
+    }
+    return Stimulus(
+        inputs={
+            "job": payload.pack(p.job_layout, jobs),
+            "i": payload.pack(p.input_layout, fields),
+        },
+        outputs={
+            "counters": payload.pack(p.counters_layout, counters),
+            "o": payload.pack(p.active_layout, given | {"keep": o["keep"], "last": o["last"]}),
+        },
+        transaction_of={"counters": np.array(of_words), "o": np.array(of_groups)},
+        transactions=len(steps),
+        cycles=p.cycles(active),
+        notes=notes,
+    )
+
+
+def _words(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    lanes = table["mode"].shape[1]
+    return {f"g[{k}].{name}": table[name][:, k] for name in ("mode", "count") for k in range(lanes)}
+
+
+def _mask(bits: np.ndarray) -> np.ndarray:
+    """Rows of bits as numbers."""
+    return (np.asarray(bits, np.int64) << np.arange(bits.shape[1])).sum(axis=1)
+
+
+def real_steps(
+    p: ApidParameters, trace: Trace, count: int, rng: np.random.Generator
+) -> tuple[list[Step], list[str]]:
+    """Steps of one head after the other, with the modes and counters of all steps before."""
+    length = min(p.positions, HISTORY + 3 * p.window)
+    steps, number = [], 0
+    exp = PiecewiseExp(p.bound_values)
+    while len(steps) < count:
+        q, k, scale, notes = _head(trace, number, length)
+        modes = Modes(1, exp, p.counter_bits)
+        with np.errstate(all="ignore"):
+            scores = (np.tril(q @ k.T) * scale).astype(np.float16)
+        chosen = np.sort(rng.choice(length, min(length, 12), replace=False))
+        for token in range(length):
+            n = token + 1
+            modes.append()
+            mode = modes.mode[0].astype(int)
+            s = scores[token, :n]
+            step = Step(s, s.max(), mode, modes.counters[0, np.arange(n), mode].astype(int))
+            found = step.result(p)
+            with np.errstate(all="ignore"):
+                interval = exp.interval(s.astype(np.float32) - np.float32(step.m))
+            modes.record(np.where(found.active, interval, mode)[None], n - p.window)
+            if token in chosen:
+                steps.append(step)
+        number += 1
+    return steps[:count], notes
+
+
+def _head(trace: Trace, number: int, length: int):
+    """Queries and keys of a head, of so many tokens, their scale, and what was made to fit."""
+    fitted = f"cut to {length} tokens or repeated"
+    if trace.q is None:
+        arrays = vectors_by_name(trace)
+        name = list(arrays)[number % len(arrays)]
+        rows = np.resize(np.asarray(arrays[name], np.float64), (length, arrays[name].shape[1]))
+        notes = [f"The trace has no q and k: scores are of rows of {', '.join(arrays)}, {fitted}."]
+        return rows, rows, 1 / np.sqrt(rows.shape[1]), notes
+    layers, heads, tokens, _ = trace.q.shape
+    layer, head = number % layers, number // layers % heads
+    at = np.arange(length) % tokens
+    q, k = (
+        a.astype(np.float64) for a in (trace.q[layer, head], trace.k[layer, head // trace.group])
+    )
+    return q[at], k[at], trace.scale, [f"Scores of q and k of the first heads, {fitted}."]
+
+
+def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> list[Step]:
+    """Steps of any length: all active, none but the window, some; scores on bounds and odd ones."""
+    steps = []
+    bounds = np.array(p.bound_values, np.float16)
+    longest = min(p.positions, 300)
+    for _ in range(count):
+        any_length, other_length = (rng.integers(1, longest + 1) for _ in range(2))
+        n = int(rng.choice([1, min(2, longest), any_length, other_length, longest]))
+        # A small m has digits below those of s, so that their difference is rounded.
+        small = rng.normal() * 2.0 ** -rng.integers(0, 12)
+        # Around a power of two, digits of s and m have different weights.
+        power = rng.choice([-1, 1]) * 2.0 ** rng.integers(-2, 15) * (1 + rng.integers(3) / 1024)
+        m = np.float16(rng.choice([0, small, small, 4 * small, 3000, power, power, power]))
+        x = rng.choice([0.0, -1.0, -3.0, -20.0], n) - rng.exponential(2, n)
+        near = rng.choice(bounds, n).astype(np.float64)
+        x = np.where(rng.random(n) < 0.6, near, x)
+        s = (x + float(m)).astype(np.float16)
+        s = from_bits(to_bits(s) + rng.integers(-1, 2, n).astype(np.uint16), np.float16)
+        exact = s.astype(np.float64) - float(m)
+        mode = rng.integers(0, 1 << MODE_BITS, n)
+        right = (exact[:, None] > bounds.astype(np.float64)).sum(axis=1)
+        mode = np.where(rng.random(n) < rng.choice([0, 0.8, 0.9, 1]), right, mode)
+        odd = rng.random(n) < rng.choice([0, 0, 0.1, 0.5])
+        values = [
+            0x7C00,
+            0xFC00,
+            0x7E00,
+            0xFE01,
+            0x7BFF,
+            0xFBFF,
+            0x8000,
+            0x0001,
+            rng.integers(1 << 16),
+        ]
+        s = np.where(odd, from_bits(rng.choice(values, n), np.float16), s)
+        if rng.random() < 0.1:
+            m = from_bits(rng.choice(values, 1), np.float16)[0]
+        full = (1 << p.counter_bits) - 1
+        few = rng.integers(0, full + 1, n)
+        counter = np.where(rng.random(n) < 0.3, full - rng.integers(0, 4, n), few)
+        steps.append(Step(s, m, mode, counter))
+    return steps

@@ -1,0 +1,180 @@
+"""Testbench of the vector processing unit. A transaction is an operation."""
+
+import dataclasses
+
+import numpy as np
+
+from golden.arith.formats import to_bits
+from golden.lad.vpu import DP, EM, S, vpu
+from golden.trace import Trace
+from hw.arith.float_format import FP16
+from hw.lad.vpu import VpuParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+from sim.testbenches.arith.operands import random_floats
+from sim.testbenches.operands import numbers, to_fp16, vectors_by_name
+
+
+@dataclasses.dataclass
+class Operations:
+    """Operations, one a row; ``vec1``, ``vec2`` ``float16[operations, d]``."""
+
+    mode: np.ndarray
+    load: np.ndarray
+    vec1: np.ndarray
+    vec2: np.ndarray
+    scal: np.ndarray
+
+    def results(self) -> tuple[np.ndarray, np.ndarray]:
+        return vpu(self.mode, self.load, self.vec1, self.vec2, self.scal)
+
+
+class VpuTestbench:
+    def default_vectors(self, parameters: VpuParameters) -> int:
+        return 1500 if parameters.d <= 2 else 400 if parameters.d <= 8 else 64
+
+    def stimulus(
+        self, parameters: VpuParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        if trace is None:
+            rng = np.random.default_rng(seed)
+            return build(parameters, random_operations(parameters, vectors, rng), [])
+        return build(parameters, *real_operations(parameters, trace, vectors))
+
+    def picture(self, parameters: VpuParameters, trace: Trace, figure) -> str:
+        """Dot products against the same in float64."""
+        operations, notes = real_operations(parameters, trace, 2000)
+        _, got = operations.results()
+        want = exact_dots(operations)
+        axes = figure.subplots()
+        axes.plot(want, got - want, ".", ms=2, rasterized=True)
+        axes.set_xlabel("dot product, float64")
+        axes.set_ylabel("error")
+        caption = f"Errors of {len(want)} dot products, whose sums are rounded to FP16."
+        return " ".join([caption, *notes])
+
+
+testbench = VpuTestbench()
+
+
+def exact_dots(operations: Operations) -> np.ndarray:
+    """The dot products in float64."""
+    held = np.maximum.accumulate(np.where(operations.load, np.arange(len(operations.load)), 0))
+    dots = operations.mode == DP
+    a, b = (x.astype(np.float64)[dots] for x in (operations.vec1[held], operations.vec2))
+    return (a * b).sum(axis=1)
+
+
+def real_operations(p: VpuParameters, trace: Trace, count: int) -> tuple[Operations, list[str]]:
+    """A token's scores, its output's terms, and its query by the elements of its key; then the
+    next head. Without attention, rows of activations or weights with each other."""
+    parts, total = [], 0
+    notes = None
+    number = 0
+    while total < count:
+        query, keys, weights, values, notes = _head(p, trace, number)
+        n = len(keys)
+        vec2 = np.concatenate([keys, values, keys[-1:]])
+        vec1 = np.broadcast_to(query, vec2.shape)
+        mode = np.repeat([DP, S, EM], [n, n, 1])
+        scal = np.concatenate([weights, weights, weights[:1]])
+        parts.append(Operations(mode, np.arange(2 * n + 1) == 0, vec1, vec2, scal))
+        total += 2 * n + 1
+        number += 1
+    names = [field.name for field in dataclasses.fields(Operations)]
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return Operations(**{name: array[:count] for name, array in joined.items()}), notes
+
+
+def _head(p: VpuParameters, trace: Trace, number: int):
+    """Query, keys, FP16 probabilities and values of one head, and what was made to fit."""
+    fitted = f"cut or filled up to {p.d} elements"
+    if trace.q is None:
+        arrays = vectors_by_name(trace)
+        name = list(arrays)[number % len(arrays)]
+        rows = _fit(arrays[name], p.d)[:24]
+        query, keys, values = rows[0], rows, rows[::-1]
+        scores = (rows * query).sum(axis=1)
+        notes = [f"No attention: rows are of {', '.join(arrays)}, {fitted}, repeated."]
+    else:
+        layers, heads, tokens, _ = trace.q.shape
+        layer, head = number % layers, number // layers % heads
+        n = min(tokens, 4 + 5 * number % 20)
+        query = _fit(trace.q[layer, head, n - 1 : n] * trace.scale, p.d)[0]
+        keys, values = (_fit(a[layer, head // trace.group, :n], p.d) for a in (trace.k, trace.v))
+        scores = keys @ query
+        notes = [f"q, k and v of the first tokens of heads in turn, {fitted}."]
+    e = np.exp(np.clip(scores - scores.max(), -50, 0))
+    half = [to_fp16("", a)[0] for a in (query, keys, e / e.sum(), values)]
+    return *half, notes
+
+
+def _fit(array: np.ndarray, d: int) -> np.ndarray:
+    """Rows of so many elements, in FP16's range."""
+    rows = np.clip(np.asarray(array, np.float64)[:, :d], -65504, 65504)
+    return np.pad(rows, ((0, 0), (0, d - rows.shape[1])))
+
+
+def random_operations(p: VpuParameters, count: int, rng: np.random.Generator) -> Operations:
+    """Runs of one mode and single operations, vectors of any kind of numbers, loads anywhere."""
+    lengths = rng.choice([1, 1, 1, 2, 3, 20], count)
+    mode = np.repeat(rng.integers(0, 4, count), lengths)[:count]
+    load = rng.random(count) < 0.25
+    load[0] = True
+    vec1, vec2 = (np.empty((count, p.d), np.float16) for _ in range(2))
+    scal = np.empty(count, np.float16)
+    kinds = rng.choice(["plain", "plain", "any", "small", "one", "special"], (2, count))
+    for row in range(count):
+        vec1[row] = numbers(kinds[0, row], p.d, rng)
+        vec2[row] = numbers(kinds[1, row], p.d, rng)
+        scal[row] = numbers(kinds[0, row], 1, rng)[0]
+    # Corner cases of the multipliers; and of the tree's first adders, behind factors of one.
+    chosen = rng.random(count)
+    a, b = chosen < 0.25, (chosen >= 0.25) & (chosen < 0.5)
+    corners = random_floats("fp16", count * p.d, [], rng)
+    related = random_floats("fp16", count * p.d, [corners], rng)
+    corners, related = (x.reshape(count, p.d) for x in (corners, related))
+    vec1[a], vec2[a] = corners[a], related[a]
+    vec1[b], vec2[b] = 1, corners[b]
+    vec2[b, 1::2] = related[b, 0 : 2 * (p.d // 2) : 2]
+    load |= a | b
+    # Half of the products are minus the others: what rounding left of those counts.
+    half = p.d // 2
+    for row in np.flatnonzero(chosen > 0.7):
+        vec1[row, half : 2 * half] = -1
+        load[row] = True
+        with np.errstate(all="ignore"):
+            vec2[row, half : 2 * half] = vec1[row, :half] * vec2[row, :half]
+    return Operations(mode, load, vec1, vec2, scal)
+
+
+def build(p: VpuParameters, operations: Operations, notes: list[str]) -> Stimulus:
+    """The stimulus of these operations."""
+    o = operations
+    vectors, dots = o.results()
+    number = np.arange(len(o.mode))
+    fields = {
+        "mode": o.mode,
+        "load": o.load,
+        "vec1": to_bits(o.vec1),
+        "vec2": to_bits(o.vec2),
+        "scal": to_bits(o.scal),
+    }
+    return Stimulus(
+        inputs={"i": payload.pack(p.input_layout, fields)},
+        outputs={
+            "o_vec": payload.pack(p.vector, _elements(to_bits(vectors))),
+            "o_scal": payload.pack(FP16.width, {"payload": to_bits(dots)}),
+        },
+        transaction_of={
+            "o_vec": number[(o.mode == EM) | (o.mode == S)],
+            "o_scal": number[o.mode == DP],
+        },
+        transactions=len(o.mode),
+        cycles=p.cycles(list(o.mode)),
+        notes=notes,
+    )
+
+
+def _elements(table: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"[{k}]": table[:, k] for k in range(table.shape[1])}

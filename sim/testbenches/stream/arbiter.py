@@ -1,0 +1,122 @@
+"""Testbench of :mod:`hw.stream.arbiter`."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import sim.core.stimulus
+from golden.stream import arbiter
+from sim.core.stimulus import Mismatch, Stimulus
+from sim.testbenches.stream.beats import beats, bursts, pack, unpack
+
+if TYPE_CHECKING:
+    from golden.trace import Trace
+    from hw.stream.arbiter import ArbiterParameters
+
+_CYCLES_SHOWN = 64
+
+
+class ArbiterTestbench:
+    """Beats are dealt to the inputs unevenly; a transaction is one beat of the merged stream.
+
+    The job's output is in the order of an unstalled run. Stalls change when beats arrive and so
+    the order of the merge, but never that of one source.
+    """
+
+    def default_vectors(self, parameters: "ArbiterParameters") -> int:
+        return 256
+
+    def stimulus(
+        self, parameters: "ArbiterParameters", trace: "Trace | None", vectors: int, seed: int
+    ) -> Stimulus:
+        inputs = parameters.inputs
+        words, notes = beats(trace, parameters.width, vectors, seed)
+        dealt = np.random.default_rng(seed).integers(0, inputs, vectors)
+        # Every input has a beat if there are enough of them.
+        dealt[:inputs] = np.arange(inputs)[:vectors]
+        sent = [np.flatnonzero(dealt == s) for s in range(inputs)]
+
+        order = arbiter.merge([len(places) for places in sent])
+        merged = np.zeros(vectors, int)
+        for s, places in enumerate(sent):
+            merged[order == s] = places
+        return Stimulus(
+            inputs={f"i__{s}": words[places] for s, places in enumerate(sent)},
+            outputs={"o": _with_source(parameters, words[merged], order)},
+            transaction_of={"o": np.arange(vectors)},
+            transactions=vectors,
+            cycles=parameters.cycles(vectors),
+            notes=notes,
+        )
+
+    def compare(
+        self, stimulus: Stimulus, got: dict[str, np.ndarray], layouts: dict, cycles_of: dict
+    ) -> list[Mismatch]:
+        """Exactly, or for a run with stalls source by source, beats counted within the source."""
+        if stimulus.stall == "none":
+            return sim.core.stimulus.compare(stimulus, got, layouts, cycles_of)
+        data_bits = layouts["o"]["data"].width
+        by_source = {}
+        for side, packed in (("expected", stimulus.outputs["o"]), ("got", got["o"])):
+            by_source[side] = _source(packed, data_bits)
+        found = []
+        for s in np.union1d(by_source["expected"], by_source["got"]):
+            places = {side: np.flatnonzero(sources == s) for side, sources in by_source.items()}
+            part = Stimulus(
+                inputs={},
+                outputs={"o": stimulus.outputs["o"][places["expected"]]},
+                transaction_of={"o": places["expected"]},
+                transactions=stimulus.transactions,
+                cycles=stimulus.cycles,
+            )
+            received = {"o": got["o"][places["got"]]}
+            cycles = {"o": np.asarray(cycles_of["o"])[places["got"]]}
+            found += sim.core.stimulus.compare(part, received, layouts, cycles)
+        return found
+
+    def picture(self, parameters: "ArbiterParameters", trace: "Trace | None", figure) -> str:
+        """Which inputs offer, whose beat is accepted, and what stands on the output."""
+        inputs = parameters.inputs
+        # A load of 0.6 beats per cycle, and an output that takes three cycles in four.
+        random = np.random.default_rng(1)
+        arrivals = random.random((_CYCLES_SHOWN, inputs)) < 0.6 / inputs
+        takes = bursts(_CYCLES_SHOWN, 2, seed=1).any(axis=0)
+        activity = arbiter.simulate(arrivals.astype(int), takes)
+        axes = figure.subplots()
+        for s in range(inputs):
+            waits = np.flatnonzero(activity.offers[:, s])
+            taken = np.flatnonzero(activity.accepted == s)
+            stands = np.flatnonzero(activity.output == s)
+            color = f"C{s % 10}"
+            axes.plot(waits, np.full(len(waits), s), "o", mfc="none", color=color, ms=4)
+            axes.plot(taken, np.full(len(taken), s), "o", color=color, ms=4)
+            axes.plot(stands, np.full(len(stands), inputs), "s", color=color, ms=4)
+        names = [f"i[{s}]" for s in range(inputs)]
+        axes.set_yticks(range(inputs + 1), [*names, "o"])
+        axes.invert_yaxis()
+        axes.set_xlabel("cycle")
+        served = np.bincount(activity.accepted[activity.accepted >= 0], minlength=inputs)
+        return (
+            f"Arbiter of {inputs} inputs, beats arriving at random, taken in bursts (cycle-level "
+            f"model, {_CYCLES_SHOWN} cycles; it does not look at what payloads hold). Circles: a "
+            "beat waits, filled: it is accepted; squares: the beat on the output, in its source's "
+            f"colour. Beats accepted per input: {', '.join(map(str, served))}."
+        )
+
+
+def _with_source(
+    parameters: "ArbiterParameters", words: np.ndarray, sources: np.ndarray
+) -> np.ndarray:
+    """Packed output beats; the source lies above the data, which may be wider than 64 bits."""
+    source_bits = parameters.output_layout()["source"].width
+    source = (sources[:, None] >> np.arange(source_bits)) & 1
+    data = unpack(words, parameters.width)
+    return pack(np.concatenate([data, source.astype(np.uint8)], axis=1))
+
+
+def _source(packed: np.ndarray, data_bits: int) -> np.ndarray:
+    bits = unpack(packed, packed.shape[1] * 32)[:, data_bits:].astype(int)
+    return (bits << np.arange(bits.shape[1])).sum(axis=1)
+
+
+testbench = ArbiterTestbench()

@@ -1,0 +1,5 @@
+"""Testbench of :mod:`hw.stream.queue`."""
+
+from sim.testbenches.stream.buffers import BufferTestbench
+
+testbench = BufferTestbench("Queue", depth=lambda parameters: parameters.depth)

@@ -1,0 +1,5 @@
+"""Testbench of :mod:`hw.stream.skid_buffer`."""
+
+from sim.testbenches.stream.buffers import BufferTestbench
+
+testbench = BufferTestbench("Skid buffer", depth=lambda parameters: 2)

@@ -1,0 +1,347 @@
+"""Testbench of the lane: chunks of keys in an order of arrival, decisions and sums out.
+
+A transaction is a token. Responses come in an order in which a memory could have answered the
+lane's requests, and with each the logarithm of a denominator that is made of the lane's own
+differences, some decisions late; so decisions are those that a real memory and denominator would
+lead to, and yet depend on no timing. Of the requests, those of first chunks and those of the other
+chunks have an order each, and which goes first depends on stalls.
+"""
+
+import dataclasses
+
+import numpy as np
+from amaranth.hdl import unsigned
+
+from golden.algorithms.topick.decide import request_order
+from golden.algorithms.topick.quantise import quantise, scale_for
+from golden.topick.dag import Denominator
+from golden.topick.margin_generator import scale_code, threshold_code
+from golden.topick.pe_lane import Decision, Head, LaneSizes, PeLane, chunk_of, weighted_sum
+from golden.trace import Trace
+from hw.topick.pe_lane import PeLaneParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus, compare
+from sim.testbenches.operands import vectors_by_name
+from sim.testbenches.topick.lane_schedule import cycles
+
+LONGEST = 40  # tokens of most heads
+DELAY = 4  # decisions from a difference to the denominator that it is in
+
+
+def sizes_of(p: PeLaneParameters) -> LaneSizes:
+    return LaneSizes(**{f.name: getattr(p, f.name) for f in dataclasses.fields(LaneSizes)})
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HeadData:
+    """A head, its keys' codes, the probabilities and values of its weighted sum, and how it is
+    outcome: latency in responses (shortest and longest), whether denominators are known."""
+
+    head: Head
+    k: np.ndarray
+    p: np.ndarray
+    v: np.ndarray
+    latency: tuple[int, int] = (3, 9)
+    known: float = 1.0
+
+
+class Replay:
+    """Heads one after the other through the twin."""
+
+    def __init__(self, parameters: PeLaneParameters, rng: np.random.Generator):
+        self.parameters, self._rng = parameters, rng
+        self.sizes = sizes_of(parameters)
+        self.lane = PeLane(self.sizes)
+        self.heads: list[HeadData] = []
+        self.margins: list[tuple[list[int], list[int]]] = []
+        self.tokens: list[int] = []
+        self.firsts: list[tuple[int, int]] = []  # token and slot of first chunks' requests
+        self.decisions: list[Decision] = []
+        self.owners: list[int] = []  # transaction of each decision
+        self.seen: list[tuple[bool, int]] = []  # logarithm that each decision sees
+        self.denominators: list[Denominator] = []
+        self.head_of: list[int] = []
+
+    def add(self, data: HeadData) -> None:
+        """All decisions of a head."""
+        rng, head = self._rng, data.head
+        self.lane.begin(head)
+        self.margins.append((self.lane.most[:-1], self.lane.least[:-1]))
+        denominator = Denominator(limb=self.sizes.limb, fraction=self.sizes.fraction)
+        order = request_order(np.array([head.tokens - 1]), head.tokens)[:, 0].tolist()
+        base = len(self.tokens)
+        place = {token: base + number for number, token in enumerate(order)}
+        self.tokens += order
+        under_way = []  # when due, token, chunk, slot
+        late: list[tuple[int, int, int] | None] = []
+        time = 0
+
+        def ask(token, chunk, slot):
+            under_way.append((time + int(rng.integers(*data.latency)), token, chunk, slot))
+
+        def ask_first():
+            while order and self.lane.scoreboard.free:
+                slot = self.lane.scoreboard.take()
+                self.firsts.append((order[0], slot))
+                ask(order.pop(0), 0, slot)
+
+        ask_first()
+        while under_way:
+            under_way.sort(key=lambda due: due[0])
+            _, token, chunk, slot = under_way.pop(0)
+            known, log2 = denominator.log2()
+            if known and rng.random() >= data.known:
+                known, log2 = False, int(rng.integers(-(1 << 8), 1 << 8))
+            bits = chunk_of(data.k[token], chunk, self.sizes)
+            decision = self.lane.decide(token, chunk, slot, bits, known, log2)
+            self.decisions.append(decision)
+            self.seen.append((known, log2))
+            self.owners.append(place[token])
+            self.head_of.append(len(self.heads))
+            late.append(decision.difference)
+            if len(late) > DELAY and (found := late.pop(0)) is not None:
+                denominator.add(*found)
+            if decision.asks:
+                ask(token, chunk + 1, slot)
+            ask_first()
+            time += 1
+        for found in late:
+            if found is not None:
+                denominator.add(*found)
+        self.denominators.append(denominator)
+        self.heads.append(data)
+
+    def stimulus(self, notes: list[str]) -> Stimulus:
+        p, z = self.parameters, self.sizes
+        decisions = self.decisions
+        chunks = [
+            chunk_of(self.heads[number].k[d.token], d.chunk, z)
+            for number, d in zip(self.head_of, decisions, strict=True)
+        ]
+        tags = _columns([(d.token, d.chunk, d.slot) for d in decisions], "token chunk slot")
+        asked = [d for d in decisions if d.asks]
+        requests = [(token, 0, slot) for token, slot in self.firsts]
+        requests += [(d.token, d.chunk + 1, d.slot) for d in asked]
+        owners = np.array(self.owners)
+        differs = [d.difference is not None for d in decisions]
+        tells = [d.kept or d.ended for d in decisions]
+        values, sums = self._values()
+        kept = [(d.token, d.t, d.kept, d.ended) for d in decisions if d.kept or d.ended]
+        found = [d.difference for d in decisions if d.difference is not None]
+        first_tokens = np.cumsum([0] + [data.head.tokens for data in self.heads])
+        outputs = {
+            "request": payload.pack(p.tag_layout, _columns(requests, "token chunk slot")),
+            "difference": payload.pack(p.difference_layout, _columns(found, "limb high low")),
+            "kept": payload.pack(p.kept_layout, _columns(kept, "token t kept last")),
+            "o": payload.pack(p.sum_layout, {f"[{n}]": sums[:, n] for n in range(p.d)}),
+        }
+        asking = [owner for owner, d in zip(self.owners, decisions, strict=True) if d.asks]
+        return Stimulus(
+            inputs={
+                "job": self._jobs(),
+                "token": payload.pack(unsigned(p.token_bits), {"payload": np.array(self.tokens)}),
+                "response": payload.pack(
+                    p.response_layout,
+                    {f"tag.{name}": column for name, column in tags.items()}
+                    | {"data": np.array(chunks)},
+                ),
+                "log_denominator": payload.pack(
+                    p.denominator_layout, _columns(self.seen, "known log2")
+                ),
+                "value": payload.pack(p.value_layout, values),
+            },
+            outputs=outputs,
+            transaction_of={
+                "request": np.concatenate([np.arange(len(self.firsts)), asking]).astype(np.int64),
+                "difference": owners[differs],
+                "kept": owners[tells],
+                "o": first_tokens[:-1],
+            },
+            transactions=len(self.tokens),
+            cycles=cycles(p, self),
+            notes=notes,
+        )
+
+    def _jobs(self) -> np.ndarray:
+        p, heads = self.parameters, [data.head for data in self.heads]
+        names = ("mantissa", "shift", "threshold", "tokens")
+        fields = {name: np.array([getattr(head, name) for head in heads]) for name in names}
+        fields["q"] = np.array([head.q for head in heads])
+        for name, margins in zip(("most", "least"), zip(*self.margins, strict=True), strict=True):
+            fields[name] = np.array(margins)
+        return payload.pack(p.job_layout, fields)
+
+    def _values(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Fields of the values' beats, chunks in any order, and the sums."""
+        p, z = self.parameters, self.sizes
+        fields = {name: [] for name in ("p", "data", "chunk", "last")}
+        sums = []
+        for data in self.heads:
+            beats = [(i, b) for i in range(len(data.p)) for b in range(z.chunks)]
+            order = self._rng.permutation(len(beats))
+            for number in order:
+                token, chunk = beats[number]
+                fields["p"].append(data.p[token])
+                fields["data"].append(chunk_of(data.v[token], chunk, z))
+                fields["chunk"].append(chunk)
+                fields["last"].append(0)
+            fields["last"][-1] = 1
+            sums.append(weighted_sum(data.p, data.v, p.bits))
+        return {name: np.array(column) for name, column in fields.items()}, np.array(sums)
+
+
+def _columns(rows: list[tuple], names: str) -> dict[str, np.ndarray]:
+    table = np.array([tuple(map(int, row)) for row in rows], np.int64).reshape(len(rows), -1)
+    if not len(rows):
+        table = np.zeros((0, len(names.split())), np.int64)
+    return {name: table[:, n] for n, name in enumerate(names.split())}
+
+
+class PeLaneTestbench:
+    def default_vectors(self, parameters: PeLaneParameters) -> int:
+        return 300 if parameters.d <= 8 else 60
+
+    def stimulus(
+        self, parameters: PeLaneParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        rng = np.random.default_rng(seed)
+        replay = Replay(parameters, rng)
+        notes = []
+        left, number = vectors, 0
+        while left:
+            if trace is None:
+                data = random_head(parameters, left, rng)
+            else:
+                data, notes = real_head(parameters, trace, number, left, rng)
+            replay.add(data)
+            left -= data.head.tokens
+            number += 1
+        return replay.stimulus(notes)
+
+    def compare(self, stimulus: Stimulus, got: dict, layouts: dict, cycles_of: dict) -> list:
+        """Requests of first chunks and of others each in their order."""
+        beats = got["request"]
+        later = payload.unpack(layouts["request"], beats)["chunk"] != 0
+        order = np.argsort(later, kind="stable")
+        return compare(
+            stimulus,
+            got | {"request": beats[order]},
+            layouts,
+            cycles_of | {"request": np.asarray(cycles_of["request"])[order]},
+        )
+
+    def picture(self, parameters: PeLaneParameters, trace: Trace, figure) -> str:
+        """Chunks read of each token, and the denominator as it grows."""
+        replay = Replay(parameters, np.random.default_rng(1))
+        data, notes = real_head(parameters, trace, 0, 10**6, np.random.default_rng(1), 256)
+        replay.add(data)
+        read, kept = np.zeros(data.head.tokens, int), np.zeros(data.head.tokens, bool)
+        for d in replay.decisions:
+            read[d.token], kept[d.token] = d.chunk + 1, d.kept
+        chunks, growth = figure.subplots(1, 2)
+        chunks.bar(np.arange(len(read)), read, width=1.0)
+        chunks.plot(np.flatnonzero(kept), read[kept] + 0.1, "C1.", ms=4)
+        chunks.set_xlabel("token")
+        chunks.set_ylabel("chunks read")
+        seen = np.array([log2 if known else np.nan for known, log2 in replay.seen])
+        growth.plot(seen / 2.0**parameters.fraction)
+        growth.set_xlabel("decision")
+        growth.set_ylabel("log2 of the denominator")
+        caption = (
+            f"{read.sum()} of {3 * len(read)} chunks read and {kept.sum()} of {len(read)} tokens"
+            " kept (dots) of a real head. On the right the denominator,"
+            " as it grows from decision to decision."
+        )
+        return " ".join([caption, *notes])
+
+
+testbench = PeLaneTestbench()
+
+
+def codable(p: PeLaneParameters, threshold: float) -> float:
+    """The threshold, or the least that has a code and prunes."""
+    least = 2.0 ** (-((1 << p.threshold_bits) - 2) / 2**p.fraction)
+    return min(max(threshold, least), 0.9)
+
+
+def coded_head(p: PeLaneParameters, q: np.ndarray, c: float, threshold: float, tokens: int) -> Head:
+    """A head from codes, `c` what a score of 1 stands for in natural logarithms."""
+    mantissa, shift = scale_code(
+        c / np.log(2) * 2.0**p.fraction,
+        base=p.base,
+        scale_bits=p.scale_bits,
+        shift_bits=p.shift_bits,
+    )
+    code = threshold_code(threshold, fraction=p.fraction, threshold_bits=p.threshold_bits)
+    return Head(np.asarray(q, np.int64), mantissa, shift, code, tokens)
+
+
+def real_head(
+    p: PeLaneParameters, trace: Trace, number: int, most: int, rng, longest: int = LONGEST
+) -> tuple[HeadData, list[str]]:
+    """A query of the trace's heads in turn, with the keys and values up to its token."""
+    if trace.q is None:
+        name, rows = next(iter(vectors_by_name(trace).items()))
+        rows = np.asarray(rows, np.float64)
+        tokens = min(len(rows), longest, most, 1 << p.token_bits)
+        q, k, v, scale = rows[tokens - 1], rows[:tokens], rows[:tokens], 1 / np.sqrt(rows.shape[1])
+        what = f"rows of {name} with each other"
+    else:
+        layers, heads, length, _ = trace.q.shape
+        layer, head = number % layers, number // layers % heads
+        tokens = min(length, longest - number % 7, most, 1 << p.token_bits)
+        end = length if longest > LONGEST else min(length, tokens + 16 * (number % 16))
+        begin = end - tokens
+        q = trace.q[layer, head, end - 1].astype(np.float64)
+        k, v = (
+            x[layer, head // trace.group, begin:end].astype(np.float64) for x in (trace.k, trace.v)
+        )
+        scale = trace.scale
+        what = f"q, k and v of the heads in turn, {longest} tokens or a few less"
+    q, k, v = (_fit(x, p.d) for x in (q, k, v))
+    parts = [scale_for(np.abs(x).max(), p.bits) for x in (q, k, v)]
+    q, k, v = (quantise(x, part, p.bits) for x, part in zip((q, k, v), parts, strict=True))
+    c = float(parts[0] * parts[1] * scale)
+    score = k.astype(np.float64) @ q * c
+    e = np.exp(score - score.max())
+    weights = np.minimum(e / e.sum() * 2 ** (p.bits - 1), 2 ** (p.bits - 1) - 1).astype(int)
+    kept = np.argsort(-weights, kind="stable")[:8]
+    threshold = codable(p, 1e-3)
+    head = coded_head(p, q, c, threshold, len(k))
+    note = (
+        f"Heads are {what}, cut or filled up to {p.d} elements, quantised to {p.bits} bits with a"
+        " scale of their own, repeated where there are not enough; threshold "
+        f"{threshold:.2g}; values of the 8 most probable tokens."
+    )
+    return HeadData(head, k, weights[kept], v[kept]), [note]
+
+
+def _fit(x: np.ndarray, d: int) -> np.ndarray:
+    """Vectors of d elements."""
+    x = x[..., :d]
+    return np.concatenate([x, np.zeros((*x.shape[:-1], d - x.shape[-1]))], axis=-1)
+
+
+def random_head(p: PeLaneParameters, most: int, rng: np.random.Generator) -> HeadData:
+    """Any codes, scales and thresholds: most of them such that some tokens are kept and some not,
+    at every chunk; some with extreme codes, with one token, with more tokens than slots."""
+    longest = int(rng.choice([1, 4, 12, LONGEST, 64]))
+    tokens = longest if rng.random() < 0.2 else int(rng.integers(1, longest + 1))
+    tokens = min(most, tokens, 1 << p.token_bits)
+    low, high = -(1 << p.bits - 1), (1 << p.bits - 1) - 1
+    kind = int(rng.integers(0, 6))
+    if kind == 0:
+        q, k = (rng.choice([low, high, 0, -1], n) for n in (p.d, (tokens, p.d)))
+    else:
+        q = rng.integers(low, high + 1, p.d) >> rng.integers(0, p.bits)
+        k = rng.integers(low, high + 1, (tokens, p.d))
+    v = rng.integers(low, high + 1, (int(rng.integers(1, 4)), p.d))
+    weights = rng.integers(low if kind == 0 else 0, high + 1, len(v))
+    spread = max(1.0, float((k @ q).std()))
+    threshold = float(rng.choice([0.3, 0.1, 0.01, codable(p, 1e-3), 0.0, 0.9]))
+    head = coded_head(p, q, float(rng.choice([0.3, 2.0, 8.0, 64.0])) / spread, threshold, tokens)
+    if kind == 1:
+        any_scale = int(rng.integers(0, 1 << p.scale_bits)), int(rng.integers(0, 1 << p.shift_bits))
+        head = dataclasses.replace(head, mantissa=any_scale[0], shift=any_scale[1])
+    latency = [(1, 2), (1, 6), (2, 60), (12, 14)][int(rng.integers(0, 4))]
+    return HeadData(head, k, weights, v, latency, known=float(rng.choice([1.0, 0.9])))

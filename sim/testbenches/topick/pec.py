@@ -1,0 +1,78 @@
+"""Testbench of the partial exponential calculator. Most earlier terms are close to the new one."""
+
+import numpy as np
+from amaranth.hdl import signed, unsigned
+
+from golden.topick.pec import difference, term
+from sim.testbenches.arith.datapath_testbench import DatapathTestbench, limits
+
+
+def golden(p, t, least, drop, there, old_depth, old_significand):
+    new = term(t, least, fraction=p.fraction, precision=p.precision)
+    options = {"precision": p.precision, "limb": p.limb}
+    found = difference(new, (old_depth, old_significand), drop, there, **options)
+    return dict(zip(("depth", "significand", "limb", "high", "low"), (*new, *found), strict=True))
+
+
+class PecTestbench(DatapathTestbench):
+    def draw(self, parameters, trace, vectors, seed):
+        values, notes = super().draw(parameters, trace, vectors, seed)
+        rng = np.random.default_rng(seed)
+        p = parameters
+        depth, _ = term(values["t"], values["least"], fraction=p.fraction, precision=p.precision)
+        near = depth + (
+            rng.integers(-2 * p.limb, 3 * p.limb, vectors) >> rng.integers(0, 6, vectors)
+        )
+        # Every other one at an end of a limb, a limb or two away.
+        at_end = (depth // p.limb + rng.integers(-2, 3, vectors)) * p.limb - rng.integers(
+            0, 2, vectors
+        )
+        near = np.where(rng.integers(0, 2, vectors) == 0, near, at_end)
+        near = np.clip(near, *limits(signed(p.depth_bits)))
+        values["old_depth"] = np.where(rng.integers(0, 8, vectors) > 0, near, values["old_depth"])
+        if notes:
+            notes.append("Most earlier terms are moved close to the new one.")
+        return values, notes
+
+    def picture(self, parameters, trace, figure) -> str:
+        """Terms against powers of two."""
+        p = parameters
+        values, notes = self.draw(p, trace, 4000, seed=1)
+        t, least = values["t"] << 5, values["least"] << 5
+        depth, significand = term(t, least, fraction=p.fraction, precision=p.precision)
+        exponent = (t - least) / 2.0**p.fraction
+        curve, histogram = figure.subplots(1, 2)
+        value = significand * 2.0 ** -(depth + p.precision)
+        curve.plot(exponent, value, ".", ms=2, rasterized=True)
+        curve.set_xlabel("t - least")
+        curve.set_ylabel("2^(t - least)")
+        curve.set_yscale("log", base=2)
+        error = significand - 2.0 ** (exponent + depth + p.precision)
+        histogram.hist(error, bins=60)
+        histogram.set_xlabel("error, units of the significand's last bit")
+        histogram.set_ylabel("terms")
+        caption = (
+            f"Terms of {len(t)} scores, spread 32 times as far as the values below, and their"
+            f" errors: rounded down, by {-error.min():.3g} of the last bit at most."
+        )
+        return " ".join([caption, *notes])
+
+
+testbench = PecTestbench(
+    operands=lambda p: {
+        "t": signed(p.width),
+        "least": unsigned(p.margin_bits),
+        "drop": unsigned(1),
+        "there": unsigned(1),
+        "old_depth": signed(p.depth_bits),
+        "old_significand": unsigned(p.precision),
+    },
+    results=lambda p: {
+        "depth": signed(p.depth_bits),
+        "significand": unsigned(p.precision),
+        "limb": signed(p.limb_bits),
+        "high": signed(p.limb + 1),
+        "low": signed(p.limb + 1),
+    },
+    golden=golden,
+)

@@ -1,0 +1,67 @@
+"""Testbench of the request and prune decision unit. Every other denominator is close to a
+decision."""
+
+import numpy as np
+from amaranth.hdl import signed, unsigned
+
+from golden.topick.rpdu import prune
+from sim.testbenches.arith.datapath_testbench import DatapathTestbench, limits
+
+
+def golden(p, t, most, threshold, log_denominator, known, last):
+    options = {"threshold_bits": p.threshold_bits}
+    pruned = prune(t, most, threshold, log_denominator, known, **options)
+    return {"prune": pruned, "request": ~pruned & (last == 0), "keep": ~pruned & (last != 0)}
+
+
+class RpduTestbench(DatapathTestbench):
+    def draw(self, parameters, trace, vectors, seed):
+        values, notes = super().draw(parameters, trace, vectors, seed)
+        rng = np.random.default_rng(seed)
+        # In every eighth, no threshold prunes.
+        none = rng.integers(0, 8, vectors) == 0
+        values["threshold"] = np.where(
+            none, (1 << parameters.threshold_bits) - 1, values["threshold"]
+        )
+        met = values["t"] + values["most"] + values["threshold"]
+        near = met + rng.integers(-1, 3, vectors)
+        low, high = limits(signed(parameters.width))
+        chosen = (rng.integers(0, 2, vectors) == 0) & (near >= low) & (near <= high)
+        values["log_denominator"] = np.where(chosen, near, values["log_denominator"])
+        if notes:
+            notes.append("Every other denominator is moved to where the decision changes.")
+        return values, notes
+
+    def picture(self, parameters, trace, figure) -> str:
+        """Decisions by the distance to where they change."""
+        values, notes = self.draw(parameters, trace, 4000, seed=1)
+        met = values["t"] + values["most"] + values["threshold"]
+        distance = np.clip(values["log_denominator"] - met, -8, 8)
+        pruned = self._golden(parameters, **values)["prune"].astype(bool)
+        known = values["known"] == 1
+        groups = {"pruned": pruned, "not pruned": ~pruned & known, "unknown denominator": ~known}
+        axes = figure.subplots()
+        bins = np.arange(-8.5, 9)
+        axes.hist([distance[g] for g in groups.values()], bins, stacked=True, label=list(groups))
+        axes.set_xlabel("log_denominator - (t + most + threshold), clipped to 8 either way")
+        axes.set_ylabel("decisions")
+        axes.legend(loc="best")
+        caption = (
+            f"{len(met)} decisions: a token is pruned from a difference of"
+            f" {distance[pruned].min()} on, if the denominator is known."
+        )
+        return " ".join([caption, *notes])
+
+
+testbench = RpduTestbench(
+    operands=lambda p: {
+        "t": signed(p.width),
+        "most": unsigned(p.margin_bits),
+        "threshold": unsigned(p.threshold_bits),
+        "log_denominator": signed(p.width),
+        "known": unsigned(1),
+        "last": unsigned(1),
+    },
+    results=lambda p: dict.fromkeys(("prune", "request", "keep"), unsigned(1)),
+    golden=golden,
+)

@@ -1,0 +1,173 @@
+"""The testbench of both arrays: rows written, queries, answers in; races and scores out.
+
+A transaction is a query with the rows written before it. Answers are those of a sense of top k, so
+that every race ends as it does in a design.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from amaranth.hdl import unsigned
+
+from golden.trace import Trace
+from golden.unicaim.cells import key_limit, query_planes
+from hw.unicaim.array import CLEAR, QUERY, WRITE, ArrayParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+from sim.testbenches.unicaim.operands import pack_bits, real_levels
+
+
+class ArrayTestbench:
+    """
+    race
+        ``race(scores, used, k, limit)``: which lines are high in each step, and the answers.
+    last
+        ``last(steps, parameters)``: whether each of a race's steps is marked as the last, bool.
+    stoppable
+        Whether races end with the first answer 0.
+    scores
+        ``scores(parameters, keys, planes)``: of all rows for a query of planes.
+    """
+
+    def __init__(self, race: Callable, last: Callable, stoppable: bool, scores: Callable):
+        self.race, self.last, self.stoppable, self.scores = race, last, stoppable, scores
+
+    def default_vectors(self, parameters: ArrayParameters) -> int:
+        return 48 if parameters.rows <= 16 else 12
+
+    def stimulus(
+        self, parameters: ArrayParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        if trace is not None:
+            return self.real(parameters, trace, vectors).stimulus()
+        return random_steps(
+            Steps(self, parameters), vectors, np.random.default_rng(seed)
+        ).stimulus()
+
+    def real(self, p: ArrayParameters, trace: Trace, vectors: int) -> "Steps":
+        """Tokens fill three quarters of the rows, then each takes a row in turn, and asks."""
+        filled = p.rows * 3 // 4
+        keys, queries, notes = real_levels(trace, p.d, p.key_bits, p.query_bits, filled + vectors)
+        steps = Steps(self, p, notes)
+        for token in range(filled + vectors):
+            steps.write(token % p.rows, keys[token])
+            if token >= filled:
+                steps.query(query_planes(queries[token], p.query_bits), max(1, p.rows // 8))
+        return steps
+
+    def picture(self, parameters: ArrayParameters, trace: Trace, figure) -> str:
+        steps = self.real(parameters, trace, 8)
+        k = max(1, parameters.rows // 8)
+        axes = figure.subplots()
+        for high in steps.races:
+            axes.step(range(1, len(high) + 1), high.sum(axis=1), where="mid")
+        axes.axhline(k, color="0.5", linestyle="--")
+        axes.set_xlabel("step of the race")
+        axes.set_ylabel("lines that are high")
+        lengths = sorted({len(high) for high in steps.races})
+        queries = f"Races of eight queries over {parameters.rows} rows"
+        if self.stoppable:
+            caption = (
+                f"{queries}: how many lines are high in each step, until {k} (dashed) or fewer are,"
+                f" after {lengths[0]} to {lengths[-1]} steps."
+            )
+        else:
+            caption = (
+                f"{queries}: a search, bit by bit in {lengths[0]} steps, for the threshold that {k}"
+                " rows (dashed) or fewer pass. How many lines are high, each of a row that reaches"
+                " the threshold tried."
+            )
+        return " ".join([caption, *steps.notes])
+
+
+class Steps:
+    """Beats on the bit lines one after the other, and what comes of them."""
+
+    def __init__(
+        self, testbench: ArrayTestbench, parameters: ArrayParameters, notes: list[str] = ()
+    ):
+        p = self.parameters = parameters
+        self.testbench, self.notes = testbench, list(notes)
+        self.keys = np.zeros((p.rows, p.d), np.int64)
+        self.used = np.zeros(p.rows, bool)
+        self.races: list[np.ndarray] = []
+        self.answers: list[np.ndarray] = []
+        self.values: list[np.ndarray] = []
+        self._beats: list[tuple] = []
+
+    def write(self, row: int, levels: np.ndarray) -> None:
+        self.keys[row], self.used[row] = levels, True
+        self._beats.append((WRITE, row, 0, levels))
+
+    def clear(self) -> None:
+        self.used[:] = False
+        self._beats.append((CLEAR, 0, 0, np.zeros(self.parameters.d, int)))
+
+    def query(self, planes: np.ndarray, k: int) -> None:
+        """``planes`` [any, d] of digits, place 0 first."""
+        p = self.parameters
+        for number, digits in reversed(list(enumerate(planes))):
+            self._beats.append((QUERY, 0, int(number == 0), digits))
+        scores = np.where(self.used, self.testbench.scores(p, self.keys, planes), 0)
+        high, more = self.testbench.race(scores, self.used, k, p.score_limit)
+        self.races.append(high)
+        self.answers.append(more)
+        self.values.append(scores)
+
+    def stimulus(self) -> Stimulus:
+        p = self.parameters
+        ops, rows, lasts, levels = (np.array(column) for column in zip(*self._beats, strict=True))
+        lines = [
+            np.column_stack(
+                [high, self.testbench.last(high, p), np.full(len(high), self.testbench.stoppable)]
+            )
+            for high in self.races
+        ]
+        owners = np.arange(len(self.races))
+        return Stimulus(
+            inputs={
+                "i": payload.pack(
+                    p.input_layout, {"op": ops, "row": rows, "last": lasts, "levels": levels}
+                ),
+                "more": payload.pack(unsigned(1), {"payload": np.concatenate(self.answers)}),
+            },
+            outputs={
+                "lines": pack_bits(np.concatenate(lines)),
+                "values": pack_values(p, np.array(self.values)),
+            },
+            transaction_of={
+                "lines": np.repeat(owners, [len(high) for high in self.races]),
+                "values": owners,
+            },
+            transactions=len(self.races),
+            cycles=len(ops) + sum(map(len, self.races)),
+            notes=self.notes,
+        )
+
+
+def pack_values(p: ArrayParameters, values: np.ndarray) -> np.ndarray:
+    """Scores [beats, rows] as beats of `values`."""
+    bits = values[..., None] >> np.arange(p.score.width) & 1
+    return pack_bits(bits.reshape(len(values), -1))
+
+
+def random_steps(steps: Steps, vectors: int, rng: np.random.Generator) -> Steps:
+    """Any rows and queries, with ties, few rows in use, k of all sizes, and the extreme scores."""
+    p = steps.parameters
+    limit = key_limit(p.key_bits)
+    for _ in range(vectors):
+        if rng.random() < 0.15:
+            steps.clear()
+        kind = rng.integers(0, 4)
+        most = (0, 1, limit, limit)[kind]
+        for _ in range(rng.choice([0, 1, 2, p.rows if p.rows <= 64 else 8])):
+            levels = rng.integers(-most, most + 1, p.d)
+            if kind == 3:
+                levels = np.where(rng.random(p.d) < 0.95, limit, -limit)
+            steps.write(int(rng.integers(p.rows)), levels)
+        bits = int(rng.integers(1, p.query_bits + 1))
+        planes = rng.integers(-1, 2, (bits, p.d))
+        if kind == 3:
+            planes[:] = rng.choice([-1, 1])
+        steps.query(planes, int(rng.choice([1, p.rows, rng.integers(0, p.rows + 1)])))
+    return steps

@@ -1,0 +1,142 @@
+"""Testbench of the accumulator: scores and new rows in, races out.
+
+A transaction is a race and what comes before it: rows that begin, and scores.
+"""
+
+import numpy as np
+
+from golden.trace import Trace
+from golden.unicaim.cells import row_scores
+from golden.unicaim.charge_accumulator import ChargeAccumulator
+from hw.unicaim.charge_accumulator import (
+    CLEAR,
+    RACE,
+    SHARE,
+    START,
+    ChargeAccumulatorParameters,
+)
+from sim.core.stimulus import Stimulus
+from sim.testbenches.unicaim.operands import pack_bits, real_levels
+
+D = 16
+
+
+class ChargeAccumulatorTestbench:
+    def default_vectors(self, parameters: ChargeAccumulatorParameters) -> int:
+        return 64 if parameters.rows <= 16 else 16
+
+    def stimulus(
+        self,
+        parameters: ChargeAccumulatorParameters,
+        trace: Trace | None,
+        vectors: int,
+        seed: int,
+    ) -> Stimulus:
+        if trace is None:
+            return random_beats(parameters, vectors, np.random.default_rng(seed)).stimulus()
+        return real_beats(parameters, trace, vectors).stimulus()
+
+    def picture(self, parameters: ChargeAccumulatorParameters, trace: Trace, figure) -> str:
+        beats = real_beats(parameters, trace, 48)
+        axes = figure.subplots()
+        axes.plot(np.array(beats.history) / (1 << parameters.fraction))
+        axes.set_xlabel("step")
+        axes.set_ylabel("accumulated score")
+        caption = (
+            f"Accumulations of the first {len(beats.history[0])} of {parameters.rows} rows over 48"
+            " steps, in each of which one row begins again from the mean of the others."
+        )
+        return " ".join([caption, *beats.notes])
+
+
+testbench = ChargeAccumulatorTestbench()
+
+
+class Beats:
+    """Beats one after the other, and what comes of them."""
+
+    def __init__(self, parameters: ChargeAccumulatorParameters, notes: list[str] = ()):
+        p = self.parameters = parameters
+        self.twin = ChargeAccumulator(p.rows, p.score_bits, p.fraction, p.share)
+        self.notes = list(notes)
+        self.history: list[np.ndarray] = []
+        self._beats: list[tuple] = []
+        self._values: list[np.ndarray] = []
+        self._races: list[np.ndarray] = []
+        self._cycles = 0
+
+    def _add(self, op: int, cycles: int, row: int = 0, mean: bool = False, values=0) -> None:
+        self._beats.append((op, row, int(mean)))
+        self._values.append(np.broadcast_to(values, self.parameters.rows))
+        self._cycles += cycles
+
+    def share(self, values: np.ndarray) -> None:
+        self.twin.share(values)
+        self.history.append(self.twin.held[:4].copy())
+        self._add(SHARE, 1, values=values)
+
+    def start(self, row: int, mean: bool) -> None:
+        self.twin.start(row, mean)
+        self._add(START, self.parameters.mean_cycles if mean else 1, row, mean)
+
+    def clear(self) -> None:
+        self.twin.clear()
+        self._add(CLEAR, 1)
+
+    def race(self) -> None:
+        self._races.append(self.twin.planes())
+        self._add(RACE, 1 + self.parameters.planes)
+
+    def stimulus(self) -> Stimulus:
+        p = self.parameters
+        op, row, mean = np.array(self._beats).T
+        last = np.arange(p.planes) == p.planes - 1
+        values = np.array(self._values)[..., None] >> np.arange(p.score_bits) & 1
+        layout = p.input_layout
+        head = {"op": op, "row": row, "mean": mean}
+        bits = [head[name][:, None] >> np.arange(layout[name].width) & 1 for name in head]
+        return Stimulus(
+            inputs={"i": pack_bits(np.hstack([*bits, values.reshape(len(op), -1)]))},
+            outputs={
+                "o": pack_bits(
+                    np.concatenate([np.column_stack([high, last]) for high in self._races])
+                )
+            },
+            transaction_of={"o": np.repeat(np.arange(len(self._races)), p.planes)},
+            transactions=len(self._races),
+            cycles=self._cycles,
+            notes=self.notes,
+        )
+
+
+def real_beats(p: ChargeAccumulatorParameters, trace: Trace, steps: int) -> Beats:
+    """All rows in use, then every step evicts one row in turn and adds up a query's scores."""
+    keys, queries, notes = real_levels(trace, D, 3, 1, p.rows + steps)
+    limit = (1 << p.score_bits - 1) - 1
+    scores = np.clip(row_scores(keys[: p.rows], queries[p.rows :]), -limit, limit)
+    beats = Beats(p, notes)
+    for row in range(p.rows):
+        beats.start(row, mean=False)
+    for number, values in enumerate(scores):
+        beats.start(number % p.rows, mean=number % 2 == 0)
+        beats.share(values)
+        beats.race()
+    return beats
+
+
+def random_beats(p: ChargeAccumulatorParameters, races: int, rng: np.random.Generator) -> Beats:
+    """Any scores and rows, with the extremes, means of few rows and of none."""
+    beats = Beats(p)
+    low, high = -(1 << p.score_bits - 1), (1 << p.score_bits - 1) - 1
+    for _ in range(races):
+        if rng.random() < 0.1:
+            beats.clear()
+        for _ in range(rng.choice([0, 1, 2, min(p.rows, 16)])):
+            beats.start(int(rng.integers(p.rows)), mean=bool(rng.random() < 0.6))
+        for _ in range(rng.choice([0, 1, 3, 12])):
+            values = rng.integers(low, high + 1, p.rows)
+            if rng.random() < 0.3:
+                values = np.full(p.rows, rng.choice([low, high, 0, -1]))
+            beats.share(values)
+        beats.race()
+    return beats

@@ -1,0 +1,98 @@
+"""Testbench of the downward race's sense: steps in, rows out. A transaction is a race."""
+
+import numpy as np
+
+from golden.trace import Trace
+from golden.unicaim.cells import row_scores
+from golden.unicaim.charge_accumulator import ChargeAccumulator
+from golden.unicaim.eviction_sense import eviction_sense
+from hw.unicaim.eviction_sense import EvictionSenseParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+from sim.testbenches.unicaim.operands import pack_bits, real_levels
+
+D, SHARE, FRACTION, SCORE_BITS = 16, 2, 4, 8
+
+
+class EvictionSenseTestbench:
+    def default_vectors(self, parameters: EvictionSenseParameters) -> int:
+        return 96 if parameters.rows <= 16 else 24
+
+    def stimulus(
+        self, parameters: EvictionSenseParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        if trace is None:
+            rng = np.random.default_rng(seed)
+            return stimulus_of(
+                parameters, [random_race(parameters.rows, rng) for _ in range(vectors)]
+            )
+        accumulator, scores, notes = real_scores(parameters, trace, vectors)
+        races = []
+        for row in scores:
+            accumulator.share(row)
+            races.append(accumulator.planes())
+        return stimulus_of(parameters, races, notes)
+
+    def picture(self, parameters: EvictionSenseParameters, trace: Trace, figure) -> str:
+        accumulator, scores, notes = real_scores(parameters, trace, 16)
+        history = []
+        for row in scores:
+            accumulator.share(row)
+            history.append(accumulator.held.copy())
+        evicted = eviction_sense(accumulator.planes())
+        axes = figure.subplots()
+        lines = np.array(history) / (1 << FRACTION)
+        axes.plot(lines, color="0.8")
+        axes.plot(lines[:, evicted], color="C1")
+        axes.set_xlabel("step")
+        axes.set_ylabel("accumulated score")
+        caption = (
+            f"Accumulations of {parameters.rows} rows over sixteen queries: the race finds row"
+            f" {evicted}, whose accumulation (coloured) is the smallest in the end."
+        )
+        return " ".join([caption, *notes])
+
+
+testbench = EvictionSenseTestbench()
+
+
+def real_scores(p: EvictionSenseParameters, trace: Trace, count: int):
+    """An accumulator with all rows in use, scores [count, rows] for it, and notes."""
+    keys, queries, notes = real_levels(trace, D, 3, 1, p.rows + count)
+    accumulator = ChargeAccumulator(p.rows, SCORE_BITS, FRACTION, SHARE)
+    accumulator.used[:] = True
+    return accumulator, row_scores(keys[: p.rows], queries[p.rows :]), notes
+
+
+def random_race(rows: int, rng: np.random.Generator) -> np.ndarray:
+    """Planes of numbers, or a discharge, often with equal lines, unused rows, or none that drop."""
+    used = rng.random(rows) < rng.choice([0, 0.2, 1], p=(0.1, 0.3, 0.6))
+    places = int(rng.integers(1, 12))
+    held = rng.integers(0, 1 << places, rows) | int(rng.integers(0, 1 << places))
+    if rng.random() < 0.5:
+        bits = (held >> np.arange(places)[::-1, None] & 1).astype(bool)
+        return np.concatenate([~used[None], bits | ~used])
+    return np.arange(rng.integers(1, 12))[:, None] < np.where(used, held, 99)
+
+
+def stimulus_of(
+    p: EvictionSenseParameters, races: list[np.ndarray], notes: list[str] = ()
+) -> Stimulus:
+    steps = [np.column_stack([high, np.arange(len(high)) == len(high) - 1]) for high in races]
+    rows = [eviction_sense(high) for high in races]
+    return Stimulus(
+        inputs={"i": pack_bits(np.concatenate(steps))},
+        outputs={
+            "o": payload.pack(
+                p.output_layout,
+                {
+                    "row": np.array([row or 0 for row in rows]),
+                    "present": np.array([row is not None for row in rows]),
+                },
+            )
+        },
+        transaction_of={"o": np.arange(len(races))},
+        transactions=len(races),
+        cycles=sum(len(high) + 1 for high in races),
+        notes=list(notes),
+    )

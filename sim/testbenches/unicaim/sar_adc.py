@@ -1,0 +1,72 @@
+"""Testbench of the converter: samples in, codes out. A transaction is a conversion."""
+
+import numpy as np
+from amaranth.hdl import unsigned
+
+from golden.trace import Trace
+from golden.unicaim.cells import row_scores
+from golden.unicaim.sar_adc import sar_adc
+from hw.unicaim.sar_adc import SarAdcParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+from sim.testbenches.unicaim.operands import real_levels
+
+D = 64
+
+
+class SarAdcTestbench:
+    def default_vectors(self, parameters: SarAdcParameters) -> int:
+        return 256
+
+    def stimulus(
+        self, parameters: SarAdcParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        if trace is not None:
+            return stimulus_of(parameters, *real_samples(parameters, trace, vectors))
+        rng = np.random.default_rng(seed)
+        limit = 1 << parameters.sample.width - 1
+        samples = rng.integers(-limit, limit, vectors)
+        # Where codes change, and the ends.
+        step = 1 << parameters.fraction
+        edges = (samples // step) * step + step // 2 - rng.integers(0, 2, vectors)
+        samples = np.where(rng.random(vectors) < 0.5, edges, samples)
+        samples = np.where(rng.random(vectors) < 0.5, samples >> 1, samples)
+        corners = np.array([-limit, limit - 1, 0, -1, limit // 2, -limit // 2])[:vectors]
+        samples[: len(corners)] = corners
+        return stimulus_of(parameters, samples)
+
+    def picture(self, parameters: SarAdcParameters, trace: Trace, figure) -> str:
+        p = parameters
+        samples, notes = real_samples(p, trace, 512)
+        codes = sar_adc(samples, p.bits, p.fraction)
+        axes = figure.subplots()
+        axes.plot(samples / (1 << p.fraction), codes - samples / (1 << p.fraction), ".")
+        axes.set_xlabel("sample, steps")
+        axes.set_ylabel("code less sample, steps")
+        caption = f"Errors of {len(samples)} conversions of {p.bits} bits, half a step at most."
+        return " ".join([caption, *notes])
+
+
+testbench = SarAdcTestbench()
+
+
+def real_samples(p: SarAdcParameters, trace: Trace, count: int) -> tuple[np.ndarray, list[str]]:
+    """Scores of 3-bit keys and queries, spread over the converter's range."""
+    keys, queries, notes = real_levels(trace, D, 3, 3, 64)
+    scores = row_scores(keys, queries).ravel()
+    scores = scores[np.arange(count) % len(scores)]
+    limit = (1 << p.bits - 1 + p.fraction) - (1 << p.fraction)
+    most = max(1, np.abs(scores).max())
+    return np.rint(scores * limit / most).astype(np.int64), notes
+
+
+def stimulus_of(p: SarAdcParameters, samples: np.ndarray, notes: list[str] = ()) -> Stimulus:
+    codes = sar_adc(samples, p.bits, p.fraction)
+    return Stimulus(
+        inputs={"i": payload.pack(unsigned(p.sample.width), {"payload": samples})},
+        outputs={"o": payload.pack(unsigned(p.bits), {"payload": codes})},
+        transaction_of={"o": np.arange(len(samples))},
+        transactions=len(samples),
+        cycles=len(samples) * p.bits + 2,
+        notes=list(notes),
+    )

@@ -1,0 +1,125 @@
+"""Testbench of the top k's sense: k and races in, answers and addresses out. A transaction is a
+race.
+
+Races are discharges and searches in turn, so that both arrays' are met.
+"""
+
+import numpy as np
+from amaranth.hdl import unsigned
+
+from golden.trace import Trace
+from golden.unicaim.cell_array import discharge
+from golden.unicaim.cells import row_scores
+from golden.unicaim.digital_array import search
+from golden.unicaim.topk_sense import topk_sense
+from hw.unicaim.topk_sense import TopkSenseParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+from sim.testbenches.unicaim.operands import pack_bits, real_levels
+
+D = 16  # cells in a row of real scores
+
+
+class TopkSenseTestbench:
+    def default_vectors(self, parameters: TopkSenseParameters) -> int:
+        return 96 if parameters.rows <= 16 else 24
+
+    def stimulus(
+        self, parameters: TopkSenseParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        races = Races(parameters)
+        if trace is None:
+            random_races(races, vectors, np.random.default_rng(seed))
+        else:
+            scores, races.notes = real_scores(parameters, trace, vectors)
+            for number, row in enumerate(scores):
+                used = np.arange(parameters.rows) < parameters.rows * 3 // 4 + number
+                races.add(row, used, max(1, parameters.rows // 8), 4 * D)
+        return races.stimulus()
+
+    def picture(self, parameters: TopkSenseParameters, trace: Trace, figure) -> str:
+        p, k = parameters, max(1, parameters.rows // 8)
+        scores, notes = real_scores(p, trace, 1)
+        races = Races(p)
+        races.add(scores[0], np.ones(p.rows, bool), k, 4 * D)
+        chosen = races.addresses[0]
+        axes = figure.subplots()
+        axes.bar(range(p.rows), scores[0], color="0.7")
+        axes.bar(chosen, scores[0][chosen], color="C1")
+        axes.set_xlabel("row")
+        axes.set_ylabel("score")
+        caption = f"Scores of {p.rows} rows for one query, and the {len(chosen)} rows selected."
+        return " ".join([caption, *notes])
+
+
+testbench = TopkSenseTestbench()
+
+
+class Races:
+    """Races one after the other, and what comes of them."""
+
+    def __init__(self, parameters: TopkSenseParameters):
+        self.parameters = parameters
+        self.notes: list[str] = []
+        self.addresses: list[list[int]] = []
+        self.lengths: list[int] = []
+        self._k: list[int] = []
+        self._steps: list[np.ndarray] = []
+        self._more: list[np.ndarray] = []
+
+    def add(self, scores: np.ndarray, used: np.ndarray, k: int, limit: int) -> None:
+        """A race of ``scores`` [rows] within ``limit``; every other one is a discharge."""
+        stops = len(self._k) % 2 == 1
+        high, more = (discharge if stops else search)(scores, used, k, limit)
+        last = (np.arange(len(high)) == len(high) - 1) & (not stops)
+        self._steps.append(np.column_stack([high, last, np.full(len(high), stops)]))
+        self._more.append(more)
+        self._k.append(k)
+        self.addresses.append(topk_sense(high, k, self.parameters.fill))
+        self.lengths.append(len(high))
+
+    def stimulus(self) -> Stimulus:
+        p = self.parameters
+        sizes = [max(1, len(addresses)) for addresses in self.addresses]
+        some = np.repeat([bool(addresses) for addresses in self.addresses], sizes)
+        rows = np.concatenate([addresses or [0] for addresses in self.addresses])
+        last = np.concatenate([np.arange(size) == size - 1 for size in sizes])
+        races = np.arange(len(sizes))
+        cycles = [p.cycles(n, len(a)) for n, a in zip(self.lengths, self.addresses, strict=True)]
+        return Stimulus(
+            inputs={
+                "k": payload.pack(unsigned(p.rows.bit_length()), {"payload": np.array(self._k)}),
+                "i": pack_bits(np.concatenate(self._steps)),
+            },
+            outputs={
+                "more": payload.pack(unsigned(1), {"payload": np.concatenate(self._more)}),
+                "o": payload.pack(p.output_layout, {"row": rows, "present": some, "last": last}),
+            },
+            transaction_of={
+                "more": np.repeat(races, self.lengths),
+                "o": np.repeat(races, sizes),
+            },
+            transactions=len(sizes),
+            cycles=sum(cycles),
+            notes=self.notes,
+        )
+
+
+def real_scores(p: TopkSenseParameters, trace: Trace, count: int) -> tuple[np.ndarray, list[str]]:
+    """Scores of `count` queries, int [count, rows], on 3-bit cells with queries of one bit."""
+    keys, queries, notes = real_levels(trace, D, 3, 1, p.rows + count)
+    return row_scores(keys[: p.rows], queries[p.rows :]), notes
+
+
+def random_races(races: Races, count: int, rng: np.random.Generator) -> None:
+    """Any scores, mostly few different ones, rows in use, and k of all sizes."""
+    rows = races.parameters.rows
+    for _ in range(count):
+        limit = int(rng.choice([1, 3, 12]))
+        most = min(limit, int(rng.integers(0, 5)))
+        scores = rng.integers(-most, most + 1, rows)
+        if rng.random() < 0.2:
+            scores[:] = rng.choice([-limit, limit])
+        used = rng.random(rows) < rng.choice([0, 0.2, 0.9, 1], p=(0.1, 0.2, 0.3, 0.4))
+        k = int(rng.choice([0, 1, rows, rng.integers(0, rows + 1)], p=(0.05, 0.15, 0.1, 0.7)))
+        races.add(scores, used, k, limit)

@@ -1,0 +1,236 @@
+"""Testbench of the special function unit: stimuli and vectors in, results out, a vector a
+transaction."""
+
+import numpy as np
+
+from golden.trace import Trace
+from golden.veda.special_function_unit import NAN, layer_norm, softmax
+from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+from sim.testbenches.arith.operands import corners, random_floats
+from sim.testbenches.operands import to_fp16, vectors_by_name
+from sim.testbenches.veda.telling_vectors import Vector, telling_vector
+
+EPS = np.float32(1e-5)
+_MANY = 64  # elements of most vectors
+_STEP = (5**0.5 - 1) / 2  # multiples of which are spread evenly modulo 1
+
+
+class SpecialFunctionUnitTestbench:
+    def default_vectors(self, parameters: SpecialFunctionUnitParameters) -> int:
+        return 150 if parameters.length <= 64 else 60
+
+    def stimulus(
+        self,
+        parameters: SpecialFunctionUnitParameters,
+        trace: Trace | None,
+        vectors: int,
+        seed: int,
+    ) -> Stimulus:
+        rng = np.random.default_rng(seed)
+        if trace is not None:
+            chosen, notes = real_vectors(trace, parameters, vectors, rng)
+            return build(parameters, chosen, notes)
+        return build(parameters, random_vectors(parameters, vectors, rng), [])
+
+    def picture(self, parameters: SpecialFunctionUnitParameters, trace: Trace, figure) -> str:
+        p = parameters
+        chosen, notes = real_vectors(trace, p, 48, np.random.default_rng(1))
+        axes = figure.subplots()
+        for name, wanted in (("softmax", True), ("layer norm", False)):
+            got, want = [], []
+            for x, op, inverse, eps in chosen:
+                if (op == Operation.SOFTMAX) == wanted:
+                    got.append(expected(p, x, op, inverse, eps)[0].astype(np.float64))
+                    want.append(reference(x, op, eps))
+            if got:
+                got, want = np.concatenate(got), np.concatenate(want)
+                size = np.maximum(np.abs(want), 2.0**-24)
+                unit = 2.0 ** (np.maximum(np.floor(np.log2(size)), -14) - 10)
+                axes.plot(size, (got - want) / unit, ".", ms=2, label=name, rasterized=True)
+        axes.set_xscale("log")
+        axes.set_xlabel("magnitude of the result, float64")
+        axes.set_ylabel("error (units in the last place)")
+        axes.legend(loc="best")
+        return " ".join([f"Results of {len(chosen)} real vectors.", *notes])
+
+
+testbench = SpecialFunctionUnitTestbench()
+
+
+def expected(p: SpecialFunctionUnitParameters, x: np.ndarray, op: int, inverse, eps):
+    """Results of a vector, cut to the longest, and whether they are invalid."""
+    kept = x[: p.length]
+    if len(x) > p.length:
+        return np.full(p.length, NAN), True
+    if op == Operation.SOFTMAX:
+        return softmax(kept, p.length, p.tile)
+    return layer_norm(kept, inverse, eps, rms=op == Operation.RMS_NORM)
+
+
+def reference(x: np.ndarray, op: int, eps: float) -> np.ndarray:
+    """The same in float64."""
+    wide = x.astype(np.float64)
+    if op == Operation.SOFTMAX:
+        e = np.exp(wide - wide.max())
+        return e / e.sum()
+    mean = wide.mean() if op == Operation.LAYER_NORM else 0.0
+    return (wide - mean) / np.sqrt(((wide - mean) ** 2).mean() + float(eps))
+
+
+def real_vectors(
+    trace: Trace, p: SpecialFunctionUnitParameters, vectors: int, rng: np.random.Generator
+) -> tuple[list[Vector], list[str]]:
+    """Attention scores of a trace's queries, and its activations to be normalised in turn."""
+    rows, notes, arrays = [], [], vectors_by_name(trace)
+    for name, array in arrays.items():
+        half, remarks = to_fp16(name, array)
+        rows.append(half)
+        notes += remarks
+    chosen = []
+    for n in range(vectors):
+        operation = (Operation.SOFTMAX, Operation.LAYER_NORM, Operation.RMS_NORM)[n % 3]
+        if operation == Operation.SOFTMAX and trace.q is not None:
+            x = _scores(trace, p, n // 3, rng)
+        else:
+            some = rows[n // 3 % len(rows)]
+            x = some[int(rng.integers(len(some)))][: p.length]
+        chosen.append((x, int(operation), np.float32(1 / len(x)), EPS))
+    scores = "" if trace.q is None else "Every third vector is one of scores of q and k; "
+    others = f"rows of {', '.join(arrays)}, cut to {p.length} elements and repeated"
+    notes.append(f"{scores}vectors are {others} where there are too few.")
+    return chosen, notes
+
+
+def _scores(trace: Trace, p: SpecialFunctionUnitParameters, n: int, rng) -> np.ndarray:
+    layers, heads, tokens, _ = trace.q.shape
+    layer, head = n % layers, n // layers % heads
+    token = int(rng.integers(min(tokens, p.length)))
+    keys = trace.k[layer, head // trace.group, : token + 1].astype(np.float32)
+    score = keys @ trace.q[layer, head, token].astype(np.float32) * np.float32(trace.scale)
+    return to_fp16("scores", score)[0]
+
+
+def random_vectors(
+    p: SpecialFunctionUnitParameters, vectors: int, rng: np.random.Generator
+) -> list[Vector]:
+    """Vectors of any length and operation, a few too long; some special throughout or in part."""
+    chosen = []
+    for number in range(vectors):
+        kind = rng.random()
+        if kind < 0.5:
+            chosen.append(telling_vector(p, number * _STEP % 1, rng))
+            continue
+        if kind < 0.6:
+            chosen.append(short_vector(rng))
+            continue
+        n = int(rng.integers(1, min(p.length, rng.choice([6, 2 * p.tile + 2, _MANY])) + 1))
+        kind = rng.random()
+        if kind < 0.1:
+            n = p.length
+        elif kind < 0.14:
+            n = p.length + int(rng.choice([1, 2, 7, p.length + 20]))
+        x = random_elements(n, rng)
+        operation = int(rng.choice([0, 0, 0, 0, 1, 1, 2, 3]))
+        inverse = np.float32(1 / n)
+        eps = EPS
+        if operation != Operation.SOFTMAX and rng.random() < 0.4:
+            # Mean square and square of the mean nearly equal: what is left are their last bits.
+            mean = rng.choice([-1, 1]) * 2.0 ** rng.uniform(-8, 14)
+            spread = mean * 2.0 ** -rng.uniform(3, 13)
+            x = (mean + spread * rng.normal(size=n)).astype(np.float16)
+            eps = np.float32(rng.choice([0, 1, 1]) * (spread * rng.random()) ** 2)
+            inverse *= np.float32(1 + rng.integers(-4, 5) * 2.0**-23)
+            chosen.append((x, operation, inverse, eps))
+            continue
+        kind = rng.random()
+        if kind < 0.1:
+            eps = np.float32(rng.choice([0, 1e-38, 1e-16, 1, -1, 3e38, np.inf, np.nan]))
+        elif kind < 0.2:
+            inverse = np.float32(rng.choice([0, 1, -1, 1e-38, 1e20, 3e38, np.inf, np.nan]))
+        elif kind < 0.4:
+            eps = np.float32(2.0 ** rng.uniform(-120, 120))
+        if np.abs(x).max() < 2.0**-19:
+            eps = np.float32(0)  # or the squares would not matter
+        chosen.append((x, operation, inverse, eps))
+    return chosen
+
+
+def short_vector(rng: np.random.Generator) -> Vector:
+    """One or two elements that make any sum between one and two, or any mean square."""
+    if rng.random() < 0.5:
+        x = np.array([0, np.log(rng.uniform(0.001, 1))]) + rng.choice([0, 3])
+        return x.astype(np.float16), int(Operation.SOFTMAX), np.float32(0), EPS
+    x = rng.uniform(1, 2, 1).astype(np.float16)
+    eps = np.float32(rng.uniform(1, 2) * 2.0 ** rng.integers(-4, 5))
+    return x, int(Operation.RMS_NORM), np.float32(0), eps
+
+
+def random_elements(n: int, rng: np.random.Generator) -> np.ndarray:
+    """``float16[n]``: mostly numbers of any spread and mean."""
+    spread = 2.0 ** rng.integers(-8, 8)
+    with np.errstate(over="ignore"):
+        x = rng.normal(scale=spread, size=n) + rng.choice([0, 0, 1, 100, -3000])
+        x = x.astype(np.float16)
+    kind = rng.random()
+    if kind < 0.05:
+        x[:] = -np.inf
+    elif kind < 0.12:
+        x[:] = rng.choice(corners(np.float16))
+    elif kind < 0.24:
+        x = random_floats("fp16", n, [], rng)
+        x = np.where(np.isfinite(x) | (rng.random() < 0.2), x, np.float16(-np.inf))
+    elif kind < 0.36:
+        # Scores that rise or fall: the sum is corrected again and again, or never.
+        order = np.sort(x)[:: rng.choice([-1, 1])]
+        x = np.where(rng.random(n) < 0.9, order, np.float16(-np.inf))
+    elif kind < 0.48:
+        # Octaves apart, up to where nothing is left of a term or of the sum.
+        far = rng.choice([0, 0.7, 10, 20, 22, 22.5, 30, 43, 44, 45, 200], n)
+        bit = np.log(2) * (2.0 ** rng.integers(5, 17, n) + rng.integers(0, 40, n))
+        far = np.where(rng.random(n) < 0.2, bit, far)
+        sign = rng.choice([1, 1, -1], rng.choice([1, n]))
+        x = (rng.choice([0, 60, -60]) - far * sign).astype(np.float16)
+    elif kind < 0.53:
+        x = (rng.integers(-9, 10, n) * 2.0**-24).astype(np.float16)
+    elif kind < 0.6 and n > 1:
+        # Two scores that matter: a sum between one and two, any of the reciprocals.
+        x = (-20 - np.abs(x).clip(0, 9)).astype(np.float16)
+        x[rng.permutation(n)[:2]] = 0, np.log(rng.uniform(0.001, 1))
+    some = rng.random(n) < rng.choice([0, 0, 0, 0, 1 / n, 0.3])
+    special = rng.choice(np.array([-np.inf, -np.inf, -np.inf, np.inf, np.nan], np.float16))
+    return np.where(some, special, x)
+
+
+def build(p: SpecialFunctionUnitParameters, chosen: list[Vector], notes: list[str]) -> Stimulus:
+    """The stimulus of these vectors."""
+    results = [expected(p, *vector) for vector in chosen]
+    sizes = [len(x) for x, *_ in chosen]
+    ends = np.cumsum(sizes) - 1
+    last = np.zeros(sum(sizes), bool)
+    last[ends] = True
+    given = [len(y) for y, _ in results]
+    last_given = np.zeros(sum(given), bool)
+    last_given[np.cumsum(given) - 1] = True
+    scalars = {
+        name: np.array([vector[n] for vector in chosen], np.float32).view(np.uint32)
+        for n, name in ((2, "inverse"), (3, "eps"))
+    }
+    operations = np.array([op for _, op, *_ in chosen])
+    x = np.concatenate([x for x, *_ in chosen]).view(np.uint16)
+    y = np.concatenate([y for y, _ in results]).astype(np.float16).view(np.uint16)
+    invalid = np.repeat([flag for _, flag in results], given)
+    return Stimulus(
+        inputs={
+            "job": payload.pack(p.job_layout, {"op": operations, **scalars}),
+            "i": payload.pack(p.input_layout, {"x": x, "last": last}),
+        },
+        outputs={
+            "o": payload.pack(p.output_layout, {"y": y, "last": last_given, "invalid": invalid})
+        },
+        transaction_of={"o": np.repeat(np.arange(len(chosen)), given)},
+        transactions=len(chosen),
+        cycles=p.cycles(list(zip(sizes, operations.tolist(), strict=True))),
+        notes=notes,
+    )

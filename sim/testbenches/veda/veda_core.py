@@ -1,0 +1,350 @@
+"""Testbench of the core: rows of q, k and v in, memory behind it, rows of o and evictions out.
+
+A transaction is a step, one token.
+"""
+
+import numpy as np
+
+from golden.algorithms.attention import attention_scores, softmax, weighted_sum
+from golden.arith.formats import to_bits
+from golden.trace import Trace
+from golden.veda.veda_core import StepResult, VedaCore
+from golden.veda.voting_engine import WEIGHT_BITS, weight
+from hw.veda.veda_core import VedaCoreParameters
+from sim.core import payload
+from sim.core.memory import Memory
+from sim.core.stimulus import Stimulus
+from sim.testbenches.operands import to_fp16
+
+A, B = weight(1.0), weight(0.2)  # the paper's
+
+
+class VedaCoreTestbench:
+    def default_vectors(self, parameters: VedaCoreParameters) -> int:
+        return 48 if parameters.array.lanes <= 8 else 12
+
+    def stimulus(
+        self, parameters: VedaCoreParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        if trace is None:
+            return random_steps(parameters, vectors, np.random.default_rng(seed)).stimulus([])
+        steps, notes = real_steps(parameters, trace, vectors)
+        return steps.stimulus(notes)
+
+    def picture(self, parameters: VedaCoreParameters, trace: Trace, figure) -> str:
+        """Results against attention in float64 over the same rows, and which tokens are kept."""
+        p = parameters
+        count = 3 * target_of(p)
+        steps, notes = real_steps(p, trace, count, target_of(p))
+        results, kept = figure.subplots(1, 2)
+        exact, got = np.concatenate(steps.exact), np.concatenate([r.o for r in steps.results])
+        results.plot(exact.ravel(), got.ravel() - exact.ravel(), ".", ms=2, rasterized=True)
+        results.set_xlabel("attention over the same rows, float64")
+        results.set_ylabel("error")
+        positions = [(t, j) for t, slots in enumerate(steps.kept) for j in slots]
+        kept.plot(*np.transpose(positions), ",", color="C2")
+        kept.set_xlabel("step")
+        kept.set_ylabel("tokens kept")
+        evicted = sum(report.evict for result in steps.results for report in result.reports)
+        caption = (
+            f"{count} steps with at most {target_of(p)} rows kept: on the left, errors of the "
+            f"results; on the right, tokens in the cache after each step, {evicted} having left."
+        )
+        return " ".join([caption, *notes])
+
+
+testbench = VedaCoreTestbench()
+
+
+class Steps:
+    """Steps one after the other, and what comes of them."""
+
+    def __init__(self, parameters: VedaCoreParameters):
+        p = self.parameters = parameters
+        self.core = VedaCore(
+            p.capacity,
+            accumulator=p.accumulator,
+            add_stages=p.array.add_stages,
+            tile=p.softmax.tile,
+            count_bits=p.count_bits,
+            tree=p.dataflow != "flexible",
+            heads=p.heads,
+            kv_heads=p.kv_heads,
+        )
+        self.results: list[StepResult] = []
+        self.exact: list[np.ndarray] = []
+        self.kept: list[np.ndarray] = []
+        self._q: list[np.ndarray] = []
+        self._kv: list[np.ndarray] = []
+        self._fields: dict[str, list[int]] = {}
+        self.work: list[tuple[int, int, int, bool, int] | None] = []
+
+    def length(self, restart: bool) -> int:
+        """Slots that a next step has, the new one included."""
+        return 1 if restart else len(self.core.engine.positions) + 1
+
+    def add(
+        self,
+        q,
+        k,
+        v,
+        *,
+        restart: bool,
+        vote: bool,
+        evict: bool,
+        group: int | None = None,
+        **stimulus,
+    ) -> StepResult:
+        """A step with ``q [heads, d]`` and ``k, v [kv heads, d]``, which a refused stimulus
+        leaves."""
+        heads = len(q)
+        group = group or -(-heads // len(k))
+        settings = {"group": group, "restart": restart, "vote_cast": vote, "evict": evict}
+        result = self.core.step(q, k, v, **settings, **stimulus)
+        if len(self.results) % 2:  # 0 counts as 1
+            heads, group = (0 if number == 1 else number for number in (heads, group))
+        fields = {"restart": restart, "vote": vote, "evict": evict, "heads": heads, "group": group}
+        for name, value in (fields | stimulus).items():
+            self._fields.setdefault(name, []).append(int(value))
+        self._q.append(q[: len(result.o)])
+        self.results.append(result)
+        self.kept.append(self.core.engine.positions.copy())
+        if result.refused:
+            self.work.append(None)
+            return result
+        self._kv.append(np.stack([k, v], axis=1).reshape(-1, k.shape[1]))
+        evictions = sum(report.evict for report in result.reports)
+        votes = vote and not result.reports[0].invalid
+        self.work.append((result.p.shape[1], len(q), len(k), votes, evictions))
+        return result
+
+    def stimulus(self, notes: list[str]) -> Stimulus:
+        p = self.parameters
+        number = np.arange(len(self.results))
+        reports = [report for result in self.results for report in result.reports]
+        names = ("evict", "slot", "position", "length", "invalid", "last", "error")
+        heads = np.array([len(q) for q in self._q])
+        last = np.zeros(heads.sum(), bool)
+        last[np.cumsum(heads[heads > 0]) - 1] = True
+        # The cache and no row more: a request beyond it ends the run.
+        rows = p.kv_heads * 2 * p.capacity
+        empty = np.zeros((rows, payload.words(p.row_layout)), np.uint32)
+        return Stimulus(
+            inputs={
+                "job": payload.pack(
+                    p.schedule.job_layout, {n: np.array(v) for n, v in self._fields.items()}
+                ),
+                "kv": rows_of(p, np.concatenate(self._kv)),
+                "q": rows_of(p, np.concatenate(self._q)),
+            },
+            outputs={
+                "o": payload.pack(
+                    p.output_layout,
+                    {
+                        "o": to_bits(np.concatenate([r.o for r in self.results])),
+                        "invalid": np.concatenate([r.invalid for r in self.results]),
+                        "last": last,
+                    },
+                ),
+                "report": payload.pack(
+                    p.schedule.report_layout,
+                    {n: np.array([int(getattr(r, n)) for r in reports]) for n in names},
+                ),
+            },
+            transaction_of={
+                "o": np.repeat(number, heads),
+                "report": np.repeat(number, [len(r.reports) for r in self.results]),
+            },
+            transactions=len(self.results),
+            cycles=p.cycles(self.work),
+            notes=notes,
+            memories={
+                "cache": Memory(
+                    empty,
+                    "request",
+                    "response",
+                    write="write",
+                    write_data="data",
+                )
+            },
+        )
+
+
+def rows_of(p: VedaCoreParameters, rows: np.ndarray) -> np.ndarray:
+    return payload.pack(p.row_layout, {"": to_bits(rows)})
+
+
+def target_of(p: VedaCoreParameters) -> int:
+    """Rows kept in real sequences."""
+    return min(p.capacity - 1, 24)
+
+
+def fit(array: np.ndarray, lanes: int) -> np.ndarray:
+    """FP16 rows of so many elements."""
+    array = array[..., :lanes]
+    half, _ = to_fp16("", array.reshape(-1, array.shape[-1]))
+    half = np.nan_to_num(half.reshape(array.shape), posinf=65504, neginf=-65504)
+    return np.pad(half, [(0, 0)] * (array.ndim - 1) + [(0, lanes - array.shape[-1])])
+
+
+def layers_of(p: VedaCoreParameters, trace: Trace):
+    """``float16 q, k, v [layer, heads, token, d]`` of as many heads as the core has, and notes."""
+    if trace.q is None:
+        x = next(iter((trace.x or {n: w.T for n, w in trace.w.items()}).values()))
+        size = x.shape[-1]
+        x = fit(np.asarray(x, np.float64), p.array.lanes)[None, None]
+        x = x / (np.abs(x.astype(np.float64)).max() or 1)
+        q, k = (np.repeat(x, n, axis=1).astype(np.float16) for n in (p.heads, p.kv_heads))
+        note = "The trace has no q, k and v: all heads have rows of activations or weights instead"
+        return q, k, k, [f"{note}, {fitted(size, p.array.lanes)}; that sequence is repeated."]
+    kv_heads = min(p.kv_heads, trace.k.shape[1])
+    group = min(trace.group, p.heads // kv_heads)
+    heads = (np.arange(kv_heads)[:, None] * trace.group + np.arange(group)).ravel()
+    q = fit(trace.q[:, heads].astype(np.float64) * trace.scale, p.array.lanes)
+    k, v = (fit(x[:, :kv_heads], p.array.lanes) for x in (trace.k, trace.v))
+    note = f"q, k and v of {len(heads)} query heads of {kv_heads} kv heads"
+    note += f", {fitted(trace.q.shape[-1], p.array.lanes)}; a layer's first tokens are a sequence."
+    return q, k, v, [note]
+
+
+def fitted(size: int, lanes: int) -> str:
+    return (
+        f"{'cut' if size > lanes else 'filled up'} to {lanes} elements"
+        if size != lanes
+        else "whole"
+    )
+
+
+def real_steps(
+    p: VedaCoreParameters, trace: Trace, count: int, target: int | None = None
+) -> tuple[Steps, list[str]]:
+    """Sequences of the trace's layers in turn, as long as there are steps.
+
+    They reserve a quarter of the target, and evict after a prompt shorter or longer than it.
+    """
+    q, k, v, notes = layers_of(p, trace)
+    target = target or min(target_of(p), max(1, count // 3))
+    length = min(2 * target + 4, q.shape[2], 1 << p.position_bits)
+    steps = Steps(p)
+    for first in range(0, count, length):
+        sequence = first // length
+        layer = [x[sequence % len(q)] for x in (q, k, v)]
+        tokens = min(length, count - first)
+        prompt = (target // 2, min(target + 1, p.capacity - 1))[sequence % 2]
+        add_sequence(steps, *layer, tokens, target=target, prompt=prompt, reserved=target // 4)
+    return steps, notes
+
+
+def add_sequence(
+    steps: Steps,
+    q,
+    k,
+    v,
+    tokens: int,
+    *,
+    target: int,
+    prompt: int,
+    reserved: int,
+    protected: int = 0,
+) -> None:
+    """The first tokens of a layer's ``q, k, v [heads, token, d]``."""
+    for t in range(tokens):
+        slots = np.append([] if t == 0 else steps.kept[-1], t).astype(int)
+        steps.exact.append(exact(q[:, t], k[:, slots], v[:, slots]))
+        stimulus = {"target": target, "protected": protected, "a": A, "b": B}
+        rows = (x[:, t] for x in (q, k, v))
+        steps.add(*rows, restart=t == 0, vote=t >= reserved, evict=t >= prompt, **stimulus)
+
+
+def exact(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Attention in float64: ``q [heads, d]``, ``k, v [kv heads, slots, d]``."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    return weighted_sum(softmax(attention_scores(q, k, 1.0)), v)
+
+
+def add_refused(steps: Steps, rng: np.random.Generator) -> None:
+    """A stimulus of too many heads, if the job's fields can say one."""
+    p = steps.parameters
+    most = (1 << p.heads.bit_length()) - 1
+    refused = [
+        (heads, group)
+        for heads in range(1, most + 1)
+        for group in range(1, most + 1)
+        if heads > p.heads or heads > p.kv_heads * group
+    ]
+    if not refused:
+        return
+    heads, group = refused[rng.integers(0, len(refused))]
+    row = np.ones((heads, p.array.lanes), np.float16)
+    flags = dict(zip(("restart", "vote", "evict"), rng.random(3) < 0.5, strict=True))
+    steps.add(row, row, row, group=group, target=0, protected=0, a=A, b=B, **flags)
+
+
+def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) -> Steps:
+    """Sequences of any length and heads; equal rows, so that votes tie; infinities and NaNs.
+
+    Some fill the cache without leave to evict, and many rows leave in their last step. Some have
+    many more tokens than rows, and some next to none of either. Between steps are stimuli that the
+    core refuses.
+    """
+    done = Steps(p)
+    left = 0
+    d = p.array.lanes
+    positions = 1 << p.position_bits
+    for number in range(steps):
+        if rng.random() < 0.1:
+            add_refused(done, rng)
+            continue
+        restart = left == 0 and (number > 0 or rng.random() < 0.5)
+        if left == 0:
+            kind = int(rng.integers(0, 10))
+            longest = min(p.capacity, int(rng.choice([6, 32])))
+            left = int(rng.integers(1, longest + 1, 2).max())
+            if kind == 0:
+                left = p.capacity + int(rng.integers(1, 5))
+            target = int(rng.integers(0, min(p.capacity, rng.choice([12, p.capacity])) + 1))
+            prompt = int(rng.integers(0, left + 1))
+            if kind == 6:
+                longest = min(positions, 256)
+                left, target = int(rng.integers(min(30, longest), longest + 1)), min(target, 4)
+                prompt = 0
+            elif kind > 6:
+                left, target = int(rng.integers(2, 9)), int(rng.integers(0, min(p.capacity, 4)))
+                prompt = 0
+            left = min(left, positions)  # the next one would have the first one's position
+            any_token = rng.integers(0, min(positions, 1 << rng.integers(1, 30)))
+            protected = min(positions - 1, int(rng.choice([0, 2, target, any_token])))
+            heads = int(rng.integers(1, p.heads + 1))
+            # The last group may be smaller than the others.
+            group = int(rng.integers(-(-heads // p.kv_heads), heads + 1))
+            kv_heads = -(-heads // group)
+            weights = int(rng.choice([A, 2 * A, A // 2])), int(rng.choice([B, 0, A]))
+            if rng.random() < 0.4:
+                any_two = rng.integers(0, 1 << WEIGHT_BITS, 2)
+                weights = [int(n) for n in any_two >> rng.integers(0, WEIGHT_BITS, 2)]
+        left -= 1
+        length = done.length(restart)
+        scale = rng.choice([0.3, 1.0, 3.0])
+        q = (rng.standard_normal((heads, d)) * scale).astype(np.float16)
+        k, v = rng.standard_normal((2, kv_heads, d)).astype(np.float16)
+        if kind == 1:
+            k[:], q[:] = rng.integers(0, 2), 1  # scores tie
+        elif kind == 2 and rng.random() < 0.3:
+            spoilt = (q, k, v)[rng.integers(0, 3)]
+            spoilt[tuple(rng.integers(0, spoilt.shape))] = rng.choice([np.inf, -np.inf, np.nan])
+        elif kind == 3 and rng.random() < 0.2:
+            q, k = np.full_like(q, 65504), np.full_like(k, rng.choice([-65504, 65504]))
+        done.add(
+            q,
+            k,
+            v,
+            restart=restart,
+            vote=rng.random() < 0.9,
+            group=group,
+            evict=left == 0 if kind == 0 else length > prompt,
+            target=target,
+            protected=protected,
+            a=weights[0],
+            b=weights[1],
+        )
+    return done

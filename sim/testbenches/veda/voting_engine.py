@@ -1,0 +1,309 @@
+"""Testbench of the voting engine: probabilities of all heads in, evictions out.
+
+A transaction is a step, one token's votes.
+"""
+
+import math
+
+import numpy as np
+from amaranth.hdl import unsigned
+
+from golden.trace import Trace
+from golden.veda.voting_engine import ONE, VoteReport, VotingEngine, fixed, threshold, weight
+from hw.veda.voting_engine import VotingEngineParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+
+A, B = weight(1.0), weight(0.2)  # the paper's
+
+
+class VotingEngineTestbench:
+    def default_vectors(self, parameters: VotingEngineParameters) -> int:
+        return 200 if parameters.capacity <= 16 else 64
+
+    def stimulus(
+        self, parameters: VotingEngineParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
+        if trace is None:
+            return random_steps(parameters, vectors, np.random.default_rng(seed)).stimulus([])
+        return real_steps(parameters, trace, vectors).stimulus(real_notes(parameters, trace))
+
+    def picture(self, parameters: VotingEngineParameters, trace: Trace, figure) -> str:
+        """One step's scores and threshold, and the counts at its end."""
+        p = parameters
+        steps = real_steps(p, trace, 2 * _target(p))
+        s = fixed(steps.p[-1]).sum(axis=0)
+        negative, limit = threshold(s, A, B)
+        heads = len(steps.p[-1])
+        scores, counts = figure.subplots(1, 2)
+        scores.bar(range(len(s)), s / heads * 2.0**-24)
+        if not negative:
+            scores.axhline(limit / heads * 2.0**-24, color="C1")
+        scores.set_yscale("log")
+        scores.set_xlabel("slot")
+        scores.set_ylabel("probability, mean over heads")
+        counts.bar(range(len(steps.engine.counts)), steps.engine.counts, color="C2")
+        counts.set_xlabel("slot")
+        counts.set_ylabel("votes")
+        below = 1 if negative else int((s <= limit).sum())
+        caption = (
+            f"Scores of token {steps.engine.tokens - 1} over {len(s)} slots: {below} lie below the "
+            "threshold (line) and get a vote. On the right the slots' counts after the eviction."
+        )
+        return " ".join([caption, *real_notes(p, trace)])
+
+
+testbench = VotingEngineTestbench()
+
+
+class Steps:
+    """Steps one after the other, and what comes of them."""
+
+    def __init__(self, parameters: VotingEngineParameters):
+        self.parameters = parameters
+        self.engine = VotingEngine(parameters.capacity, parameters.count_bits)
+        self.p: list[np.ndarray] = []
+        self.reports: list[list[VoteReport]] = []
+        self._fields: dict[str, list[int]] = {}
+        self._cycles = 0
+
+    def length(self, restart: bool) -> int:
+        """Slots that a next step has, the new one included."""
+        return 1 if restart else len(self.engine.positions) + 1
+
+    def add(
+        self, p: np.ndarray, *, restart: bool, vote: bool, evict: bool, **stimulus: int
+    ) -> None:
+        """A step with probabilities ``p [heads, slots]``."""
+        length = self.length(restart)
+        reports = self.engine.step(p, restart=restart, vote_cast=vote, evict=evict, **stimulus)
+        evictions = sum(report.evict for report in reports)
+        votes = vote and not reports[0].invalid
+        self._cycles += self.parameters.step_cycles(length, len(p), votes, evictions)
+        fields = {"restart": restart, "vote": vote, "evict": evict, "heads": len(p), **stimulus}
+        for name, value in fields.items():
+            self._fields.setdefault(name, []).append(int(value))
+        self.p.append(p)
+        self.reports.append(reports)
+
+    def stimulus(self, notes: list[str]) -> Stimulus:
+        p = self.parameters
+        probabilities = np.concatenate([part.reshape(-1) for part in self.p]).view(np.uint16)
+        reports = [report for step in self.reports for report in step]
+        names = ("evict", "slot", "position", "length", "invalid", "last")
+        return Stimulus(
+            inputs={
+                "job": payload.pack(
+                    p.job_layout, {name: np.array(v) for name, v in self._fields.items()}
+                ),
+                "i": payload.pack(unsigned(16), {"payload": probabilities}),
+            },
+            outputs={
+                "o": payload.pack(
+                    p.report_layout,
+                    {name: np.array([int(getattr(r, name)) for r in reports]) for name in names},
+                )
+            },
+            transaction_of={
+                "o": np.repeat(np.arange(len(self.reports)), [len(step) for step in self.reports])
+            },
+            transactions=len(self.reports),
+            cycles=self._cycles,
+            notes=notes,
+        )
+
+
+def _target(p: VotingEngineParameters) -> int:
+    """Slots kept in real sequences."""
+    return max(1, min(p.capacity - 2, 24))
+
+
+def real_notes(p: VotingEngineParameters, trace: Trace) -> list[str]:
+    if trace.q is None:
+        name = next(iter(trace.x or trace.w))
+        rows = f"rows of {'x' if trace.x else 'w'}/{name} with each other"
+        return [f"The trace has no q and k: scores are of {rows}, repeated for every head."]
+    heads = f"{p.heads} query heads"
+    rounded = "in float64, rounded to FP16"
+    return [f"Softmax of q and k of the first {heads} {rounded}; a layer is a sequence."]
+
+
+def attention_inputs(p: VotingEngineParameters, trace: Trace):
+    """``q, k [layer, head, token, d]`` for as many heads as the engine has, and the scale."""
+    if trace.q is None:
+        x = next(iter((trace.x or {n: w.T for n, w in trace.w.items()}).values()))
+        x = np.broadcast_to(x.astype(np.float64), (1, p.heads, *x.shape))
+        return x, x, 1 / np.linalg.norm(x[0, 0], axis=1).max()
+    heads = np.arange(p.heads) % trace.q.shape[1]
+    q, k = trace.q[:, heads], trace.k[:, heads // trace.group]
+    return q.astype(np.float64), k.astype(np.float64), trace.scale
+
+
+def real_steps(p: VotingEngineParameters, trace: Trace, steps: int) -> Steps:
+    """Sequences of the trace's layers in turn.
+
+    They reserve a quarter of the target and evict after a prompt that is shorter or longer than it.
+    """
+    q, k, scale = attention_inputs(p, trace)
+    done = Steps(p)
+    target = _target(p)
+    length = min(4 * target, q.shape[2], 1 << p.position_bits)
+    for number in range(steps):
+        sequence, token = divmod(number, length)
+        layer = sequence % len(q)
+        restart = token == 0
+        positions = [] if restart else done.engine.positions
+        rows = np.append(positions, token).astype(int)
+        scores = scale * np.einsum("hd,hld->hl", q[layer, :, token], k[layer][:, rows])
+        e = np.exp(scores - scores.max(axis=1, keepdims=True))
+        done.add(
+            (e / e.sum(axis=1, keepdims=True)).astype(np.float16),
+            restart=restart,
+            vote=token >= target // 4,
+            evict=token >= (target // 2, target + 1)[sequence % 2],
+            target=target,
+            protected=0,
+            a=A,
+            b=B,
+        )
+    return done
+
+
+def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator) -> Steps:
+    """Sequences of any length and weights, with ties, thresholds that are met, and spoilt values.
+
+    They end with a step in which all slots leave, so that their order tells of every vote. In some
+    the first tokens are protected and draw little attention, so that counts saturate.
+    """
+    done = Steps(p)
+    left = 0
+    for number in range(steps):
+        restart = left == 0 and (number > 0 or rng.random() < 0.5)
+        if left == 0:
+            kind = int(rng.integers(0, 9))
+            longest = min(48, 1 << p.position_bits) if kind == 0 else min(p.capacity, 9)
+            left = int(rng.integers(1, longest + 1, 2).max())
+            target = int(rng.integers(0, min(p.capacity, 12) + 1))
+            most = (1 << p.position_bits) - 1
+            protected = min(most, rng.choice([0, 0, rng.integers(1, 4), rng.integers(1, 16), most]))
+            if kind == 0 and rng.random() < 0.5:
+                protected, target = min(most, 2), min(p.capacity, 4)
+            prompt = 0 if kind == 0 else int(rng.integers(0, longest + 2))
+        left -= 1
+        a, b = (int(weight) for weight in _weights(rng))
+        if left == 0:
+            target, prompt = 0, 0
+        heads = int(rng.integers(1, p.heads + 1, 2).max())
+        length = done.length(restart)
+        if kind > 3:
+            if length == 2 and rng.random() < 0.5:
+                scores, a, b = _exact(rng)
+            else:
+                scores, a, b = _met(length, heads, rng) if kind > 4 else _alike(length, rng)
+            s = _split(scores, heads)
+        else:
+            s = _probabilities(heads, length, kind, rng)
+        if rng.random() < 0.03:
+            bad = rng.choice([0x7C00, 0x7E00, 0xFC00, 0x3C01, 0x8001, 0x4000, 0xFFFF])
+            s[rng.integers(heads), rng.integers(length)] = np.uint16(bad).view(np.float16)
+        done.add(
+            s,
+            restart=restart,
+            vote=rng.random() < 0.9,
+            evict=length > prompt,
+            target=target,
+            protected=int(protected),
+            a=a,
+            b=b,
+        )
+    return done
+
+
+def _weights(rng: np.random.Generator) -> tuple[int, int]:
+    """A and B: the paper's, equal ones, none, or any."""
+    any_two = rng.integers(0, 1 << 15, 2) >> rng.integers(0, 15, 2)
+    return [(A, B), (A, A), (A, 0), (0, B), any_two][rng.integers(0, 5)]
+
+
+def _met(length: int, heads: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
+    """Scores up to 2^24 a head, A and B, so that one score is the largest that gets a vote or the
+    least that gets none; for most of them."""
+    most = min(heads, int(rng.integers(1, 3))) << 24
+    s = rng.integers(0, (most >> max(0, rng.integers(-16, 24))) + 1, length)
+    if heads > 1 and rng.random() < 0.5:  # all bits of a second probability lie low
+        low = rng.integers(0, 2048, length) << rng.integers(0, 3)
+        s = np.minimum(s >> 13 << 13, 1 << 24) + low
+    b = int(rng.integers(0, 1 << 15) >> rng.integers(0, 4))
+    near = s[rng.integers(length)] << 12
+    a = int(np.clip((near + b * s.std()) / max(1, s.mean()), 0, (1 << 15) - 1))
+    at, beyond = rng.integers(length), rng.integers(0, 2)
+    for step in range(24):
+        negative, limit = threshold(s, a, b)
+        if not negative:
+            met = int(np.clip(limit + beyond, 0, most))
+            s[at] = met if step % 8 < 4 else (s[at] + met) // 2
+    # As FP16 has them; a small one then moves the threshold by what is missing.
+    s = fixed(_split(s, heads)).sum(axis=0)
+    small = (at + 1) % length
+    if length > 2 and rng.random() < 0.8:
+        s[small] = rng.integers(0, 2048)
+        for _ in range(12):
+            negative, limit = threshold(s, a, b)
+            missing = int(s[at]) - beyond - limit
+            if negative or not missing:
+                break
+            slope = (a - b * (s[small] - s.mean()) / max(1, s.std())) / (length << 12)
+            moved = s[small] + np.rint(missing / slope if slope else missing)
+            s[small] = np.clip(moved, 0, 2047)
+    return s, a, b
+
+
+def _exact(rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
+    """Two scores, A and B, so that b std - a mean is a power of two, or minus one, or nothing.
+
+    Of two scores the deviation is their difference u, with the sum v: B u - A v is what is wanted.
+    """
+    for _ in range(64):
+        a, b = (int(weight) | 1 for weight in rng.integers(0, 1 << 15, 2) >> rng.integers(0, 8, 2))
+        if math.gcd(a, b) == 1 and a < b:
+            over = int(rng.choice([-1, 0, *1 << rng.integers(0, 40, 4)]))
+            total = -over * pow(a, -1, b) % b + b * int(rng.integers(0, 1 << rng.integers(1, 11)))
+            difference = (a * total + over) // b
+            if 0 <= difference <= total < 1 << 24 and (total - difference) % 2 == 0:
+                scores = np.array([total - difference, total + difference]) // 2
+                return rng.permutation(scores), a, b
+    return _alike(2, rng)
+
+
+def _alike(length: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
+    """Scores up to 2^24 that differ in a bit or two, A and B: only the least one gets a vote."""
+    flipped = np.where(rng.random(length) < 0.7, 1 << rng.integers(0, 24, length), 0)
+    return rng.integers(0, 1 << 24) ^ flipped, 0, A
+
+
+def _split(s: np.ndarray, heads: int) -> np.ndarray:
+    """Probabilities ``[heads, slots]`` that add up to `s` as far as one or two FP16 numbers can."""
+    if heads == 1:
+        return (s * 2.0**-24).astype(np.float16)[None]
+    spare = np.maximum(0, np.ceil(np.log2(s + 1)).astype(int) - 11)
+    high = np.minimum(s >> spare << spare, 1 << 24)
+    p = np.zeros((heads, len(s)), np.float16)
+    p[0], p[-1] = high * 2.0**-24, (s - high) * 2.0**-24
+    return p
+
+
+def _probabilities(heads: int, length: int, kind: int, rng: np.random.Generator) -> np.ndarray:
+    """FP16 ``[heads, length]``; few are softmax's."""
+    shape = (heads, length)
+    if kind == 0:  # the first slots draw next to nothing, the first one not always
+        p = rng.random(shape)
+        p[:, int(rng.random() < 0.3) : 2] *= 2.0**-12
+    elif kind == 1:  # few different values, often equal or all of it in one slot
+        p = rng.choice([0.0, 2.0**-24, 0.25, 1.0], (1, length), p=(0.5, 0.1, 0.2, 0.2))
+        p = np.broadcast_to(p, shape)
+    elif kind == 2:
+        e = np.exp(rng.normal(scale=rng.choice([0.1, 2.0, 8.0]), size=shape))
+        p = e / e.sum(axis=1, keepdims=True)
+    else:  # any bits up to 1
+        return rng.integers(0, ONE + 1, shape).astype(np.uint16).view(np.float16)
+    return p.astype(np.float16)

@@ -1,0 +1,86 @@
+"""StreamingLLM against attention over the set of tokens that it must see."""
+
+import numpy as np
+import pytest
+
+from golden.algorithms.attention import ELEMENT_BYTES, DenseAttention
+from golden.algorithms.baselines import StreamingAttention
+
+
+def random_qkv(heads, kv_heads, tokens, d, seed):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=(n, tokens, d)) for n in (heads, kv_heads, kv_heads)]
+
+
+def plain_streaming(q, k, v, capacity, sinks, scale):
+    """Each token over the sinks, the ``capacity`` - ``sinks`` tokens before it, and itself."""
+    heads, tokens, d = q.shape
+    group = heads // len(k)
+    o = np.zeros((heads, tokens, d))
+    for t in range(tokens):
+        seen = [j for j in range(t + 1) if j < sinks or j >= t - (capacity - sinks)]
+        assert len(seen) <= capacity + 1
+        for h in range(heads):
+            scores = np.array([scale * np.dot(q[h, t], k[h // group, j]) for j in seen])
+            e = np.exp(scores - scores.max())
+            for j, weight in zip(seen, e / e.sum(), strict=True):
+                o[h, t] += weight * v[h // group, j]
+    return o
+
+
+@pytest.mark.parametrize(
+    ("capacity", "sinks"), [(1, 0), (2, 1), (5, 4), (9, 4), (9, 0), (29, 4), (30, 4)]
+)
+@pytest.mark.parametrize("scale", [None, 1.1])
+def test_equals_the_plain_loops(capacity, sinks, scale):
+    q, k, v = random_qkv(6, 2, 30, 8, seed=31)
+    attention = StreamingAttention(capacity, sinks, scale)
+    o = attention.sequence(q, k, v)
+    expected = plain_streaming(q, k, v, capacity, sinks, scale or 8**-0.5)
+    np.testing.assert_allclose(o, expected, rtol=1e-10, atol=1e-13)
+    assert attention.evicted == list(range(sinks, sinks + 30 - capacity))
+
+
+def test_equals_the_plain_loops_on_real_data(shipped_trace):
+    q, k, v = (getattr(shipped_trace, x)[1, :, :150] for x in "qkv")
+    attention = StreamingAttention(20, scale=shipped_trace.scale)
+    expected = plain_streaming(*(x.astype(np.float64) for x in (q, k, v)), 20, 4, 0.125)
+    np.testing.assert_allclose(attention.sequence(q, k, v), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("capacity", [50, 1000])
+def test_is_dense_while_nothing_is_evicted(capacity):
+    q, k, v = random_qkv(6, 2, 50, 8, seed=32)
+    attention, dense = StreamingAttention(capacity), DenseAttention()
+    expected = dense.sequence(q, k, v)
+    np.testing.assert_allclose(attention.sequence(q, k, v), expected, rtol=1e-12, atol=1e-14)
+    assert attention.evicted == []
+    assert attention.traffic == dense.traffic
+    assert attention.rows == dense.rows
+
+
+def test_one_eviction_a_step_when_full_and_what_it_costs():
+    q, k, v = random_qkv(6, 2, 9, 8, seed=33)
+    attention = StreamingAttention(6, sinks=2)
+    for t in range(9):
+        attention.step(q[:, t], k[:, t], v[:, t])
+        assert len(attention.evicted) == max(t + 1 - 6, 0)
+        assert attention.rows == 2 * min(t + 1, 6)
+    rows = 2 * (1 + 2 + 3 + 4 + 5 + 6 + 7 + 7 + 7)
+    assert (attention.traffic.k_rows, attention.traffic.v_rows) == (rows, rows)
+    assert attention.traffic.bytes == 2 * rows * 8 * ELEMENT_BYTES
+    assert attention.traffic.dense_rows == 2 * 45
+    assert attention.state_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("capacity", "sinks", "message"),
+    [
+        (0, 0, "capacity must be at least 1, not 0"),
+        (4, 4, "sinks must be between 0 and capacity - 1 = 3, not 4"),
+        (4, -1, "sinks must be between 0 and capacity - 1 = 3, not -1"),
+    ],
+)
+def test_bad_parameters(capacity, sinks, message):
+    with pytest.raises(ValueError, match=message):
+        StreamingAttention(capacity, sinks)

@@ -1,0 +1,113 @@
+"""Dense attention against the textbook formula, and what every policy inherits."""
+
+import numpy as np
+import pytest
+
+from golden.algorithms.attention import ELEMENT_BYTES, DecodeAttention, DenseAttention, Traffic
+
+
+def textbook(q, k, v, scale):
+    """Causal attention in float64 loops: [heads, token, d], query head h on kv head h // group."""
+    heads, tokens, d = q.shape
+    group = heads // len(k)
+    o = np.zeros((heads, tokens, d))
+    for h in range(heads):
+        for t in range(tokens):
+            scores = [scale * float(np.dot(q[h, t], k[h // group, j])) for j in range(t + 1)]
+            weights = np.exp(np.array(scores) - max(scores))
+            weights /= weights.sum()
+            for j in range(t + 1):
+                o[h, t] += weights[j] * v[h // group, j]
+    return o
+
+
+def random_qkv(heads, kv_heads, tokens, d, dtype=np.float64, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = ((heads, tokens, d), (kv_heads, tokens, d), (kv_heads, tokens, d))
+    return [rng.normal(size=shape).astype(dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (4, 4), (3, 1)])
+@pytest.mark.parametrize("scale", [None, 0.7])
+def test_sequence_is_the_textbook_formula(heads, kv_heads, scale):
+    q, k, v = random_qkv(heads, kv_heads, 9, 8)
+    o = DenseAttention(scale).sequence(q, k, v)
+    np.testing.assert_allclose(o, textbook(q, k, v, scale or 8**-0.5), rtol=1e-12)
+
+
+def test_sequence_equals_stepping_across_blocks():
+    """Longer than one block of queries, so block borders are crossed."""
+    q, k, v = random_qkv(4, 2, 600, 16)
+    whole, stepped = DenseAttention(), DenseAttention()
+    o = whole.sequence(q, k, v)
+    expected = DecodeAttention.sequence(stepped, q, k, v)
+    np.testing.assert_allclose(o, expected, rtol=1e-10, atol=1e-13)
+    assert whole.traffic == stepped.traffic
+
+
+def test_a_sequence_may_be_continued():
+    q, k, v = random_qkv(4, 2, 300, 8)
+    attention = DenseAttention()
+    cuts = [(0, 5), (5, 6), (6, 290), (290, 300)]
+    parts = [attention.sequence(q[:, a:b], k[:, a:b], v[:, a:b]) for a, b in cuts]
+    once = DenseAttention()
+    expected = once.sequence(q, k, v)
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), expected, rtol=1e-10, atol=1e-13)
+    assert attention.traffic == once.traffic
+
+
+@pytest.mark.parametrize(
+    ("given", "result"),
+    [(np.float16, np.float32), (np.float32, np.float32), (np.float64, np.float64)],
+)
+def test_result_dtype(given, result):
+    q, k, v = random_qkv(2, 1, 3, 4, given)
+    assert DenseAttention().sequence(q, k, v).dtype == result
+    assert DenseAttention().step(q[:, 0], k[:, 0], v[:, 0]).dtype == result
+
+
+def test_large_scores_do_not_overflow():
+    q, k, v = random_qkv(2, 1, 4, 4, np.float32)
+    assert np.isfinite(DenseAttention().sequence(1e4 * q, 1e4 * k, v)).all()
+
+
+def test_traffic_counts_every_row_once_per_kv_head():
+    heads, kv_heads, tokens, d = 6, 2, 5, 8
+    attention = DenseAttention()
+    attention.sequence(*random_qkv(heads, kv_heads, tokens, d))
+    rows = kv_heads * (1 + 2 + 3 + 4 + 5)
+    half = rows * d * ELEMENT_BYTES
+    assert attention.traffic == Traffic(rows, rows, half, half, rows, 2 * half)
+    assert attention.traffic.ratio == 1.0
+    assert attention.evicted == []
+
+
+def test_traffic_adds_up():
+    total = Traffic()
+    assert total.ratio == 1.0
+    part = Traffic()
+    part.read(1, 2, d=4)
+    part.dense(3, d=4)
+    total.add(part)
+    total.add(part)
+    size = 4 * ELEMENT_BYTES
+    assert total == Traffic(2, 4, 2 * size, 4 * size, 6, 12 * size)
+    assert total.bytes == 6 * size
+    assert total.ratio == 0.5
+
+
+def test_heads_must_share_evenly():
+    q, k, v = random_qkv(3, 2, 1, 4)
+    with pytest.raises(ValueError, match="3 query heads cannot share 2 kv heads evenly"):
+        DenseAttention().sequence(q, k, v)
+
+
+def test_a_policy_steps_token_by_token():
+    class Last(DecodeAttention):
+        """Attends to the newest token alone."""
+
+        def step(self, q, k, v):
+            return np.repeat(v, len(q) // len(v), axis=0)
+
+    q, k, v = random_qkv(4, 2, 7, 8)
+    np.testing.assert_array_equal(Last().sequence(q, k, v), v[[0, 0, 1, 1]])

@@ -1,0 +1,95 @@
+"""What tests cost: the dear ones run in ``make campaign``, and a run ends with its dearest files.
+
+A pytest plugin of :mod:`tests.conftest`. ``dear.txt`` lists the tests that took more than DEAR CPU
+seconds when they were measured, by ``python -m pytest -n 2 --dist loadfile --record-costs`` on a
+machine that did nothing else; they get the mark `campaign`. ALWAYS are those that stay in the suite
+whatever they cost. CPU seconds are those of a test's process and of all that it started and waited
+for; what fixtures of a module take, and designs compiled for several tests, count for the first.
+"""
+
+import collections
+import re
+import resource
+from pathlib import Path
+
+import pytest
+
+LIST = Path(__file__).parents[1] / "dear.txt"
+DEAR = 0.8
+# All pairs of 16-bit operands; every block on any trace and under every stall, in Icarus, its lint
+# and its sidecar; the first of several that share what they compile; unbounded proofs (the dearest
+# four of all these are in the list by hand).
+ALWAYS = re.compile(
+    r"test_exhaustive.py::test_all_pairs|test_run.py::test_(text_|json_)|test_every_block_harness.py::"
+    r"|test_every_block.py::|test_lint.py::test_the_first|test_export.py::test_sidecar"
+    r"|test_kllm_core.py::test_small|test_veda_core.py::test_real|formal.py::test_proof"
+)
+DEAREST = 10
+
+started = pytest.StashKey[float]()
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--record-costs", action="store_true", help=f"add dear tests to {LIST.name}, and drop none"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    dear = set(LIST.read_text().splitlines())
+    for item in items:
+        if item.nodeid in dear:
+            item.add_marker(pytest.mark.campaign)
+
+
+def cpu() -> float:
+    """CPU seconds of this process and of its ended children."""
+    own, children = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return sum(usage.ru_utime + usage.ru_stime for usage in (own, children))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    item.stash[started] = cpu()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "teardown" and started in item.stash:
+        # Reports travel to the process that prints, whatever process ran the test.
+        report.user_properties.append(("cpu_s", cpu() - item.stash[started]))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    files, tests = collections.defaultdict(lambda: [0.0, 0.0, 0]), {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if not isinstance(report, pytest.TestReport):
+                continue
+            row = files[report.nodeid.partition("::")[0]]
+            row[1] += report.duration
+            if report.when == "teardown":
+                tests[report.nodeid] = dict(report.user_properties).get("cpu_s", 0.0)
+                row[0] += tests[report.nodeid]
+                row[2] += 1
+    if config.option.record_costs:
+        _record(tests)
+    if len(files) < 2:
+        return
+    dearest = sorted(files.items(), key=lambda entry: -entry[1][0])[:DEAREST]
+    terminalreporter.section(f"dearest {len(dearest)} of {len(files)} files")
+    terminalreporter.write_line("   CPU s  wall s  tests")
+    for name, (seconds, wall, number) in dearest:
+        terminalreporter.write_line(f"{seconds:8.1f}{wall:8.1f}{number:7}  {name}")
+    total = [sum(column) for column in zip(*files.values(), strict=True)]
+    terminalreporter.write_line(f"{total[0]:8.1f}{total[1]:8.1f}{total[2]:7}  all")
+
+
+def _record(tests: dict[str, float]) -> None:
+    found = {name for name, seconds in tests.items() if seconds > DEAR and not ALWAYS.search(name)}
+    LIST.write_text("\n".join(sorted(found | set(LIST.read_text().splitlines()))) + "\n")

@@ -1,0 +1,27 @@
+"""A configuration in the compiled harness, for the tests of a block."""
+
+from hw.catalogue import Block
+from hw.parameters import Parameters
+from sim.core.design import generate
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import Outcome, Stimulus, compare
+from sim.drivers.harness.runner import Harness
+
+
+class Compiled:
+    """Plays stimuli, each from reset, and compares all that comes out."""
+
+    def __init__(self, block: Block, parameters: Parameters):
+        self.parameters = parameters
+        self._design = generate(block, parameters)
+        self._harness = Harness(self._design)
+
+    def check(self, stimulus: Stimulus, stall: str, timed: bool = True) -> Outcome:
+        """Play a stimulus under a stall pattern; without stalls it takes its `cycles`, if
+        `timed`."""
+        self._harness.reset()
+        outcome = self._harness.run(stimulus, PATTERNS[stall], seed=1)
+        assert outcome.failure is None
+        assert compare(stimulus, outcome.outputs, self._design.outputs, outcome.cycles_of) == []
+        assert stall != "none" or not timed or outcome.cycles == stimulus.cycles
+        return outcome

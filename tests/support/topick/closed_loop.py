@@ -1,0 +1,253 @@
+"""A lane that runs by itself: memory and denominator as models around it, in Amaranth's simulator.
+
+Every decision is compared with the twin, which replays the chunks in the order in which they
+arrived, each with the logarithm that the lane saw.
+"""
+
+import dataclasses
+import random
+
+import numpy as np
+from amaranth.hdl import Value
+from amaranth.sim import Simulator
+
+from golden.algorithms.topick.decide import request_order
+from golden.topick.dag import Denominator
+from golden.topick.margin_generator import scaled_margins
+from golden.topick.pe_lane import Head, PeLane, chunk_of
+from hw.topick.pe_lane import PeLane as PeLaneHardware
+from hw.topick.pe_lane import PeLaneParameters
+from sim.core import payload
+from sim.core.memory import MemoryModel, MemoryTiming
+from sim.testbenches.topick.pe_lane import sizes_of
+
+DELAY = 3  # cycles from a difference to the logarithm that it is in, in the model of the Dag
+PATIENCE = 1000
+
+
+@dataclasses.dataclass
+class Live:
+    """What happened.
+
+    arrivals
+        Token, chunk and slot of each response, in the order in which they were taken.
+    taken
+        The cycle each was taken in.
+    requested
+        The cycle in which the last token's first chunk was requested.
+    seen
+        What each decision saw: whether there is a denominator, and its logarithm.
+    """
+
+    arrivals: list = dataclasses.field(default_factory=list)
+    taken: list = dataclasses.field(default_factory=list)
+    requests: list = dataclasses.field(default_factory=list)
+    requested: int = 0
+    seen: list = dataclasses.field(default_factory=list)
+    differences: list = dataclasses.field(default_factory=list)
+    kept: dict = dataclasses.field(default_factory=dict)
+    ended: bool = False
+
+    @property
+    def busy(self) -> float:
+        """Part of the cycles with a chunk, while there are tokens left to ask for."""
+        within = [cycle for cycle in self.taken if cycle <= self.requested]
+        return len(within) / (self.requested - self.taken[0] + 1)
+
+
+def run(
+    p: PeLaneParameters,
+    heads: list[tuple[Head, np.ndarray]],
+    timing: MemoryTiming,
+    *,
+    holds: int | None = None,
+    stall: float = 0.0,
+    seed: int = 0,
+) -> list[Live]:
+    """Play heads, each with its keys' codes ``[tokens, d]``, one after the other.
+
+    holds
+        Requests that the memory takes before it must get rid of a response; any, if None.
+    stall
+        How often the Dag and what is behind the lane are not ready.
+    """
+    dut = PeLaneHardware(p)
+    lives = [Live() for _ in heads]
+    rng = random.Random(seed)
+
+    async def testbench(ctx):
+        cycle = 0
+        for (head, k), live in zip(heads, lives, strict=True):
+            cycle = await _head(ctx, dut, p, head, k, timing, live, cycle, holds, stall, rng)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(testbench)
+    simulator.run()
+    return lives
+
+
+async def _head(ctx, dut, p, head, k, timing, live, cycle, holds, stall, rng) -> int:
+    z = sizes_of(p)
+    rows = [
+        chunk_of(k[token], chunk, z) for token in range(head.tokens) for chunk in range(p.chunks)
+    ]
+    memory = MemoryModel(
+        payload.pack(
+            p.chunk_layout, {f"[{n}]": column for n, column in enumerate(np.array(rows).T)}
+        ),
+        timing,
+    )
+    denominator = Denominator(limb=p.limb, fraction=p.fraction)
+    coming = []  # cycle from which a difference counts, and the difference
+    tokens = request_order(np.array([head.tokens - 1]), head.tokens)[:, 0].tolist()
+    offered = None  # response
+    under_way = 0
+
+    ctx.set(Value.cast(dut.job.payload), _job(p, head))
+    ctx.set(dut.job.valid, 1)
+    ctx.set(dut.value.valid, 0)
+    log2 = None
+    idle = 0
+    while not live.ended:
+        ctx.set(dut.token.valid, bool(tokens))
+        if tokens:
+            ctx.set(dut.token.payload, tokens[0])
+        if offered is None:
+            offered = memory.response(cycle)
+            if offered is not None:
+                tag, row = offered
+                ctx.set(dut.response.payload.as_value(), tag | row << payload.width(p.tag_layout))
+        ctx.set(dut.response.valid, offered is not None)
+        while coming and coming[0][0] <= cycle:
+            denominator.add(*coming.pop(0)[1])
+        if log2 is None and rng.random() >= stall:
+            log2 = denominator.log2()
+            ctx.set(dut.log_denominator.payload, {"known": log2[0], "log2": log2[1]})
+        ctx.set(dut.log_denominator.valid, log2 is not None)
+        ctx.set(dut.request.ready, (holds is None or under_way < holds) and rng.random() >= stall)
+        ctx.set(dut.difference.ready, rng.random() >= stall)
+        ctx.set(dut.kept.ready, rng.random() >= stall)
+
+        moved = False
+        if ctx.get(dut.job.valid) and ctx.get(dut.job.ready):
+            await_job = True
+        else:
+            await_job = False
+        if tokens and ctx.get(dut.token.ready):
+            tokens.pop(0)
+            live.requested, moved = cycle, True
+        if ctx.get(dut.request.valid) and ctx.get(dut.request.ready):
+            tag = ctx.get(dut.request.payload)
+            live.requests.append((tag.token, tag.chunk, tag.slot))
+            memory.request(
+                cycle, ctx.get(dut.request.payload.as_value()), tag.token * p.chunks + tag.chunk
+            )
+            under_way, moved = under_way + 1, True
+        if offered is not None and ctx.get(dut.response.ready):
+            tag = ctx.get(dut.response.payload.tag)
+            live.arrivals.append((tag.token, tag.chunk, tag.slot))
+            live.taken.append(cycle)
+            offered, under_way, moved = None, under_way - 1, True
+        if log2 is not None and ctx.get(dut.log_denominator.ready):
+            live.seen.append(log2)
+            log2, moved = None, True
+        if ctx.get(dut.difference.valid) and ctx.get(dut.difference.ready):
+            found = ctx.get(dut.difference.payload)
+            live.differences.append((found.limb, found.high, found.low))
+            coming.append((cycle + DELAY, live.differences[-1]))
+            moved = True
+        if ctx.get(dut.kept.valid) and ctx.get(dut.kept.ready):
+            beat = ctx.get(dut.kept.payload)
+            if beat.kept:
+                live.kept[beat.token] = beat.t
+            live.ended, moved = bool(beat.last), True
+        await ctx.tick()
+        if await_job:
+            ctx.set(dut.job.valid, 0)
+        idle = 0 if moved or await_job else idle + 1
+        assert idle < PATIENCE, f"nothing moves in cycle {cycle}"
+        cycle += 1
+    # The head's last difference may come after its last score.
+    ctx.set(dut.kept.ready, 0)
+    ctx.set(dut.difference.ready, 1)
+    if ctx.get(dut.difference.valid):
+        found = ctx.get(dut.difference.payload)
+        live.differences.append((found.limb, found.high, found.low))
+    await ctx.tick()
+    assert not ctx.get(dut.difference.valid)
+    return cycle + 1
+
+
+def _job(p: PeLaneParameters, head: Head) -> int:
+    most, least = scaled_margins(
+        head.q, head.mantissa, head.shift, bits=p.bits, chunk_bits=p.chunk_bits, base=p.base
+    )
+    fields = {"q": head.q[None], "most": most[None], "least": least[None]}
+    for name in ("mantissa", "shift", "threshold", "tokens"):
+        fields[name] = np.array([getattr(head, name)])
+    return payload.to_ints(payload.pack(p.job_layout, fields))[0]
+
+
+def check(p: PeLaneParameters, heads: list[tuple[Head, np.ndarray]], lives: list[Live]) -> None:
+    """Every decision is the twin's; the final denominator is the sum over the kept tokens."""
+    z = sizes_of(p)
+    lane = PeLane(z)
+    for (head, k), live in zip(heads, lives, strict=True):
+        assert live.ended and len(live.seen) == len(live.arrivals)
+        lane.begin(head)
+        firsts = [(token, slot) for token, chunk, slot in live.requests if chunk == 0]
+        order = request_order(np.array([head.tokens - 1]), head.tokens)[:, 0].tolist()
+        assert [token for token, _ in firsts] == order
+        denominator = Denominator(limb=p.limb, fraction=p.fraction)
+        expected = {"differences": [], "asked": [], "kept": {}, "terms": []}
+        waiting = list(firsts)
+        for (token, chunk, slot), (known, log2) in zip(live.arrivals, live.seen, strict=True):
+            while waiting and lane.scoreboard.free:
+                assert lane.scoreboard.take() == waiting.pop(0)[1]
+            d = lane.decide(token, chunk, slot, chunk_of(k[token], chunk, z), known, log2)
+            if d.difference is not None:
+                expected["differences"].append(d.difference)
+                denominator.add(*d.difference)
+            if d.asks:
+                expected["asked"].append((token, chunk + 1, slot))
+            if d.kept:
+                expected["kept"][token] = d.t
+                expected["terms"].append(d.term)
+        assert not waiting
+        assert live.differences == expected["differences"]
+        assert [tag for tag in live.requests if tag[1]] == expected["asked"]
+        assert live.kept == expected["kept"]
+        assert d.ended
+        assert denominator.units == on_grid(expected["terms"], denominator.number, p)
+        check_guarantee(p, head, k, live.kept)
+
+
+def on_grid(terms: list[tuple[int, int]], number: int, p: PeLaneParameters) -> int:
+    """Sum of terms in units of the limb below `number`, each rounded down."""
+    # A term is significand 2^-(depth + precision), a unit is 2^(limb (number - 1)).
+    places = [-(depth + p.precision) - p.limb * (number - 1) for depth, _ in terms]
+    return sum(
+        significand << place if place >= 0 else significand >> -place
+        for (_, significand), place in zip(terms, places, strict=True)
+    )
+
+
+def check_guarantee(p: PeLaneParameters, head: Head, k: np.ndarray, kept: dict) -> int:
+    """No token is missing whose exact probability on these operands is above the threshold.
+
+    With a threshold of 0, which has all ones for its code, none is missing.
+
+    :returns: tokens above it.
+    """
+    if head.threshold == (1 << p.threshold_bits) - 1:
+        assert set(kept) == set(range(head.tokens)), "tokens were pruned at a threshold of 0"
+        return head.tokens
+    c = head.mantissa * 2.0 ** -(p.base + head.shift + p.fraction)
+    t = (k @ head.q) * c
+    power = np.exp2(t - t.max())
+    probability = power / power.sum()
+    above = np.flatnonzero(probability > 2.0 ** (-head.threshold / 2**p.fraction) * (1 + 1e-9))
+    missing = set(above.tolist()) - set(kept)
+    assert not missing, f"tokens {sorted(missing)} were pruned"
+    return len(above)

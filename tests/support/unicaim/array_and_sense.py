@@ -1,0 +1,146 @@
+# amaranth: UnusedElaboratable=no
+# (a component is also created only to read its ports)
+"""An array and the sense of its top k, joined as in a design; the testbench of both arrays."""
+
+import dataclasses
+
+import numpy as np
+from amaranth.hdl import Module, unsigned
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from golden.algorithms.unicaim.selection import top_k
+from golden.unicaim.cells import query_planes
+from hw.catalogue import Block
+from hw.component import Component
+from hw.parameters import Parameters
+from hw.unicaim.array import QUERY, WRITE
+from hw.unicaim.cell_array import CellArray, CellArrayParameters
+from hw.unicaim.digital_array import DigitalArray, DigitalArrayParameters
+from hw.unicaim.topk_sense import TopkSense, TopkSenseParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+
+ARRAYS = {
+    "digital": (DigitalArray, DigitalArrayParameters),
+    "cell": (CellArray, CellArrayParameters),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayAndSenseParameters(Parameters):
+    kind: str = "digital"
+    rows: int = 8
+    d: int = 4
+    query_bits: int = 1
+
+    @property
+    def array(self):
+        return ARRAYS[self.kind][1](rows=self.rows, d=self.d, query_bits=self.query_bits)
+
+    @property
+    def sense(self) -> TopkSenseParameters:
+        return TopkSenseParameters(rows=self.rows)
+
+    @property
+    def latency(self) -> int:
+        return self.array.steps + 1
+
+
+class ArrayAndSense(Component):
+    """Bit lines and k in, addresses and scores out."""
+
+    def __init__(self, parameters: ArrayAndSenseParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "i": In(stream.Signature(p.array.input_layout)),
+                "k": In(stream.Signature(range(p.rows + 1))),
+                "values": Out(stream.Signature(p.array.values_layout)),
+                "o": Out(stream.Signature(p.sense.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> ArrayAndSenseParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        m.submodules.array = array = ARRAYS[p.kind][0](p.array)
+        m.submodules.sense = sense = TopkSense(p.sense)
+        wiring.connect(m, array.lines, sense.i)
+        wiring.connect(m, sense.more, array.more)
+        wiring.connect(m, wiring.flipped(self.i), array.i)
+        wiring.connect(m, wiring.flipped(self.k), sense.k)
+        wiring.connect(m, array.values, wiring.flipped(self.values))
+        wiring.connect(m, sense.o, wiring.flipped(self.o))
+        return m
+
+
+class LocalBlock(Block):
+    def create(self, parameters):
+        return ArrayAndSense(parameters)
+
+
+BLOCK = LocalBlock("tests", "ArrayAndSense", "test only", "library")
+
+
+class Queries:
+    """Rows written and queries; what must come out is the golden model's top k."""
+
+    def __init__(self, parameters: ArrayAndSenseParameters):
+        p = self.parameters = parameters
+        self.keys, self.used = np.zeros((p.rows, p.d), np.int64), np.zeros(p.rows, bool)
+        self.selected: list[np.ndarray] = []
+        self._scores: list[np.ndarray] = []
+        self._k: list[int] = []
+        self._beats: list[tuple] = []
+
+    def write(self, row: int, levels: np.ndarray) -> None:
+        self.keys[row], self.used[row] = levels, True
+        self._beats.append((WRITE, row, 0, levels))
+
+    def clear(self) -> None:
+        self.used[:] = False
+        self._beats.append((2, 0, 0, np.zeros(self.parameters.d, int)))
+
+    def query(self, levels: np.ndarray, k: int) -> None:
+        for number, digits in reversed(
+            list(enumerate(query_planes(levels, self.parameters.query_bits)))
+        ):
+            self._beats.append((QUERY, 0, int(number == 0), digits))
+        scores = self.keys @ levels
+        self._scores.append(np.where(self.used, scores, 0))
+        self._k.append(k)
+        none = np.zeros(self.parameters.rows, bool)
+        self.selected.append(np.flatnonzero(top_k(scores, k, self.used) if k else none))
+
+    def stimulus(self) -> Stimulus:
+        p, array = self.parameters, self.parameters.array
+        ops, rows, lasts, levels = (np.array(column) for column in zip(*self._beats, strict=True))
+        fields = {"op": ops, "row": rows, "last": lasts, "levels": levels}
+        sizes = [max(1, len(rows)) for rows in self.selected]
+        owners = np.arange(len(sizes))
+        addresses = {
+            "row": np.concatenate([rows if len(rows) else [0] for rows in self.selected]),
+            "present": np.repeat([len(rows) > 0 for rows in self.selected], sizes),
+            "last": np.concatenate([np.arange(size) == size - 1 for size in sizes]),
+        }
+        return Stimulus(
+            inputs={
+                "i": payload.pack(array.input_layout, fields),
+                "k": payload.pack(unsigned(p.rows.bit_length()), {"payload": np.array(self._k)}),
+            },
+            outputs={
+                "values": payload.pack(
+                    array.values_layout,
+                    {f"[{row}]": values for row, values in enumerate(np.array(self._scores).T)},
+                ),
+                "o": payload.pack(p.sense.output_layout, addresses),
+            },
+            transaction_of={"values": owners, "o": np.repeat(owners, sizes)},
+            transactions=len(sizes),
+            cycles=0,
+        )
