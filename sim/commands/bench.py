@@ -23,7 +23,7 @@ from rich.table import Table
 
 from hw.catalogue import Block, find
 from hw.component import ModuleLibrary
-from hw.export import to_rtlil, to_verilog
+from hw.export import module_name, to_rtlil, to_verilog
 from hw.kllm.orizuru import OrizuruParameters
 from hw.parameters import Parameters
 from sim.commands.arguments import count
@@ -152,7 +152,7 @@ def measure_speeds(
 
 def emit(way: str, block: Block, parameters: Parameters) -> str:
     """Verilog of a block, in one of the WAYS; the top module has its usual name."""
-    name = f"{block.folder}_{block.module}_{parameters.slug()}"
+    name = module_name(block, parameters)
     return to_verilog(WAYS[way](block.create(parameters), name))
 
 

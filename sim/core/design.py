@@ -16,7 +16,7 @@ from golden.files import replacing
 from hw.arith.datapath import Datapath
 from hw.arith.streamed import Streamed
 from hw.catalogue import Block
-from hw.export import export, to_rtlil, to_verilog
+from hw.export import export, module_name, to_rtlil, to_verilog
 from hw.parameters import Parameters
 from sim.core import cache
 from sim.core.tools import ROOT, ToolError, build_folder
@@ -103,7 +103,7 @@ class Design:
 @functools.cache
 def generate(block: Block, parameters: Parameters) -> Design:
     """The design as this project generates it."""
-    module = _module(block, parameters)
+    module = module_name(block, parameters)
     verilog = _kept(block, parameters, "design", lambda: export(block, parameters).verilog)
     component = with_streams(block.create(parameters), module)
     if isinstance(component, Streamed):
@@ -122,17 +122,13 @@ def generate(block: Block, parameters: Parameters) -> Design:
 
 def _streams(block: Block, parameters: Parameters) -> tuple[str, str]:
     """Name and Verilog of the streams around a datapath."""
-    inner = _module(block, parameters)
+    inner = module_name(block, parameters)
     name = f"{inner}_streamed"
 
     def make() -> str:
         return to_verilog(to_rtlil(with_streams(block.create(parameters), inner), name))
 
     return name, _kept(block, parameters, "streams", make)
-
-
-def _module(block: Block, parameters: Parameters) -> str:
-    return f"{block.folder}_{block.module}_{parameters.slug()}"
 
 
 def _kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], str]) -> str:
@@ -161,7 +157,7 @@ def from_file(block: Block, parameters: Parameters, path: Path, *, trust: bool =
         Accept Verilog that can run commands or write files.
     :raises ToolError: if the file has no module of the generated name with the block's ports.
     """
-    design, name = generate(block, parameters), _module(block, parameters)
+    design, name = generate(block, parameters), module_name(block, parameters)
     try:
         verilog = path.read_text()
     except UnicodeDecodeError:

@@ -1,5 +1,4 @@
-"""Gates equal RTL: synthesized units are outcome their testbenches' stimuli in place of the
-generated ones.
+"""Gates equal RTL: synthesized units run their testbenches' stimuli in place of the generated ones.
 
 The gates are the generic set's; what libraries do is tested with the synthesis command. Mostly in
 Icarus, which takes a netlist in a fraction of the time that compiling it does.
@@ -10,7 +9,7 @@ import re
 import pytest
 
 from hw.catalogue import find
-from hw.export import to_rtlil
+from hw.export import module_name, to_rtlil
 from sim.drivers.run import run
 from sim.synth import libraries
 from sim.synth.flow import Mapped, Mapper
@@ -28,7 +27,7 @@ UNITS = [
 
 
 def mapped(block, parameters, mode, folder, pieces=None) -> Mapped:
-    name = f"{block.folder}_{block.module}_{parameters.slug()}"
+    name = module_name(block, parameters)
     rtlil = to_rtlil(block.create(parameters), name)
     return Mapper(rtlil, name, libraries.find(None), folder, pieces).map(mode)
 
