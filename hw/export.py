@@ -18,11 +18,12 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from amaranth.hdl import Shape, ShapeCastable
-from amaranth.lib import data, wiring
+from amaranth.hdl import Shape
+from amaranth.lib import wiring
 
 from hw.catalogue import Block
 from hw.component import ModuleLibrary
+from hw.layout import fields, layout_of, shape_as_json
 from hw.parameters import Parameters
 
 
@@ -70,7 +71,7 @@ def export(
 
 
 def module_name(block: Block, parameters: Parameters) -> str:
-    """Of the top module, and of the files."""
+    """Name of a configuration's top module and of its files: block and all parameters."""
     return f"{block.folder}_{block.module}_{parameters.slug()}"
 
 
@@ -179,55 +180,28 @@ def complaint_of(printed: str) -> str:
 
 
 def list_ports(signature: wiring.Signature, clocks: list[str]) -> list[dict]:
-    """Name, direction, width and signedness of each port, clock and reset first.
+    """Name, direction, width, sign and number format of each port, clock and reset first.
 
-    A port that holds a structure also has ``fields``, see :func:`list_fields`.
+    A port that holds a structure has ``fields`` in place of a format, see
+    :meth:`hw.layout.Field.as_json`. Elements of an array are one entry.
     """
-    ports = [{"name": name, "direction": "input", "width": 1, "signed": False} for name in clocks]
+    ports = [
+        {"name": name, "direction": "input", "width": 1, "signed": False, "format": "bit"}
+        for name in clocks
+    ]
     for path, member, _ in signature.flatten(signature.create()):
-        shape = Shape.cast(member.shape)
         port = {
             "name": "__".join(map(str, path)),
             "direction": "input" if member.flow is wiring.In else "output",
-            "width": shape.width,
-            "signed": shape.signed,
         }
-        if _layout(member.shape) is not None:
-            port["fields"] = list_fields(member.shape)
+        if layout_of(member.shape) is None:
+            port |= shape_as_json(member.shape)
+        else:
+            shape = Shape.cast(member.shape)
+            port |= {"width": shape.width, "signed": shape.signed}
+            port["fields"] = [field.as_json() for field in fields(member.shape)]
         ports.append(port)
     return ports
-
-
-def list_fields(shape, name: str = "", offset: int = 0, arrays: tuple = ()) -> list[dict]:
-    """Name, offset of the lowest bit, width and signedness of each leaf field, lowest first.
-
-    The elements of an array are one entry: ``name`` has ``[]`` in their place, ``offset`` is that
-    of element 0, and ``arrays`` holds the ``count`` of elements and the ``stride`` in bits from one
-    to the next, for each pair of brackets from left to right.
-    """
-    layout = _layout(shape)
-    if layout is None:
-        leaf = Shape.cast(shape)
-        field = {"name": name, "offset": offset, "width": leaf.width, "signed": leaf.signed}
-        return [field | ({"arrays": list(arrays)} if arrays else {})]
-    if isinstance(layout, data.ArrayLayout):
-        stride = Shape.cast(layout.elem_shape).width
-        inner = (*arrays, {"count": layout.length, "stride": stride})
-        return list_fields(layout.elem_shape, f"{name}[]", offset, inner)
-    fields = []
-    for key, field in layout:
-        path = f"{name}.{key}" if name else str(key)
-        fields += list_fields(field.shape, path, offset + field.offset, arrays)
-    return fields
-
-
-def _layout(shape) -> data.Layout | None:
-    """The layout behind a payload's shape, such as that of a ``data.Struct``; None if plain."""
-    if isinstance(shape, data.Layout):
-        return shape
-    # An enumeration's shape is a number, which has no layout either.
-    inner = shape.as_shape() if isinstance(shape, ShapeCastable) else None
-    return inner if isinstance(inner, data.Layout) else None
 
 
 def check_writable(folder: Path) -> None:
@@ -245,7 +219,10 @@ def check_writable(folder: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write a file whole or not at all; returns its path."""
+    """Write a file whole or not at all; returns its path.
+
+    ``golden.files.replacing`` does the same for the models, which import nothing of hardware.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.write_text(text)

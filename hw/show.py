@@ -12,6 +12,7 @@ import textwrap
 from hw.arith.datapath import Datapath
 from hw.catalogue import Block
 from hw.export import list_ports, module_name
+from hw.layout import format_words
 from hw.parameters import ParameterError, Parameters
 
 PROBES = {int: (-1, 0, 1, 3, 1 << 20), str: ("?",), bool: ()}
@@ -137,8 +138,7 @@ def text(entry: dict) -> str:
     widest = max(len(port["name"]) for port in entry["ports"])
     for port in entry["ports"]:
         bits = f"{port['width']} bit{'s' if port['width'] != 1 else ''}"
-        sign = ", signed" if port["signed"] else ""
-        lines.append(f"  {port['name']:{widest}}  {port['direction']:6}  {bits}{sign}")
+        lines.append(f"  {port['name']:{widest}}  {port['direction']:6}  {bits}{_format(port)}")
         lines += map(_field, port.get("fields", ()))
     parts.append("\n".join(lines))
     return "\n\n".join(part for part in parts if part)
@@ -166,4 +166,9 @@ def _field(field: dict) -> str:
         strides = " and ".join(str(a["stride"]) for a in arrays if a["count"] > 1)
         name = f"{first} to {last}, every {strides} bits"
     at = f"[{high}:{low}]" if high >= low else "no bits:"
-    return f"      {at} {name}{', signed' if field['signed'] else ''}"
+    return f"      {at} {name}{_format(field)}"
+
+
+def _format(entry: dict) -> str:
+    words = format_words(entry)
+    return f", {words}" if words else ""

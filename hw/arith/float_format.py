@@ -2,12 +2,18 @@
 
 import dataclasses
 
+from amaranth.hdl import Shape, unsigned
+
+from hw.layout import NumberFormat
 from hw.parameters import require
 
 
 @dataclasses.dataclass(frozen=True)
-class FloatFormat:
+class FloatFormat(NumberFormat):
     """A binary floating-point format: sign, `exponent` bits, `mantissa` bits.
+
+    It is also the shape of a number's bits, in a port or a payload: ``"value": FP16`` is 16
+    unsigned bits that the sidecar lists as ``fp16``.
 
     infinities
         Whether the highest exponent means infinity and NaN, as in IEEE 754. Without infinities
@@ -21,6 +27,18 @@ class FloatFormat:
     def __post_init__(self):
         require(self.exponent >= 2, "exponent width must be at least 2", self.exponent)
         require(self.mantissa >= 2, "mantissa width must be at least 2", self.mantissa)
+
+    @property
+    def format_name(self) -> str:
+        """Its name in FORMATS; ``float_e4m7`` of a format without a name there."""
+        for name, known in FORMATS.items():
+            if known == self:
+                return name
+        finite = "" if self.infinities else "_finite"
+        return f"float_e{self.exponent}m{self.mantissa}{finite}"
+
+    def as_shape(self) -> Shape:
+        return unsigned(self.width)
 
     @property
     def width(self) -> int:

@@ -5,7 +5,8 @@ The layout is read off the Amaranth shape itself, so hardware and testbench shar
 
 import numpy as np
 from amaranth.hdl import Shape
-from amaranth.lib import data
+
+from hw import layout
 
 
 def width(shape) -> int:
@@ -17,16 +18,10 @@ def words(shape) -> int:
     return max(1, -(-width(shape) // 32))
 
 
-def fields(shape, prefix: str = "", offset: int = 0) -> list[tuple[str, int, int]]:
+def fields(shape) -> list[tuple[str, int, int]]:
     """Leaf fields as (dotted path, bit offset, width), lowest bit first; a plain shape is one."""
-    layout = shape if isinstance(shape, data.Layout) else getattr(shape, "as_shape", lambda: None)()
-    if not isinstance(layout, data.Layout):
-        return [(prefix or "payload", offset, width(shape))]
-    leaves = []
-    for key, field in layout:
-        path = f"{prefix}[{key}]" if isinstance(key, int) else f"{prefix}.{key}".lstrip(".")
-        leaves += fields(field.shape, path, offset + field.offset)
-    return leaves
+    leaves = layout.fields(shape, each=True)
+    return [(leaf.name or "payload", leaf.offset, leaf.width) for leaf in leaves]
 
 
 def pack(shape, values: dict[str, np.ndarray]) -> np.ndarray:

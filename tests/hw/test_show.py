@@ -6,12 +6,10 @@ import itertools
 import json
 
 import pytest
-from amaranth.hdl import Shape, signed
-from amaranth.lib import data, enum
+from amaranth.hdl import Shape
 
 from hw.arith.datapath import Datapath
 from hw.catalogue import BLOCKS, find
-from hw.export import list_fields
 from hw.show import describe, meaning, rules
 from sim.core import payload
 from tests.hw.test_cli import run  # noqa: F401  (a fixture)
@@ -65,23 +63,6 @@ def test_of_every_block(block):
             assert payload.fields(member.shape) == [("payload", 0, shape.width)]
     assert set(ports) <= {"clk", "rst"}
     assert bool(ports) == (not isinstance(component, Datapath) or parameters.stages > 0)
-
-
-def test_fields_by_hand():
-    class Kind(enum.Enum, shape=3):
-        ONE = 1
-
-    class Pair(data.Struct):
-        low: signed(5)
-        kind: Kind
-
-    layout = data.StructLayout({"n": 4, "m": data.ArrayLayout(data.ArrayLayout(Pair, 2), 3)})
-    arrays = [{"count": 3, "stride": 16}, {"count": 2, "stride": 8}]
-    assert list_fields(layout) == [
-        {"name": "n", "offset": 0, "width": 4, "signed": False},
-        {"name": "m[][].low", "offset": 4, "width": 5, "signed": True, "arrays": arrays},
-        {"name": "m[][].kind", "offset": 9, "width": 3, "signed": False, "arrays": arrays},
-    ]
 
 
 def test_rules_are_those_of_the_checks():
