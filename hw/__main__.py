@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from hw import show
-from hw.catalogue import BLOCKS, configurations, find, select
+from hw.catalogue import blocks, configurations, find, select
 from hw.export import ExportError, check_writable, export
 from hw.parameters import ParameterError
 from hw.progress import Progress
@@ -28,7 +28,7 @@ def list_blocks(arguments) -> None:
             "summary": block.summary,
             "source": block.source,
         }
-        for block in BLOCKS
+        for block in blocks()
     ]
     if arguments.names:
         print("\n".join(entry["block"] for entry in entries))

@@ -21,6 +21,9 @@ class Component(wiring.Component):
     Two components are the same hardware if their constructor arguments are: numbers, strings,
     shapes, dataclasses of them. Anything else counts as equal only to itself.
     EnableInserter and ResetInserter do not reach into a shared module; use ports instead.
+
+    A block of the catalogue (:mod:`hw.catalogue`) also has the class attributes `summary`, one line
+    for listings, and `source`, a paper's section or ``library``.
     """
 
     def __new__(cls, *args, **kwargs):
@@ -32,6 +35,11 @@ class Component(wiring.Component):
         super().__init_subclass__(**kwargs)
         if "elaborate" in cls.__dict__:
             cls.elaborate = _shareable(cls.elaborate)
+
+
+def snake_case(name: str) -> str:
+    """``float_add`` of ``FloatAdd``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def _describe(value):
@@ -157,7 +165,7 @@ class ModuleLibrary:
         return text
 
     def _unique_name(self, component) -> str:
-        kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(component).__name__).lower()
+        kind = snake_case(type(component).__name__)
         name, number = f"{self._name}__{kind}", 1
         while name in self._names:
             number += 1

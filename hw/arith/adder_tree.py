@@ -109,6 +109,9 @@ class AdderTree(Datapath):
     o : :py:`Out(result)`
     """
 
+    summary = "Sum or maximum of n numbers, floating-point or exact"
+    source = "library"
+
     def __init__(self, parameters: AdderTreeParameters):
         p = parameters
         super().__init__(p, {"i": data.ArrayLayout(p.element, p.n)}, {"o": p.result})

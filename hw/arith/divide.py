@@ -51,6 +51,9 @@ class Divide(Datapath):
     o : :py:`Out(width)`
     """
 
+    summary = "Quotient, less than one unit in the last place off"
+    source = "library"
+
     def __init__(self, parameters: DivideParameters):
         kind = parameters.float_format.width
         super().__init__(parameters, {"a": kind, "b": kind}, {"o": kind})

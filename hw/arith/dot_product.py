@@ -111,6 +111,9 @@ class DotProduct(Datapath):
     o : :py:`Out(result)`
     """
 
+    summary = "Dot product of n pairs, floating-point or exact"
+    source = "library"
+
     def __init__(self, parameters: DotProductParameters):
         p = parameters
         inputs = {name: data.ArrayLayout(shape, p.n) for name, shape in p.operands.items()}

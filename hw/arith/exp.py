@@ -78,6 +78,9 @@ class Exp(Datapath):
     o : :py:`Out(width)`
     """
 
+    summary = "e to the power of a floating-point number"
+    source = "library"
+
     def __init__(self, parameters: ExpParameters):
         kind = parameters.float_format.width
         super().__init__(parameters, {"x": kind}, {"o": kind})

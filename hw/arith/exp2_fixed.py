@@ -105,6 +105,9 @@ class Exp2Fixed(Datapath):
         In units of u; only round-up results reach 1.
     """
 
+    summary = "2^-x of a fixed-point number, rounded down or up, never past it"
+    source = "ToPick, section III"
+
     def __init__(self, parameters: Exp2FixedParameters):
         p = parameters
         super().__init__(

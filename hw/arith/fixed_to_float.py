@@ -78,6 +78,9 @@ class FixedToFloat(Datapath):
         The floating-point number.
     """
 
+    summary = "Fixed to floating point, correctly rounded"
+    source = "library"
+
     def __init__(self, parameters: FixedToFloatParameters):
         outputs = {"o": parameters.float_format.width}
         super().__init__(parameters, {"a": parameters.shape}, outputs)

@@ -59,6 +59,9 @@ class FloatAdd(Datapath):
     o : :py:`Out(format.width)`
     """
 
+    summary = "Floating-point addition and subtraction, correctly rounded"
+    source = "library"
+
     def __init__(self, parameters: FloatAddParameters):
         width = parameters.float_format.width
         super().__init__(parameters, {"a": width, "b": width, "subtract": 1}, {"o": width})

@@ -44,6 +44,9 @@ class FloatCompare(Datapath):
         At most one is high.
     """
 
+    summary = "Less, equal or unordered, exact"
+    source = "library"
+
     def __init__(self, parameters: FloatCompareParameters):
         width = parameters.float_format.width
         super().__init__(parameters, {"a": width, "b": width}, dict.fromkeys(RELATIONS, 1))

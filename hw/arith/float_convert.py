@@ -88,6 +88,9 @@ class FloatConvert(Datapath):
         The same in the other format.
     """
 
+    summary = "Any floating-point format to any other, correctly rounded"
+    source = "library"
+
     def __init__(self, parameters: FloatConvertParameters):
         operands = {"a": parameters.source_format.width}
         super().__init__(parameters, operands, {"o": parameters.float_format.width})

@@ -47,6 +47,9 @@ class FloatMax(Datapath):
         The larger one.
     """
 
+    summary = "Larger of two numbers, a NaN loses (IEEE 754-2019 maximumNumber)"
+    source = "library"
+
     SMALLER = False
     """Whether the result is the smaller operand instead."""
 

@@ -28,4 +28,7 @@ class FloatMin(FloatMax):
         The smaller one.
     """
 
+    summary = "Smaller of two numbers, a NaN loses (IEEE 754-2019 minimumNumber)"
+    source = "library"
+
     SMALLER = True

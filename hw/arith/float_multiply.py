@@ -59,6 +59,9 @@ class FloatMultiply(Datapath):
     o : :py:`Out(format.width)`
     """
 
+    summary = "Floating-point product, correctly rounded, with subnormals"
+    source = "library"
+
     def __init__(self, parameters: FloatMultiplyParameters):
         self._format, self._flush = parameters.float_format, parameters.flush_subnormals
         width = self._format.width

@@ -79,6 +79,9 @@ class FloatMultiplyAdd(Datapath):
     o : :py:`Out(sum_format.width)`
     """
 
+    summary = "Fused multiply-add with one rounding, also into a wider format"
+    source = "library"
+
     def __init__(self, parameters: FloatMultiplyAddParameters):
         narrow, wide = parameters.float_format, parameters.float_sum_format
         self._narrow, self._wide = narrow, wide

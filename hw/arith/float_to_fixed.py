@@ -103,6 +103,9 @@ class FloatToFixed(Datapath):
         No overflow, but `o` is not exactly the operand.
     """
 
+    summary = "Floating to fixed point, four roundings, saturating, with flags"
+    source = "library"
+
     def __init__(self, parameters: FloatToFixedParameters):
         outputs = {"o": parameters.shape, "overflow": 1, "inexact": 1}
         super().__init__(parameters, {"a": parameters.float_format.width}, outputs)

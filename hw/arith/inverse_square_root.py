@@ -50,6 +50,9 @@ class InverseSquareRoot(Datapath):
     o : :py:`Out(width)`
     """
 
+    summary = "1 / sqrt(x), less than one unit in the last place off"
+    source = "library"
+
     def __init__(self, parameters: InverseSquareRootParameters):
         kind = parameters.float_format.width
         super().__init__(parameters, {"x": kind}, {"o": kind})

@@ -67,6 +67,9 @@ class Log(Datapath):
     o : :py:`Out(width)`
     """
 
+    summary = "Natural logarithm"
+    source = "library"
+
     def __init__(self, parameters: LogParameters):
         kind = parameters.float_format.width
         super().__init__(parameters, {"x": kind}, {"o": kind})

@@ -111,6 +111,9 @@ class Log2Fixed(Datapath):
         In units of u.
     """
 
+    summary = "log2 of an integer, rounded down or up, never past it"
+    source = "ToPick, section III"
+
     def __init__(self, parameters: Log2FixedParameters):
         p = parameters
         super().__init__(p, {"x": unsigned(p.width)}, {"y": unsigned(p.result_width)})

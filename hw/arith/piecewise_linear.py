@@ -79,6 +79,9 @@ class PiecewiseLinear(Datapath):
         Number of x's interval; for a NaN that of the infinity of its sign.
     """
 
+    summary = "Function as straight lines over intervals"
+    source = "LAD, section III"
+
     def __init__(self, parameters: PiecewiseLinearParameters, lines: Lines | None = None):
         self._lines = parameters.lines if lines is None else lines
         count = len(self._lines.slopes)

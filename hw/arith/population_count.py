@@ -44,6 +44,9 @@ class PopulationCount(Datapath):
     o : :py:`Out(range(n + 1))`
     """
 
+    summary = "Number of ones among n bits"
+    source = "library"
+
     def __init__(self, parameters: PopulationCountParameters):
         n = parameters.n
         super().__init__(parameters, {"i": unsigned(n)}, {"o": unsigned(n.bit_length())})

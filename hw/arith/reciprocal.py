@@ -47,6 +47,9 @@ class Reciprocal(Datapath):
     o : :py:`Out(width)`
     """
 
+    summary = "1 / x, less than one unit in the last place off"
+    source = "library"
+
     def __init__(self, parameters: ReciprocalParameters):
         kind = parameters.float_format.width
         super().__init__(parameters, {"x": kind}, {"o": kind})

@@ -80,6 +80,9 @@ class SquareRoot(Datapath):
     o : :py:`Out(width)`
     """
 
+    summary = "Square root, correctly rounded"
+    source = "library"
+
     def __init__(self, parameters: SquareRootParameters):
         kind = parameters.float_format.width
         super().__init__(parameters, {"x": kind}, {"o": kind})

@@ -133,6 +133,9 @@ class ClusteringUnit(Component):
         Indices.
     """
 
+    summary = "Index of the nearest centroid, by scaled midpoints"
+    source = "KLLM, section IV-A"
+
     def __init__(self, parameters: ClusteringUnitParameters):
         self._parameters = parameters
         super().__init__(

@@ -146,6 +146,9 @@ class CodebookReplacement(Component):
         Vectors with their outliers replaced.
     """
 
+    summary = "A function of a vector by new centroids and products"
+    source = "KLLM, section III-C1"
+
     def __init__(self, parameters: CodebookReplacementParameters):
         p = self._parameters = parameters
         super().__init__(

@@ -168,6 +168,9 @@ class ColumnCounter(Component):
         Their counts, in order of index.
     """
 
+    summary = "Histogram of a column's indices, double-buffered"
+    source = "KLLM, section IV-B"
+
     def __init__(self, parameters: ColumnCounterParameters):
         self._parameters = parameters
         super().__init__(

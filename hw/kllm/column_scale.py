@@ -53,6 +53,9 @@ class ColumnScale(Datapath):
     y : :py:`Out(16)`
     """
 
+    summary = "Scales a column's sums and rounds to FP16"
+    source = "KLLM, section III-D"
+
     def __init__(self, parameters: ColumnScaleParameters):
         wide, narrow = FP32.width, FP16.width
         inputs = {"s": wide, "o": wide, "s_a": narrow, "r": narrow, "s_b": narrow}

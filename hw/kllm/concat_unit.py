@@ -59,6 +59,9 @@ class ConcatUnit(Datapath):
         The inputs' mask.
     """
 
+    summary = "Activation and weight indices side by side"
+    source = "KLLM, section IV-A"
+
     def __init__(self, parameters: ConcatUnitParameters):
         p = parameters
         inputs = {

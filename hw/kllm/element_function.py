@@ -82,6 +82,9 @@ class ElementFunction(Datapath):
     o : :py:`Out(16)`
     """
 
+    summary = "e^x, SiLU, reciprocal and square root of FP16 numbers"
+    source = "KLLM, section III-C1"
+
     def __init__(self, parameters: ElementFunctionParameters):
         super().__init__(parameters, {"x": FP16.width, "op": 2}, {"o": FP16.width})
 

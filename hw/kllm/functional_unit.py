@@ -94,6 +94,9 @@ class FunctionalUnit(Component):
     factor : :py:`Out(stream.Signature(parameters.rms.output_layout))`
     """
 
+    summary = "Softmax, element-wise functions and 1 / RMS side by side"
+    source = "KLLM, Fig. 6"
+
     def __init__(self, parameters: FunctionalUnitParameters):
         p = self._parameters = parameters
         operand = data.StructLayout({"x": FP16.width, "op": 2})

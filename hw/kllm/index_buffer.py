@@ -132,6 +132,9 @@ class IndexBuffer(Component):
         Words.
     """
 
+    summary = "A vector's indices in words, given out for every column"
+    source = "KLLM, Fig. 5"
+
     def __init__(self, parameters: IndexBufferParameters):
         self._parameters = parameters
         super().__init__(

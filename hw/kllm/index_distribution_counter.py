@@ -98,6 +98,9 @@ class IndexDistributionCounter(Datapath):
     counts : :py:`Out(ArrayLayout(count_bits, bins))`
     """
 
+    summary = "Histogram of the indices of a beat"
+    source = "KLLM, section IV-B"
+
     def __init__(self, parameters: IndexDistributionCounterParameters):
         p = parameters
         super().__init__(

@@ -93,6 +93,9 @@ class InverseRms(Component):
         Its factor.
     """
 
+    summary = "1 / RMS of a vector from the sums of its squares"
+    source = "KLLM, section III-C2"
+
     def __init__(self, parameters: InverseRmsParameters):
         self._parameters = parameters
         super().__init__(

@@ -84,6 +84,9 @@ class KllmCore(Component):
         Results.
     """
 
+    summary = "Vectors in, products with K-Means matrices out"
+    source = "KLLM, Fig. 5"
+
     def __init__(self, parameters: KllmCoreParameters):
         p = self._parameters = parameters
         super().__init__(

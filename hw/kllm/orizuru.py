@@ -145,6 +145,9 @@ class Orizuru(Component):
         The pairs.
     """
 
+    summary = "k largest and k smallest of N FP16 values from two trees over shared leaves"
+    source = "KLLM, section IV-C, Fig. 7"
+
     def __init__(self, parameters: OrizuruParameters):
         self._parameters = parameters
         super().__init__(

@@ -147,6 +147,9 @@ class OutlierList(Component):
         Rows.
     """
 
+    summary = "Outliers of a vector as rows by segment, given out for every column"
+    source = "KLLM, section III-D"
+
     def __init__(self, parameters: OutlierListParameters):
         self._parameters = parameters
         super().__init__(

@@ -132,6 +132,9 @@ class OutlierSplit(Component):
         The vectors again.
     """
 
+    summary = "A vector's outliers and scale, and the vector again with them marked"
+    source = "KLLM, sections III-D and IV"
+
     def __init__(self, parameters: OutlierSplitParameters):
         self._parameters = parameters
         super().__init__(

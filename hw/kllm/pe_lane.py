@@ -206,6 +206,9 @@ class PeLane(Component):
         ``y`` (FP16) and ``invalid`` of each column.
     """
 
+    summary = "Indices and outliers of columns in, results out"
+    source = "KLLM, Fig. 5"
+
     def __init__(self, parameters: PeLaneParameters):
         self._parameters = parameters
         super().__init__(

@@ -132,6 +132,9 @@ class Reduction(Component):
         A sum for each column.
     """
 
+    summary = "Weighted sum of a histogram, exact"
+    source = "KLLM, section III-B"
+
     def __init__(self, parameters: ReductionParameters):
         self._parameters = parameters
         super().__init__(

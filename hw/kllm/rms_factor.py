@@ -142,6 +142,9 @@ class RmsFactor(Component):
         ``s_a`` and ``r`` of each vector.
     """
 
+    summary = "1 / RMS of a vector from its indices and outliers"
+    source = "KLLM, section III-C2"
+
     def __init__(self, parameters: RmsFactorParameters):
         p = self._parameters = parameters
         super().__init__(

@@ -162,6 +162,9 @@ class Softmax(Component):
         Probabilities.
     """
 
+    summary = "Softmax of rows of FP16 scores, several a cycle"
+    source = "KLLM, section IV-A"
+
     def __init__(self, parameters: SoftmaxParameters):
         self._parameters = parameters
         super().__init__(

@@ -130,6 +130,9 @@ class SparsePath(Component):
         A sum for each column.
     """
 
+    summary = "Outliers times weights, summed exactly"
+    source = "KLLM, section III-D"
+
     def __init__(self, parameters: SparsePathParameters):
         self._parameters = parameters
         super().__init__(

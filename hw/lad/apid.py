@@ -61,6 +61,9 @@ class Apid(Component):
         Active positions.
     """
 
+    summary = "Positions that have left their mode's interval, and the others' counters"
+    source = "LAD, section IV-B"
+
     def __init__(self, parameters: ApidParameters):
         self._parameters = p = parameters
         super().__init__(

@@ -149,6 +149,9 @@ class Vpu(Component):
         Results of DP.
     """
 
+    summary = "Dot products, products by element and scaled vectors, an operation a cycle"
+    source = "LAD, section IV-B and Fig. 5(b)"
+
     def __init__(self, parameters: VpuParameters):
         self._parameters = p = parameters
         super().__init__(

@@ -77,6 +77,9 @@ class Arbiter(Component):
         Merged beats: ``data`` and ``source``.
     """
 
+    summary = "Round-robin merge of several streams into one"
+    source = "library"
+
     def __init__(self, parameters: ArbiterParameters, shape=None):
         self._parameters = parameters
         layout = parameters.output_layout(shape)

@@ -69,6 +69,9 @@ class Queue(Component):
         The oldest beat held.
     """
 
+    summary = "First-in first-out buffer of any depth"
+    source = "library"
+
     def __init__(self, parameters: QueueParameters, shape=None):
         self._parameters = parameters
         shape = unsigned(parameters.width) if shape is None else shape

@@ -123,6 +123,9 @@ class SequentialReader(Component):
         The words of one command after the other, in order of address.
     """
 
+    summary = "Runs of consecutive words from a memory that answers in any order"
+    source = "library"
+
     def __init__(self, parameters: SequentialReaderParameters, shape=None):
         self._parameters = parameters
         super().__init__(

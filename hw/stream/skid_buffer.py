@@ -59,6 +59,9 @@ class SkidBuffer(Component):
         The same beats, in order.
     """
 
+    summary = "Two-entry buffer that cuts the ready path at full throughput"
+    source = "library"
+
     def __init__(self, parameters: SkidBufferParameters, shape=None):
         self._parameters = parameters
         shape = unsigned(parameters.width) if shape is None else shape

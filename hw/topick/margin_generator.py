@@ -58,6 +58,9 @@ class MarginGenerator(Datapath):
         For each chunk but the last: c M_max and -c M_min in units of t's last place.
     """
 
+    summary = "How far scores may lie from partial ones, from the query alone"
+    source = "Token-Picker, section 4"
+
     def __init__(self, parameters: MarginGeneratorParameters):
         p = parameters
         margins = data.ArrayLayout(unsigned(p.margin_bits), p.chunks - 1)

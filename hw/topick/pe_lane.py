@@ -170,6 +170,9 @@ class PeLane(Component):
         Sums of p v, in units of 2^-(bits - 1) of v's codes.
     """
 
+    summary = "Scores of keys chunk by chunk in any order, pruning, and weighted sums of values"
+    source = "Token-Picker, section 4.1 and Fig. 7"
+
     def __init__(self, parameters: PeLaneParameters):
         self._parameters = p = parameters
         super().__init__(

@@ -113,6 +113,9 @@ class Pec(Datapath):
         The difference; 0 if there is neither a new nor an old term, and `limb` is arbitrary then.
     """
 
+    summary = "A token's share of the denominator, and its difference to the earlier one"
+    source = "Token-Picker, section 4.1"
+
     def __init__(self, parameters: PecParameters):
         p = parameters
         term = {"depth": signed(p.depth_bits), "significand": unsigned(p.precision)}

@@ -66,6 +66,9 @@ class Rpdu(Datapath):
         One of them.
     """
 
+    summary = "Whether a token is pruned, its next chunk requested, or kept"
+    source = "Token-Picker, section 4.1"
+
     def __init__(self, parameters: RpduParameters):
         p = parameters
         inputs = {

@@ -94,6 +94,9 @@ class Scoreboard(Component):
     write : :py:`In(stream.Signature(parameters.write_layout))`
     """
 
+    summary = "Partial results of tokens whose next chunk is on its way, and free slots"
+    source = "Token-Picker, section 4.1"
+
     def __init__(self, parameters: ScoreboardParameters):
         self._parameters = p = parameters
         super().__init__(

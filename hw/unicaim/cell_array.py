@@ -104,6 +104,10 @@ class CellArray(Array):
         As :class:`DigitalArray` has them.
     """
 
+    summary = "Array of ferroelectric cells as a behavioural model, for simulation only"
+    source = "UniCAIM, sections III-B2, III-B3 and III-B5"
+    synthesizable_as = "unicaim.digital_array"
+
     def __init__(self, parameters: CellArrayParameters):
         super().__init__(parameters)
 

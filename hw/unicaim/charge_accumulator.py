@@ -111,6 +111,9 @@ class ChargeAccumulator(Component):
         Steps of races.
     """
 
+    summary = "Accumulated scores of rows by charge sharing"
+    source = "UniCAIM, section III-B4"
+
     def __init__(self, parameters: ChargeAccumulatorParameters):
         self._parameters = p = parameters
         super().__init__(

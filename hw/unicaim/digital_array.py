@@ -67,6 +67,9 @@ class DigitalArray(Array):
         Scores of all rows.
     """
 
+    summary = "Rows of keys that meet a query at once, and a race of their scores"
+    source = "UniCAIM, sections III-B2 and III-B3"
+
     def __init__(self, parameters: DigitalArrayParameters):
         super().__init__(parameters)
 

@@ -69,6 +69,9 @@ class EvictionSense(Component):
         A beat for each race.
     """
 
+    summary = "Row of the smallest accumulation, by a downward race"
+    source = "UniCAIM, section III-B4"
+
     def __init__(self, parameters: EvictionSenseParameters):
         self._parameters = p = parameters
         super().__init__(

@@ -67,6 +67,9 @@ class SarAdc(Component):
     o : :py:`Out(stream.Signature(signed(bits)))`
     """
 
+    summary = "Successive approximation of a score, a bit a cycle"
+    source = "UniCAIM, section III-B5"
+
     def __init__(self, parameters: SarAdcParameters):
         self._parameters = p = parameters
         super().__init__(

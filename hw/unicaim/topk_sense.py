@@ -99,6 +99,9 @@ class TopkSense(Component):
         Addresses, rising.
     """
 
+    summary = "Stops a race when k lines are left, and gives out their addresses"
+    source = "UniCAIM, section III-B3"
+
     def __init__(self, parameters: TopkSenseParameters):
         self._parameters = p = parameters
         super().__init__(

@@ -196,6 +196,9 @@ class PeArray(Component):
         The d sums of an outer product, FP16.
     """
 
+    summary = "Inner and outer products with the same multipliers and adders"
+    source = "VEDA, section IV-A and Fig. 5"
+
     def __init__(self, parameters: PeArrayParameters):
         self._parameters = p = parameters
         super().__init__(

@@ -155,6 +155,9 @@ class SpecialFunctionUnit(Component):
         Results.
     """
 
+    summary = "Softmax, layer norm and RMS norm of vectors, an element a cycle"
+    source = "VEDA, sections IV-B and V"
+
     def __init__(self, parameters: SpecialFunctionUnitParameters):
         self._parameters = parameters
         super().__init__(

@@ -233,6 +233,9 @@ class VedaCore(Component):
         Which rows left, and jobs refused.
     """
 
+    summary = "A layer's decode step: attention of its heads, and which row leaves the cache"
+    source = "VEDA, section V and Fig. 7"
+
     def __init__(self, parameters: VedaCoreParameters):
         self._parameters = p = parameters
         super().__init__(

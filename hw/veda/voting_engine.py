@@ -170,6 +170,9 @@ class VotingEngine(Component):
         Reports.
     """
 
+    summary = "Votes of every token against rows of the cache, and which row leaves it"
+    source = "VEDA, sections III and V"
+
     def __init__(self, parameters: VotingEngineParameters):
         self._parameters = parameters
         super().__init__(

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from golden.files import replacing
-from hw.catalogue import BLOCKS, Block, configurations, find, select
+from hw.catalogue import Block, blocks, configurations, find, select
 from sim.commands.arguments import count
 from sim.core import tools
 from sim.core.design import generate
@@ -268,7 +268,7 @@ def register(commands) -> None:
             "anything differs from the golden model or from the cycle formula."
         ),
     )
-    names = ", ".join(block.name for block in BLOCKS)
+    names = ", ".join(block.name for block in blocks())
     command.add_argument("block", nargs="?", default="all", help=f"all, or one of {names}")
     command.add_argument(
         "--presets",

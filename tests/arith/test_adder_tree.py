@@ -6,13 +6,13 @@ import pytest
 from golden.arith.adder_tree import adder_tree
 from golden.arith.float_add import float_add
 from hw.arith.adder_tree import AdderTreeParameters, spread
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.export import export
 from hw.parameters import ParameterError
 from sim.drivers.run import load_testbench
 from tests.support.arith.functions import run
 
-BLOCK = Block("arith", "AdderTree", "Sum or maximum of n numbers", "library")
+BLOCK = find("arith.adder_tree")
 
 
 def drawn(parameters, count=20_000, seed=1):

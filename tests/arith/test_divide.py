@@ -8,7 +8,7 @@ from golden.arith.divide import divide
 from golden.arith.formats import DTYPES, flush, from_bits, to_bits
 from hw.arith.divide import TABLES, DivideParameters
 from hw.arith.reciprocal import double_reciprocal
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.parameters import ParameterError
 from sim.testbenches.arith.operands import corners, random_floats
 from tests.support.arith.functions import (
@@ -20,7 +20,7 @@ from tests.support.arith.functions import (
     ulp_errors,
 )
 
-BLOCK = Block("arith", "Divide", "a / b", "library")
+BLOCK = find("arith.divide")
 SMALL = ["fp8_e4m3", "fp8_e5m2"]
 BOUNDS = {"fp16": 0.931, "bf16": 0.879, "fp8_e4m3": 0.572, "fp8_e5m2": 0.600}
 

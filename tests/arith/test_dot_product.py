@@ -9,13 +9,13 @@ from golden.arith.dot_product import dot_product
 from golden.arith.float_add import float_add
 from golden.arith.float_multiply import float_multiply
 from hw.arith.dot_product import DotProductParameters
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.export import export
 from hw.parameters import ParameterError
 from sim.drivers.run import load_testbench
 from tests.support.arith.functions import run
 
-BLOCK = Block("arith", "DotProduct", "Dot product of n pairs, floating-point or exact", "library")
+BLOCK = find("arith.dot_product")
 
 
 def drawn(parameters, count=20_000, seed=1):

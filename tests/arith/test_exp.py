@@ -6,7 +6,7 @@ import pytest
 from golden.arith import exp as golden
 from golden.arith.formats import DTYPES, flush, from_bits, to_bits
 from hw.arith.exp import SHAPES, ExpParameters, excess
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.parameters import ParameterError
 from sim.testbenches.arith.operands import random_floats
 from tests.support.arith.functions import (
@@ -18,7 +18,7 @@ from tests.support.arith.functions import (
     ulp_errors,
 )
 
-BLOCK = Block("arith", "Exp", "e to the power of a floating-point number", "library")
+BLOCK = find("arith.exp")
 
 # Largest errors in normal and in subnormal results.
 BOUNDS = {

@@ -6,11 +6,11 @@ import pytest
 from golden.arith.exp2_fixed import exp2_fixed
 from golden.arith.exp2_fixed import significands as golden_significands
 from hw.arith.exp2_fixed import Exp2FixedParameters, significands
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.parameters import ParameterError
 from tests.support.arith.functions import run
 
-BLOCK = Block("arith", "Exp2Fixed", "2^-x of a fixed-point number, rounded down or up", "library")
+BLOCK = find("arith.exp2_fixed")
 WIDTHS = [(1, 2), (4, 6), (6, 10), (8, 8), (8, 12), (10, 10), (10, 12), (10, 16)]
 
 

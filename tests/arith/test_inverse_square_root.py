@@ -7,7 +7,7 @@ from golden.arith import inverse_square_root as golden
 from golden.arith.formats import DTYPES, flush, from_bits, to_bits
 from golden.arith.inverse_square_root import inverse_square_root
 from hw.arith.inverse_square_root import TABLES, InverseSquareRootParameters, double_root
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.parameters import ParameterError
 from sim.testbenches.arith.operands import random_floats
 from tests.support.arith.functions import (
@@ -19,7 +19,7 @@ from tests.support.arith.functions import (
     ulp_errors,
 )
 
-BLOCK = Block("arith", "InverseSquareRoot", "1 / sqrt(x)", "library")
+BLOCK = find("arith.inverse_square_root")
 BOUNDS = {"fp16": 0.874, "bf16": 0.798, "fp8_e4m3": 0.5, "fp8_e5m2": 0.5}
 
 

@@ -7,7 +7,7 @@ from golden.arith import log as golden
 from golden.arith.formats import DTYPES, flush, from_bits, to_bits
 from golden.arith.log import log
 from hw.arith.log import TABLES, LogParameters, slope
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.parameters import ParameterError
 from sim.testbenches.arith.operands import random_floats
 from tests.support.arith.functions import (
@@ -19,7 +19,7 @@ from tests.support.arith.functions import (
     ulp_errors,
 )
 
-BLOCK = Block("arith", "Log", "Natural logarithm", "library")
+BLOCK = find("arith.log")
 BOUNDS = {"fp16": 0.831, "bf16": 0.682, "fp8_e4m3": 0.500, "fp8_e5m2": 0.521}
 
 

@@ -6,12 +6,12 @@ import pytest
 from golden.arith.log2_fixed import log2_fixed
 from golden.arith.log2_fixed import logarithms as golden_logarithms
 from hw.arith.log2_fixed import Log2FixedParameters, logarithms
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.parameters import ParameterError
 from sim.testbenches.arith.log2_fixed import integers
 from tests.support.arith.functions import run
 
-BLOCK = Block("arith", "Log2Fixed", "log2 of an integer, rounded down or up", "library")
+BLOCK = find("arith.log2_fixed")
 
 
 def results(p, x):

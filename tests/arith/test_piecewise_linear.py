@@ -12,11 +12,11 @@ from golden.arith.piecewise_linear import lines_of, piecewise_linear
 from hw.arith.float_format import FORMATS
 from hw.arith.lines import Lines, exponential, nearest
 from hw.arith.piecewise_linear import PiecewiseLinear, PiecewiseLinearParameters
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.parameters import ParameterError
 from tests.support.arith.functions import every, run
 
-BLOCK = Block("arith", "PiecewiseLinear", "Function as straight lines over intervals", "LAD, III")
+BLOCK = find("arith.piecewise_linear")
 
 # Largest errors of e^x in FP16, rounding included.
 BOUNDS = {2: 0.184, 5: 0.0205, 8: 0.0074, 13: 0.00265, 16: 0.0018}

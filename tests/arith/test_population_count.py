@@ -5,12 +5,12 @@ import pytest
 
 from golden.arith.population_count import population_count
 from hw.arith.population_count import PopulationCountParameters
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.parameters import ParameterError
 from sim.drivers.run import load_testbench
 from tests.support.arith.functions import run
 
-BLOCK = Block("arith", "PopulationCount", "Number of ones among n bits", "library")
+BLOCK = find("arith.population_count")
 
 
 def test_golden_is_pythons():

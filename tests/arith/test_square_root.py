@@ -6,11 +6,11 @@ import pytest
 from golden.arith.formats import DTYPES, canonical, flush, from_bits, to_bits
 from golden.arith.square_root import square_root
 from hw.arith.square_root import SquareRootParameters
-from hw.catalogue import Block
+from hw.catalogue import find
 from sim.testbenches.arith.operands import random_floats
 from tests.support.arith.functions import every, float64, run, simulate, ulp_errors
 
-BLOCK = Block("arith", "SquareRoot", "Square root, rounded correctly", "library")
+BLOCK = find("arith.square_root")
 SMALL = ["fp16", "bf16", "fp8_e4m3", "fp8_e5m2"]
 
 

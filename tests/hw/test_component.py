@@ -11,7 +11,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.catalogue import BLOCKS, Block, find
+from hw.catalogue import Block, blocks, find
 from hw.component import Component
 from hw.export import to_rtlil, to_verilog
 from hw.parameters import Parameters
@@ -263,14 +263,9 @@ class BankParameters(Parameters):
         return Bank.LATENCY
 
 
-class BankBlock(Block):
-    def create(self, parameters):
-        return Bank(parameters)
-
-
 @pytest.fixture(scope="module")
 def both_forms():
-    shared = generate(BankBlock("tests", "Bank", "test only", "library"), BankParameters())
+    shared = generate(Block(Bank), BankParameters())
     alone = to_verilog(rtlil.convert(Bank(BankParameters()), name=shared.module))
     return shared, dataclasses.replace(shared, verilog=alone)
 
@@ -327,7 +322,7 @@ def test_a_real_block_is_the_same_in_both_forms():
         assert cycles_of(design, stimulus, "none") == stimulus.cycles
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
 def test_no_two_modules_of_a_block_are_the_same(block):
     """What sharing promises: equal hardware is written once."""
     design = generate(block, block.parameters_class.preset("first"))

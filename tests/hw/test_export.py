@@ -16,7 +16,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.datapath import Datapath
-from hw.catalogue import BLOCKS, Block, find
+from hw.catalogue import Block, blocks, find
 from hw.component import Component, ModuleLibrary
 from hw.export import (
     Export,
@@ -43,7 +43,7 @@ campaign = pytest.mark.campaign
 SLOW = {("kllm.kllm_core", "default")}
 QUICK = [
     pytest.param(block, preset, id=f"{block.name} {preset}", marks=campaign if n else ())
-    for block in BLOCKS
+    for block in blocks()
     for n, preset in enumerate(block.parameters_class.presets())
     if preset != "paper" and (block.name, preset) not in SLOW
 ]
@@ -142,7 +142,7 @@ def test_twice_the_same(name, exported):
     "names",
     [
         pytest.param(KINDS, id="some"),
-        pytest.param(tuple(block.name for block in BLOCKS), id="all", marks=campaign),
+        pytest.param(tuple(block.name for block in blocks()), id="all", marks=campaign),
     ],
 )
 def test_the_same_in_a_fresh_process(names, exported):
@@ -237,7 +237,7 @@ def test_a_home_that_cannot_be_written_is_named(monkeypatch, tmp_path):
 
 
 def local(component: str) -> Block:
-    return duts.LocalBlock("duts", component, "test only", "library")
+    return Block(getattr(duts, component))
 
 
 def test_sidecar_of_a_combinational_block_has_no_clock():
@@ -275,13 +275,8 @@ class Shuffler(Component):
         return m
 
 
-class ShufflerBlock(Block):
-    def create(self, parameters):
-        return Shuffler(parameters)
-
-
 def test_names_of_array_elements_are_dropped_and_nothing_else():
-    block = ShufflerBlock("duts", "Shuffler", "test only", "library")
+    block = Block(Shuffler)
     dropped = generate(block, ShufflerParameters())
     full_text = to_verilog(ModuleLibrary(dropped.module).convert(Shuffler(ShufflerParameters())))
     assert re.search(r"payload\[\d+\]", full_text), "Amaranth no longer names array elements"

@@ -14,7 +14,7 @@ from hw import layout
 from hw.arith.float_format import BF16, FORMATS, FP16, FloatFormat
 from hw.component import Component, _describe
 from hw.layout import FLAG, FixedPoint, Integer, fields, format_words, index, shape_as_json
-from sim import payload
+from sim.core import payload
 
 
 class Command(enum.Enum, shape=3):

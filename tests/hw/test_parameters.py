@@ -6,7 +6,7 @@ import re
 import pytest
 
 from hw.arith.order_key import FloatFormat
-from hw.catalogue import BLOCKS, find
+from hw.catalogue import blocks, find
 from hw.parameters import LONGEST_SLUG, ParameterError, Parameters, require
 from hw.stream.credit_counter import CreditCounterParameters
 
@@ -155,7 +155,7 @@ def test_helpers_refuse_what_they_cannot_build():
         assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
 def test_every_block_s_parameters_are_plain(block):
     kind = block.parameters_class
     assert issubclass(kind, Parameters) and kind.__dataclass_params__.frozen

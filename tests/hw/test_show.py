@@ -9,7 +9,7 @@ import pytest
 from amaranth.hdl import Shape
 
 from hw.arith.datapath import Datapath
-from hw.catalogue import BLOCKS, find
+from hw.catalogue import blocks, find
 from hw.show import describe, meaning, rules
 from sim.core import payload
 from tests.hw.test_cli import run  # noqa: F401  (a fixture)
@@ -35,7 +35,7 @@ def expanded(fields: list[dict]) -> list[tuple[str, int, int]]:
     return leaves
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
 def test_of_every_block(block):
     parameters = block.parameters_class.preset("first")
     entry = describe(block, "first", parameters)

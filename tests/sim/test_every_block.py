@@ -12,7 +12,7 @@ tested where their block is.
 import pytest
 
 from hw.arith.datapath import DatapathParameters
-from hw.catalogue import BLOCKS
+from hw.catalogue import blocks
 from sim.commands.report import run_row
 from sim.core.design import generate
 from sim.drivers.cocotb.runner import SIMULATORS
@@ -47,7 +47,7 @@ CONFIGURATIONS = [
         id=f"{block.name}-{preset}-{simulator}",
         marks=marks(block, preset, simulator),
     )
-    for block in BLOCKS
+    for block in blocks()
     for preset in block.parameters_class.presets()
     for simulator in simulators(block, preset)
 ]

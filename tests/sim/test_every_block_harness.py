@@ -7,7 +7,7 @@ import pytest
 
 from golden import trace as traces
 from golden.trace import Trace
-from hw.catalogue import BLOCKS, find
+from hw.catalogue import blocks, find
 from sim.core.design import generate
 from sim.core.result import RunResult
 from sim.core.stalls import PATTERNS
@@ -50,7 +50,7 @@ def random_trace(kind: str, tokens: int = 6, d: int = 24) -> Trace:
 KINDS = ("attention", "activations", "weights", "everything", "one number", "huge")
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
 def test_any_trace_fits_any_block(block, tmp_path):
     """Cut or repeated, and said so; under every stall pattern."""
     parameters = first_preset(block)
@@ -79,7 +79,7 @@ def test_any_trace_fits_any_block(block, tmp_path):
 BOTH_DRIVERS = ("stream.queue", "arith.float_add", "kllm.orizuru")
 
 
-@pytest.mark.parametrize("name", suite_takes(BOTH_DRIVERS, [block.name for block in BLOCKS]))
+@pytest.mark.parametrize("name", suite_takes(BOTH_DRIVERS, [block.name for block in blocks()]))
 def test_both_drivers_see_the_same(name):
     """Outputs and the cycle of every one of them, whoever drives."""
     block = find(name)
@@ -100,7 +100,7 @@ def test_both_drivers_see_the_same(name):
             assert list(one.cycles_of[name]) == list(other.cycles_of[name])
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
 def test_every_block_under_every_stall(block):
     parameters = first_preset(block)
     result = runs.run(block, "first", parameters, driver="harness")

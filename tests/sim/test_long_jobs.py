@@ -24,7 +24,7 @@ BLOCKS = tuple(map(catalogue.find, NAMES))
 def few(tmp_path, monkeypatch):
     """A build folder of the test's own, and a small catalogue."""
     monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path / "build"))
-    monkeypatch.setattr(catalogue, "BLOCKS", BLOCKS)
+    monkeypatch.setattr(catalogue, "blocks", lambda: BLOCKS)
 
 
 @pytest.fixture

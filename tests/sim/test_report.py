@@ -9,7 +9,7 @@ import xml.etree.ElementTree as xml
 import pytest
 
 from golden import trace as traces
-from hw.catalogue import BLOCKS, find
+from hw.catalogue import blocks, find
 from sim.commands import report
 from sim.core import tools
 from sim.core.stalls import PATTERNS
@@ -165,7 +165,7 @@ def test_bad_names_are_one_sentence(run, tmp_path):
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
 def test_every_picture_shows_something_and_says_what(block, trace):
     drawn = report.draw(block, trace)
     assert (drawn is None) == (block.name in WITHOUT_PICTURE)

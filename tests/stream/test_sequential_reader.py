@@ -9,7 +9,7 @@ from amaranth.asserts import AnySeq
 from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
 from golden.stream.sequential_reader import addresses, timeline
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.stream import sequential_reader
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
@@ -25,7 +25,7 @@ from sim.testbenches.stream.sequential_reader import build, testbench
 from tests.support.campaign import suite_takes
 from tests.support.seeded import with_fault
 
-BLOCK = Block("stream", "SequentialReader", "under test", "library")
+BLOCK = find("stream.sequential_reader")
 SMALL = SequentialReaderParameters(address_width=3, data_width=2, depth=4, longest=3)
 
 

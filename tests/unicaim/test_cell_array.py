@@ -11,7 +11,7 @@ from golden.algorithms.unicaim.spread import spread_in_levels
 from golden.unicaim.cell_array import FRACTION, cell_errors, line_scores
 from golden.unicaim.cells import query_planes, row_scores
 from hw.__main__ import main
-from hw.catalogue import BLOCKS, find
+from hw.catalogue import blocks, find
 from hw.export import export
 from hw.parameters import ParameterError
 from hw.unicaim.array import Array
@@ -26,7 +26,7 @@ ODD = CellArrayParameters(rows=5, d=6, key_bits=2, query_bits=2, spread_mv=150, 
 
 
 def test_it_is_marked_as_for_simulation_only(monkeypatch, capsys):
-    assert [b.name for b in BLOCKS if b.synthesizable_as] == [BLOCK.name]
+    assert [b.name for b in blocks() if b.synthesizable_as] == [BLOCK.name]
     assert CellArray.__doc__.startswith("FOR SIMULATION ONLY")
     assert "for simulation only" in BLOCK.summary
     digital = find(BLOCK.synthesizable_as)

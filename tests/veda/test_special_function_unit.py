@@ -11,7 +11,7 @@ from golden.veda.binary_exponent import FARTHEST, binary_exponent, term
 from golden.veda.moment_reduction import rounded
 from golden.veda.softmax_reduction import softmax_reduction
 from golden.veda.special_function_unit import layer_norm, softmax
-from hw.catalogue import Block
+from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
 from sim.core.design import generate
@@ -28,7 +28,7 @@ from sim.testbenches.veda.special_function_unit import (
 )
 from tests.support.arith.functions import ulp_errors
 
-BLOCK = Block("veda", "SpecialFunctionUnit", "under test", "VEDA, section IV-B")
+BLOCK = find("veda.special_function_unit")
 SMALL = SpecialFunctionUnitParameters.preset("small")
 SIZES = [
     SMALL,

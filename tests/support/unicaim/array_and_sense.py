@@ -79,12 +79,7 @@ class ArrayAndSense(Component):
         return m
 
 
-class LocalBlock(Block):
-    def create(self, parameters):
-        return ArrayAndSense(parameters)
-
-
-BLOCK = LocalBlock("tests", "ArrayAndSense", "test only", "library")
+BLOCK = Block(ArrayAndSense)
 
 
 class Queries:
