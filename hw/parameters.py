@@ -72,7 +72,7 @@ class Parameters:
         raise TypeError(f"{type(self).__name__} does not state a latency")
 
     @property
-    def pause(self) -> int:
+    def idle_bound(self) -> int:
         """Cycles at most, or about, in which no beat passes though nothing stalls."""
         return self.latency
 

@@ -116,9 +116,9 @@ class VedaCoreParameters(Parameters):
         return self.head_cycles(TILE) - 2 * TILE
 
     @property
-    def pause(self) -> int:
+    def idle_bound(self) -> int:
         """The votes of a step, or a softmax of its own."""
-        return max(self.schedule.voting.pause, self.softmax_cycles(self.capacity))
+        return max(self.schedule.voting.idle_bound, self.softmax_cycles(self.capacity))
 
     def cycles(
         self, steps: Sequence[tuple[int, int, int, bool, int] | None], memory_latency: int = 1

@@ -62,7 +62,7 @@ class VotingEngineParameters(Parameters):
         return self.PASSING + 1
 
     @property
-    def pause(self) -> int:
+    def idle_bound(self) -> int:
         """A pass over all slots, behind the threshold."""
         return self.step_cycles(self.capacity, 0, True, 0)
 

@@ -67,7 +67,7 @@ class Design:
     @property
     def timeout_cycles(self) -> int:
         """Cycles without any transfer after which the design counts as hung."""
-        return 2000 + 10 * self.parameters.pause
+        return 2000 + 10 * self.parameters.idle_bound
 
     @property
     def drain_cycles(self) -> int:

@@ -112,7 +112,7 @@ FAULTS = {
     "verilog stream.queue --set depth=0": "depth must be at least 1, not 0",
     # The first preset alone would do, the last would not: nothing at all is written.
     "verilog kllm.orizuru --preset all --set k=16": "k must be between 0 and n = 8, not 16",
-    "verilog all --set depth=4": "parameter name must be one of width, not 'depth'",
+    "verilog all --set depth=4": "parameter name must be one of width, inputs, not 'depth'",
 }
 
 
