@@ -13,9 +13,12 @@ import importlib
 import inspect
 import pkgutil
 import sys
+from typing import TYPE_CHECKING
 
-from hw.component import Component, snake_case
-from hw.parameters import ParameterError, Parameters, meant, require_one_of
+from hw.parameters import ParameterError, Parameters, meant, require_one_of, snake_case
+
+if TYPE_CHECKING:
+    from hw.component import Component
 
 FOLDERS = ("stream", "arith", "kllm", "veda", "topick", "lad", "unicaim")
 """Packages of `hw` that hold blocks, in the order of listings."""
@@ -25,7 +28,7 @@ FOLDERS = ("stream", "arith", "kllm", "veda", "topick", "lad", "unicaim")
 class Block:
     """One generator, by its component class; a test's own has neither summary nor source."""
 
-    component: type[Component]
+    component: type["Component"]
 
     @property
     def folder(self) -> str:
@@ -65,7 +68,7 @@ class Block:
         module = sys.modules[self.component.__module__]
         return getattr(module, f"{self.component.__name__}Parameters")
 
-    def create(self, parameters: Parameters) -> Component:
+    def create(self, parameters: Parameters) -> "Component":
         """The hardware component for `parameters`."""
         return self.component(parameters)
 

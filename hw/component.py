@@ -14,6 +14,8 @@ from amaranth.back import rtlil
 from amaranth.hdl import ClockSignal, Instance, ResetSignal, Shape
 from amaranth.lib import data, wiring
 
+from hw.parameters import snake_case
+
 
 class Component(wiring.Component):
     """Base of this project's components: like wiring.Component, but shared when exported.
@@ -35,11 +37,6 @@ class Component(wiring.Component):
         super().__init_subclass__(**kwargs)
         if "elaborate" in cls.__dict__:
             cls.elaborate = _shareable(cls.elaborate)
-
-
-def snake_case(name: str) -> str:
-    """``float_add`` of ``FloatAdd``."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def _describe(value):

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import hashlib
+import re
 
 LONGEST_SLUG = 108
 """Characters of a name's part made of parameters, at most."""
@@ -34,6 +35,11 @@ def meant(name: str, known: list[str]) -> str:
         return ""
     first, *others = list(dict.fromkeys([*near, *parts]))[:3]
     return f"; did you mean {' or '.join([', '.join([first, *others[:-1]]), *others[-1:]])}?"
+
+
+def snake_case(name: str) -> str:
+    """``float_add`` of ``FloatAdd``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -94,8 +94,8 @@ def complaint(harness: Harness, mutants: Mutants, number: int, check: Check) -> 
     outcome = harness.run(stimulus, PATTERNS[check.stall], check.seed, timings)
     if outcome.failure is not None:
         return outcome.failure
-    check = getattr(load_testbench(design.block), "compare", compare)
-    found = check(stimulus, outcome.outputs, design.outputs, outcome.cycles_of)
+    differences = getattr(load_testbench(design.block), "compare", compare)
+    found = differences(stimulus, outcome.outputs, design.outputs, outcome.cycles_of)
     if found:
         return str(found[0])
     if check.stall == "none" and outcome.cycles != stimulus.cycles:
