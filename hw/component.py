@@ -9,6 +9,7 @@ Without a library (Amaranth's simulator, formal proofs) nothing changes.
 import dataclasses
 import functools
 import re
+from typing import TYPE_CHECKING, Any
 
 from amaranth.back import rtlil
 from amaranth.hdl import ClockSignal, Instance, ResetSignal, Shape
@@ -27,6 +28,10 @@ class Component(wiring.Component):
     A block of the catalogue (:mod:`hw.catalogue`) also has the class attributes `summary`, one line
     for listings, and `source`, a paper's section or ``library``.
     """
+
+    if TYPE_CHECKING:
+        # Ports become attributes by the signature, which a type checker cannot read.
+        def __getattr__(self, name: str) -> Any: ...
 
     def __new__(cls, *args, **kwargs):
         component = super().__new__(cls, src_loc_at=1)  # blame the caller if it stays unused

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import hashlib
 import re
+from collections.abc import Mapping
 
 LONGEST_SLUG = 108
 """Characters of a name's part made of parameters, at most."""
@@ -51,7 +52,7 @@ class Parameters:
     """
 
     @classmethod
-    def presets(cls) -> dict[str, "Parameters"]:
+    def presets(cls) -> Mapping[str, "Parameters"]:
         """Named configurations, smallest first; the defaults' is among them."""
         return {"default": cls()}
 

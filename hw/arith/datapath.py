@@ -1,7 +1,8 @@
 """What all arithmetic units share: plain operand ports, a fixed latency, ranks of registers."""
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.wiring import In, Out
@@ -60,7 +61,7 @@ class FloatParameters(DatapathParameters):
         return find_format(self.format)
 
     @classmethod
-    def presets(cls) -> dict[str, "FloatParameters"]:
+    def presets(cls) -> Mapping[str, "FloatParameters"]:
         return {
             "fp16": cls(),
             "fp16_pipelined": cls(stages=cls.PIPELINED),
@@ -84,7 +85,7 @@ class Datapath(Component):
     """
 
     def __init__(self, parameters: DatapathParameters, inputs: dict, outputs: dict):
-        self._parameters = parameters
+        self._parameters: Any = parameters  # of the unit's own class
         self.operands, self.results = tuple(inputs), tuple(outputs)
         ports = {name: In(shape) for name, shape in inputs.items()}
         if parameters.stages:
@@ -92,7 +93,7 @@ class Datapath(Component):
         super().__init__(ports | {name: Out(shape) for name, shape in outputs.items()})
 
     @property
-    def parameters(self) -> DatapathParameters:
+    def parameters(self) -> Any:
         return self._parameters
 
     def registers(self, m: Module) -> "Registers":
