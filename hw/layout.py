@@ -235,6 +235,23 @@ def format_words(entry: dict) -> str:
     return sign + name
 
 
+def field_words(field: dict) -> str:
+    """A field's entry in the sidecar as one line: ``[15:0] values[0] to values[3], every 16
+    bits, fp16``."""
+    low, high = field["offset"], field["offset"] + field["width"] - 1
+    first = last = field["name"]
+    arrays = field.get("arrays", ())
+    for array in arrays:
+        first = first.replace("[]", "[0]", 1)
+        last = last.replace("[]", f"[{array['count'] - 1}]", 1)
+    name = first
+    if first != last:
+        strides = " and ".join(str(a["stride"]) for a in arrays if a["count"] > 1)
+        name = f"{first} to {last}, every {strides} bits"
+    at = {0: "no bits:", 1: f"[{low}]"}.get(field["width"], f"[{high}:{low}]")
+    return ", ".join(filter(None, [f"{at} {name}", format_words(field)]))
+
+
 def fields(
     shape, name: str = "", offset: int = 0, arrays: tuple = (), *, each: bool = False
 ) -> Iterator[Field]:
