@@ -80,16 +80,7 @@ def modules_apart(verilog: str) -> Iterator[tuple[str, str, str]]:
     """Each module's name and text, and the modules that it uses with nothing inside but ports."""
     texts = re.findall(r"^module \\?.*?^endmodule$", verilog, re.M | re.S)
     modules = {MODULE.match(text)[1]: text for text in texts}
-    stubs = {
-        name: "\n".join(
-            [
-                text[: text.index(");\n") + 2],
-                *re.findall(r"^  (?:input|output|inout) [^;]*;$", text, re.M),
-                "endmodule",
-            ]
-        )
-        for name, text in modules.items()
-    }
+    stubs = {name: text[: text.index(");\n") + 2] + "\nendmodule" for name, text in modules.items()}
     names = "|".join(map(re.escape, modules))
     for name, text in modules.items():
         used = dict.fromkeys(re.findall(rf"^  \\?({names}) +\S+ +\(", text, re.M))

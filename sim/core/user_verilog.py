@@ -48,8 +48,10 @@ def refuse_unsafe(path: Path, verilog: str) -> None:
 
 def generated_ports(verilog: str, module: str) -> Ports:
     """Ports of a module of Verilog that this project generated."""
-    body = re.search(rf"^module \\?{re.escape(module)} ?\(.*?^endmodule", verilog, re.M | re.S)
-    found = re.findall(r"^  (input|output) (?:\[(\d+):0\] )?(\S+);$", body[0], re.M)
+    header = re.search(rf"^module {re.escape(module)}\(.*?^\);", verilog, re.M | re.S)
+    found = re.findall(
+        r"^  (input|output) (?:reg )?(?:signed )?(?:\[(\d+):0\] )?(\w+)", header[0], re.M
+    )
     return {name: (direction, int(top or 0) + 1) for direction, top, name in found}
 
 
