@@ -1,1 +1,1 @@
-"""Cycle-level twins of the stream components."""
+"""Cycle-level models of the stream components."""

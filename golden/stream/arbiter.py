@@ -1,4 +1,4 @@
-"""Twin of the round-robin arbiter: whose beat is accepted in every cycle."""
+"""Cycle-level model of the round-robin arbiter: whose beat is accepted in every cycle."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def grant(offers: np.ndarray, last: int) -> int | None:
-    """The first input after `last`, going round, that offers; None if none does."""
+    """The first input after `last` in round-robin order with a valid beat, or None."""
     inputs = len(offers)
     for step in range(1, inputs + 1):
         source = (last + step) % inputs
@@ -16,7 +16,7 @@ def grant(offers: np.ndarray, last: int) -> int | None:
 
 
 def merge(beats: list[int]) -> np.ndarray:
-    """The order of sources when input s offers its `beats[s]` beats at once and nothing stalls."""
+    """Sources in output order, if input s always offers, `beats[s]` in all, and nothing stalls."""
     left, last, order = np.array(beats), len(beats) - 1, []
     while left.any():
         last = grant(left > 0, last)
@@ -30,7 +30,7 @@ class Activity:
     """One entry per cycle.
 
     offers
-        ``bool[cycles, inputs]``: the inputs with a beat on offer.
+        ``bool[cycles, inputs]``: the inputs with a valid beat.
     accepted
         The source whose beat was accepted, or -1.
     output
@@ -43,7 +43,7 @@ class Activity:
 
 
 def simulate(arrivals: np.ndarray, takes: np.ndarray) -> Activity:
-    """An arbiter in front of which beats wait until accepted.
+    """An arbiter whose beats wait at the inputs until they are accepted.
 
     arrivals
         ``int[cycles, inputs]``: beats that become available at each input.

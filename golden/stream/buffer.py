@@ -1,4 +1,4 @@
-"""Twin of the in-order buffers: what is held, accepted and given out in every cycle."""
+"""Cycle-level model of the queue and the skid buffer: beats held, accepted and output."""
 
 from dataclasses import dataclass
 
@@ -11,13 +11,13 @@ class Activity:
 
     held
         Beats inside at the start of the cycle.
-    accepted, given
-        Whether a beat entered, or left, in the cycle.
+    accepted, output
+        Whether a beat was accepted, or left, in the cycle.
     """
 
     held: np.ndarray
     accepted: np.ndarray
-    given: np.ndarray
+    output: np.ndarray
 
 
 def simulate(depth: int, arrivals: np.ndarray, takes: np.ndarray) -> Activity:
@@ -29,13 +29,13 @@ def simulate(depth: int, arrivals: np.ndarray, takes: np.ndarray) -> Activity:
         ``bool[cycles]``: whether downstream is ready.
     """
     held = np.zeros(len(arrivals), int)
-    accepted, given = np.zeros((2, len(arrivals)), bool)
+    accepted, output = np.zeros((2, len(arrivals)), bool)
     waiting = inside = 0
     for cycle, (arrived, take) in enumerate(zip(arrivals, takes, strict=True)):
         waiting += arrived
         held[cycle] = inside
         accepted[cycle] = waiting > 0 and inside < depth
-        given[cycle] = take and inside > 0
+        output[cycle] = take and inside > 0
         waiting -= int(accepted[cycle])
-        inside += int(accepted[cycle]) - int(given[cycle])
-    return Activity(held, accepted, given)
+        inside += int(accepted[cycle]) - int(output[cycle])
+    return Activity(held, accepted, output)

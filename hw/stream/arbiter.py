@@ -7,6 +7,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.layout import index
 from hw.parameters import Parameters, require
 
 
@@ -40,28 +41,29 @@ class ArbiterParameters(Parameters):
         return beats + self.latency
 
     def output_layout(self, shape=None) -> data.StructLayout:
-        """The merged payload: ``data`` as it came and ``source``, the input it came from.
+        """The merged payload: the input's ``data`` and ``source``, the number of the input.
 
-        A single input has a source bit too, always 0, as no field should be empty.
+        With a single input `source` is one bit that is always 0: a field of zero width would be
+        left out of the Verilog.
         """
         shape = unsigned(self.width) if shape is None else shape
-        return data.StructLayout({"data": shape, "source": range(max(2, self.inputs))})
+        return data.StructLayout({"data": shape, "source": index(range(max(2, self.inputs)))})
 
 
 class Arbiter(Component):
-    """Merge ``inputs`` streams beat by beat, taking turns.
+    """Merge ``inputs`` streams beat by beat in round-robin order.
 
-    After a beat from input s, the inputs are considered in the order s + 1, ..., ``inputs`` - 1,
-    0, ..., s, and the first that offers a beat is granted; input 0 is the first in turn after
-    reset. The merge is fair: at most ``inputs`` - 1 beats of other inputs are accepted while an
-    input waits. It wastes nothing: whenever some input offers and the output register is free or
-    being freed, a beat is accepted.
+    After a beat from input s, the priority order is s + 1, ..., ``inputs`` - 1, 0, ..., s, and the
+    first input with a valid beat is granted; after reset input 0 has the highest priority. The
+    merge is fair: at most ``inputs`` - 1 beats of other inputs are accepted while an input waits.
+    It is work-conserving: in every cycle in which some input is valid and the output register is
+    empty or being read, a beat is accepted.
 
     Latency: 1 cycle. Throughput: one beat per cycle over all inputs.
 
-    Handshake: ``o.valid`` and ``o.payload`` are registers, so a beat once granted stands until
-    taken. ``i[s].ready`` depends combinationally on ``o.ready`` and on every ``i[..].valid``; put
-    a :class:`SkidBuffer` behind the arbiter where that path is too long. Overflow: none.
+    Handshake: ``o.valid`` and ``o.payload`` are registers, so a granted beat is held until it is
+    accepted. ``i[s].ready`` depends combinationally on ``o.ready`` and on every ``i[..].valid``;
+    put a :class:`SkidBuffer` after the arbiter where that path is too long. Overflow: none.
 
     Parameters
     ----------
@@ -75,6 +77,15 @@ class Arbiter(Component):
         Streams to merge.
     o : :py:`Out(stream.Signature(parameters.output_layout(shape)))`
         Merged beats: ``data`` and ``source``.
+
+    Examples
+    --------
+    >>> from hw.stream.arbiter import Arbiter, ArbiterParameters
+    >>> parameters = ArbiterParameters(width=16, inputs=3)
+    >>> parameters.cycles(beats=100)
+    101
+    >>> Arbiter(parameters).o.payload.source.shape()
+    unsigned(2)
     """
 
     summary = "Round-robin merge of several streams into one"
@@ -97,12 +108,14 @@ class Arbiter(Component):
     def elaborate(self, platform):
         m = Module()
         inputs = self.parameters.inputs
-        last = Signal(range(max(2, inputs)), init=inputs - 1)
+        last = Signal(range(max(2, inputs)), init=inputs - 1)  # source of the last accepted beat
         granted = Signal.like(last, init=0)
-        free = Signal()
+        free = Signal()  # the output register can be written in this cycle
         m.d.comb += free.eq(~self.o.valid | self.o.ready)
 
-        # Later assignments win: the lowest input that offers, unless one after `last` does.
+        # Two priority encoders in one chain of multiplexers. The last assignment has priority, so
+        # inputs are listed from the highest number down: first the lowest valid input at all,
+        # which is overridden by the lowest valid input above `last`.
         for s in reversed(range(inputs)):
             with m.If(self.i[s].valid):
                 m.d.comb += granted.eq(s)
@@ -110,8 +123,10 @@ class Arbiter(Component):
             with m.If(self.i[s].valid & (last < s)):
                 m.d.comb += granted.eq(s)
 
+        # An accepted output beat leaves the register empty, unless a new one is written below.
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
+        # Only the granted input is ready; its beat goes to the output register.
         with m.Switch(granted):
             for s, port in enumerate(self.i):
                 with m.Case(s) if s < inputs - 1 else m.Default():

@@ -1,4 +1,4 @@
-"""Free entries of an output queue, counted before a pipeline that cannot stall."""
+"""Credit-based flow control for a pipeline that cannot stall."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from hw.parameters import Parameters, require
 class CreditCounterParameters(Parameters):
     """
     credits
-        Entries of the queue behind the pipeline.
+        Entries of the queue at the pipeline's output.
     """
 
     credits: int = 8
@@ -29,15 +29,15 @@ class CreditCounterParameters(Parameters):
     def for_pipeline(cls, latency: int) -> "CreditCounterParameters":
         """The fewest credits that let a pipeline of `latency` cycles run at full rate.
 
-        A credit comes home `latency` + 2 cycles after it was taken: the pipeline, one cycle in
-        the queue, and one for the counter to see the entry freed.
+        A credit is available again `latency` + 2 cycles after it was taken: the pipeline, one
+        cycle in the queue, and one for the counter's register.
         """
         require(latency >= 0, "latency must be at least 0", latency)
         return cls(latency + 2)
 
 
 class CreditCounter(Component):
-    """Admit work to a fixed-latency pipeline only while its output queue has an entry to spare.
+    """Accept work for a fixed-latency pipeline only while its output queue has a free entry.
 
     ::
 
@@ -45,17 +45,23 @@ class CreditCounter(Component):
           take |                                            give |
                +----------- credit counter <---------------------+
 
-    Every beat let into the pipeline takes a credit; every beat taken out of the queue gives one
-    back. What is in the pipeline plus what is in the queue never exceeds ``credits``, so the queue
-    never has to refuse and the pipeline needs no enable. The wiring is
+    Every beat that enters the pipeline takes a credit; every beat that leaves the queue returns
+    one. The beats in the pipeline and in the queue together never exceed ``credits``, so the queue
+    is never full when a result arrives and the pipeline needs no enable. The wiring is
     ``take = i.valid & i.ready``, ``i.ready = available``, ``give = o.valid & o.ready``.
 
-    Latency: a credit given is available in the next cycle, so no ready signal crosses the pipeline
-    combinationally. Throughput: one credit per cycle in each direction; a pipeline of ``latency``
-    cycles in front of a :class:`Queue` runs at full rate with ``latency + 2`` credits
+    Latency: a returned credit is available in the next cycle, so no ready signal crosses the
+    pipeline combinationally. Throughput: one credit per cycle in each direction; a pipeline of
+    ``latency`` cycles in front of a :class:`Queue` runs at full rate with ``latency + 2`` credits
     (:meth:`CreditCounterParameters.for_pipeline`), and at ``credits / (latency + 2)`` with fewer.
 
-    Overflow: taking without a credit and giving beyond ``credits`` are ignored, never wrapped.
+    Overflow: `take` without a credit and `give` beyond ``credits`` are ignored; the counter does
+    not wrap.
+
+    Examples
+    --------
+    >>> CreditCounterParameters.for_pipeline(latency=4)  # full rate through four stages
+    CreditCounterParameters(credits=6)
 
     Members
     -------
@@ -85,6 +91,7 @@ class CreditCounter(Component):
         free = Signal(range(credits + 1), init=credits)
         m.d.comb += self.available.eq(free != 0)
         taken = self.take & self.available
+        # A credit taken and one returned in the same cycle cancel.
         with m.If(taken & ~self.give):
             m.d.sync += free.eq(free - 1)
         with m.Elif(self.give & ~taken & (free != credits)):

@@ -41,19 +41,19 @@ class QueueParameters(Parameters):
 
 
 class Queue(Component):
-    """Hold up to ``depth`` beats and give them out in the order they came.
+    """First-in first-out buffer (FIFO) of ``depth`` beats.
 
     Latency: 1 cycle through an empty queue. Throughput: one beat per cycle, but one beat every two
     cycles at depth 1, where a full queue must empty before it can accept.
 
     Handshake: ``i.ready`` is high exactly when fewer than ``depth`` beats are held and ``o.valid``
     exactly when at least one is; both depend on registers only, so neither handshake crosses the
-    queue. Overflow: none, a full queue refuses.
+    queue. Overflow: none, ``i.ready`` is low while the queue is full.
 
     The storage is read asynchronously: registers or LUT memory, not block RAM. A synchronously
-    read memory behind an output register would fit block RAM, but it refuses beats for a cycle
-    while the register refills, and a pipeline kept in bounds by a :class:`CreditCounter` relies on
-    every free entry being acceptable at once. A depth of 1 is a single register.
+    read memory with an output register would fit block RAM, but it cannot accept beats in the
+    cycle in which the register refills, and a pipeline with a :class:`CreditCounter` needs every
+    free entry to be writable in the next cycle. A depth of 1 is a single register.
 
     Parameters
     ----------
@@ -64,9 +64,21 @@ class Queue(Component):
     Members
     -------
     i : :py:`In(stream.Signature(shape))`
-        Beats to hold.
+        Beats to store.
     o : :py:`Out(stream.Signature(shape))`
-        The oldest beat held.
+        The oldest beat.
+
+    Examples
+    --------
+    A queue of FP16 numbers; the shape overrides `width`.
+
+    >>> from hw.arith.float_format import FP16
+    >>> from hw.stream.queue import Queue, QueueParameters
+    >>> queue = Queue(QueueParameters(depth=4), shape=FP16)
+    >>> queue.o.payload.shape()
+    unsigned(16)
+    >>> queue.parameters.latency
+    1
     """
 
     summary = "First-in first-out buffer of any depth"
@@ -85,7 +97,8 @@ class Queue(Component):
         m = Module()
         payload = Value.cast(self.i.payload)
         depth = self.parameters.depth
-        # The buffered class has the single register; a one-row memory would have no address bits.
+        # SyncFIFOBuffered of depth 1 is a single register; SyncFIFO would make a memory of one row,
+        # whose address has no bits.
         kind = fifo.SyncFIFOBuffered if depth == 1 else fifo.SyncFIFO
         m.submodules.fifo = queue = kind(width=len(payload), depth=depth)
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""Rows of a memory in order of address, asked for ahead of time."""
+"""Prefetching reader of consecutive memory words, in order, from an out-of-order memory."""
 
 import dataclasses
 
@@ -7,6 +7,7 @@ from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.layout import FLAG, address, count, index
 from hw.parameters import Parameters, require
 
 
@@ -18,10 +19,10 @@ class SequentialReaderParameters(Parameters):
     data_width
         Bits of a word, where the instantiating block gives no shape.
     depth
-        Words asked for and not yet passed on, a power of two from 4. Memories that answer within
-        `depth` - 2 cycles are read at full rate.
+        Largest number of words requested and not yet output: a power of two, at least 4. Memories
+        that respond within `depth` - 2 cycles are read at full rate.
     longest
-        Most words of one command.
+        Largest number of words of one command.
     """
 
     address_width: int = 24
@@ -52,34 +53,40 @@ class SequentialReaderParameters(Parameters):
     def cycles(self, words: list[int], memory_latency: int = 1) -> int:
         """Cycles from the first command offered to the last word taken, when nothing stalls.
 
-        For commands of so many `words`, the last of them not 0, and a memory that answers each
-        request in the same `memory_latency` of at most `depth` - 2 cycles.
+        words
+            Number of words of each command, the last of them not 0.
+        memory_latency
+            Cycles from every request to its response, at most `depth` - 2.
         """
-        return sum(max(1, count) for count in words) + self.latency + memory_latency
+        return sum(max(1, number) for number in words) + self.latency + memory_latency
 
     @property
     def command_layout(self) -> data.StructLayout:
         """``address`` of the first word and the number of ``words``."""
-        return data.StructLayout({"address": self.address_width, "words": range(self.longest + 1)})
+        return data.StructLayout(
+            {"address": address(self.address_width), "words": count(range(self.longest + 1))}
+        )
 
     @property
     def request_layout(self) -> data.StructLayout:
         """``tag`` and ``address`` of a word."""
-        return data.StructLayout({"tag": range(self.depth), "address": self.address_width})
+        return data.StructLayout(
+            {"tag": index(range(self.depth)), "address": address(self.address_width)}
+        )
 
     def response_layout(self, shape=None) -> data.StructLayout:
         """``tag`` of the request and the word's ``data``."""
         shape = unsigned(self.data_width) if shape is None else shape
-        return data.StructLayout({"tag": range(self.depth), "data": shape})
+        return data.StructLayout({"tag": index(range(self.depth)), "data": shape})
 
     def output_layout(self, shape=None) -> data.StructLayout:
         """The word's ``data``, and ``last`` on the last word of a command."""
         shape = unsigned(self.data_width) if shape is None else shape
-        return data.StructLayout({"data": shape, "last": 1})
+        return data.StructLayout({"data": shape, "last": FLAG})
 
 
 class SequentialReader(Component):
-    """Read runs of consecutive words from a memory that answers late and in any order.
+    """Read runs of consecutive words from a memory with long latency and out-of-order responses.
 
     ::
 
@@ -87,23 +94,23 @@ class SequentialReader(Component):
                           ↑                                                   │
                           └──────────────── a slot is free ───────────────────┘
 
-    A request's tag is the slot that its word will be put into, so at most `depth` words are asked
-    for or wait in a slot at any time, one more waits at the output, and every response is accepted
-    at once. Slots are used and emptied in turn. A command of 0 words gives nothing; the address
-    after the highest is 0.
+    A reorder buffer: the slots are allocated in order of request and read in the same order. A
+    request's tag is the number of its slot, so every response is accepted at once. At most `depth`
+    words are requested or wait in a slot at any time, and one more waits at the output. A command
+    of 0 words outputs nothing. Addresses wrap from the highest to 0.
 
-    Latency: with a memory that answers L cycles after a request, L + 3 cycles from a command to its
-    first word: one to the request and two from the response. Throughput: one word per cycle while
-    L is at most `depth` - 2, else `depth` words in L + 2 cycles; commands follow each other without
-    a gap, but one of 0 words takes a cycle.
+    Latency: with a memory that responds L cycles after a request, L + 3 cycles from a command to
+    its first word: one to the request and two from the response. Throughput: one word per cycle
+    while L is at most `depth` - 2, else `depth` words in L + 2 cycles; commands follow each other
+    without a gap, but one of 0 words takes a cycle.
 
     Handshake: ``response.ready`` is always high. ``command.ready`` follows ``request.ready``
     combinationally in the cycle of a command's last request; all else depends on registers only.
-    Overflow: none. A response with a tag that was not asked for is an error of the memory, and
-    what follows is undefined.
+    Overflow: none. A response whose tag has no outstanding request is an error of the memory, and
+    results are undefined from then on.
 
     The slots are one memory of `depth` words with a synchronous read port, fit for block RAM or
-    SRAM; whether a slot is filled is one register for each.
+    SRAM, and a register for each slot says whether it is filled.
 
     Parameters
     ----------
@@ -121,6 +128,17 @@ class SequentialReader(Component):
         From the memory, in any order.
     o : :py:`Out(stream.Signature(parameters.output_layout(shape)))`
         The words of one command after the other, in order of address.
+
+    Examples
+    --------
+    Two commands of 100 and 20 words, from a memory that responds after 10 cycles:
+
+    >>> from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
+    >>> parameters = SequentialReaderParameters(data_width=64, depth=16)
+    >>> parameters.cycles([100, 20], memory_latency=10)
+    133
+    >>> SequentialReader(parameters).request.payload.tag.shape()
+    unsigned(4)
     """
 
     summary = "Runs of consecutive words from a memory that answers in any order"
@@ -146,57 +164,67 @@ class SequentialReader(Component):
         p = self._parameters
         command, request, response, o = self.command, self.request, self.response, self.o
 
-        # Slots asked for and slots emptied, counted round twice: equal is none, opposite is all.
-        asked = Signal(range(2 * p.depth))
+        # Slot numbers of the next request and of the next word to read, with a wrap bit each:
+        # equal pointers are an empty buffer, pointers that differ in the wrap bit only a full one.
+        requested = Signal(range(2 * p.depth))
         emptied = Signal(range(2 * p.depth))
-        left = Signal(range(p.longest + 1))
+        left = Signal(range(p.longest + 1))  # words of the command still to request
         address = Signal(p.address_width, reset_less=True)
         full = Signal()
-        final = Signal()  # the word asked for is its command's last
-        ask = Signal()
+        final = Signal()  # the requested word is its command's last
+        issue = Signal()  # a request is accepted by the memory
         m.d.comb += [
-            full.eq((asked ^ emptied) == p.depth),
+            full.eq((requested ^ emptied) == p.depth),
             final.eq(left == 1),
             request.valid.eq(left.any() & ~full),
-            request.payload.tag.eq(asked[:-1]),
+            request.payload.tag.eq(requested[:-1]),
             request.payload.address.eq(address),
-            ask.eq(request.valid & request.ready),
-            command.ready.eq(~left.any() | (final & ask)),
+            issue.eq(request.valid & request.ready),
+            # The next command is accepted together with the last request, so there is no gap.
+            command.ready.eq(~left.any() | (final & issue)),
         ]
-        with m.If(ask):
-            m.d.sync += [asked.eq(asked + 1), address.eq(address + 1), left.eq(left - 1)]
+        with m.If(issue):
+            m.d.sync += [
+                requested.eq(requested + 1),
+                address.eq(address + 1),
+                left.eq(left - 1),
+            ]
         with m.If(command.valid & command.ready):
             m.d.sync += [address.eq(command.payload.address), left.eq(command.payload.words)]
 
+        # Words are written when they arrive, their `last` flags when they are requested.
         word = len(Value.cast(response.payload.data))
         m.submodules.slots = slots = memory.Memory(shape=unsigned(word), depth=p.depth, init=[])
         m.submodules.finals = finals = memory.Memory(shape=1, depth=p.depth, init=[])
-        put, get = slots.write_port(), slots.read_port()
-        put_final, get_final = finals.write_port(), finals.read_port()
-        # Changes with every word put into a slot; the round of `emptied` tells what it means.
+        write, read = slots.write_port(), slots.read_port()
+        write_final, read_final = finals.write_port(), finals.read_port()
+        # A slot's bit toggles with every word written: in even passes through the buffer 1 means
+        # filled, in odd passes 0. So reading a slot need not clear its bit.
         filled = Signal(p.depth)
-        head = Signal()  # the next word is in its slot
-        take = Signal()
-        turn = Cat(emptied[:-1] == slot for slot in range(p.depth))
+        present = Signal()  # the next word to read is in its slot
+        take = Signal()  # it is read into the output register of the memory
+        turn = Cat(emptied[:-1] == slot for slot in range(p.depth))  # its slot, one-hot
         m.d.comb += [
             response.ready.eq(1),
-            put.en.eq(response.valid),
-            put.addr.eq(response.payload.tag),
-            put.data.eq(response.payload.data),
-            put_final.en.eq(ask),
-            put_final.addr.eq(asked[:-1]),
-            put_final.data.eq(final),
-            head.eq((filled & turn).any() ^ emptied[-1]),
-            take.eq(head & (~o.valid | o.ready)),
-            get.en.eq(take),
-            get.addr.eq(emptied[:-1]),
-            get_final.en.eq(take),
-            get_final.addr.eq(emptied[:-1]),
-            Value.cast(o.payload.data).eq(get.data),
-            o.payload.last.eq(get_final.data),
+            write.en.eq(response.valid),
+            write.addr.eq(response.payload.tag),
+            write.data.eq(response.payload.data),
+            write_final.en.eq(issue),
+            write_final.addr.eq(requested[:-1]),
+            write_final.data.eq(final),
+            # The wrap bit of `emptied` says which pass this is.
+            present.eq((filled & turn).any() ^ emptied[-1]),
+            take.eq(present & (~o.valid | o.ready)),
+            read.en.eq(take),
+            read.addr.eq(emptied[:-1]),
+            read_final.en.eq(take),
+            read_final.addr.eq(emptied[:-1]),
+            # The memories' read registers are the output register.
+            Value.cast(o.payload.data).eq(read.data),
+            o.payload.last.eq(read_final.data),
         ]
         arrived = Cat(response.valid & (response.payload.tag == slot) for slot in range(p.depth))
         m.d.sync += [filled.eq(filled ^ arrived), emptied.eq(emptied + take)]
         with m.If(~o.valid | o.ready):
-            m.d.sync += o.valid.eq(head)
+            m.d.sync += o.valid.eq(present)
         return m

@@ -37,13 +37,18 @@ class SkidBufferParameters(Parameters):
 
 
 class SkidBuffer(Component):
-    """Pass beats on through registers in both directions.
+    """Register slice: registers in both directions of a stream.
+
+    ::
+
+        i ──┬─────────────→ mux ─→ output register ─→ o
+            └─→ skid register ─↑
 
     Latency: 1 cycle. Throughput: one beat per cycle.
 
-    Handshake: ``i.ready``, ``o.valid`` and ``o.payload`` are registers. Because a withdrawn
-    ``o.ready`` is seen upstream only one cycle later, the beat that arrives meanwhile skids into
-    a second entry. Overflow: none, ``i.ready`` is low exactly while both entries are taken.
+    Handshake: ``i.ready``, ``o.valid`` and ``o.payload`` are registers. When ``o.ready`` goes low,
+    ``i.ready`` follows one cycle later; the beat accepted in that cycle goes to the skid register.
+    Overflow: none, ``i.ready`` is low exactly while both registers hold a beat.
 
     Parameters
     ----------
@@ -57,6 +62,17 @@ class SkidBuffer(Component):
         Beats in.
     o : :py:`Out(stream.Signature(shape))`
         The same beats, in order.
+
+    Examples
+    --------
+    Two skid buffers in a row add two cycles and cut the ready path twice.
+
+    >>> from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
+    >>> parameters = SkidBufferParameters(width=64)
+    >>> 2 * parameters.latency
+    2
+    >>> SkidBuffer(parameters).i.payload.shape()
+    unsigned(64)
     """
 
     summary = "Two-entry buffer that cuts the ready path at full throughput"
@@ -73,17 +89,22 @@ class SkidBuffer(Component):
 
     def elaborate(self, platform):
         m = Module()
-        # The interface's own ready signal resets to 0, yet an empty buffer must accept.
+        # A register of its own, since i.ready would reset to 0 and an empty buffer must accept.
         ready = Signal(init=1)
         skid = Signal(self.i.payload.shape(), reset_less=True)
         m.d.comb += self.i.ready.eq(ready)
 
         with m.If(ready):
+            # The skid register is empty. It is written in any case: what it holds matters only
+            # once `ready` is low.
             m.d.sync += skid.eq(self.i.payload)
             with m.If(~self.o.valid | self.o.ready):
+                # Output register empty or being read: the beat goes there.
                 m.d.sync += [self.o.valid.eq(self.i.valid), self.o.payload.eq(self.i.payload)]
             with m.Else():
+                # Output stalled: a beat accepted now stays in the skid register.
                 m.d.sync += ready.eq(~self.i.valid)
         with m.Elif(self.o.ready):
+            # Both registers full and the output read: the skid register moves up.
             m.d.sync += [self.o.payload.eq(skid), ready.eq(1)]
         return m

@@ -1,4 +1,4 @@
-"""The arbiter, proved for all time: nothing lost, rules of streams kept, fair, never idle."""
+"""Unbounded proof of the arbiter: no beat lost, stream rules kept, fair, work-conserving."""
 
 import pytest
 from amaranth.asserts import AnyConst
@@ -25,10 +25,10 @@ INPUTS = [1, 2, 3, 4, 5]
 
 
 class ArbiterSpec(Elaboratable):
-    """The output is the last beat accepted; beats are accepted in turn, and whenever possible.
+    """The output is the last beat accepted; acceptance is round-robin and as early as possible.
 
-    `invariant` ties the turn kept here, from observation, to the arbiter's own register. Without
-    `turns` only the bound on waiting is asserted of the order, which taking turns implies.
+    `invariant` relates the turn kept here, from observation, to the arbiter's own register. Without
+    `turns` only the bound on waiting is asserted, which the round-robin order implies.
     """
 
     def __init__(self, dut, invariant=True, turns=True):
@@ -129,7 +129,7 @@ def test_cover(inputs):
 
 
 class FaultyArbiter(Arbiter):
-    """Three inputs merged with one fault, or with none."""
+    """Three inputs merged, with one injected fault or without."""
 
     fault: str = ""
 
@@ -160,7 +160,7 @@ class FaultyArbiter(Arbiter):
                 ]
                 if fault == "corrupts":
                     m.d.sync += o.payload.data.eq(port.payload | (port.payload == 2))
-                # Without its turn moving on, the arbiter prefers the lowest input for ever.
+                # Where `last` is not updated, the lowest input always has priority.
                 if fault != "starves" and not (fault == "skips a turn" and s == 1):
                     m.d.sync += last.eq(s)
         return m

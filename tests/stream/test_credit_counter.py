@@ -1,4 +1,4 @@
-"""The credit counter, proved alone and between a pipeline and its output queue."""
+"""Unbounded proofs of the credit counter, alone and with a pipeline and its output queue."""
 
 import pytest
 from amaranth.asserts import AnySeq
@@ -18,7 +18,7 @@ CREDITS = [1, 2, 3, 4, 5]
 
 
 class CreditSpec(Elaboratable):
-    """Under arbitrary `take` and `give`, misuse included, exactly the free credits are granted."""
+    """For any `take` and `give`, misuse included, `available` is high while a credit is free."""
 
     def __init__(self, dut, credits, closed=True):
         self._dut, self._credits, self._closed = dut, credits, closed
@@ -145,7 +145,7 @@ class CreditedPipeline(wiring.Component):
 
 
 class PipelineSpec(Elaboratable):
-    """The queue behind the pipeline never refuses, and the output keeps the rules of streams."""
+    """The queue is never full when a result arrives, and the output keeps the stream rules."""
 
     def __init__(self, dut):
         self._dut = dut
@@ -191,7 +191,7 @@ def test_more_credits_than_entries_overrun_the_queue():
 
 
 def beats_in(latency, credits, cycles):
-    """Beats out of a credited pipeline in `cycles` cycles after its first one, never stalled."""
+    """Beats output by a credited pipeline in `cycles` cycles after its first one, no stalls."""
     dut = CreditedPipeline(latency, credits, credits)
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)

@@ -1,7 +1,7 @@
-"""The queue, proved for all time at five depths, and the specification that proves it.
+"""Unbounded proof of the queue at five depths, and tests of its specification.
 
-Every assertion of the stream specification is shown to catch the fault it is for: a small buffer
-with that fault must fail with that assertion's message.
+Every assertion of the stream specification must catch an injected fault: a small buffer with the
+fault must fail with that assertion's message.
 """
 
 import pytest
@@ -58,7 +58,7 @@ def test_cover(depth):
 
 
 class FaultyBuffer(wiring.Component):
-    """A two-entry queue with one fault, or with none."""
+    """A two-entry queue, with one injected fault or without."""
 
     i: In(stream.Signature(2))
     o: Out(stream.Signature(2))

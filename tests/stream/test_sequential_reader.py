@@ -1,4 +1,4 @@
-"""The sequential reader: proved for all time, and outcome with memories of every kind."""
+"""The sequential reader: unbounded proof, and runs with memories of every kind."""
 
 import dataclasses
 import itertools
@@ -30,21 +30,21 @@ SMALL = SequentialReaderParameters(address_width=3, data_width=2, depth=4, longe
 
 
 class ReaderSpec(Elaboratable):
-    """What the reader asks for, and what it passes on, for any commands, stalls and answers.
+    """The reader's requests and output words, for any commands, stalls and responses.
 
-    The memory answers any request under way, whenever and with whatever data it likes. One
-    arbitrary request is followed: its answer comes out in its place, once, with its `last`. A
-    request stands whenever words are left and one of the slots is free, and a word is at the output
-    two cycles after it and all words before it are there.
+    The memory may answer any outstanding request in any cycle, with any data. One arbitrary request
+    is followed: its word is output in order, once, with its `last`. A request is valid whenever
+    words are left and a slot is free, and a word is at the output two cycles after it and all words
+    before it have arrived.
 
     Attributes
     ----------
     left, address : Signal
-        Words still to ask for, and where.
-    asked, emptied : Signal
-        Requests made and words read out of their slots, counted round twice.
-    waits, there : Signal
-        For each slot, whether it waits for an answer, and whether it holds one.
+        Number and address of the words still to request.
+    requested, emptied : Signal
+        Slot pointers of the next request and the next word to read, with a wrap bit each.
+    waits, filled : Signal
+        For each slot, whether it waits for a response, and whether it is filled.
     following, answered, slot, value, last, ahead : Signal
         The followed request, while it is inside.
     """
@@ -54,8 +54,8 @@ class ReaderSpec(Elaboratable):
         p = dut.parameters
         self.left, self.address = Signal(range(p.longest + 1)), Signal(p.address_width)
         self.inside = Signal(range(p.depth + 3))
-        self.asked = Signal(range(2 * p.depth))
-        self.waits, self.there = Signal(p.depth), Signal(p.depth)
+        self.requested = Signal(range(2 * p.depth))
+        self.waits, self.filled = Signal(p.depth), Signal(p.depth)
         self.following, self.answered, self.done = Signal(), Signal(), Signal()
         self.slot, self.value = Signal(range(p.depth)), Signal(p.data_width)
         self.last, self.ahead = Signal(), Signal(range(p.depth + 3))
@@ -77,7 +77,7 @@ class ReaderSpec(Elaboratable):
             ask.eq(dut.request.valid & dut.request.ready & live),
             answer.eq(dut.response.valid & dut.response.ready & live),
             give.eq(dut.o.valid & dut.o.ready & live),
-            # A memory answers what it was asked, once.
+            # A memory answers every request once.
             Assume(~dut.response.valid | Array(self.waits)[tag] | first),
         ]
         self._requests(m, commanded, ask, live)
@@ -87,20 +87,23 @@ class ReaderSpec(Elaboratable):
         oldest = Signal(range(p.depth))
         m.d.comb += [
             slots_used.eq(self.inside - dut.o.valid),
-            oldest.eq(self.asked - slots_used),
+            oldest.eq(self.requested - slots_used),
         ]
-        m.d.sync += [self.inside.eq(self.inside + ask - give), self.asked.eq(self.asked + ask)]
+        m.d.sync += [
+            self.inside.eq(self.inside + ask - give),
+            self.requested.eq(self.requested + ask),
+        ]
         for slot in range(p.depth):
             with m.If(ask & (dut.request.payload.tag == slot)):
-                m.d.sync += [self.waits[slot].eq(1), self.there[slot].eq(0)]
+                m.d.sync += [self.waits[slot].eq(1), self.filled[slot].eq(0)]
             with m.Elif(answer & (tag == slot)):
-                m.d.sync += [self.waits[slot].eq(0), self.there[slot].eq(1)]
+                m.d.sync += [self.waits[slot].eq(0), self.filled[slot].eq(1)]
         ready = Signal()  # the oldest word not at the output yet is in its slot
         stuck = Signal()
-        m.d.comb += ready.eq((slots_used != 0) & Array(self.there)[oldest])
+        m.d.comb += ready.eq((slots_used != 0) & Array(self.filled)[oldest])
         m.d.sync += stuck.eq(ready & (~dut.o.valid | dut.o.ready) & live)
         must_ask = (self.left != 0) & (slots_used != p.depth)
-        tag_is_next = dut.request.payload.tag == self.asked[:-1]
+        tag_is_next = dut.request.payload.tag == self.requested[:-1]
         with m.If(live):
             m.d.comb += [
                 Assert(dut.response.ready, "refused an answer"),
@@ -122,7 +125,7 @@ class ReaderSpec(Elaboratable):
         return m
 
     def _requests(self, m, commanded, ask, live):
-        """Address and number of what is asked for follow the commands."""
+        """Addresses and number of the requests follow the commands."""
         dut = self.dut
         with m.If(ask):
             m.d.sync += [self.left.eq(self.left - 1), self.address.eq(self.address + 1)]
@@ -163,19 +166,19 @@ class ReaderSpec(Elaboratable):
                 m.d.sync += [self.following.eq(0), self.done.eq(1)]
 
     def _invariants(self, m, internals, slots_used):
-        """How the reader's registers and memories hold what the specification tells."""
+        """Relation of the reader's registers and memories to the signals of the specification."""
         dut, depth = self.dut, self.dut.parameters.depth
-        asked, emptied = internals.signal("asked"), internals.signal("emptied")
+        requested, emptied = internals.signal("requested"), internals.signal("emptied")
         filled = internals.signal("filled")
         m.d.comb += [
             Assert(internals.signal("left") == self.left),
             Assert((self.left == 0) | (internals.signal("address") == self.address)),
-            Assert(asked == self.asked),
-            Assert((asked - emptied)[: len(asked)] == slots_used),
+            Assert(requested == self.requested),
+            Assert((requested - emptied)[: len(requested)] == slots_used),
             Assert(slots_used <= depth),
         ]
         for slot in range(depth):
-            # A slot's distance from the oldest one tells whether it is used, and in which round.
+            # A slot's distance from the oldest one says whether it is used, and in which pass.
             place = Signal(range(depth), name=f"place_{slot}")
             at = Signal(range(2 * depth), name=f"at_{slot}")
             used = place < slots_used
@@ -183,7 +186,7 @@ class ReaderSpec(Elaboratable):
             holds = filled[slot] ^ at[-1]
             m.d.comb += [
                 Assert(self.waits[slot] == (used & ~holds)),
-                Assert(~used | (self.there[slot] == holds)),
+                Assert(~used | (self.filled[slot] == holds)),
                 Assert(used | ~holds),
             ]
         row = internals.row(m, "slots", self.slot)
@@ -197,7 +200,7 @@ class ReaderSpec(Elaboratable):
                     at_output
                     | (self.slot == (emptied + self.ahead - dut.o.valid)[: len(self.slot)])
                 ),
-                Assert(self.answered == Mux(at_output, 1, Array(self.there)[self.slot])),
+                Assert(self.answered == Mux(at_output, 1, Array(self.filled)[self.slot])),
                 Assert(~at_output | (dut.o.payload.data == self.value)),
                 Assert(Mux(at_output, dut.o.payload.last, final) == self.last),
             ]
@@ -217,17 +220,25 @@ def test_cover():
 
 FAULTS = {
     "asks_without_a_slot": ("left.any() & ~full", "left.any()", "asks when it must"),
-    "ends_late": ("~left.any() | (final & ask)", "~left.any()", "a command is taken when none"),
+    "ends_late": ("~left.any() | (final & issue)", "~left.any()", "a command is taken when none"),
     "does_not_count": ("address.eq(address + 1)", "address.eq(address)", "wrong address"),
-    "wrong_tag": ("tag.eq(asked[:-1])", "tag.eq(emptied[:-1])", "wrong tag"),
-    "wrong_last": ("put_final.data.eq(final)", "put_final.data.eq(left[0])", "wrong last"),
+    "wrong_tag": ("tag.eq(requested[:-1])", "tag.eq(emptied[:-1])", "wrong tag"),
+    "wrong_last": ("write_final.data.eq(final)", "write_final.data.eq(left[0])", "wrong last"),
     "passes_on_early": (
         "(filled & turn).any() ^ emptied[-1]",
-        "asked != emptied",
+        "requested != emptied",
         "passed on before",
     ),
-    "loses_in_a_stall": ("take.eq(head & (~o.valid | o.ready))", "take.eq(head)", "a stalled"),
-    "wrong_slot": ("put.addr.eq(response.payload.tag)", "put.addr.eq(0)", "wrong data or order"),
+    "loses_in_a_stall": (
+        "take.eq(present & (~o.valid | o.ready))",
+        "take.eq(present)",
+        "a stalled",
+    ),
+    "wrong_slot": (
+        "write.addr.eq(response.payload.tag)",
+        "write.addr.eq(0)",
+        "wrong data or order",
+    ),
     "forgets": ("filled.eq(filled ^ arrived)", "filled.eq(filled & arrived)", "a word is stuck"),
 }
 
@@ -274,7 +285,7 @@ def run(reader, stimulus, stall="none", timing=FASTEST):
 
 @pytest.mark.parametrize("timing", TIMINGS)
 def test_any_memory(reader, shipped_trace, timing):
-    """Words come in order from a memory that answers in any, with never more than `depth` asked."""
+    """Words come in order from a memory that answers in any, with at most `depth` outstanding."""
     p = reader[0]
     for trace, stall in itertools.product((None, shipped_trace), PATTERNS):
         stimulus = testbench.stimulus(p, trace, 60, seed=9)
@@ -314,9 +325,9 @@ def test_timeline_is_the_hardware(reader):
         stimulus = build(p, contents, np.array([5]), np.array([count]), [])
         outcome = run(reader, stimulus, timing=timing)
         use = outcome.memories["words"]
-        asked, answered, given = timeline(use.offered - use.accepted, p.depth)
-        assert (asked == use.accepted).all() and (answered == use.offered).all()
-        assert (given == outcome.cycles_of["o"]).all()
+        requested, answered, output = timeline(use.offered - use.accepted, p.depth)
+        assert (requested == use.accepted).all() and (answered == use.offered).all()
+        assert (output == outcome.cycles_of["o"]).all()
 
 
 def test_addresses():

@@ -1,4 +1,4 @@
-"""The skid buffer, proved for all time."""
+"""Unbounded proof of the skid buffer."""
 
 import pytest
 from amaranth.hdl import Assert, Fragment, Mux
@@ -36,7 +36,7 @@ def test_cover():
 
 
 class NoSkid(SkidBuffer):
-    """A skid buffer whose beat in flight overwrites the output instead of skidding."""
+    """A skid buffer that overwrites the output instead of writing the skid register."""
 
     def elaborate(self, platform):
         m = super().elaborate(platform)
@@ -46,7 +46,7 @@ class NoSkid(SkidBuffer):
 
 
 class SlowToRefuse(SkidBuffer):
-    """A skid buffer that accepts once more than it has room for."""
+    """A skid buffer that accepts one beat more than it has room for."""
 
     def elaborate(self, platform):
         m = super().elaborate(platform)

@@ -1,6 +1,6 @@
-"""The stream testbenches and twins against the hardware in Amaranth's own simulator.
+"""The stream testbenches and models against the hardware in Amaranth's own simulator.
 
-A stimulus is outcome here by a few lines that share nothing with the other players of jobs.
+A stimulus is run here by a few lines that share no code with the drivers of `sim`.
 """
 
 import types
@@ -14,15 +14,15 @@ from golden.stream import arbiter, buffer
 from hw.catalogue import find
 from sim.core import payload
 from sim.core.stimulus import compare
-from sim.testbenches.stream import arbiter as arbiter_bench
+from sim.testbenches.stream import arbiter as arbiter_testbench
 from sim.testbenches.stream import beats as words
-from sim.testbenches.stream import queue as queue_bench
-from sim.testbenches.stream import skid_buffer as skid_buffer_bench
+from sim.testbenches.stream import queue as queue_testbench
+from sim.testbenches.stream import skid_buffer as skid_buffer_testbench
 
-BENCHES = {
-    "stream.queue": queue_bench.testbench,
-    "stream.skid_buffer": skid_buffer_bench.testbench,
-    "stream.arbiter": arbiter_bench.testbench,
+TESTBENCHES = {
+    "stream.queue": queue_testbench.testbench,
+    "stream.skid_buffer": skid_buffer_testbench.testbench,
+    "stream.arbiter": arbiter_testbench.testbench,
 }
 CONFIGURATIONS = [
     ("stream.queue", {"width": 8, "depth": 1}),
@@ -38,7 +38,7 @@ CONFIGURATIONS = [
 def run(dut, inputs, arrives, takes, limit=2000):
     """Offer each input's next beat from the cycle it `arrives`; take when `takes` says so.
 
-    Return the output beats, the cycles in which they were taken and those of each acceptance.
+    Returns the output beats, their cycles, and the cycles of acceptance of each input's beats.
     """
     ports = {"i": dut.i} if "i" in inputs else {f"i__{s}": dut.i[s] for s in range(len(inputs))}
     total = sum(len(queue) for queue in inputs.values())
@@ -76,7 +76,7 @@ def run(dut, inputs, arrives, takes, limit=2000):
 def prepared(name, settings, vectors, trace=None):
     parameters = find(name).parameters_class(**settings)
     dut = find(name).create(parameters)
-    stimulus = BENCHES[name].stimulus(parameters, trace, vectors, seed=3)
+    stimulus = TESTBENCHES[name].stimulus(parameters, trace, vectors, seed=3)
     return (
         dut,
         stimulus,
@@ -115,14 +115,14 @@ def test_stalled(name, settings):
 
     got, taken, _ = run(dut, inputs, arrives, lambda cycle: bursts[-1][cycle])
     stimulus.stall = "both"
-    checker = getattr(BENCHES[name], "compare", compare)
+    checker = getattr(TESTBENCHES[name], "compare", compare)
     assert checker(stimulus, *result(dut, stimulus, got, taken)) == []
     assert taken[-1] + 1 > stimulus.cycles
 
 
 def test_arbiter_comparison_sees_order_within_a_source_only_when_stalled():
     parameters = find("stream.arbiter").parameters_class(width=8, inputs=2)
-    testbench, shape = BENCHES["stream.arbiter"], parameters.output_layout()
+    testbench, shape = TESTBENCHES["stream.arbiter"], parameters.output_layout()
     stimulus = testbench.stimulus(parameters, None, 20, seed=3)
     expected, layouts, cycles = stimulus.outputs["o"], {"o": shape}, {"o": np.arange(20)}
     source = payload.unpack(shape, expected)["source"]
@@ -156,11 +156,11 @@ def test_buffer_twin_has_the_hardware_s_cycles(depth):
     arrivals, takes = words.bursts(200, 2, seed=7)
     due = np.flatnonzero(arrivals)
     activity = buffer.simulate(2 if depth == "skid" else depth, arrivals, takes)
-    count = activity.given.sum()
+    count = activity.output.sum()
     inputs = {"i": list(range(count))}
     got, taken, accepted = run(dut, inputs, lambda _, b, c: c >= due[b], lambda c: takes[c])
     assert got == inputs["i"]
-    assert taken == np.flatnonzero(activity.given).tolist()
+    assert taken == np.flatnonzero(activity.output).tolist()
     assert accepted["i"] == np.flatnonzero(activity.accepted)[:count].tolist()
 
 
@@ -211,11 +211,11 @@ def test_beats_without_a_trace_start_with_corners():
     assert (got == again).all() and (got[12:] != other[12:]).any()
 
 
-@pytest.mark.parametrize("name", BENCHES)
+@pytest.mark.parametrize("name", TESTBENCHES)
 def test_picture(name):
     figure = pytest.importorskip("matplotlib.figure").Figure()
     keys = np.linspace(-3, 3, 4096, dtype=np.float32).reshape(1, 2, 32, 64)
-    caption = BENCHES[name].picture(find(name).parameters_class(), trace(k=keys), figure)
+    caption = TESTBENCHES[name].picture(find(name).parameters_class(), trace(k=keys), figure)
     assert caption.endswith(".") and "cycle-level model" in caption
     figure.canvas.draw()
     assert all(axes.has_data() for axes in figure.axes)

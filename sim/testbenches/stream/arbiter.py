@@ -19,8 +19,8 @@ _CYCLES_SHOWN = 64
 class ArbiterTestbench:
     """Beats are dealt to the inputs unevenly; a transaction is one beat of the merged stream.
 
-    The job's output is in the order of an unstalled run. Stalls change when beats arrive and so
-    the order of the merge, but never that of one source.
+    The expected order is that of an unstalled run. Stalls change when beats arrive and so the
+    order of the merge, but never the order within one source.
     """
 
     def default_vectors(self, parameters: "ArbiterParameters") -> int:
@@ -75,9 +75,9 @@ class ArbiterTestbench:
         return found
 
     def picture(self, parameters: "ArbiterParameters", trace: "Trace | None", figure) -> str:
-        """Which inputs offer, whose beat is accepted, and what stands on the output."""
+        """The inputs with a valid beat, the accepted one, and the source of the output beat."""
         inputs = parameters.inputs
-        # A load of 0.6 beats per cycle, and an output that takes three cycles in four.
+        # A load of 0.6 beats per cycle in all, and an output that accepts in bursts.
         random = np.random.default_rng(1)
         arrivals = random.random((_CYCLES_SHOWN, inputs)) < 0.6 / inputs
         takes = bursts(_CYCLES_SHOWN, 2, seed=1).any(axis=0)
@@ -98,7 +98,7 @@ class ArbiterTestbench:
         served = np.bincount(activity.accepted[activity.accepted >= 0], minlength=inputs)
         return (
             f"Arbiter of {inputs} inputs, beats arriving at random, taken in bursts (cycle-level "
-            f"model, {_CYCLES_SHOWN} cycles; it does not look at what payloads hold). Circles: a "
+            f"model, {_CYCLES_SHOWN} cycles; payloads do not matter). Circles: a "
             "beat waits, filled: it is accepted; squares: the beat on the output, in its source's "
             f"colour. Beats accepted per input: {', '.join(map(str, served))}."
         )

@@ -65,8 +65,8 @@ def _values(trace: "Trace") -> tuple[str, np.ndarray]:
 
 
 def _corners_then_random(width: int, vectors: int, seed: int) -> np.ndarray:
-    """All zeros, all ones, alternating bits both ways, each bit alone; then random bits."""
-    place = np.arange(width)
-    corners = [place * 0, place * 0 + 1, place % 2, 1 - place % 2, *np.eye(width)]
+    """All zeros, all ones, alternating bits (two phases), one-hot words; then random bits."""
+    bit = np.arange(width)
+    corners = [bit * 0, bit * 0 + 1, bit % 2, 1 - bit % 2, *np.eye(width)]
     random = np.random.default_rng(seed).integers(0, 2, (vectors, width))
     return np.concatenate([np.array(corners), random]).astype(np.uint8)[:vectors]

@@ -1,4 +1,4 @@
-"""Testbench of the components that pass beats on in order: the queue and the skid buffer."""
+"""Testbench of the in-order buffers: the queue and the skid buffer."""
 
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,14 @@ _CYCLES_SHOWN = 96
 
 
 class BufferTestbench:
-    """Every beat must come out as it went in, in order; a transaction is one beat.
+    """Output beats must equal the input beats, in order; a transaction is one beat.
 
     Parameters
     ----------
     name : str
-        As the picture calls the component.
+        The component's name in the picture.
     depth : callable
-        The beats that a component with given parameters can hold.
+        Function from the parameters to the number of beats that the component holds.
     """
 
     def default_vectors(self, parameters: "Parameters") -> int:
@@ -46,11 +46,11 @@ class BufferTestbench:
         )
 
     def picture(self, parameters: "Parameters", trace: "Trace | None", figure) -> str:
-        """Each beat's stay inside, in its payload's colour, and how many are inside at a time."""
+        """The cycles that each beat stays inside, and the number of beats inside."""
         depth = self._depth(parameters)
         arrivals, takes = bursts(_CYCLES_SHOWN, 2, seed=1)
         activity = buffer.simulate(depth, arrivals, takes)
-        entered, left = np.flatnonzero(activity.accepted), np.flatnonzero(activity.given)
+        entered, left = np.flatnonzero(activity.accepted), np.flatnonzero(activity.output)
         inside = len(entered) - len(left)
         until = np.concatenate([left, np.full(inside, _CYCLES_SHOWN)])
         words, _ = beats(trace, parameters.width, len(entered), seed=1)
@@ -70,6 +70,6 @@ class BufferTestbench:
         return (
             f"{self._name}, {depth} entries, {source}; beats arrive and are taken in bursts "
             f"(cycle-level model, {_CYCLES_SHOWN} cycles). Each bar is a beat from acceptance to "
-            f"delivery: {len(entered)} accepted, {len(left)} given out, "
+            f"delivery: {len(entered)} accepted, {len(left)} output, "
             f"at most {activity.held.max()} held."
         )

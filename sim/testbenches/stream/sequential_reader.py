@@ -8,6 +8,7 @@ from hw.stream.sequential_reader import SequentialReaderParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
+from sim.testbenches.strategies import mixture
 from sim.testbenches.stream.beats import beats, pack, unpack
 
 _ROWS = 256
@@ -15,7 +16,7 @@ _WORDS_SHOWN = 48
 
 
 class SequentialReaderTestbench:
-    """Runs of rows of a memory that holds the trace, or corner words and random ones."""
+    """Commands on a memory that holds the trace, or corner words and random ones."""
 
     def default_vectors(self, parameters: SequentialReaderParameters) -> int:
         return 64
@@ -30,16 +31,16 @@ class SequentialReaderTestbench:
         return build(p, contents, start, words, notes)
 
     def picture(self, parameters: SequentialReaderParameters, trace: Trace, figure) -> str:
-        """When each word is asked for, answered and passed on, with a memory that reorders."""
+        """When each word is requested, answered and output, with a memory that reorders."""
         depth, slowest = parameters.depth, 2 * parameters.depth
         rng = np.random.default_rng(1)
         latency = rng.integers(slowest // 4, slowest, _WORDS_SHOWN)
-        asked, answered, given = timeline(latency, depth)
+        requested, answered, output = timeline(latency, depth)
         axes = figure.subplots()
         number = np.arange(_WORDS_SHOWN)
-        axes.hlines(number, asked, answered, color="0.7", label="in the memory")
-        axes.hlines(number, answered, given, color="C1", lw=3, label="in a slot")
-        axes.plot(given, number, "o", ms=3, color="C0", label="passed on")
+        axes.hlines(number, requested, answered, color="0.7", label="in the memory")
+        axes.hlines(number, answered, output, color="C1", lw=3, label="in a slot")
+        axes.plot(output, number, "o", ms=3, color="C0", label="output")
         axes.invert_yaxis()
         axes.set_xlabel("cycle")
         axes.set_ylabel("word")
@@ -47,8 +48,8 @@ class SequentialReaderTestbench:
         return (
             f"{_WORDS_SHOWN} words read with {depth} slots from a memory that answers after "
             f"{latency.min()} to {latency.max()} cycles in any order (cycle-level model; it does "
-            "not look at what words hold). A slot is asked for again two cycles after its word "
-            "was answered and all words before it passed on."
+            "not depend on the words' values). A slot is used again two cycles after its word has "
+            "arrived and all words before it are output."
         )
 
 
@@ -56,14 +57,17 @@ testbench = SequentialReaderTestbench()
 
 
 def _commands(p: SequentialReaderParameters, rows: int, vectors: int, rng: np.random.Generator):
-    """Start addresses and numbers of words: single words, long runs, the whole range, nothing."""
+    """Start addresses and numbers of words: none, few, any number, the longest command."""
     longest = min(p.longest, rows)
-    few = rng.integers(1, min(longest, 6) + 1, vectors)
-    any_number = rng.integers(0, min(longest, 40) + 1, vectors)
-    words = np.select([rng.random(vectors) < 0.1, rng.random(vectors) < 0.5], [0, few], any_number)
+    kinds = {
+        "none": (0.1, 0),
+        "few": (0.45, rng.integers(1, min(longest, 6) + 1, vectors)),
+        "any number": (0.45, rng.integers(0, min(longest, 40) + 1, vectors)),
+    }
+    words = mixture(rng, vectors, kinds)
     words[: vectors // 16] = longest
     start = rng.integers(0, rows, vectors)
-    if 1 << p.address_width > rows:  # the rows end before the addresses come round
+    if 1 << p.address_width > rows:  # no command may reach beyond the memory's last row
         start = np.minimum(start, rows - words)
     words[-1:] = np.maximum(words[-1:], 1)
     start[-1:] = np.minimum(start[-1:], rows - 1)
@@ -77,7 +81,7 @@ def build(
     words: np.ndarray,
     notes: list[str],
 ) -> Stimulus:
-    """The stimulus of these commands on a memory ``uint32[rows, words of 32 bits]``."""
+    """The stimulus of commands on a memory of `contents`, ``uint32[rows, words of 32 bits]``."""
     p = parameters
     read, command, last = addresses(start, words, p.address_width)
     bits = unpack(contents[read], p.data_width)
