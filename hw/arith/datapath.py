@@ -1,4 +1,4 @@
-"""What all arithmetic units share: plain operand ports, a fixed latency, ranks of registers."""
+"""Base of the arithmetic units: plain operand ports, a fixed latency, optional pipeline stages."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from hw.parameters import Parameters, require
 class DatapathParameters(Parameters):
     """
     stages
-        Ranks of registers a result passes, the last one at the output; 0 is combinational.
+        Pipeline stages, the last one with its registers at the output; 0 is combinational.
     """
 
     CUTS: ClassVar[tuple[tuple[str, ...], ...]] = ((), ("result",))
-    """For each number of stages, the points of the datapath where it is cut by registers."""
+    """For each number of stages, the named points of the datapath that have registers."""
 
     stages: int = dataclasses.field(default=0, kw_only=True)
 
@@ -33,7 +33,7 @@ class DatapathParameters(Parameters):
         return self.stages
 
     def cycles(self, operations: int) -> int:
-        """Cycles from the first operands offered to the last result taken, without stalls."""
+        """Cycles from the first operands to the last result, both included, without stalls."""
         return operations + self.stages
 
 
@@ -75,7 +75,7 @@ class Datapath(Component):
     """Base of the arithmetic units.
 
     Latency: `stages` cycles. Throughput: one result per cycle. There is no handshake: every
-    register advances in the cycles in which ``enable`` is high, and none holds a reset value.
+    register is updated in the cycles in which ``enable`` is high, and none is reset.
     :class:`hw.arith.streamed.Streamed` puts a unit between two streams.
 
     Members
@@ -97,26 +97,26 @@ class Datapath(Component):
         return self._parameters
 
     def registers(self, m: Module) -> "Registers":
-        """Where `elaborate` says that its datapath may be cut."""
+        """The pipeline registers; `elaborate` calls them at each point that may have some."""
         chosen = self._parameters.CUTS[self._parameters.stages]
         return Registers(m, chosen, self.enable if self._parameters.stages else None)
 
 
 class Registers:
-    """Ranks of registers at chosen points of a datapath.
+    """Pipeline registers at chosen points of a datapath.
 
-    Calling it with a point's name and values returns the values as they are behind the point: in
-    registers if the datapath is cut there, unchanged if not. Whatever is used behind a point must
-    have been passed through it.
+    ``total, sign = registers("sum", total=total, sign=sign)`` returns registers of the values if
+    the datapath has a pipeline stage at the point ``sum``, else the values. All values that are
+    used after a point must pass through it.
     """
 
     def __init__(self, m: Module, chosen: tuple[str, ...], enable: Signal | None):
         self._m, self._chosen, self._enable = m, chosen, enable
 
     def __call__(self, point: str, **values: Value):
-        """The values behind `point`, in their order; a single one alone."""
+        """The values after `point`, as a tuple in their order; a single value as itself."""
         if point in self._chosen:
-            # A register of no width is no Verilog.
+            # Verilog has no registers of zero width.
             values = {n: self._register(point, n, v) if len(v) else v for n, v in values.items()}
         return next(iter(values.values())) if len(values) == 1 else tuple(values.values())
 

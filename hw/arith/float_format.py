@@ -46,7 +46,7 @@ class FloatFormat(NumberFormat):
 
     @property
     def bias(self) -> int:
-        """What the exponent field exceeds the exponent by."""
+        """Exponent field minus exponent, for normal numbers."""
         return (1 << (self.exponent - 1)) - 1
 
     @property
@@ -61,7 +61,7 @@ class FloatFormat(NumberFormat):
 
     @property
     def overflow(self) -> int:
-        """Bits of what is too large: plus infinity, or NaN in a format without."""
+        """Bits of a result that is too large: infinity, or NaN in a format without infinities."""
         return self.infinity if self.infinities else self.quiet_nan
 
     @property
@@ -75,7 +75,7 @@ class FloatFormat(NumberFormat):
 
     @property
     def quiet_nan(self) -> int:
-        """Bits of the one NaN that hardware returns."""
+        """Bits of the NaN that hardware returns."""
         if not self.infinities:
             return (1 << (self.width - 1)) - 1
         return self.infinity | 1 << (self.mantissa - 1)
@@ -99,7 +99,7 @@ FORMATS = {
 def find_format(name: str) -> FloatFormat:
     """The format of that name.
 
-    :raises ParameterError: if there is none.
+    :raises ParameterError: for an unknown name.
     """
     require(name in FORMATS, f"format must be one of {', '.join(FORMATS)}", name)
     return FORMATS[name]

@@ -4,11 +4,12 @@ import dataclasses
 from math import isqrt
 from typing import ClassVar
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 
 from hw.arith.datapath import Datapath
 from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
-from hw.arith.square_root import classify, radicand
+from hw.arith.special_values import select_result
+from hw.arith.square_root import radicand
 
 TABLES = {
     "fp16": Multipartite(11, 7, (Field(5, 3, 4), Field(4, 0, 3)), 12, 1, True),
@@ -36,53 +37,51 @@ class InverseSquareRootParameters(TableParameters):
 class InverseSquareRoot(Datapath):
     """``o`` = 1 / sqrt(``x``).
 
-    Normalised to 1 <= u < 4 with an even exponent, u indexes tables with 2 / sqrt(u), the
-    significand. Their 2.0 for u = 1 carries into the exponent, half the operand's and negated.
+    The operand is normalised to u 4^e with 1 <= u < 4. The tables, indexed by u, give 2 / sqrt(u),
+    the significand; the value 2.0 at u = 1 carries into the exponent, which is -e.
 
     Accuracy, over all operands: at most 0.874 units in the last place for FP16 and 0.798 for BF16,
     rounded correctly for the 8-bit formats. Even powers of two are exact. A zero gives infinity of
-    its sign, or NaN in a format without; infinity gives zero; negative numbers give NaN. With
-    `flush_subnormals`, subnormal operands count as zeros; no result is subnormal.
+    its sign, or NaN in a format without infinities; infinity gives zero; negative numbers give NaN.
+    With `flush_subnormals`, subnormal operands count as zeros; no result is subnormal.
+
+    Latency: `stages`. Throughput: one result per cycle.
 
     Members
     -------
-    x : :py:`In(width)`
-    o : :py:`Out(width)`
+    x : :py:`In(format)`
+    o : :py:`Out(format)`
+
+    Examples
+    --------
+    >>> from hw.arith.inverse_square_root import InverseSquareRoot, InverseSquareRootParameters
+    >>> unit = InverseSquareRoot(InverseSquareRootParameters(format="fp16", stages=3))
+    >>> unit.operands, unit.results, unit.parameters.latency
+    (('x',), ('o',), 3)
     """
 
     summary = "1 / sqrt(x), less than one unit in the last place off"
     source = "library"
 
     def __init__(self, parameters: InverseSquareRootParameters):
-        kind = parameters.float_format.width
-        super().__init__(parameters, {"x": kind}, {"o": kind})
+        fmt = parameters.float_format
+        super().__init__(parameters, {"x": fmt}, {"o": fmt})
 
     def elaborate(self, platform):
         m = Module()
         cut = self.registers(m)
-        kind, table = self.parameters.float_format, TABLES[self.parameters.format]
-        flush = self.parameters.flush_subnormals
-        is_subnormal, is_zero, is_infinite, is_nan = classify(m, self.x, kind, flush)
-        fraction, double = radicand(m, self.x, kind, None if flush else is_subnormal)
-        flags = Cat(self.x[-1], is_nan, is_zero, is_infinite)
+        fmt, table = self.parameters.float_format, TABLES[self.parameters.format]
+        fraction, double, flags = radicand(m, self.x, fmt, self.parameters.flush_subnormals)
         fraction, double, flags = cut("radicand", fraction=fraction, double=double, flags=flags)
 
-        # One less than the field, for the tables add the significand's highest bit.
-        field = Signal(kind.exponent)
-        m.d.comb += field.eq(2 * kind.bias - 2 - double[1:])
-        # An index has one bit more than a mantissa.
-        start = Cat(Const(0, kind.mantissa + 1 + table.guard), field)
-        total = Signal(len(start))
-        m.d.comb += total.eq(sum(table.terms(m, double_root, Cat(fraction, double[0])), start))
-        total, flags = cut("total", total=total[table.guard + 1 :], flags=flags)
+        # One less than the result's field, for the table adds the significand's leading one.
+        field = Signal(fmt.exponent)
+        m.d.comb += field.eq(2 * fmt.bias - 2 - double[1:])
+        total = table.add_to_field(m, double_root, Cat(fraction, double[0]), field)
+        # The index, and so the table's value, has one bit more than a mantissa.
+        total, flags = cut("total", total=total[1:], flags=flags)
 
-        sign, is_nan, is_zero, is_infinite = flags
-        o = Signal(kind.width)
-        with m.If(is_nan):
-            m.d.comb += o.eq(kind.quiet_nan)
-        with m.Elif(is_zero):
-            m.d.comb += o.eq(Cat(Const(kind.overflow, kind.width - 1), sign & kind.infinities))
-        with m.Elif(~is_infinite):
-            m.d.comb += o.eq(total)
-        m.d.comb += self.o.eq(cut("result", o=o))
+        sign, nan, zero, infinite = flags
+        result = select_result(m, fmt, total, sign=sign, nan=nan, overflow=zero, zero=infinite)
+        m.d.comb += self.o.eq(cut("result", o=result))
         return m

@@ -9,7 +9,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from hw.arith.datapath import Datapath
 from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
-from hw.arith.square_root import classify
+from hw.arith.special_values import classify, normalised, select_result
 
 TABLES = {
     "fp16": Multipartite(10, 5, (Field(5, 3, 5), Field(4, 0, 3)), 7, 3, True),
@@ -51,91 +51,103 @@ class Log(Datapath):
     """``o`` = ln(``x``).
 
     With x = 2^E m and 3/4 <= m < 3/2, ln(x) = E ln(2) + (m - 1) g where tables give
-    g = ln(m) / (m - 1). Close to 1, E is zero and nothing cancels: m - 1 is exact and the product
-    as precise, in proportion, as g. The sum is formed as a magnitude, since the sign is known from
-    E and m, and normalised and rounded.
+    g = ln(m) / (m - 1). Close to x = 1, E is zero and nothing cancels: m - 1 is exact and the
+    product has the relative precision of g. The sum is computed as a magnitude, since E and m tell
+    its sign, then normalised and rounded.
+
+    ::
+
+        E ln(2)         | integer (exponent bits) | coarse fraction |
+        (m - 1) g     ±                           | distance × steepness         |
+        total           | integer                 | fine fraction                |
 
     Accuracy, over all operands: at most 0.831 units in the last place for FP16, 0.682 for BF16 and
     0.521 for FP8 E5M2, rounded correctly for FP8 E4M3. FP16 results never decrease with ``x``.
     ln(1) = +0, ln(inf) = inf, a zero of either sign gives minus infinity, or NaN in a format
-    without, and negative numbers give NaN. With `flush_subnormals`, subnormal operands count as
-    zeros of their sign; no result is subnormal.
+    without infinities, and negative numbers give NaN. With `flush_subnormals`, subnormal operands
+    count as zeros of their sign; no result is subnormal.
+
+    Latency: `stages`. Throughput: one result per cycle.
 
     Members
     -------
-    x : :py:`In(width)`
-    o : :py:`Out(width)`
+    x : :py:`In(format)`
+    o : :py:`Out(format)`
+
+    Examples
+    --------
+    >>> from hw.arith.log import Log, LogParameters
+    >>> LogParameters.presets()["fp16_pipelined"].latency
+    3
+    >>> Log(LogParameters(format="fp8_e5m2")).o.shape()
+    unsigned(8)
     """
 
     summary = "Natural logarithm"
     source = "library"
 
     def __init__(self, parameters: LogParameters):
-        kind = parameters.float_format.width
-        super().__init__(parameters, {"x": kind}, {"o": kind})
+        fmt = parameters.float_format
+        super().__init__(parameters, {"x": fmt}, {"o": fmt})
 
     def elaborate(self, platform):
         m = Module()
         cut = self.registers(m)
-        kind, table = self.parameters.float_format, TABLES[self.parameters.format]
+        fmt, table = self.parameters.float_format, TABLES[self.parameters.format]
         flush = self.parameters.flush_subnormals
-        mantissa, field = self.x[: kind.mantissa], self.x[kind.mantissa : -1]
-        is_subnormal, is_zero, is_infinite, is_nan = classify(m, self.x, kind, flush)
-        fraction, exponent = Signal(kind.mantissa), Signal(signed(kind.exponent + 1))
-        m.d.comb += [fraction.eq(mantissa), exponent.eq(field - kind.bias)]
-        if not flush:
-            place = leading_one(m, mantissa)
-            normal = shift_to_top(m, mantissa, place, "mantissa")
-            with m.If(is_subnormal):
-                m.d.comb += fraction.eq(normal << 1)
-                m.d.comb += exponent.eq(place - (kind.bias + (1 << len(place)) - 1))
-        flags = Cat(is_nan, is_zero, is_infinite)
+        of = classify(m, self.x, fmt, flush)
+        fraction, exponent = normalised(
+            m, self.x, fmt, None if flush else of.subnormal, offset=-fmt.bias
+        )
+        flags = Cat(of.nan | self.x[-1] & ~of.zero, of.zero, of.infinite)
 
-        # From 3/2 on a significand is halved, and so below one.
-        upper, distance = fraction[-1], Signal(kind.mantissa)
+        # A significand from 3/2 on is halved, to 3/4 <= m < 1. `distance` is |m - 1|.
+        upper, distance = fraction[-1], Signal(fmt.mantissa)
         m.d.comb += distance.eq(Mux(upper, -fraction, fraction << 1))
+        # The table's value g, between 0.8 and 1.2.
         steepness = Signal(table.width + table.guard + 1)
         index = Cat(fraction[:-1], ~upper)
         m.d.comb += steepness.eq(sum(table.terms(m, slope, index), 0))
+        # E and its magnitude; the result is negative if E is, or if E = 0 and m < 1.
         whole, size = Signal(signed(len(exponent))), Signal(len(exponent))
         m.d.comb += [whole.eq(exponent + upper), size.eq(Mux(whole[-1], -whole, whole))]
         sign, subtract = Signal(), Signal()
         m.d.comb += sign.eq(whole[-1] | (whole == 0) & upper)
+        # (m - 1) g is subtracted from |E| ln(2) where its sign is not that of the result.
         m.d.comb += subtract.eq(sign ^ upper)
         factors = {"distance": distance, "steepness": steepness, "size": size}
         signs = Cat(subtract, sign, flags)
         distance, steepness, size, signs = cut("factors", **factors, signs=signs)
 
-        # Places behind the point of E ln(2), and of the product.
-        coarse, fine = kind.mantissa + 6, kind.mantissa + 1 + table.width + table.guard
+        # Fraction bits of |E| ln(2), and of the product.
+        coarse, fine = fmt.mantissa + 6, fmt.mantissa + 1 + table.width + table.guard
         product = Signal(len(distance) + len(steepness))
-        multiple = Signal(coarse + kind.exponent)
+        multiple = Signal(coarse + fmt.exponent)
         m.d.comb += product.eq(distance * steepness)
         m.d.comb += multiple.eq(size * (LN_2 + (1 << SCALE - coarse - 1) >> SCALE - coarse))
         product, multiple, signs = cut("product", product=product, multiple=multiple, signs=signs)
 
-        total = Signal(fine + kind.exponent)
+        total = Signal(fine + fmt.exponent)
         shifted = Cat(Const(0, fine - coarse), multiple)
+        # To subtract is to invert and add one.
         m.d.comb += total.eq(shifted + (product ^ signs[0].replicate(len(total))) + signs[0])
         total, signs = cut("sum", total=total, signs=signs[1:])
 
-        place = leading_one(m, total, "total")
-        normal = shift_to_top(m, total, place, "total")
-        # The highest place's number in its exponent's field, less one for the significand's one.
-        top = kind.exponent - 1 + kind.bias - 1 - ((1 << len(place)) - 1)
-        start = Signal(kind.exponent)
-        m.d.comb += start.eq(place + top)
-        rounded = Signal(kind.width - 1)
-        kept = normal[-kind.precision - 1 :]
-        m.d.comb += rounded.eq(kept[1:] + kept[0] + (start << kind.mantissa))
-        sign, is_nan, is_zero, is_infinite = signs
-        o = Signal(kind.width)
-        with m.If(is_nan):
-            m.d.comb += o.eq(kind.quiet_nan)
-        with m.Elif(is_zero | is_infinite):
-            overflow = Const(kind.overflow, kind.width - 1)
-            m.d.comb += o.eq(Cat(overflow, is_zero & kind.infinities))
-        with m.Elif(normal[-1]):
-            m.d.comb += o.eq(Cat(rounded, sign))
-        m.d.comb += self.o.eq(cut("result", o=o))
+        leading = leading_one(m, total, "total")
+        normal = shift_to_top(m, total, leading, "total")
+        # Exponent field of a number with its leading one in the highest bit, minus one for the
+        # leading one that the rounded significand adds.
+        top = fmt.exponent - 1 + fmt.bias - 1 - ((1 << len(leading)) - 1)
+        start = Signal(fmt.exponent)
+        m.d.comb += start.eq(leading + top)
+        rounded = Signal(fmt.width - 1)
+        kept = normal[-fmt.precision - 1 :]  # with one bit for rounding
+        m.d.comb += rounded.eq(kept[1:] + kept[0] + (start << fmt.mantissa))
+        # The exponent of a zero or an infinity also gives the sign of its logarithm.
+        sign, nan, zero, infinite = signs
+        number = Cat(rounded, sign)
+        result = select_result(
+            m, fmt, number, sign=sign, nan=nan, overflow=zero | infinite, zero=~normal[-1]
+        )
+        m.d.comb += self.o.eq(cut("result", o=result))
         return m

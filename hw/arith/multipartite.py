@@ -3,9 +3,19 @@
 The multipartite method (Schulte and Stine, "Approximating elementary functions with symmetric
 bipartite tables", 1999; de Dinechin and Tisserand, "Multipartite table methods", 2005). A fraction
 f of w bits is cut into cells by its upper `coarse` bits. One table holds the function in the
-middle of each cell. What is below is cut into fields, and each field has a table of what it adds
-to that: its distance from the field's middle times the slope, which is taken from the upper
-`segment` bits of f. A field and its complement add opposite amounts, so only half of it is stored.
+middle of each cell. The bits below are cut into fields, and each field has a table of offsets: its
+distance from the field's middle times the slope, which depends on the upper `segment` bits of f.
+For FP16's reciprocal, Multipartite(10, 7, (Field(4, 0, 3),), ...)::
+
+    fraction    | 9 8 7 6 5 4 3 | 2 1 0 |
+    middle      | c c c c c c c         |       128 entries
+    offset      | s s s s       | i i i |       64 entries: i and its complement share one
+
+    sum         | middle                |
+              + |              | offset |
+
+A field and its complement have opposite offsets, so a table holds those of the field's upper half
+only: the field's highest bit inverts the others, and then the offset.
 """
 
 import dataclasses
@@ -17,14 +27,13 @@ from hw.arith.datapath import FloatParameters
 from hw.parameters import require
 
 SCALE = 40
-"""Bits behind the point of the exact function values that the tables are made from."""
+"""Fraction bits of the exact function values that the tables are made from."""
 
 Function = Callable[[int, int], int]
 """``function(n, k)`` is the function's value at n / 2^k times 2^SCALE, rounded down."""
 
-
 FORMATS = ("fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
-"""Formats that tables are small enough for."""
+"""Formats whose tables are small enough."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,15 +73,15 @@ class Multipartite:
     """Tables for a function of a fraction of `width` bits.
 
     coarse
-        Upper bits that choose a cell.
+        Number of upper bits that select a cell.
     fields
-        The bits below, from the highest.
+        Partition of the bits below, from the highest.
     addend
-        What is added to every result, in quarters of its unit.
+        Constant added to every result, in quarters of its unit.
     guard
         Results are in units of 2^-(width + guard).
     exact
-        Whether the fraction is exact; else it was cut off and stands for half a unit more.
+        Whether the fraction is exact. A truncated one stands for half a unit more.
     """
 
     width: int
@@ -83,7 +92,7 @@ class Multipartite:
     exact: bool = False
 
     def offsets(self, function: Function, field: Field) -> list[int]:
-        """What the upper half of a field adds, rounded down; the lower adds the complement."""
+        """Offsets of the upper half of a field, rounded down; the lower half has complements."""
         half = field.high - field.low - 1
         values = []
         for segment in range(1 << field.segment):
@@ -109,27 +118,48 @@ class Multipartite:
         for number, field in enumerate(self.fields):
             values = self.offsets(function, field)
             width = max((v if v >= 0 else ~v).bit_length() for v in values) + 1
+            # In the lower half of the field: invert the index, and the offset below.
             below = Signal(name=f"below_{number}")
             m.d.comb += below.eq(~fraction[field.high - 1])
             half = field.high - field.low - 1
             index = fraction[self.width - field.segment :]
-            if half:  # a signal of no width is no Verilog
+            if half:  # Verilog has no signals of zero width
                 mirrored = Signal(half, name=f"mirrored_{number}")
                 m.d.comb += mirrored.eq(fraction[field.low :][:half] ^ below.replicate(half))
                 index = Cat(mirrored, index)
             offset = look_up(m, f"offset_{number}", values, width, index)
-            # The sign, inverted, becomes the highest bit of an unsigned value.
+            # Offset binary: inverting the sign adds 2^(width - 1), which makes the term unsigned.
+            # The constant is subtracted from the table of middles.
             terms.append(Signal(width, name=f"term_{number}"))
             m.d.comb += terms[-1].eq(offset ^ Cat(below.replicate(width - 1), ~below))
             middles = [value - (1 << width - 1) for value in middles]
-        assert min(middles) >= 0, "the function must leave room for what its fields take off"
+        assert min(middles) >= 0, "the function must be larger than the bias of its offsets"
         width = max(middles).bit_length()
         index = fraction[self.width - self.coarse :]
         return [look_up(m, "middle", middles, width, index), *terms]
 
+    def add_to_field(self, m: Module, function: Function, fraction: Value, field: Value) -> Value:
+        """The function, 1 to 2, as mantissa below an exponent; returns the sum without guard bits.
+
+        ::
+
+            | field … f f | 0 …               0 |
+          +           | 1 | mantissa  | guard   |
+
+        The function's leading one is added to `field`, which is one less than the exponent for
+        that. A function value of 2 carries into the exponent, as it must.
+        """
+        start = Cat(Const(0, self.width + self.guard), field)
+        total = Signal(len(start))
+        m.d.comb += total.eq(sum(self.terms(m, function, fraction), start))
+        return total[self.guard :]
+
 
 def look_up(m: Module, name: str, values: list[int], width: int, index: Value) -> Signal:
-    """Entry number `index` of a table, as a tree of multiplexers; negative ones in complement."""
+    """Entry number `index` of a table, as a tree of multiplexers; negative entries as complement.
+
+    Equal constants are merged while the tree is built, which keeps the Verilog short.
+    """
     layer = [Const(value & ((1 << width) - 1), width) for value in values]
     for level, bit in enumerate(index):
         halves = zip(layer[::2], layer[1::2], strict=True)

@@ -7,8 +7,8 @@ of w bits with sign s and magnitude bits m:
     s = 1:                          key = 2^(w-1) - 1 - m
     NaN:                            key = 1
 
-Magnitudes above infinity are NaNs, so the keys below that of minus infinity are free: NaN takes 1,
-below every number, and 0 is left for "nothing there".
+Magnitudes above infinity are NaNs, so the keys below that of minus infinity are unused: NaN is 1,
+below every number, and 0 means an empty entry.
 """
 
 from amaranth.hdl import Cat, Const, Mux, ValueLike
@@ -26,7 +26,7 @@ def is_nan(bits: ValueLike, float_format: FloatFormat = FP16):
 
 
 def to_key(bits: ValueLike, float_format: FloatFormat = FP16):
-    """The order key of a float, combinational: one XOR level behind a zero and a NaN test.
+    """The order key of a float, combinational: one level of XOR after a zero and a NaN test.
 
     :raises ParameterError: for a format without infinities, which has no key to spare for NaN.
     """
@@ -38,18 +38,19 @@ def to_key(bits: ValueLike, float_format: FloatFormat = FP16):
 
 
 def is_nan_key(key: ValueLike, float_format: FloatFormat = FP16):
-    """Whether `key` is :data:`NAN_KEY`, given that it is a key and not :data:`EMPTY_KEY`.
+    """Whether `key`, any but :data:`EMPTY_KEY`, is :data:`NAN_KEY`.
 
-    A key with a zero exponent part is minus infinity's, whose lower bits are all ones, or a NaN's.
+    A key whose exponent bits are zero is that of minus infinity, with ones in all lower bits, or
+    that of NaN. So bit 1 tells them apart.
     """
     return ~(key[float_format.mantissa :].any() | key[1])
 
 
 def from_key(key: ValueLike, float_format: FloatFormat = FP16, *, inverted: bool = False):
-    """The float of an order key: zeros come back positive, NaNs as the one quiet NaN.
+    """The float of an order key: zeros become plus zero, NaNs the format's quiet NaN.
 
-    :data:`EMPTY_KEY` becomes plus zero. With `inverted`, numbers (and only they) are given as the
-    complement of their key, as a search for the minimum ranks them.
+    :data:`EMPTY_KEY` becomes plus zero. With `inverted`, keys of numbers are complemented (those of
+    NaN and empty entries are not), as in a search for the minimum.
     """
     top = key[-1]
     number = Cat(Mux(top, key[:-1], ~key[:-1]), top if inverted else ~top)

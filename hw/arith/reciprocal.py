@@ -3,10 +3,12 @@
 import dataclasses
 from typing import ClassVar
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 
 from hw.arith.datapath import Datapath
 from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
+from hw.arith.order_key import is_nan
+from hw.arith.special_values import select_result
 
 TABLES = {
     "fp16": Multipartite(10, 7, (Field(4, 0, 3),), 6, 1, True),
@@ -30,80 +32,87 @@ class ReciprocalParameters(TableParameters):
 class Reciprocal(Datapath):
     """``o`` = 1 / ``x``.
 
-    For a significand 1 + f, tables give 2 / (1 + f), which is added to twice the bias less the
-    exponent; their 2.0 for f = 0 carries into the exponent. Of the subnormal operands only those
-    with one of the two highest bits set have a reciprocal that is not too large, so two cases
-    normalise them; results below the normal numbers are shifted down and cut off.
+    For a significand 1 + f, tables give 2 / (1 + f), which is added to an exponent of twice the
+    bias less the operand's; the value 2.0 at f = 0 carries into the exponent. Of the subnormal
+    operands only those with one of the two highest mantissa bits set have a finite reciprocal, so
+    two cases normalise them. Results below the normal numbers are shifted right and truncated.
 
     Accuracy, over all operands: at most 0.793 units in the last place for FP16 and 0.648 for BF16,
-    rounded correctly for the 8-bit formats; in subnormal results, which are cut off, less than one
-    unit. Powers of two are exact. 1 / 0 is infinity, or NaN in a format without; 1 / inf = 0; both
-    keep the sign. With `flush_subnormals`, subnormal operands count as zeros, and a result whose
-    rounded value is subnormal becomes zero.
+    rounded correctly for the 8-bit formats; in subnormal results, which are truncated, less than
+    one unit. Powers of two are exact. 1 / 0 is infinity, or NaN in a format without infinities;
+    1 / inf = 0; both keep the sign. With `flush_subnormals`, subnormal operands count as zeros, and
+    a result whose rounded value is subnormal becomes zero.
+
+    Latency: `stages`. Throughput: one result per cycle.
 
     Members
     -------
-    x : :py:`In(width)`
-    o : :py:`Out(width)`
+    x : :py:`In(format)`
+    o : :py:`Out(format)`
+
+    Examples
+    --------
+    >>> from hw.arith.reciprocal import Reciprocal, ReciprocalParameters
+    >>> parameters = ReciprocalParameters(format="bf16", stages=2)
+    >>> parameters.cycles(operations=100)
+    102
+    >>> Reciprocal(parameters).o.shape()
+    unsigned(16)
     """
 
     summary = "1 / x, less than one unit in the last place off"
     source = "library"
 
     def __init__(self, parameters: ReciprocalParameters):
-        kind = parameters.float_format.width
-        super().__init__(parameters, {"x": kind}, {"o": kind})
+        fmt = parameters.float_format
+        super().__init__(parameters, {"x": fmt}, {"o": fmt})
 
     def elaborate(self, platform):
         m = Module()
         cut = self.registers(m)
-        kind, table = self.parameters.float_format, TABLES[self.parameters.format]
+        fmt, table = self.parameters.float_format, TABLES[self.parameters.format]
         flush = self.parameters.flush_subnormals
-        mantissa, exponent, sign = self.x[: kind.mantissa], self.x[kind.mantissa : -1], self.x[-1]
-        # A number whose exponent's field is `last` is the first with a subnormal reciprocal.
-        last = 2 * kind.bias - 1
+        mantissa, exponent, sign = self.x[: fmt.mantissa], self.x[fmt.mantissa : -1], self.x[-1]
+        # The smallest exponent field whose numbers have a subnormal reciprocal.
+        last = 2 * fmt.bias - 1
 
-        is_subnormal, is_above, is_special, is_nan = (Signal() for _ in range(4))
+        # Special operands. A subnormal below 2^-2 of the smallest normal number overflows.
+        is_subnormal, overflows, infinite_or_nan, nan = (Signal() for _ in range(4))
         m.d.comb += is_subnormal.eq(exponent == 0)
-        m.d.comb += is_above.eq(is_subnormal & (flush | ~mantissa[-2:].any()))
-        m.d.comb += is_special.eq(self.x[:-1] >= kind.overflow)
-        m.d.comb += is_nan.eq(self.x[:-1] > kind.overflow - (not kind.infinities))
-        is_small, depth = Signal(), Signal(2)
+        m.d.comb += overflows.eq(is_subnormal & (flush | ~mantissa[-2:].any()))
+        m.d.comb += infinite_or_nan.eq(self.x[:-1] >= fmt.overflow)
+        m.d.comb += nan.eq(is_nan(self.x, fmt))
+        # Right shift of a subnormal result: exponent - last + 1, which is 1 or 2.
+        is_small, shift = Signal(), Signal(2)
         m.d.comb += is_small.eq(exponent >= last)
-        m.d.comb += depth.eq(Mux(is_small, exponent[:2] - (last - 1) % 4, 0))
-        # One less than the field, for the tables add the significand's highest bit.
-        field, fraction = Signal(kind.exponent), Signal(kind.mantissa)
+        m.d.comb += shift.eq(Mux(is_small, exponent[:2] - (last - 1) % 4, 0))
+        # One less than the result's field, for the table adds the significand's leading one.
+        field, fraction = Signal(fmt.exponent), Signal(fmt.mantissa)
         m.d.comb += field.eq(Mux(is_small, 0, last - 1 - exponent))
         m.d.comb += fraction.eq(mantissa)
         if not flush:
             with m.If(is_subnormal):
                 m.d.comb += fraction.eq(Mux(mantissa[-1], mantissa << 1, mantissa << 2))
                 m.d.comb += field.eq(Mux(mantissa[-1], last - 1, last))
-        flags = Cat(sign, is_nan, is_special, is_above)
-        fraction, field, depth, flags = cut(
-            "fraction", fraction=fraction, field=field, depth=depth, flags=flags
+        flags = Cat(sign, nan, infinite_or_nan, overflows)
+        fraction, field, shift, flags = cut(
+            "fraction", fraction=fraction, field=field, shift=shift, flags=flags
         )
 
-        start = Cat(Const(0, table.width + table.guard), field)
-        total = Signal(len(start))
-        m.d.comb += total.eq(sum(table.terms(m, double_reciprocal, fraction), start))
-        total, depth, flags = cut("total", total=total[table.guard :], depth=depth, flags=flags)
+        total = table.add_to_field(m, double_reciprocal, fraction, field)
+        total, shift, flags = cut("total", total=total, shift=shift, flags=flags)
 
-        near, far = total[: kind.mantissa + 2], total[kind.mantissa + 2 :]
+        # Only the mantissa and the two lowest bits of the exponent can move.
+        near, far = total[: fmt.mantissa + 2], total[fmt.mantissa + 2 :]
         shifted = Signal(len(near))
-        m.d.comb += shifted.eq(near >> depth)
+        m.d.comb += shifted.eq(near >> shift)
         if flush:
-            kept = (depth == 0) | shifted[kind.mantissa]
+            kept = (shift == 0) | shifted[fmt.mantissa]
             shifted = Mux(kept, shifted, 0)
-        sign, is_nan, is_special, is_above = flags
-        o = Signal(kind.width)
-        with m.If(is_nan):
-            m.d.comb += o.eq(kind.quiet_nan)
-        with m.Elif(is_above):
-            m.d.comb += o.eq(Cat(Const(kind.overflow, kind.width - 1), sign & kind.infinities))
-        with m.Elif(is_special):
-            m.d.comb += o[-1].eq(sign)
-        with m.Else():
-            m.d.comb += o.eq(Cat(shifted, far, sign))
-        m.d.comb += self.o.eq(cut("result", o=o))
+        sign, nan, infinite_or_nan, overflows = flags
+        number = Cat(shifted, far, sign)
+        result = select_result(
+            m, fmt, number, sign=sign, nan=nan, overflow=overflows, zero=infinite_or_nan
+        )
+        m.d.comb += self.o.eq(cut("result", o=result))
         return m

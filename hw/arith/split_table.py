@@ -1,14 +1,19 @@
 """Tables of smooth integer functions as the sum of two smaller tables, exact at every entry.
 
-The function's index is cut into coarse, middle and low bits. One table reads coarse and middle
-bits, the other coarse and low bits, and the function is their sum without its `guard` low bits:
+The function's index is cut into coarse, middle and low bits. One table is indexed by the coarse and
+middle bits, the other by the coarse and low bits, and the function is their sum without its `guard`
+low bits::
+
+    index        | coarse | middle | low |
+    base         | coarse | middle |
+    step         | coarse |        | low |
 
     values[i] = (base[coarse, middle] + step[coarse, low]) >> guard
 
 This is the bipartite table method (D. Das Sarma and D. Matula, "Faithful bipartite ROM reciprocal
-tables", 1995), but with entries solved for instead of rounded: for given cuts the conditions are a
-system of difference constraints on integers, so relaxation (Bellman and Ford) finds entries that
-make every value exact, or shows that there are none.
+tables", 1995), but the entries are solved for instead of rounded: for given cuts the conditions are
+a system of difference constraints on integers, so relaxation (Bellman and Ford) finds entries that
+make every value exact, or shows that the system has no solution.
 """
 
 import dataclasses
@@ -25,12 +30,14 @@ ROUNDS = 24  # of relaxation; solvable systems of up to 2^12 values take fewer
 
 @dataclasses.dataclass(frozen=True)
 class SplitTable:
-    """Entries of the two tables; without `step` the first holds the values themselves.
+    """Entries of the two tables; where `step` is empty, `base` holds the values themselves.
 
     width
         Bits of a value.
     low, middle
-        Bits of the index below the coarse ones.
+        Numbers of low and middle index bits; the rest are coarse.
+    guard
+        Bits of the sum below a value.
     """
 
     width: int
@@ -41,10 +48,10 @@ class SplitTable:
     step: tuple[int, ...] = ()
 
     def read(self, m: Module, index: Value, cut: Callable[..., list[Value]]) -> Value:
-        """The value at `index`, combinational but for what `cut` makes of the tables' outputs.
+        """The value at `index`; `cut` may put pipeline registers at the tables' outputs.
 
         cut
-            Called with them by name, returns them in that order as a list.
+            Called with the outputs by name, returns them in that order as a list.
         """
         base = _table(m, "base", self.base, index[self.low :])
         if not self.step:
@@ -70,11 +77,15 @@ def _table(m: Module, name: str, entries: tuple[int, ...], index: Value) -> Sign
 
 @functools.cache
 def fit(values: tuple[int, ...]) -> SplitTable:
-    """The cheapest tables found for a monotonic function of 2^n values."""
+    """The cheapest tables found for a monotonic function of 2^n values.
+
+    All cuts that cost less than one table are tried, cheapest first.
+    """
     address = (len(values) - 1).bit_length()
     width = max(values).bit_length()
     candidates = []
     for low in range(1, address - 1):
+        # A step entry holds the rise of the function over the values of the low bits.
         firsts, lasts = values[:: 1 << low], values[(1 << low) - 1 :: 1 << low]
         rise = max(abs(last - first) for first, last in zip(firsts, lasts, strict=True))
         for middle in range(1, address - low + 1):
@@ -86,8 +97,8 @@ def fit(values: tuple[int, ...]) -> SplitTable:
                     candidates.append((cost, low, middle, guard))
     failed = []
     for _, low, middle, guard in sorted(candidates):
-        # A coarser cut or fewer guard bits only add conditions.
-        if any(low == at and middle >= mid and guard <= few for at, mid, few in failed):
+        # More middle bits or fewer guard bits only add constraints: no solution either.
+        if any(low == lo and middle >= mid and guard <= bits for lo, mid, bits in failed):
             continue
         tables = _solve(values, low, middle, guard)
         if tables is not None:
@@ -97,9 +108,10 @@ def fit(values: tuple[int, ...]) -> SplitTable:
 
 
 def _solve(values, low, middle, guard) -> tuple | None:
-    """Both tables' entries for given cuts; None if there are none."""
+    """Both tables' entries for given cuts; None if the constraints have no solution."""
     base, step = [], []
     size = 1 << (low + middle)
+    # Each value of the coarse bits is a system of its own.
     for start in range(0, len(values), size):
         group = values[start : start + size]
         rows = [group[row : row + (1 << low)] for row in range(0, size, 1 << low)]
@@ -107,7 +119,7 @@ def _solve(values, low, middle, guard) -> tuple | None:
         if offsets is None:
             return None
         step += offsets
-        base += [_roundest(row, offsets, guard) for row in rows]
+        base += [_most_zeros(row, offsets, guard) for row in rows]
     return tuple(base), tuple(step)
 
 
@@ -134,8 +146,8 @@ def _relax(rows, guard: int) -> list[int] | None:
     return None
 
 
-def _roundest(row, offsets, guard: int) -> int:
-    """Of a row's possible bases the one with most zeros at its end, which makes for less logic."""
+def _most_zeros(row, offsets, guard: int) -> int:
+    """Of a row's possible bases the one with most trailing zeros, which needs the least logic."""
     least = max((value << guard) - offset for value, offset in zip(row, offsets, strict=True))
     most = min(
         ((value + 1) << guard) - 1 - offset for value, offset in zip(row, offsets, strict=True)

@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from hw.arith.datapath import Datapath, FloatParameters, Registers
 from hw.arith.float_format import FloatFormat
-from hw.arith.leading_zeros import leading_one, shift_to_top
+from hw.arith.special_values import classify, normalised, select_result
 from hw.arith.split_table import fit
 
 # Significand bits up to which tables have the smaller product of area and delay.
@@ -31,86 +31,71 @@ class SquareRootParameters(FloatParameters):
     PIPELINED: ClassVar = 1
 
 
-def classify(m: Module, x: Value, kind: FloatFormat, flush: bool) -> tuple[Signal, ...]:
-    """Whether an operand is subnormal or zero, zero, plus infinity, and without a square root."""
-    names = ("is_subnormal", "is_zero", "is_infinite", "is_nan")
-    is_subnormal, is_zero, is_infinite, is_nan = (Signal(name=name) for name in names)
-    m.d.comb += is_subnormal.eq(x[kind.mantissa : -1] == 0)
-    m.d.comb += is_zero.eq(is_subnormal & (flush | (x[: kind.mantissa] == 0)))
-    m.d.comb += is_infinite.eq(kind.infinities & (x[:-1] == kind.overflow))
-    above = x[:-1] > kind.overflow - (not kind.infinities)
-    m.d.comb += is_nan.eq(above | x[-1] & ~is_zero)
-    return is_subnormal, is_zero, is_infinite, is_nan
+def radicand(m: Module, x: Value, fmt: FloatFormat, flush: bool) -> tuple[Value, Value, Value]:
+    """An operand as (1 + fraction) 2^(double - 2 bias), for a `double` below 4 times the bias.
 
-
-def radicand(m: Module, x: Value, kind: FloatFormat, is_subnormal: Value | None):
-    """An operand as (1 + fraction) 2^(double - 2 bias), for a `double` below the format's 4 bias.
-
-    is_subnormal
-        Selects normalising; None where no operand is subnormal.
+    Returns (fraction, double, flags). The flags are the operand's sign, NaN or negative, zero,
+    infinite. The lowest bit of `double` is the parity of the exponent, since the bias is odd.
     """
-    mantissa, exponent = x[: kind.mantissa], x[kind.mantissa : -1]
-    double, fraction = Signal(kind.exponent + 1), Signal(kind.mantissa)
-    m.d.comb += [double.eq(exponent + kind.bias), fraction.eq(mantissa)]
-    if is_subnormal is not None:
-        place = leading_one(m, mantissa)
-        normal = shift_to_top(m, mantissa, place)
-        with m.If(is_subnormal):
-            m.d.comb += double.eq(place + (kind.bias + 1 - (1 << len(place))))
-            m.d.comb += fraction.eq(normal << 1)
-    return fraction, double
+    of = classify(m, x, fmt, flush)
+    subnormal = None if flush else of.subnormal
+    fraction, double = normalised(m, x, fmt, subnormal, offset=fmt.bias)
+    return fraction, double, Cat(x[-1], of.nan | x[-1] & ~of.zero, of.zero, of.infinite)
 
 
 class SquareRoot(Datapath):
     """``o`` = the square root of ``x``, rounded correctly.
 
-    Normalised to 1 <= u < 4 with an even exponent, u has a root whose significand needs no
-    exponent of its own. In formats of at most 16 bits, two tables with solved entries
+    The operand is normalised to u 4^e with 1 <= u < 4, so that the root of u is the significand of
+    the result. In formats of at most 16 bits, two tables with solved entries
     (:mod:`hw.arith.split_table`) give the rounded root. In longer ones a restoring array finds it
-    digit by digit, one row of subtractors for each: the remainder less (2 root + 1/2) is taken if
-    it is not negative. One digit more than there is room for decides the rounding, since no root
-    lies in the middle between two numbers.
+    digit by digit, one row of subtractors for each digit: 2 root + 1/2 is subtracted from the
+    remainder if the difference is not negative. One digit more than the mantissa has decides the
+    rounding, since no root lies exactly between two numbers.
 
     The root of -0 is -0, of other negative numbers NaN. With `flush_subnormals`, subnormal operands
     count as zeros of their sign; no result is subnormal.
 
+    Latency: `stages`. Throughput: one result per cycle.
+
     Members
     -------
-    x : :py:`In(width)`
-    o : :py:`Out(width)`
+    x : :py:`In(format)`
+    o : :py:`Out(format)`
+
+    Examples
+    --------
+    FP32 has a row of subtractors for each digit, which may be cut into up to 8 stages:
+
+    >>> from hw.arith.square_root import SquareRoot, SquareRootParameters
+    >>> parameters = SquareRootParameters(format="fp32", stages=8)
+    >>> SquareRoot(parameters).x.shape(), parameters.latency
+    (unsigned(32), 8)
     """
 
     summary = "Square root, correctly rounded"
     source = "library"
 
     def __init__(self, parameters: SquareRootParameters):
-        kind = parameters.float_format.width
-        super().__init__(parameters, {"x": kind}, {"o": kind})
+        fmt = parameters.float_format
+        super().__init__(parameters, {"x": fmt}, {"o": fmt})
 
     def elaborate(self, platform):
         m = Module()
         cut = self.registers(m)
-        kind, flush = self.parameters.float_format, self.parameters.flush_subnormals
-        is_subnormal, is_zero, is_infinite, is_nan = classify(m, self.x, kind, flush)
-        fraction, double = radicand(m, self.x, kind, None if flush else is_subnormal)
-        flags = Cat(self.x[-1], is_nan, is_zero, is_infinite)
+        fmt = self.parameters.float_format
+        fraction, double, flags = radicand(m, self.x, fmt, self.parameters.flush_subnormals)
         fraction, double, flags = cut("radicand", fraction=fraction, double=double, flags=flags)
 
-        find = self._look_up if kind.precision <= TABLES_UP_TO else self._digits
+        find = self._look_up if fmt.precision <= TABLES_UP_TO else self._digits
+        # The exponent and the flags pass the same registers as the root.
         others = Cat(double[1:], flags)
         root, others = find(m, cut, Cat(fraction, double[0]), others)
-        # The bias is odd, so half of `double` is the field of the root.
-        field, (sign, is_nan, is_zero, is_infinite) = others[:-4], others[-4:]
-        o = Signal(kind.width)
-        with m.If(is_nan):
-            m.d.comb += o.eq(kind.quiet_nan)
-        with m.Elif(is_infinite):
-            m.d.comb += o.eq(kind.overflow)
-        with m.Elif(is_zero):
-            m.d.comb += o[-1].eq(sign)
-        with m.Else():
-            m.d.comb += o.eq(Cat(root, field))
-        m.d.comb += self.o.eq(cut("result", o=o))
+        # The bias is odd, so half of `double` is the exponent field of the root.
+        field, (sign, nan, zero, infinite) = others[:-4], others[-4:]
+        number = Cat(root, field)
+        result = select_result(m, fmt, number, sign=sign, nan=nan, overflow=infinite, zero=zero)
+        m.d.comb += self.o.eq(cut("result", o=result))
         return m
 
     def _look_up(self, m: Module, cut: Registers, index: Value, others: Value):
@@ -124,9 +109,16 @@ class SquareRoot(Datapath):
         return root, others
 
     def _digits(self, m: Module, cut: Registers, index: Value, others: Value):
-        """The root's mantissa by a restoring array, rounded."""
+        """The root's mantissa by a restoring array, rounded.
+
+        One row, which brings down the next two bits of the operand::
+
+            rest          | remainder      | r r |
+            difference  - | root           | 0 1 |      negative: digit 0, keep rest
+        """
         fraction, odd = index[:-1], index[-1]
         digits = self.parameters.float_format.precision + 1
+        # The operand, two bits for each digit: 01.f f f or, with an odd exponent, 1f.f f f
         rests = Signal(2 * digits)
         start = Mux(odd, Cat(Const(0, 1), fraction, Const(1, 1)), Cat(fraction, Const(1, 1)))
         m.d.comb += rests[-len(fraction) - 2 :].eq(start)
@@ -145,6 +137,7 @@ class SquareRoot(Datapath):
             root = Cat(digit, root)
             remainder = Signal(row + 2, name=f"remainder_{row}")
             m.d.comb += remainder.eq(Mux(digit, difference, rest))
+        # The first digit is the hidden bit, the last one decides the rounding.
         rounded = Signal(len(fraction))
         m.d.comb += rounded.eq(root[1:] + root[0])
         return rounded, others

@@ -9,21 +9,21 @@ from hw.component import Component
 
 
 class Streamed(Component):
-    """Operands in and results out as streams, in order, with stalls on both sides.
+    """Wraps a unit with a stream of operands and a stream of results, in order.
 
     Latency: the unit's `stages`. Throughput: one result per cycle.
 
-    Handshake: without stages all is wires. With stages, one valid bit goes along with each rank
-    of the unit's registers; all ranks advance together in every cycle in which the last one is
-    empty or taken from, so ``i.ready`` follows ``o.ready`` combinationally. Overflow: none.
+    Handshake: without stages, valid and ready are wires. With stages, each pipeline stage has a
+    valid bit; all stages advance together in every cycle in which the last one is empty or is
+    read, so ``i.ready`` follows ``o.ready`` combinationally. Overflow: none.
 
     Parameters
     ----------
     datapath : :class:`Datapath`
         The unit.
     module : str or None
-        Name of a Verilog module with the unit's ports to instantiate instead of the unit itself: a
-        synthesized netlist, for one.
+        Name of a Verilog module with the unit's ports to instantiate instead of the unit itself,
+        such as a synthesized netlist.
 
     Members
     -------
@@ -53,6 +53,7 @@ class Streamed(Component):
         if not unit.parameters.stages:
             m.d.comb += [self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
         else:
+            # One valid bit for each stage, shifted along with the unit's registers.
             valid = Signal(unit.parameters.stages)
             enable = Signal()
             m.d.comb += enable.eq(~valid[-1] | self.o.ready)
