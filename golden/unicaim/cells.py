@@ -4,7 +4,7 @@ A cell stores one signed key element as a pair of complementary threshold voltag
 by one signed query digit, +1, 0 or -1. With ``bits`` of 3 the pair takes the keys -4 .. +4
 quarters, in general -L .. +L parts of L = 2^(bits - 1); the paper calls nine levels 3-bit. A query
 of several bits is expanded bitwise: bit b of its magnitude, with its sign, drives the cells as one
-plane of digits, and plane b counts 2^b times.
+plane of digits, and plane b has the weight 2^b.
 
 The unit of a score is one key level (a quarter for 3 bits) times one query level, so a row of d
 cells scores between -L d and +L d for a query of one bit: -512 .. 512 for 3-bit cells and d = 128.
@@ -40,7 +40,7 @@ def score_limit(d: int, key_bits: int, query_bits: int) -> int:
 def key_step(k: np.ndarray, bits: int) -> np.ndarray:
     """What one key level stands for in each kv head: from keys [kv heads, rows, d], [kv heads].
 
-    All rows of an array share it, because the race compares their scores; 1 where keys are all 0.
+    All rows of an array share it, because a search compares their scores; 1 where keys are all 0.
     """
     return _step(k, min(KEY_SPAN / key_limit(bits), 1), axes=(-2, -1))
 
@@ -48,8 +48,8 @@ def key_step(k: np.ndarray, bits: int) -> np.ndarray:
 def query_step(q: np.ndarray, bits: int) -> np.ndarray:
     """What one query level stands for in each of ``q`` [..., d]: [...]; 1 for a query of zeros.
 
-    The highest level is ``bits`` root mean squares of that query. A query's own step is no matter
-    to the race, in which all rows meet the same query.
+    The highest level is ``bits`` root mean squares of that query. A query's own step does not
+    matter to the search, which compares scores of all rows for the same query.
     """
     return _step(q, bits / query_limit(bits), axes=(-1,))
 

@@ -1,4 +1,4 @@
-"""Bit-exact twin of the accumulations: charge sharing in fixed point, means, and their planes."""
+"""Bit-exact model of the accumulations: charge sharing in fixed point, means, bit planes."""
 
 import numpy as np
 
@@ -6,8 +6,7 @@ import numpy as np
 class ChargeAccumulator:
     """Accumulations of ``rows`` rows, integers in units of 2^-``fraction`` scores.
 
-    ``held`` and ``used`` [rows] are for reading; ``held`` of a row that is not in use means
-    nothing.
+    ``held`` and ``used`` [rows] are for reading; ``held`` is arbitrary for an unused row.
     """
 
     def __init__(self, rows: int, score_bits: int, fraction: int, share: int) -> None:
@@ -17,12 +16,12 @@ class ChargeAccumulator:
         self.used = np.zeros(rows, bool)
 
     def share(self, values: np.ndarray) -> None:
-        """One step's scores [rows]; every accumulation moves, half steps upwards."""
+        """One step's scores [rows]; every accumulation moves towards its own, rounded half up."""
         distance = (values.astype(np.int64) << self._fraction) - self.held
         self.held += (distance + (1 << self._share >> 1)) >> self._share
 
     def start(self, row: int, mean: bool) -> None:
-        """``row`` begins, from the mean of the others in use, rounded down, or from 0."""
+        """``row`` starts, from the mean of the others in use, rounded down, or from 0."""
         self.used[row] = False
         others = self.held[self.used]
         self.held[row] = others.sum() // len(others) if mean and len(others) else 0
@@ -32,7 +31,11 @@ class ChargeAccumulator:
         self.used[:] = False
 
     def planes(self) -> np.ndarray:
-        """A race: bool [width + 1, rows], first the rows not in use, which stay high."""
-        places = np.arange(self._width)[::-1, None]
-        bits = ((self.held + (1 << self._width - 1)) >> places & 1).astype(bool)
+        """Steps of a minimum search, bool [width + 1, rows].
+
+        First the unused rows, which stay high, then planes of the accumulations in offset binary,
+        the most significant plane first.
+        """
+        positions = np.arange(self._width)[::-1, None]
+        bits = ((self.held + (1 << self._width - 1)) >> positions & 1).astype(bool)
         return np.concatenate([~self.used[None], bits | ~self.used])

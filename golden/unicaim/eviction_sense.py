@@ -1,10 +1,10 @@
-"""Bit-exact twin of the downward race's sense."""
+"""Bit-exact model of the minimum search's sense."""
 
 import numpy as np
 
 
 def eviction_sense(high: np.ndarray) -> int | None:
-    """The row that a race of ``high``, bool [steps, rows], leaves; None if no line went low."""
+    """The row that a search of ``high``, bool [steps, rows], finds; None if no line went low."""
     candidates = np.ones(high.shape[1], bool)
     for step in high:
         low = candidates & ~step

@@ -1,25 +1,32 @@
-"""What both arrays of UniCAIM have in common: parameters, ports and the order of events."""
+"""What both arrays of UniCAIM share: parameters, ports and the handshake of a top-k search."""
 
 import dataclasses
+import functools
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, stream
+from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.layout import FLAG, index, integer, mask
 from hw.parameters import Parameters, require
 
-QUERY, WRITE, CLEAR = range(3)
-"""What a beat on the bit lines is."""
+
+class ArrayOp(enum.IntEnum, shape=2):
+    """What a beat on the bit lines is."""
+
+    QUERY = 0
+    WRITE = 1
+    CLEAR = 2
 
 
 def lines_layout(rows: int) -> data.StructLayout:
-    """One step of a race.
+    """One step of a search.
 
-    ``high`` the sense lines that are high, 0 for unused rows; ``last`` the race ends with this
-    step; ``stoppable`` it also ends if k lines or fewer are high.
+    ``high``: the sense lines that are high, 0 for unused rows. ``last``: the search ends with this
+    step. ``stoppable``: it also ends if k lines or fewer are high.
     """
-    return data.StructLayout({"high": rows, "last": 1, "stoppable": 1})
+    return data.StructLayout({"high": mask(rows), "last": FLAG, "stoppable": FLAG})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +39,7 @@ class ArrayParameters(Parameters):
     key_bits
         Of a cell, 1 to 8: levels -2^(key_bits - 1) to 2^(key_bits - 1).
     query_bits
-        Most planes of a query, 1 to 8.
+        Bit planes of a query at most, 1 to 8.
     """
 
     rows: int = 64
@@ -66,38 +73,53 @@ class ArrayParameters(Parameters):
 
     @property
     def latency(self) -> int:
-        """Cycles from a query's last plane to the first step of its race."""
+        """Cycles from a query's last plane to the first step of its search."""
         return 1
 
-    @property
+    def cycles(self, beats: int, steps: int) -> int:
+        """Cycles from the first beat to the last step, without stalls.
+
+        beats
+            On the bit lines.
+        steps
+            Of all searches together.
+        """
+        return beats + steps
+
+    @functools.cached_property
     def input_layout(self) -> data.StructLayout:
         """A beat on the bit lines.
 
-        ``op`` QUERY, WRITE or CLEAR; ``row`` to write; ``last`` on a query's last plane;
-        ``levels`` the row's key levels, or the plane's digits +1, 0, -1.
+        ``op``: see :class:`ArrayOp`. ``row``: the row to write. ``last``: on a query's last plane.
+        ``levels``: the row's key levels, or the plane's digits +1, 0, -1.
         """
-        levels = data.ArrayLayout(signed(self.key_bits + 1), self.d)
-        return data.StructLayout({"op": 2, "row": range(self.rows), "last": 1, "levels": levels})
+        levels = data.ArrayLayout(integer(signed(self.key_bits + 1)), self.d)
+        return data.StructLayout(
+            {"op": ArrayOp, "row": index(range(self.rows)), "last": FLAG, "levels": levels}
+        )
 
-    @property
+    @functools.cached_property
     def drive_layout(self) -> data.ArrayLayout:
         """Digits as the rows take them; a ``negative`` one is ``on`` too."""
-        return data.ArrayLayout(data.StructLayout({"on": 1, "negative": 1}), self.d)
+        return data.ArrayLayout(data.StructLayout({"on": FLAG, "negative": FLAG}), self.d)
 
-    @property
+    @functools.cached_property
     def values_layout(self) -> data.ArrayLayout:
-        return data.ArrayLayout(self.score, self.rows)
+        """Scores of all rows."""
+        return data.ArrayLayout(integer(self.score), self.rows)
 
 
 class Array(Component):
-    """Base of the arrays: bit lines in, scores and races out. See :class:`DigitalArray`."""
+    """Base of the arrays: bit lines in, scores and steps of a search out. See
+    :class:`hw.unicaim.digital_array.DigitalArray`.
+    """
 
     def __init__(self, parameters: ArrayParameters):
         self._parameters = parameters
         super().__init__(
             {
                 "i": In(stream.Signature(parameters.input_layout)),
-                "more": In(stream.Signature(1)),
+                "too_many": In(stream.Signature(1)),
                 "lines": Out(stream.Signature(lines_layout(parameters.rows))),
                 "values": Out(stream.Signature(parameters.values_layout)),
             }
@@ -112,47 +134,51 @@ class Array(Component):
         p = self._parameters
         i, lines = self.i.payload, self.lines.payload
 
-        used = Signal(p.rows)
-        within = Signal()  # a query whose last plane is to come
-        racing = Signal()
-        asked = Signal()  # the step has been seen, its answer is to come
-        offering = Signal()
-        taken, asking, answered, over = (
-            Signal(name=name) for name in ("taken", "asking", "answered", "over")
+        used = Signal(p.rows)  # rows that hold a key
+        mid_query = Signal()  # more planes of this query follow
+        searching = Signal()
+        shown = Signal()  # the step has been taken, its answer is still to come
+        values_valid = Signal()
+        taken, waiting, answered, over = (
+            Signal(name=name) for name in ("taken", "waiting", "answered", "over")
         )
+        # A search: show a step, wait for its answer, then show the next one or stop. The answer
+        # may arrive in the same cycle in which the step is taken.
         m.d.comb += [
-            self.i.ready.eq(~racing & ~offering),
+            self.i.ready.eq(~searching & ~values_valid),
             taken.eq(self.i.valid & self.i.ready),
-            self.values.valid.eq(offering),
-            self.lines.valid.eq(racing & ~asked),
-            asking.eq(asked | (self.lines.valid & self.lines.ready)),
-            self.more.ready.eq(asking),
-            answered.eq(asking & self.more.valid),
-            over.eq(answered & (lines.last | (lines.stoppable & ~self.more.payload))),
+            self.values.valid.eq(values_valid),
+            self.lines.valid.eq(searching & ~shown),
+            waiting.eq(shown | (self.lines.valid & self.lines.ready)),
+            self.too_many.ready.eq(waiting),
+            answered.eq(waiting & self.too_many.valid),
+            over.eq(answered & (lines.last | (lines.stoppable & ~self.too_many.payload))),
         ]
-        m.d.sync += asked.eq(asking & ~answered)
+        m.d.sync += shown.eq(waiting & ~answered)
         with m.If(self.values.ready):
-            m.d.sync += offering.eq(0)
+            m.d.sync += values_valid.eq(0)
         with m.If(over):
-            m.d.sync += racing.eq(0)
+            m.d.sync += searching.eq(0)
 
+        # The bit lines: write a row, clear all rows, or apply one plane of a query.
         plane = Signal()
-        begin = Signal()
+        begin = Signal()  # the last plane: scores are complete in the next cycle
         write = Signal()
         m.d.comb += [
-            plane.eq(taken & (i.op == QUERY)),
+            plane.eq(taken & (i.op == ArrayOp.QUERY)),
             begin.eq(plane & i.last),
-            write.eq(taken & (i.op == WRITE)),
+            write.eq(taken & (i.op == ArrayOp.WRITE)),
         ]
         with m.If(plane):
-            m.d.sync += within.eq(~i.last)
+            m.d.sync += mid_query.eq(~i.last)
         with m.If(begin):
-            m.d.sync += [racing.eq(1), offering.eq(1)]
+            m.d.sync += [searching.eq(1), values_valid.eq(1)]
         with m.If(write):
             m.d.sync += used.eq(used | (1 << i.row))
-        with m.If(taken & i.op[1]):
+        with m.If(taken & i.op[1]):  # CLEAR
             m.d.sync += used.eq(0)
 
+        # A digit +1, 0 or -1 in two's complement: its lowest bit says "not 0", its highest "< 0".
         drive = Signal(p.drive_layout)
         m.d.comb += [
             Value.cast(digit).eq(Cat(level[0], level[-1]))
@@ -166,19 +192,19 @@ class Array(Component):
                 row.write.eq(write & (i.row == number)),
                 row.drive.eq(drive),
                 row.plane.eq(plane),
-                row.first.eq(~within),
+                row.first.eq(~mid_query),
                 self.values.payload[number].eq(Mux(used[number], row.score, 0)),
             ]
-        self._race(m, [row.score for row in rows], used, begin, answered)
+        self._search(m, [row.score for row in rows], used, begin, answered)
         return m
 
     def _rows(self, m: Module, drive) -> list:
-        """The rows, each with ports levels, write, drive, plane, first and score."""
+        """The rows, each with the ports of :func:`row_signature`."""
         raise NotImplementedError
 
-    def _race(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
-        """The payload of `lines`: the first step from the cycle after `begin`, then the next from
-        the cycle after each one is `answered`."""
+    def _search(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
+        """Drive the payload of `lines`: the first step from the cycle after `begin`, the next one
+        from the cycle after each step is `answered`."""
         raise NotImplementedError
 
 

@@ -1,6 +1,7 @@
 """A behavioural model of UniCAIM's array of ferroelectric cells, for simulation only."""
 
 import dataclasses
+import functools
 import random
 from statistics import NormalDist
 
@@ -9,6 +10,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In
 
 from hw.component import Component
+from hw.layout import FixedPoint
 from hw.parameters import require
 from hw.unicaim.array import Array, ArrayParameters, row_signature
 
@@ -16,7 +18,7 @@ WINDOW_MV = 1200
 """Assumed distance of a cell's lowest and highest threshold voltage."""
 
 FRACTION = 4
-"""Bits behind the binary point of a cell's error in levels."""
+"""Fraction bits of a cell's error, which is in key levels."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,7 @@ class CellArrayParameters(ArrayParameters):
 
     @property
     def steps(self) -> int:
-        """Of a race, at most, for any number of rows: 1026 for the paper's scores."""
+        """Of a discharge, at most, for any number of rows: 1026 for the paper's scores."""
         return 2 * self.score_limit + 2
 
     @property
@@ -58,19 +60,21 @@ class CellArrayParameters(ArrayParameters):
         return round(6 * self.deviation)
 
     @property
-    def error(self) -> Shape:
-        return signed(self.error_limit.bit_length() + 1)
+    def error(self) -> FixedPoint:
+        """A device's error, in key levels."""
+        return FixedPoint(signed(self.error_limit.bit_length() + 1), FRACTION)
 
-    def errors(self) -> list[list[tuple[int, int]]]:
-        """Of each row's cells, the errors of their two devices: read by +1, and by -1."""
+    @functools.cached_property
+    def errors(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each row and cell, the errors of its two devices: the one read by +1, by -1."""
         draw, most = random.Random(self.seed), self.error_limit
         normal = NormalDist(0, self.deviation)
 
-        def one() -> int:
+        def error() -> int:
             share = draw.random() or 0.5
             return max(-most, min(most, round(normal.inv_cdf(share))))
 
-        return [[(one(), one()) for _ in range(self.d)] for _ in range(self.rows)]
+        return tuple(tuple((error(), error()) for _ in range(self.d)) for _ in range(self.rows))
 
 
 class CellArray(Array):
@@ -78,30 +82,40 @@ class CellArray(Array):
 
         score[r] = sum over planes p of 2^p (sum over cells c of key[r, c] digit[p, c])
 
-    Ports, beats and handshake are those of :class:`DigitalArray`, which stands for it in a design
-    that is to be synthesized. What differs is the race, and that scores may be wrong.
+    Ports, beats and handshake are those of :class:`hw.unicaim.digital_array.DigitalArray`, which
+    replaces it in a design that is to be synthesized. Two things differ: how the search proceeds,
+    and that scores may be wrong.
 
     All lines are precharged, and the current of a line falls with its row's score, so that the line
     of a higher score drops later (III-B3). Step n shows which lines are still high when those with
-    scores below -limit + n have dropped: a line's discharge time is its score's distance from
-    the lowest one there can be, in steps. (In volts and seconds these steps are not equally long,
-    but it is their order alone that decides.) Lines of equal scores drop together. The
-    discharge stops with the step of which `more` says that k lines or fewer were high. So a race
-    takes 2 limit + 2 steps at most, however many rows there are.
+    scores below -limit + n have dropped: a line's discharge time is its score's distance from the
+    lowest possible score, in steps. (In volts and seconds these steps are not equally long, but
+    only their order decides.) Lines of equal scores drop together. The discharge stops with the
+    first step in which k lines or fewer are high, as `too_many` says. So a search takes
+    2 limit + 2 steps at most, for any number of rows.
 
-    With a spread of threshold voltages each cell has two devices, each with an error of its own
-    that stays. Digit +1 reads the one, -1 the other, 0 the mean of both, and the error adds to
-    the cell's product. A row's sum is rounded to a score and kept within the range of scores. Key
-    levels are spaced evenly over a window of 1.2 V (the paper's text gives none).
+    With a spread of threshold voltages each cell has two devices, each with a fixed error. Digit +1
+    reads the first, -1 the second, 0 the mean of both, and the error adds to the cell's product. A
+    row's sum is rounded to a score and clipped to the range of scores. Key levels are spaced evenly
+    over a window of 1.2 V (the paper's text gives none).
 
-    Latency and throughput: as :class:`DigitalArray`, but for the number of steps.
+    Latency and throughput: as DigitalArray, but for the number of steps.
 
     Paper: III-B2, III-B3, and III-B5 for the spread.
 
     Members
     -------
-    i, more, lines, values
-        As :class:`DigitalArray` has them.
+    i, too_many, lines, values
+        As DigitalArray has them.
+
+    Examples
+    --------
+    >>> from hw.unicaim.cell_array import CellArrayParameters
+    >>> parameters = CellArrayParameters(rows=2, d=2, spread_mv=54, seed=1)
+    >>> parameters.steps, parameters.error.width, parameters.error.fraction
+    (18, 7, 4)
+    >>> parameters.errors[0][0]  # of one cell's two devices, in 16ths of a key level
+    (-6, 6)
     """
 
     summary = "Array of ferroelectric cells as a behavioural model, for simulation only"
@@ -115,18 +129,20 @@ class CellArray(Array):
         p = self._parameters
         rows = [CellRow(p) for _ in range(p.rows)]
         if p.spread_mv:
-            for row, errors in zip(rows, p.errors(), strict=True):
-                pairs = [Const(error, p.error) for pair in errors for error in pair]
+            for row, errors in zip(rows, p.errors, strict=True):
+                error = Shape.cast(p.error)
+                pairs = [Const(value, error) for pair in errors for value in pair]
                 m.d.comb += Value.cast(row.errors).eq(Cat(pairs))
         return rows
 
-    def _race(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
+    def _search(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
         p = self._parameters
         lines = self.lines.payload
+        # Lines with scores below it have dropped; it rises by 1 per step.
         threshold = Signal(range(-p.score_limit, p.score_limit + 2), reset_less=True)
         m.d.comb += [
             lines.high.eq(Cat(score >= threshold for score in scores) & used),
-            lines.stoppable.eq(1),  # the step in which no line is high is the last at the latest
+            lines.stoppable.eq(1),  # at the latest when no line is high
         ]
         with m.If(begin):
             m.d.sync += threshold.eq(-p.score_limit)
@@ -140,7 +156,7 @@ class CellRow(Component):
     Members
     -------
     levels, write, drive, plane, first, score
-        As :class:`DigitalRow` has them.
+        As :class:`hw.unicaim.digital_array.DigitalRow` has them.
     errors : :py:`In(ArrayLayout({plus, minus}, d))`
         Of the devices, with `spread_mv` only.
     """
@@ -168,6 +184,7 @@ class CellRow(Component):
             m.d.comb += self.score.eq(score)
             return m
 
+        # With errors, the sum has FRACTION more bits: | score | fraction of a level |.
         limit = p.score_limit
         most = (limit << FRACTION) + p.d * p.error_limit * ((1 << p.query_bits) - 1)
         total = Signal(range(-most, most + 1), reset_less=True)
@@ -182,6 +199,7 @@ class CellRow(Component):
         with m.If(self.plane):
             added = (sum(products) << FRACTION) + sum(errors)
             m.d.sync += total.eq(added + Mux(self.first, 0, total << 1))
+        # Round to a whole score, half up, and clip.
         rounded = Signal(range(-most, most + 1))
         m.d.comb += [
             rounded.eq((total + (1 << FRACTION - 1)) >> FRACTION),

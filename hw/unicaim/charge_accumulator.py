@@ -1,18 +1,26 @@
 """Accumulated scores of rows by charge sharing (UniCAIM, section III-B4)."""
 
 import dataclasses
+import functools
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
-from amaranth.lib import data, stream
+from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.population_count import PopulationCount, PopulationCountParameters
 from hw.component import Component
+from hw.layout import FLAG, index, integer
 from hw.parameters import Parameters, require
 from hw.unicaim.eviction_sense import planes_layout
 
-SHARE, START, CLEAR, RACE = range(4)
-"""What a beat asks for."""
+
+class AccumulatorOp(enum.IntEnum, shape=2):
+    """The operation of a beat."""
+
+    SHARE = 0
+    START = 1
+    CLEAR = 2
+    SEARCH = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,9 +31,9 @@ class ChargeAccumulatorParameters(Parameters):
     score_bits
         Of a signed score, 2 to 24.
     fraction
-        Bits of an accumulation below a step of the scores, 0 to 16.
+        Fraction bits of an accumulation, 0 to 16.
     share
-        A line's capacitor is a part 2^-share of both, 0 to 16.
+        A line's capacitor is a part 2^-share of it and the accumulator's together, 0 to 16.
     """
 
     rows: int = 64
@@ -55,60 +63,79 @@ class ChargeAccumulatorParameters(Parameters):
 
     @property
     def planes(self) -> int:
-        """Steps of a race."""
+        """Steps of a minimum search: the unused rows, then one for each bit."""
         return self.width + 1
 
     @property
     def latency(self) -> int:
-        """Cycles from RACE to the race's first step."""
+        """Cycles from SEARCH to the search's first step."""
         return 1
 
-    @property
-    def mean_cycles(self) -> int:
-        """Cycles for which a START from the mean keeps the accumulator busy, its own included."""
-        return self.planes + 3
+    def cycles(self, op: int, mean: bool = False) -> int:
+        """Cycles from a beat to the next one, without stalls: of an operation, its steps included.
 
-    @property
+        mean
+            Whether a START takes the mean of the others.
+        """
+        if op == AccumulatorOp.SEARCH:
+            return 1 + self.planes
+        # The beat, a cycle for each plane, one for the last digit, one to store the mean.
+        return self.planes + 3 if op == AccumulatorOp.START and mean else 1
+
+    @functools.cached_property
     def input_layout(self) -> data.StructLayout:
         """A beat.
 
-        ``op`` SHARE, START, CLEAR or RACE; ``row`` to START, from the ``mean`` or from 0;
-        ``values`` scores of all rows to SHARE.
+        ``op``: see :class:`AccumulatorOp`. ``row``: the row to START, from the ``mean`` or from 0.
+        ``values``: scores of all rows to SHARE.
         """
-        values = data.ArrayLayout(signed(self.score_bits), self.rows)
-        return data.StructLayout({"op": 2, "row": range(self.rows), "mean": 1, "values": values})
+        values = data.ArrayLayout(integer(signed(self.score_bits)), self.rows)
+        row = index(range(self.rows))
+        return data.StructLayout({"op": AccumulatorOp, "row": row, "mean": FLAG, "values": values})
 
 
 class ChargeAccumulator(Component):
-    """Every row's accumulation moves towards its score, and tells how small it is.
+    """Accumulate the scores of all rows, and send the accumulations as bit planes for a search.
 
-        SHARE:  acc[r] <- acc[r] + floor((value[r] - acc[r]) 2^-share + 1/2)
-        START:  acc[row] <- floor(mean of acc over the other rows in use), or 0
-        RACE:   all acc as planes of bits, the highest place first
+        SHARE:   acc[r] <- acc[r] + floor((value[r] - acc[r]) 2^-share + 1/2)
+        START:   acc[row] <- floor(mean of acc over the other rows in use), or 0
+        CLEAR:   no row is in use
+        SEARCH:  output all acc as bit planes, the most significant plane first
 
-    An accumulation is a score in fixed point with `fraction` bits, and the equation above is in
-    these. It is never further from the exact one of III-B4 than 2^(share - 1 - fraction) scores.
+    An accumulation is a score in fixed point with `fraction` fraction bits, and the equation of
+    SHARE is in units of its last bit. It is never further from the exact one of III-B4 than
+    2^(share - 1 - fraction) scores. Example with share = 2, fraction = 3 (units of 1/8): from 0
+    towards a score of 5, that is 40 units, an accumulation goes 0, 10, 18, 24, 28 units.
 
-    SHARE is of all rows at once. START begins a row, which is in use from then on; after CLEAR none
-    is. START from the mean of no rows is from 0. The mean is a long division: R the remainder, n
-    the rows, each place of all accumulations is counted, R <- 2 R + count, and n is taken off
-    twice, once or not at all, which is a digit of the quotient, 2, 1 or 0.
+    SHARE acts on all rows at once. START puts a row in use; the mean of no rows is 0. The mean is
+    a long division of the sum by the number n of rows, on bit planes: with the remainder R, each
+    plane gives R <- 2 R + (ones in the plane), then n is subtracted twice, once or not at all,
+    which makes a digit 2, 1 or 0 of the quotient.
 
-    RACE gives `o` the rows that are not in use, as high, then the planes of the accumulations,
-    counted from the lowest possible one so that none is negative, unused rows high:
-    :class:`EvictionSense` finds the smallest from that.
+    SEARCH outputs first the unused rows, as high, then the planes of the accumulations in offset
+    binary, so that none is negative, with unused rows high:
+    :class:`hw.unicaim.eviction_sense.EvictionSense` finds the smallest from that.
 
-    Overflow: none; an accumulation stays between the scores that it has met.
+    Overflow: none; an accumulation stays within the range of the scores it has received.
 
-    Timing: SHARE, CLEAR and START from 0 take a cycle each, START from the mean width + 4; RACE a
-    cycle and width + 1 for the steps, the first one the cycle after it. `i` is ready when nothing
-    of that goes on. All outputs depend on registers only.
+    Timing: SHARE, CLEAR and START from 0 take a cycle each, START from the mean width + 4; SEARCH a
+    cycle and width + 1 for the steps, the first one in the cycle after it. `i` is ready when none
+    of these is in progress. All outputs depend on registers only.
 
     Members
     -------
     i : :py:`In(stream.Signature(parameters.input_layout))`
     o : :py:`Out(stream.Signature(planes_layout(rows)))`
-        Steps of races.
+        Steps of searches.
+
+    Examples
+    --------
+    >>> from hw.unicaim.charge_accumulator import AccumulatorOp, ChargeAccumulatorParameters
+    >>> parameters = ChargeAccumulatorParameters(score_bits=10, fraction=8)
+    >>> parameters.width, parameters.planes
+    (18, 19)
+    >>> parameters.cycles(AccumulatorOp.SHARE), parameters.cycles(AccumulatorOp.START, mean=True)
+    (1, 22)
     """
 
     summary = "Accumulated scores of rows by charge sharing"
@@ -132,69 +159,70 @@ class ChargeAccumulator(Component):
         p = self._parameters
         i = self.i.payload
         used = Signal(p.rows)
-        place = Signal(p.width, reset_less=True)  # one-hot, none in a first step
-        first = Signal()
+        position = Signal(p.width, reset_less=True)  # one-hot: the plane of this step
+        first = Signal()  # the step before the planes, of the unused rows; no position is set
         step = Signal()
         share = Signal()
         selected = Signal(p.rows)
-        starting = Signal(p.rows)  # rows that begin in this cycle, one at most
+        starting = Signal(p.rows)  # rows that start in this cycle, one at most
         row = Signal(range(p.rows), reset_less=True)
         start = Signal(p.width)
 
-        bits = Signal(p.rows)
+        bits = Signal(p.rows)  # the plane: a bit of each accumulation
         for number in range(p.rows):
-            m.submodules[f"row_{number}"] = capacitor = AccumulatorRow(p)
+            m.submodules[f"row_{number}"] = accumulator = AccumulatorRow(p)
             m.d.comb += [
-                capacitor.share.eq(share),
-                capacitor.value.eq(i.values[number]),
-                capacitor.starting.eq(starting[number]),
-                capacitor.start.eq(start),
-                capacitor.place.eq(place),
-                bits[number].eq(capacitor.bit),
+                accumulator.share.eq(share),
+                accumulator.value.eq(i.values[number]),
+                accumulator.starting.eq(starting[number]),
+                accumulator.start.eq(start),
+                accumulator.position.eq(position),
+                bits[number].eq(accumulator.bit),
             ]
         m.d.comb += [
-            first.eq(~place.any()),
+            first.eq(~position.any()),
             self.o.payload.high.eq(~used | bits),
-            self.o.payload.last.eq(place[0]),
+            self.o.payload.last.eq(position[0]),
         ]
+        # From no position to the highest, then downwards.
         with m.If(step):
-            m.d.sync += place.eq(Cat(place[1:], first))
+            m.d.sync += position.eq(Cat(position[1:], first))
         mean = self._mean(m, first, used & (bits | first.replicate(p.rows)))
 
-        zero = 1 << (p.width - 1)
+        zero = 1 << (p.width - 1)  # in offset binary
         m.d.comb += start.eq(zero)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
-                m.d.sync += [place.eq(0), row.eq(i.row)]
+                m.d.sync += [position.eq(0), row.eq(i.row)]
                 with m.If(self.i.valid):
                     with m.Switch(i.op):
-                        with m.Case(SHARE):
+                        with m.Case(AccumulatorOp.SHARE):
                             m.d.comb += share.eq(1)
-                        with m.Case(START):
+                        with m.Case(AccumulatorOp.START):
                             m.d.comb += selected.eq(1 << i.row)
                             with m.If(i.mean):
-                                # So that the mean is of the others.
+                                # Not in use, so that it is not part of the mean.
                                 m.d.sync += used.eq(used & ~selected)
                                 m.next = "MEAN"
                             with m.Else():
                                 m.d.comb += starting.eq(selected)
-                        with m.Case(CLEAR):
+                        with m.Case(AccumulatorOp.CLEAR):
                             m.d.sync += used.eq(0)
-                        with m.Case(RACE):
-                            m.next = "RACE"
-            with m.State("MEAN"):
+                        with m.Case(AccumulatorOp.SEARCH):
+                            m.next = "SEARCH"
+            with m.State("MEAN"):  # a plane per cycle
                 m.d.comb += step.eq(1)
-                with m.If(place[0]):
+                with m.If(position[0]):
                     m.next = "DIVIDE"
-            with m.State("DIVIDE"):
+            with m.State("DIVIDE"):  # the last digit of the quotient
                 m.next = "START"
             with m.State("START"):
                 m.d.comb += [starting.eq(1 << row), start.eq(mean)]
                 m.next = "IDLE"
-            with m.State("RACE"):
+            with m.State("SEARCH"):
                 m.d.comb += [self.o.valid.eq(1), step.eq(self.o.ready)]
-                with m.If(self.o.ready & place[0]):
+                with m.If(self.o.ready & position[0]):
                     m.next = "IDLE"
         with m.If(starting.any()):
             m.d.sync += used.eq(used | starting)
@@ -203,14 +231,15 @@ class ChargeAccumulator(Component):
     def _mean(self, m: Module, first: Signal, marked) -> Signal:
         """The mean of accumulations, two cycles after their last plane.
 
-        `marked` are in the `first` step the rows that count, then those of them with a 1.
+        marked
+            In the `first` step the rows that count, then those of them with a 1 in the plane.
         """
         p = self._parameters
         m.submodules.counter = count = PopulationCount(PopulationCountParameters(n=p.rows))
         ones = Signal(range(p.rows + 1), reset_less=True)
         counts_rows = Signal(reset_less=True)
         number = Signal(range(p.rows + 1), reset_less=True)
-        rest = Signal(range(p.rows), reset_less=True)  # less than `number`
+        rest = Signal(range(p.rows), reset_less=True)  # the remainder, below `number`
         quotient = Signal(p.width, reset_less=True)
         dividend = Signal(range(3 * p.rows))
         less_one = Signal(range(-p.rows, 3 * p.rows))
@@ -224,12 +253,14 @@ class ChargeAccumulator(Component):
             once.eq(less_one >= 0),
             twice.eq(less_two >= 0),
         ]
+        # First cycle: count the ones of a plane. Second cycle: a digit of the quotient.
         m.d.sync += [ones.eq(count.o), counts_rows.eq(first)]
         with m.If(counts_rows):
             m.d.sync += [number.eq(ones), rest.eq(0)]
         with m.Else():
             m.d.sync += [
                 rest.eq(Mux(twice, less_two, Mux(once, less_one, dividend))),
+                # quotient <- 2 quotient + digit: the digit 2 carries into the bits above.
                 quotient.eq(Cat(once & ~twice, quotient + twice)),
             ]
         mean = Signal(p.width)
@@ -243,16 +274,16 @@ class AccumulatorRow(Component):
     Members
     -------
     share : :py:`In(1)`
-        Move towards `value`.
+        Move towards `value` by a share of the distance.
     value : :py:`In(signed(score_bits))`
     starting : :py:`In(1)`
-        Become `start`.
+        Take `start`.
     start : :py:`In(width)`
-        Counted from the lowest possible accumulation.
-    place : :py:`In(width)`
+        In offset binary: the accumulation plus 2^(width - 1).
+    position : :py:`In(width)`
         One-hot or 0.
     bit : :py:`Out(1)`
-        The accumulation's bit there, counted from the lowest possible one.
+        The bit at that position of the accumulation in offset binary.
     """
 
     def __init__(self, parameters: ChargeAccumulatorParameters):
@@ -263,7 +294,7 @@ class AccumulatorRow(Component):
                 "value": In(signed(p.score_bits)),
                 "starting": In(1),
                 "start": In(p.width),
-                "place": In(p.width),
+                "position": In(p.width),
                 "bit": Out(1),
             }
         )
@@ -271,15 +302,15 @@ class AccumulatorRow(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        held = Signal(p.width, reset_less=True)
-        target = Signal(p.width)
+        held = Signal(p.width, reset_less=True)  # in offset binary
+        target = Signal(p.width)  # | inverted sign | score | 0 … 0, `fraction` of them |
         distance = Signal(signed(p.width + 1))
         m.d.comb += [
             target.eq(Cat(Const(0, p.fraction), self.value[:-1], ~self.value[-1])),
             distance.eq(target - held),
-            self.bit.eq((held & self.place).any()),
+            self.bit.eq((held & self.position).any()),
         ]
-        half = (1 << p.share) >> 1
+        half = (1 << p.share) >> 1  # rounds half up
         with m.If(self.share):
             m.d.sync += held.eq(held + ((distance + half) >> p.share))
         with m.If(self.starting):

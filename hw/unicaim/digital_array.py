@@ -1,4 +1,4 @@
-"""A digital equivalent of UniCAIM's array: same ports, exact, and fewer steps to a race."""
+"""A digital equivalent of UniCAIM's array: same ports, exact scores, fewer steps to a search."""
 
 import dataclasses
 
@@ -7,6 +7,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In
 
 from hw.arith.carry_save import add_rows
+from hw.arith.datapath import Registers
 from hw.arith.population_count import PopulationCount, PopulationCountParameters
 from hw.component import Component
 from hw.unicaim.array import Array, ArrayParameters, row_signature
@@ -18,56 +19,69 @@ class DigitalArrayParameters(ArrayParameters):
 
     @property
     def steps(self) -> int:
-        """Of a race, always: one for each bit of a score. 11 for the paper's scores."""
+        """Of every search: one for each bit of a score. 11 for the paper's scores."""
         return self.score.width
 
 
 class DigitalArray(Array):
-    """Rows of keys that all meet a query at once, and a race of their scores.
+    """Score all rows against a query, then search for the k largest scores, one bit per step.
 
         score[r] = sum over planes p of 2^p (sum over cells c of key[r, c] digit[p, c])
 
-    A beat on the bit lines `i` writes one row, which is in use from then on, or clears all, after
-    which none is in use, or is one plane of a query, the highest place first. After a query's last
-    plane `values` has one beat, the scores of all rows (0 for those not in use), and `lines` has
-    the steps of a race: which rows are high. After each step the array waits for `more`: whether
-    more than k lines were high.
+    A beat on the bit lines `i` is one of three. WRITE stores one row, which is in use from then on.
+    CLEAR marks all rows unused. QUERY is one bit plane of a query, the most significant one first.
+    After a query's last plane `values` has one beat, the scores of all rows (0 for unused rows),
+    and `lines` has the steps of a search: which rows are high. After each step the array waits for
+    `too_many`: whether more than k lines were high.
 
-    The race is a search for the threshold that k rows or fewer pass, by a bit of it a step, highest
-    first: a row is high if its score is at least a threshold that has this bit set. If more
-    than k are, the bit stays set and the rows that were not high are out; else it is cleared, and
-    the rows that were high stay so. After the last bit those rows are high whose scores are above
-    the highest one that drops, as at the end of a discharge (:class:`CellArray`). That takes
-    `steps` steps for any number of rows.
+    The search finds the threshold that k rows or fewer pass, one bit of it per step, the most
+    significant one first. A row is high if its score is at least a threshold that has this bit set.
+    If more than k rows are high, the bit stays set and the rows that were low are out; else it is
+    cleared, and the rows that were high stay high. After the last bit those rows are high whose
+    scores are above the highest score that drops, as at the end of a discharge of the analog array
+    (:class:`hw.unicaim.cell_array.CellArray`). That takes `steps` steps for any number of rows.
 
-    Multiplication by a digit is a choice of the level, its complement or 0. What complements lack
-    is the number of negative digits, the same for all rows. A row adds its terms by carry-save
-    adders and one final addition.
+    Example with scores 5, 2, 4, -3 of 4 bits and k = 1. The threshold starts at the lowest score,
+    -8, and steps try to raise it by 8, 4, 2, 1:
 
-    Overflow: none. Levels must be within the cells' limits and digits within -1 to 1.
+        step 1: threshold  0   high 5, 2, 4   more than k: keep the bit
+        step 2: threshold  4   high 5, 4      more than k: keep the bit
+        step 3: threshold  6   high none      clear the bit
+        step 4: threshold  5   high 5         clear the bit; the row of score 5 is selected
 
-    Latency: 1 cycle from a query's last plane to `values` and the first step. Throughput: a row
-    written or a plane a cycle; a step a cycle if its answer comes at once. `i` is ready
-    from the end of a race, `values` taken, to a query's last plane.
+    Overflow: none. Key levels must be within the cells' limits and digits within -1 to 1.
 
-    Handshake: `more` is ready for a step's answer in the cycle in which the step is taken, and
+    Latency: 1 cycle from a query's last plane to `values` and the first step. Throughput: one row
+    written or one plane per cycle; one step per cycle if its answer arrives in the same cycle. `i`
+    is ready from the end of a search with `values` taken, to a query's last plane.
+
+    Handshake: `too_many` is ready for a step's answer in the cycle in which the step is taken, and
     from then on. Other outputs depend on registers only.
 
-    Paper: III-B2 and III-B3, the digital array is this project's own.
+    Paper: III-B2 and III-B3; the digital array is this project's own.
 
     Members
     -------
     i : :py:`In(stream.Signature(parameters.input_layout))`
         Bit lines.
-    more : :py:`In(stream.Signature(1))`
-        Answers to the steps of a race.
+    too_many : :py:`In(stream.Signature(1))`
+        For each step, whether more than k lines were high.
     lines : :py:`Out(stream.Signature(lines_layout(rows)))`
-        Steps of a race.
+        Steps of a search.
     values : :py:`Out(stream.Signature(parameters.values_layout))`
         Scores of all rows.
+
+    Examples
+    --------
+    >>> from hw.unicaim.digital_array import DigitalArrayParameters
+    >>> paper = DigitalArrayParameters.preset("paper")
+    >>> paper.score_limit, paper.score, paper.steps
+    (512, signed(11), 11)
+    >>> DigitalArrayParameters(rows=4096, d=128).steps  # does not depend on the number of rows
+    11
     """
 
-    summary = "Rows of keys that meet a query at once, and a race of their scores"
+    summary = "Score rows of keys against a query, search for the k largest scores bit by bit"
     source = "UniCAIM, sections III-B2 and III-B3"
 
     def __init__(self, parameters: DigitalArrayParameters):
@@ -75,33 +89,36 @@ class DigitalArray(Array):
 
     def _rows(self, m: Module, drive) -> list["DigitalRow"]:
         p = self._parameters
+        # -key is ~key + 1: rows add complements, and the number of negative digits once.
         m.submodules.negatives = negatives = PopulationCount(PopulationCountParameters(n=p.d))
         m.d.comb += negatives.i.eq(Cat(digit.negative for digit in drive))
         rows = [DigitalRow(p) for _ in range(p.rows)]
         m.d.comb += [row.negatives.eq(negatives.o) for row in rows]
         return rows
 
-    def _race(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
+    def _search(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
         p = self._parameters
         lines = self.lines.payload
-        place = Signal(p.steps, reset_less=True)  # one-hot: the bit of this step
-        above = Signal(p.rows, reset_less=True)  # rows above every threshold that may be the result
-        tied = Signal(p.rows, reset_less=True)  # rows with the bits of the threshold so far
+        position = Signal(p.steps, reset_less=True)  # one-hot: the bit tried in this step
+        above = Signal(p.rows, reset_less=True)  # rows above every threshold still possible
+        tied = Signal(p.rows, reset_less=True)  # rows that equal the threshold in all bits so far
         bits = Signal(p.rows)
         m.d.comb += [
-            # Of scores above -2^(width - 1) with that added, so that none is 0.
-            bits.eq(Cat((Cat(s[:-1], ~s[-1]) & place).any() for s in map(Value.cast, scores))),
+            # Offset binary, with the sign bit inverted: an unsigned comparison, bit by bit. No
+            # score is the lowest number of its width, so none is 0 here.
+            bits.eq(Cat((Cat(s[:-1], ~s[-1]) & position).any() for s in map(Value.cast, scores))),
+            # At least the threshold with this bit set: above it already, or equal so far and set.
             lines.high.eq(above | (tied & bits)),
-            lines.last.eq(place[0]),
+            lines.last.eq(position[0]),
         ]
         with m.If(begin):
-            m.d.sync += [place.eq(1 << (p.steps - 1)), above.eq(0), tied.eq(used)]
+            m.d.sync += [position.eq(1 << (p.steps - 1)), above.eq(0), tied.eq(used)]
         with m.If(answered):
-            m.d.sync += place.eq(place >> 1)
-            with m.If(self.more.payload):
-                m.d.sync += tied.eq(tied & bits)
+            m.d.sync += position.eq(position >> 1)
+            with m.If(self.too_many.payload):
+                m.d.sync += tied.eq(tied & bits)  # the bit of the threshold is 1
             with m.Else():
-                m.d.sync += [above.eq(lines.high), tied.eq(tied & ~bits)]
+                m.d.sync += [above.eq(lines.high), tied.eq(tied & ~bits)]  # it is 0
 
 
 class DigitalRow(Component):
@@ -111,14 +128,14 @@ class DigitalRow(Component):
     -------
     levels : :py:`In(ArrayLayout(signed(key_bits + 1), d))`
     write : :py:`In(1)`
-        Keep `levels`.
+        Store `levels`.
     drive : :py:`In(parameters.drive_layout)`
-        Digits.
+        Digits of a plane.
     plane : :py:`In(1)`
-        Add their products with the keys to twice the score, or to nothing if `first`.
+        Add their products with the keys to twice the score, or to 0 if `first`.
     first : :py:`In(1)`
     negatives : :py:`In(range(d + 1))`
-        Digits that are negative.
+        Number of negative digits.
     score : :py:`Out(parameters.score)`
         From a register.
     """
@@ -138,23 +155,25 @@ class DigitalRow(Component):
         with m.If(self.write):
             m.d.sync += Value.cast(keys).eq(Value.cast(self.levels))
 
+        # One carry-save addition, all operands modulo 2^width:
+        #
+        #   | 2 score, or 0 on the first plane         |
+        #   |                      | term of cell 0    |   `bits` wide, unsigned: digit * key,
+        #   |                      | ...               |   without the + 1 of a negation, and
+        #   |                      | term of cell d-1  |   2^(bits - 1) more than that
+        #   |                      | negatives         |   the + 1 of each negation
+        #   | -d 2^(bits - 1)                          |   takes the offsets of the terms off
         terms = []
         for number, (key, digit) in enumerate(zip(keys, self.drive, strict=True)):
             term = Signal(bits, name=f"term_{number}")
             product = (key ^ digit.negative.replicate(bits)) & digit.on.replicate(bits)
-            # 2^(bits - 1) more, so that no term is negative.
             m.d.comb += term.eq(product ^ (1 << (bits - 1)))
             terms.append(term)
         before = Signal(width)
         m.d.comb += before.eq(Mux(self.first, 0, score << 1))
         excess = Const(-(p.d << (bits - 1)) % (1 << width), width)
-        total = add_rows(m, [*terms, before, self.negatives, excess], width, _uncut)
+        operands = [*terms, before, self.negatives, excess]
+        total = add_rows(m, operands, width, Registers(m, (), None))
         with m.If(self.plane):
             m.d.sync += score.eq(total)
         return m
-
-
-def _uncut(point: str, **signals: Value):
-    """No registers anywhere in an addition."""
-    values = list(signals.values())
-    return values if len(values) > 1 else values[0]

@@ -1,22 +1,24 @@
-"""Which row has the smallest accumulation: the downward race (UniCAIM, section III-B4)."""
+"""Which row has the smallest accumulation: the minimum search (UniCAIM, section III-B4)."""
 
 import dataclasses
+import functools
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.layout import FLAG, index, mask
 from hw.parameters import Parameters, require
 from hw.unicaim.lowest_row import LowestRow
 
 
 def planes_layout(rows: int) -> data.StructLayout:
-    """One step of a downward race.
+    """One step of a minimum search.
 
-    ``high`` the lines that are high, those of unused rows among them; ``last`` on the last step.
+    ``high``: the lines that are high, those of unused rows among them. ``last``: the last step.
     """
-    return data.StructLayout({"high": rows, "last": 1})
+    return data.StructLayout({"high": mask(rows), "last": FLAG})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,39 +39,62 @@ class EvictionSenseParameters(Parameters):
 
     @property
     def latency(self) -> int:
-        """Cycles from a race's last step to its result."""
+        """Cycles from a search's last step to its result."""
         return 1
 
-    @property
+    def cycles(self, steps: int) -> int:
+        """Cycles of a search of `steps` steps, with the one to take its result."""
+        return steps + 1
+
+    @functools.cached_property
     def output_layout(self) -> data.StructLayout:
-        """``row`` that won, and ``present``: 0, and so is ``row``, if no line went low."""
-        return data.StructLayout({"row": range(self.rows), "present": 1})
+        """``row``: the row found. ``present``: 0, and so is ``row``, if no line went low."""
+        return data.StructLayout({"row": index(range(self.rows)), "present": FLAG})
 
 
 class EvictionSense(Component):
-    """The row whose line goes low first, of several the one with the lowest address.
+    """The row whose line goes low first; of several, the one with the lowest address.
 
         row = argmin over used rows of accumulation
 
-    Every row is a candidate. After each step, if lines of candidates are low, only these remain
-    candidates. That finds the smallest of numbers that come as planes of bits, the highest place
-    first, after a plane in which the unused rows are high (:class:`ChargeAccumulator` sends them
-    so). It finds as well which line of a discharge reaches V_S first: there a line stays high until
-    it has, and from the first step in which some are low nothing changes any more. With either, a
-    race's length does not depend on the number of rows.
+    Every row is a candidate. In each step, if lines of candidates are low, only these rows remain
+    candidates. This finds the smallest of numbers that arrive as bit planes, the most significant
+    plane first, after a plane in which the unused rows are high
+    (:class:`hw.unicaim.charge_accumulator.ChargeAccumulator` sends them so). Example with
+    accumulations 6, 2, 3 and an unused row:
 
-    Timing: a step a cycle, the result the cycle after the last one, the next race the cycle after
-    that is taken. All outputs depend on registers only.
+        plane    high        candidates
+        unused   0 0 0 1     rows 0, 1, 2
+        bit 2    1 0 0 1     rows 1, 2
+        bit 1    1 1 1 1     rows 1, 2 (no candidate is low)
+        bit 0    0 0 1 1     row 1
+
+    It also finds which line of a discharge reaches V_S first: there a line stays high until it
+    does, and from the first step in which some are low nothing changes any more. With either, the
+    number of steps does not depend on the number of rows.
+
+    Latency: the result in the cycle after the last step. Throughput: one step per cycle; the next
+    search starts in the cycle after the result is taken. All outputs depend on registers only.
 
     Members
     -------
     i : :py:`In(stream.Signature(planes_layout(rows)))`
-        Steps of a race.
+        Steps of a search.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
-        A beat for each race.
+        One beat for each search.
+
+    Examples
+    --------
+    >>> from hw.unicaim.eviction_sense import EvictionSenseParameters
+    >>> parameters = EvictionSenseParameters(rows=576)
+    >>> parameters.output_layout
+    StructLayout({'row': Integer(meaning='index', shape=unsigned(10)), 'present': \
+Integer(meaning='flag', shape=unsigned(1))})
+    >>> parameters.cycles(steps=19)  # an accumulation of 18 bits
+    20
     """
 
-    summary = "Row of the smallest accumulation, by a downward race"
+    summary = "Row of the smallest accumulation, by a search over bit planes"
     source = "UniCAIM, section III-B4"
 
     def __init__(self, parameters: EvictionSenseParameters):
@@ -89,10 +114,10 @@ class EvictionSense(Component):
         m = Module()
         p = self._parameters
         m.submodules.lowest = lowest = LowestRow(p.rows)
-        out = Signal(p.rows)  # rows that are no candidates
-        found = Signal()
-        over = Signal()
-        low = Signal(p.rows)
+        out = Signal(p.rows)  # rows that are no longer candidates
+        found = Signal()  # some line went low
+        over = Signal()  # the result waits to be taken
+        low = Signal(p.rows)  # candidates whose line is low
         m.d.comb += [
             self.i.ready.eq(~over),
             low.eq(~out & ~self.i.payload.high),

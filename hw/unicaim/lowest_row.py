@@ -1,4 +1,4 @@
-"""The lowest of the rows that are marked."""
+"""The lowest of the rows that are marked: a priority encoder."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -7,7 +7,7 @@ from hw.component import Component
 
 
 class LowestRow(Component):
-    """Number of the lowest bit that is set, by a knockout tournament of ceil(log2 n) rounds.
+    """Number of the lowest bit that is set, by a binary tree of ceil(log2 n) levels.
 
     Combinational.
 
@@ -17,7 +17,7 @@ class LowestRow(Component):
     found : :py:`Out(1)`
         Some bit is set.
     row : :py:`Out(range(n))`
-        Its number, 0 if none is.
+        Its number; 0 if no bit is set.
     """
 
     def __init__(self, n: int):
@@ -26,23 +26,25 @@ class LowestRow(Component):
 
     def elaborate(self, platform):
         m = Module()
-        left = [(bit, Const(0, 0)) for bit in self.marked]
-        rounds = 0
-        while len(left) > 1:
-            winners = []
-            for number in range(0, len(left), 2):
-                if number + 1 == len(left):
-                    some, row = left[number]
-                    winners.append((some, Cat(row, Const(0, 1))))
+        # Each node of the tree: whether a bit below it is set, and the number of the lowest one
+        # within the node. A level joins two neighbours and adds one bit to that number.
+        nodes = [(bit, Const(0, 0)) for bit in self.marked]
+        level = 0
+        while len(nodes) > 1:
+            joined = []
+            for number in range(0, len(nodes), 2):
+                if number + 1 == len(nodes):
+                    found, row = nodes[number]
+                    joined.append((found, Cat(row, Const(0, 1))))
                     continue
-                (first, first_row), (second, second_row) = left[number : number + 2]
-                some = Signal(name=f"some_{rounds}_{number // 2}")
-                row = Signal(rounds + 1, name=f"row_{rounds}_{number // 2}")
-                lower = Mux(first, first_row, second_row) if rounds else Const(0, 0)
-                m.d.comb += [some.eq(first | second), row.eq(Cat(lower, ~first))]
-                winners.append((some, row))
-            left = winners
-            rounds += 1
-        [(some, row)] = left
-        m.d.comb += [self.found.eq(some), self.row.eq(Mux(some, row, 0))]
+                (first, first_row), (second, second_row) = nodes[number : number + 2]
+                found = Signal(name=f"found_{level}_{number // 2}")
+                row = Signal(level + 1, name=f"row_{level}_{number // 2}")
+                low_bits = Mux(first, first_row, second_row) if level else Const(0, 0)
+                m.d.comb += [found.eq(first | second), row.eq(Cat(low_bits, ~first))]
+                joined.append((found, row))
+            nodes = joined
+            level += 1
+        [(found, row)] = nodes
+        m.d.comb += [self.found.eq(found), self.row.eq(Mux(found, row, 0))]
         return m

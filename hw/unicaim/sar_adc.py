@@ -7,6 +7,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.layout import FixedPoint, integer
 from hw.parameters import Parameters, require
 from hw.unicaim.sar_controller import SarController
 
@@ -17,7 +18,7 @@ class SarAdcParameters(Parameters):
     bits
         Of the result, 1 to 24.
     fraction
-        Of the input, bits below a step of the result, 1 to 8.
+        Fraction bits of the input, in steps of the result, 1 to 8.
     """
 
     bits: int = 10
@@ -37,10 +38,14 @@ class SarAdcParameters(Parameters):
         """Cycles from a sample to its code: one more than those of the conversion."""
         return self.bits + 1
 
+    def cycles(self, samples: int) -> int:
+        """Cycles from the first sample offered to the last code taken, without stalls."""
+        return samples * self.bits + 2
+
     @property
-    def sample(self) -> Shape:
+    def sample(self) -> FixedPoint:
         """Twice the range of codes, in steps of 2^-fraction."""
-        return signed(self.bits + 1 + self.fraction)
+        return FixedPoint(signed(self.bits + 1 + self.fraction), self.fraction)
 
 
 class SarAdc(Component):
@@ -48,32 +53,42 @@ class SarAdc(Component):
 
         code = clip(floor(sample 2^-fraction + 1/2), -2^(bits - 1), 2^(bits - 1) - 1)
 
-    The sample stands for an analog value, in fixed point: whole steps, and parts of them.
-    :class:`SarController` is what a chip has; the comparison with its trial stands for the
-    converter's DAC and comparator. Trials lie half a step below their codes, so the error is at
-    most half a step from -2^(bits - 1) - 1/2 to 2^(bits - 1) - 1/2. Samples beyond saturate.
+    The sample stands for an analog value, in fixed point. :class:`SarController` is what a chip
+    has; the comparison with its trial stands for the converter's DAC and comparator. Trials lie
+    half a step below their codes, so the error is at most half a step from -2^(bits - 1) - 1/2 to
+    2^(bits - 1) - 1/2. Samples beyond that range saturate.
 
     10 bits have codes for -512 to 511, while the paper's scores are -512 to 512: the highest of
     these 1025 reads as 511.
 
-    Latency: bits + 1 cycles. Throughput: a conversion in `bits` cycles; a sample is taken in the
-    cycle in which the one before it is finished. With the output stalled, one code waits and one
-    conversion stays in its last cycle. All outputs but `i.ready` depend on registers only; that
-    depends on `o.ready`.
+    Latency: bits + 1 cycles. Throughput: one conversion in `bits` cycles; a sample is taken in the
+    cycle in which the conversion before it ends. With the output stalled, one code waits and one
+    conversion stays in its last cycle. All outputs but `i.ready` depend on registers only;
+    `i.ready` follows `o.ready`.
 
     Members
     -------
     i : :py:`In(stream.Signature(parameters.sample))`
     o : :py:`Out(stream.Signature(signed(bits)))`
+
+    Examples
+    --------
+    >>> from hw.unicaim.sar_adc import SarAdcParameters
+    >>> parameters = SarAdcParameters(bits=10, fraction=2)
+    >>> parameters.sample.width, parameters.latency, parameters.cycles(samples=64)
+    (13, 11, 642)
     """
 
-    summary = "Successive approximation of a score, a bit a cycle"
+    summary = "Successive approximation of a score, one bit per cycle"
     source = "UniCAIM, section III-B5"
 
     def __init__(self, parameters: SarAdcParameters):
         self._parameters = p = parameters
         super().__init__(
-            {"i": In(stream.Signature(p.sample)), "o": Out(stream.Signature(signed(p.bits)))}
+            {
+                "i": In(stream.Signature(p.sample)),
+                "o": Out(stream.Signature(integer(signed(p.bits)))),
+            }
         )
 
     @property
@@ -84,13 +99,15 @@ class SarAdc(Component):
         m = Module()
         p = self._parameters
         m.submodules.controller = controller = SarController(p.bits)
-        held = Signal(p.sample, reset_less=True)
-        trial = Signal(p.sample)
+        held = Signal(Shape.cast(p.sample), reset_less=True)
+        trial = Signal(Shape.cast(p.sample))
         half = 1 << (p.fraction - 1)
         code = controller.code
-        stuck = Signal()  # a code is found and the one before it waits
+        stuck = Signal()  # a conversion ends, but the code before it has not been taken
         m.d.comb += [
-            # Codes count from the lowest one.
+            # The trial in the sample's format, half a step lower. The controller counts codes from
+            # 0, so the lowest code, -2^(bits - 1) steps, is added:
+            #   | trial | 0 … 0 |  -  2^(bits - 1 + fraction)  -  2^(fraction - 1)
             trial.eq(Cat(Const(0, p.fraction), controller.trial) - (half + (half << p.bits))),
             controller.above.eq(held >= trial),
             stuck.eq(controller.done & self.o.valid & ~self.o.ready),
@@ -103,5 +120,6 @@ class SarAdc(Component):
         with m.If(~stuck):
             m.d.sync += self.o.valid.eq(controller.done | (self.o.valid & ~self.o.ready))
         with m.If(controller.done & ~stuck):
+            # From offset binary to two's complement: invert the sign bit.
             m.d.sync += self.o.payload.eq(Cat(code[:-1], ~code[-1]))
         return m

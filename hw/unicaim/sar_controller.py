@@ -7,16 +7,17 @@ from hw.component import Component
 
 
 class SarController(Component):
-    """Finds the largest number not above the input, a bit a cycle, by a comparator's answers.
+    """The largest number not above the input, one bit per cycle, from a comparator's answers.
 
-    After `start`, in each of `bits` cycles `trial` is what the converter's DAC shall give out, and
-    `above` must say in the same cycle whether the input is at least that. In the last of them,
-    `done`, `code` is the result. `start` begins a conversion in the next cycle, whatever goes on.
+    After `start`, in each of `bits` cycles `trial` is the value to put on the converter's DAC, and
+    `above` must say in the same cycle whether the input is at least that. In the last of these
+    cycles `done` is high and `code` is the result. `start` begins a conversion in the next cycle,
+    also while another one is running.
 
     Members
     -------
     enable : :py:`In(1)`
-        Without it, all stays as it is.
+        While low, all registers keep their values.
     start : :py:`In(1)`
     trial : :py:`Out(bits)`
         From registers.
@@ -24,7 +25,7 @@ class SarController(Component):
     busy, done : :py:`Out(1)`
         From registers.
     code : :py:`Out(bits)`
-        Result so far, this cycle's answer in it.
+        Result so far, with this cycle's answer.
     """
 
     def __init__(self, bits: int):
@@ -43,16 +44,17 @@ class SarController(Component):
 
     def elaborate(self, platform):
         m = Module()
-        place = Signal(self._bits)  # one-hot, 0 when idle
-        found = Signal(self._bits, reset_less=True)
+        position = Signal(self._bits)  # one-hot: the bit to try; 0 when idle
+        found = Signal(self._bits, reset_less=True)  # the bits above it
         m.d.comb += [
-            self.trial.eq(found | place),
+            # | bits found | 1 | 0 … 0 |
+            self.trial.eq(found | position),
             self.code.eq(Mux(self.above, self.trial, found)),
-            self.busy.eq(place.any()),
-            self.done.eq(place[0]),
+            self.busy.eq(position.any()),
+            self.done.eq(position[0]),
         ]
         with m.If(self.enable):
-            m.d.sync += [place.eq(place >> 1), found.eq(self.code)]
+            m.d.sync += [position.eq(position >> 1), found.eq(self.code)]
             with m.If(self.start):
-                m.d.sync += [place.eq(1 << (self._bits - 1)), found.eq(0)]
+                m.d.sync += [position.eq(1 << (self._bits - 1)), found.eq(0)]
         return m

@@ -1,6 +1,7 @@
-"""Which rows win a race of sense lines, and their addresses (UniCAIM, section III-B3)."""
+"""The rows that a top-k search selects, and their addresses (UniCAIM, section III-B3)."""
 
 import dataclasses
+import functools
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -8,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.arith.population_count import PopulationCount, PopulationCountParameters
 from hw.component import Component
+from hw.layout import FLAG, count, index
 from hw.parameters import Parameters, require
 from hw.unicaim.array import lines_layout
 from hw.unicaim.lowest_row import LowestRow
@@ -19,8 +21,9 @@ class TopkSenseParameters(Parameters):
     rows
         Sense lines, 2 or more.
     fill
-        Take exactly k rows, of the last ones to drop those with the lowest addresses. Without it,
-        as in the bare circuit, rows of equal scores drop together and fewer may be left.
+        Select exactly k rows: of the last rows to drop, those with the lowest addresses fill up.
+        Without it, as in the bare circuit, rows of equal scores drop together and fewer than k may
+        be left.
     """
 
     rows: int = 64
@@ -40,75 +43,85 @@ class TopkSenseParameters(Parameters):
 
     @property
     def latency(self) -> int:
-        """Cycles from a race's last step to the first address."""
+        """Cycles from a search's last step to the first address."""
         return 1
 
     def cycles(self, steps: int, selected: int) -> int:
-        """Cycles of a race of `steps` steps, with those to take k and to give out addresses."""
+        """Cycles of a search of `steps` steps, with those to take k and to output addresses."""
         return 1 + steps + max(1, selected)
 
-    @property
+    @functools.cached_property
     def output_layout(self) -> data.StructLayout:
         """An address.
 
-        ``row``; ``present`` is 0, and so is ``row``, if no row is selected; ``last`` on a race's
-        last beat.
+        ``row``: the row. ``present``: 0, and so is ``row``, if no row is selected. ``last``: on a
+        search's last beat.
         """
-        return data.StructLayout({"row": range(self.rows), "present": 1, "last": 1})
+        return data.StructLayout({"row": index(range(self.rows)), "present": FLAG, "last": FLAG})
 
 
 class TopkSense(Component):
-    """Stops a race when k lines or fewer are high, and gives out their addresses.
+    """Stop a search when k lines or fewer are high, and output the addresses of those rows.
 
         selected = the rows of the k largest scores in use
 
     ::
 
-        i ─→ population count - k ─→ more
-        └──────→ few, many ─→ lowest ─→ o
+        i ─→ population count ─→ > k ─→ too_many
+        └──→ winners, with_ties ─→ lowest row ─→ o
 
-    One `k` is taken before each race. Of every step `i` the high lines are counted, and `more`
-    answers whether they are more than k. The lines of the last step with k or fewer are kept as
-    ``few``, those of the last step with more as ``many``. A race ends as
-    :func:`hw.unicaim.array.lines_layout` says; both arrays end it where the rows in ``many`` and
-    not in ``few`` are those that drop next to the winners, with one score among them. So it is all
-    the same whether steps come in the order of a discharge or of a search.
+    One `k` is taken before each search. The high lines of every step `i` are counted, and
+    `too_many` answers whether they are more than k. Two sets of rows are kept: ``winners``, the
+    lines of the last step with k or fewer, and ``with_ties``, those of the last step with more. A
+    search ends as :func:`hw.unicaim.array.lines_layout` says; both arrays end it where the rows in
+    ``with_ties`` and not in ``winners`` are those with the next lower score, which tie. So it works
+    for steps in the order of a discharge and in that of a binary search.
 
-    Then the rows leave in the order of their addresses, one a cycle: those in ``few``, and with
-    `fill` the lowest in ``many`` until there are k. If there were never more than k rows high, all
-    are selected. With none selected, for want of used rows or with k = 0 or because too many are
-    equal without `fill`, one beat says so.
+    Then the selected rows leave in the order of their addresses, one per cycle: the winners, and
+    with `fill` the lowest of the ties until there are k. If there were never more than k rows high,
+    all are selected. If no row is selected (no used rows, k = 0, or too many ties without `fill`),
+    one beat with ``present`` low says so.
 
-    Timing: k in 1 cycle, each step in 1, the first address the cycle after the last step:
-    for the digital array with 1025 possible scores that is the 12th cycle from the first step, for
-    any number of rows. Then an address a cycle.
+    Timing: 1 cycle for k, 1 for each step, the first address in the cycle after the last step, then
+    one address per cycle. For the digital array with 1025 possible scores the first address is
+    in the 12th cycle from the first step, for any number of rows.
 
-    Handshake: `more` is offered in the cycle in which a step is taken, so it depends on `i` at
-    once, and is kept until it is taken. All other outputs depend on registers only. `k` is ready
-    between races, `i` from then to the race's last step unless an answer waits.
+    Handshake: `too_many` is offered in the cycle in which a step is taken, so it depends
+    combinationally on `i`, and is kept until it is taken. All other outputs depend on registers
+    only. `k` is ready between searches, `i` from then to the search's last step unless an answer
+    waits.
 
     Members
     -------
     k : :py:`In(stream.Signature(range(rows + 1)))`
         Rows wanted.
     i : :py:`In(stream.Signature(lines_layout(rows)))`
-        Steps of a race.
-    more : :py:`Out(stream.Signature(1))`
-        Answers.
+        Steps of a search.
+    too_many : :py:`Out(stream.Signature(1))`
+        For each step, whether more than k lines are high.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Addresses, rising.
+        Addresses, ascending.
+
+    Examples
+    --------
+    >>> from hw.unicaim.topk_sense import TopkSense, TopkSenseParameters
+    >>> parameters = TopkSenseParameters(rows=576)
+    >>> TopkSense(parameters).k.payload.shape()
+    unsigned(10)
+    >>> parameters.cycles(steps=11, selected=64)  # after the digital array
+    76
     """
 
-    summary = "Stops a race when k lines are left, and gives out their addresses"
+    summary = "Stop a top-k search when k lines are left, and output the rows' addresses"
     source = "UniCAIM, section III-B3"
 
     def __init__(self, parameters: TopkSenseParameters):
         self._parameters = p = parameters
         super().__init__(
             {
-                "k": In(stream.Signature(range(p.rows + 1))),
+                "k": In(stream.Signature(count(range(p.rows + 1)))),
                 "i": In(stream.Signature(lines_layout(p.rows))),
-                "more": Out(stream.Signature(1)),
+                "too_many": Out(stream.Signature(1)),
                 "o": Out(stream.Signature(p.output_layout)),
             }
         )
@@ -121,22 +134,22 @@ class TopkSense(Component):
         m = Module()
         p = self._parameters
         i, o = self.i.payload, self.o.payload
-        m.submodules.counter = count = PopulationCount(PopulationCountParameters(n=p.rows))
+        m.submodules.counter = counter = PopulationCount(PopulationCountParameters(n=p.rows))
         m.submodules.lowest = lowest = LowestRow(p.rows)
 
         k = Signal(range(p.rows + 1), reset_less=True)
-        few = Signal(p.rows)
-        many = Signal(p.rows)
-        crowded = Signal(reset_less=True)  # more than k lines were high in some step
-        room = Signal(range(p.rows + 1), reset_less=True)  # k less the rows in `few`
-        left = Signal(range(p.rows + 1), reset_less=True)  # addresses to come
+        winners = Signal(p.rows)
+        with_ties = Signal(p.rows)
+        exceeded = Signal(reset_less=True)  # more than k lines were high in some step
+        room = Signal(range(p.rows + 1), reset_less=True)  # k minus the number of winners
+        left = Signal(range(p.rows + 1), reset_less=True)  # addresses still to output
         spare = Signal(range(-p.rows, p.rows + 1))
         too_many = Signal()
         step = Signal()
         over = Signal()
         m.d.comb += [
-            count.i.eq(i.high),
-            spare.eq(k - count.o),
+            counter.i.eq(i.high),
+            spare.eq(k - counter.o),
             too_many.eq(spare < 0),
             step.eq(self.i.valid & self.i.ready),
             over.eq(step & (i.last | (i.stoppable & ~too_many))),
@@ -146,22 +159,24 @@ class TopkSense(Component):
         held = Signal()
         answer = Signal(reset_less=True)
         m.d.comb += [
-            self.more.valid.eq(held | step),
-            self.more.payload.eq(Mux(held, answer, too_many)),
+            self.too_many.valid.eq(held | step),
+            self.too_many.payload.eq(Mux(held, answer, too_many)),
         ]
-        m.d.sync += held.eq(self.more.valid & ~self.more.ready)
+        m.d.sync += held.eq(self.too_many.valid & ~self.too_many.ready)
         with m.If(step):
             m.d.sync += answer.eq(too_many)
 
-        tie = Signal()
+        # The next address: the lowest winner or, while there is room, the lowest tie.
+        tie = Signal()  # the row at the output is no winner
         chosen = Signal(p.rows)
+        fill = with_ties & room.any().replicate(p.rows)
         m.d.comb += [
-            lowest.marked.eq(few | (many & room.any().replicate(p.rows)) if p.fill else few),
+            lowest.marked.eq(winners | fill if p.fill else winners),
             o.row.eq(lowest.row),
             o.present.eq(lowest.found),
             o.last.eq(left <= 1),
             chosen.eq(1 << lowest.row),
-            tie.eq(~(few & chosen).any()),
+            tie.eq(~(winners & chosen).any()),
         ]
         with m.FSM():
             with m.State("IDLE"):
@@ -170,32 +185,33 @@ class TopkSense(Component):
                     k.eq(self.k.payload),
                     room.eq(self.k.payload),
                     left.eq(0),
-                    crowded.eq(0),
+                    exceeded.eq(0),
                 ]
                 with m.If(self.k.valid):
-                    m.next = "RACE"
-            with m.State("RACE"):
+                    m.next = "SEARCH"
+            with m.State("SEARCH"):
                 m.d.comb += self.i.ready.eq(~held)
                 with m.If(step):
                     with m.If(too_many):
-                        m.d.sync += [many.eq(i.high), crowded.eq(1)]
+                        m.d.sync += [with_ties.eq(i.high), exceeded.eq(1)]
                     with m.Else():
-                        m.d.sync += [few.eq(i.high), room.eq(spare), left.eq(count.o)]
+                        m.d.sync += [winners.eq(i.high), room.eq(spare), left.eq(counter.o)]
                 with m.If(over):
                     if p.fill:
-                        with m.If(crowded | too_many):
+                        # With more than k candidates, ties fill up to exactly k addresses.
+                        with m.If(exceeded | too_many):
                             m.d.sync += left.eq(k)
                     m.next = "ADDRESSES"
             with m.State("ADDRESSES"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
                     m.d.sync += [
-                        few.eq(few & ~chosen),
-                        many.eq(many & ~chosen),
+                        winners.eq(winners & ~chosen),
+                        with_ties.eq(with_ties & ~chosen),
                         room.eq(room - tie),
                         left.eq(left - 1),
                     ]
                     with m.If(o.last):
-                        m.d.sync += [few.eq(0), many.eq(0)]
+                        m.d.sync += [winners.eq(0), with_ties.eq(0)]
                         m.next = "IDLE"
         return m

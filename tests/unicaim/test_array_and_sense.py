@@ -1,5 +1,4 @@
-"""Both arrays, with the sense, pass the same testbench: the rows selected are the golden
-model's."""
+"""Both arrays, each with the sense, pass the same testbench: they select the model's rows."""
 
 import itertools
 
@@ -22,7 +21,7 @@ def compiled(request):
 
 
 def selection_cycles(outcome, queries: Queries) -> np.ndarray:
-    """Cycles from each race's first step, in which scores are offered too, to its first address."""
+    """Cycles from each search's first step, when scores are offered too, to its first address."""
     sizes = [max(1, len(rows)) for rows in queries.selected]
     first = np.cumsum([0, *sizes[:-1]])
     return outcome.cycles_of["o"][first] - outcome.cycles_of["values"] + 1
@@ -32,13 +31,13 @@ def selection_cycles(outcome, queries: Queries) -> np.ndarray:
 def test_every_score_of_a_few_rows(compiled, stall):
     """Four rows, in use or not, three scores, every k: all ties and orders there are."""
     queries = Queries(compiled.parameters)
-    places, query = (0, 3, 5, 7), np.zeros(D, int)
+    used, query = (0, 3, 5, 7), np.zeros(D, int)
     query[0] = 1
     cases = list(itertools.product((None, -4, 0, 4), repeat=4))
     cases = cases if stall == "none" else cases[::7]
     for scores, k in itertools.product(cases, (0, 1, 2, 3, 4, ROWS)):
         queries.clear()
-        for row, score in zip(places, scores, strict=True):
+        for row, score in zip(used, scores, strict=True):
             if score is not None:
                 queries.write(row, np.full(D, score))
         queries.query(query, k)
@@ -53,13 +52,13 @@ def real(parameters: ArrayAndSenseParameters, trace, queries: int) -> Queries:
     k = np.concatenate(trace.k[0])[:, : p.d].astype(np.float64)
     q = np.concatenate(trace.q[0, :: trace.group])[:, : p.d].astype(np.float64)
     keys = key_levels(k[None], key_step(k[None], 3), 3)[0].astype(np.int64)
-    asked = query_levels(q, p.query_bits).astype(np.int64)
-    done = Queries(p)
+    levels = query_levels(q, p.query_bits).astype(np.int64)
+    queried = Queries(p)
     for token in range(p.rows - 4 + queries):
-        done.write(token % p.rows, keys[token])
+        queried.write(token % p.rows, keys[token])
         if token >= p.rows - 4:
-            done.query(asked[token], (1, p.rows // 8, p.rows)[token % 3])
-    return done
+            queried.query(levels[token], (1, p.rows // 8, p.rows)[token % 3])
+    return queried
 
 
 def test_real_keys_and_queries(compiled, shipped_trace):
@@ -73,7 +72,7 @@ def test_real_keys_and_queries(compiled, shipped_trace):
 
 
 def test_cycles_of_a_selection(compiled):
-    """The digital array: always the same. A discharge: as far as the k-th score, at most."""
+    """Constant for the digital array; for a discharge, as far as the next score after the k-th."""
     p = compiled.parameters
     rng = np.random.default_rng(4)
     queries = Queries(p)
@@ -90,8 +89,8 @@ def test_cycles_of_a_selection(compiled):
         assert max(cycles) <= p.array.steps + 1 == 51
 
 
-def test_a_race_is_as_long_for_any_number_of_rows():
-    """For scores of 10 bits and of the paper's 1025 values; and the cells' as long as the range."""
+def test_a_search_is_as_long_for_any_number_of_rows():
+    """11 cycles for scores of 10 bits, 12 for the paper's 1025; a discharge takes the range."""
     for rows in (2, 64, 576, 4096):
         assert DigitalArrayParameters(rows=rows, d=127).steps + 1 == 11  # -508 to 508
         assert DigitalArrayParameters(rows=rows, d=128).steps + 1 == 12

@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
 # (components are created only to compare their ports)
-"""The cells' model: marked as such, and as wrong as the spread of its devices says."""
+"""The cell array: marked as for simulation only; its errors are those of the devices' spread."""
 
 import sys
 
@@ -44,11 +44,11 @@ def test_it_is_marked_as_for_simulation_only(monkeypatch, capsys):
 def test_of_all_blocks_it_is_not_synthesized(monkeypatch, capsys):
     from sim.synth import command
 
-    asked = []
-    monkeypatch.setattr(command, "_measure", lambda block, *_: asked.append(block.name) or [])
+    measured = []
+    monkeypatch.setattr(command, "_measure", lambda block, *_: measured.append(block.name) or [])
     monkeypatch.setattr(sys, "argv", ["hw", "synth", "all", "--preset", "small", "--json"])
     assert main() == 0
-    assert digital_and_not_cell(asked)
+    assert digital_and_not_cell(measured)
 
 
 def digital_and_not_cell(names: list[str]) -> bool:
@@ -71,7 +71,7 @@ def test_errors_are_drawn_with_the_papers_deviation():
     assert np.abs(errors).max() > 3.5 * spread
     assert not np.array_equal(errors, cell_errors(100, 100, 3, spread_mv=54, seed=2))
     p = CellArrayParameters(rows=20, d=10, spread_mv=54)
-    assert np.array_equal(np.array(p.errors()), cell_errors(20, 10, 3, 54, 1))
+    assert np.array_equal(np.array(p.errors), cell_errors(20, 10, 3, 54, 1))
 
 
 def test_line_scores_without_errors_are_the_scores():

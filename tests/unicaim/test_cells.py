@@ -71,7 +71,7 @@ def test_zeros_stay_zero():
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
 def test_planes_add_up_to_the_query(bits):
-    """A row scored plane by plane, plane b counting 2^b times, has the score of the levels."""
+    """A row scored plane by plane, plane b with weight 2^b, has the score of the levels."""
     rng = np.random.default_rng(bits)
     limit = query_limit(bits)
     queries = rng.integers(-limit, limit + 1, (6, 16))

@@ -1,4 +1,4 @@
-"""The accumulator: its twin near the algorithm, and sizes away from the presets'."""
+"""The accumulator: its bit-exact model close to the algorithm; sizes other than the presets."""
 
 import numpy as np
 import pytest
@@ -20,33 +20,33 @@ ODD = ChargeAccumulatorParameters(rows=5, score_bits=4, fraction=1, share=3)
 
 @pytest.mark.parametrize(("fraction", "share"), [(8, 4), (3, 2), (0, 1), (8, 0), (2, 6)])
 def test_never_far_from_the_algorithm(fraction, share):
-    """2^(share - 1 - fraction) scores at most, after any number of steps, and nearly that far."""
+    """At most 2^(share - 1 - fraction) scores off after any number of steps, and close to that."""
     rng = np.random.default_rng(fraction)
-    twin = ChargeAccumulator(64, 11, fraction, share)
+    model = ChargeAccumulator(64, 11, fraction, share)
     exact = np.zeros(64)
     worst = 0.0
     for step in range(600):
         values = rng.integers(-512, 513, 64) if step % 100 < 50 else np.full(64, step % 7)
-        twin.share(values)
+        model.share(values)
         exact = charge_share(exact, values.astype(float), share)
-        worst = max(worst, np.abs(twin.held / 2**fraction - exact).max())
+        worst = max(worst, np.abs(model.held / 2**fraction - exact).max())
     bound = 2.0 ** (share - 1 - fraction)
     assert worst <= bound + 1e-9
     assert worst > bound / 3 or share == 0
 
 
 def test_a_new_row_begins_at_the_mean_of_the_others():
-    twin = ChargeAccumulator(4, 8, 2, 0)
-    twin.start(2, mean=True)
-    assert twin.held[2] == 0
-    twin.share(np.array([0, 0, 9, 0]))
-    twin.start(0, mean=True)
-    assert twin.held[0] == 36
-    twin.share(np.array([3, 0, -8, 0]))
-    twin.start(3, mean=True)
-    assert twin.held[3] == -10 and twin.used.tolist() == [True, False, True, True]
-    twin.start(0, mean=False)
-    assert twin.held[0] == 0
+    model = ChargeAccumulator(4, 8, 2, 0)
+    model.start(2, mean=True)
+    assert model.held[2] == 0
+    model.share(np.array([0, 0, 9, 0]))
+    model.start(0, mean=True)
+    assert model.held[0] == 36
+    model.share(np.array([3, 0, -8, 0]))
+    model.start(3, mean=True)
+    assert model.held[3] == -10 and model.used.tolist() == [True, False, True, True]
+    model.start(0, mean=False)
+    assert model.held[0] == 0
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_an_odd_size_under_stalls(compiled, shipped_trace):
 
 
 def test_every_mean_of_two_rows(compiled):
-    """Of any two scores, and of each alone with rows that do not count."""
+    """Of any two scores, and of each alone, with unused rows of other scores."""
     beats = Beats(ODD)
     for a in range(-8, 8):
         for b in range(-8, 8):
@@ -72,9 +72,9 @@ def test_every_mean_of_two_rows(compiled):
             for _ in range(2):
                 beats.share(np.array([7, a, -8, 7, b]))
             beats.start(2, mean=True)
-            beats.race()
+            beats.search()
             beats.start(1, mean=True)
-            beats.race()
+            beats.search()
     compiled.check(beats.stimulus(), "none")
 
 

@@ -1,4 +1,4 @@
-"""The downward race's sense: every small race, and the algorithm's row from both kinds."""
+"""The minimum search's sense: every small search, and the algorithm's row from both kinds."""
 
 import itertools
 
@@ -39,13 +39,14 @@ def compiled():
     return Compiled(BLOCK, THREE)
 
 
-def test_every_race_of_three_steps(compiled):
+def test_every_search_of_three_steps(compiled):
     steps = np.array(list(itertools.product((False, True), repeat=3)))
-    races = [np.array(race) for n in (1, 2, 3) for race in itertools.product(steps, repeat=n)]
-    assert len(races) == 8 + 64 + 512
-    assert {eviction_sense(race) for race in races} == {None, 0, 1, 2}
+    sequences = (itertools.product(steps, repeat=n) for n in (1, 2, 3))
+    searches = [np.array(sequence) for sequence in itertools.chain(*sequences)]
+    assert len(searches) == 8 + 64 + 512
+    assert {eviction_sense(search) for search in searches} == {None, 0, 1, 2}
     for stall in ("none", "random"):
-        compiled.check(stimulus_of(THREE, races), stall)
+        compiled.check(stimulus_of(THREE, searches), stall)
 
 
 def test_under_stalls(compiled, shipped_trace):

@@ -1,4 +1,4 @@
-"""The converter: every sample there is, and how far its code may be."""
+"""The converter: every sample, and the error of its code."""
 
 import numpy as np
 import pytest

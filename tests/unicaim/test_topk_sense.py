@@ -1,4 +1,4 @@
-"""The top k's sense: every small race of both kinds, sizes away from the presets'."""
+"""The top-k sense: every small search of both kinds; sizes other than the presets."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.unicaim.topk_sense import TopkSenseParameters
 from sim.core.stalls import PATTERNS
-from sim.testbenches.unicaim.topk_sense import Races, testbench
+from sim.testbenches.unicaim.topk_sense import Searches, testbench
 from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("unicaim.topk_sense")
@@ -22,19 +22,19 @@ def compiled(request):
     return Compiled(BLOCK, request.param)
 
 
-def test_every_race_of_four_rows(compiled):
+def test_every_search_of_four_rows(compiled):
     """Scores -1 to 1, any rows in use, every k; the fifth row is never in use."""
-    races = Races(compiled.parameters)
+    searches = Searches(compiled.parameters)
     unused = -2
     for scores in itertools.product((unused, -1, 0, 1), repeat=4):
         scores = np.array([*scores, unused])
         used = scores > unused
         for k in range(6):
             for _ in range(2):  # as a search, and as a discharge
-                races.add(np.where(used, scores, 0), used, k, 1)
-    sizes = [len(addresses) for addresses in races.addresses]
+                searches.add(np.where(used, scores, 0), used, k, 1)
+    sizes = [len(addresses) for addresses in searches.addresses]
     assert len(sizes) == 2 * 6 * 4**4 and set(sizes) == {0, 1, 2, 3, 4}
-    compiled.check(races.stimulus(), "none")
+    compiled.check(searches.stimulus(), "none")
 
 
 def test_an_odd_size_under_stalls(compiled, shipped_trace):

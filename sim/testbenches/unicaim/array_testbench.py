@@ -1,7 +1,7 @@
-"""The testbench of both arrays: rows written, queries, answers in; races and scores out.
+"""The testbench of both arrays: rows written, queries, answers in; searches and scores out.
 
-A transaction is a query with the rows written before it. Answers are those of a sense of top k, so
-that every race ends as it does in a design.
+A transaction is a query with the rows written before it. Answers are those of a top-k sense, so
+that every search ends as it does in a design.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from amaranth.hdl import unsigned
 
 from golden.trace import Trace
 from golden.unicaim.cells import key_limit, query_planes
-from hw.unicaim.array import CLEAR, QUERY, WRITE, ArrayParameters
+from hw.unicaim.array import ArrayOp, ArrayParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.unicaim.operands import pack_bits, real_levels
@@ -19,18 +19,18 @@ from sim.testbenches.unicaim.operands import pack_bits, real_levels
 
 class ArrayTestbench:
     """
-    race
-        ``race(scores, used, k, limit)``: which lines are high in each step, and the answers.
+    search
+        ``search(scores, used, k, limit)``: which lines are high in each step, and the answers.
     last
-        ``last(steps, parameters)``: whether each of a race's steps is marked as the last, bool.
+        ``last(steps, parameters)``: whether each of a search's steps is marked as the last, bool.
     stoppable
-        Whether races end with the first answer 0.
+        Whether searches end with the first answer 0.
     scores
         ``scores(parameters, keys, planes)``: of all rows for a query of planes.
     """
 
-    def __init__(self, race: Callable, last: Callable, stoppable: bool, scores: Callable):
-        self.race, self.last, self.stoppable, self.scores = race, last, stoppable, scores
+    def __init__(self, search: Callable, last: Callable, stoppable: bool, scores: Callable):
+        self.search, self.last, self.stoppable, self.scores = search, last, stoppable, scores
 
     def default_vectors(self, parameters: ArrayParameters) -> int:
         return 48 if parameters.rows <= 16 else 12
@@ -45,7 +45,7 @@ class ArrayTestbench:
         ).stimulus()
 
     def real(self, p: ArrayParameters, trace: Trace, vectors: int) -> "Steps":
-        """Tokens fill three quarters of the rows, then each takes a row in turn, and asks."""
+        """Tokens fill three quarters of the rows; then each one overwrites a row and queries."""
         filled = p.rows * 3 // 4
         keys, queries, notes = real_levels(trace, p.d, p.key_bits, p.query_bits, filled + vectors)
         steps = Steps(self, p, notes)
@@ -59,13 +59,13 @@ class ArrayTestbench:
         steps = self.real(parameters, trace, 8)
         k = max(1, parameters.rows // 8)
         axes = figure.subplots()
-        for high in steps.races:
+        for high in steps.searches:
             axes.step(range(1, len(high) + 1), high.sum(axis=1), where="mid")
         axes.axhline(k, color="0.5", linestyle="--")
-        axes.set_xlabel("step of the race")
+        axes.set_xlabel("step of the search")
         axes.set_ylabel("lines that are high")
-        lengths = sorted({len(high) for high in steps.races})
-        queries = f"Races of eight queries over {parameters.rows} rows"
+        lengths = sorted({len(high) for high in steps.searches})
+        queries = f"Searches of eight queries over {parameters.rows} rows"
         if self.stoppable:
             caption = (
                 f"{queries}: how many lines are high in each step, until {k} (dashed) or fewer are,"
@@ -73,15 +73,15 @@ class ArrayTestbench:
             )
         else:
             caption = (
-                f"{queries}: a search, bit by bit in {lengths[0]} steps, for the threshold that {k}"
-                " rows (dashed) or fewer pass. How many lines are high, each of a row that reaches"
-                " the threshold tried."
+                f"{queries}: in {lengths[0]} steps, one for each bit of the threshold that {k} rows"
+                " (dashed) or fewer pass. How many lines are high, each of a row that reaches the"
+                " threshold tried."
             )
         return " ".join([caption, *steps.notes])
 
 
 class Steps:
-    """Beats on the bit lines one after the other, and what comes of them."""
+    """Beats on the bit lines in order, and the searches and scores that they lead to."""
 
     def __init__(
         self, testbench: ArrayTestbench, parameters: ArrayParameters, notes: list[str] = ()
@@ -90,28 +90,28 @@ class Steps:
         self.testbench, self.notes = testbench, list(notes)
         self.keys = np.zeros((p.rows, p.d), np.int64)
         self.used = np.zeros(p.rows, bool)
-        self.races: list[np.ndarray] = []
+        self.searches: list[np.ndarray] = []
         self.answers: list[np.ndarray] = []
         self.values: list[np.ndarray] = []
         self._beats: list[tuple] = []
 
     def write(self, row: int, levels: np.ndarray) -> None:
         self.keys[row], self.used[row] = levels, True
-        self._beats.append((WRITE, row, 0, levels))
+        self._beats.append((ArrayOp.WRITE, row, 0, levels))
 
     def clear(self) -> None:
         self.used[:] = False
-        self._beats.append((CLEAR, 0, 0, np.zeros(self.parameters.d, int)))
+        self._beats.append((ArrayOp.CLEAR, 0, 0, np.zeros(self.parameters.d, int)))
 
     def query(self, planes: np.ndarray, k: int) -> None:
-        """``planes`` [any, d] of digits, place 0 first."""
+        """``planes`` [any, d] of digits, the least significant plane first."""
         p = self.parameters
         for number, digits in reversed(list(enumerate(planes))):
-            self._beats.append((QUERY, 0, int(number == 0), digits))
+            self._beats.append((ArrayOp.QUERY, 0, int(number == 0), digits))
         scores = np.where(self.used, self.testbench.scores(p, self.keys, planes), 0)
-        high, more = self.testbench.race(scores, self.used, k, p.score_limit)
-        self.races.append(high)
-        self.answers.append(more)
+        high, too_many = self.testbench.search(scores, self.used, k, p.score_limit)
+        self.searches.append(high)
+        self.answers.append(too_many)
         self.values.append(scores)
 
     def stimulus(self) -> Stimulus:
@@ -121,26 +121,26 @@ class Steps:
             np.column_stack(
                 [high, self.testbench.last(high, p), np.full(len(high), self.testbench.stoppable)]
             )
-            for high in self.races
+            for high in self.searches
         ]
-        owners = np.arange(len(self.races))
+        owners = np.arange(len(self.searches))
         return Stimulus(
             inputs={
                 "i": payload.pack(
                     p.input_layout, {"op": ops, "row": rows, "last": lasts, "levels": levels}
                 ),
-                "more": payload.pack(unsigned(1), {"payload": np.concatenate(self.answers)}),
+                "too_many": payload.pack(unsigned(1), {"payload": np.concatenate(self.answers)}),
             },
             outputs={
                 "lines": pack_bits(np.concatenate(lines)),
                 "values": pack_values(p, np.array(self.values)),
             },
             transaction_of={
-                "lines": np.repeat(owners, [len(high) for high in self.races]),
+                "lines": np.repeat(owners, [len(high) for high in self.searches]),
                 "values": owners,
             },
-            transactions=len(self.races),
-            cycles=len(ops) + sum(map(len, self.races)),
+            transactions=len(self.searches),
+            cycles=p.cycles(len(ops), sum(map(len, self.searches))),
             notes=self.notes,
         )
 

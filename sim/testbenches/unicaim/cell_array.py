@@ -1,4 +1,4 @@
-"""Testbench of the cells' model: see :mod:`sim.testbenches.unicaim.array_testbench`."""
+"""Testbench of the cell array: see :mod:`sim.testbenches.unicaim.array_testbench`."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from sim.testbenches.unicaim.array_testbench import ArrayTestbench
 
 
 def shown_scores(p: CellArrayParameters, keys: np.ndarray, planes: np.ndarray) -> np.ndarray:
-    """Of all rows, as their lines show them."""
+    """Scores of all rows, as their lines show them."""
     errors = np.zeros((p.rows, p.d, 2), np.int64)
     if p.spread_mv:
         errors = cell_errors(p.rows, p.d, p.key_bits, p.spread_mv, p.seed)

@@ -1,6 +1,6 @@
-"""Testbench of the accumulator: scores and new rows in, races out.
+"""Testbench of the accumulator: scores and new rows in, searches out.
 
-A transaction is a race and what comes before it: rows that begin, and scores.
+A transaction is a search and what precedes it: rows that start, and scores.
 """
 
 import numpy as np
@@ -8,13 +8,7 @@ import numpy as np
 from golden.trace import Trace
 from golden.unicaim.cells import row_scores
 from golden.unicaim.charge_accumulator import ChargeAccumulator
-from hw.unicaim.charge_accumulator import (
-    CLEAR,
-    RACE,
-    SHARE,
-    START,
-    ChargeAccumulatorParameters,
-)
+from hw.unicaim.charge_accumulator import AccumulatorOp, ChargeAccumulatorParameters
 from sim.core.stimulus import Stimulus
 from sim.testbenches.unicaim.operands import pack_bits, real_levels
 
@@ -44,7 +38,7 @@ class ChargeAccumulatorTestbench:
         axes.set_ylabel("accumulated score")
         caption = (
             f"Accumulations of the first {len(beats.history[0])} of {parameters.rows} rows over 48"
-            " steps, in each of which one row begins again from the mean of the others."
+            " steps, in each of which one row starts again from the mean of the others."
         )
         return " ".join([caption, *beats.notes])
 
@@ -53,39 +47,39 @@ testbench = ChargeAccumulatorTestbench()
 
 
 class Beats:
-    """Beats one after the other, and what comes of them."""
+    """Beats in order, and the searches that they lead to."""
 
     def __init__(self, parameters: ChargeAccumulatorParameters, notes: list[str] = ()):
         p = self.parameters = parameters
-        self.twin = ChargeAccumulator(p.rows, p.score_bits, p.fraction, p.share)
+        self.model = ChargeAccumulator(p.rows, p.score_bits, p.fraction, p.share)
         self.notes = list(notes)
         self.history: list[np.ndarray] = []
         self._beats: list[tuple] = []
         self._values: list[np.ndarray] = []
-        self._races: list[np.ndarray] = []
+        self._searches: list[np.ndarray] = []
         self._cycles = 0
 
-    def _add(self, op: int, cycles: int, row: int = 0, mean: bool = False, values=0) -> None:
+    def _add(self, op: AccumulatorOp, row: int = 0, mean: bool = False, values=0) -> None:
         self._beats.append((op, row, int(mean)))
         self._values.append(np.broadcast_to(values, self.parameters.rows))
-        self._cycles += cycles
+        self._cycles += self.parameters.cycles(op, mean)
 
     def share(self, values: np.ndarray) -> None:
-        self.twin.share(values)
-        self.history.append(self.twin.held[:4].copy())
-        self._add(SHARE, 1, values=values)
+        self.model.share(values)
+        self.history.append(self.model.held[:4].copy())
+        self._add(AccumulatorOp.SHARE, values=values)
 
     def start(self, row: int, mean: bool) -> None:
-        self.twin.start(row, mean)
-        self._add(START, self.parameters.mean_cycles if mean else 1, row, mean)
+        self.model.start(row, mean)
+        self._add(AccumulatorOp.START, row, mean)
 
     def clear(self) -> None:
-        self.twin.clear()
-        self._add(CLEAR, 1)
+        self.model.clear()
+        self._add(AccumulatorOp.CLEAR)
 
-    def race(self) -> None:
-        self._races.append(self.twin.planes())
-        self._add(RACE, 1 + self.parameters.planes)
+    def search(self) -> None:
+        self._searches.append(self.model.planes())
+        self._add(AccumulatorOp.SEARCH)
 
     def stimulus(self) -> Stimulus:
         p = self.parameters
@@ -93,17 +87,17 @@ class Beats:
         last = np.arange(p.planes) == p.planes - 1
         values = np.array(self._values)[..., None] >> np.arange(p.score_bits) & 1
         layout = p.input_layout
-        head = {"op": op, "row": row, "mean": mean}
-        bits = [head[name][:, None] >> np.arange(layout[name].width) & 1 for name in head]
+        fields = {"op": op, "row": row, "mean": mean}
+        bits = [fields[name][:, None] >> np.arange(layout[name].width) & 1 for name in fields]
         return Stimulus(
             inputs={"i": pack_bits(np.hstack([*bits, values.reshape(len(op), -1)]))},
             outputs={
                 "o": pack_bits(
-                    np.concatenate([np.column_stack([high, last]) for high in self._races])
+                    np.concatenate([np.column_stack([high, last]) for high in self._searches])
                 )
             },
-            transaction_of={"o": np.repeat(np.arange(len(self._races)), p.planes)},
-            transactions=len(self._races),
+            transaction_of={"o": np.repeat(np.arange(len(self._searches)), p.planes)},
+            transactions=len(self._searches),
             cycles=self._cycles,
             notes=self.notes,
         )
@@ -120,15 +114,15 @@ def real_beats(p: ChargeAccumulatorParameters, trace: Trace, steps: int) -> Beat
     for number, values in enumerate(scores):
         beats.start(number % p.rows, mean=number % 2 == 0)
         beats.share(values)
-        beats.race()
+        beats.search()
     return beats
 
 
-def random_beats(p: ChargeAccumulatorParameters, races: int, rng: np.random.Generator) -> Beats:
+def random_beats(p: ChargeAccumulatorParameters, searches: int, rng: np.random.Generator) -> Beats:
     """Any scores and rows, with the extremes, means of few rows and of none."""
     beats = Beats(p)
     low, high = -(1 << p.score_bits - 1), (1 << p.score_bits - 1) - 1
-    for _ in range(races):
+    for _ in range(searches):
         if rng.random() < 0.1:
             beats.clear()
         for _ in range(rng.choice([0, 1, 2, min(p.rows, 16)])):
@@ -138,5 +132,5 @@ def random_beats(p: ChargeAccumulatorParameters, races: int, rng: np.random.Gene
             if rng.random() < 0.3:
                 values = np.full(p.rows, rng.choice([low, high, 0, -1]))
             beats.share(values)
-        beats.race()
+        beats.search()
     return beats

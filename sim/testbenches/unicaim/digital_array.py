@@ -9,7 +9,7 @@ from sim.testbenches.unicaim.array_testbench import ArrayTestbench
 
 
 def exact_scores(p: ArrayParameters, keys: np.ndarray, planes: np.ndarray) -> np.ndarray:
-    """Of all rows, for planes [bits, d] of digits, place 0 first."""
+    """Scores of all rows, for planes [bits, d] of digits, the least significant plane first."""
     query = (planes << np.arange(len(planes))[:, None]).sum(axis=0)
     return row_scores(keys, query[None])[0]
 

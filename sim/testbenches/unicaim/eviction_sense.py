@@ -1,4 +1,4 @@
-"""Testbench of the downward race's sense: steps in, rows out. A transaction is a race."""
+"""Testbench of the minimum search's sense: steps in, rows out. A transaction is a search."""
 
 import numpy as np
 
@@ -24,14 +24,14 @@ class EvictionSenseTestbench:
         if trace is None:
             rng = np.random.default_rng(seed)
             return stimulus_of(
-                parameters, [random_race(parameters.rows, rng) for _ in range(vectors)]
+                parameters, [random_search(parameters.rows, rng) for _ in range(vectors)]
             )
         accumulator, scores, notes = real_scores(parameters, trace, vectors)
-        races = []
+        searches = []
         for row in scores:
             accumulator.share(row)
-            races.append(accumulator.planes())
-        return stimulus_of(parameters, races, notes)
+            searches.append(accumulator.planes())
+        return stimulus_of(parameters, searches, notes)
 
     def picture(self, parameters: EvictionSenseParameters, trace: Trace, figure) -> str:
         accumulator, scores, notes = real_scores(parameters, trace, 16)
@@ -47,7 +47,7 @@ class EvictionSenseTestbench:
         axes.set_xlabel("step")
         axes.set_ylabel("accumulated score")
         caption = (
-            f"Accumulations of {parameters.rows} rows over sixteen queries: the race finds row"
+            f"Accumulations of {parameters.rows} rows over sixteen queries: the search finds row"
             f" {evicted}, whose accumulation (coloured) is the smallest in the end."
         )
         return " ".join([caption, *notes])
@@ -64,22 +64,22 @@ def real_scores(p: EvictionSenseParameters, trace: Trace, count: int):
     return accumulator, row_scores(keys[: p.rows], queries[p.rows :]), notes
 
 
-def random_race(rows: int, rng: np.random.Generator) -> np.ndarray:
-    """Planes of numbers, or a discharge, often with equal lines, unused rows, or none that drop."""
+def random_search(rows: int, rng: np.random.Generator) -> np.ndarray:
+    """Bit planes or a discharge, often with equal lines, unused rows, or no line that drops."""
     used = rng.random(rows) < rng.choice([0, 0.2, 1], p=(0.1, 0.3, 0.6))
-    places = int(rng.integers(1, 12))
-    held = rng.integers(0, 1 << places, rows) | int(rng.integers(0, 1 << places))
+    width = int(rng.integers(1, 12))
+    held = rng.integers(0, 1 << width, rows) | int(rng.integers(0, 1 << width))
     if rng.random() < 0.5:
-        bits = (held >> np.arange(places)[::-1, None] & 1).astype(bool)
+        bits = (held >> np.arange(width)[::-1, None] & 1).astype(bool)
         return np.concatenate([~used[None], bits | ~used])
     return np.arange(rng.integers(1, 12))[:, None] < np.where(used, held, 99)
 
 
 def stimulus_of(
-    p: EvictionSenseParameters, races: list[np.ndarray], notes: list[str] = ()
+    p: EvictionSenseParameters, searches: list[np.ndarray], notes: list[str] = ()
 ) -> Stimulus:
-    steps = [np.column_stack([high, np.arange(len(high)) == len(high) - 1]) for high in races]
-    rows = [eviction_sense(high) for high in races]
+    steps = [np.column_stack([high, np.arange(len(high)) == len(high) - 1]) for high in searches]
+    rows = [eviction_sense(high) for high in searches]
     return Stimulus(
         inputs={"i": pack_bits(np.concatenate(steps))},
         outputs={
@@ -91,8 +91,8 @@ def stimulus_of(
                 },
             )
         },
-        transaction_of={"o": np.arange(len(races))},
-        transactions=len(races),
-        cycles=sum(len(high) + 1 for high in races),
+        transaction_of={"o": np.arange(len(searches))},
+        transactions=len(searches),
+        cycles=sum(p.cycles(len(high)) for high in searches),
         notes=list(notes),
     )

@@ -26,7 +26,7 @@ class SarAdcTestbench:
         rng = np.random.default_rng(seed)
         limit = 1 << parameters.sample.width - 1
         samples = rng.integers(-limit, limit, vectors)
-        # Where codes change, and the ends.
+        # Half of them where codes change, and the corner cases first.
         step = 1 << parameters.fraction
         edges = (samples // step) * step + step // 2 - rng.integers(0, 2, vectors)
         samples = np.where(rng.random(vectors) < 0.5, edges, samples)
@@ -67,6 +67,6 @@ def stimulus_of(p: SarAdcParameters, samples: np.ndarray, notes: list[str] = ())
         outputs={"o": payload.pack(unsigned(p.bits), {"payload": codes})},
         transaction_of={"o": np.arange(len(samples))},
         transactions=len(samples),
-        cycles=len(samples) * p.bits + 2,
+        cycles=p.cycles(len(samples)),
         notes=list(notes),
     )

@@ -1,7 +1,7 @@
-"""Testbench of the top k's sense: k and races in, answers and addresses out. A transaction is a
-race.
+"""Testbench of the top-k sense: k and steps in, answers and addresses out.
 
-Races are discharges and searches in turn, so that both arrays' are met.
+A transaction is a search. Discharges, as of the cell array, and binary searches, as of the digital
+array, take turns.
 """
 
 import numpy as np
@@ -27,22 +27,22 @@ class TopkSenseTestbench:
     def stimulus(
         self, parameters: TopkSenseParameters, trace: Trace | None, vectors: int, seed: int
     ) -> Stimulus:
-        races = Races(parameters)
+        searches = Searches(parameters)
         if trace is None:
-            random_races(races, vectors, np.random.default_rng(seed))
+            random_searches(searches, vectors, np.random.default_rng(seed))
         else:
-            scores, races.notes = real_scores(parameters, trace, vectors)
+            scores, searches.notes = real_scores(parameters, trace, vectors)
             for number, row in enumerate(scores):
                 used = np.arange(parameters.rows) < parameters.rows * 3 // 4 + number
-                races.add(row, used, max(1, parameters.rows // 8), 4 * D)
-        return races.stimulus()
+                searches.add(row, used, max(1, parameters.rows // 8), 4 * D)
+        return searches.stimulus()
 
     def picture(self, parameters: TopkSenseParameters, trace: Trace, figure) -> str:
         p, k = parameters, max(1, parameters.rows // 8)
         scores, notes = real_scores(p, trace, 1)
-        races = Races(p)
-        races.add(scores[0], np.ones(p.rows, bool), k, 4 * D)
-        chosen = races.addresses[0]
+        searches = Searches(p)
+        searches.add(scores[0], np.ones(p.rows, bool), k, 4 * D)
+        chosen = searches.addresses[0]
         axes = figure.subplots()
         axes.bar(range(p.rows), scores[0], color="0.7")
         axes.bar(chosen, scores[0][chosen], color="C1")
@@ -55,8 +55,8 @@ class TopkSenseTestbench:
 testbench = TopkSenseTestbench()
 
 
-class Races:
-    """Races one after the other, and what comes of them."""
+class Searches:
+    """Searches in order, and the answers and addresses that they lead to."""
 
     def __init__(self, parameters: TopkSenseParameters):
         self.parameters = parameters
@@ -65,15 +65,15 @@ class Races:
         self.lengths: list[int] = []
         self._k: list[int] = []
         self._steps: list[np.ndarray] = []
-        self._more: list[np.ndarray] = []
+        self._answers: list[np.ndarray] = []
 
     def add(self, scores: np.ndarray, used: np.ndarray, k: int, limit: int) -> None:
-        """A race of ``scores`` [rows] within ``limit``; every other one is a discharge."""
+        """A search over ``scores`` [rows] within ``limit``; every other one is a discharge."""
         stops = len(self._k) % 2 == 1
-        high, more = (discharge if stops else search)(scores, used, k, limit)
+        high, too_many = (discharge if stops else search)(scores, used, k, limit)
         last = (np.arange(len(high)) == len(high) - 1) & (not stops)
         self._steps.append(np.column_stack([high, last, np.full(len(high), stops)]))
-        self._more.append(more)
+        self._answers.append(too_many)
         self._k.append(k)
         self.addresses.append(topk_sense(high, k, self.parameters.fill))
         self.lengths.append(len(high))
@@ -81,10 +81,10 @@ class Races:
     def stimulus(self) -> Stimulus:
         p = self.parameters
         sizes = [max(1, len(addresses)) for addresses in self.addresses]
-        some = np.repeat([bool(addresses) for addresses in self.addresses], sizes)
+        present = np.repeat([bool(addresses) for addresses in self.addresses], sizes)
         rows = np.concatenate([addresses or [0] for addresses in self.addresses])
         last = np.concatenate([np.arange(size) == size - 1 for size in sizes])
-        races = np.arange(len(sizes))
+        searches = np.arange(len(sizes))
         cycles = [p.cycles(n, len(a)) for n, a in zip(self.lengths, self.addresses, strict=True)]
         return Stimulus(
             inputs={
@@ -92,12 +92,12 @@ class Races:
                 "i": pack_bits(np.concatenate(self._steps)),
             },
             outputs={
-                "more": payload.pack(unsigned(1), {"payload": np.concatenate(self._more)}),
-                "o": payload.pack(p.output_layout, {"row": rows, "present": some, "last": last}),
+                "too_many": payload.pack(unsigned(1), {"payload": np.concatenate(self._answers)}),
+                "o": payload.pack(p.output_layout, {"row": rows, "present": present, "last": last}),
             },
             transaction_of={
-                "more": np.repeat(races, self.lengths),
-                "o": np.repeat(races, sizes),
+                "too_many": np.repeat(searches, self.lengths),
+                "o": np.repeat(searches, sizes),
             },
             transactions=len(sizes),
             cycles=sum(cycles),
@@ -111,9 +111,9 @@ def real_scores(p: TopkSenseParameters, trace: Trace, count: int) -> tuple[np.nd
     return row_scores(keys[: p.rows], queries[p.rows :]), notes
 
 
-def random_races(races: Races, count: int, rng: np.random.Generator) -> None:
+def random_searches(searches: Searches, count: int, rng: np.random.Generator) -> None:
     """Any scores, mostly few different ones, rows in use, and k of all sizes."""
-    rows = races.parameters.rows
+    rows = searches.parameters.rows
     for _ in range(count):
         limit = int(rng.choice([1, 3, 12]))
         most = min(limit, int(rng.integers(0, 5)))
@@ -122,4 +122,4 @@ def random_races(races: Races, count: int, rng: np.random.Generator) -> None:
             scores[:] = rng.choice([-limit, limit])
         used = rng.random(rows) < rng.choice([0, 0.2, 0.9, 1], p=(0.1, 0.2, 0.3, 0.4))
         k = int(rng.choice([0, 1, rows, rng.integers(0, rows + 1)], p=(0.05, 0.15, 0.1, 0.7)))
-        races.add(scores, used, k, limit)
+        searches.add(scores, used, k, limit)

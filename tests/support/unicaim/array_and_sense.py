@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
 # (a component is also created only to read its ports)
-"""An array and the sense of its top k, joined as in a design; the testbench of both arrays."""
+"""An array and the top-k sense, connected as in a design; the testbench of both arrays."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ from golden.unicaim.cells import query_planes
 from hw.catalogue import Block
 from hw.component import Component
 from hw.parameters import Parameters
-from hw.unicaim.array import QUERY, WRITE
+from hw.unicaim.array import ArrayOp
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray, DigitalArrayParameters
 from hw.unicaim.topk_sense import TopkSense, TopkSenseParameters
@@ -71,7 +71,7 @@ class ArrayAndSense(Component):
         m.submodules.array = array = ARRAYS[p.kind][0](p.array)
         m.submodules.sense = sense = TopkSense(p.sense)
         wiring.connect(m, array.lines, sense.i)
-        wiring.connect(m, sense.more, array.more)
+        wiring.connect(m, sense.too_many, array.too_many)
         wiring.connect(m, wiring.flipped(self.i), array.i)
         wiring.connect(m, wiring.flipped(self.k), sense.k)
         wiring.connect(m, array.values, wiring.flipped(self.values))
@@ -83,7 +83,7 @@ BLOCK = Block(ArrayAndSense)
 
 
 class Queries:
-    """Rows written and queries; what must come out is the golden model's top k."""
+    """Rows written and queries; expected outputs are the golden model's top k."""
 
     def __init__(self, parameters: ArrayAndSenseParameters):
         p = self.parameters = parameters
@@ -95,22 +95,22 @@ class Queries:
 
     def write(self, row: int, levels: np.ndarray) -> None:
         self.keys[row], self.used[row] = levels, True
-        self._beats.append((WRITE, row, 0, levels))
+        self._beats.append((ArrayOp.WRITE, row, 0, levels))
 
     def clear(self) -> None:
         self.used[:] = False
-        self._beats.append((2, 0, 0, np.zeros(self.parameters.d, int)))
+        self._beats.append((ArrayOp.CLEAR, 0, 0, np.zeros(self.parameters.d, int)))
 
     def query(self, levels: np.ndarray, k: int) -> None:
         for number, digits in reversed(
             list(enumerate(query_planes(levels, self.parameters.query_bits)))
         ):
-            self._beats.append((QUERY, 0, int(number == 0), digits))
+            self._beats.append((ArrayOp.QUERY, 0, int(number == 0), digits))
         scores = self.keys @ levels
         self._scores.append(np.where(self.used, scores, 0))
         self._k.append(k)
-        none = np.zeros(self.parameters.rows, bool)
-        self.selected.append(np.flatnonzero(top_k(scores, k, self.used) if k else none))
+        selected = top_k(scores, k, self.used) if k else np.zeros_like(self.used)
+        self.selected.append(np.flatnonzero(selected))
 
     def stimulus(self) -> Stimulus:
         p, array = self.parameters, self.parameters.array
