@@ -13,4 +13,4 @@ def test_stream_rules(kind):
         "cell": lambda: CellArray(CellArrayParameters(rows=2, d=2, key_bits=1)),
         "digital": lambda: DigitalArray(DigitalArrayParameters(rows=2, d=2, key_bits=1)),
     }[kind]()
-    check_rules(array, f"{kind}_array", "lines values", ["i", "more"])
+    check_rules(array, f"{kind}_array", "lines values", ["i", "too_many"])

@@ -14,7 +14,7 @@ from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.seeded import with_fault
 
 ROWS = 3
-IDLE, RACE, ADDRESSES = range(3)
+IDLE, SEARCH, ADDRESSES = range(3)
 
 
 class SenseSpec(Elaboratable):
@@ -29,7 +29,7 @@ class SenseSpec(Elaboratable):
         live = ~first
         drive(m, first, dut.k)
         drive(m, first, dut.i)
-        watch(m, first, dut.more)
+        watch(m, first, dut.too_many)
         watch(m, first, dut.o)
         m.d.comb += Assume(dut.k.payload <= ROWS)
 
@@ -72,7 +72,7 @@ class SenseSpec(Elaboratable):
             with m.If(dut.o.payload.last):
                 m.d.sync += giving.eq(0)
 
-        answered = dut.more.valid & dut.more.ready
+        answered = dut.too_many.valid & dut.too_many.ready
         m.d.sync += owed.eq((owed | step) & ~answered & live)
         with m.If(step):
             m.d.sync += owed_answer.eq(too_many)
@@ -82,9 +82,10 @@ class SenseSpec(Elaboratable):
             m.d.comb += [
                 Assert(dut.k.ready == ~(racing | giving), "k taken at the wrong time"),
                 Assert(dut.i.ready == (racing & ~owed), "a step taken at the wrong time"),
-                Assert(dut.more.valid == (owed | step), "an answer lost or from nowhere"),
+                Assert(dut.too_many.valid == (owed | step), "an answer lost or from nowhere"),
                 Assert(
-                    ~dut.more.valid | (dut.more.payload == Mux(owed, owed_answer, too_many)),
+                    ~dut.too_many.valid
+                    | (dut.too_many.payload == Mux(owed, owed_answer, too_many)),
                     "a wrong answer",
                 ),
                 Assert(dut.o.valid == giving, "addresses at the wrong time"),
@@ -103,10 +104,10 @@ class SenseSpec(Elaboratable):
 
     def _invariants(self, m, internals, spec):
         signal, fill = internals.signal, self.dut.parameters.fill
-        few, many, room = signal("few"), signal("many"), signal("room")
+        few, many, room = signal("winners"), signal("with_ties"), signal("room")
         racing, giving, remaining = spec["racing"], spec["giving"], spec["remaining"]
         m.d.comb += [
-            Assert(signal("fsm_state") == Mux(racing, RACE, Mux(giving, ADDRESSES, IDLE))),
+            Assert(signal("fsm_state") == Mux(racing, SEARCH, Mux(giving, ADDRESSES, IDLE))),
             Assert(~(racing & giving)),
             Assert(signal("held") == spec["owed"]),
             Assert(~spec["owed"] | (signal("answer") == spec["owed_answer"])),
@@ -117,7 +118,7 @@ class SenseSpec(Elaboratable):
                 Assert(signal("k") == spec["k"]),
                 Assert(few == spec["few"]),
                 Assert(many == spec["many"]),
-                Assert(signal("crowded") == spec["crowded"]),
+                Assert(signal("exceeded") == spec["crowded"]),
                 Assert(spec["crowded"] == (_count(many) > spec["k"])),
                 Assert(spec["crowded"] | ~many.any()),
                 Assert(_count(few) <= spec["k"]),
@@ -164,8 +165,12 @@ def test_cover():
 FAULTS = {
     "not_the_lowest": ("room.eq(room - tie)", "room.eq(room)", "a wrong"),
     "counts_k_too": ("too_many.eq(spare < 0)", "too_many.eq(spare <= 0)", "a wrong answer"),
-    "answers_twice": ("held.eq(self.more.valid & ~self.more.ready)", "held.eq(step)", "answer"),
-    "keeps_rows": ("[few.eq(0), many.eq(0)]", "[few.eq(few), many.eq(many)]", "a wrong"),
+    "answers_twice": (
+        "held.eq(self.too_many.valid & ~self.too_many.ready)",
+        "held.eq(step)",
+        "answer",
+    ),
+    "keeps_rows": ("[winners.eq(0), with_ties.eq(0)]", "[winners.eq(winners)]", "a wrong"),
     "steps_too_early": ("self.i.ready.eq(~held)", "self.i.ready.eq(1)", "a step taken"),
 }
 
