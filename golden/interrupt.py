@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and a closed terminal end a command whenever they come.
+"""Ctrl-C, SIGTERM and a closed terminal end ``python -m hw`` and ``python -m golden``.
 
-As exceptions, once the command runs, so that files half-written are removed and the tools under
-way are stopped. A signal that the caller has chosen to ignore stays ignored. `hw` and `golden` each
-have this file, as neither imports the other.
+They arrive as exceptions once the command runs, so that partly written files are removed and the
+programs it started are stopped. A signal that the caller has chosen to ignore stays ignored.
+Only the standard library is imported here, so that the handlers are set before anything slow.
 """
 
 import _thread
@@ -15,9 +15,10 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def exit_at_once(sentence: str) -> None:
-    """Until :func:`raise_exceptions`, for the time of the imports: say so and exit.
+    """Until :func:`raise_exceptions` is called: print `sentence` on Ctrl-C, and exit.
 
-    Nothing is under way then, and an exception in the middle of an import is a long traceback.
+    For the time of the imports: nothing is to be cleaned up yet, and an exception inside an import
+    prints a long traceback.
     """
 
     def leave(number, frame):
@@ -29,7 +30,7 @@ def exit_at_once(sentence: str) -> None:
 
 
 def raise_exceptions() -> None:
-    """From now on, raise ``KeyboardInterrupt`` for Ctrl-C and ``SystemExit`` for the others."""
+    """From now on, raise ``KeyboardInterrupt`` on Ctrl-C and ``SystemExit`` on the others."""
 
     def leave(number, frame):
         if number == signal.SIGINT:
@@ -39,7 +40,7 @@ def raise_exceptions() -> None:
     report = sys.unraisablehook
 
     def again(unraisable):
-        """Where Python drops exceptions, such as in ``__del__``, raise it a moment later."""
+        """Python drops exceptions in ``__del__`` and the like: raise it again 20 ms later."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt | SystemExit):
             threading.Timer(0.02, _thread.interrupt_main).start()
         else:

@@ -1,6 +1,6 @@
 """`python -m hw`: list and show the blocks, write their Verilog, synthesize them."""
 
-from hw import interrupt
+from golden import interrupt
 
 if __name__ == "__main__":
     interrupt.exit_at_once("error: interrupted")
@@ -11,11 +11,13 @@ import sys
 from pathlib import Path
 
 from hw import show
+from hw.arguments import add_set
 from hw.catalogue import blocks, configurations, find, select
 from hw.export import ExportError, check_writable, export
 from hw.parameters import ParameterError
 from hw.progress import Progress
-from sim.synth import SynthesisError, command
+from sim.commands import synth
+from sim.core.tools import ToolError
 
 
 def list_blocks(arguments) -> None:
@@ -58,13 +60,13 @@ def write_verilog(arguments) -> None:
         blocks = select(arguments.block)
         presets = list(dict.fromkeys(p for b in blocks for p in b.parameters_class.presets()))
     # Every setting is checked before the first file is written.
-    jobs = [
+    designs = [
         (block, block.parameters_class.preset(preset).replace_from_text(arguments.set))
         for block, preset in configurations(arguments.block, presets)
     ]
     check_writable(arguments.output)
-    with Progress(len(jobs)) as progress:
-        for block, parameters in jobs:
+    with Progress(len(designs)) as progress:
+        for block, parameters in designs:
 
             def step(text: str, block=block) -> None:
                 progress.step(f"{block.name}: {text}")
@@ -74,16 +76,10 @@ def write_verilog(arguments) -> None:
             progress.done()
 
 
-def add_setting(command, preset: str = "preset name") -> None:
+def add_configuration(command, preset: str = "preset name") -> None:
     """Add the options --preset and --set."""
     command.add_argument("--preset", default="default", help=f"{preset} (default: %(default)s)")
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="change one parameter of the preset; may be repeated",
-    )
+    add_set(command)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -105,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
         " latency, and its ports with the fields of their payloads.",
     )
     showing.add_argument("block", help="block name as in `python -m hw list`")
-    add_setting(showing)
+    add_configuration(showing)
     showing.add_argument("--json", action="store_true", help="print JSON")
     showing.set_defaults(run=show_block)
 
@@ -115,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
         description="Write a block's Verilog and a JSON sidecar (ports, parameters, latency).",
     )
     verilog.add_argument("block", help="block name as in `python -m hw list`, or all")
-    add_setting(verilog, "preset name, or all for every preset")
+    add_configuration(verilog, "preset name, or all for every preset")
     verilog.add_argument(
         "-o",
         "--output",
@@ -126,15 +122,15 @@ def parser() -> argparse.ArgumentParser:
     )
     verilog.set_defaults(run=write_verilog)
 
-    command.register(commands)
+    synth.register(commands)
     return top
 
 
 def main() -> int:
     arguments = parser().parse_args()
     try:
-        arguments.run(arguments)
-    except (ParameterError, ExportError, SynthesisError) as error:
+        return arguments.run(arguments) or 0
+    except (ParameterError, ExportError, ToolError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
@@ -143,7 +139,6 @@ def main() -> int:
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return 130
-    return 0
 
 
 if __name__ == "__main__":

@@ -4,32 +4,33 @@ import argparse
 import importlib
 import sys
 
-# Command to the module that has it, imported only for that command, and a line for the list.
+# Command, which is also its module in sim.commands, imported only for that command; a line for the
+# list.
 COMMANDS = {
-    "run": ("commands.run", "simulate a block against its golden model"),
-    "report": ("commands.report", "run every block in every simulator and write a page about it"),
-    "mutate": ("commands.mutate", "inject faults into a block and see whether its testbench fails"),
-    "exhaustive": ("checks.exhaustive.exhaustive", "all pairs of 16-bit operands of six units"),
-    "synth": ("commands.synth", "area and delay of every preset"),
-    "results": ("commands.results", "each paper's main result on the language model"),
-    "campaign": ("commands.campaign", "the tests that are too long for the suite"),
-    "lint": ("commands.lint", "lint generated Verilog of every preset"),
-    "bench": ("commands.bench", "measure how fast designs simulate"),
-    "ablation": ("commands.ablation", "cycles of VEDA's attention without array or scheduling"),
-    "clean": ("core.cache", "remove compiled designs that nobody used lately"),
+    "run": "simulate a block against its golden model",
+    "report": "run every block in every simulator and write a page about it",
+    "mutate": "inject faults into a block and see whether its testbench fails",
+    "exhaustive": "compare all pairs of 16-bit operands of six units with the processor",
+    "synth": "area and delay of blocks, mapped to a cell library or an FPGA",
+    "results": "repeat each paper's main result on the language model",
+    "campaign": "run the tests that are too long for the suite",
+    "lint": "lint generated Verilog of every preset",
+    "bench": "measure how fast designs simulate",
+    "ablation": "measure cycles of VEDA's attention without array or scheduling",
+    "clean": "remove compiled designs that were not used lately",
 }
 
 
 def parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    """All commands, with the arguments of the one that is `chosen` or, without, of all."""
+    """All commands, with the arguments of the `chosen` one; of all of them if that is None."""
     top = argparse.ArgumentParser(
         prog="python -m sim",
         description="Simulate blocks against their golden models, bit for bit.",
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    for name, (module, summary) in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         if chosen in (None, name):
-            importlib.import_module(f"sim.{module}").register(commands)
+            importlib.import_module(f"sim.commands.{name}").register(commands)
         else:
             commands.add_parser(name, help=summary)
     return top
@@ -55,7 +56,7 @@ def main() -> int:
 
 
 def sentence(error: Exception) -> str | None:
-    """What to tell the user; None if it is a fault of this program."""
+    """The message to print for an error of the user's; None for a fault of this program."""
     from golden.trace import TraceError
     from hw.export import ExportError
     from hw.parameters import ParameterError

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,14 +14,13 @@ from golden.evaluation.experiments.lad import DRIFT_STEPS
 from golden.evaluation.measure import Measurement, measure
 from golden.evaluation.policies import parse
 from golden.evaluation.section import Claim, Opened, Run, Section
-from golden.evaluation.workers import run_all
 from golden.files import check_writable, json_text, replacing
 from golden.lm import InputError
-from golden.lm.commands import add_model, at_least, open_model
+from golden.lm.commands import add_model, open_model
 from golden.lm.text import first_tokens, read_text
 
 _opened: Opened | None = None
-"""Opened once in each worker process."""
+"""What :func:`open_all` has opened in this process."""
 
 
 def register(commands: argparse._SubParsersAction) -> None:
@@ -32,7 +30,8 @@ def register(commands: argparse._SubParsersAction) -> None:
         help="repeat each paper's main result and write pages with plots",
         description="Repeat each paper's main result on the language model and write, for each"
         " paper, a page that puts its figure beside ours, a picture and the data as JSON, with an"
-        " index. Takes some twenty minutes on two cores.",
+        " index. Takes some forty minutes; `python -m sim results` runs several tasks at a time and"
+        " resumes.",
     )
     add_model(command, tokens=1024)
     command.add_argument(
@@ -44,22 +43,21 @@ def register(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "-o", "--output", type=Path, required=True, metavar="DIR", help="folder to write to"
     )
-    command.add_argument(
-        "--jobs",
-        type=at_least(1),
-        default=os.cpu_count(),
-        metavar="N",
-        help="runs at a time, 1.5 GB of memory each (default: %(default)s, one for each core)",
-    )
     command.set_defaults(run=run_results)
 
 
-def run_results(arguments: argparse.Namespace, run_all: Callable | None = None) -> None:
+def run_one_by_one(tasks: list, arguments: argparse.Namespace, needed: int) -> dict:
+    """The result of :func:`run` for each task."""
+    return {task: run(task) for task in tqdm(tasks, unit="run")}
+
+
+def run_results(arguments: argparse.Namespace, run_all: Callable = run_one_by_one) -> None:
     """Write the pages. Raises ``InputError`` or ``OSError``.
 
     run_all
-        ``run_all(tasks, arguments, needed)`` in place of this module's processes: the outcome of
-        :func:`run` for each task, after :func:`open_all` with `needed` tokens.
+        Called as ``run_all(tasks, arguments, needed)``: returns the result of :func:`run` for each
+        task. Where it runs them in other processes, these call :func:`open_all` first, with
+        `needed` tokens.
     """
     names = arguments.papers or list(EXPERIMENTS)
     if unknown := [name for name in names if name not in EXPERIMENTS]:
@@ -75,7 +73,7 @@ def run_results(arguments: argparse.Namespace, run_all: Callable | None = None) 
     context = _opened.model.config.context
     if tokens > context:
         raise InputError(f"--tokens: the model sees {context} tokens, not {tokens}")
-    done = (run_all or _run_all)([*names, *wanted], arguments, needed)
+    done = run_all([*names, *wanted], arguments, needed)
     for name in names:
         results = {run: done[run] for run in EXPERIMENTS[name].runs(tokens)}
         section = EXPERIMENTS[name].section(tokens, results, done[name])
@@ -111,21 +109,6 @@ def run(task: Run | str) -> Measurement | dict:
         context=task.context,
         samples=_opened.samples,
     )
-
-
-def _run_all(tasks: list[Run | str], arguments: argparse.Namespace, needed: int) -> dict:
-    """Every task's outcome, one after another or in processes of their own."""
-    bar = tqdm(total=len(tasks), unit="run")
-    if arguments.jobs == 1:
-        done = {}
-        for task in tasks:
-            done[task] = run(task)
-            bar.update()
-        return done
-    # One thread of the linear algebra for each process: they share the cores already.
-    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    opening = (arguments.gguf, arguments.text, arguments.tokens, needed)
-    return run_all(run, tasks, arguments.jobs, open_all, opening, bar.update)
 
 
 def _write(output: Path, name: str, section: Section, results, extras: dict, about: dict) -> None:

@@ -1,8 +1,10 @@
 """Command-line arguments that several commands share."""
 
 import argparse
+import os
 import re
 
+from hw.arguments import add_set
 from hw.catalogue import Block, find
 from hw.parameters import Parameters
 
@@ -26,9 +28,6 @@ def vectors(text: str) -> int:
 def whole(text: str) -> int:
     """A whole number from 0, as an argparse type."""
     return _whole(text, 0)
-
-
-seed = whole
 
 
 def pattern(text: str) -> str:
@@ -57,16 +56,13 @@ def add_configuration(
     command.add_argument(
         "--preset",
         default=preset,
-        help="its name; first: the smallest, default: of the default values (default: %(default)s)",
+        help="preset name; first is the smallest, default has the default values"
+        " (default: %(default)s)",
     )
+    add_set(command)
     command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="change one parameter of the preset; may be repeated",
+        "--seed", type=whole, default=1, help="of all random data (default: %(default)s)"
     )
-    command.add_argument("--seed", type=whole, default=1, help="of everything random (%(default)s)")
     command.add_argument("--json", action="store_true", help="print JSON on standard output")
 
 
@@ -78,3 +74,27 @@ def configuration(arguments) -> tuple[Block, Parameters]:
     block = find(arguments.block)
     preset = block.parameters_class.preset(arguments.preset)
     return block, preset.replace_from_text(arguments.set)
+
+
+def add_execution(command: argparse.ArgumentParser) -> None:
+    """The arguments of a command whose tasks run in parallel, for :func:`execution`."""
+    command.add_argument(
+        "--jobs",
+        type=count,
+        default=os.cpu_count(),
+        metavar="N",
+        help="tasks at a time on this machine (default: %(default)s, its processors)",
+    )
+    command.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="run on the Dask cluster with this scheduler, such as tcp://host:8786",
+    )
+    command.add_argument(
+        "--fresh", action="store_true", help="run every task again, even if its result is kept"
+    )
+
+
+def execution(arguments) -> dict:
+    """Keyword arguments for :func:`sim.core.jobs.executor.execute`."""
+    return {name: getattr(arguments, name) for name in ("jobs", "scheduler", "fresh")}

@@ -20,6 +20,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from golden.files import replacing
+from sim.commands.arguments import add_execution, execution
 from sim.core.jobs import executor
 from sim.core.jobs.executor import SOURCES, Task
 from sim.core.tools import ROOT, ToolError
@@ -140,7 +141,7 @@ def _said(output: subprocess.CompletedProcess) -> str:
 
 def campaign_command(arguments) -> int:
     recorded = json.loads(RECORD.read_text())
-    where = executor.options(arguments)
+    where = execution(arguments)
     sources = (*SOURCES, "tests", "pyproject.toml")
     # Kept as well: it imports all tests, which takes a quarter of a minute.
     asked = Task("collect", collect, (tuple(arguments.tests),))
@@ -232,5 +233,5 @@ def register(commands) -> None:
     command.add_argument(
         "--record", action="store_true", help=f"write the seconds of dear tests to {RECORD.name}"
     )
-    executor.add_options(command)
+    add_execution(command)
     command.set_defaults(run=campaign_command)

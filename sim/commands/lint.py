@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from hw.catalogue import Block, find, select
 from hw.parameters import Parameters
+from sim.commands.arguments import add_execution, execution
 from sim.core import processes
 from sim.core.design import MODULE, Design, generate
 from sim.core.jobs import executor
@@ -107,7 +108,7 @@ def lint_command(arguments) -> int:
         for block in select(arguments.block)
         for preset in block.parameters_class.presets()
     ]
-    for outcome in executor.execute(tasks, **executor.options(arguments)):
+    for outcome in executor.execute(tasks, **execution(arguments)):
         outcome.result()
         tqdm.write(f"{outcome.task.name}: clean")
     return 0
@@ -124,5 +125,5 @@ def register(commands) -> None:
         ),
     )
     command.add_argument("block", help="block name as in `python -m hw list`, or all")
-    executor.add_options(command)
+    add_execution(command)
     command.set_defaults(run=lint_command)

@@ -11,7 +11,15 @@ from tqdm import tqdm
 from hw.catalogue import configurations, find
 from hw.parameters import ParameterError
 from sim.checks.mutation.mutation import COUNT, PROOF_SECONDS, Report, mutate
-from sim.commands.arguments import add_configuration, configuration, count, pattern, vectors
+from sim.commands.arguments import (
+    add_configuration,
+    add_execution,
+    configuration,
+    count,
+    execution,
+    pattern,
+    vectors,
+)
 from sim.core.jobs import executor
 from sim.core.result import configuration_name, settings_of
 from sim.core.tools import ToolError
@@ -83,7 +91,7 @@ def mutate_all(arguments) -> int:
         for block, preset in configurations("all", [arguments.preset])
     ]
     reports, failed = [], []
-    run = executor.execute(tasks, quiet=arguments.json, **executor.options(arguments))
+    run = executor.execute(tasks, quiet=arguments.json, **execution(arguments))
     for outcome in run:
         if outcome.error is not None:
             failed.append(f"{outcome.task.name}: {outcome.error}")
@@ -151,5 +159,5 @@ def register(commands) -> None:
         metavar="REGEX",
         help="only faults whose source line, FILE:LINE, matches (default: all)",
     )
-    executor.add_options(command)
+    add_execution(command)
     command.set_defaults(run=run_command)

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from golden.files import replacing
 from hw.catalogue import Block, blocks, configurations, find, select
-from sim.commands.arguments import count
+from sim.commands.arguments import add_execution, count, execution
 from sim.core import tools
 from sim.core.design import generate
 from sim.core.jobs import executor
@@ -236,7 +236,7 @@ def report_command(arguments) -> int:
         tasks,
         keep=lambda row: row.verdict == "pass",
         quiet=arguments.json,
-        **executor.options(arguments),
+        **execution(arguments),
     ):
         found[outcome.task] = outcome.result()
         kept += outcome.kept
@@ -284,7 +284,7 @@ def register(commands) -> None:
         help="what drives Verilator: the compiled harness, which is faster to build and to run "
         "(default), or cocotb, which always drives Icarus",
     )
-    executor.add_options(command)
+    add_execution(command)
     command.add_argument(
         "--trace", type=Path, metavar="FILE.npz", help="real data (default: the trace that ships)"
     )

@@ -1,4 +1,4 @@
-"""`python -m sim results`: `python -m golden results` as a long job that resumes."""
+"""``python -m sim results``: ``python -m golden results`` in parallel, resuming."""
 
 import functools
 import os
@@ -8,6 +8,7 @@ from golden.evaluation import results
 from golden.evaluation.section import Run
 from golden.lm import InputError
 from golden.lm.download import file_sha256
+from sim.commands.arguments import add_execution, execution
 from sim.core.jobs import executor
 from sim.core.tools import ToolError
 
@@ -30,7 +31,7 @@ def run(opening: tuple, hashes: tuple, task: Run | str):
 
 
 def results_command(arguments) -> int:
-    # One thread of the linear algebra for each process: they share the cores already.
+    # One thread of linear algebra for each process: the processes already use every core.
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
     def run_all(wanted: list, _, needed: int) -> dict:
@@ -38,8 +39,7 @@ def results_command(arguments) -> int:
         opening = (*files, arguments.tokens, needed)
         hashes = tuple(file_sha256(Path(file)) for file in files if file is not None)
         tasks = [executor.Task(str(what), run, (opening, hashes, what)) for what in wanted]
-        where = executor.options(arguments)
-        done = executor.execute(tasks, sources=SOURCES, **where)
+        done = executor.execute(tasks, sources=SOURCES, **execution(arguments))
         return {outcome.task.arguments[-1]: outcome.result() for outcome in done}
 
     try:
@@ -54,5 +54,4 @@ def register(commands) -> None:
     results.register(commands)
     parser = commands.choices["results"]
     parser.set_defaults(run=results_command)
-    parser.add_argument("--scheduler", metavar="ADDRESS", help=executor.SCHEDULER)
-    parser.add_argument("--fresh", action="store_true", help=executor.FRESH)
+    add_execution(parser)

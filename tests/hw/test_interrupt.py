@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from golden import interrupt as of_golden
-from hw import interrupt
+from golden import interrupt
 from sim.core.tools import ROOT
 
 SCRIPT = """
@@ -56,14 +55,8 @@ def test_during_imports(program, module, sentence, command, how, number, tmp_pat
     assert os.listdir(tmp_path) == []
 
 
-def test_both_programs_do_the_same():
-    """Neither package imports the other, so each has a copy."""
-    with open(interrupt.__file__) as one, open(of_golden.__file__) as other:
-        assert one.read() == other.read()
-
-
 def test_an_ignored_signal_stays_ignored(monkeypatch):
-    """As nohup and shells' background stimuli have it."""
+    """As nohup and the background jobs of a shell set it."""
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     before = {number: signal.getsignal(number) for number in interrupt.ENDS}
     try:

@@ -14,8 +14,9 @@ from amaranth.lib.wiring import In, Out
 from hw import __main__ as cli
 from hw.catalogue import find
 from hw.export import to_rtlil
+from sim.core.jobs import kept
 from sim.drivers.run import run as simulate
-from sim.synth import SynthesisError, command, ecp5, flow, liberty, libraries, models
+from sim.synth import SynthesisError, ecp5, flow, liberty, libraries, measure, models
 from sim.synth.netlist import Instance, Netlist
 from tests.support.hw import tiny
 
@@ -44,12 +45,14 @@ KEYS = {
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Runs a command in an empty folder with an empty cache; gives status, stdout, stderr."""
+    """Runs a command in an empty folder, nothing kept; gives status, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kept, "build_folder", lambda: tmp_path / "kept")
     monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path / "cache"))
 
     def run(command):
-        monkeypatch.setattr(sys, "argv", ["hw", "synth", *command.split()])
+        # In this process, where tests replace functions.
+        monkeypatch.setattr(sys, "argv", ["hw", "synth", *command.split(), "--jobs", "1"])
         try:
             status = cli.main()
         except SystemExit as exit:
@@ -309,7 +312,7 @@ def test_which_modules_are_pieces():
 
 
 def test_a_folder_that_cannot_be_written_is_found_first(run, monkeypatch):
-    monkeypatch.setattr(command, "to_rtlil", None)
+    monkeypatch.setattr(measure, "to_rtlil", None)
     Path("file").write_text("mine")
     status, out, err = run(f"{QUEUE} --mode area -o file/below")
     assert (status, out, err) == (1, "", "error: file: Not a directory\n")
@@ -318,9 +321,9 @@ def test_a_folder_that_cannot_be_written_is_found_first(run, monkeypatch):
 def test_a_clock_must_be_positive(run):
     for value in ("0", "-1", "nan", "inf", "fast"):
         status, _, err = run(f"{QUEUE} --clock={value}")
-        assert status == 2 and f"it must be a number of ps above 0, not {value}\n" in err
+        assert status == 2 and f"must be a number of ps above 0, not {value}\n" in err
     status, _, err = run(f"{QUEUE} --pieces 0")
-    assert status == 2 and "it must be a whole number from 1, not 0\n" in err
+    assert status == 2 and "must be at least 1, not 0\n" in err
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ so that a second run resumes where the first one ended.
 import dataclasses
 import multiprocessing
 import multiprocessing.connection
-import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +14,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sim.commands.arguments import count
 from sim.core.jobs.kept import Results, digest_once
 from sim.core.jobs.workers import Worker, call, call_pickled
 from sim.core.tools import ToolError
@@ -69,27 +67,6 @@ class Outcome:
 
 TIMEOUT = 10
 """Seconds to wait for a scheduler."""
-
-SCHEDULER = "run on the Dask cluster with this scheduler, such as tcp://host:8786"
-FRESH = "run everything again, whatever earlier runs have kept"
-
-
-def add_options(command) -> None:
-    """The command-line arguments of a long job, for :func:`options`."""
-    command.add_argument(
-        "--jobs",
-        type=count,
-        default=os.cpu_count(),
-        metavar="N",
-        help="tasks at a time on this machine (default: %(default)s, its processors)",
-    )
-    command.add_argument("--scheduler", metavar="ADDRESS", help=SCHEDULER)
-    command.add_argument("--fresh", action="store_true", help=FRESH)
-
-
-def options(arguments) -> dict:
-    """Keyword arguments for :func:`execute`."""
-    return {name: getattr(arguments, name) for name in ("jobs", "scheduler", "fresh")}
 
 
 def execute(

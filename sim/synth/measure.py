@@ -1,0 +1,87 @@
+"""Map one configuration of a block and measure its area and delay."""
+
+import dataclasses
+import functools
+import tempfile
+from pathlib import Path
+
+from golden.files import replacing
+from hw.catalogue import find
+from hw.export import module_name, to_rtlil
+from hw.parameters import Parameters
+from sim.synth import ecp5, liberty, report
+from sim.synth.flow import MODES, Mapper
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What to map designs to, and how.
+
+    library
+        Path of a Liberty file; None for the FPGA.
+    sha256
+        Hash of that file's content, so that equal targets mean equal results.
+    mode
+        One of ``MODES``; None for each of them, or, if there is a clock, for the smallest mapping
+        that meets it.
+    clock
+        Clock period in ps.
+    pieces
+        Gates from which on a sub-module is mapped by itself.
+    netlist
+        Folder to write the netlists to.
+    """
+
+    library: str | None = None
+    sha256: str = ""
+    mode: str | None = None
+    clock: float | None = None
+    pieces: int | None = None
+    netlist: Path | None = None
+
+    @property
+    def modes(self) -> list[str]:
+        if self.mode is not None:
+            return [self.mode]
+        return list(MODES) if self.clock is None else ["clock"]
+
+
+def measure(name: str, preset: str, parameters: Parameters, target: Target) -> list[tuple]:
+    """Map one design; a table entry for each mode, as a dictionary, with a note on it.
+
+    :raises SynthesisError: if the design cannot be mapped.
+    """
+    block = find(name)
+    module = module_name(block, parameters)
+    rtlil = to_rtlil(block.create(parameters), module)
+    with tempfile.TemporaryDirectory(prefix="synth_") as scratch:
+        if target.library is None:
+            usage = ecp5.measure(rtlil, module, Path(scratch))
+            entry = {
+                "block": block.name,
+                "preset": preset,
+                "parameters": dataclasses.asdict(parameters),
+                "device": ecp5.DEVICE,
+                **dataclasses.asdict(usage),
+            }
+            return [(entry, "")]
+        library = _library(target.library, target.sha256)
+        mapper = Mapper(rtlil, module, library, Path(scratch), target.pieces)
+        entries = []
+        for mode in target.modes:
+            mapped = mapper.map_for(target.clock) if mode == "clock" else mapper.map(mode)
+            entry = report.row(block, preset, parameters, mapped, target.clock)
+            if target.netlist:
+                target.netlist.mkdir(parents=True, exist_ok=True)
+                path = target.netlist / f"{module}.{mode}.v"
+                with replacing(path) as file:
+                    file.write(mapped.verilog.encode())
+                entry = dataclasses.replace(entry, netlist=str(path))
+            entries.append((entry, report.explanation(mapped)))
+        return entries
+
+
+@functools.cache
+def _library(path: str, sha256: str) -> liberty.Library:
+    """Read once in each process."""
+    return liberty.read(Path(path))
