@@ -1,6 +1,6 @@
 """The command line ``python -m golden``: each part registers its own commands."""
 
-from golden import interrupt
+from golden import InputError, interrupt
 
 if __name__ == "__main__":
     interrupt.exit_at_once("python -m golden: interrupted")
@@ -10,7 +10,7 @@ import sys
 
 from golden.evaluation import commands as evaluation
 from golden.evaluation import results
-from golden.lm import InputError, commands
+from golden.lm import commands
 from golden.trace import TraceError
 
 REGISTER = (commands.register, evaluation.register, results.register)

@@ -1,6 +1,7 @@
-"""Output: a file whole or not at all, and JSON that every reader takes."""
+"""Files: written whole or not at all, hashed, and JSON that every reader accepts."""
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -13,7 +14,7 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """Open a temporary file beside ``path`` that takes its place when the block ends well.
+    """Open a temporary file that replaces ``path`` when the ``with`` block ends without error.
 
     Readers of ``path`` see the old file or the new one, never a part. When the block raises, even
     by an interrupt or a full disk, the temporary is removed and ``path`` stays as it was. Raises
@@ -42,21 +43,27 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
 def check_writable(path: str | os.PathLike) -> None:
     """Raise ``OSError``, naming the path at fault, if a file or folder could not be made there.
 
-    Found out before work whose result it shall hold; nothing is created.
+    For a check before long work whose result is written there; nothing is created.
     """
     path = Path(path)
-    there = path
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if there != path and not there.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
-    folder = there if there.is_dir() else there.parent
+    existing = path
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if existing != path and not existing.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
+    folder = existing if existing.is_dir() else existing.parent
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
 
+def file_sha256(path: str | os.PathLike) -> str:
+    """Hexadecimal SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def json_text(value, **options) -> str:
-    """JSON in which a number that is infinite or no number is null: JSON has neither."""
+    """JSON text; infinite values and NaN, which JSON lacks, become null."""
     return json.dumps(_finite(value), allow_nan=False, **options)
 
 
@@ -69,7 +76,7 @@ def _finite(value):
 
 
 def _umask() -> int:
-    """The process's file mode mask; the system only tells it by setting it."""
+    """The process's file mode mask, which can only be read by setting it."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

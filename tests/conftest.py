@@ -9,7 +9,8 @@ import pytest
 from hypothesis import settings
 
 from golden import trace
-from golden.lm.download import NetworkError, default_model
+from golden.download import NetworkError
+from golden.lm.download import default_model
 from sim.core import tools
 from tests.support.lm.tiny_llama import random_tensors, write_gguf
 

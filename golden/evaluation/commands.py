@@ -10,12 +10,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from golden import InputError
 from golden.algorithms.kllm.model import calibration_samples
 from golden.evaluation.measure import Measurement, measure, measure_trace
 from golden.evaluation.plots import FORMATS, scatter
 from golden.evaluation.policies import POLICIES, Policy, describe, parse
 from golden.files import json_text, replacing
-from golden.lm import InputError
 from golden.lm.commands import add_model, at_least, check_output, open_model
 from golden.lm.perplexity import CONTEXT
 from golden.lm.text import first_tokens, read_text

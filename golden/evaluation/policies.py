@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import inspect
 
+from golden import InputError
 from golden.algorithms.attention import DecodeAttention, DenseAttention
 from golden.algorithms.baselines import H2OAttention, SnapKVAttention, StreamingAttention
 from golden.algorithms.baselines.round_to_nearest import RoundToNearestLlama
@@ -12,7 +13,6 @@ from golden.algorithms.lad import LocalityAwareAttention
 from golden.algorithms.topick import TokenPickerAttention
 from golden.algorithms.unicaim import StaticDynamicAttention
 from golden.algorithms.veda import VotingAttention
-from golden.lm import InputError
 from golden.lm.model import Llama
 
 POLICIES: dict[str, type[DecodeAttention] | type[Llama]] = {

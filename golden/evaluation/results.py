@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from golden import InputError
 from golden.algorithms.kllm.model import calibration_samples
 from golden.evaluation.experiments import EXPERIMENTS
 from golden.evaluation.experiments.lad import DRIFT_STEPS
@@ -15,7 +16,6 @@ from golden.evaluation.measure import Measurement, measure
 from golden.evaluation.policies import parse
 from golden.evaluation.section import Claim, Opened, Run, Section
 from golden.files import check_writable, json_text, replacing
-from golden.lm import InputError
 from golden.lm.commands import add_model, open_model
 from golden.lm.text import first_tokens, read_text
 

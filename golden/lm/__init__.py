@@ -4,7 +4,3 @@
 runs it with any ``golden.algorithms.attention.DecodeAttention`` inside, ``perplexity`` scores a
 text and ``capture`` makes traces.
 """
-
-
-class InputError(ValueError):
-    """A file, text or setting that cannot be used; the text is one sentence that says why."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from golden.files import check_writable, json_text
-from golden.lm import InputError
+from golden import InputError
+from golden.files import check_writable, file_sha256, json_text
 from golden.lm.capture import capture
-from golden.lm.download import NAME, SHA256, default_model, file_sha256
+from golden.lm.download import MODEL, default_model
 from golden.lm.model import Llama
 from golden.lm.perplexity import CONTEXT, perplexity
 from golden.lm.text import first_tokens, read_text
@@ -132,11 +132,11 @@ def run_perplexity(arguments: argparse.Namespace) -> None:
 def open_model(path: Path | None) -> tuple[Llama, Tokenizer, dict]:
     """A GGUF file's model and tokenizer, and its name and SHA-256; the default model for None."""
     if path is None:
-        file, sha256 = GGUFFile(default_model()), SHA256
+        file, sha256 = GGUFFile(default_model()), MODEL.sha256
     else:
         file = GGUFFile(path)
         sha256 = file_sha256(path)
-    name = NAME if path is None else Path(path).name
+    name = MODEL.name if path is None else Path(path).name
     return Llama(read_weights(file)), read_tokenizer(file), {"model": name, "model_sha256": sha256}
 
 

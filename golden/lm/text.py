@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from golden.lm import InputError
+from golden import InputError
 from golden.lm.tokenizer import Tokenizer
 
 DEFAULT_SHA256 = "9f8cc5f36bb591eccea13413770f575dbb87aef2c55e79172504bc461fd7beab"

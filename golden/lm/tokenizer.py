@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 
-from golden.lm import InputError
+from golden import InputError
 from golden.lm.weights import GGUFFile
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?{L}+| ?{N}+| ?[^{s}{l}{n}]+|{S}+(?![^{s}])|{S}+"

@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 from gguf.quants import dequantize
 
-from golden.lm import InputError
+from golden import InputError
 
 _LAYER_TENSORS = {
     "attn_norm": "attn_norm",

@@ -5,7 +5,6 @@ import collections
 import dataclasses
 import datetime
 import functools
-import hashlib
 import importlib.metadata
 import io
 import itertools
@@ -17,7 +16,7 @@ import jinja2
 from rich.console import Console
 from rich.table import Table
 
-from golden.files import replacing
+from golden.files import file_sha256, replacing
 from hw.catalogue import Block, blocks, configurations, find, select
 from sim.commands.arguments import add_execution, count, execution
 from sim.core import tools
@@ -224,7 +223,7 @@ def report_command(arguments) -> int:
     path, sha256 = arguments.trace, ""
     if path is not None:
         path = path.resolve()
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        sha256 = file_sha256(path)
     tasks = []
     for block, preset, simulator in jobs:
         # Icarus has no other driver.

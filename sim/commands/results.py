@@ -2,12 +2,11 @@
 
 import functools
 import os
-from pathlib import Path
 
+from golden import InputError
 from golden.evaluation import results
 from golden.evaluation.section import Run
-from golden.lm import InputError
-from golden.lm.download import file_sha256
+from golden.files import file_sha256
 from sim.commands.arguments import add_execution, execution
 from sim.core.jobs import executor
 from sim.core.tools import ToolError
@@ -37,7 +36,7 @@ def results_command(arguments) -> int:
     def run_all(wanted: list, _, needed: int) -> dict:
         files = [arguments.gguf, arguments.text]
         opening = (*files, arguments.tokens, needed)
-        hashes = tuple(file_sha256(Path(file)) for file in files if file is not None)
+        hashes = tuple(file_sha256(file) for file in files if file is not None)
         tasks = [executor.Task(str(what), run, (opening, hashes, what)) for what in wanted]
         done = executor.execute(tasks, sources=SOURCES, **execution(arguments))
         return {outcome.task.arguments[-1]: outcome.result() for outcome in done}

@@ -2,13 +2,12 @@
 
 import argparse
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
 
 from rich.console import Console
 
-from golden.files import check_writable
+from golden.files import check_writable, file_sha256
 from hw.arguments import add_set
 from hw.catalogue import Block, configurations, select
 from hw.parameters import ParameterError
@@ -149,7 +148,7 @@ def _target(arguments) -> Target:
     library = libraries.find(arguments.liberty)
     if arguments.clock and libraries.is_generic(library):
         raise ParameterError("--clock needs a library that knows picoseconds: give --liberty")
-    sha256 = hashlib.sha256(library.path.read_bytes()).hexdigest()
+    sha256 = file_sha256(library.path)
     options = {name: getattr(arguments, name) for name in ("mode", "clock", "pieces", "netlist")}
     return Target(str(library.path), sha256, **options)
 

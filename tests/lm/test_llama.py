@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gguf import RopeScalingType
 
+from golden import InputError
 from golden.algorithms.attention import DecodeAttention, DenseAttention
-from golden.lm import InputError
 from golden.lm.capture import capture
 from golden.lm.model import Llama, generate, rms_norm, rope, rope_angles, silu
 from golden.lm.perplexity import perplexity

@@ -2,7 +2,7 @@
 
 import pytest
 
-from golden.lm import InputError
+from golden import InputError
 from golden.lm.tokenizer import Tokenizer, read_tokenizer
 from golden.lm.weights import GGUFFile
 from tests.support.lm.tiny_llama import MERGES, TOKENS, byte_tokens, write_gguf
