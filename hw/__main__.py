@@ -51,7 +51,10 @@ def show_block(arguments) -> None:
     preset = block.parameters_class.preset_name(arguments.preset)
     parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
     entry = show.describe(block, preset, parameters)
-    print(json.dumps(entry, indent=2) if arguments.json else show.text(entry))
+    if arguments.json:
+        print(json.dumps(entry, indent=2))
+    else:
+        print(show.markdown(entry) if arguments.markdown else show.text(entry))
 
 
 def write_verilog(arguments) -> None:
@@ -102,13 +105,16 @@ def parser() -> argparse.ArgumentParser:
     )
     showing.add_argument("block", help="block name as in `python -m hw list`")
     add_configuration(showing)
-    showing.add_argument("--json", action="store_true", help="print JSON")
+    form = showing.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print a page of Markdown")
     showing.set_defaults(run=show_block)
 
     verilog = commands.add_parser(
         "verilog",
         help="write one .v and one .json file for each configuration",
-        description="Write a block's Verilog and a JSON sidecar (ports, parameters, latency).",
+        description="Write a block's Verilog and a JSON sidecar (parameters,"
+        " latency, ports and the fields of their payloads).",
     )
     verilog.add_argument("block", help="block name as in `python -m hw list`, or all")
     add_configuration(verilog, "preset name, or all for every preset")

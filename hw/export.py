@@ -26,6 +26,9 @@ from hw.parameters import Parameters
 from hw.ports import list_ports
 from hw.verilog import name_memory_ports, readable, with_comments
 
+SCHEMA = 1
+"""Version of the sidecar's keys: one more whenever a key changes or goes, see docs/verilog.md."""
+
 
 class ExportError(RuntimeError):
     """The design cannot be written as Verilog; the message is one sentence."""
@@ -87,6 +90,7 @@ def sidecar(block: Block, parameters: Parameters, verilog: str) -> dict:
     header = verilog[: verilog.index("\n);\n")]
     clocks = re.findall(r"^  input (clk|rst)\b", header, re.M)
     return {
+        "schema": SCHEMA,
         "block": block.name,
         "module": module_name(block, parameters),
         "parameters": dataclasses.asdict(parameters),

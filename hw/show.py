@@ -94,6 +94,59 @@ def text(entry: dict) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def markdown(entry: dict) -> str:
+    """The same as a page of Markdown, with a table for each payload."""
+    cycles = "cycle" if entry["latency"] == 1 else "cycles"
+    parts = [
+        f"# {entry['block']}",
+        f"{entry['summary']} ({entry['source']}).",
+        f"Module `{entry['module']}`, preset `{entry['preset']}`.",
+        "## Parameters",
+        _table(
+            ("parameter", "value", "default", "meaning"),
+            [
+                (f"`{p['name']}`", _value(p["value"]), _value(p["default"]), p["description"])
+                for p in entry["parameters"]
+            ],
+        ),
+        "## Latency",
+        f"{entry['latency']} {cycles}. {entry['latency_is']}",
+        "## Ports",
+        _table(
+            ("port", "direction", "bits", "format"),
+            [
+                (f"`{p['name']}`", p["direction"], p["width"], _format_or_fields(p))
+                for p in entry["ports"]
+            ],
+        ),
+    ]
+    for port in entry["ports"]:
+        if fields := port.get("fields"):
+            parts.append(f"### Fields of `{port['name']}`")
+            rows = [(f"`{f['name']}`", *_places(f), format_words(f) or f["format"]) for f in fields]
+            parts.append(_table(("field", "bits", "elements", "every", "format"), rows))
+    return "\n\n".join(parts)
+
+
+def _format_or_fields(port: dict) -> str:
+    return "fields below" if "fields" in port else format_words(port) or port["format"]
+
+
+def _places(field: dict) -> tuple[str, str, str]:
+    """Bits of a field, or of the first element of an array; numbers of elements; strides."""
+    low, high = field["offset"], field["offset"] + field["width"] - 1
+    arrays = field.get("arrays", ())
+    counts = " x ".join(str(array["count"]) for array in arrays)
+    strides = ", ".join(f"{array['stride']} bits" for array in arrays)
+    return f"{high}:{low}" if high > low else str(low), counts, strides
+
+
+def _table(titles: tuple, rows: list[tuple]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    cells = [[" ".join(str(cell).split()).replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
 def _value(value) -> str:
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value) or '""'
 

@@ -44,7 +44,8 @@ SHARED = re.compile(r"^module ([^;]*);$|^    \.(\\\S+) \(|^  (\\\S+)  \S+ \($", 
 
 def plain_names(verilog: str) -> str:
     """Replace escaped names by plain ones that nothing else in the text has."""
-    taken = set(WORD.findall(ESCAPED.sub(" ", verilog)))
+    # Words inside of escaped names, too: the row of \row$43 may be a keyword.
+    taken = set(WORD.findall(verilog))
     shared = {name for parts in SHARED.findall(verilog) for name in ESCAPED.findall("".join(parts))}
     names = _plain(shared, taken, separator="__")
     taken.update(names.values())

@@ -106,6 +106,7 @@ def test_sidecar_agrees_with_the_verilog(block, preset, exported):
     names = [port["name"] for port in made.sidecar["ports"]]
     clocked = not isinstance(block.create(parameters), Datapath) or parameters.stages > 0
     assert ("clk" in names[:1]) == clocked and "clk" not in names[1:]
+    assert made.sidecar["schema"] == 1
     assert made.sidecar["module"] == made.name and made.sidecar["block"] == block.name
     assert made.sidecar["parameters"] == dataclasses.asdict(parameters)
     assert made.sidecar["latency"] == parameters.latency

@@ -115,6 +115,21 @@ def test_for_programs(run):  # noqa: F811
     assert entry["module"] == "kllm_orizuru_n256_k16_lanes16_radix16"
 
 
+def test_as_markdown(run):  # noqa: F811
+    status, out, _, _ = run("show kllm.orizuru --markdown")
+    assert status == 0 and out.startswith("# kllm.orizuru\n\n")
+    for line in (
+        "| `i__valid` | input | 1 | bit |",
+        "| `o__payload` | output | 51 | fields below |",
+    ):
+        assert f"\n{line}\n" in out
+    table = out.split("### Fields of `i__payload`\n\n")[1].split("\n\n")[0].splitlines()
+    assert table[:2] == ["| field | bits | elements | every | format |", "|" + " --- |" * 5]
+    assert table[2].startswith("| `values[]` | 15:0 | 16 | 16 bits | ")
+    assert all(line.count("|") == 6 for line in table)
+    assert run("show kllm.orizuru --markdown --json")[0] == 2
+
+
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [

@@ -21,18 +21,19 @@ from hw.verilog import name_memory_ports, plain_names, readable, with_comments
 def test_plain_names_are_new_ones():
     text = (
         "module \\top.fifo (\\a$3 , b);\n"
-        "  input \\a$3 ;\n  wire a;\n  wire \\a$12 ;\n  wire a_2;\n  wire [2:0] \\p$4 ;\n"
-        "  wire \\p$4.last ;\n  wire \\p$4[1] ;\n  wire \\end ;\n  wire \\$signal$7 ;\n"
-        '  initial $display("\\a$3 ");\n  assign \\a$12 = \\p$4 [1];\nendmodule\n'
+        "  input \\a$3 ;\n  wire a;\n  wire \\a$12 ;\n  wire a_2;\n  wire [2:0] \\protected$4 ;\n"
+        "  wire \\protected$4.last ;\n  wire \\protected$4[1] ;\n"
+        "  wire \\end ;\n  wire \\$signal$7 ;\n"
+        '  initial $display("\\a$3 ");\n  assign \\a$12 = \\protected$4 [1];\nendmodule\n'
         "module top(b);\n  wire \\a$3 ;\n  wire \\$signal ;\n"
         "  \\top.fifo  fifo (\n    .\\a$3 (b)\n  );\nendmodule\n"
     )
     assert plain_names(text) == (
         "module top__fifo(a_3, b);\n"
-        "  input a_3;\n  wire a;\n  wire a_4;\n  wire a_2;\n  wire [2:0] p;\n"
-        "  wire p_last;\n  wire p_1;\n  wire end_;\n  wire signal;\n"
-        '  initial $display("\\a$3 ");\n  assign a_4= p[1];\nendmodule\n'
-        "module top(b);\n  wire a_3;\n  wire signal;\n"
+        "  input a_3;\n  wire a;\n  wire a_4;\n  wire a_2;\n  wire [2:0] protected_2;\n"
+        "  wire protected_2_last;\n  wire protected_2_1;\n  wire end_;\n  wire signal_2;\n"
+        '  initial $display("\\a$3 ");\n  assign a_4= protected_2[1];\nendmodule\n'
+        "module top(b);\n  wire a_3;\n  wire signal_2;\n"
         "  top__fifo fifo (\n    .a_3(b)\n  );\nendmodule\n"
     )
 
