@@ -9,7 +9,7 @@ from golden.arith.fields import overflow, split
 from golden.arith.formats import DTYPES, canonical, flush, from_bits, is_nan
 from golden.arith.multipartite import SCALE, Multipartite
 
-SHAPES = {
+WIDTHS = {
     DTYPES["fp16"]: (4, 16, Multipartite(12, 6, ((5, 4, 6), (3, 0, 4)), 14)),
     DTYPES["bf16"]: (6, 15, Multipartite(9, 5, ((3, 0, 4),), 12)),
     DTYPES["fp8_e4m3"]: (2, 8, Multipartite(5, 2, ((2, 0, 3),), 11)),
@@ -31,7 +31,7 @@ def exp(x: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
 
     Formats of at most 16 bits. With `flush_subnormals`, subnormal results become zero.
     """
-    highest, product_bits, table = SHAPES[x.dtype]
+    highest, product_bits, table = WIDTHS[x.dtype]
     width = table.width
     info = ml_dtypes.finfo(x.dtype)
     mantissa_bits, bias = info.nmant, 1 - int(info.minexp)

@@ -8,17 +8,20 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 
 from hw.arith.datapath import Datapath
 from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
+from hw.arith.order_key import is_nan
+from hw.arith.special_values import select_result
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
-    """
+class Widths:
+    """Widths of the datapath for a format.
+
     exponent
         Highest exponent of an operand whose result may be neither zero nor too large.
     product
-        Bits behind the point of the operand's significand times log2(e).
+        Fraction bits of the operand's significand times log2(e).
     table
-        What 2^f - f is looked up in, for a fraction f of ``table.width`` bits.
+        Table of 2^f - f for a fraction f of ``table.width`` bits.
     """
 
     exponent: int
@@ -26,15 +29,15 @@ class Shape:
     table: Multipartite
 
 
-SHAPES = {
-    "fp16": Shape(4, 16, Multipartite(12, 6, (Field(5, 4, 6), Field(3, 0, 4)), 14)),
-    "bf16": Shape(6, 15, Multipartite(9, 5, (Field(3, 0, 4),), 12)),
-    "fp8_e4m3": Shape(2, 8, Multipartite(5, 2, (Field(2, 0, 3),), 11)),
-    "fp8_e5m2": Shape(3, 8, Multipartite(6, 2, (Field(2, 0, 4),), 35)),
+WIDTHS = {
+    "fp16": Widths(4, 16, Multipartite(12, 6, (Field(5, 4, 6), Field(3, 0, 4)), 14)),
+    "bf16": Widths(6, 15, Multipartite(9, 5, (Field(3, 0, 4),), 12)),
+    "fp8_e4m3": Widths(2, 8, Multipartite(5, 2, (Field(2, 0, 3),), 11)),
+    "fp8_e5m2": Widths(3, 8, Multipartite(6, 2, (Field(2, 0, 4),), 35)),
 }
 
 LOG2_E = ((1, 1), (6, -1), (8, -1), (11, 1), (14, -1))
-"""log2(e) / 3 as places and signs of powers of two: 2^-1 - 2^-6 - 2^-8 + 2^-11 - 2^-14."""
+"""log2(e) / 3 as (shift, sign) of powers of two: 2^-1 - 2^-6 - 2^-8 + 2^-11 - 2^-14."""
 
 
 def excess(n: int, k: int) -> int:
@@ -59,113 +62,133 @@ class ExpParameters(TableParameters):
 class Exp(Datapath):
     """``o`` = e^``x``.
 
-    x log2(e) is computed in fixed point and split into a whole number k and a fraction f, which
-    together already are a rough result: exponent k, mantissa f (Schraudolph, "A fast, compact
+    x log2(e) is computed in fixed point and split into an integer k and a fraction f, which
+    together are a first approximation: exponent k, mantissa f (Schraudolph, "A fast, compact
     approximation of the exponential function", 1999). Tables add 2^f - f - 1 and half a unit for
-    rounding; a carry out of the mantissa lands in the exponent, as it must. A result below the
-    normal numbers is shifted down and cut off.
+    rounding; a carry out of the mantissa increments the exponent, as it must. A result below the
+    normal numbers is shifted right and truncated.
+
+    ::
+
+        x log2(e)       | integer k             | fraction f       |
+        first result    | field k + bias - 1    | f                |
+        2^f - f       +                     | 1 | small            |
+        result          | exponent field        | mantissa | r     |
 
     Accuracy, over all operands: at most 0.876 units in the last place for FP16, 0.795 for BF16,
-    0.680 for FP8 E4M3, rounded correctly for FP8 E5M2; in subnormal results, which are cut off, at
-    most 0.997, 0.991 and 0.770 units. Results never decrease with ``x``. e^0 = 1, e^inf = inf,
-    e^-inf = 0. Below the smallest subnormal number the result is zero, beyond the largest number it
+    0.680 for FP8 E4M3, rounded correctly for FP8 E5M2; in subnormal results, which are truncated,
+    at most 0.997, 0.991 and 0.770 units. Results never decrease with ``x``. e^0 = 1, e^inf = inf,
+    e^-inf = 0. Below the smallest subnormal number the result is zero, above the largest number it
     is infinity, or NaN in a format without infinities. With `flush_subnormals`, a result that would
     be subnormal is zero.
 
+    Latency: `stages`. Throughput: one result per cycle.
+
     Members
     -------
-    x : :py:`In(width)`
-    o : :py:`Out(width)`
+    x : :py:`In(format)`
+    o : :py:`Out(format)`
+
+    Examples
+    --------
+    >>> from hw.arith.exp import Exp, ExpParameters
+    >>> sorted(ExpParameters.presets())
+    ['bf16', 'fp16', 'fp16_pipelined', 'fp8_e4m3']
+    >>> Exp(ExpParameters(stages=4)).parameters.cycles(operations=16)
+    20
     """
 
     summary = "e to the power of a floating-point number"
     source = "library"
 
     def __init__(self, parameters: ExpParameters):
-        kind = parameters.float_format.width
-        super().__init__(parameters, {"x": kind}, {"o": kind})
+        fmt = parameters.float_format
+        super().__init__(parameters, {"x": fmt}, {"o": fmt})
 
     def elaborate(self, platform):
         m = Module()
         cut = self.registers(m)
-        kind, shape = self.parameters.float_format, SHAPES[self.parameters.format]
-        table = shape.table
-        mantissa, exponent, sign = self.x[: kind.mantissa], self.x[kind.mantissa : -1], self.x[-1]
-        is_nan, is_far = Signal(), Signal()
-        m.d.comb += is_nan.eq(self.x[:-1] > kind.overflow - (not kind.infinities))
-        m.d.comb += is_far.eq(exponent > kind.bias + shape.exponent)
+        fmt, widths = self.parameters.float_format, WIDTHS[self.parameters.format]
+        table = widths.table
+        mantissa, exponent, sign = self.x[: fmt.mantissa], self.x[fmt.mantissa : -1], self.x[-1]
+        # An operand with `too_far` an exponent overflows or underflows, depending on its sign.
+        nan, too_far = Signal(), Signal()
+        m.d.comb += nan.eq(is_nan(self.x, fmt))
+        m.d.comb += too_far.eq(exponent > fmt.bias + widths.exponent)
         product = self._product(m, Cat(mantissa, 1))
-        product, exponent, sign, is_nan, is_far = cut(
-            "product", product=product, exponent=exponent, sign=sign, is_nan=is_nan, is_far=is_far
+        product, exponent, sign, nan, too_far = cut(
+            "product", product=product, exponent=exponent, sign=sign, nan=nan, too_far=too_far
         )
         scaled = self._scaled(m, product, exponent)
-        scaled, sign, is_nan, is_far = cut(
-            "scaled", scaled=scaled, sign=sign, is_nan=is_nan, is_far=is_far
+        scaled, sign, nan, too_far = cut(
+            "scaled", scaled=scaled, sign=sign, nan=nan, too_far=too_far
         )
 
+        # x log2(e) in two's complement, but for the last unit: a negative one is only inverted.
         signs = Signal(len(scaled))
         power = Signal(signed(len(scaled) + 1))
         m.d.comb += [signs.eq(Mux(sign, -1, 0)), power.eq(Cat(scaled ^ signs, sign))]
         fraction, whole = power[: table.width], power[table.width :].as_signed()
-        # The exponent's field less one, and how far it is below that of the smallest normal number.
-        field, depth = Signal(signed(len(whole) + 1)), Signal(len(whole))
-        m.d.comb += field.eq(whole + (kind.bias - 1))
-        m.d.comb += depth.eq(scaled[table.width :] - (kind.bias - 2))
-        is_subnormal, is_above, is_below = Signal(), Signal(), Signal()
-        m.d.comb += is_subnormal.eq(field[-1])
-        m.d.comb += is_above.eq(~sign & (is_far | (field >= kind.largest >> kind.mantissa)))
-        levels = (kind.mantissa + 1).bit_length()
-        lost = is_subnormal if self.parameters.flush_subnormals else depth[levels:].any()
-        m.d.comb += is_below.eq(sign & (is_far | is_subnormal & lost))
+        # One less than the result's field, for the table adds the significand's leading one; and
+        # the distance of a subnormal result's exponent from the smallest normal one.
+        field, distance = Signal(signed(len(whole) + 1)), Signal(len(whole))
+        m.d.comb += field.eq(whole + (fmt.bias - 1))
+        m.d.comb += distance.eq(scaled[table.width :] - (fmt.bias - 2))
+        subnormal, overflow, underflow = Signal(), Signal(), Signal()
+        m.d.comb += subnormal.eq(field[-1])
+        m.d.comb += overflow.eq(~sign & (too_far | (field >= fmt.largest >> fmt.mantissa)))
+        levels = (fmt.mantissa + 1).bit_length()
+        lost = subnormal if self.parameters.flush_subnormals else distance[levels:].any()
+        m.d.comb += underflow.eq(sign & (too_far | subnormal & lost))
         shift = Signal(levels)
-        m.d.comb += shift.eq(Mux(is_subnormal, depth[:levels], 0))
-        total = Signal(kind.exponent + table.width)
-        start = Cat(fraction, Mux(is_subnormal, 0, field[: kind.exponent]))
+        m.d.comb += shift.eq(Mux(subnormal, distance[:levels], 0))
+        total = Signal(fmt.exponent + table.width)
+        start = Cat(fraction, Mux(subnormal, 0, field[: fmt.exponent]))
         m.d.comb += total.eq(sum(table.terms(m, excess, fraction), start))
-        total, shift, is_above, is_below, is_nan = cut(
-            "sum", total=total, shift=shift, is_above=is_above, is_below=is_below, is_nan=is_nan
+        total, shift, overflow, underflow, nan = cut(
+            "sum", total=total, shift=shift, overflow=overflow, underflow=underflow, nan=nan
         )
 
-        rounded = total[table.width - kind.mantissa :]
-        near, far = rounded[: kind.mantissa + 2], rounded[kind.mantissa + 2 :]
+        # Only the mantissa and the two lowest bits of the exponent can move.
+        rounded = total[table.width - fmt.mantissa :]
+        near, far = rounded[: fmt.mantissa + 2], rounded[fmt.mantissa + 2 :]
         if not self.parameters.flush_subnormals:
             shifted = Signal(len(near))
             m.d.comb += shifted.eq(near >> shift)
             near = shifted
-        magnitude = Signal(kind.width - 1)
-        with m.If(is_nan):
-            m.d.comb += magnitude.eq(kind.quiet_nan)
-        with m.Elif(is_above):
-            m.d.comb += magnitude.eq(kind.overflow)
-        with m.Elif(~is_below):
-            m.d.comb += magnitude.eq(Cat(near, far))
-        m.d.comb += self.o.eq(cut("result", o=magnitude))
+        result = select_result(
+            m, fmt, Cat(near, far), sign=Const(0), nan=nan, overflow=overflow, zero=underflow
+        )
+        m.d.comb += self.o.eq(cut("result", o=result))
         return m
 
     def _product(self, m: Module, significand) -> Signal:
-        """The significand times log2(e), `SHAPES`' bits behind the point, two before it."""
-        kind, shape = self.parameters.float_format, SHAPES[self.parameters.format]
+        """The significand times log2(e), with ``WIDTHS[format].product`` fraction bits."""
+        fmt, widths = self.parameters.float_format, WIDTHS[self.parameters.format]
         triple = Signal(len(significand) + 2)
         m.d.comb += triple.eq(significand + (significand << 1))
         # Two unsigned sums: Verilator 5.48 extends unsigned terms of a signed sum wrongly.
         sums = {1: 0, -1: 0}
-        for place, sign in LOG2_E:
-            left = shape.product - kind.mantissa - place
+        for right, sign in LOG2_E:
+            left = widths.product - fmt.mantissa - right
             if len(triple) + left > 0:
                 sums[sign] += triple << left if left >= 0 else triple >> -left
-        product = Signal(shape.product + 2)
+        product = Signal(widths.product + 2)
         m.d.comb += product.eq(sums[1] - sums[-1])
         return product
 
     def _scaled(self, m: Module, product, exponent) -> Signal:
-        """The product times the power of two, rounded down."""
-        kind, shape = self.parameters.float_format, SHAPES[self.parameters.format]
-        scaled = Signal(shape.exponent + 2 + shape.table.width)
+        """The product times the power of two, rounded down.
+
+        The two lowest bits of the exponent shift by 0 to 3 bits, the others select a multiple of 4.
+        """
+        fmt, widths = self.parameters.float_format, WIDTHS[self.parameters.format]
+        scaled = Signal(widths.exponent + 2 + widths.table.width)
         near = Signal(len(product) + 3)
         m.d.comb += near.eq(Cat(Const(0, 3), product) >> ~exponent[:2])
         total = 0
-        for upper in range(shape.exponent + kind.bias + 4 >> 2):
-            right = shape.product + 3 - shape.table.width - (4 * upper - kind.bias + 3)
+        for upper in range(widths.exponent + fmt.bias + 4 >> 2):
+            right = widths.product + 3 - widths.table.width - (4 * upper - fmt.bias + 3)
             if right < len(near):
                 chosen = Signal(len(scaled), name=f"scaled_{upper}")
                 value = near >> right if right >= 0 else near << -right

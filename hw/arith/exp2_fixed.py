@@ -9,6 +9,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, unsigned
 
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.split_table import fit
+from hw.layout import FixedPoint
 from hw.parameters import require
 
 DIRECTIONS = ("down", "up")
@@ -19,11 +20,11 @@ DIGITS = 50  # of decimal arithmetic: no power is that close to an integer
 class Exp2FixedParameters(DatapathParameters):
     """
     integer, fraction
-        Bits of the operand before and behind the point.
+        Integer and fraction bits of the operand.
     precision
-        Bits behind the point to which the power of the operand's fraction is computed.
+        Fraction bits of the power of the operand's fraction, before it is shifted.
     output
-        Bits of the result behind the point.
+        Fraction bits of the result.
     rounding
         ``down`` or ``up``.
     """
@@ -91,18 +92,32 @@ class Exp2Fixed(Datapath):
 
     Accuracy: down is below 2^-x, by at most u + p 2^-n; up is not below it, and by less than that
     above. With precision = output both err by at most u, so down is the greatest multiple of u
-    below 2^-x, and up is exactly u more. Both are monotonic. Errors: none, every x is valid.
+    below 2^-x, and up is exactly u more. Both are monotonic. Every x is valid.
 
-    Latency: `stages`. Arguments of exponentials are mostly differences from a maximum, t - t_max,
-    whose negation is t_max - t; for 2^t of any t = e - x with an integer e, use `integer` = 0 for
-    x = e - t in [0, 1).
+    ::
+
+        significand     | precision bits | 1 … 1 or 0 … 0 |      below 1, `output` bits
+        shifted by n    | 0 … 0 | precision bits | 1 … 1  |
+
+    Latency: `stages`. Throughput: one result per cycle. Arguments of exponentials are mostly
+    differences from a maximum, t - t_max, whose negation is t_max - t; for 2^t of any t = e - x
+    with an integer e, use `integer` = 0 for x = e - t in [0, 1).
 
     Members
     -------
-    x : :py:`In(unsigned(integer + fraction))`
-        In units of 2^-fraction.
-    y : :py:`Out(unsigned(result_width))`
-        In units of u; only round-up results reach 1.
+    x : :py:`In(FixedPoint(unsigned(integer + fraction), fraction))`
+    y : :py:`Out(FixedPoint(unsigned(result_width), output))`
+        Only round-up results reach 1.
+
+    Examples
+    --------
+    Rounding up, a result of exactly 1 needs one bit more:
+
+    >>> from hw.arith.exp2_fixed import Exp2Fixed, Exp2FixedParameters
+    >>> Exp2Fixed(Exp2FixedParameters(output=24, rounding="down")).y.shape()
+    unsigned(24)
+    >>> Exp2Fixed(Exp2FixedParameters(output=24, rounding="up")).y.shape()
+    unsigned(25)
     """
 
     summary = "2^-x of a fixed-point number, rounded down or up, never past it"
@@ -110,9 +125,8 @@ class Exp2Fixed(Datapath):
 
     def __init__(self, parameters: Exp2FixedParameters):
         p = parameters
-        super().__init__(
-            p, {"x": unsigned(p.integer + p.fraction)}, {"y": unsigned(p.result_width)}
-        )
+        x = FixedPoint(unsigned(p.integer + p.fraction), p.fraction)
+        super().__init__(p, {"x": x}, {"y": FixedPoint(unsigned(p.result_width), p.output)})
 
     def elaborate(self, platform):
         m = Module()
@@ -120,16 +134,17 @@ class Exp2Fixed(Datapath):
         n = self.x[p.fraction :]
 
         def cut_tables(**outputs):
+            """Registers at the tables' outputs, which `n` passes too."""
             nonlocal n
-            *behind, n = cut("tables", **outputs, shift=n)
-            return behind
+            *registered, n = cut("tables", **outputs, shift=n)
+            return registered
 
         table = fit(significands(p.fraction, p.precision))
         below = table.read(m, self.x[: p.fraction], cut_tables)
         below, n = cut("significand", significand=below, shift=n)
 
-        # One more than the significand is its upper bound. With ones behind it, that one belongs to
-        # the last place, before the shift and after: ceil(k / 2^n) = floor((k - 1) / 2^n) + 1.
+        # Rounding up uses the significand plus one. With ones shifted in below the significand, the
+        # one is added after the shift: ceil(k / 2^n) = floor((k - 1) / 2^n) + 1.
         tail = p.output - p.precision
         up = p.rounding == "up"
         shifted = Signal(p.output)

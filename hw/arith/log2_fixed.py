@@ -10,6 +10,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.exp2_fixed import DIGITS, DIRECTIONS
 from hw.arith.split_table import fit
+from hw.layout import FixedPoint, integer
 from hw.parameters import require
 
 
@@ -19,9 +20,9 @@ class Log2FixedParameters(DatapathParameters):
     width
         Bits of the operand.
     precision
-        Bits of the operand behind its leading one that are looked at.
+        Bits of the operand below its leading one that index the tables.
     output
-        Bits of the result behind the point.
+        Fraction bits of the result.
     rounding
         ``down`` or ``up``.
     """
@@ -44,7 +45,7 @@ class Log2FixedParameters(DatapathParameters):
 
     @property
     def truncates(self) -> bool:
-        """Whether an operand may have bits that are not looked at."""
+        """Whether an operand may have bits below those that index the tables."""
         return self.width - 1 > self.precision
 
     @property
@@ -68,7 +69,7 @@ class Log2FixedParameters(DatapathParameters):
 def logarithms(precision: int, output: int, rounding: str, truncates: bool) -> tuple[int, ...]:
     """For each m, log2(1 + m / 2^precision) in units of 2^-output, rounded.
 
-    What was truncated from m counts as nothing when rounding down, as one when rounding up.
+    The bits truncated from m count as zero when rounding down, as one unit of m when rounding up.
     """
     up = rounding == "up"
     first = int(up and truncates)
@@ -84,7 +85,7 @@ def logarithms(precision: int, output: int, rounding: str, truncates: bool) -> t
             )
             for m in range(1, whole)
         ]
-    # At both ends the logarithm is an integer, which decimal arithmetic might just miss.
+    # At both ends the logarithm is an integer, which decimal arithmetic might not return exactly.
     return tuple([0, *inner, 1 << output][first : first + whole])
 
 
@@ -99,16 +100,29 @@ class Log2Fixed(Datapath):
         up:    y = e + ceil(log2(1 + (m + 1) 2^-p) / u) u     (m itself where t is always 0)
 
     Accuracy: down does not exceed log2(x), up is not below it, and both are off by less than
-    u + log2(1 + 2^-p), or u where no operand has a remainder. Both are monotonic.
-    Errors: none; x = 0 counts as 1. For a fixed-point operand subtract the bits behind its point.
+    u + log2(1 + 2^-p), or u where no operand has a remainder. Both are monotonic. Every x is valid;
+    0 counts as 1. For a fixed-point operand, subtract the number of its fraction bits.
 
-    Latency: `stages`.
+    ::
+
+        x       | 0 … 0 | 1 | m (precision) | t … |
+        y               | e | log2(1 + m 2^-p)    |
+
+    Latency: `stages`. Throughput: one result per cycle.
 
     Members
     -------
     x : :py:`In(unsigned(width))`
-    y : :py:`Out(unsigned(result_width))`
-        In units of u.
+    y : :py:`Out(FixedPoint(unsigned(result_width), output))`
+
+    Examples
+    --------
+    The logarithm of a 32-bit number has 5 integer bits:
+
+    >>> from hw.arith.log2_fixed import Log2Fixed, Log2FixedParameters
+    >>> unit = Log2Fixed(Log2FixedParameters(width=32, output=10))
+    >>> unit.y.shape()
+    unsigned(15)
     """
 
     summary = "log2 of an integer, rounded down or up, never past it"
@@ -116,11 +130,14 @@ class Log2Fixed(Datapath):
 
     def __init__(self, parameters: Log2FixedParameters):
         p = parameters
-        super().__init__(p, {"x": unsigned(p.width)}, {"y": unsigned(p.result_width)})
+        y = FixedPoint(unsigned(p.result_width), p.output)
+        super().__init__(p, {"x": integer(p.width)}, {"y": y})
 
     def elaborate(self, platform):
         m = Module()
         p, cut = self.parameters, self.registers(m)
+        # Leading-one detection and shift together: each level shifts by half of the word if its
+        # upper half is zero, and the tests are the bits of e.
         levels = (p.width - 1).bit_length()
         exponent = Signal(levels)
         normal = Signal(1 << levels, name="operand")
@@ -136,9 +153,10 @@ class Log2Fixed(Datapath):
         fraction, exponent = cut("normal", fraction=fraction, exponent=exponent)
 
         def cut_tables(**outputs):
+            """Registers at the tables' outputs, which the exponent passes too."""
             nonlocal exponent
-            *behind, exponent = cut("tables", **outputs, exponent=exponent)
-            return behind
+            *registered, exponent = cut("tables", **outputs, exponent=exponent)
+            return registered
 
         values = logarithms(p.precision, p.output, p.rounding, p.truncates)
         logarithm = fit(values).read(m, fraction, cut_tables)

@@ -5,7 +5,7 @@ import pytest
 
 from golden.arith import exp as golden
 from golden.arith.formats import DTYPES, flush, from_bits, to_bits
-from hw.arith.exp import SHAPES, ExpParameters, excess
+from hw.arith.exp import WIDTHS, ExpParameters, excess
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from sim.testbenches.arith.operands import random_floats
@@ -29,7 +29,7 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", WIDTHS)
 def test_errors_over_all_operands(name):
     x = every(name)
     with np.errstate(all="ignore"):
@@ -43,7 +43,7 @@ def test_errors_over_all_operands(name):
     assert small <= BOUNDS[name][1] < 1
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", WIDTHS)
 def test_special_operands(name):
     kind = ExpParameters(format=name).float_format
     sign = 1 << (kind.width - 1)
@@ -57,7 +57,7 @@ def test_special_operands(name):
     assert got.tolist() == list(known.values())
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", WIDTHS)
 def test_never_decreases(name):
     x = float64(every(name))
     order = np.argsort(x[np.isfinite(x)])
@@ -74,12 +74,12 @@ def test_flushed_results():
     assert np.count_nonzero(to_bits(flushed) != to_bits(golden.exp(x))) > 800
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", WIDTHS)
 def test_both_sides_have_the_same_tables(name):
-    shape = SHAPES[name]
-    highest, product, table = golden.SHAPES[DTYPES[name]]
-    assert (shape.exponent, shape.product) == (highest, product)
-    assert_same_tables(shape.table, excess, table, golden.excess)
+    widths = WIDTHS[name]
+    highest, product, table = golden.WIDTHS[DTYPES[name]]
+    assert (widths.exponent, widths.product) == (highest, product)
+    assert_same_tables(widths.table, excess, table, golden.excess)
 
 
 @pytest.mark.parametrize(
