@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 from hw.component import Component
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.veda import softmax_reduction, special_function_unit
-from hw.veda.normalisation import MULTIPLIED, Normalisation
+from hw.veda.normalisation import RESULT_CYCLES, Normalisation
 from hw.veda.special_function_unit import (
     LATENCY,
     SpecialFunctionUnit,
@@ -38,7 +38,7 @@ class PlainNormalisation(Normalisation):
     def elaborate(self, platform):
         m = Module()
         value = self.x
-        for n in range(MULTIPLIED):
+        for n in range(RESULT_CYCLES):
             register = Signal(16, name=f"x_{n}")
             m.d.sync += register.eq(value)
             value = register
@@ -65,12 +65,12 @@ class Nothing(Component):
 
 class NoExponent(Nothing):
     def __init__(self):
-        super().__init__({"x": In(16), "whole": Out(18), "fraction": Out(12)})
+        super().__init__({"x": In(16), "octaves": Out(18), "fraction": Out(12)})
 
 
 class NoTerm(Nothing):
     def __init__(self):
-        inputs = {"whole": In(18), "origin": In(18), "fraction": In(12)}
+        inputs = {"octaves": In(18), "origin": In(18), "fraction": In(12)}
         super().__init__(inputs | {"digits": Out(15), "shift": Out(6)})
 
 
@@ -100,9 +100,9 @@ class ElementsSpec(Elaboratable):
         m = Module()
         dut = self._dut
         m.submodules.dut = Fragment.get(dut, None)
-        stimulus, i, o = dut.job, dut.i, dut.o
+        command, i, o = dut.command, dut.i, dut.o
         first = reset_first(m)
-        drive(m, first, stimulus)
+        drive(m, first, command)
         drive(m, first, i)
         watch(m, first, o)
         # One bit is enough to tell elements apart.
@@ -139,20 +139,20 @@ class ElementsSpec(Elaboratable):
             m.d.sync += [x.eq(i.payload.x), last.eq(ended), cut.eq(ended & ~i.payload.last)]
         waiting, refused = Signal(6), Signal(6)
         m.d.sync += waiting.eq(Mux((outs != complete) & ~o.valid, waiting + 1, 0))
-        idle = (outs == complete) & i.valid & stimulus.valid & ~i.ready
+        idle = (outs == complete) & i.valid & command.valid & ~i.ready
         m.d.sync += refused.eq(Mux(idle, refused + 1, 0))
 
         with m.If(~first):
             m.d.comb += [
-                Assert(~moved | stimulus.valid, "an element without a job"),
+                Assert(~moved | command.valid, "an element without a command"),
                 Assert(
-                    (stimulus.valid & stimulus.ready) == (moved & i.payload.last),
-                    "a stimulus in between",
+                    (command.valid & command.ready) == (moved & i.payload.last),
+                    "a command in between",
                 ),
                 Assert(~o.valid | (outs != complete), "an element from nowhere"),
                 Assert(waiting < SLOWEST, "an element is stuck"),
                 Assert(refused < SLOWEST, "the input is stuck"),
-                Assert(~dropping | i.ready | ~stimulus.valid, "the rest of a vector waits"),
+                Assert(~dropping | i.ready | ~command.valid, "the rest of a vector waits"),
             ]
             with m.If(o.valid & (outs == number)):
                 m.d.comb += [
@@ -183,14 +183,14 @@ class RoomSpec(Elaboratable):
         m.submodules.dut = fragment = Fragment.get(dut, None)
         internals = Internals(fragment)
         first = reset_first(m)
-        drive(m, first, dut.job)
+        drive(m, first, dut.command)
         drive(m, first, dut.i)
         watch(m, first, dut.o)
         signal = internals.signal
         flags = [signal(f"flags_{n + 1}")[0] for n in range(LATENCY)]
         level, free = signal("results.fifo.level"), signal("credits.free")
-        held, drained = signal("softmax.tile.fifo.level"), signal("softmax.ready")
-        number = signal("softmax.number")
+        held, drained = signal("softmax.tile.fifo.level"), signal("softmax.drainable")
+        number = signal("softmax.filled")
         for fifo, depth in (("results.fifo", LATENCY + 2), ("softmax.tile.fifo", P.tile + 1)):
             produce, consume = signal(f"{fifo}.produce"), signal(f"{fifo}.consume")
             end = consume + signal(f"{fifo}.level")
@@ -232,10 +232,10 @@ FAULTS = {
         "finished.eq(0)",
         "in another place",
     ),
-    "job_too_early": (
-        "job.ready.eq(i.valid & i.ready & i.payload.last)",
-        "job.ready.eq(i.valid & i.ready)",
-        "a stimulus in between",
+    "command_too_early": (
+        "command.ready.eq(i.valid & i.ready & i.payload.last)",
+        "command.ready.eq(i.valid & i.ready)",
+        "a command in between",
     ),
     "cut_in_silence": ("cut.eq(~i.payload.last)", "cut.eq(0)", "cut in silence"),
 }
