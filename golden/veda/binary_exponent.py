@@ -1,4 +1,4 @@
-"""FP16 scores as powers of two; see :mod:`hw.veda.binary_exponent`."""
+"""FP16 scores as exponents of two; see :mod:`hw.veda.binary_exponent`."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from golden.arith.formats import to_bits
 from golden.arith.wide_exponent import LOG2_E, POWER
 
 FARTHEST = 2**17 - 1
-"""Octaves below 1 of minus infinity."""
+"""Octaves of minus infinity, of plus infinity and of NaN: e^x = 2^-131071."""
 
 
 def binary_exponent(x: np.ndarray) -> np.ndarray:
     """``int64``: -x log2(e) of ``float16`` in units of 2^-12, rounded down.
 
-    What is not a finite number is FARTHEST octaves and more.
+    Infinities and NaN give FARTHEST octaves and the largest fraction.
     """
     bits = to_bits(x).astype(np.int64)
     exponent, mantissa = bits >> 10 & 31, bits & 1023
@@ -24,7 +24,11 @@ def binary_exponent(x: np.ndarray) -> np.ndarray:
 
 
 def term(exponent: np.ndarray, origin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """2^(origin - exponent) as digits and shift: digits 2^-(15 + shift)."""
+    """2^(origin - exponent) = digits 2^-(15 + shift).
+
+    exponent, origin
+        ``int64``: of :func:`binary_exponent`, and the octaves of the highest score.
+    """
     table = exp2_fixed.significands(POWER, POWER + 2)
     digits = 2 * table[exponent & ((1 << POWER) - 1)] + 1
     return digits, np.minimum((exponent >> POWER) - origin, 63)

@@ -14,34 +14,34 @@ from golden.arith.wide_exponent import INVERSE_ROOT
 
 @dataclass(frozen=True)
 class Moments:
-    """Of a vector: ``mean`` in float32; 1 / std is root 2^(order - 14)."""
+    """Of a vector: ``mean`` in float32; 1 / std is inverse_std 2^(exponent - 14)."""
 
     mean: np.float32
-    root: int
-    order: int
+    inverse_std: int
+    exponent: int
     undefined: bool
 
 
 def moment_reduction(x: np.ndarray, inverse: np.float32, eps: np.float32, rms: bool) -> Moments:
-    """Of ``float16[n]``; `inverse` is 1 / n. In RMS mode the mean is 0."""
+    """Of ``float16[n]``; `inverse` is 1 / n. With `rms` the mean is 0."""
     mean, variance = mean_and_variance(x, inverse, rms)
-    total = int(to_bits(_add(variance, eps)))
-    field = total >> 23 & 0xFF
-    undefined = total >> 31 == 1 or field in (0, 255) or not np.isfinite(x).all()
-    index = (~field & 1) << 12 | total >> 11 & 0xFFF
-    return Moments(
-        mean, int(INVERSE_ROOT(double_root, np.array(index))), 63 - (field + 1 >> 1), undefined
-    )
+    variance_eps = int(to_bits(_add(variance, eps)))
+    field = variance_eps >> 23 & 0xFF
+    undefined = variance_eps >> 31 == 1 or field in (0, 255) or not np.isfinite(x).all()
+    # The table's index: the exponent's parity and 12 bits of the fraction.
+    index = (~field & 1) << 12 | variance_eps >> 11 & 0xFFF
+    inverse_std = int(INVERSE_ROOT(double_root, np.array(index)))
+    return Moments(mean, inverse_std, 63 - (field + 1 >> 1), undefined)
 
 
 def mean_and_variance(
     x: np.ndarray, inverse: np.float32, rms: bool
 ) -> tuple[np.float32, np.float32]:
-    """In float32; a variance below zero is zero."""
+    """In float32; a variance below 0 becomes 0."""
     integers = units(x).astype(np.int64).tolist()
-    element = rounded(sum(integers), -24)
+    elements = rounded(sum(integers), -24)
     squares = rounded(sum(n * n for n in integers), -48)
-    mean = np.float32(0) if rms else _multiply(element, inverse)
+    mean = np.float32(0) if rms else _multiply(elements, inverse)
     variance = _add(_multiply(squares, inverse), -_multiply(mean, mean))
     return mean, np.float32(0) if np.signbit(variance) else variance
 

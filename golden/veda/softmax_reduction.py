@@ -11,57 +11,57 @@ from golden.veda.binary_exponent import FARTHEST, binary_exponent, term
 
 @dataclass(frozen=True)
 class Reduced:
-    """What the scores of a vector come to.
+    """Reduction of a vector's scores.
 
     origin
-        Octaves below 1 of the largest, rounded down.
-    inverse, order
-        1 / sum is inverse 2^(-15 - order).
+        Octaves of the highest score: -x log2(e), rounded down.
+    inverse_sum, sum_exponent
+        1 / sum is inverse_sum 2^(-15 - sum_exponent).
     undefined, empty
-        With a NaN or plus infinity; without a number.
+        A score is NaN or plus infinity; all scores are minus infinity.
     """
 
     origin: int
-    inverse: int
-    order: int
+    inverse_sum: int
+    sum_exponent: int
     undefined: bool
     empty: bool
 
 
 def softmax_reduction(x: np.ndarray, length: int, tile: int) -> Reduced:
-    """Of ``float16[n]``. `length`, that of the longest vector, decides where the sum is cut off."""
+    """Of ``float16[n]``. `length`, that of the longest vector, sets the sum's fraction bits."""
     origin, total = exponential_sum(x, length, tile)
-    order = total.bit_length() - 1
-    fraction = (total << 12 >> order) & 0xFFF
+    leading_one = total.bit_length() - 1
+    fraction = (total << 12 >> leading_one) & 0xFFF
     return Reduced(
         origin=origin,
-        inverse=int(inverse(np.array(fraction))),
-        order=order - places(length),
+        inverse_sum=int(inverse(np.array(fraction))),
+        sum_exponent=leading_one - fraction_bits(length),
         undefined=bool((is_nan(x) | np.isposinf(x)).any()),
         empty=origin == FARTHEST,
     )
 
 
-def places(length: int) -> int:
-    """Bits behind the point of a sum of at most so many exponentials."""
+def fraction_bits(length: int) -> int:
+    """Fraction bits of a sum of at most `length` exponentials."""
     return 15 + (length - 1).bit_length()
 
 
 def exponential_sum(x: np.ndarray, length: int, tile: int) -> tuple[int, int]:
-    """The origin, and the sum of 2^(origin - exponent) in units of 2^-places."""
+    """The origin, and the sum of 2^(origin - exponent) in units of 2^-fraction_bits."""
     exponent = binary_exponent(x)
     starts = np.arange(0, len(x), tile)
     lowest = np.minimum.accumulate(np.minimum.reduceat(exponent >> POWER, starts))
     added = np.add.reduceat(addend(exponent, np.repeat(lowest, tile)[: len(x)], length), starts)
-    total, before = 0, FARTHEST
-    for origin, part in zip(lowest.tolist(), added.tolist(), strict=True):
-        drop = before - origin
-        total = (total >> drop if drop < 32 else 0) + part
-        before = origin
-    return before, total
+    total, last_origin = 0, FARTHEST
+    for origin, tile_sum in zip(lowest.tolist(), added.tolist(), strict=True):
+        drop = last_origin - origin  # correct the sum for a higher maximum
+        total = (total >> drop if drop < 32 else 0) + tile_sum
+        last_origin = origin
+    return last_origin, total
 
 
 def addend(exponent: np.ndarray, origin: np.ndarray, length: int) -> np.ndarray:
-    """What scores add to the sum, cut off to its places."""
+    """The terms of the sum, cut off to its fraction bits."""
     digits, shift = term(exponent, origin)
-    return digits << places(length) - 15 >> shift
+    return digits << fraction_bits(length) - 15 >> shift

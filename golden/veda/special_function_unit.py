@@ -1,6 +1,6 @@
 """Softmax and layer norm as the hardware computes them; see :mod:`hw.veda.special_function_unit`.
 
-Vectors of any length, one at a time. ``length`` is that of the longest that the hardware takes.
+Vectors of any length, one at a time. ``length`` is the most elements that the hardware accepts.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ def softmax(x: np.ndarray, length: int, tile: int) -> tuple[np.ndarray, bool]:
     """``float16`` probabilities of ``float16[n]`` scores, and whether they are invalid."""
     reduced = softmax_reduction(x, length, tile)
     digits, shift = term(binary_exponent(x), reduced.origin)
-    y = round_fp16(digits * reduced.inverse, 30, 14 - reduced.order - shift)
+    y = round_fp16(digits * reduced.inverse_sum, 30, 14 - reduced.sum_exponent - shift)
     if reduced.undefined:
         y = np.full_like(y, NAN)
     elif reduced.empty:
@@ -43,6 +43,6 @@ def layer_norm(
     wide = x.astype(np.float32)
     difference = to_bits(float_add(wide, -moments.mean, flush_subnormals=True)).astype(np.int64)
     digits = 1 << 14 | difference >> 9 & 0x3FFF
-    field = (difference >> 23 & 0xFF) - 111 + moments.order
-    y = round_fp16(digits * moments.root, 30, np.clip(field, -64, 63))
+    field = (difference >> 23 & 0xFF) - 111 + moments.exponent
+    y = round_fp16(digits * moments.inverse_std, 30, np.clip(field, -64, 63))
     return np.where(difference >> 31 == 1, -y, y).astype(np.float16), False

@@ -7,20 +7,27 @@ from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, round_fp16
 from hw.component import Component
-from hw.veda.binary_exponent import WHOLE, BinaryExponent, Term
+from hw.veda.binary_exponent import OCTAVES, BinaryExponent, Term
 
-SUBTRACTED, MULTIPLIED = 5, 7
+DIFFERENCE_CYCLES, RESULT_CYCLES = 5, 7
 """Cycles from an element to its difference from the mean, and to the result."""
 
-FARTHEST_FIELD = 64
-"""Exponent fields are cut to this distance: far beyond FP16's on both sides."""
+FIELD_LIMIT = 64
+"""Exponent fields saturate at -64 and 63, far outside of FP16's range on both sides."""
 
 
 class Normalisation(Component):
-    """y = 2^(origin - exponent(x)) × inverse, or (x - mean) × root.
+    """y = 2^(origin - exponent(x)) × inverse_sum, or (x - mean) × inverse_std.
 
-    Both are a product of two significands of 15 bits with exponents beside them, rounded once: to
-    nearest, a tie up in magnitude. Of the difference, those bits are cut off.
+    ::
+
+        x ─┬→ BinaryExponent ─→ Term ────────────┐ digits, × inverse_sum
+           │     2 cycles     2 cycles           ├→ mux ─→ × ─→ round ─→ y
+           └→ FP32 ─→ adder outside, - mean ─────┘ digits, × inverse_std
+               1         4 cycles                   1      1
+
+    Both results are the product of two significands of 15 bits, with an exponent, rounded once: to
+    nearest, a tie up in magnitude. The difference x - mean is cut off to 15 bits.
 
     Latency: 7 cycles, one element a cycle, without handshake.
 
@@ -28,19 +35,19 @@ class Normalisation(Component):
     -------
     x : :py:`In(16)`
         FP16.
-    origin, inverse, order : :py:`In`
+    origin, inverse_sum, sum_exponent : :py:`In`
         Of a softmax: see :class:`hw.veda.softmax_reduction.SoftmaxReduction`. The first is read 3
         cycles after `x`, the others 5.
-    wide : :py:`Out(32)`
-        `x` in FP32, a cycle later, for an FP32 adder outside, of 4 stages.
+    x_fp32 : :py:`Out(32)`
+        `x` in FP32, a cycle later, for an FP32 adder of 4 stages outside.
     difference : :py:`In(32)`
         x - mean, 5 cycles after `x`.
-    root, root_order : :py:`In`
+    inverse_std, std_exponent : :py:`In`
         See :class:`hw.veda.moment_reduction.MomentReduction`; read with `difference`.
     is_softmax : :py:`In(1)`
         Read with `difference`.
     undefined, empty : :py:`In(1)`
-        Read 7 cycles after `x`, with the result, which is NaN, or 0.
+        Read 7 cycles after `x`, with the result: it is then NaN, or 0.
     y : :py:`Out(16)`
         FP16, 7 cycles after `x`, combinational.
     """
@@ -49,13 +56,13 @@ class Normalisation(Component):
         super().__init__(
             {
                 "x": In(FP16.width),
-                "origin": In(WHOLE),
-                "inverse": In(INVERSE_WIDTH),
-                "order": In(EXPONENT),
-                "wide": Out(FP32.width),
+                "origin": In(OCTAVES),
+                "inverse_sum": In(INVERSE_WIDTH),
+                "sum_exponent": In(EXPONENT),
+                "x_fp32": Out(FP32.width),
                 "difference": In(FP32.width),
-                "root": In(INVERSE_WIDTH),
-                "root_order": In(EXPONENT),
+                "inverse_std": In(INVERSE_WIDTH),
+                "std_exponent": In(EXPONENT),
                 "is_softmax": In(1),
                 "undefined": In(1),
                 "empty": In(1),
@@ -65,6 +72,7 @@ class Normalisation(Component):
 
     def elaborate(self, platform):
         m = Module()
+        # Cycles 0 to 5: the exponential of a score here, x - mean in the adder outside.
         m.submodules.widen = widen = FloatConvert(
             FloatConvertParameters(source="fp16", format="fp32")
         )
@@ -72,40 +80,43 @@ class Normalisation(Component):
         m.submodules.term = term = Term()
         score = Signal(FP16.width, reset_less=True)
         m.d.comb += widen.a.eq(self.x)
-        m.d.sync += [self.wide.eq(widen.o), score.eq(self.x)]
+        m.d.sync += [self.x_fp32.eq(widen.o), score.eq(self.x)]
         m.d.comb += [
             exponent.x.eq(score),
-            term.whole.eq(exponent.whole),
+            term.octaves.eq(exponent.octaves),
             term.fraction.eq(exponent.fraction),
             term.origin.eq(self.origin),
         ]
 
+        # Cycle 5: two significands and the exponent field of their product, in units of 2^-28.
+        #   softmax     digits = 1.xxx…1 (15)            field = 14 - sum_exponent - shift
+        #   layer norm  digits = 1.| difference[22:9] |  field = power - 111 + std_exponent
         fraction, power = self.difference[: FP32.mantissa], self.difference[FP32.mantissa : -1]
-        own, field = Signal(signed(10)), Signal(EXPONENT, reset_less=True)
+        norm_field, field = Signal(signed(10)), Signal(EXPONENT, reset_less=True)
         digits = Signal(SIGNIFICAND, reset_less=True)
         factor = Signal(INVERSE_WIDTH, reset_less=True)
         sign = Signal(reset_less=True)
-        # The difference is 1.fraction 2^(power - 127), the product in units of 2^-28.
-        m.d.comb += own.eq(power - (FP32.bias - 16) + self.root_order)
+        m.d.comb += norm_field.eq(power - (FP32.bias - 16) + self.std_exponent)
         with m.If(self.is_softmax):
             m.d.sync += [
                 digits.eq(term.digits),
-                factor.eq(self.inverse),
-                field.eq(14 - self.order - term.shift),
+                factor.eq(self.inverse_sum),
+                field.eq(14 - self.sum_exponent - term.shift),
                 sign.eq(0),
             ]
         with m.Else():
             m.d.sync += [
                 digits.eq(Cat(fraction[1 - SIGNIFICAND :], 1)),
-                factor.eq(self.root),
-                field.eq(own),
+                factor.eq(self.inverse_std),
+                field.eq(norm_field),
                 sign.eq(self.difference[-1]),
             ]
-            with m.If(own < -FARTHEST_FIELD):
-                m.d.sync += field.eq(-FARTHEST_FIELD)
-            with m.Elif(own >= FARTHEST_FIELD):
-                m.d.sync += field.eq(FARTHEST_FIELD - 1)
+            with m.If(norm_field < -FIELD_LIMIT):
+                m.d.sync += field.eq(-FIELD_LIMIT)
+            with m.Elif(norm_field >= FIELD_LIMIT):
+                m.d.sync += field.eq(FIELD_LIMIT - 1)
 
+        # Cycle 6: the product. Cycle 7: rounded to FP16.
         product = Signal(SIGNIFICAND + INVERSE_WIDTH, reset_less=True)
         product_field, product_sign = Signal(EXPONENT, reset_less=True), Signal(reset_less=True)
         m.d.sync += [
@@ -113,10 +124,10 @@ class Normalisation(Component):
             product_field.eq(field),
             product_sign.eq(sign),
         ]
-        magnitude, beyond = round_fp16(m, product, product_field)
+        magnitude, overflow = round_fp16(m, product, product_field)
         with m.If(self.undefined):
             m.d.comb += self.y.eq(FP16.quiet_nan)
         with m.Elif(~self.empty):
-            number = Mux(beyond, FP16.infinity, magnitude)
+            number = Mux(overflow, FP16.infinity, magnitude)
             m.d.comb += self.y.eq(Cat(number, product_sign))
         return m

@@ -11,64 +11,68 @@ from hw.arith.reciprocal import double_reciprocal
 from hw.arith.wide_exponent import EXPONENT, INVERSE, INVERSE_WIDTH, POWER, SIGNIFICAND
 from hw.component import Component
 from hw.stream.queue import Queue, QueueParameters
-from hw.veda.binary_exponent import FARTHEST, WHOLE, BinaryExponent, Term
+from hw.veda.binary_exponent import FARTHEST, OCTAVES, BinaryExponent, Term
+from hw.veda.delay import delay
 
-DROP = 5
-"""Bits of the octaves that a sum is moved down by; from 2^DROP on, nothing is left of it."""
+CORRECTION_BITS = 5
+"""Bits of the shift that corrects a sum; a sum moved down by 32 octaves or more becomes 0."""
 
-ENDED = 3
-"""Cycles, besides those of the last tile, from a vector's last score to the one after `ended`."""
+LAST_TILE_CYCLES = 3
+"""Cycles from a vector's last score to the cycle after `ended`, besides one a score of its tile."""
 
 
 class SoftmaxReduction(Component):
-    """origin = min of whole(x), total = sum of 2^(origin - exponent(x)), 1 / total.
+    """origin = min of octaves(x), total = sum of 2^(origin - exponent(x)), 1 / total.
 
     ::
 
-        x ─→ exponent ─┬→ tile ─→ 2^(origin - exponent) ─→ total ─→ 1 / total
-                       └→ minimum ──────────┘
+        x ─→ exponent ─┬→ tile FIFO ─→ 2^(origin - exponent) ─→ total ─→ 1 / total
+                       └→ minimum ───────────┘
 
-    Scores wait in a FIFO until their tile is full or the vector at its end, while the lowest
-    exponent is found (of 2^-exponent: the highest score). Then the tile is drained into the sum,
-    one term a cycle, and the next tile fills. Where a tile lowers the origin, the sum so far is
-    corrected by a power of two, which is exact but for what is cut off: a whole number of octaves
-    is what e^(m_old - m_new) is rounded to, in the origin and so in the terms alike.
+    Scores wait in a FIFO until their tile is full or the vector ends, while the tile's least
+    exponent is found (e^x = 2^-exponent, so that is the highest score). Then the tile is drained
+    into the sum, one term a cycle, and the next tile fills. Where a tile lowers the origin, the sum
+    so far is shifted right by the difference: e^(m_old - m_new) is rounded to a whole number of
+    octaves, in the origin and so in all terms alike, and the shift is exact but for the bits that
+    it cuts off.
 
-    The sum has `places` bits behind the point; terms and corrections are cut off there.
+    The sum has 15 + ceil(log2 length) fraction bits; terms and corrections are cut off there.
 
-    Throughput: one score a cycle; not every cycle needs to bring one. A vector must not begin
-    before the last one `ended`, and what is given out here stays until then.
+    Throughput: one score a cycle; cycles without a score may lie between. The next vector must not
+    begin before `ended`, and results stay until then.
 
     Members
     -------
     valid, last : :py:`In(1)`
-        A score is there, the vector's last.
+        `x` is a score; it is the vector's last.
     x : :py:`In(16)`
         FP16.
     ended : :py:`Out(1)`
-        The last term is taken from its tile: min(n, tile) + 2 cycles after the last of n scores
-        if they come without a gap. From the next cycle on, the origin is final.
+        The last term leaves the FIFO: min(n, tile) + 2 cycles after the last of n scores if they
+        come without a gap. From the next cycle on, the origin is final.
     origin : :py:`Out(signed(18))`
-    inverse : :py:`Out(15)`
-        2 / s in units of 2^-14, where the sum is s 2^order and 1 <= s < 2; 7 cycles after `ended`.
-    order : :py:`Out(signed)`
-        2 cycles before that.
+        Octaves of the highest score.
+    inverse_sum : :py:`Out(15)`
+        2 / s in units of 2^-14, where the sum is s 2^sum_exponent and 1 <= s < 2; 7 cycles after
+        `ended`.
+    sum_exponent : :py:`Out(signed)`
+        2 cycles earlier.
     undefined, empty : :py:`Out(1)`
-        There is a NaN or plus infinity; all scores are minus infinity. With `order`.
+        With `sum_exponent`: a score is NaN or plus infinity; all are minus infinity.
     """
 
     def __init__(self, length: int, tile: int):
         self._tile = tile
-        self._log = (length - 1).bit_length()
+        self._length_bits = (length - 1).bit_length()
         super().__init__(
             {
                 "valid": In(1),
                 "last": In(1),
                 "x": In(FP16.width),
                 "ended": Out(1),
-                "origin": Out(WHOLE),
-                "inverse": Out(INVERSE_WIDTH),
-                "order": Out(EXPONENT),
+                "origin": Out(OCTAVES),
+                "inverse_sum": Out(INVERSE_WIDTH),
+                "sum_exponent": Out(EXPONENT),
                 "undefined": Out(1),
                 "empty": Out(1),
             }
@@ -78,101 +82,107 @@ class SoftmaxReduction(Component):
         m = Module()
         m.submodules.exponent = exponent = BinaryExponent()
         m.d.comb += exponent.x.eq(self.x)
-        bad = is_nan(self.x) | (self.x == FP16.infinity)
-        valid, last, bad = _delay(m, "score", Cat(self.valid, self.last, bad), 2)
+        not_allowed = is_nan(self.x) | (self.x == FP16.infinity)
+        valid, last, not_allowed = delay(m, "score", Cat(self.valid, self.last, not_allowed), 2)
 
-        # Fill a tile.
+        # Fill a tile, and find the least exponent of the vector so far. `tile_first` marks a tile's
+        # first score, `vector_first` those of a vector's first score.
         entry = data.StructLayout(
-            {"fraction": POWER, "whole": WHOLE, "first": 1, "opening": 1, "last": 1}
+            {"fraction": POWER, "octaves": OCTAVES, "tile_first": 1, "vector_first": 1, "last": 1}
         )
         m.submodules.tile = queue = Queue(QueueParameters(entry.size, self._tile + 1), shape=entry)
-        number = Signal(range(self._tile))
-        opening = Signal(init=1)
-        lowest, lower, coming = (Signal(WHOLE, name=n) for n in ("lowest", "lower", "coming"))
-        full, ready = Signal(), Signal(range(self._tile + 1))
+        filled = Signal(range(self._tile))  # scores in the tile that fills
+        vector_first = Signal(init=1)
+        lowest = Signal(OCTAVES)  # of the scores before
+        lowest_now = Signal(OCTAVES)  # with this one
+        tile_origin = Signal(OCTAVES)  # of the last full tile
+        lower, full = Signal(), Signal()
+        drainable = Signal(range(self._tile + 1))  # scores of full tiles in the FIFO
         pop = Signal()
         undefined = Signal()
         m.d.comb += [
-            lower.eq(Mux(opening | (exponent.whole < lowest), exponent.whole, lowest)),
-            full.eq(valid & (last | (number == self._tile - 1))),
+            lower.eq(vector_first | (exponent.octaves < lowest)),
+            lowest_now.eq(Mux(lower, exponent.octaves, lowest)),
+            full.eq(valid & (last | (filled == self._tile - 1))),
             queue.i.valid.eq(valid),
             queue.i.payload.fraction.eq(exponent.fraction),
-            queue.i.payload.whole.eq(exponent.whole),
-            queue.i.payload.first.eq(number == 0),
-            queue.i.payload.opening.eq(opening),
+            queue.i.payload.octaves.eq(exponent.octaves),
+            queue.i.payload.tile_first.eq(filled == 0),
+            queue.i.payload.vector_first.eq(vector_first),
             queue.i.payload.last.eq(last),
         ]
         with m.If(valid):
             m.d.sync += [
-                number.eq(Mux(full, 0, number + 1)),
-                opening.eq(last),
-                lowest.eq(lower),
-                undefined.eq(bad | (undefined & ~opening)),
+                filled.eq(Mux(full, 0, filled + 1)),
+                vector_first.eq(last),
+                lowest.eq(lowest_now),
+                undefined.eq(not_allowed | (undefined & ~vector_first)),
             ]
         with m.If(full):
-            m.d.sync += coming.eq(lower)
-        m.d.sync += ready.eq(ready + Mux(full, number + 1, 0) - pop)
+            m.d.sync += tile_origin.eq(lowest_now)
+        m.d.sync += drainable.eq(drainable + Mux(full, filled + 1, 0) - pop)
 
-        # Drain it.
+        # Drain it, one score a cycle, into 2^(origin - exponent). With a tile's first score the
+        # origin changes, and the sum is corrected by `drop` octaves.
         score = queue.o.payload
-        current, drop = Signal(WHOLE), Signal(WHOLE.width)
+        origin_now, drop = Signal(OCTAVES), Signal(OCTAVES.width)
         clear = Signal()
         m.submodules.term = term = Term()
         m.d.comb += [
-            pop.eq(ready.any()),
+            pop.eq(drainable.any()),
             queue.o.ready.eq(pop),
-            current.eq(Mux(score.first, coming, self.origin)),
-            term.whole.eq(score.whole),
-            term.origin.eq(current),
+            origin_now.eq(Mux(score.tile_first, tile_origin, self.origin)),
+            term.octaves.eq(score.octaves),
+            term.origin.eq(origin_now),
             term.fraction.eq(score.fraction),
             self.ended.eq(pop & score.last),
         ]
         with m.If(pop):
-            m.d.sync += self.origin.eq(current)
+            m.d.sync += self.origin.eq(origin_now)
         m.d.sync += [
-            drop.eq(Mux(score.first, self.origin - coming, 0)),
-            clear.eq(score.opening),
+            drop.eq(Mux(score.tile_first, self.origin - tile_origin, 0)),
+            clear.eq(score.vector_first),
         ]
-        adding, ending = _delay(m, "term_2", Cat(pop, self.ended), 2)
-        correction, gone = Signal(DROP), Signal()
-        m.d.sync += [correction.eq(drop), gone.eq(clear | drop[DROP:].any())]
-        self._add(m, term, adding, ending, correction, gone, undefined)
+        # The term takes 2 cycles: the flags and the correction go with it.
+        add, end = delay(m, "term", Cat(pop, self.ended), 2)
+        correction, clear_sum = Signal(CORRECTION_BITS), Signal()
+        m.d.sync += [correction.eq(drop), clear_sum.eq(clear | drop[CORRECTION_BITS:].any())]
+        self._add(m, term, add, end, correction, clear_sum, undefined)
         return m
 
-    def _add(self, m: Module, term, adding, ending, correction, gone, undefined) -> None:
-        places, log = 15 + self._log, self._log
-        width = places + log
-        addend, total = Signal(places, reset_less=True), Signal(width, reset_less=True)
-        digits = Cat(Const(0, places - SIGNIFICAND), term.digits)
+    def _add(self, m: Module, term, add, end, correction, clear_sum, undefined) -> None:
+        """Sum the terms, and take the reciprocal of the sum."""
+        fraction_bits, integer_bits = 15 + self._length_bits, self._length_bits
+        width = fraction_bits + integer_bits
+        addend, total = Signal(fraction_bits, reset_less=True), Signal(width, reset_less=True)
+        # Align the term; the sum is shifted by the correction in the next cycle.
+        #   addend  .| digits (15) | 0…0 |  >> shift         fraction_bits
+        #   total   | integer_bits . fraction_bits |  >> correction
+        digits = Cat(Const(0, fraction_bits - SIGNIFICAND), term.digits)
         m.d.sync += addend.eq(digits >> term.shift)
-        adding, ending, gone = _delay(m, "addend", Cat(adding, ending, gone), 1)
-        moved = Signal(DROP, reset_less=True)
-        m.d.sync += moved.eq(correction)
-        rest = Signal(width)
-        m.d.comb += rest.eq(Mux(gone, 0, total >> moved))
-        with m.If(adding):
-            m.d.sync += total.eq(rest + addend)
-        done = _delay(m, "done", adding & ending, 1)
+        add, end, clear_sum = delay(m, "addend", Cat(add, end, clear_sum))
+        sum_shift = Signal(CORRECTION_BITS, reset_less=True)
+        m.d.sync += sum_shift.eq(correction)
+        corrected = Signal(width)
+        m.d.comb += corrected.eq(Mux(clear_sum, 0, total >> sum_shift))
+        with m.If(add):
+            m.d.sync += total.eq(corrected + addend)
+        done = delay(m, "done", add & end)
         with m.If(done):
             m.d.sync += [self.undefined.eq(undefined), self.empty.eq(self.origin == FARTHEST)]
 
-        # Its leading one is one of the first bits: one term at least is not moved down.
-        position = leading_one(m, total[places - 1 :])
-        top = shift_to_top(m, total, position)
+        # Normalise the sum: | 1 | 12 bits index the table of reciprocals | cut off |. The leading
+        # one is one of the integer_bits + 1 highest bits, as one term at least has a shift of 0.
+        position = leading_one(m, total[fraction_bits - 1 :])
+        normal = shift_to_top(m, total, position)
         fraction = Signal(12, reset_less=True)
         zeros = ~position
-        m.d.sync += [fraction.eq(top[width - 13 : -1]), self.order.eq(log - 1 - zeros)]
+        m.d.sync += [
+            fraction.eq(normal[width - 13 : -1]),
+            self.sum_exponent.eq(integer_bits - 1 - zeros),
+        ]
         parts = []
         for n, part in enumerate(INVERSE.terms(m, double_reciprocal, fraction)):
             parts.append(Signal.like(part, name=f"inverse_{n}", reset_less=True))
             m.d.sync += parts[-1].eq(part)
-        m.d.sync += self.inverse.eq(sum(parts, 0))
-
-
-def _delay(m: Module, name: str, value, cycles: int) -> Signal:
-    """`value` so many cycles later."""
-    for n in range(cycles):
-        register = Signal(len(value), name=f"{name}_{n + 1}")
-        m.d.sync += register.eq(value)
-        value = register
-    return value
+        m.d.sync += self.inverse_sum.eq(sum(parts, 0))

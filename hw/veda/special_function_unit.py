@@ -1,35 +1,39 @@
 """Softmax and layer normalisation of vectors, an element at a time (VEDA, sections IV-B and V)."""
 
 import dataclasses
-from enum import IntEnum
+from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, enum, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16, FP32
 from hw.component import Component
+from hw.layout import FLAG
 from hw.parameters import Parameters, require
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 from hw.veda import moment_reduction
+from hw.veda.delay import delay_line
 from hw.veda.moment_reduction import MomentReduction
-from hw.veda.normalisation import MULTIPLIED, SUBTRACTED, Normalisation
-from hw.veda.softmax_reduction import ENDED, SoftmaxReduction
+from hw.veda.normalisation import DIFFERENCE_CYCLES, RESULT_CYCLES, Normalisation
+from hw.veda.softmax_reduction import LAST_TILE_CYCLES, SoftmaxReduction
 
 
-class Operation(IntEnum):
+class Operation(enum.IntEnum, shape=2):
+    """Operation on a vector. Code 3 counts as layer norm."""
+
     SOFTMAX = 0
     LAYER_NORM = 1
     RMS_NORM = 2
 
 
-SETTLED = 6
-"""Cycles from the first element being read to the reduction being free for the next vector."""
+DRAIN_CYCLES = 6
+"""Cycles from the first element read to the reduction being free for the next vector."""
 
-LATENCY = 1 + MULTIPLIED
-"""Cycles from an element being read to its result."""
+LATENCY = 1 + RESULT_CYCLES
+"""Cycles from an element being read from the buffer to its result."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +42,8 @@ class SpecialFunctionUnitParameters(Parameters):
     length
         Elements in the longest vector, 2 to 4096.
     tile
-        Scores among which a maximum is found before their exponentials are added, 1 to 64. The
-        paper's 32 and any other make no difference to the rate; fewer wait for less.
+        Scores whose maximum is found before their exponentials are added, 1 to 64. The throughput
+        is the same for any; a small tile has a lower latency. The paper's is 32.
     """
 
     length: int = 256
@@ -57,57 +61,57 @@ class SpecialFunctionUnitParameters(Parameters):
             "paper": cls(length=4096, tile=32),
         }
 
-    def wait(self, elements: int, operation: int) -> int:
-        """Cycles from a vector's last element to the first being read again."""
+    def reduction_cycles(self, elements: int, operation: int) -> int:
+        """Cycles from a vector's last element to the first element read from the buffer."""
         if operation == Operation.SOFTMAX:
-            return min(elements, self.tile) + ENDED
-        return moment_reduction.ROOT - moment_reduction.AHEAD + 1
+            return min(elements, self.tile) + LAST_TILE_CYCLES
+        return moment_reduction.RESULT_STEP - moment_reduction.LEAD + 1
 
-    def first(self, elements: int, operation: int) -> int:
-        """Cycles from a vector's last element, if they came without a gap, to its first result."""
-        return self.wait(elements, operation) + LATENCY + 1
+    def first_result_cycles(self, elements: int, operation: int) -> int:
+        """Cycles from a vector's last element to its first result if there are no gaps."""
+        return self.reduction_cycles(elements, operation) + LATENCY + 1
 
-    @property
+    @cached_property
     def latency(self) -> int:
         """Of a softmax of `tile` or more scores: tile + 12."""
-        return self.first(self.length, Operation.SOFTMAX)
+        return self.first_result_cycles(self.length, Operation.SOFTMAX)
 
     def cycles(self, vectors: list[tuple[int, int]]) -> int:
-        """Cycles from the first element offered to the last result taken, without stalls.
+        """Cycles from the first element offered to the last result accepted, without stalls.
 
-        For vectors of so many elements, too long ones included, and their operations.
+        vectors
+            Elements, those beyond `length` included, and operation of each vector.
         """
-        now = taken = offered = 0
+        start = accepted = offered = 0
         for elements, operation in vectors:
             kept = min(elements, self.length)
-            read = now + kept - 1 + self.wait(kept, operation)
-            taken = read + kept - 1 + LATENCY + 2
-            offered = now + elements
-            now = max(read + max(kept, SETTLED), offered)
-        return max(taken, offered)
+            read = start + kept - 1 + self.reduction_cycles(kept, operation)
+            accepted = read + kept - 1 + LATENCY + 2
+            offered = start + elements
+            start = max(read + max(kept, DRAIN_CYCLES), offered)
+        return max(accepted, offered)
 
-    @property
-    def job_layout(self) -> data.StructLayout:
-        """Of one vector: ``op``, and in FP32 ``inverse`` and ``eps``.
+    @cached_property
+    def command_layout(self) -> data.StructLayout:
+        """Of one vector: ``op``, an :class:`Operation`, and for the norms ``inverse`` and ``eps``.
 
-        An :class:`Operation`, where 3 counts as layer norm; for the norms, 1 / n of a vector of n
-        elements, and what is added to the variance.
+        ``inverse`` is 1 / n of a vector of n elements, ``eps`` is added to the variance; both FP32.
         """
-        return data.StructLayout({"op": 2, "inverse": FP32.width, "eps": FP32.width})
+        return data.StructLayout({"op": Operation, "inverse": FP32, "eps": FP32})
 
-    @property
+    @cached_property
     def input_layout(self) -> data.StructLayout:
         """``x`` FP16, ``last`` on the vector's last element."""
-        return data.StructLayout({"x": FP16.width, "last": 1})
+        return data.StructLayout({"x": FP16, "last": FLAG})
 
-    @property
+    @cached_property
     def output_layout(self) -> data.StructLayout:
-        """``y`` FP16, ``last`` on the vector's last element, ``invalid`` on all of one's."""
-        return data.StructLayout({"y": FP16.width, "last": 1, "invalid": 1})
+        """``y`` FP16, ``last`` on a vector's last element, ``invalid`` on all of one's."""
+        return data.StructLayout({"y": FP16, "last": FLAG, "invalid": FLAG})
 
 
 class SpecialFunctionUnit(Component):
-    """Softmax, layer norm or RMS norm of a vector, as its job says.
+    """Softmax, layer norm or RMS norm of a vector, as its command says.
 
         softmax:     y = e^(x - max x) / sum of e^(x - max x)
         layer norm:  y = (x - mean) / sqrt(variance + eps)
@@ -119,40 +123,50 @@ class SpecialFunctionUnit(Component):
            ├→ softmax reduction: maximum, sum, 1 / sum ─────────┤
            └→ moment reduction: mean, 1 / std ──────────────────┘
 
-    A vector is reduced while its elements come, one a cycle, and then given out, one a cycle. The
-    softmax works with powers of two: see :class:`hw.veda.softmax_reduction.SoftmaxReduction` for
-    the tiles, :class:`hw.veda.moment_reduction.MomentReduction` for the sums of layer norms.
+    A vector is reduced while its elements arrive, one a cycle, and then read from the buffer and
+    output, one a cycle. The softmax works with powers of two: see
+    :class:`hw.veda.softmax_reduction.SoftmaxReduction` for the tiles,
+    :class:`hw.veda.moment_reduction.MomentReduction` for the sums of layer norms.
 
     Accuracy: a probability is less than 1.7 units in the last place off the softmax of the scores,
-    subnormal ones included. A normalised element is less than 1.2 units off, and beside that as
-    much as cancels between mean of squares and square of the mean in FP32: 2^-22 of itself times
+    subnormal ones included. A normalised element is less than 1.2 units off, plus what cancels
+    between mean of squares and square of the mean in FP32: 2^-22 of itself times
     1 + mean² / variance, and 2^-22 mean / std.
 
-    Errors, flagged ``invalid`` on all of a vector's results: with a NaN or plus infinity among
-    them, scores give the quiet NaN; if all are minus infinity, 0. Elements of a layer norm with
-    one that is not finite, or with a variance + eps that is not positive and finite, give NaN. A
-    vector of more than `length` elements is cut there: the rest of it is taken and dropped, the
-    result is given out with NaNs and ``last`` on its last element. Nothing is left of either in
-    the next vector.
+    Errors, flagged ``invalid`` on all of a vector's results: scores with a NaN or plus infinity
+    give the quiet NaN; scores that are all minus infinity give 0. A layer norm with an element that
+    is not finite, or with a variance + eps that is not positive and finite, gives NaN. A vector of
+    more than `length` elements is cut there: the rest is accepted and dropped, and the result is
+    NaN with ``last`` on element `length`. The next vector is not affected.
 
     Latency, from the last of n elements to the first result: min(n, tile) + 12 cycles for softmax,
     less if there were gaps between the last ones, and 25 for the others. Throughput: the next
-    vector's first element is taken the cycle after the last one of n is read, which is 9 cycles
-    before that is given out if nothing stalls; or, if n < 6, as if it had 6.
+    vector's first element is accepted the cycle after the last of n elements is read from the
+    buffer, which is 9 cycles before its result if nothing stalls. A vector of fewer than 6 elements
+    takes as long as one of 6.
 
-    Handshake: an element is taken only with its vector's job; the job is taken with the last.
-    ``i.ready`` follows ``job.valid`` and ``job.ready`` both streams' valids combinationally.
-    ``o.valid`` and ``o.payload`` depend on registers only, ``o.ready`` goes into the queue alone.
-    Overflow: none.
+    Handshake: an element is accepted only while its vector's command is valid; the command is
+    accepted with the last element. ``i.ready`` depends combinationally on ``command.valid``, and
+    ``command.ready`` on both streams' valids. ``o.valid`` and ``o.payload`` depend on registers
+    only, ``o.ready`` goes into the queue alone. Overflow: none.
 
     Members
     -------
-    job : :py:`In(stream.Signature(parameters.job_layout))`
+    command : :py:`In(stream.Signature(parameters.command_layout))`
         What to do, a beat for each vector.
     i : :py:`In(stream.Signature(parameters.input_layout))`
         Elements.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         Results.
+
+    Examples
+    --------
+    >>> from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
+    >>> parameters = SpecialFunctionUnitParameters(length=64, tile=8)
+    >>> [parameters.first_result_cycles(n, Operation.SOFTMAX) for n in (1, 8, 64)]
+    [13, 20, 20]
+    >>> parameters.first_result_cycles(64, Operation.LAYER_NORM)
+    25
     """
 
     summary = "Softmax, layer norm and RMS norm of vectors, an element a cycle"
@@ -162,7 +176,7 @@ class SpecialFunctionUnit(Component):
         self._parameters = parameters
         super().__init__(
             {
-                "job": In(stream.Signature(parameters.job_layout)),
+                "command": In(stream.Signature(parameters.command_layout)),
                 "i": In(stream.Signature(parameters.input_layout)),
                 "o": Out(stream.Signature(parameters.output_layout)),
             }
@@ -174,27 +188,29 @@ class SpecialFunctionUnit(Component):
 
     def elaborate(self, platform):
         m = Module()
-        p, job, i = self._parameters, self.job, self.i
+        p, command, i = self._parameters, self.command, self.i
         m.submodules.softmax = softmax = SoftmaxReduction(p.length, p.tile)
         m.submodules.moments = moments = MomentReduction(p.length)
+        # A credit is a place in the output queue; an element is read only with one.
         m.submodules.credits = credits = CreditCounter(
             CreditCounterParameters.for_pipeline(LATENCY)
         )
 
+        # `position` counts elements in, then elements read. Elements beyond `length` are dropped.
         position, last_position = Signal(range(p.length)), Signal(range(p.length))
         collecting, dropping, cut = Signal(), Signal(), Signal()
         taken, full, end = Signal(), Signal(), Signal()
         read, finished, ended = Signal(), Signal(), Signal()
         is_softmax, rms = Signal(), Signal()
-        is_score = job.payload.op == Operation.SOFTMAX
+        command_is_softmax = command.payload.op == Operation.SOFTMAX
         m.d.comb += [
-            i.ready.eq(dropping | (collecting & job.valid)),
-            job.ready.eq(i.valid & i.ready & i.payload.last),
-            taken.eq(i.valid & collecting & job.valid),
+            i.ready.eq(dropping | (collecting & command.valid)),
+            command.ready.eq(i.valid & i.ready & i.payload.last),
+            taken.eq(i.valid & collecting & command.valid),
             full.eq(position == p.length - 1),
             end.eq(taken & (i.payload.last | full)),
-            softmax.valid.eq(taken & is_score),
-            moments.valid.eq(taken & ~is_score),
+            softmax.valid.eq(taken & command_is_softmax),
+            moments.valid.eq(taken & ~command_is_softmax),
             ended.eq(softmax.ended | moments.ended),
             finished.eq(read & (position == last_position)),
         ]
@@ -202,43 +218,45 @@ class SpecialFunctionUnit(Component):
             m.d.comb += [reduction.x.eq(i.payload.x), reduction.last.eq(end)]
         with m.If(taken | read):
             m.d.sync += position.eq(Mux(end | finished, 0, position + 1))
+        # The command is held from the vector's last element on.
         with m.If(end):
             m.d.sync += [
                 last_position.eq(position),
                 dropping.eq(~i.payload.last),
                 cut.eq(~i.payload.last),
-                is_softmax.eq(is_score),
-                rms.eq(job.payload.op == Operation.RMS_NORM),
-                moments.inverse.eq(job.payload.inverse),
-                moments.eps.eq(job.payload.eps),
+                is_softmax.eq(command_is_softmax),
+                rms.eq(command.payload.op == Operation.RMS_NORM),
+                moments.inverse.eq(command.payload.inverse),
+                moments.eps.eq(command.payload.eps),
             ]
         with m.Elif(i.valid & i.payload.last):
             m.d.sync += dropping.eq(0)
         m.d.comb += moments.rms.eq(rms)
 
-        settling = Signal(range(SETTLED + 1))
-        settled = Signal()
-        m.d.comb += settled.eq(settling <= 1)
+        # The reductions' results are read up to DRAIN_CYCLES after the first element was.
+        drain_left = Signal(range(DRAIN_CYCLES + 1))
+        drained = Signal()
+        m.d.comb += drained.eq(drain_left <= 1)
         with m.If(ended):
-            m.d.sync += settling.eq(SETTLED)
-        with m.Elif(settling.any()):
-            m.d.sync += settling.eq(settling - 1)
+            m.d.sync += drain_left.eq(DRAIN_CYCLES)
+        with m.Elif(drain_left.any()):
+            m.d.sync += drain_left.eq(drain_left - 1)
         with m.FSM(name="phase"):
-            with m.State("COLLECT"):
+            with m.State("COLLECT"):  # elements into the buffer and a reduction
                 m.d.comb += collecting.eq(~dropping)
                 with m.If(end):
                     m.next = "REDUCE"
-            with m.State("REDUCE"):
+            with m.State("REDUCE"):  # wait for the reduction
                 with m.If(ended):
                     m.next = "READ"
-            with m.State("READ"):
+            with m.State("READ"):  # elements from the buffer to the normalisation
                 m.d.comb += read.eq(credits.available)
                 with m.If(finished):
-                    m.next = "SETTLE"
-                    with m.If(settled):
+                    m.next = "DRAIN"
+                    with m.If(drained):
                         m.next = "COLLECT"
-            with m.State("SETTLE"):
-                with m.If(settled):
+            with m.State("DRAIN"):  # after a short vector
+                with m.If(drained):
                     m.next = "COLLECT"
 
         buffer = memory.Memory(shape=unsigned(FP16.width), depth=p.length, init=[])
@@ -255,38 +273,36 @@ class SpecialFunctionUnit(Component):
         return m
 
     def _normalise(self, m: Module, x, flags, softmax, moments, credits) -> None:
-        """From the element read, a cycle after the flags that go with it, to the output."""
+        """From the element read, which comes a cycle after its `flags`, to the output."""
         m.submodules.normalisation = unit = Normalisation()
         m.submodules.add = add = FloatAdd(
-            FloatAddParameters(format="fp32", flush_subnormals=True, stages=moment_reduction.ADD)
+            FloatAddParameters(
+                format="fp32", flush_subnormals=True, stages=moment_reduction.ADD_STAGES
+            )
         )
         m.d.comb += credits.take.eq(flags[0])
-        behind = []  # what the flags were a cycle ago, two cycles ago, and so on
-        for n in range(LATENCY):
-            behind.append(Signal(len(flags), name=f"flags_{n + 1}"))
-            m.d.sync += behind[-1].eq(flags)
-            flags = behind[-1]
+        delayed = delay_line(m, "flags", flags, LATENCY)
         m.d.comb += [
             unit.x.eq(x),
-            # The moments' sums are done before an element comes.
-            add.a.eq(Mux(moments.adding, moments.left, unit.wide)),
-            add.b.eq(Mux(moments.adding, moments.right, moments.mean)),
-            add.subtract.eq(~moments.adding | moments.subtract),
-            moments.total.eq(add.o),
+            # One adder for both: the moments are complete before an element is read.
+            add.a.eq(Mux(moments.add_valid, moments.add_a, unit.x_fp32)),
+            add.b.eq(Mux(moments.add_valid, moments.add_b, moments.mean)),
+            add.subtract.eq(~moments.add_valid | moments.add_subtract),
+            moments.add_o.eq(add.o),
             unit.difference.eq(add.o),
-            unit.root.eq(moments.root),
-            unit.root_order.eq(moments.order),
+            unit.inverse_std.eq(moments.inverse_std),
+            unit.std_exponent.eq(moments.exponent),
             unit.origin.eq(softmax.origin),
-            unit.inverse.eq(softmax.inverse),
-            unit.order.eq(softmax.order),
-            unit.is_softmax.eq(behind[SUBTRACTED][2]),
+            unit.inverse_sum.eq(softmax.inverse_sum),
+            unit.sum_exponent.eq(softmax.sum_exponent),
+            unit.is_softmax.eq(delayed[DIFFERENCE_CYCLES][2]),
         ]
         layout = self._parameters.output_layout
         m.submodules.results = results = Queue(
             QueueParameters(layout.size, credits.parameters.credits), shape=layout
         )
         wiring.connect(m, results.o, wiring.flipped(self.o))
-        valid, last, is_softmax, cut = behind[-1]
+        valid, last, is_softmax, cut = delayed[-1]
         undefined = cut | Mux(is_softmax, softmax.undefined, moments.undefined)
         empty = is_softmax & softmax.empty
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""Special function unit: its twin against float64, every length, tile and operation, errors."""
+"""Special function unit: its bit-exact model against float64, every length, tile and operation."""
 
 import dataclasses
 
@@ -46,18 +46,18 @@ def vector(x, op: int = Operation.SOFTMAX, eps: float = EPS):
 
 
 def test_bounds_of_the_steps(capsys):
-    """What the stated bound is made of, in units of 2^-11 of the value: half a unit at least."""
+    """The terms of the stated bound, in units of 2^-11 of the value."""
     x = from_bits(np.arange(1 << 16), np.float16)
     x = x[np.isfinite(x)]
     exponent = binary_exponent(x)
     digits, shift = term(exponent, exponent >> 12)
     assert not shift.any() and (digits >= 1 << 14).all() and (digits < 1 << 15).all()
-    # 2^-whole made of the hardware's log2(e), which scales differences below 18.
+    # 2^-octaves with the hardware's log2(e), which scales differences below 18.
     exact = np.exp2(x.astype(np.float64) * (LOG2_E / 2**19) + (exponent >> 12))
     error = digits / 2.0**15 / exact - 1
     spread = (error.max() - error.min()) * 2**11  # a term and all the others
     scale = abs(LOG2_E / 2**19 / np.log2(np.e) - 1) * 18 * 2**11
-    cut = 2**11 * 2.0**-14  # off terms, and off the sum as often as it is corrected
+    cut = 2**11 * 2.0**-14  # of terms, and of the sum each time it is corrected
     cells = np.arange(4096)
     table = inverse(cells) / 2.0**14
     ends = [table * (1 + (cells + end) / 4096) / 2 - 1 for end in (0, 1)]
@@ -70,7 +70,7 @@ def test_bounds_of_the_steps(capsys):
 
 
 def test_exponent_of_every_number():
-    """Never above -x log2(e), never a unit and more below; monotonic; specials are farthest."""
+    """Rounded down from -x log2(e), monotonic; infinities and NaN are FARTHEST."""
     x = from_bits(np.arange(1 << 16), np.float16)
     finite = np.isfinite(x)
     exact = -x[finite].astype(np.float64) * (LOG2_E / 2**19) * 4096
@@ -102,7 +102,7 @@ def test_close_to_softmax(n, spread, tile, capsys):
 
 
 def test_corrections_do_not_add_up():
-    """Rising scores, the sum corrected with nearly every one, or only by parts of an octave."""
+    """Rising scores: the sum is corrected with nearly each, or by a fraction of an octave."""
     for step in (0.7, 0.02, 0.004):
         x = (np.arange(4096) * step).clip(0, 1000).astype(np.float16)
         for tile in (1, 8, 32):
@@ -125,7 +125,7 @@ def test_close_to_layer_norm(rms, capsys):
                 wide = x.astype(np.float64)
                 mean, scale = (0, 0) if rms else (wide.mean(), wide.std())
                 over = mean**2 / (scale**2 + float(EPS)) if not rms else 0
-                # What cancels between the mean's square and that of the elements, in FP32.
+                # Cancelled bits between squared mean and mean square, in FP32.
                 allowed = 2.0**-22 * ((1 + over) * np.abs(exact) + np.sqrt(over))
                 unit = 2.0 ** (np.maximum(np.floor(np.log2(np.abs(exact) + 1e-30)), -14) - 10)
                 worst = max(worst, ((np.abs(y - exact) - allowed) / unit).max())
@@ -177,7 +177,7 @@ def small():
 
 
 def test_flagged_vectors_and_the_next(small):
-    """Each kind of error alone, and a vector behind it that is not touched by it."""
+    """Each kind of error alone; the vector after it is not affected."""
     inf, nan = np.inf, np.nan
     quiet = 0x7E00
     cases = [
@@ -214,7 +214,7 @@ def test_flagged_vectors_and_the_next(small):
 
 @pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
 def test_every_length_and_tile(parameters, shipped_trace):
-    """Each length and operation, its latency and what the next one waits for; any order, stalls."""
+    """Each length and operation: latency, and when the next vector begins; any order, stalls."""
     p = parameters
     design = generate(BLOCK, p)
     harness = Harness(design)
@@ -227,7 +227,7 @@ def test_every_length_and_tile(parameters, shipped_trace):
         taken, at = outcome.cycles_of["o"], 0
         start = 0
         for n in lengths:
-            assert taken[at] == start + n - 1 + p.first(n, op)
+            assert taken[at] == start + n - 1 + p.first_result_cycles(n, op)
             assert (np.diff(taken[at : at + n]) == 1).all()
             start, at = taken[at] - 9 + max(n, 6), at + n
     for data, vectors in ((None, 300 if p.length <= 256 else 50), (shipped_trace, 30)):
@@ -238,14 +238,14 @@ def test_every_length_and_tile(parameters, shipped_trace):
 
 
 def test_tables(small):
-    """Short vectors for all parts of both tables: any sum from one to two, any mean square."""
+    """Short vectors for every entry of both tables: any sum from 1 to 2, any mean square."""
     harness, design = small
     rng = np.random.default_rng(9)
     run(harness, design, build(SMALL, [short_vector(rng) for _ in range(8000)], []))
 
 
 def test_far_scores(small):
-    """Scores so far below another that they must not count, and would if a bit were overlooked."""
+    """Scores so far below another that they add 0, and more if a bit of the shift were ignored."""
     x = from_bits(np.arange(0x8000, 0xFC00), np.float16)
     distance = binary_exponent(x) >> 12
     x = x[(distance >= 64) & (distance % 64 < 12)]
@@ -257,10 +257,10 @@ def test_far_scores(small):
 
 
 def test_first_probability_in_time():
-    """What attention waits for between its two products, whatever the length."""
+    """The wait of attention between its two products, for any length."""
     for length in (256, 4096):
         p = SpecialFunctionUnitParameters(length=length)
-        waits = [p.first(n, Operation.SOFTMAX) for n in range(1, length + 1)]
+        waits = [p.first_result_cycles(n, Operation.SOFTMAX) for n in range(1, length + 1)]
         assert waits == [min(n, p.tile) + 12 for n in range(1, length + 1)]
         assert max(waits) == p.latency == 20
 

@@ -1,5 +1,7 @@
-"""Testbench of the special function unit: stimuli and vectors in, results out, a vector a
-transaction."""
+"""Testbench of the special function unit: commands and vectors in, results out.
+
+A transaction is a vector.
+"""
 
 import numpy as np
 
@@ -10,11 +12,11 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.arith.operands import corners, random_floats
 from sim.testbenches.operands import to_fp16, vectors_by_name
-from sim.testbenches.veda.telling_vectors import Vector, telling_vector
+from sim.testbenches.veda.low_order_vectors import Vector, low_order_vector
 
 EPS = np.float32(1e-5)
-_MANY = 64  # elements of most vectors
-_STEP = (5**0.5 - 1) / 2  # multiples of which are spread evenly modulo 1
+_MOST = 64  # elements of most vectors
+_STEP = (5**0.5 - 1) / 2  # golden ratio: its multiples are spread evenly modulo 1
 
 
 class SpecialFunctionUnitTestbench:
@@ -82,7 +84,7 @@ def reference(x: np.ndarray, op: int, eps: float) -> np.ndarray:
 def real_vectors(
     trace: Trace, p: SpecialFunctionUnitParameters, vectors: int, rng: np.random.Generator
 ) -> tuple[list[Vector], list[str]]:
-    """Attention scores of a trace's queries, and its activations to be normalised in turn."""
+    """Softmax, layer norm and RMS norm in turn, of a trace's attention scores and activations."""
     rows, notes, arrays = [], [], vectors_by_name(trace)
     for name, array in arrays.items():
         half, remarks = to_fp16(name, array)
@@ -115,17 +117,17 @@ def _scores(trace: Trace, p: SpecialFunctionUnitParameters, n: int, rng) -> np.n
 def random_vectors(
     p: SpecialFunctionUnitParameters, vectors: int, rng: np.random.Generator
 ) -> list[Vector]:
-    """Vectors of any length and operation, a few too long; some special throughout or in part."""
+    """Vectors of any length and operation: a few too long, some with infinities and NaNs."""
     chosen = []
     for number in range(vectors):
         kind = rng.random()
         if kind < 0.5:
-            chosen.append(telling_vector(p, number * _STEP % 1, rng))
+            chosen.append(low_order_vector(p, number * _STEP % 1, rng))
             continue
         if kind < 0.6:
             chosen.append(short_vector(rng))
             continue
-        n = int(rng.integers(1, min(p.length, rng.choice([6, 2 * p.tile + 2, _MANY])) + 1))
+        n = int(rng.integers(1, min(p.length, rng.choice([6, 2 * p.tile + 2, _MOST])) + 1))
         kind = rng.random()
         if kind < 0.1:
             n = p.length
@@ -136,7 +138,7 @@ def random_vectors(
         inverse = np.float32(1 / n)
         eps = EPS
         if operation != Operation.SOFTMAX and rng.random() < 0.4:
-            # Mean square and square of the mean nearly equal: what is left are their last bits.
+            # Mean square and squared mean nearly equal: their difference is their last bits.
             mean = rng.choice([-1, 1]) * 2.0 ** rng.uniform(-8, 14)
             spread = mean * 2.0 ** -rng.uniform(3, 13)
             x = (mean + spread * rng.normal(size=n)).astype(np.float16)
@@ -152,13 +154,13 @@ def random_vectors(
         elif kind < 0.4:
             eps = np.float32(2.0 ** rng.uniform(-120, 120))
         if np.abs(x).max() < 2.0**-19:
-            eps = np.float32(0)  # or the squares would not matter
+            eps = np.float32(0)  # else eps would hide the squares
         chosen.append((x, operation, inverse, eps))
     return chosen
 
 
 def short_vector(rng: np.random.Generator) -> Vector:
-    """One or two elements that make any sum between one and two, or any mean square."""
+    """One or two elements: any sum of exponentials from 1 to 2, or any mean square."""
     if rng.random() < 0.5:
         x = np.array([0, np.log(rng.uniform(0.001, 1))]) + rng.choice([0, 3])
         return x.astype(np.float16), int(Operation.SOFTMAX), np.float32(0), EPS
@@ -182,11 +184,11 @@ def random_elements(n: int, rng: np.random.Generator) -> np.ndarray:
         x = random_floats("fp16", n, [], rng)
         x = np.where(np.isfinite(x) | (rng.random() < 0.2), x, np.float16(-np.inf))
     elif kind < 0.36:
-        # Scores that rise or fall: the sum is corrected again and again, or never.
+        # Rising or falling scores: the sum is corrected with every tile, or never.
         order = np.sort(x)[:: rng.choice([-1, 1])]
         x = np.where(rng.random(n) < 0.9, order, np.float16(-np.inf))
     elif kind < 0.48:
-        # Octaves apart, up to where nothing is left of a term or of the sum.
+        # Octaves apart, up to where a term, or the sum so far, is shifted out.
         far = rng.choice([0, 0.7, 10, 20, 22, 22.5, 30, 43, 44, 45, 200], n)
         bit = np.log(2) * (2.0 ** rng.integers(5, 17, n) + rng.integers(0, 40, n))
         far = np.where(rng.random(n) < 0.2, bit, far)
@@ -195,7 +197,7 @@ def random_elements(n: int, rng: np.random.Generator) -> np.ndarray:
     elif kind < 0.53:
         x = (rng.integers(-9, 10, n) * 2.0**-24).astype(np.float16)
     elif kind < 0.6 and n > 1:
-        # Two scores that matter: a sum between one and two, any of the reciprocals.
+        # Two scores far above the others: a sum from 1 to 2, any entry of the reciprocals.
         x = (-20 - np.abs(x).clip(0, 9)).astype(np.float16)
         x[rng.permutation(n)[:2]] = 0, np.log(rng.uniform(0.001, 1))
     some = rng.random(n) < rng.choice([0, 0, 0, 0, 1 / n, 0.3])
@@ -210,9 +212,9 @@ def build(p: SpecialFunctionUnitParameters, chosen: list[Vector], notes: list[st
     ends = np.cumsum(sizes) - 1
     last = np.zeros(sum(sizes), bool)
     last[ends] = True
-    given = [len(y) for y, _ in results]
-    last_given = np.zeros(sum(given), bool)
-    last_given[np.cumsum(given) - 1] = True
+    lengths = [len(y) for y, _ in results]
+    output_last = np.zeros(sum(lengths), bool)
+    output_last[np.cumsum(lengths) - 1] = True
     scalars = {
         name: np.array([vector[n] for vector in chosen], np.float32).view(np.uint32)
         for n, name in ((2, "inverse"), (3, "eps"))
@@ -220,16 +222,16 @@ def build(p: SpecialFunctionUnitParameters, chosen: list[Vector], notes: list[st
     operations = np.array([op for _, op, *_ in chosen])
     x = np.concatenate([x for x, *_ in chosen]).view(np.uint16)
     y = np.concatenate([y for y, _ in results]).astype(np.float16).view(np.uint16)
-    invalid = np.repeat([flag for _, flag in results], given)
+    invalid = np.repeat([flag for _, flag in results], lengths)
     return Stimulus(
         inputs={
-            "job": payload.pack(p.job_layout, {"op": operations, **scalars}),
+            "command": payload.pack(p.command_layout, {"op": operations, **scalars}),
             "i": payload.pack(p.input_layout, {"x": x, "last": last}),
         },
         outputs={
-            "o": payload.pack(p.output_layout, {"y": y, "last": last_given, "invalid": invalid})
+            "o": payload.pack(p.output_layout, {"y": y, "last": output_last, "invalid": invalid})
         },
-        transaction_of={"o": np.repeat(np.arange(len(chosen)), given)},
+        transaction_of={"o": np.repeat(np.arange(len(chosen)), lengths)},
         transactions=len(chosen),
         cycles=p.cycles(list(zip(sizes, operations.tolist(), strict=True))),
         notes=notes,

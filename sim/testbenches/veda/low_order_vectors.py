@@ -1,8 +1,8 @@
-"""Vectors for the special function unit whose results tell of the last bits inside it.
+"""Vectors for the special function unit that make low-order bits observable.
 
-A table's lowest bit, a sum's, or a rounding in FP32 mostly leave an FP16 result as it is. Here sums
-lie where an index changes, and what is rounded cancels but for its last places. Each function makes
-one vector; `turn` from 0 to 1 walks through the tables.
+A fault in the lowest bit of a table, of a sum or of an FP32 rounding seldom changes an FP16 result.
+In these vectors sums lie where a table's index changes, and a rounded value cancels but for its
+last bits. Each function makes one vector; `turn` from 0 to 1 walks through the tables.
 """
 
 import numpy as np
@@ -10,33 +10,34 @@ import numpy as np
 from golden.arith.formats import from_bits
 from golden.veda.binary_exponent import POWER, binary_exponent
 from golden.veda.moment_reduction import mean_and_variance
-from golden.veda.softmax_reduction import addend, exponential_sum, places
+from golden.veda.softmax_reduction import addend, exponential_sum, fraction_bits
 from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
 
 Vector = tuple[np.ndarray, int, np.float32, np.float32]
 """Elements, operation (3 counts as layer norm), 1 / n and eps."""
 
 INDEX = 12
-"""Bits behind its leading one of what a table of reciprocals, or of roots, is read with."""
+"""Bits below the leading one that index the tables of reciprocals and of inverse roots."""
 
-_TAIL = 6  # scores that make a sum exact
+_TAIL = 6  # scores that bring a sum to its exact target
 _SCORES = from_bits(np.arange(0x8000, 0xD200), np.float16)[::-1]  # from -48 to 0
 _SCORES = np.append(_SCORES, from_bits(np.arange(0x4400), np.float16))  # to 4
 
 
-def telling_vector(
+def low_order_vector(
     p: SpecialFunctionUnitParameters, turn: float, rng: np.random.Generator
 ) -> Vector:
+    """A vector of one of the KINDS below."""
     with np.errstate(all="ignore"):
         return rng.choice([*KINDS], p=[*KINDS.values()])(p, turn, rng)
 
 
 def whole_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
-    """Scores whose sum is just an index of the reciprocals' table, or one less in its last place.
+    """Scores whose sum is exactly an index of the reciprocals' table, or one unit below.
 
-    Some have a tile before the largest score, octaves below it, that the sum is corrected for.
+    Some begin with a tile of scores octaves below the largest, so that the sum is corrected.
     """
-    exponent, log = binary_exponent(_SCORES), places(p.length) - 15
+    exponent, log = binary_exponent(_SCORES), fraction_bits(p.length) - 15
     largest = int(rng.integers(np.searchsorted(_SCORES, -2), len(_SCORES)))
     origin = exponent[largest] >> POWER
     x = [_SCORES[largest]]
@@ -70,7 +71,7 @@ def whole_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
 
 
 def whole_variance(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
-    """Elements with a variance + eps that is just an index of the roots' table, or about that."""
+    """Elements with a variance + eps equal to an index of the roots' table, or a unit off."""
     n = int(rng.integers(min(8, p.length), min(24, p.length) + 1))
     x = _elements(n, int(rng.integers(-8, 13)), rng)
     operation, inverse = _norm(rng), np.float32(1 / n)
@@ -84,9 +85,9 @@ def whole_variance(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector
 
 
 def near_mean(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
-    """Elements of which one is the mean but for a few of its last places, and a tiny variance.
+    """Elements of which one equals the mean but for its last few bits, and a tiny variance.
 
-    The mean is a sum that is rounded: the elements have the bit behind its last, and one below.
+    The mean is a rounded sum: the elements have its guard bit, and one bit below that.
     """
     n = int(rng.integers(1, min(12, p.length) + 1))
     power = int(rng.integers(-10, 15))
@@ -104,7 +105,7 @@ def near_mean(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
 
 
 def near_square(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
-    """Elements with an eps that takes their variance off but for a few of its last places."""
+    """Elements with an eps that cancels their variance but for its last few bits."""
     n = int(rng.integers(1, min(8, p.length) + 1))
     power = int(rng.integers(-12, 15))
     x = _elements(n, power, rng).astype(np.float64)
@@ -125,7 +126,7 @@ def near_square(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
 
 
 def tied_product(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
-    """As :func:`near_square`, where sum of squares times `inverse` is a tie, or off by little."""
+    """As :func:`near_square`; sum of squares times `inverse` is a tie, or a few bits off one."""
     x = _elements(int(rng.integers(1, min(8, p.length) + 1)), int(rng.integers(-8, 13)), rng)
     _, squares = mean_and_variance(x, np.float32(1), rms=True)
     digits = int(squares.view(np.uint32)) & 0x7FFFFF | 1 << 23
@@ -146,7 +147,7 @@ def tied_product(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
 
 
 def carried_product(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
-    """As :func:`tied_product`, but that it is rounded up and the carry passes many places."""
+    """As :func:`tied_product`, but rounded up with a carry through many bits."""
     x = _elements(int(rng.integers(1, min(8, p.length) + 1)), int(rng.integers(-8, 13)), rng)
     _, squares = mean_and_variance(x, np.float32(1), rms=True)
     digits = int(squares.view(np.uint32)) & 0x7FFFFF | 1 << 23
@@ -162,9 +163,9 @@ def carried_product(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vecto
 
 
 def tied_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
-    """Elements with a variance + eps that is a tie, or off by little, just below an index of the
-    roots' table."""
-    away = int(rng.integers(0, 25))  # places that the smaller operand has below the result's
+    """Elements with a variance + eps that is a tie, or a few bits off one, just below an index of
+    the roots' table."""
+    away = int(rng.integers(0, 25))  # bits of the smaller operand below the result's last one
     negative = rng.random() < 0.5
     little = _little(away, rng)
     smaller = int(rng.integers(0, 1 << max(0, 22 - away))) << away + 1
@@ -172,7 +173,7 @@ def tied_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     index = (1 << INDEX) + int(turn * 2 % 1 * (1 << INDEX))
     index &= -1 << int(rng.integers(0, INDEX + 1)) * int(rng.integers(0, 2))  # for longer carries
     wanted = index << 23 - INDEX + away + 1
-    exact = wanted - (1 << away) + little  # in units of a result's place over 2^(away + 1)
+    exact = wanted - (1 << away) + little  # in units of the result's last bit over 2^(away + 1)
     larger = exact + smaller if negative else exact - smaller
     power = int(rng.integers(-20, 21))
     first, second = (n * 2.0 ** (power - 24 - away) for n in (larger, smaller))
@@ -189,7 +190,7 @@ def tied_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
 
 
 def limits(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
-    """Means, variances and results about the largest and the smallest numbers of their formats."""
+    """Means, variances and results near the largest and the smallest number of their format."""
     n = int(rng.integers(1, min(6, p.length) + 1))
     x = _elements(n, int(rng.integers(-20, 14)), rng)
     operation = _norm(rng)
@@ -209,12 +210,12 @@ def limits(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
             wide = rng.uniform(0.5, 0.99, min(6, p.length))
         x = np.abs(wide).astype(np.float16)
         inverse, eps = 2.0**power / np.abs(wide).sum(), 2.0 ** rng.integers(-126, 127)
-    elif kind == 3:  # variance + eps is the smallest number, after many places cancelled
+    elif kind == 3:  # variance + eps is the smallest number, after many bits cancelled
         power = -126 + rng.random() * rng.choice([8, 30])
         inverse = np.float32(2.0 ** float(power) / (wide**2).sum())
         _, variance = mean_and_variance(x, inverse, operation == Operation.RMS_NORM)
-        places = np.log2(max(float(variance), 2.0**-126)) - 23  # of the last one
-        eps = -_moved(variance, -int(2.0 ** (-126 - places + rng.uniform(-3.5, 1.5))))
+        last_bit = np.log2(max(float(variance), 2.0**-126)) - 23
+        eps = -_moved(variance, -int(2.0 ** (-126 - last_bit + rng.uniform(-3.5, 1.5))))
     else:  # a result is
         power = rng.uniform(-59, 59)
         inverse = 2.0**power / np.abs(wide).sum()
@@ -235,11 +236,11 @@ KINDS = {
     tied_sum: 0.08,
     limits: 0.17,
 }
-"""How often which."""
+"""Probability of each."""
 
 
 def _little(places: int, rng) -> int:
-    """Nothing, or plus or minus a power of two below 2^places."""
+    """0, or plus or minus a power of two below 2^places."""
     return int(rng.integers(-1, 2)) * ((1 << places) >> 1 >> int(rng.integers(0, places + 1)))
 
 
@@ -248,13 +249,13 @@ def _norm(rng) -> int:
 
 
 def _elements(n: int, power: int, rng) -> np.ndarray:
-    """FP16 numbers of any significand, the largest of them at 2^power, not far from each other."""
+    """FP16 numbers of any significand, the largest near 2^power, the others close to it."""
     size = rng.uniform(1, 2, n) * 2.0 ** (power - rng.integers(0, rng.choice([1, 3]), n))
     return (size * rng.choice([-1, 1], n)).astype(np.float16)
 
 
 def _with_bits(x: np.ndarray, place: float, degree: int, length: int, rng) -> np.ndarray:
-    """More elements: 2^place if taken to that degree, and perhaps one or two equal ones below."""
+    """Add elements whose power `degree` is 2^place, and perhaps one or two equal smaller ones."""
     more = []
     if rng.random() < 0.7:
         more.append(2.0 ** (place // degree))
@@ -266,6 +267,6 @@ def _with_bits(x: np.ndarray, place: float, degree: int, length: int, rng) -> np
 
 
 def _moved(value: np.float32, steps) -> np.float32:
-    """So many float32 numbers away, in magnitude."""
+    """The float32 number `steps` away in magnitude."""
     bits = int(np.float32(value).view(np.uint32)) + int(steps)
     return np.uint32(bits & 0xFFFFFFFF).view(np.float32)

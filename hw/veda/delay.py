@@ -1,0 +1,25 @@
+"""Chains of registers that delay a value."""
+
+from amaranth.hdl import Module, Signal, Value
+
+
+def delay_line(
+    m: Module, name: str, value: Value, cycles: int, *, reset: bool = True
+) -> list[Signal]:
+    """`value` 1, 2, ... `cycles` cycles later: registers ``{name}_1``, ``{name}_2``, ...
+
+    reset
+        Whether the registers are cleared by a reset: those of flags, not those of data.
+    """
+    registers = []
+    for cycle in range(1, cycles + 1):
+        register = Signal(len(value), name=f"{name}_{cycle}", reset_less=not reset)
+        m.d.sync += register.eq(value)
+        registers.append(register)
+        value = register
+    return registers
+
+
+def delay(m: Module, name: str, value: Value, cycles: int = 1, *, reset: bool = True) -> Signal:
+    """The last register of a :func:`delay_line`: `value`, `cycles` cycles later."""
+    return delay_line(m, name, value, cycles, reset=reset)[-1]
