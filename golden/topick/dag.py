@@ -1,4 +1,4 @@
-"""The denominator as lanes' differences add up to it, and its logarithm: exact in any order."""
+"""The denominator as the sum of the lanes' differences, and its logarithm: exact in any order."""
 
 import numpy as np
 
@@ -9,10 +9,10 @@ HEADROOM = 14
 
 
 class Denominator:
-    """Two limbs of the largest term so far, and no carry between them.
+    """Two limbs of the largest term so far, without a carry between them.
 
-    The value is (high 2^limb + low) 2^(limb (number - 1)): at any time the sum of the terms that
-    are in it, each without its bits beneath the lower limb.
+    The value is (high 2^limb + low) 2^(limb (number - 1)): at any time the sum of the terms added,
+    each without its bits below the lower limb.
     """
 
     def __init__(self, *, limb: int, fraction: int):
@@ -21,7 +21,7 @@ class Denominator:
         self.high = self.low = 0
 
     def add(self, number: int, high: int, low: int) -> None:
-        """A difference."""
+        """Add a difference, see :func:`golden.topick.pec.difference`."""
         if self.number is None:
             self.number = number
         ahead = number - self.number
@@ -39,7 +39,7 @@ class Denominator:
         return (self.high << self._limb) + self.low
 
     def log2(self) -> tuple[bool, int]:
-        """Whether there is a denominator, and its binary logarithm, rounded down."""
+        """(known, binary logarithm rounded down): unknown while the sum is 0."""
         if self.units == 0:
             return False, 0
         width = min(62, 2 * self._limb + HEADROOM)

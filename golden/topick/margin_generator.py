@@ -1,4 +1,4 @@
-"""Bit-exact twin of the margin generator, and how scales and thresholds are coded."""
+"""Bit-exact model of the margin generator, and the codes of scales and thresholds."""
 
 import math
 from fractions import Fraction
@@ -26,15 +26,15 @@ def scaled_margins(
     """
     q = np.asarray(q, np.int64)
     reach = (1 << bits - chunk_bits * np.arange(1, bits // chunk_bits)) - 1
-    places = (base + np.asarray(shift))[..., None]
+    right = (base + np.asarray(shift))[..., None]
     sums = np.maximum(q, 0).sum(axis=-1), np.maximum(-q, 0).sum(axis=-1)
-    most, least = (-(-((total * mantissa)[..., None] * reach) >> places) for total in sums)
+    most, least = (-(-((total * mantissa)[..., None] * reach) >> right) for total in sums)
     return most, least
 
 
 def scale_code(c: float, *, base: int, scale_bits: int, shift_bits: int) -> tuple[int, int]:
-    """Mantissa and shift with mantissa 2^-(base + shift) nearest to `c`; the largest there is,
-    where `c` is larger."""
+    """Mantissa and shift with mantissa 2^-(base + shift) nearest to `c`; the largest code if `c`
+    is larger."""
     if not c > 0:
         raise ValueError(f"a scale must be above 0, not {c}")
     most = (1 << scale_bits) - 1
@@ -48,7 +48,7 @@ def scale_code(c: float, *, base: int, scale_bits: int, shift_bits: int) -> tupl
 def threshold_code(threshold: float, *, fraction: int, threshold_bits: int) -> int:
     """-log2(threshold) in units of 2^-fraction, rounded up.
 
-    The largest code prunes nothing: it stands for 0 and for what is too small for the others.
+    The largest code prunes nothing: it stands for 0 and for thresholds too small for other codes.
     """
     if not 0 <= threshold < 1:
         raise ValueError(f"threshold must be at least 0 and below 1, not {threshold}")

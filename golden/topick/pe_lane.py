@@ -1,4 +1,4 @@
-"""Bit-exact twin of the lane: replays any order in which chunks arrive.
+"""Bit-exact model of the lane: replays any order in which chunks arrive.
 
 The algorithm is :func:`golden.algorithms.topick.decide.decide`. What differs: scores are binary
 logarithms rounded down to 2^-fraction, margins are rounded away from the score, terms are rounded
@@ -17,7 +17,7 @@ from golden.topick.scoreboard import Scoreboard
 
 @dataclass(frozen=True)
 class LaneSizes:
-    """Those of :class:`hw.topick.pe_lane.PeLaneParameters` that results depend on."""
+    """The parameters of :class:`hw.topick.pe_lane.PeLaneParameters` that results depend on."""
 
     bits: int
     chunk_bits: int
@@ -38,7 +38,7 @@ class LaneSizes:
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A query's codes, int[d], its scale and threshold, coded, and how many tokens it has.
+    """A query's codes, int[d], the codes of its scale and threshold, and the number of tokens.
 
     A head of 0 tokens has no decisions, so none of them is `ended`.
     """
@@ -52,21 +52,21 @@ class Head:
 
 @dataclass(frozen=True)
 class Decision:
-    """What became of a chunk: one of `pruned`, `asks`, `kept`.
+    """The decision on a chunk's token; exactly one of `pruned`, `requests`, `kept` is true.
 
     t
         Score as a binary logarithm, rounded down.
     difference
-        ``(limb, high, low)``, or None if there is none.
+        ``(limb, high, low)``; None for a token pruned at its first chunk.
     ended
-        Whether it was the head's last.
+        It was the head's last decision.
     """
 
     token: int
     chunk: int
     slot: int
     pruned: bool
-    asks: bool
+    requests: bool
     kept: bool
     t: int
     term: tuple[int, int]
@@ -75,7 +75,7 @@ class Decision:
 
 
 def chunk_of(k: np.ndarray, chunk: int, sizes: LaneSizes) -> np.ndarray:
-    """Bits of codes' chunk, unsigned, as memory holds them."""
+    """A chunk of codes, unsigned, as memory stores it."""
     return (np.asarray(k) >> sizes.unknown(chunk)) & ((1 << sizes.chunk_bits) - 1)
 
 
@@ -87,7 +87,7 @@ def signed_chunk(data: np.ndarray, chunk: int, sizes: LaneSizes) -> np.ndarray:
 
 
 class PeLane:
-    """Decides chunk by chunk, head after head; slots go on from one head to the next."""
+    """Decides chunk by chunk, head after head; slots continue from one head to the next."""
 
     def __init__(self, sizes: LaneSizes):
         self._sizes = sizes
@@ -110,32 +110,32 @@ class PeLane:
     def decide(
         self, token: int, chunk: int, slot: int, data: np.ndarray, known: bool, log_denominator: int
     ) -> Decision:
-        """A chunk that arrives, and the logarithm that its decision sees."""
+        """Decide on a chunk that arrives, with the logarithm of the denominator at that time."""
         z, head = self._sizes, self._head
         score, old = self.scoreboard.read(slot) if chunk else (0, (0, 0))
         score = (score << z.chunk_bits) + int((head.q * signed_chunk(data, chunk, z)).sum())
         t = score * head.mantissa >> z.base + head.shift - z.unknown(chunk)
         options = {"threshold_bits": z.threshold_bits}
         pruned = bool(prune(t, self.most[chunk], head.threshold, log_denominator, known, **options))
-        asks = not pruned and chunk < z.chunks - 1
-        depth, significand = term(t, self.least[chunk], fraction=z.fraction, precision=z.precision)
-        new = int(depth), int(significand)
+        requests = not pruned and chunk < z.chunks - 1
+        shift, significand = term(t, self.least[chunk], fraction=z.fraction, precision=z.precision)
+        new = int(shift), int(significand)
         found = None
         if chunk or not pruned:
             options = {"precision": z.precision, "limb": z.limb}
             found = tuple(map(int, difference(new, old, pruned, chunk > 0, **options)))
-        if asks:
+        if requests:
             self.scoreboard.park(slot, (score, new))
         else:
-            self.scoreboard.give_back(slot)
+            self.scoreboard.free_slot(slot)
             self._undecided -= 1
-        ended = not asks and self._undecided == 0
-        kept = not pruned and not asks
-        return Decision(token, chunk, slot, pruned, asks, kept, t, new, found, ended)
+        ended = not requests and self._undecided == 0
+        kept = not pruned and not requests
+        return Decision(token, chunk, slot, pruned, requests, kept, t, new, found, ended)
 
 
 def weighted_sum(p: np.ndarray, v: np.ndarray, bits: int) -> np.ndarray:
-    """Sum of p[i] v[i] over i, int64[d], as sums of 2 `bits` bits hold it."""
+    """Sum of p[i] v[i] over i, int64[d], wrapped around to 2 `bits` bits."""
     total = (np.asarray(p, np.int64)[:, None] * np.asarray(v, np.int64)).sum(axis=0)
     half = 1 << 2 * bits - 1
     return ((total + half) & (2 * half - 1)) - half

@@ -1,4 +1,4 @@
-"""Bit-exact twin of the partial exponential calculator: terms, and their differences in limbs."""
+"""Bit-exact model of the partial exponential calculator: terms and differences in limbs."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from golden.arith.exp2_fixed import exp2_fixed
 def term(
     t: np.ndarray, least: np.ndarray, *, fraction: int, precision: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``(depth, significand)`` of 2^(t - least), rounded down: significand 2^-(depth + precision).
+    """``(shift, significand)`` of 2^(t - least), rounded down: significand 2^-(shift + precision).
 
     t, least
         In units of 2^-fraction.
@@ -25,13 +25,13 @@ def term(
 
 
 def limbs(
-    depth: np.ndarray, significand: np.ndarray, *, precision: int, limb: int
+    shift: np.ndarray, significand: np.ndarray, *, precision: int, limb: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``(number, high, low)``: a term's upper limb, and its bits in that and in the next lower."""
-    first = ~np.asarray(depth, np.int64)  # exponent of the first bit
+    """``(number, high, low)``: a term's upper limb, its bits in that limb and in the next lower."""
+    first = ~np.asarray(shift, np.int64)  # exponent of the first bit
     number = first // limb
     significand = np.asarray(significand, np.int64)
-    above = first - number * limb + 1 - precision  # places from the significand to the upper limb
+    above = first - number * limb + 1 - precision  # left shift into the upper limb
     high = significand << np.maximum(above, 0) >> np.maximum(-above, 0)
     low = (significand << (limb + above)) & ((1 << limb) - 1)
     return number, high, low
@@ -41,29 +41,28 @@ def difference(
     new: tuple[np.ndarray, np.ndarray],
     old: tuple[np.ndarray, np.ndarray],
     drop: np.ndarray,
-    there: np.ndarray,
+    old_valid: np.ndarray,
     *,
     precision: int,
     limb: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``(number, high, low)`` of the new term less the old one, in the limbs of the higher.
+    """``(number, high, low)`` of the new term minus the old one, in the limbs of the larger.
 
     new, old
-        Each depth and significand.
-    drop, there
-        Whether there is no new term; whether there is an old one. Without both, number is the
-        old one's.
+        Shift and significand of each.
+    drop, old_valid
+        There is no new term; there is an old term. With neither term, number is the old one's.
     """
-    is_new, is_old = np.asarray(drop) == 0, np.asarray(there) != 0
+    is_new, is_old = np.asarray(drop) == 0, np.asarray(old_valid) != 0
     number, *parts = limbs(*new, precision=precision, limb=limb)
     old_number, *old_parts = limbs(*old, precision=precision, limb=limb)
     upper_new = is_new & (~is_old | (number >= old_number))
     upper = np.where(upper_new, number, old_number)
 
-    def on_grid(at, part, here):
-        high = np.where(here & (at == upper), part[0], 0)
-        low = np.where(here & (at == upper), part[1], 0)
-        return high, low + np.where(here & (at == upper - 1), part[0], 0)
+    def on_grid(at, part, valid):
+        high = np.where(valid & (at == upper), part[0], 0)
+        low = np.where(valid & (at == upper), part[1], 0)
+        return high, low + np.where(valid & (at == upper - 1), part[0], 0)
 
     high, low = on_grid(number, parts, is_new)
     old_high, old_low = on_grid(old_number, old_parts, is_old)

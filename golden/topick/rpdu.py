@@ -1,4 +1,4 @@
-"""Bit-exact twin of the request and prune decision unit."""
+"""Bit-exact model of the request and prune decision unit."""
 
 import numpy as np
 

@@ -1,11 +1,11 @@
-"""Bit-exact twin of the scoreboard: which slot is free next, and what is parked."""
+"""Bit-exact model of the scoreboard: which slot is free next, and the parked entries."""
 
 from collections import deque
 from typing import Any
 
 
 class Scoreboard:
-    """Slots from 0, then those given back, first come first served; an entry in each at most."""
+    """Issues slots from 0, then returned ones in the order of their return. One entry per slot."""
 
     def __init__(self, entries: int):
         self._free = deque(range(entries))
@@ -13,11 +13,11 @@ class Scoreboard:
 
     @property
     def free(self) -> int:
-        """Slots that nobody holds."""
+        """Number of free slots."""
         return len(self._free)
 
     def take(self) -> int:
-        """The next free slot."""
+        """Issue the next free slot."""
         return self._free.popleft()
 
     def park(self, slot: int, entry: Any) -> None:
@@ -25,9 +25,9 @@ class Scoreboard:
         self._parked[slot] = entry
 
     def read(self, slot: int) -> Any:
-        """The entry, which is taken away."""
+        """Remove and return the entry."""
         return self._parked.pop(slot)
 
-    def give_back(self, slot: int) -> None:
+    def free_slot(self, slot: int) -> None:
         assert slot not in self._parked, f"slot {slot} was not read"
         self._free.append(slot)

@@ -12,7 +12,7 @@ def search(
     whether they are more than ``k``, bool [steps].
     """
     steps = limit.bit_length() + 1
-    # In offset binary. Positive for every row in use, so that a threshold of 0 need not be tried.
+    # In offset binary. Positive in all rows in use, so that a threshold of 0 need not be tried.
     offset = np.where(used, scores + (1 << (steps - 1)), 0)
     threshold = 0
     high, too_many = [], []

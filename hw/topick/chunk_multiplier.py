@@ -9,17 +9,16 @@ from hw.component import Component
 
 
 class ChunkMultiplier(Component):
-    """o = a * chunk, the chunk's first bit having a negative weight if ``negative``.
+    """o = a * chunk; the chunk's highest bit has a negative weight if ``negative``.
 
-    A row of a's bits for each bit of the chunk, of which the last is inverted, and one added, if
-    it counts negative. A row's sign is replaced as in :class:`hw.arith.adder_tree.AdderTree`. It is
-    a quarter smaller and faster than a signed multiplier of one more bit. Combinational.
+    Combinational. A quarter smaller and faster than a signed multiplier of one more bit.
 
     Members
     -------
     a : :py:`In(signed(bits))`
     chunk : :py:`In(chunk_bits)`
     negative : :py:`In(1)`
+        The chunk is two's complement, else unsigned.
     o : :py:`Out(signed(bits + chunk_bits))`
     """
 
@@ -36,16 +35,25 @@ class ChunkMultiplier(Component):
     def elaborate(self, platform):
         m = Module()
         bits, width, last = len(self.a), len(self.o), len(self.chunk) - 1
+        # A partial product for each bit of the chunk. Instead of extending its sign, the sign bit
+        # is inverted (S), which adds 2^(bits - 1) to it; a constant takes all of these off again.
+        # A negative highest bit subtracts `a`: the last row is ~a, and 1 is added at its weight.
+        #
+        #   |     S a a a a |
+        #   |   S a a a a 0 |
+        #   | S a a a a 0 0 |   the last row, inverted if negative
+        #   |         + 0 0 |   the + 1 of its negation
+        #   |    constant   |
         invert = Signal()
         m.d.comb += invert.eq(self.negative & self.chunk[last])
         rows = []
         excess = 0
-        for place, bit in enumerate(self.chunk):
-            row = Signal(bits, name=f"row_{place}")
+        for position, bit in enumerate(self.chunk):
+            row = Signal(bits, name=f"row_{position}")
             selected = self.a & bit.replicate(bits)
-            m.d.comb += row.eq(selected ^ invert.replicate(bits) if place == last else selected)
-            rows.append(Cat(Const(0, place), row[:-1], ~row[-1]))
-            excess += 1 << (place + bits - 1)
+            m.d.comb += row.eq(selected ^ invert.replicate(bits) if position == last else selected)
+            rows.append(Cat(Const(0, position), row[:-1], ~row[-1]))
+            excess += 1 << (position + bits - 1)
         rows.append(Cat(Const(0, last), invert))
         rows.append(Const(-excess % (1 << width), width))
         m.d.comb += self.o.eq(carry_save.add_rows(m, rows, width, Registers(m, (), None)))

@@ -1,36 +1,44 @@
-"""What a lane asks the memory for: chunks of tokens under way first, then new tokens."""
+"""The lane's memory requests: next chunks of tokens in flight first, then new tokens."""
 
-from amaranth.hdl import Module, Signal, unsigned
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.layout import count, index, position
 from hw.stream.queue import Queue, QueueParameters
 
 
 def tag_layout(token_bits: int, chunks: int, entries: int) -> data.StructLayout:
-    return data.StructLayout({"token": token_bits, "chunk": range(chunks), "slot": range(entries)})
+    """A request's tag: the ``token``, which ``chunk`` of it, and its ``slot`` of the scoreboard."""
+    return data.StructLayout(
+        {
+            "token": position(token_bits),
+            "chunk": index(range(chunks)),
+            "slot": index(range(entries)),
+        }
+    )
 
 
 class ChunkRequests(Component):
-    """Requests of next chunks as they come, and in between of first chunks.
+    """Requests of next chunks, and of first chunks in the cycles between them.
 
     A first chunk needs a token and a free slot. There is room for a next chunk of each slot, so
-    ``next`` never waits: whoever holds a slot asks for one chunk at a time.
+    ``next`` never waits: each slot has at most one request at a time.
 
-    Latency: 1 cycle for a first chunk, 2 for a next one. Throughput: a request a cycle.
+    Latency: 1 cycle for a first chunk, 2 for a next one. Throughput: a request per cycle.
 
     Members
     -------
     start : :py:`In(1)`
-        A head begins, of so many ``tokens``, of which none is left from the last.
+        A head of ``tokens`` tokens begins. All tokens of the head before have been requested.
     token, free : :py:`In(stream.Signature(...))`
-        Tokens in their order; slots.
+        Tokens in their order; free slots.
     next, o : :py:`In(stream.Signature(tag))`, :py:`Out(stream.Signature(tag))`
-    came : :py:`In(1)`
+    first_arrived : :py:`In(1)`
         A first chunk arrived.
-    awaited : :py:`Out(1)`
-        A first chunk was asked for and did not arrive yet.
+    first_pending : :py:`Out(1)`
+        A first chunk has been requested and has not arrived yet.
     """
 
     def __init__(self, token_bits: int, chunks: int, entries: int):
@@ -39,13 +47,13 @@ class ChunkRequests(Component):
         super().__init__(
             {
                 "start": In(1),
-                "tokens": In(token_bits + 1),
-                "token": In(stream.Signature(unsigned(token_bits))),
-                "free": In(stream.Signature(range(entries))),
+                "tokens": In(count(token_bits + 1)),
+                "token": In(stream.Signature(position(token_bits))),
+                "free": In(stream.Signature(index(range(entries)))),
                 "next": In(stream.Signature(tag)),
                 "o": Out(stream.Signature(tag)),
-                "came": In(1),
-                "awaited": Out(1),
+                "first_arrived": In(1),
+                "first_pending": Out(1),
             }
         )
 
@@ -54,9 +62,9 @@ class ChunkRequests(Component):
         shape = self.o.payload.shape()
         m.submodules.later = later = Queue(QueueParameters(depth=self._entries), shape=shape)
         left = Signal(len(self.tokens))  # tokens without a request
-        coming = Signal(range(self._entries + 1))  # first chunks
-        room = Signal()
-        idle = Signal()
+        pending = Signal(range(self._entries + 1))  # first chunks requested and not arrived
+        room = Signal()  # the output register is free
+        idle = Signal()  # no next chunk waits
         started = Signal()
         m.d.comb += [
             later.i.valid.eq(self.next.valid),
@@ -64,11 +72,12 @@ class ChunkRequests(Component):
             self.next.ready.eq(later.i.ready),
             room.eq(~self.o.valid | self.o.ready),
             later.o.ready.eq(room),
+            # A token and a slot are taken together, in a cycle without a next chunk.
             idle.eq(room & ~later.o.valid & (left != 0)),
             self.token.ready.eq(idle & self.free.valid),
             self.free.ready.eq(idle & self.token.valid),
             started.eq(self.token.valid & self.token.ready),
-            self.awaited.eq(coming != 0),
+            self.first_pending.eq(pending != 0),
         ]
         with m.If(room):
             m.d.sync += self.o.valid.eq(later.o.valid | started)
@@ -83,5 +92,5 @@ class ChunkRequests(Component):
             m.d.sync += left.eq(self.tokens)
         with m.Elif(started):
             m.d.sync += left.eq(left - 1)
-        m.d.sync += coming.eq(coming + started - self.came)
+        m.d.sync += pending.eq(pending + started - self.first_arrived)
         return m

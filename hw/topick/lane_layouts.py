@@ -1,8 +1,11 @@
 """Payloads of a lane's streams."""
 
+import functools
+
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
 
+from hw.layout import FLAG, FixedPoint, count, index, integer, position
 from hw.topick.chunk_requests import tag_layout
 from hw.topick.pec import PecParameters
 from hw.topick.scores import Scores
@@ -11,7 +14,7 @@ from hw.topick.scores import Scores
 class LaneLayouts(Scores):
     """For the parameters of :class:`hw.topick.pe_lane.PeLane`."""
 
-    @property
+    @functools.cached_property
     def pec(self) -> PecParameters:
         margin, fraction = self.margin_bits, self.fraction
         return PecParameters(self.width, margin, fraction, self.precision, self.limb, stages=3)
@@ -22,71 +25,81 @@ class LaneLayouts(Scores):
         return 2 * self.bits
 
     @property
+    def logarithm(self) -> FixedPoint:
+        """A score's or the denominator's binary logarithm."""
+        return FixedPoint(signed(self.width), self.fraction)
+
+    @functools.cached_property
     def tag_layout(self) -> data.StructLayout:
         """``token``, ``chunk``, and the ``slot`` of the scoreboard that the token has."""
         return tag_layout(self.token_bits, self.chunks, self.entries)
 
-    @property
+    @functools.cached_property
     def chunk_layout(self) -> data.ArrayLayout:
         return data.ArrayLayout(self.chunk_bits, self.d)
 
-    @property
-    def job_layout(self) -> data.StructLayout:
-        """What a head needs.
+    @functools.cached_property
+    def command_layout(self) -> data.StructLayout:
+        """A head.
 
-        ``q``; the scale's ``mantissa`` and ``shift``; the margins ``most`` and ``least`` of all
-        chunks but the last; ``threshold``, -log2(thr) in units of 2^-fraction, rounded up, of which
-        all ones prunes nothing; the number of ``tokens``.
+        ``q``: the query. ``mantissa`` and ``shift``: the scale. ``most`` and ``least``: the margins
+        of all chunks but the last. ``threshold``: -log2(thr), rounded up; all ones prunes nothing.
+        ``tokens``: their number.
         """
-        margins = data.ArrayLayout(unsigned(self.margin_bits), self.chunks - 1)
+        margin = FixedPoint(unsigned(self.margin_bits), self.fraction)
+        margins = data.ArrayLayout(margin, self.chunks - 1)
         return data.StructLayout(
             {
-                "q": data.ArrayLayout(signed(self.bits), self.d),
-                "mantissa": self.scale_bits,
-                "shift": self.shift_bits,
+                "q": data.ArrayLayout(integer(signed(self.bits)), self.d),
+                "mantissa": integer(self.scale_bits),
+                "shift": integer(self.shift_bits),
                 "most": margins,
                 "least": margins,
-                "threshold": self.threshold_bits,
-                "tokens": self.token_bits + 1,
+                "threshold": FixedPoint(unsigned(self.threshold_bits), self.fraction),
+                "tokens": count(self.token_bits + 1),
             }
         )
 
-    @property
+    @functools.cached_property
     def response_layout(self) -> data.StructLayout:
-        """``tag`` as requested; ``data``, an element's bits each."""
+        """``tag``: as requested. ``data``: the bits of each element."""
         return data.StructLayout({"tag": self.tag_layout, "data": self.chunk_layout})
 
-    @property
+    @functools.cached_property
     def denominator_layout(self) -> data.StructLayout:
-        """``log2`` of the denominator, rounded down, if it is ``known``."""
-        return data.StructLayout({"log2": signed(self.width), "known": 1})
+        """``log2``: of the denominator, rounded down, if it is ``known``."""
+        return data.StructLayout({"log2": self.logarithm, "known": FLAG})
 
-    @property
+    @functools.cached_property
     def difference_layout(self) -> data.StructLayout:
-        """As :class:`hw.topick.pec.Pec` gives it."""
-        part = signed(self.limb + 1)
-        return data.StructLayout({"limb": signed(self.pec.limb_bits), "high": part, "low": part})
+        """The output of :class:`hw.topick.pec.Pec`."""
+        part = integer(signed(self.limb + 1))
+        limb = integer(signed(self.pec.limb_bits))
+        return data.StructLayout({"limb": limb, "high": part, "low": part})
 
-    @property
+    @functools.cached_property
     def kept_layout(self) -> data.StructLayout:
-        """``token`` and its score ``t``, if one was ``kept``; ``last`` of the head."""
-        return data.StructLayout(
-            {"token": self.token_bits, "t": signed(self.width), "kept": 1, "last": 1}
-        )
+        """``token`` and its score ``t``, if it is ``kept``; ``last`` of the head."""
+        token = position(self.token_bits)
+        return data.StructLayout({"token": token, "t": self.logarithm, "kept": FLAG, "last": FLAG})
 
-    @property
+    @functools.cached_property
     def value_layout(self) -> data.StructLayout:
-        """Probability ``p``, below 1 in units of 2^-(bits - 1); ``data``, a ``chunk`` of the value;
-        ``last`` of the head."""
+        """A chunk of a value.
+
+        ``p``: the token's probability, below 1. ``data``: the bits of each element. ``chunk``: its
+        number. ``last``: of the head.
+        """
         return data.StructLayout(
             {
-                "p": signed(self.bits),
+                "p": FixedPoint(signed(self.bits), self.bits - 1),
                 "data": self.chunk_layout,
-                "chunk": range(self.chunks),
-                "last": 1,
+                "chunk": index(range(self.chunks)),
+                "last": FLAG,
             }
         )
 
-    @property
+    @functools.cached_property
     def sum_layout(self) -> data.ArrayLayout:
-        return data.ArrayLayout(signed(self.sum_bits), self.d)
+        """Sums of p v, in units of v's codes."""
+        return data.ArrayLayout(FixedPoint(signed(self.sum_bits), self.bits - 1), self.d)

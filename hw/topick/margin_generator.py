@@ -1,4 +1,4 @@
-"""How far scores may lie from partial ones, from the query alone (Token-Picker, section 4)."""
+"""How far scores may be from partial scores, from the query alone (Token-Picker, section 4)."""
 
 import dataclasses
 from typing import ClassVar
@@ -13,7 +13,8 @@ from hw.topick.scores import Scores
 
 @dataclasses.dataclass(frozen=True)
 class MarginGeneratorParameters(Scores, DatapathParameters):
-    """As in :class:`hw.topick.scores.Scores`."""
+    """d, bits, chunk_bits, scale_bits, shift_bits and width as in
+    :class:`hw.topick.scores.Scores`."""
 
     d: int = 64
     bits: int = 12
@@ -40,13 +41,14 @@ class MarginGeneratorParameters(Scores, DatapathParameters):
 class MarginGenerator(Datapath):
     """M_max = (2^r - 1) sum of the positive q, M_min = (2^r - 1) sum of the negative, times c.
 
-    With r bits of every element of k unknown, q . k is at least s + M_min and at most s + M_max,
-    s being the score with zeros in their place. Of the margins' binary logarithms, c M_max and
-    -c M_min, c = mantissa 2^-(base + shift), both are rounded up, so away from the score.
+    With r bits of every element of k unknown, q . k is at least s + M_min and at most s + M_max, s
+    being the score with zeros for the unknown bits. The outputs are the margins of binary
+    logarithms, c M_max and -c M_min with c = mantissa 2^-(base + shift), both rounded up, that is,
+    away from the score.
 
-    The pair of the last chunk is 0, as nothing is unknown then, and has no port.
+    The margins of the last chunk are 0, as no bit is unknown then, and have no port.
 
-    Latency: `stages`. Throughput: one query a cycle. Errors and overflow: none. Source:
+    Latency: `stages`. Throughput: one query per cycle. Errors and overflow: none. Source:
     Token-Picker, section 4 (1); there the margins are those of scores, not scaled.
 
     Members
@@ -55,10 +57,19 @@ class MarginGenerator(Datapath):
     mantissa : :py:`In(unsigned(scale_bits))`
     shift : :py:`In(unsigned(shift_bits))`
     most, least : :py:`Out(ArrayLayout(unsigned(margin_bits), chunks - 1))`
-        For each chunk but the last: c M_max and -c M_min in units of t's last place.
+        For each chunk but the last: c M_max and -c M_min, in units of the last bit of t.
+
+    Examples
+    --------
+    >>> from hw.topick.margin_generator import MarginGenerator, MarginGeneratorParameters
+    >>> parameters = MarginGeneratorParameters(d=64, bits=12, chunk_bits=4)
+    >>> parameters.chunks, [parameters.unknown(chunk) for chunk in range(3)]
+    (3, [8, 4, 0])
+    >>> MarginGenerator(parameters).most.shape()
+    ArrayLayout(unsigned(27), 2)
     """
 
-    summary = "How far scores may lie from partial ones, from the query alone"
+    summary = "Margins between partial and exact scores, from the query alone"
     source = "Token-Picker, section 4"
 
     def __init__(self, parameters: MarginGeneratorParameters):
@@ -74,6 +85,7 @@ class MarginGenerator(Datapath):
     def elaborate(self, platform):
         m = Module()
         p, cut = self.parameters, self.registers(m)
+        # Sum of the positive and of the negative elements of q.
         positive = self._sum(m, "positive", p.bits - 1, False)
         negative = self._sum(m, "negative", p.bits, True)
         size = p.bits + p.growth
@@ -85,11 +97,13 @@ class MarginGenerator(Datapath):
                 plus.eq(q[:-1] & ~sign.replicate(p.bits - 1)),
                 minus.eq(q & sign.replicate(p.bits)),
             ]
+        # Scale both sums: product = sum mantissa.
         *both, mantissa, shift = cut("sums", **sums, mantissa=self.mantissa, shift=self.shift)
         scaled = {}
         for name, total in zip(sums, both, strict=True):
             scaled[name] = Signal(size + p.scale_bits, name=f"scaled_{name}")
             m.d.comb += scaled[name].eq(total * mantissa)
+        # A margin for each chunk: product (2^r - 1) 2^-(base + shift), rounded up.
         *both, shift = cut("scaled", **scaled, shift=shift)
         for name, product in zip(sums, both, strict=True):
             margins = [
@@ -107,7 +121,7 @@ class MarginGenerator(Datapath):
     def _margin(self, m: Module, name: str, chunk: int, product: Signal, shift) -> Signal:
         p = self.parameters
         unknown = p.unknown(chunk)
-        # -(-x >> n) rounds up.
+        # product (1 - 2^r), so that its shift rounds down and the margin, its negative, up.
         reach = Signal(signed(len(product) + unknown + 1), name=f"reach_{name}_{chunk}")
         margin = Signal(p.margin_bits, name=f"margin_{name}_{chunk}")
         m.d.comb += [

@@ -1,15 +1,18 @@
-"""A lane: dot products of chunks as they come, and which tokens to prune (Token-Picker, 4.1)."""
+"""A lane: dot products of chunks as they arrive, and which tokens to prune (Token-Picker, 4.1)."""
 
 import dataclasses
+import functools
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.adder_tree import AdderTree, AdderTreeParameters
 from hw.component import Component
+from hw.layout import position
 from hw.parameters import Parameters, require
 from hw.topick.chunk_multiplier import ChunkMultiplier
+from hw.topick.chunk_pipeline import Chunk, stage
 from hw.topick.chunk_requests import ChunkRequests
 from hw.topick.lane_layouts import LaneLayouts
 from hw.topick.pec import Pec
@@ -20,14 +23,15 @@ from hw.topick.weighted_sums import WeightedSums
 
 @dataclasses.dataclass(frozen=True)
 class PeLaneParameters(LaneLayouts, Parameters):
-    """d, bits, chunk_bits, scale_bits, shift_bits and width as in :class:`Scores`.
+    """d, bits, chunk_bits, scale_bits, shift_bits and width as in
+    :class:`hw.topick.scores.Scores`.
 
     fraction, precision, limb
         As in :class:`hw.topick.pec.PecParameters`.
     threshold_bits
         As in :class:`hw.topick.rpdu.RpduParameters`.
     entries
-        Of the scoreboard: tokens under way at most.
+        Of the scoreboard: tokens in flight at most.
     token_bits
         Of a token's number.
     """
@@ -49,7 +53,7 @@ class PeLaneParameters(LaneLayouts, Parameters):
         self.check_scores()
         rule = "token_bits must be between 1 and 24"
         require(1 <= self.token_bits <= 24, rule, self.token_bits)
-        _ = self.pec, self.rpdu, self.scoreboard  # check the rest
+        _ = self.pec, self.rpdu, self.scoreboard  # each checks its own parameters
 
     @classmethod
     def presets(cls) -> dict[str, "PeLaneParameters"]:
@@ -69,45 +73,30 @@ class PeLaneParameters(LaneLayouts, Parameters):
             "paper": cls(entries=32),
         }
 
-    @property
+    @functools.cached_property
     def rpdu(self) -> RpduParameters:
         return RpduParameters(self.width, self.margin_bits, self.threshold_bits)
 
-    @property
+    @functools.cached_property
     def scoreboard(self) -> ScoreboardParameters:
-        """A score is parked without its last chunk."""
+        """A parked score lacks at least its last chunk."""
         score = self.score_bits - self.chunk_bits
-        return ScoreboardParameters(self.entries, score, self.pec.depth_bits, self.precision)
+        return ScoreboardParameters(self.entries, score, self.pec.shift_bits, self.precision)
 
-    DECIDING = 5
-    """Cycles from a chunk to its decision."""
+    @property
+    def decision_latency(self) -> int:
+        """Cycles from a response to its decision."""
+        return 5
 
     @property
     def latency(self) -> int:
-        """Cycles from a chunk to what becomes of it: the difference, the score."""
-        return self.DECIDING + 3
+        """Cycles from a response to its difference and score."""
+        return self.decision_latency + self.pec.latency
 
-
-class Chunk:
-    """A chunk on its way through the ranks: its tag, and as attributes what is known by then."""
-
-    def __init__(self, m: Module, advance: Signal, valid: Value, tag, **values: Value):
-        self._m, self._advance = m, advance
-        self.valid, self.tag = valid, tag
-        self.__dict__.update(values)
-
-    def rank(self, name: str, values: dict[str, Value]) -> "Chunk":
-        """The chunk behind registers that hold `values`."""
-        valid = Signal(name=f"valid_{name}")
-        tag = Signal.like(self.tag, name=f"tag_{name}", reset_less=True)
-        known = {
-            key: Signal.like(value, name=f"{key}_{name}", reset_less=True, init=0)
-            for key, value in values.items()
-        }
-        with self._m.If(self._advance):
-            self._m.d.sync += [valid.eq(self.valid), tag.eq(self.tag)]
-            self._m.d.sync += [register.eq(values[key]) for key, register in known.items()]
-        return Chunk(self._m, self._advance, valid, tag, **known)
+    @property
+    def request_latency(self) -> int:
+        """Cycles from a response to the request for its token's next chunk."""
+        return self.latency + 2
 
 
 class PeLane(Component):
@@ -125,39 +114,40 @@ class PeLane(Component):
                                                  └─────────────────────────┘
         value (p, chunks of v) ─→ × ─→ sums ─→ o
 
-    A `job` is a head. Its tokens come in the order in which they shall be looked at, each gets a
-    slot of the scoreboard, and its first chunk is asked for. A response may come at any time and
-    in any order. Its decision takes one beat of ``log_denominator`` and is to prune the token, to
-    ask for its next chunk, or to keep it; in all cases but a pruned first chunk there is a
-    difference for the denominator, so that this is the sum of the terms of all tokens that are not
-    pruned, as far as they are known. The beat of ``log_denominator`` may be older than the latest
-    differences: at any time the denominator is at most the exact one. Kept tokens go out with
-    their scores, and the head's last decision makes a beat of ``kept`` in any case. A head of 0
-    tokens has no decision: its job is taken, and there is no beat of ``kept`` and no ``last``.
+    A `command` starts a head. Its tokens arrive in the order in which they are to be examined; each
+    gets a slot of the scoreboard, and its first chunk is requested. Responses may arrive at any
+    time and in any order. For each response the lane takes one beat of ``log_denominator`` and
+    decides: prune the token, request its next chunk, or keep it. Except for a token pruned at its
+    first chunk, each decision outputs a ``difference``; the sum of all differences is the sum of
+    the latest terms of all tokens that are not pruned. The beat of ``log_denominator`` may be older
+    than the latest differences: at any time the denominator is at most the exact one. Kept tokens
+    are output with their scores, and the head's last decision makes a beat of ``kept`` in any case.
+    A head of 0 tokens has no decision: its command is taken, and there is no beat of ``kept`` and
+    no ``last``.
 
-    Requests for next chunks come before first ones, and there is room for one of each slot, so no
-    response ever waits for a request: a full scoreboard stops first chunks only. A response that
-    was not asked for waits.
+    Requests for next chunks precede those for first chunks, and there is room for one of each slot,
+    so no response ever waits for a request: a full scoreboard stops first chunks only. A response
+    that was not requested waits.
 
-    Step 1: chunks of values, in any order, each with its token's probability, are multiplied by the
-    same multipliers and added to the sums: of the first chunk of an element 2^8 as much, and so
-    on. Values may come while scores of the next head are made; responses go first.
+    Step 1: chunks of values, in any order, each with its token's probability, use the same
+    multipliers; the products are added to the sums, shifted left by the number of bits below the
+    chunk. Values may arrive during the scores of the next head; responses have priority.
 
     Exact: s, and the sums unless the probabilities add up to 2 or more. t, terms and logarithms are
-    rounded such that no token whose probability exceeds the threshold is pruned: the lane of the
-    golden model replays every decision.
+    rounded such that no token whose probability exceeds the threshold is pruned: the golden
+    model's lane replays every decision.
 
     Latency: 8 cycles from a response to its difference or score, 10 to its token's next request; 2
-    from a value's last chunk to the sums. Throughput: a chunk a cycle, of keys or values.
+    from a value's last chunk to the sums. Throughput: one chunk per cycle, of keys or values.
 
     Handshake: an output that is not taken, other than ``request``, stops the lane, and so does a
     decision without ``log_denominator``. ``response.ready`` depends on its payload,
-    ``value.ready`` on ``response``, and all of them on the outputs' ready. `job.ready` is high when
-    all tokens of the last head are decided.
+    ``value.ready`` on ``response``, and all of them on the outputs' ready. `command.ready` is high
+    when all tokens of the last head are decided.
 
     Members
     -------
-    job : :py:`In(stream.Signature(parameters.job_layout))`
+    command : :py:`In(stream.Signature(parameters.command_layout))`
     token : :py:`In(stream.Signature(token_bits))`
     request : :py:`Out(stream.Signature(parameters.tag_layout))`
     response : :py:`In(stream.Signature(parameters.response_layout))`
@@ -168,6 +158,15 @@ class PeLane(Component):
     value : :py:`In(stream.Signature(parameters.value_layout))`
     o : :py:`Out(stream.Signature(parameters.sum_layout))`
         Sums of p v, in units of 2^-(bits - 1) of v's codes.
+
+    Examples
+    --------
+    >>> from hw.topick.pe_lane import PeLaneParameters
+    >>> parameters = PeLaneParameters(d=64, bits=12, chunk_bits=4, entries=64)
+    >>> parameters.latency, parameters.request_latency
+    (8, 10)
+    >>> [(name, field.offset, field.width) for name, field in parameters.tag_layout]
+    [('token', 0, 12), ('chunk', 12, 2), ('slot', 14, 6)]
     """
 
     summary = "Scores of keys chunk by chunk in any order, pruning, and weighted sums of values"
@@ -177,8 +176,8 @@ class PeLane(Component):
         self._parameters = p = parameters
         super().__init__(
             {
-                "job": In(stream.Signature(p.job_layout)),
-                "token": In(stream.Signature(unsigned(p.token_bits))),
+                "command": In(stream.Signature(p.command_layout)),
+                "token": In(stream.Signature(position(p.token_bits))),
                 "request": Out(stream.Signature(p.tag_layout)),
                 "response": In(stream.Signature(p.response_layout)),
                 "log_denominator": In(stream.Signature(p.denominator_layout)),
@@ -204,14 +203,17 @@ class PeLane(Component):
         wiring.connect(m, requests.o, wiring.flipped(self.request))
         wiring.connect(m, sums.o, wiring.flipped(self.o))
 
-        job = Signal(p.job_layout, reset_less=True)
+        # One command at a time: a head's registers change when all of its tokens are decided.
+        command = Signal(p.command_layout, reset_less=True)
         starting = Signal()
         undecided = Signal(p.token_bits + 1)  # tokens
-        advance = Signal()  # of all ranks
-        taking = Signal()
+        advance = Signal()  # all pipeline stages
+        taking = Signal()  # a response
         taking_value = Signal()
+
+        # The multipliers take a response or a value; then the two pipelines part.
         self._take(m, scoreboard, requests, advance, taking, taking_value)
-        products = self._multiply(m, advance, taking, job.q)
+        products = self._multiply(m, advance, taking, command.q)
         value = self.value.payload
         m.d.comb += [
             sums.advance.eq(advance),
@@ -220,45 +222,50 @@ class PeLane(Component):
             sums.last.eq(value.last),
             Cat(sums.products).eq(Cat(products)),
         ]
-        chunk = self._scores(m, scoreboard, advance, taking, products, job)
-        free, decided = self._decide(m, scoreboard, requests, advance, chunk, job, undecided)
+        chunk = self._scores(m, scoreboard, advance, taking, products, command)
+        free, decided = self._decide(m, scoreboard, requests, advance, chunk, command, undecided)
+
+        # The whole lane stops for an output that is not taken and for a missing log_denominator.
         m.d.comb += [
             self.log_denominator.ready.eq(free & sums.free & chunk.valid),
             advance.eq(free & sums.free & (~chunk.valid | self.log_denominator.valid)),
-            self.job.ready.eq(undecided == 0),
-            starting.eq(self.job.valid & self.job.ready),
+            self.command.ready.eq(undecided == 0),
+            starting.eq(self.command.valid & self.command.ready),
             requests.start.eq(starting),
-            requests.tokens.eq(self.job.payload.tokens),
+            requests.tokens.eq(self.command.payload.tokens),
         ]
         with m.If(starting):
-            m.d.sync += [job.eq(self.job.payload), undecided.eq(self.job.payload.tokens)]
+            m.d.sync += [
+                command.eq(self.command.payload),
+                undecided.eq(self.command.payload.tokens),
+            ]
         with m.Elif(decided):
             m.d.sync += undecided.eq(undecided - 1)
         return m
 
     def _take(self, m: Module, scoreboard, requests, advance, taking, taking_value) -> None:
-        """A response if there is one that was asked for, else a value."""
+        """Take a response that was requested, else a value."""
         tag = self.response.payload.tag
         first = Signal()
-        expected = Signal()
+        expected = Signal()  # of a first chunk, a request; of another one, an entry
         m.d.comb += [
             first.eq(tag.chunk == 0),
-            expected.eq(Mux(first, requests.awaited, scoreboard.read.ready)),
+            expected.eq(Mux(first, requests.first_pending, scoreboard.read.ready)),
             scoreboard.read.payload.eq(tag.slot),
             scoreboard.read.valid.eq(self.response.valid & ~first & advance),
             scoreboard.entry.ready.eq(advance),
             self.response.ready.eq(advance & expected),
             taking.eq(self.response.valid & self.response.ready),
-            requests.came.eq(taking & first),
+            requests.first_arrived.eq(taking & first),
             self.value.ready.eq(advance & ~(self.response.valid & expected)),
             taking_value.eq(self.value.valid & self.value.ready),
         ]
 
     def _multiply(self, m: Module, advance: Signal, taking: Signal, q) -> list[Signal]:
-        """Registers with the products of an element and a chunk each."""
+        """Registers with the product of each element and its chunk: q k or p v."""
         p = self._parameters
         response, value = self.response.payload, self.value.payload
-        first = Signal(name="first_of_element")
+        first = Signal(name="first_of_element")  # only the first chunk is signed
         m.d.comb += first.eq(Mux(taking, response.tag.chunk, value.chunk) == 0)
         products = []
         for number in range(p.d):
@@ -275,12 +282,14 @@ class PeLane(Component):
             products.append(product)
         return products
 
-    def _scores(self, m, scoreboard, advance, taking, products, job) -> Chunk:
-        """Ranks from the products to t."""
+    def _scores(self, m, scoreboard, advance, taking, products, command) -> Chunk:
+        """Stages from the products to the score t as a binary logarithm."""
         p = self._parameters
+        # Stage "product": the products, and the scoreboard's entry in its own output register.
+        chunk = stage(m, advance, "product", Chunk(taking, self.response.payload.tag))
         entry = scoreboard.entry.payload
-        chunk = Chunk(m, advance, taking, self.response.payload.tag).rank("product", {})
-        # The scoreboard's entry is a register beside the products.
+
+        # Stage "dot": q . chunk, from the tree's register.
         m.submodules.tree = tree = AdderTree(
             AdderTreeParameters(p.d, "fixed", width=p.bits + p.chunk_bits, stages=1)
         )
@@ -292,40 +301,47 @@ class PeLane(Component):
         m.d.comb += first.eq(chunk.tag.chunk == 0)
         previous = Signal(signed(p.scoreboard.score_bits))
         m.d.comb += previous.eq(Mux(first, 0, entry.score))
-        chunk = chunk.rank(
-            "dot", {"previous": previous, "depth": entry.depth, "significand": entry.significand}
-        )
+        term = {"shift": entry.shift, "significand": entry.significand}
+        chunk = stage(m, advance, "dot", Chunk(chunk.valid, chunk.tag, previous=previous, **term))
+
+        # Stage "score": s = | previous | 0 … 0 | + q . chunk, with a chunk's number of zeros.
         score = Signal(signed(p.score_bits), name="score_sum")
         m.d.comb += score.eq((chunk.previous << p.chunk_bits) + tree.o)
-        old = {"depth": chunk.depth, "significand": chunk.significand}
-        chunk = chunk.rank("score", {"score": score, **old})
+        chunk = dataclasses.replace(chunk, previous=None, score=score)
+        chunk = stage(m, advance, "score", chunk)
+
+        # Stage "scaled": s mantissa.
         scaled = Signal(signed(p.score_bits + p.scale_bits + 1), name="scaled_score")
-        m.d.comb += scaled.eq(chunk.score * job.mantissa)
-        old = {"depth": chunk.depth, "significand": chunk.significand}
-        chunk = chunk.rank("scaled", {"scaled": scaled, "score": chunk.score, **old})
-        places = Signal(range(p.base + (1 << p.shift_bits)))
+        m.d.comb += scaled.eq(chunk.score * command.mantissa)
+        chunk = stage(m, advance, "scaled", dataclasses.replace(chunk, scaled=scaled))
+
+        # Stage "t": t = floor(s mantissa 2^-(base + shift) 2^r), with r bits unknown.
+        right = Signal(range(p.base + (1 << p.shift_bits)))
         with m.Switch(chunk.tag.chunk):
             for number in range(p.chunks):
                 with m.Case(number):
-                    m.d.comb += places.eq(job.shift + (p.base - p.unknown(number)))
+                    m.d.comb += right.eq(command.shift + (p.base - p.unknown(number)))
         t = Signal(signed(p.width), name="t_shifted")
-        m.d.comb += t.eq(chunk.scaled >> places)
-        old = {"depth": chunk.depth, "significand": chunk.significand}
-        return chunk.rank("t", {"t": t, "score": chunk.score, **old})
+        m.d.comb += t.eq(chunk.scaled >> right)
+        return stage(m, advance, "t", dataclasses.replace(chunk, scaled=None, t=t))
 
-    def _decide(self, m, scoreboard, requests, advance, chunk: Chunk, job, undecided):
-        """The last ranks; whether what was in the very last is taken, whether a token's last
-        decision is made."""
+    def _decide(self, m, scoreboard, requests, advance, chunk: Chunk, command, undecided):
+        """The decision on the stage "t", and the three stages of Pec after it.
+
+        Returns (the outputs allow the lane to advance, a token's last decision is made).
+        """
         p = self._parameters
         m.submodules.rpdu = rpdu = Rpdu(p.rpdu)
         m.submodules.pec = pec = Pec(p.pec)
+        # The margins of this chunk; 0 for the last one.
         last = Signal(name="last_chunk")
         most, least = (Signal(p.margin_bits, name=name) for name in ("most", "least"))
         m.d.comb += last.eq(chunk.tag.chunk == p.chunks - 1)
         with m.Switch(chunk.tag.chunk):
             for number in range(p.chunks - 1):
                 with m.Case(number):
-                    m.d.comb += [most.eq(job.most[number]), least.eq(job.least[number])]
+                    m.d.comb += [most.eq(command.most[number]), least.eq(command.least[number])]
+
         first = Signal(name="first_decision")
         decided = Signal()
         ended = Signal()
@@ -333,7 +349,7 @@ class PeLane(Component):
             first.eq(chunk.tag.chunk == 0),
             rpdu.t.eq(chunk.t),
             rpdu.most.eq(most),
-            rpdu.threshold.eq(job.threshold),
+            rpdu.threshold.eq(command.threshold),
             rpdu.log_denominator.eq(self.log_denominator.payload.log2),
             rpdu.known.eq(self.log_denominator.payload.known),
             rpdu.last.eq(last),
@@ -341,46 +357,50 @@ class PeLane(Component):
             pec.t.eq(chunk.t),
             pec.least.eq(least),
             pec.drop.eq(rpdu.prune),
-            pec.there.eq(~first),
-            pec.old_depth.eq(chunk.depth),
+            pec.old_valid.eq(~first),
+            pec.old_shift.eq(chunk.shift),
             pec.old_significand.eq(chunk.significand),
             decided.eq(advance & chunk.valid & ~rpdu.request),
             ended.eq(~rpdu.request & (undecided == 1)),
         ]
-        what = {
-            "request": rpdu.request,
-            "keep": rpdu.keep,
-            "differs": ~(rpdu.prune & first),
-            "ended": ended,
-            "t": chunk.t,
-            "score": chunk.score[: p.scoreboard.score_bits],
-        }
+        chunk = Chunk(
+            chunk.valid,
+            chunk.tag,
+            request=rpdu.request,
+            keep=rpdu.keep,
+            differs=~(rpdu.prune & first),
+            ended=ended,
+            t=chunk.t,
+            score=chunk.score[: p.scoreboard.score_bits],
+        )
         for name in ("decided", "term"):
-            chunk = chunk.rank(name, what)
-            what = {name: getattr(chunk, name) for name in what}
+            chunk = stage(m, advance, name, chunk)
 
-        # What a decision leads to waits in registers of its own until it is taken.
+        # Stage "result": each of the four outputs of a decision has its own valid bit, which is set
+        # as the lane advances and cleared when the output is taken. The lane may advance when all
+        # of them are free or are taken in this cycle.
         writing = Signal()
         asking = Signal()
         free = Signal(name="outputs_free")
         write, later = scoreboard.write, requests.next
         kept = self.kept
-        ports = [
+        outputs = [
             (write.valid, write.ready, chunk.valid, writing),
             (later.valid, later.ready, chunk.valid & chunk.request, asking),
             (self.difference.valid, self.difference.ready, chunk.valid & chunk.differs, None),
             (kept.valid, kept.ready, chunk.valid & (chunk.keep | chunk.ended), None),
         ]
-        for valid, ready, comes, register in ports:
+        for valid, ready, set_valid, register in outputs:
+            # The ports of this component are registers themselves.
             register = valid if register is None else register
             if register is not valid:
                 m.d.comb += valid.eq(register)
             with m.If(advance):
-                m.d.sync += register.eq(comes)
+                m.d.sync += register.eq(set_valid)
             with m.Elif(ready):
                 m.d.sync += register.eq(0)
-        m.d.comb += free.eq(Cat(~valid | ready for valid, ready, *_ in ports).all())
-        chunk = chunk.rank("result", what)
+        m.d.comb += free.eq(Cat(~valid | ready for valid, ready, *_ in outputs).all())
+        chunk = stage(m, advance, "result", chunk)
         m.d.comb += [
             self.difference.payload.limb.eq(pec.limb),
             self.difference.payload.high.eq(pec.high),
@@ -392,7 +412,7 @@ class PeLane(Component):
             write.payload.slot.eq(chunk.tag.slot),
             write.payload.park.eq(chunk.request),
             write.payload.entry.score.eq(chunk.score),
-            write.payload.entry.depth.eq(pec.depth),
+            write.payload.entry.shift.eq(pec.shift),
             write.payload.entry.significand.eq(pec.significand),
             later.payload.token.eq(chunk.tag.token),
             later.payload.chunk.eq(chunk.tag.chunk + 1),

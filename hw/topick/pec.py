@@ -1,12 +1,14 @@
-"""A token's share of the denominator, and its difference to the earlier one (Token-Picker, 4.1)."""
+"""Partial exponential calculator: a token's term of the denominator (Token-Picker, 4.1)."""
 
 import dataclasses
+import functools
 from typing import ClassVar
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Module, Mux, Signal, Value, signed, unsigned
 
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.exp2_fixed import Exp2Fixed, Exp2FixedParameters
+from hw.layout import FLAG, FixedPoint, integer
 from hw.parameters import require
 
 
@@ -18,7 +20,7 @@ class PecParameters(DatapathParameters):
     margin_bits
         Of a margin, unsigned; less than `width`.
     fraction
-        Bits of both behind the point.
+        Fraction bits of both.
     precision
         Bits of a term's significand.
     limb
@@ -35,7 +37,7 @@ class PecParameters(DatapathParameters):
         (),
         ("result",),
         ("significand", "result"),
-        ("depth", "significand", "result"),
+        ("shift", "significand", "result"),
     )
 
     def __post_init__(self):
@@ -45,9 +47,9 @@ class PecParameters(DatapathParameters):
         power = self.limb > 1 and self.limb & (self.limb - 1) == 0
         rule = f"limb must be a power of two of at least {self.precision} (precision)"
         require(power and self.precision <= self.limb <= 32, rule, self.limb)
-        _ = self.exp2  # checks the rest
-        rule = f"fraction must be below {self.width - 1 - self.place_bits}"
-        require(self.fraction < self.width - 1 - self.place_bits, rule, self.fraction)
+        Exp2FixedParameters(0, self.fraction, self.precision, self.precision)  # checks these
+        rule = f"fraction must be below {self.width - 1 - self.offset_bits}"
+        require(self.fraction < self.width - 1 - self.offset_bits, rule, self.fraction)
 
     @classmethod
     def presets(cls) -> dict[str, "PecParameters"]:
@@ -57,42 +59,51 @@ class PecParameters(DatapathParameters):
             "pipelined": cls(stages=3),
         }
 
-    @property
+    @functools.cached_property
     def exp2(self) -> Exp2FixedParameters:
         return Exp2FixedParameters(0, self.fraction, self.precision, self.precision)
 
     @property
-    def depth_bits(self) -> int:
-        """Of minus a term's exponent, signed; one more than a logarithm's integer part."""
+    def shift_bits(self) -> int:
+        """Of a term's shift, signed; one more than a logarithm's integer part."""
         return self.width + 1 - self.fraction
 
     @property
-    def place_bits(self) -> int:
-        """Of a place within a limb."""
+    def offset_bits(self) -> int:
+        """Of a bit position within a limb."""
         return self.limb.bit_length() - 1
 
     @property
     def limb_bits(self) -> int:
         """Of a limb's number, signed."""
-        return self.depth_bits - self.place_bits
+        return self.shift_bits - self.offset_bits
 
 
 class Pec(Datapath):
-    """term = 2^(t - least), rounded down; difference = term - the earlier term.
+    """term = 2^(t - least), rounded down; difference = new term - earlier term.
 
-    A term is significand 2^-(depth + precision), the significand of :class:`Exp2Fixed`, always with
-    its first bit set. For sums, it is put on a grid of limbs: limb number L holds the bits of
-    weights 2^(limb L) to 2^(limb (L + 1) - 1), and a term with its first bit in limb L has bits in
-    limbs L and L - 1 only. The difference has two limbs too, ``high`` of number ``limb`` and
-    ``low`` of the next lower one, both signed: those of the new term less those of the old, in
-    the higher one's limbs. What the lower one has beneath them is left out.
+    A term is significand 2^-(shift + precision). The significand, from :class:`Exp2Fixed`, always
+    has its first bit set.
 
-    That makes sums exact whatever order terms come and go in. Whoever adds up differences keeps the
-    two limbs of the largest term so far, and no carry from one to the other: then dropping the
-    lower limb when a larger term comes drops those bits of all terms, as does adding the
-    difference to an earlier term of which only the higher limb is left.
+    So that sums are exact in any order, terms are put on a grid of limbs. Limb number L holds the
+    bits of weights 2^(limb L) to 2^(limb (L + 1) - 1). A term with its first bit in limb L has bits
+    in limbs L and L - 1 only::
 
-    Nothing is new if a token is pruned (``drop``), nothing old at its first chunk (not ``there``).
+        limb        |       L        |     L - 1      |     L - 2      |
+        new term    | 0 0 1 x x x x x x x x 0 0 0 0 0 |
+        old term                     | 0 1 x x x x x x x x x 0 0 0 0 0 |
+        difference  |      high      |      low       |  (left out)    |
+
+    The difference has two limbs, ``high`` of number ``limb`` and ``low`` of the next lower number,
+    both signed: the new term's less the old term's, in the limbs of the larger one. The bits of the
+    smaller term below ``low`` are left out.
+
+    The adder of differences keeps the two limbs of the largest term so far, without a carry from
+    the lower one to the upper one. When a larger term arrives, it drops the lower limb, and with it
+    those bits of all terms alike; a difference to an earlier term of which only the upper limb is
+    left has dropped the same bits.
+
+    A pruned token (``drop``) has no new term, its first chunk (``old_valid`` low) no old one.
 
     Accuracy: a term is below 2^(t - least), by less than 2^(1 - precision) of it. Latency:
     `stages`. Overflow: none, the exponent holds every t. Source: Token-Picker, section 4.1 (3).
@@ -102,84 +113,100 @@ class Pec(Datapath):
     t : :py:`In(signed(width))`
     least : :py:`In(unsigned(margin_bits))`
         In units of 2^-fraction, as `t` is.
-    drop, there : :py:`In(unsigned(1))`
-    old_depth : :py:`In(signed(depth_bits))`
+    drop, old_valid : :py:`In(unsigned(1))`
+    old_shift : :py:`In(signed(shift_bits))`
     old_significand : :py:`In(unsigned(precision))`
-    depth : :py:`Out(signed(depth_bits))`
+    shift : :py:`Out(signed(shift_bits))`
     significand : :py:`Out(unsigned(precision))`
         The new term, also if it is dropped.
     limb : :py:`Out(signed(limb_bits))`
     high, low : :py:`Out(signed(limb + 1))`
         The difference; 0 if there is neither a new nor an old term, and `limb` is arbitrary then.
+
+    Examples
+    --------
+    >>> from hw.topick.pec import Pec, PecParameters
+    >>> parameters = PecParameters(precision=12, limb=16, stages=3)
+    >>> parameters.shift_bits, parameters.limb_bits, parameters.latency
+    (23, 19, 3)
+    >>> Pec(parameters).high.shape()
+    signed(17)
     """
 
-    summary = "A token's share of the denominator, and its difference to the earlier one"
+    summary = "A token's term of the denominator, and its difference to the earlier term"
     source = "Token-Picker, section 4.1"
 
     def __init__(self, parameters: PecParameters):
         p = parameters
-        term = {"depth": signed(p.depth_bits), "significand": unsigned(p.precision)}
+        term = {"shift": signed(p.shift_bits), "significand": unsigned(p.precision)}
         inputs = {
-            "t": signed(p.width),
-            "least": unsigned(p.margin_bits),
-            "drop": unsigned(1),
-            "there": unsigned(1),
-            **{f"old_{name}": shape for name, shape in term.items()},
+            "t": FixedPoint(signed(p.width), p.fraction),
+            "least": FixedPoint(unsigned(p.margin_bits), p.fraction),
+            "drop": FLAG,
+            "old_valid": FLAG,
+            **{f"old_{name}": integer(shape) for name, shape in term.items()},
         }
-        part = signed(p.limb + 1)
-        outputs = {**term, "limb": signed(p.limb_bits), "high": part, "low": part}
-        super().__init__(p, inputs, outputs)
+        part = integer(signed(p.limb + 1))
+        limb = integer(signed(p.limb_bits))
+        term = {name: integer(shape) for name, shape in term.items()}
+        super().__init__(p, inputs, {**term, "limb": limb, "high": part, "low": part})
 
     def elaborate(self, platform):
         m = Module()
         p, cut = self.parameters, self.registers(m)
+        # 2^(t - least) = 2^-minus, and minus = | shift (signed) | fraction |. The significand is
+        # 2^-fraction, between 1/2 and 1.
         m.submodules.exp2 = exp2 = Exp2Fixed(p.exp2)
         minus = Signal(signed(p.width + 1))
         m.d.comb += minus.eq(self.least - self.t)
-        minus, new, there, old_depth, old_significand = cut(
-            "depth",
+        minus, new_valid, old_valid, old_shift, old_significand = cut(
+            "shift",
             minus=minus,
-            new=~self.drop,
-            there=self.there,
-            old_depth=self.old_depth,
+            new_valid=~self.drop,
+            old_valid=self.old_valid,
+            old_shift=self.old_shift,
             old_significand=self.old_significand,
         )
-        depth = Signal(signed(p.depth_bits), name="new_depth")
-        m.d.comb += [exp2.x.eq(minus[: p.fraction]), depth.eq(minus >> p.fraction)]
-        significand, depth, new, there, old_depth, old_significand = cut(
+        shift = Signal(signed(p.shift_bits), name="new_shift")
+        m.d.comb += [exp2.x.eq(minus[: p.fraction]), shift.eq(minus >> p.fraction)]
+        significand, shift, new_valid, old_valid, old_shift, old_significand = cut(
             "significand",
             significand=exp2.y,
-            depth=depth,
-            new=new,
-            there=there,
-            old_depth=old_depth,
+            shift=shift,
+            new_valid=new_valid,
+            old_valid=old_valid,
+            old_shift=old_shift,
             old_significand=old_significand,
         )
-        limb, parts = self._placed(m, "new", depth, significand)
-        old_limb, old_parts = self._placed(m, "old", old_depth, old_significand)
-        ahead = Signal(signed(p.limb_bits + 1))  # limbs by which the new term is above the old
-        new_on = Signal(2)
-        old_on = Signal(2)  # the difference's limb is: the term's, the next
+
+        # Both terms in limbs. The difference is in the limbs of the term with the higher number, so
+        # the other term is in the same two limbs, one limb lower, or below both.
+        limb, (new_low, new_high) = self._limbs(m, "new", shift, significand)
+        old_limb, (old_low, old_high) = self._limbs(m, "old", old_shift, old_significand)
+        ahead = Signal(signed(p.limb_bits + 1))  # limbs by which the new term is above the old one
         m.d.comb += ahead.eq(limb - old_limb)
-        both = new & there
+        both = new_valid & old_valid
+        new_same, new_lower = Signal(name="new_same"), Signal(name="new_lower")
+        old_same, old_lower = Signal(name="old_same"), Signal(name="old_lower")
         m.d.comb += [
-            new_on.eq(_where(new, both, ahead >= 0, ahead == -1)),
-            old_on.eq(_where(there, both, ahead <= 0, ahead == 1)),
+            new_same.eq(new_valid & (~both | (ahead >= 0))),
+            new_lower.eq(both & (ahead == -1)),
+            old_same.eq(old_valid & (~both | (ahead <= 0))),
+            old_lower.eq(both & (ahead == 1)),
         ]
         high, low = (Signal(signed(p.limb + 1), name=f"difference_{n}") for n in ("high", "low"))
         m.d.comb += [
-            high.eq(_part(parts[1], new_on[0]) - _part(old_parts[1], old_on[0])),
+            high.eq(_if(new_same, new_high) - _if(old_same, old_high)),
             low.eq(
-                (_part(parts[0], new_on[0]) | _part(parts[1], new_on[1]))
-                - (_part(old_parts[0], old_on[0]) | _part(old_parts[1], old_on[1]))
+                (_if(new_same, new_low) | _if(new_lower, new_high))
+                - (_if(old_same, old_low) | _if(old_lower, old_high))
             ),
         ]
-        higher = Mux(new_on[0], limb, old_limb)
         results = cut(
             "result",
-            depth=depth,
+            shift=shift,
             significand=significand,
-            limb=higher,
+            limb=Mux(new_same, limb, old_limb),
             high=high,
             low=low,
         )
@@ -189,25 +216,29 @@ class Pec(Datapath):
         ]
         return m
 
-    def _placed(self, m: Module, name: str, depth: Value, significand: Value):
-        """Number of a term's upper limb, and its lower and upper limb."""
+    def _limbs(self, m: Module, name: str, shift: Value, significand: Value):
+        """Number of a term's upper limb, and its lower and upper limb.
+
+        ::
+
+            | upper limb             | lower limb             |
+            | 0 … 0 | significand            | 0 …          0 |
+                     ↑ bit `offset` of the upper limb
+        """
         p = self.parameters
-        # The first bit's weight is 2^-(depth + 1), and -(x + 1) is ~x.
-        first = Signal(signed(p.depth_bits), name=f"first_{name}")
+        # The first bit's weight is 2^-(shift + 1), and -(x + 1) is ~x: its upper bits are the
+        # limb's number, its lower ones the offset.
+        first = Signal(signed(p.shift_bits), name=f"first_{name}")
         placed = Signal(2 * p.limb, name=f"placed_{name}")
         number = Signal(signed(p.limb_bits), name=f"limb_{name}")
         m.d.comb += [
-            first.eq(~depth),
-            number.eq(first >> p.place_bits),
-            placed.eq(significand << (p.limb + 1 - p.precision) << first[: p.place_bits]),
+            first.eq(~shift),
+            number.eq(first >> p.offset_bits),
+            placed.eq(significand << (p.limb + 1 - p.precision) << first[: p.offset_bits]),
         ]
         return number, (placed[: p.limb], placed[p.limb :])
 
 
-def _where(here: Value, both: Value, upper: Value, next_lower: Value) -> Value:
-    """Two bits: a term's upper limb is the difference's high one; its low one."""
-    return Cat(here & (~both | upper), both & next_lower)
-
-
-def _part(limb: Value, there: Value) -> Value:
-    return limb & there.replicate(len(limb))
+def _if(condition: Value, value: Value) -> Value:
+    """`value`, or 0."""
+    return value & condition.replicate(len(value))

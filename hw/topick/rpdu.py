@@ -1,4 +1,4 @@
-"""Whether a token is pruned or its next chunk asked for (Token-Picker, section 4.1)."""
+"""Request and prune decision unit (Token-Picker, section 4.1)."""
 
 import dataclasses
 
@@ -46,11 +46,14 @@ class Rpdu(Datapath):
 
         prune = known and threshold is not all ones and t + most + threshold < log_denominator
 
-    As t + 1 > s c, a token that is pruned has s_max c + threshold < log_denominator, so that its
-    probability is below thr; the comparison errs to the other side by 3 units of the last place.
-    Without a denominator (not ``known``), or with a threshold of all ones, which stands for 0,
-    nothing is pruned. What is not pruned asks for the next
-    chunk, or is kept if this was the last one.
+    As t + 1 > s c, a pruned token has s_max c + threshold < log_denominator, so that its
+    probability is below thr; in the other direction the comparison is off by less than 3 units of
+    the last bit. Without a denominator (``known`` low), or with a threshold of all ones, which
+    stands for 0, no token is pruned. A token that is not pruned requests its next chunk, or is kept
+    if this chunk was the last one.
+
+    Example: with t = -40, most = 12 and threshold = 20, the sum is -8, so the token is pruned if
+    log_denominator is -7 or more.
 
     Latency: `stages`. Overflow: none. Source: Token-Picker, section 4.1 (2), with ln for log2.
 
@@ -63,10 +66,17 @@ class Rpdu(Datapath):
     known, last : :py:`In(unsigned(1))`
         Whether there is a denominator; whether the chunk is a key's last.
     prune, request, keep : :py:`Out(unsigned(1))`
-        One of them.
+        One-hot.
+
+    Examples
+    --------
+    >>> from hw.topick.rpdu import Rpdu, RpduParameters
+    >>> rpdu = Rpdu(RpduParameters(stages=1))
+    >>> rpdu.t.shape(), rpdu.parameters.latency, rpdu.results
+    (signed(32), 1, ('prune', 'request', 'keep'))
     """
 
-    summary = "Whether a token is pruned, its next chunk requested, or kept"
+    summary = "Decide whether a token is pruned, its next chunk requested, or kept"
     source = "Token-Picker, section 4.1"
 
     def __init__(self, parameters: RpduParameters):
@@ -84,6 +94,7 @@ class Rpdu(Datapath):
     def elaborate(self, platform):
         m = Module()
         cut = self.registers(m)
+        # Upper bound of the score's logarithm, less that of the threshold.
         upper = Signal(signed(self.parameters.width + 2))
         prune = Signal()
         request = Signal()

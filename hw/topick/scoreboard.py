@@ -1,12 +1,14 @@
-"""Partial results of the tokens whose next chunk is on its way (Token-Picker, section 4.1)."""
+"""Partial results of the tokens whose next chunk is in flight (Token-Picker, section 4.1)."""
 
 import dataclasses
+import functools
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.layout import FLAG, Integer, index, integer
 from hw.parameters import Parameters, require
 from hw.stream.queue import Queue, QueueParameters
 
@@ -18,25 +20,25 @@ class ScoreboardParameters(Parameters):
         Tokens, 2 or more.
     score_bits
         Of a partial score, signed.
-    depth_bits, precision
+    shift_bits, precision
         Of a term: see :class:`hw.topick.pec.Pec`.
     """
 
     entries: int = 64
     score_bits: int = 26
-    depth_bits: int = 23
+    shift_bits: int = 23
     precision: int = 12
 
     def __post_init__(self):
         require(self.entries >= 2, "entries must be at least 2", self.entries)
-        for name in ("score_bits", "depth_bits", "precision"):
+        for name in ("score_bits", "shift_bits", "precision"):
             value = getattr(self, name)
             require(1 <= value <= 62, f"{name} must be between 1 and 62", value)
 
     @classmethod
     def presets(cls) -> dict[str, "ScoreboardParameters"]:
         return {
-            "small": cls(entries=4, score_bits=6, depth_bits=5, precision=3),
+            "small": cls(entries=4, score_bits=6, shift_bits=5, precision=3),
             "default": cls(),
             "paper": cls(entries=32),
         }
@@ -47,43 +49,49 @@ class ScoreboardParameters(Parameters):
         return 1
 
     @property
-    def slot(self) -> range:
-        return range(self.entries)
+    def slot(self) -> Integer:
+        """Number of a slot."""
+        return index(range(self.entries))
 
-    @property
+    @functools.cached_property
     def entry_layout(self) -> data.StructLayout:
-        """``score``; the term's ``depth`` and ``significand``."""
+        """``score``; the term's ``shift`` and ``significand``, see :class:`hw.topick.pec.Pec`."""
         return data.StructLayout(
             {
-                "score": signed(self.score_bits),
-                "depth": signed(self.depth_bits),
-                "significand": self.precision,
+                "score": integer(signed(self.score_bits)),
+                "shift": integer(signed(self.shift_bits)),
+                "significand": integer(self.precision),
             }
         )
 
-    @property
+    @functools.cached_property
     def write_layout(self) -> data.StructLayout:
-        """``slot``; whether to ``park`` the ``entry`` in it, or else to give the slot back."""
-        return data.StructLayout({"slot": self.slot, "park": 1, "entry": self.entry_layout})
+        """``slot``; ``park`` the ``entry`` in it, or, with ``park`` low, return the slot."""
+        return data.StructLayout({"slot": self.slot, "park": FLAG, "entry": self.entry_layout})
 
 
 class Scoreboard(Component):
-    """A slot for each token under way, and its partial result while the next chunk is.
+    """A slot for each token in flight, which holds its partial result between two chunks.
 
-    ``free`` gives out slots: all of them once, then those that were given back, in that order, so
-    that it depends on no timing which token gets which. The holder of a slot parks an entry in it
-    and reads it again, by turns, and gives it back in the end. A slot holds one entry: a read
-    waits until one is parked and takes it away, and parking waits until the one before was read.
-    Giving back waits while as many slots as there are came back and wait to be given out, which
-    only a slot that was never taken can cause.
+    ``free`` issues slots: each of them once, then returned slots in the order of their return, so
+    that the assignment does not depend on timing. The owner of a slot alternately parks an entry in
+    it and reads the entry, and returns the slot in the end. A slot holds one entry: a read waits
+    until one is parked and removes it, and parking waits until the entry before has been read. A
+    return waits while all `entries` returned slots wait to be issued again, which happens only if a
+    slot is returned that was never issued.
 
-    Latency: 1 cycle from a read to its entry, from parking to reading, and from giving back to
-    giving out. Throughput: one of each a cycle.
+    Example of one token: take slot 3 from ``free``; write (slot 3, park, entry); read slot 3, which
+    outputs the entry; write (slot 3, not park). Slot 3 is then issued again, after the other free
+    slots.
+
+    Latency: 1 cycle from a read to its entry, from parking to reading, and from returning a slot to
+    issuing it. Throughput: one of each per cycle.
 
     Handshake: ``read.ready`` depends on the slot and on ``entry.ready``, ``write.ready`` on the
-    payload. Overflow: none, what has no room waits.
+    payload. Overflow: none; an entry or slot without room waits.
 
-    The paper's scoreboard is found by token; here tags carry the slot, which spares it comparators.
+    The paper's scoreboard is searched by token; here tags carry the slot, so no comparators are
+    needed.
 
     Members
     -------
@@ -92,9 +100,16 @@ class Scoreboard(Component):
     entry : :py:`Out(stream.Signature(parameters.entry_layout))`
         One for each read, in order.
     write : :py:`In(stream.Signature(parameters.write_layout))`
+
+    Examples
+    --------
+    >>> from hw.topick.scoreboard import Scoreboard, ScoreboardParameters
+    >>> scoreboard = Scoreboard(ScoreboardParameters(entries=32))
+    >>> scoreboard.free.payload.shape(), len(scoreboard.entry.payload.as_value())
+    (unsigned(5), 61)
     """
 
-    summary = "Partial results of tokens whose next chunk is on its way, and free slots"
+    summary = "Partial results of tokens whose next chunk is in flight, and free slots"
     source = "Token-Picker, section 4.1"
 
     def __init__(self, parameters: ScoreboardParameters):
@@ -115,20 +130,20 @@ class Scoreboard(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        returned = self._give_out(m)
+        returned = self._issue_slots(m)
         m.submodules.rows = rows = memory.Memory(shape=p.entry_layout, depth=p.entries, init=[])
         reading, writing = rows.read_port(domain="comb"), rows.write_port()
         full = Signal(p.entries)  # slots with an entry
         read_slot = Signal(p.entries)  # one-hot
-        write_slot = Signal(p.entries)
-        parked = Signal()
-        parkable = Signal()
+        write_slot = Signal(p.entries)  # one-hot
+        parked = Signal()  # the slot to read has an entry
+        parkable = Signal()  # the slot to write has none
         taking = Signal()
         parking = Signal()
         park = self.write.payload
         m.d.comb += [
-            read_slot.eq(Cat(self.read.payload == slot for slot in p.slot)),
-            write_slot.eq(Cat(park.slot == slot for slot in p.slot)),
+            read_slot.eq(Cat(self.read.payload == slot for slot in range(p.entries))),
+            write_slot.eq(Cat(park.slot == slot for slot in range(p.entries))),
             parked.eq((full & read_slot).any()),
             parkable.eq(~(full & write_slot).any()),
             self.read.ready.eq(parked & (~self.entry.valid | self.entry.ready)),
@@ -140,20 +155,22 @@ class Scoreboard(Component):
             writing.data.eq(park.entry),
             writing.en.eq(parking),
         ]
+        # The output register of the entry.
         with m.If(taking):
             m.d.sync += [self.entry.payload.eq(reading.data), self.entry.valid.eq(1)]
         with m.Elif(self.entry.ready):
             m.d.sync += self.entry.valid.eq(0)
-        gone = read_slot & taking.replicate(p.entries)
-        come = write_slot & parking.replicate(p.entries)
-        m.d.sync += full.eq((full & ~gone) | come)
+        # A read empties its slot, parking fills one.
+        emptied = read_slot & taking.replicate(p.entries)
+        filled = write_slot & parking.replicate(p.entries)
+        m.d.sync += full.eq((full & ~emptied) | filled)
         return m
 
-    def _give_out(self, m: Module) -> Queue:
-        """Slots from 0 to the last, then those that came back; the queue of these."""
+    def _issue_slots(self, m: Module) -> Queue:
+        """Issue slots from 0 to the last, then returned ones; returns the queue of these."""
         p = self._parameters
         m.submodules.returned = returned = Queue(QueueParameters(depth=p.entries), shape=p.slot)
-        fresh = Signal(range(p.entries + 1))
+        fresh = Signal(range(p.entries + 1))  # the lowest slot that was never issued
         left = Signal()
         m.d.comb += [
             left.eq(fresh != p.entries),

@@ -1,8 +1,13 @@
-"""Widths of scores, margins and binary logarithms, which ToPick's blocks agree about.
+"""Widths of scores, margins and binary logarithms, common to ToPick's blocks.
 
-Keys of `bits` bits come in chunks of `chunk_bits`, most significant first. With r bits of them
-unknown, the partial score q . k of the known ones is an integer in units of 2^r. A score s stands
-for the binary logarithm t = s c, c = mantissa 2^-(base + shift) in units of t's last place.
+Keys of `bits` bits arrive in chunks of `chunk_bits`, most significant chunk first. With r bits of
+them unknown, the partial score q . k of the known bits is an integer in units of 2^r:
+
+    k  | chunk 0 | chunk 1 | chunk 2 |      bits = 12, chunk_bits = 4
+       | known             | r = 4   |      after chunk 1
+
+A score s stands for the binary logarithm t = s c with the scale c = mantissa 2^-(base + shift), in
+units of the last bit of t.
 """
 
 from hw.parameters import require
@@ -16,11 +21,11 @@ class Scores:
     bits
         Of an element, two's complement.
     chunk_bits
-        Bits of an element that are read at once; divides `bits`.
+        Bits of an element that are read together; divides `bits`.
     scale_bits, shift_bits
         Of a scale's mantissa and shift.
     width
-        Of a binary logarithm, signed; it holds that of every score by itself.
+        Of a binary logarithm, signed; wide enough for that of every score.
     """
 
     def check_scores(self) -> None:
@@ -41,12 +46,12 @@ class Scores:
         return self.bits // self.chunk_bits
 
     def unknown(self, chunk: int) -> int:
-        """Bits of an element that are unknown once `chunk` is there, counted from 0."""
+        """Bits of an element that are still unknown once `chunk`, counted from 0, has arrived."""
         return self.bits - self.chunk_bits * (chunk + 1)
 
     @property
     def growth(self) -> int:
-        """Bits that a sum of d numbers has more than a number."""
+        """Bits by which a sum of d numbers is wider than a number."""
         return (self.d - 1).bit_length()
 
     @property
@@ -56,7 +61,7 @@ class Scores:
 
     @property
     def base(self) -> int:
-        """Places by which every scaled score is shifted."""
+        """Bits by which every scaled score is shifted right, besides its scale's shift."""
         return self.score_bits + self.scale_bits - self.width
 
     @property

@@ -5,46 +5,48 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.layout import FixedPoint, index
 
 
 class WeightedSums(Component):
     """o = sum of p v, from the products of p and the chunks of v, in any order.
 
-    A chunk's products are weighed by 2 to the number of bits below it and added. Behind the
-    ``last`` one the sums go out, and the next one begins new sums. They wrap around.
+    A chunk's products are shifted left by the number of bits below the chunk and added. After the
+    ``last`` chunk the sums are output, and the next chunk begins new sums. Sums wrap around.
 
-    Latency: 2 cycles from `take` to the sums, of which the first is the products'.
+    Latency: 2 cycles from `take` to the sums, of which the first is that of the products.
 
     Members
     -------
     advance : :py:`In(1)`
-        To be low unless `free`.
+        Must be low unless `free`.
     take : :py:`In(1)`
-        There is a chunk, number ``chunk`` of its element; its ``products`` follow in the next rank.
+        A chunk enters, number ``chunk`` of its element; its ``products`` follow one stage later.
     free : :py:`Out(1)`
-        No sum would be lost if the ranks advance.
+        No sum is lost if the pipeline advances.
     o : :py:`Out(stream.Signature(...))`
     """
 
     def __init__(self, d: int, bits: int, chunk_bits: int):
         self._bits, self._chunk_bits = bits, chunk_bits
         self._chunks = bits // chunk_bits
+        total = FixedPoint(signed(2 * bits), bits - 1)
         super().__init__(
             {
                 "advance": In(1),
                 "take": In(1),
-                "chunk": In(range(self._chunks)),
+                "chunk": In(index(range(self._chunks))),
                 "last": In(1),
                 "products": In(data.ArrayLayout(signed(bits + chunk_bits), d)),
                 "free": Out(1),
-                "o": Out(stream.Signature(data.ArrayLayout(signed(2 * bits), d))),
+                "o": Out(stream.Signature(data.ArrayLayout(total, d))),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         width = 2 * self._bits
-        valid = Signal()
+        valid = Signal()  # of the stage of the products
         first = Signal(init=1)
         last = Signal(name="last_taken", reset_less=True)
         chunk = Signal.like(self.chunk, name="chunk_taken", reset_less=True)
@@ -56,12 +58,13 @@ class WeightedSums(Component):
             with m.If(valid):
                 m.d.sync += [first.eq(last), self.o.valid.eq(last)]
         for number, (total, product) in enumerate(zip(self.o.payload, self.products, strict=True)):
-            weighed = Signal(signed(width), name=f"weighed_{number}")
+            # | sign | product | 0 … 0, `unknown` of them |
+            aligned = Signal(signed(width), name=f"aligned_{number}")
             with m.Switch(chunk):
-                for place in range(self._chunks):
-                    with m.Case(place):
-                        unknown = self._bits - self._chunk_bits * (place + 1)
-                        m.d.comb += weighed.eq(product << unknown)
+                for which in range(self._chunks):
+                    with m.Case(which):
+                        unknown = self._bits - self._chunk_bits * (which + 1)
+                        m.d.comb += aligned.eq(product << unknown)
             with m.If(self.advance & valid):
-                m.d.sync += total.eq((total & ~first.replicate(width)).as_signed() + weighed)
+                m.d.sync += total.eq((total & ~first.replicate(width)).as_signed() + aligned)
         return m

@@ -25,7 +25,7 @@ FRACTION = 4
 class CellArrayParameters(ArrayParameters):
     """
     rows, d, key_bits, query_bits
-        As for every array.
+        As in :class:`hw.unicaim.array.ArrayParameters`.
     spread_mv
         Standard deviation of the devices' threshold voltages, 0 to 200. The paper's is 54.
     seed

@@ -1,4 +1,4 @@
-"""Margins, decisions and terms: the twins against exact numbers, every size through RTL."""
+"""Margins, decisions and terms: the bit-exact models against exact numbers; several sizes."""
 
 import dataclasses
 from fractions import Fraction
@@ -18,7 +18,7 @@ from hw.topick.pec import PecParameters
 from hw.topick.rpdu import RpduParameters
 from sim.drivers.run import load_testbench
 from tests.support.topick.closed_loop import on_grid
-from tests.support.topick.combinational import check
+from tests.support.topick.simulated_datapath import check
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -63,7 +63,7 @@ def test_threshold_codes():
 
 
 def test_pruned_is_below_the_threshold():
-    """At the edge: t is up to one unit too small, the rest is as given."""
+    """At the edge: t is up to one unit too small, all other operands are exact."""
     limit = 100
     for most, threshold in ((0, 0), (30, 20), (0, 7)):
         t = np.arange(limit - 120, limit + 20)
@@ -79,8 +79,8 @@ def test_pruned_is_below_the_threshold():
 @pytest.mark.parametrize("fraction, precision", [(3, 4), (10, 12), (4, 6)])
 def test_a_term_is_below_its_power(fraction, precision):
     t = np.arange(-3 << fraction, 3 << fraction)
-    depth, significand = term(t, np.zeros_like(t), fraction=fraction, precision=precision)
-    value = significand * 2.0 ** -(depth + precision)
+    shift, significand = term(t, np.zeros_like(t), fraction=fraction, precision=precision)
+    value = significand * 2.0 ** -(shift + precision)
     exact = np.exp2(t / 2.0**fraction)
     assert (value < exact).all() and (exact - value < exact * 2.0 ** (1 - precision)).all()
     assert (significand >> precision - 1 == 1).all()
@@ -88,17 +88,17 @@ def test_a_term_is_below_its_power(fraction, precision):
 
 @pytest.mark.parametrize("precision, limb", [(4, 4), (12, 16), (5, 8)])
 def test_limbs_hold_all_of_a_term(precision, limb):
-    depth = np.repeat(np.arange(-3 * limb, 3 * limb), 1 << precision - 1)
+    shift = np.repeat(np.arange(-3 * limb, 3 * limb), 1 << precision - 1)
     significand = np.tile(np.arange(1 << precision - 1, 1 << precision), 6 * limb)
-    number, high, low = limbs(depth, significand, precision=precision, limb=limb)
+    number, high, low = limbs(shift, significand, precision=precision, limb=limb)
     assert ((high > 0) & (high < 1 << limb) & (low >= 0) & (low < 1 << limb)).all()
     value = (high * 2.0**limb + low) * 2.0 ** (limb * (number - 1))
-    assert (value == significand * 2.0 ** -(depth + precision)).all()
+    assert (value == significand * 2.0 ** -(shift + precision)).all()
 
 
 @pytest.mark.parametrize("limb", [8, 16])
 def test_a_denominator_is_the_sum_of_its_terms_in_any_order(limb):
-    """Terms come, are replaced and leave, over hundreds of octaves and within a few."""
+    """Terms are added, replaced and removed, over a few octaves and over hundreds."""
     p = PecParameters(precision=6, limb=limb)
     options = {"precision": 6, "limb": limb}
     rng = np.random.default_rng(limb)

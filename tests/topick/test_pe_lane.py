@@ -1,7 +1,7 @@
-"""The lane: its twin against the algorithm, and the lane by itself with memory and denominator.
+"""The lane: its bit-exact model against the algorithm, and the lane in a closed loop.
 
-That it equals its twin under stalls is shown by its testbench, for any order of arrival; here the
-order is what a memory makes of the lane's own requests.
+The testbench compares lane and model under stalls, for any order of arrival; in the closed loop a
+memory answers the lane's own requests.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from hw.topick.pe_lane import PeLaneParameters
 from sim.core.memory import MemoryTiming
 from sim.testbenches.topick.pe_lane import Replay, random_head, real_head, sizes_of, testbench
 from tests.support.topick.closed_loop import check, check_guarantee, on_grid, run
-from tests.support.topick.player import check as simulate
+from tests.support.topick.simulated_stimulus import check as simulate
 
 BLOCK = find("topick.pe_lane")
 SMALL = PeLaneParameters.preset("small")
@@ -42,7 +42,7 @@ OTHER = PeLaneParameters(
 )
 
 
-# --- the twin ---
+# --- the bit-exact model ---
 
 
 def test_chunks_make_the_key_again():
@@ -74,7 +74,7 @@ def replayed(data, p=None, seed=0) -> Replay:
 
 
 def test_decisions_are_nearly_the_algorithms(shipped_trace, capsys):
-    """The same order of arrival in float64, each decision with all earlier ones known to it.
+    """The same order of arrival in float64, where each decision knows all earlier ones.
 
     A token may be pruned by one and not by the other only if its p'' is within 1 % of the
     threshold; the final denominators differ by less than 1 %.
@@ -176,25 +176,25 @@ def heads_of(p: PeLaneParameters, count: int, seed: int, trace=None):
 @pytest.mark.parametrize(
     ("timing", "stall"), [("at_once", 0.0), ("in_order", 0.4), ("any_order", 0.0), ("slow", 0.3)]
 )
-def test_by_itself(timing, stall, shipped_trace):
+def test_closed_loop(timing, stall, shipped_trace):
     """Random heads and cut real ones, one after the other, with and without stalls."""
     heads = heads_of(SMALL, 5, seed=1) + heads_of(SMALL, 2, 2, shipped_trace)
-    lives = run(SMALL, heads, TIMINGS[timing], stall=stall, seed=5)
-    check(SMALL, heads, lives)
-    kept = sum(len(live.kept) for live in lives)
+    records = run(SMALL, heads, TIMINGS[timing], stall=stall, seed=5)
+    check(SMALL, heads, records)
+    kept = sum(len(record.kept) for record in records)
     assert 10 < kept < sum(head.tokens for head, _ in heads) - 10
 
 
 @pytest.mark.parametrize("holds", [1, 2, 5])
 def test_a_memory_that_takes_few_requests_does_not_deadlock(holds, shipped_trace):
-    """It takes the next request only when it is rid of a response, with the scoreboard full."""
+    """It takes the next request only after a response has been taken, with a full scoreboard."""
     heads = heads_of(SMALL, 3, 3) + heads_of(SMALL, 2, 4, shipped_trace)
     timing = MemoryTiming(latency=(1, 20), reorder=True)
     check(SMALL, heads, run(SMALL, heads, timing, holds=holds))
 
 
 class PlainMultiplier(ChunkMultiplier):
-    """The same product by Amaranth's operator, which its simulator does in a step."""
+    """The same product by Amaranth's operator, which its simulator computes in one step."""
 
     def elaborate(self, platform):
         m = Module()
@@ -218,8 +218,8 @@ def test_every_product(bits, chunk_bits):
                     ctx.set(dut.a, a)
                     ctx.set(dut.chunk, chunk)
                     ctx.set(dut.negative, negative)
-                    worth = chunk - (negative * (chunk >> chunk_bits - 1) << chunk_bits)
-                    assert ctx.get(dut.o) == a * worth
+                    value = chunk - (negative * (chunk >> chunk_bits - 1) << chunk_bits)
+                    assert ctx.get(dut.o) == a * value
 
     simulator = Simulator(dut)
     simulator.add_testbench(testbench)
@@ -232,15 +232,15 @@ def real_heads(p, trace, numbers, tokens):
 
 
 def test_a_real_head_at_fifty_cycles(shipped_trace, capsys, fast):
-    """All of the paper's dimensions: the lane is busy at least 95 % of the cycles while there are
-    tokens left, and keeps what it must."""
+    """The paper's dimensions: the lane is busy at least 95 % of the cycles while there are tokens
+    left, and keeps every token above the threshold."""
     p = PeLaneParameters()
     heads = real_heads(p, shipped_trace, [1], 200)
     timing = MemoryTiming(latency=(40, 60), reorder=True, seed=2)
-    lives = run(p, heads, timing)
-    check(p, heads, lives)
-    _report(p, heads, lives, capsys)
-    assert lives[0].busy >= 0.95
+    records = run(p, heads, timing)
+    check(p, heads, records)
+    _report(p, heads, records, capsys)
+    assert records[0].busy >= 0.95
 
 
 @pytest.mark.campaign
@@ -248,30 +248,30 @@ def test_a_real_head_at_fifty_cycles(shipped_trace, capsys, fast):
 def test_real_heads(latency, busy, shipped_trace, capsys, fast):
     p = PeLaneParameters()
     heads = real_heads(p, shipped_trace, range(0, 27, 4), 500)
-    lives = run(p, heads, MemoryTiming(latency=latency, reorder=True, seed=2))
-    check(p, heads, lives)
-    _report(p, heads, lives, capsys)
-    assert all(live.busy >= busy for live in lives)
+    records = run(p, heads, MemoryTiming(latency=latency, reorder=True, seed=2))
+    check(p, heads, records)
+    _report(p, heads, records, capsys)
+    assert all(record.busy >= busy for record in records)
 
 
 @pytest.mark.campaign
 def test_the_papers_scoreboard_hides_less(shipped_trace, capsys, fast):
-    """With 32 entries at most 32 chunks are under way, for 60 cycles each."""
+    """With 32 entries at most 32 chunks are in flight, for 60 cycles each."""
     p = PeLaneParameters.preset("paper")
     heads = real_heads(p, shipped_trace, [1], 300)
-    lives = run(p, heads, MemoryTiming(latency=(50, 50)))
-    check(p, heads, lives)
-    _report(p, heads, lives, capsys)
-    assert 0.5 < lives[0].busy < 0.56
+    records = run(p, heads, MemoryTiming(latency=(50, 50)))
+    check(p, heads, records)
+    _report(p, heads, records, capsys)
+    assert 0.5 < records[0].busy < 0.56
 
 
-def _report(p, heads, lives, capsys):
+def _report(p, heads, records, capsys):
     with capsys.disabled():
-        for (head, k), live in zip(heads, lives, strict=True):
-            above = check_guarantee(p, head, k, live.kept)
+        for (head, k), record in zip(heads, records, strict=True):
+            above = check_guarantee(p, head, k, record.kept)
             print(
-                f"\n{head.tokens} tokens: {len(live.arrivals)} chunks, {len(live.kept)} kept of"
-                f" {above} above the threshold, busy {live.busy:.3f}",
+                f"\n{head.tokens} tokens: {len(record.arrivals)} chunks, {len(record.kept)} kept of"
+                f" {above} above the threshold, busy {record.busy:.3f}",
                 end="",
             )
 
@@ -279,32 +279,32 @@ def _report(p, heads, lives, capsys):
 def test_many_tokens_of_one_score_and_none():
     """Scores of 0, so that tokens are pruned once enough of them are in the denominator.
 
-    Decisions see a denominator from before the ones just made. So a high threshold may prune all,
-    each by right: exact probabilities are 1/40.
+    Decisions see a denominator from before the latest ones. So a high threshold may prune all
+    tokens, each of them rightly: exact probabilities are 1/40.
     """
     p = SMALL
     q, k = np.zeros(p.d, np.int64), np.zeros((40, p.d), np.int64)
     heads = [(Head(q, 40, 0, threshold, 40), k) for threshold in (2, 32, 90)]
-    lives = run(p, heads, MemoryTiming(latency=(2, 9), reorder=True))
-    check(p, heads, lives)
-    assert len(lives[2].kept) == 40 and 0 < len(lives[1].kept) < 40
-    assert not lives[0].kept
+    records = run(p, heads, MemoryTiming(latency=(2, 9), reorder=True))
+    check(p, heads, records)
+    assert len(records[2].kept) == 40 and 0 < len(records[1].kept) < 40
+    assert not records[0].kept
 
 
 def test_a_threshold_of_zero_prunes_nothing():
-    """Nor where every probability is below the smallest threshold that has another code."""
+    """Also where every probability is below the smallest threshold with another code."""
     q, k = np.zeros(SMALL.d, np.int64), np.zeros((SMALL_TOKENS, SMALL.d), np.int64)
     k[-1], q[:] = 31, 31  # the newest token has nearly all of the probability
-    none = (1 << SMALL.threshold_bits) - 1
-    heads = [(Head(q, 40, 0, threshold, len(k)), k) for threshold in (none - 1, none)]
-    lives = run(SMALL, heads, MemoryTiming(latency=(2, 9), reorder=True))
-    check(SMALL, heads, lives)
-    assert [len(live.kept) for live in lives] == [1, SMALL_TOKENS]
+    zero = (1 << SMALL.threshold_bits) - 1
+    heads = [(Head(q, 40, 0, threshold, len(k)), k) for threshold in (zero - 1, zero)]
+    records = run(SMALL, heads, MemoryTiming(latency=(2, 9), reorder=True))
+    check(SMALL, heads, records)
+    assert [len(record.kept) for record in records] == [1, SMALL_TOKENS]
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])
 def test_heads_without_tokens(stall):
-    """Their stimuli are taken and nothing comes of them, before, between and after others."""
+    """Their commands are taken without any output, before, between and after other heads."""
     rng = np.random.default_rng(3)
     replay = Replay(OTHER, rng)
     for tokens in (0, 3, 0, 0, 5, 0):

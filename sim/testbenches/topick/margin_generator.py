@@ -7,7 +7,7 @@ from golden.algorithms.topick.quantise import quantise, scale_for
 from golden.topick.margin_generator import scale_code, scaled_margins
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench
 
-FRACTION = 10  # bits behind the point of the margins of real queries
+FRACTION = 10  # fraction bits of the margins of real queries
 
 
 def golden(p, q, mantissa, shift):

@@ -1,10 +1,10 @@
 """Testbench of the lane: chunks of keys in an order of arrival, decisions and sums out.
 
-A transaction is a token. Responses come in an order in which a memory could have answered the
-lane's requests, and with each the logarithm of a denominator that is made of the lane's own
-differences, some decisions late; so decisions are those that a real memory and denominator would
-lead to, and yet depend on no timing. Of the requests, those of first chunks and those of the other
-chunks have an order each, and which goes first depends on stalls.
+A transaction is a token. Responses arrive in an order in which a memory could have answered the
+lane's requests, each with the logarithm of a denominator that sums up the lane's own differences,
+some decisions late. So decisions are those that a real memory and denominator would lead to, and
+still do not depend on timing. Requests of first chunks and those of the other chunks are two
+sequences, whose interleaving depends on stalls.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from amaranth.hdl import unsigned
 
 from golden.algorithms.topick.decide import request_order
 from golden.algorithms.topick.quantise import quantise, scale_for
+from golden.topick.cycles import lane_cycles
 from golden.topick.dag import Denominator
 from golden.topick.margin_generator import scale_code, threshold_code
 from golden.topick.pe_lane import Decision, Head, LaneSizes, PeLane, chunk_of, weighted_sum
@@ -22,7 +23,6 @@ from hw.topick.pe_lane import PeLaneParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus, compare
 from sim.testbenches.operands import vectors_by_name
-from sim.testbenches.topick.lane_schedule import cycles
 
 LONGEST = 40  # tokens of most heads
 DELAY = 4  # decisions from a difference to the denominator that it is in
@@ -34,8 +34,13 @@ def sizes_of(p: PeLaneParameters) -> LaneSizes:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeadData:
-    """A head, its keys' codes, the probabilities and values of its weighted sum, and how it is
-    outcome: latency in responses (shortest and longest), whether denominators are known."""
+    """A head, its keys' codes, and the probabilities and values of its weighted sum.
+
+    latency
+        Of the memory, in responses: shortest and longest.
+    known
+        Share of the decisions that may see a denominator.
+    """
 
     head: Head
     k: np.ndarray
@@ -46,7 +51,7 @@ class HeadData:
 
 
 class Replay:
-    """Heads one after the other through the twin."""
+    """Heads in order through the bit-exact model."""
 
     def __init__(self, parameters: PeLaneParameters, rng: np.random.Generator):
         self.parameters, self._rng = parameters, rng
@@ -58,37 +63,37 @@ class Replay:
         self.firsts: list[tuple[int, int]] = []  # token and slot of first chunks' requests
         self.decisions: list[Decision] = []
         self.owners: list[int] = []  # transaction of each decision
-        self.seen: list[tuple[bool, int]] = []  # logarithm that each decision sees
+        self.seen: list[tuple[bool, int]] = []  # (known, log2) that each decision sees
         self.denominators: list[Denominator] = []
         self.head_of: list[int] = []
 
     def add(self, data: HeadData) -> None:
-        """All decisions of a head."""
+        """Make all decisions of a head."""
         rng, head = self._rng, data.head
         self.lane.begin(head)
         self.margins.append((self.lane.most[:-1], self.lane.least[:-1]))
         denominator = Denominator(limb=self.sizes.limb, fraction=self.sizes.fraction)
         order = request_order(np.array([head.tokens - 1]), head.tokens)[:, 0].tolist()
         base = len(self.tokens)
-        place = {token: base + number for number, token in enumerate(order)}
+        transaction = {token: base + number for number, token in enumerate(order)}
         self.tokens += order
-        under_way = []  # when due, token, chunk, slot
-        late: list[tuple[int, int, int] | None] = []
+        in_flight = []  # due time, token, chunk, slot
+        delayed: list[tuple[int, int, int] | None] = []
         time = 0
 
-        def ask(token, chunk, slot):
-            under_way.append((time + int(rng.integers(*data.latency)), token, chunk, slot))
+        def request(token, chunk, slot):
+            in_flight.append((time + int(rng.integers(*data.latency)), token, chunk, slot))
 
-        def ask_first():
+        def request_first():
             while order and self.lane.scoreboard.free:
                 slot = self.lane.scoreboard.take()
                 self.firsts.append((order[0], slot))
-                ask(order.pop(0), 0, slot)
+                request(order.pop(0), 0, slot)
 
-        ask_first()
-        while under_way:
-            under_way.sort(key=lambda due: due[0])
-            _, token, chunk, slot = under_way.pop(0)
+        request_first()
+        while in_flight:
+            in_flight.sort(key=lambda due: due[0])
+            _, token, chunk, slot = in_flight.pop(0)
             known, log2 = denominator.log2()
             if known and rng.random() >= data.known:
                 known, log2 = False, int(rng.integers(-(1 << 8), 1 << 8))
@@ -96,16 +101,16 @@ class Replay:
             decision = self.lane.decide(token, chunk, slot, bits, known, log2)
             self.decisions.append(decision)
             self.seen.append((known, log2))
-            self.owners.append(place[token])
+            self.owners.append(transaction[token])
             self.head_of.append(len(self.heads))
-            late.append(decision.difference)
-            if len(late) > DELAY and (found := late.pop(0)) is not None:
+            delayed.append(decision.difference)
+            if len(delayed) > DELAY and (found := delayed.pop(0)) is not None:
                 denominator.add(*found)
-            if decision.asks:
-                ask(token, chunk + 1, slot)
-            ask_first()
+            if decision.requests:
+                request(token, chunk + 1, slot)
+            request_first()
             time += 1
-        for found in late:
+        for found in delayed:
             if found is not None:
                 denominator.add(*found)
         self.denominators.append(denominator)
@@ -119,12 +124,12 @@ class Replay:
             for number, d in zip(self.head_of, decisions, strict=True)
         ]
         tags = _columns([(d.token, d.chunk, d.slot) for d in decisions], "token chunk slot")
-        asked = [d for d in decisions if d.asks]
+        continued = [d for d in decisions if d.requests]
         requests = [(token, 0, slot) for token, slot in self.firsts]
-        requests += [(d.token, d.chunk + 1, d.slot) for d in asked]
+        requests += [(d.token, d.chunk + 1, d.slot) for d in continued]
         owners = np.array(self.owners)
         differs = [d.difference is not None for d in decisions]
-        tells = [d.kept or d.ended for d in decisions]
+        has_kept = [d.kept or d.ended for d in decisions]
         values, sums = self._values()
         kept = [(d.token, d.t, d.kept, d.ended) for d in decisions if d.kept or d.ended]
         found = [d.difference for d in decisions if d.difference is not None]
@@ -135,10 +140,10 @@ class Replay:
             "kept": payload.pack(p.kept_layout, _columns(kept, "token t kept last")),
             "o": payload.pack(p.sum_layout, {f"[{n}]": sums[:, n] for n in range(p.d)}),
         }
-        asking = [owner for owner, d in zip(self.owners, decisions, strict=True) if d.asks]
+        again = [owner for owner, d in zip(self.owners, decisions, strict=True) if d.requests]
         return Stimulus(
             inputs={
-                "job": self._jobs(),
+                "command": self._commands(),
                 "token": payload.pack(unsigned(p.token_bits), {"payload": np.array(self.tokens)}),
                 "response": payload.pack(
                     p.response_layout,
@@ -152,24 +157,38 @@ class Replay:
             },
             outputs=outputs,
             transaction_of={
-                "request": np.concatenate([np.arange(len(self.firsts)), asking]).astype(np.int64),
+                "request": np.concatenate([np.arange(len(self.firsts)), again]).astype(np.int64),
                 "difference": owners[differs],
-                "kept": owners[tells],
+                "kept": owners[has_kept],
                 "o": first_tokens[:-1],
             },
             transactions=len(self.tokens),
-            cycles=cycles(p, self),
+            cycles=self._cycles(),
             notes=notes,
         )
 
-    def _jobs(self) -> np.ndarray:
+    def _cycles(self) -> int:
+        p = self.parameters
+        last_values = []
+        for data in self.heads:
+            last_values += [False] * (len(data.p) * p.chunks - 1) + [True]
+        return lane_cycles(
+            [data.head.tokens for data in self.heads],
+            self.decisions,
+            last_values,
+            entries=p.entries,
+            latency=p.latency,
+            decision_latency=p.decision_latency,
+        )
+
+    def _commands(self) -> np.ndarray:
         p, heads = self.parameters, [data.head for data in self.heads]
         names = ("mantissa", "shift", "threshold", "tokens")
         fields = {name: np.array([getattr(head, name) for head in heads]) for name in names}
         fields["q"] = np.array([head.q for head in heads])
         for name, margins in zip(("most", "least"), zip(*self.margins, strict=True), strict=True):
             fields[name] = np.array(margins)
-        return payload.pack(p.job_layout, fields)
+        return payload.pack(p.command_layout, fields)
 
     def _values(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Fields of the values' beats, chunks in any order, and the sums."""
@@ -219,7 +238,7 @@ class PeLaneTestbench:
         return replay.stimulus(notes)
 
     def compare(self, stimulus: Stimulus, got: dict, layouts: dict, cycles_of: dict) -> list:
-        """Requests of first chunks and of others each in their order."""
+        """Requests of first chunks and of other chunks are compared each in their own order."""
         beats = got["request"]
         later = payload.unpack(layouts["request"], beats)["chunk"] != 0
         order = np.argsort(later, kind="stable")
@@ -248,9 +267,9 @@ class PeLaneTestbench:
         growth.set_xlabel("decision")
         growth.set_ylabel("log2 of the denominator")
         caption = (
-            f"{read.sum()} of {3 * len(read)} chunks read and {kept.sum()} of {len(read)} tokens"
-            " kept (dots) of a real head. On the right the denominator,"
-            " as it grows from decision to decision."
+            f"A real head: {read.sum()} of {3 * len(read)} chunks read, {kept.sum()} of {len(read)}"
+            " tokens kept (dots). On the right the denominator, as it grows from decision to"
+            " decision."
         )
         return " ".join([caption, *notes])
 
@@ -265,7 +284,7 @@ def codable(p: PeLaneParameters, threshold: float) -> float:
 
 
 def coded_head(p: PeLaneParameters, q: np.ndarray, c: float, threshold: float, tokens: int) -> Head:
-    """A head from codes, `c` what a score of 1 stands for in natural logarithms."""
+    """A head from codes; a score of 1 stands for the natural logarithm `c`."""
     mantissa, shift = scale_code(
         c / np.log(2) * 2.0**p.fraction,
         base=p.base,
@@ -323,8 +342,11 @@ def _fit(x: np.ndarray, d: int) -> np.ndarray:
 
 
 def random_head(p: PeLaneParameters, most: int, rng: np.random.Generator) -> HeadData:
-    """Any codes, scales and thresholds: most of them such that some tokens are kept and some not,
-    at every chunk; some with extreme codes, with one token, with more tokens than slots."""
+    """Any codes, scales and thresholds.
+
+    Most prune some tokens at every chunk and keep others. Some have extreme codes, a single token,
+    or more tokens than slots.
+    """
     longest = int(rng.choice([1, 4, 12, LONGEST, 64]))
     tokens = longest if rng.random() < 0.2 else int(rng.integers(1, longest + 1))
     tokens = min(most, tokens, 1 << p.token_bits)

@@ -7,11 +7,11 @@ from golden.topick.pec import difference, term
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench, limits
 
 
-def golden(p, t, least, drop, there, old_depth, old_significand):
+def golden(p, t, least, drop, old_valid, old_shift, old_significand):
     new = term(t, least, fraction=p.fraction, precision=p.precision)
     options = {"precision": p.precision, "limb": p.limb}
-    found = difference(new, (old_depth, old_significand), drop, there, **options)
-    return dict(zip(("depth", "significand", "limb", "high", "low"), (*new, *found), strict=True))
+    found = difference(new, (old_shift, old_significand), drop, old_valid, **options)
+    return dict(zip(("shift", "significand", "limb", "high", "low"), (*new, *found), strict=True))
 
 
 class PecTestbench(DatapathTestbench):
@@ -19,17 +19,17 @@ class PecTestbench(DatapathTestbench):
         values, notes = super().draw(parameters, trace, vectors, seed)
         rng = np.random.default_rng(seed)
         p = parameters
-        depth, _ = term(values["t"], values["least"], fraction=p.fraction, precision=p.precision)
-        near = depth + (
+        shift, _ = term(values["t"], values["least"], fraction=p.fraction, precision=p.precision)
+        near = shift + (
             rng.integers(-2 * p.limb, 3 * p.limb, vectors) >> rng.integers(0, 6, vectors)
         )
-        # Every other one at an end of a limb, a limb or two away.
-        at_end = (depth // p.limb + rng.integers(-2, 3, vectors)) * p.limb - rng.integers(
+        # Half of them at the first or last bit of a limb, up to two limbs away.
+        at_end = (shift // p.limb + rng.integers(-2, 3, vectors)) * p.limb - rng.integers(
             0, 2, vectors
         )
         near = np.where(rng.integers(0, 2, vectors) == 0, near, at_end)
-        near = np.clip(near, *limits(signed(p.depth_bits)))
-        values["old_depth"] = np.where(rng.integers(0, 8, vectors) > 0, near, values["old_depth"])
+        near = np.clip(near, *limits(signed(p.shift_bits)))
+        values["old_shift"] = np.where(rng.integers(0, 8, vectors) > 0, near, values["old_shift"])
         if notes:
             notes.append("Most earlier terms are moved close to the new one.")
         return values, notes
@@ -39,15 +39,15 @@ class PecTestbench(DatapathTestbench):
         p = parameters
         values, notes = self.draw(p, trace, 4000, seed=1)
         t, least = values["t"] << 5, values["least"] << 5
-        depth, significand = term(t, least, fraction=p.fraction, precision=p.precision)
+        shift, significand = term(t, least, fraction=p.fraction, precision=p.precision)
         exponent = (t - least) / 2.0**p.fraction
         curve, histogram = figure.subplots(1, 2)
-        value = significand * 2.0 ** -(depth + p.precision)
+        value = significand * 2.0 ** -(shift + p.precision)
         curve.plot(exponent, value, ".", ms=2, rasterized=True)
         curve.set_xlabel("t - least")
         curve.set_ylabel("2^(t - least)")
         curve.set_yscale("log", base=2)
-        error = significand - 2.0 ** (exponent + depth + p.precision)
+        error = significand - 2.0 ** (exponent + shift + p.precision)
         histogram.hist(error, bins=60)
         histogram.set_xlabel("error, units of the significand's last bit")
         histogram.set_ylabel("terms")
@@ -63,12 +63,12 @@ testbench = PecTestbench(
         "t": signed(p.width),
         "least": unsigned(p.margin_bits),
         "drop": unsigned(1),
-        "there": unsigned(1),
-        "old_depth": signed(p.depth_bits),
+        "old_valid": unsigned(1),
+        "old_shift": signed(p.shift_bits),
         "old_significand": unsigned(p.precision),
     },
     results=lambda p: {
-        "depth": signed(p.depth_bits),
+        "shift": signed(p.shift_bits),
         "significand": unsigned(p.precision),
         "limb": signed(p.limb_bits),
         "high": signed(p.limb + 1),

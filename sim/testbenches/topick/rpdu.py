@@ -1,5 +1,7 @@
-"""Testbench of the request and prune decision unit. Every other denominator is close to a
-decision."""
+"""Testbench of the request and prune decision unit.
+
+Every other denominator is close to where the decision changes.
+"""
 
 import numpy as np
 from amaranth.hdl import signed, unsigned
@@ -18,10 +20,10 @@ class RpduTestbench(DatapathTestbench):
     def draw(self, parameters, trace, vectors, seed):
         values, notes = super().draw(parameters, trace, vectors, seed)
         rng = np.random.default_rng(seed)
-        # In every eighth, no threshold prunes.
-        none = rng.integers(0, 8, vectors) == 0
+        # In every eighth operation the threshold stands for 0, which prunes nothing.
+        zero = rng.integers(0, 8, vectors) == 0
         values["threshold"] = np.where(
-            none, (1 << parameters.threshold_bits) - 1, values["threshold"]
+            zero, (1 << parameters.threshold_bits) - 1, values["threshold"]
         )
         met = values["t"] + values["most"] + values["threshold"]
         near = met + rng.integers(-1, 3, vectors)

@@ -1,8 +1,9 @@
-"""Testbench of the scoreboard: tokens that come and go. A transaction is a token."""
+"""Testbench of the scoreboard: tokens take slots and return them. A transaction is a token."""
 
 import numpy as np
 from amaranth.hdl import Shape
 
+from golden.topick.cycles import scoreboard_cycles
 from golden.topick.scoreboard import Scoreboard
 from golden.trace import Trace
 from hw.topick.scoreboard import ScoreboardParameters
@@ -29,19 +30,20 @@ class ScoreboardTestbench:
         ax = figure.subplots()
         for token, (slot, begin, end) in enumerate(tokens.held):
             ax.plot([begin, end], [slot, slot], f"C{token % 10}", lw=2)
-        ax.set_xlabel("parking or giving back, in their order")
+        ax.set_xlabel("write: an entry parked or a slot returned")
         ax.set_ylabel("slot")
-        return f"Slots of {len(tokens.held)} tokens: each goes to the next token that waits."
+        count = len(tokens.held)
+        return f"Slots of {count} tokens: a returned slot goes to the next token that waits."
 
 
 testbench = ScoreboardTestbench()
 
 
 class Tokens:
-    """An order in which tokens park, read and give back.
+    """A random interleaving of tokens that park and read entries and return their slots.
 
-    A token parks 0 to 3 entries. Entries are read after they were parked, before the slot's next
-    use, in an order of their own.
+    A token parks 0 to 3 entries. Each entry is read after it was parked and before the slot's next
+    write; reads of different slots are in any order.
     """
 
     def __init__(self, p: ScoreboardParameters, count: int, rng: np.random.Generator):
@@ -52,20 +54,20 @@ class Tokens:
         self.writes: list[tuple[int, int]] = []  # slot, whether it parks
         self.reads: list[tuple[int, int]] = []  # slot, number of the entry
         self.owners: list[int] = []  # token of each read
-        under_way = []  # token, slot, entries left to park, entry that was parked and not read
+        in_flight = []  # token, slot, entries left to park, entry parked and not yet read
         begun = parked = 0
-        timeout_cycles = int(rng.integers(1, p.entries + 1))
-        while begun < count or under_way:
-            if begun < count and board.free and len(under_way) < timeout_cycles:
+        most_in_flight = int(rng.integers(1, p.entries + 1))
+        while begun < count or in_flight:
+            if begun < count and board.free and len(in_flight) < most_in_flight:
                 slot = board.take()
                 self.taken.append(slot)
                 self.held.append((slot, len(self.writes), len(self.writes)))
-                under_way.append([begun, slot, int(rng.integers(0, MOST + 1)), None])
+                in_flight.append([begun, slot, int(rng.integers(0, MOST + 1)), None])
                 begun += 1
                 if rng.random() < 0.7:
                     continue
-            number = int(rng.integers(len(under_way)))
-            token, slot, left, waits = state = under_way[number]
+            number = int(rng.integers(len(in_flight)))
+            token, slot, left, waits = state = in_flight[number]
             if waits is not None:
                 board.read(slot)
                 self.reads.append((slot, waits))
@@ -77,10 +79,10 @@ class Tokens:
                 state[2:] = left - 1, parked
                 parked += 1
             else:
-                board.give_back(slot)
+                board.free_slot(slot)
                 self.writes.append((slot, 0))
                 self.held[token] = (slot, self.held[token][1], len(self.writes))
-                under_way.pop(number)
+                in_flight.pop(number)
         self.entries = parked
         # All slots are offered again in the end.
         self.offered = self.taken + [board.take() for _ in range(p.entries)]
@@ -112,41 +114,21 @@ class Tokens:
                 "entry": np.array(self.owners, np.int64),
             },
             transactions=len(self.taken),
-            cycles=self.cycles(),
+            cycles=scoreboard_cycles(
+                self.writes,
+                [slot for slot, _ in self.reads],
+                len(self.offered),
+                entries=p.entries,
+            ),
             notes=notes,
         )
-
-    def cycles(self) -> int:
-        """Cycles when nothing stalls: reads, writes and free slots each in their order, one a
-        cycle, and each waits for what it needs."""
-        p = self.parameters
-        full = [False] * p.entries
-        given = returned = write = read = cycle = entry = 0
-        while given < len(self.offered) or read < len(self.reads) or write < len(self.writes):
-            now = list(full)
-            waiting = returned - max(0, given - p.entries)  # in the queue of those that came back
-            given += given < p.entries or waiting > 0
-            if read < len(self.reads) and now[self.reads[read][0]]:
-                full[self.reads[read][0]] = False
-                read += 1
-                entry = cycle + 1
-            if write < len(self.writes):
-                slot, parks = self.writes[write]
-                if parks and not now[slot]:
-                    full[slot] = True
-                    write += 1
-                elif not parks and waiting < p.entries:
-                    returned += 1
-                    write += 1
-            cycle += 1
-        return max(cycle, entry + 1)
 
 
 def _entries(
     p: ScoreboardParameters, trace: Trace | None, count: int, rng: np.random.Generator
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Bits of entries by field, and what was done to the trace."""
-    widths = {"score": p.score_bits, "depth": p.depth_bits, "significand": p.precision}
+    """Bits of entries by field, and notes on what was done to the trace."""
+    widths = {"score": p.score_bits, "shift": p.shift_bits, "significand": p.precision}
     if trace is None:
         found = {
             name: rng.integers(0, 1 << bits, MOST * count + 1) for name, bits in widths.items()

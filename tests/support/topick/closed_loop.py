@@ -1,7 +1,7 @@
-"""A lane that runs by itself: memory and denominator as models around it, in Amaranth's simulator.
+"""A lane in a closed loop with models of memory and denominator, in Amaranth's simulator.
 
-Every decision is compared with the twin, which replays the chunks in the order in which they
-arrived, each with the logarithm that the lane saw.
+Every decision is compared with the bit-exact model, which replays the chunks in the order in which
+they arrived, each with the logarithm that the lane saw.
 """
 
 import dataclasses
@@ -21,22 +21,22 @@ from sim.core import payload
 from sim.core.memory import MemoryModel, MemoryTiming
 from sim.testbenches.topick.pe_lane import sizes_of
 
-DELAY = 3  # cycles from a difference to the logarithm that it is in, in the model of the Dag
-PATIENCE = 1000
+DELAY = 3  # cycles from a difference to a logarithm that includes it, in the denominator's model
+TIMEOUT_CYCLES = 1000
 
 
 @dataclasses.dataclass
-class Live:
-    """What happened.
+class Record:
+    """The transfers of a head.
 
     arrivals
         Token, chunk and slot of each response, in the order in which they were taken.
     taken
-        The cycle each was taken in.
+        The cycle of each.
     requested
         The cycle in which the last token's first chunk was requested.
     seen
-        What each decision saw: whether there is a denominator, and its logarithm.
+        For each decision, whether the denominator was known, and its logarithm.
     """
 
     arrivals: list = dataclasses.field(default_factory=list)
@@ -50,7 +50,7 @@ class Live:
 
     @property
     def busy(self) -> float:
-        """Part of the cycles with a chunk, while there are tokens left to ask for."""
+        """Share of the cycles with a chunk, while there are tokens left to request."""
         within = [cycle for cycle in self.taken if cycle <= self.requested]
         return len(within) / (self.requested - self.taken[0] + 1)
 
@@ -63,31 +63,31 @@ def run(
     holds: int | None = None,
     stall: float = 0.0,
     seed: int = 0,
-) -> list[Live]:
-    """Play heads, each with its keys' codes ``[tokens, d]``, one after the other.
+) -> list[Record]:
+    """Run heads, each with its keys' codes ``[tokens, d]``, one after the other.
 
     holds
-        Requests that the memory takes before it must get rid of a response; any, if None.
+        Requests that the memory takes before a response must be taken; unlimited if None.
     stall
-        How often the Dag and what is behind the lane are not ready.
+        How often the denominator and the sinks of the lane's outputs are not ready.
     """
     dut = PeLaneHardware(p)
-    lives = [Live() for _ in heads]
+    records = [Record() for _ in heads]
     rng = random.Random(seed)
 
     async def testbench(ctx):
         cycle = 0
-        for (head, k), live in zip(heads, lives, strict=True):
-            cycle = await _head(ctx, dut, p, head, k, timing, live, cycle, holds, stall, rng)
+        for (head, k), record in zip(heads, records, strict=True):
+            cycle = await _head(ctx, dut, p, head, k, timing, record, cycle, holds, stall, rng)
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-9)
     simulator.add_testbench(testbench)
     simulator.run()
-    return lives
+    return records
 
 
-async def _head(ctx, dut, p, head, k, timing, live, cycle, holds, stall, rng) -> int:
+async def _head(ctx, dut, p, head, k, timing, record, cycle, holds, stall, rng) -> int:
     z = sizes_of(p)
     rows = [
         chunk_of(k[token], chunk, z) for token in range(head.tokens) for chunk in range(p.chunks)
@@ -99,17 +99,17 @@ async def _head(ctx, dut, p, head, k, timing, live, cycle, holds, stall, rng) ->
         timing,
     )
     denominator = Denominator(limb=p.limb, fraction=p.fraction)
-    coming = []  # cycle from which a difference counts, and the difference
+    delayed = []  # cycle from which a difference counts, and the difference
     tokens = request_order(np.array([head.tokens - 1]), head.tokens)[:, 0].tolist()
     offered = None  # response
-    under_way = 0
+    in_flight = 0
 
-    ctx.set(Value.cast(dut.job.payload), _job(p, head))
-    ctx.set(dut.job.valid, 1)
+    ctx.set(Value.cast(dut.command.payload), _command(p, head))
+    ctx.set(dut.command.valid, 1)
     ctx.set(dut.value.valid, 0)
     log2 = None
     idle = 0
-    while not live.ended:
+    while not record.ended:
         ctx.set(dut.token.valid, bool(tokens))
         if tokens:
             ctx.set(dut.token.payload, tokens[0])
@@ -119,126 +119,123 @@ async def _head(ctx, dut, p, head, k, timing, live, cycle, holds, stall, rng) ->
                 tag, row = offered
                 ctx.set(dut.response.payload.as_value(), tag | row << payload.width(p.tag_layout))
         ctx.set(dut.response.valid, offered is not None)
-        while coming and coming[0][0] <= cycle:
-            denominator.add(*coming.pop(0)[1])
+        while delayed and delayed[0][0] <= cycle:
+            denominator.add(*delayed.pop(0)[1])
         if log2 is None and rng.random() >= stall:
             log2 = denominator.log2()
             ctx.set(dut.log_denominator.payload, {"known": log2[0], "log2": log2[1]})
         ctx.set(dut.log_denominator.valid, log2 is not None)
-        ctx.set(dut.request.ready, (holds is None or under_way < holds) and rng.random() >= stall)
+        ctx.set(dut.request.ready, (holds is None or in_flight < holds) and rng.random() >= stall)
         ctx.set(dut.difference.ready, rng.random() >= stall)
         ctx.set(dut.kept.ready, rng.random() >= stall)
 
         moved = False
-        if ctx.get(dut.job.valid) and ctx.get(dut.job.ready):
-            await_job = True
-        else:
-            await_job = False
+        command_taken = bool(ctx.get(dut.command.valid) and ctx.get(dut.command.ready))
         if tokens and ctx.get(dut.token.ready):
             tokens.pop(0)
-            live.requested, moved = cycle, True
+            record.requested, moved = cycle, True
         if ctx.get(dut.request.valid) and ctx.get(dut.request.ready):
             tag = ctx.get(dut.request.payload)
-            live.requests.append((tag.token, tag.chunk, tag.slot))
+            record.requests.append((tag.token, tag.chunk, tag.slot))
             memory.request(
                 cycle, ctx.get(dut.request.payload.as_value()), tag.token * p.chunks + tag.chunk
             )
-            under_way, moved = under_way + 1, True
+            in_flight, moved = in_flight + 1, True
         if offered is not None and ctx.get(dut.response.ready):
             tag = ctx.get(dut.response.payload.tag)
-            live.arrivals.append((tag.token, tag.chunk, tag.slot))
-            live.taken.append(cycle)
-            offered, under_way, moved = None, under_way - 1, True
+            record.arrivals.append((tag.token, tag.chunk, tag.slot))
+            record.taken.append(cycle)
+            offered, in_flight, moved = None, in_flight - 1, True
         if log2 is not None and ctx.get(dut.log_denominator.ready):
-            live.seen.append(log2)
+            record.seen.append(log2)
             log2, moved = None, True
         if ctx.get(dut.difference.valid) and ctx.get(dut.difference.ready):
             found = ctx.get(dut.difference.payload)
-            live.differences.append((found.limb, found.high, found.low))
-            coming.append((cycle + DELAY, live.differences[-1]))
+            record.differences.append((found.limb, found.high, found.low))
+            delayed.append((cycle + DELAY, record.differences[-1]))
             moved = True
         if ctx.get(dut.kept.valid) and ctx.get(dut.kept.ready):
             beat = ctx.get(dut.kept.payload)
             if beat.kept:
-                live.kept[beat.token] = beat.t
-            live.ended, moved = bool(beat.last), True
+                record.kept[beat.token] = beat.t
+            record.ended, moved = bool(beat.last), True
         await ctx.tick()
-        if await_job:
-            ctx.set(dut.job.valid, 0)
-        idle = 0 if moved or await_job else idle + 1
-        assert idle < PATIENCE, f"nothing moves in cycle {cycle}"
+        if command_taken:
+            ctx.set(dut.command.valid, 0)
+        idle = 0 if moved or command_taken else idle + 1
+        assert idle < TIMEOUT_CYCLES, f"no transfer for {idle} cycles up to cycle {cycle}"
         cycle += 1
     # The head's last difference may come after its last score.
     ctx.set(dut.kept.ready, 0)
     ctx.set(dut.difference.ready, 1)
     if ctx.get(dut.difference.valid):
         found = ctx.get(dut.difference.payload)
-        live.differences.append((found.limb, found.high, found.low))
+        record.differences.append((found.limb, found.high, found.low))
     await ctx.tick()
     assert not ctx.get(dut.difference.valid)
     return cycle + 1
 
 
-def _job(p: PeLaneParameters, head: Head) -> int:
+def _command(p: PeLaneParameters, head: Head) -> int:
     most, least = scaled_margins(
         head.q, head.mantissa, head.shift, bits=p.bits, chunk_bits=p.chunk_bits, base=p.base
     )
     fields = {"q": head.q[None], "most": most[None], "least": least[None]}
     for name in ("mantissa", "shift", "threshold", "tokens"):
         fields[name] = np.array([getattr(head, name)])
-    return payload.to_ints(payload.pack(p.job_layout, fields))[0]
+    return payload.to_ints(payload.pack(p.command_layout, fields))[0]
 
 
-def check(p: PeLaneParameters, heads: list[tuple[Head, np.ndarray]], lives: list[Live]) -> None:
-    """Every decision is the twin's; the final denominator is the sum over the kept tokens."""
+def check(p: PeLaneParameters, heads: list[tuple[Head, np.ndarray]], records: list[Record]) -> None:
+    """Every decision is the model's; the final denominator is the sum over the kept tokens."""
     z = sizes_of(p)
     lane = PeLane(z)
-    for (head, k), live in zip(heads, lives, strict=True):
-        assert live.ended and len(live.seen) == len(live.arrivals)
+    for (head, k), record in zip(heads, records, strict=True):
+        assert record.ended and len(record.seen) == len(record.arrivals)
         lane.begin(head)
-        firsts = [(token, slot) for token, chunk, slot in live.requests if chunk == 0]
+        firsts = [(token, slot) for token, chunk, slot in record.requests if chunk == 0]
         order = request_order(np.array([head.tokens - 1]), head.tokens)[:, 0].tolist()
         assert [token for token, _ in firsts] == order
         denominator = Denominator(limb=p.limb, fraction=p.fraction)
-        expected = {"differences": [], "asked": [], "kept": {}, "terms": []}
+        expected = {"differences": [], "requests": [], "kept": {}, "terms": []}
         waiting = list(firsts)
-        for (token, chunk, slot), (known, log2) in zip(live.arrivals, live.seen, strict=True):
+        for (token, chunk, slot), (known, log2) in zip(record.arrivals, record.seen, strict=True):
             while waiting and lane.scoreboard.free:
                 assert lane.scoreboard.take() == waiting.pop(0)[1]
             d = lane.decide(token, chunk, slot, chunk_of(k[token], chunk, z), known, log2)
             if d.difference is not None:
                 expected["differences"].append(d.difference)
                 denominator.add(*d.difference)
-            if d.asks:
-                expected["asked"].append((token, chunk + 1, slot))
+            if d.requests:
+                expected["requests"].append((token, chunk + 1, slot))
             if d.kept:
                 expected["kept"][token] = d.t
                 expected["terms"].append(d.term)
         assert not waiting
-        assert live.differences == expected["differences"]
-        assert [tag for tag in live.requests if tag[1]] == expected["asked"]
-        assert live.kept == expected["kept"]
+        assert record.differences == expected["differences"]
+        assert [tag for tag in record.requests if tag[1]] == expected["requests"]
+        assert record.kept == expected["kept"]
         assert d.ended
         assert denominator.units == on_grid(expected["terms"], denominator.number, p)
-        check_guarantee(p, head, k, live.kept)
+        check_guarantee(p, head, k, record.kept)
 
 
 def on_grid(terms: list[tuple[int, int]], number: int, p: PeLaneParameters) -> int:
     """Sum of terms in units of the limb below `number`, each rounded down."""
-    # A term is significand 2^-(depth + precision), a unit is 2^(limb (number - 1)).
-    places = [-(depth + p.precision) - p.limb * (number - 1) for depth, _ in terms]
+    # A term is significand 2^-(shift + precision), a unit is 2^(limb (number - 1)).
+    left = [-(shift + p.precision) - p.limb * (number - 1) for shift, _ in terms]
     return sum(
-        significand << place if place >= 0 else significand >> -place
-        for (_, significand), place in zip(terms, places, strict=True)
+        significand << shift if shift >= 0 else significand >> -shift
+        for (_, significand), shift in zip(terms, left, strict=True)
     )
 
 
 def check_guarantee(p: PeLaneParameters, head: Head, k: np.ndarray, kept: dict) -> int:
-    """No token is missing whose exact probability on these operands is above the threshold.
+    """Every token is kept whose exact probability on these operands is above the threshold.
 
-    With a threshold of 0, which has all ones for its code, none is missing.
+    With a threshold of 0, whose code is all ones, all are kept.
 
-    :returns: tokens above it.
+    :returns: number of tokens above the threshold.
     """
     if head.threshold == (1 << p.threshold_bits) - 1:
         assert set(kept) == set(range(head.tokens)), "tokens were pruned at a threshold of 0"

@@ -1,5 +1,4 @@
-"""Plays a testbench's stimulus in Amaranth's simulator: sizes of which no simulator needs to be
-compiled."""
+"""A testbench's stimulus in Amaranth's simulator, which needs no compilation: for many sizes."""
 
 import random
 
@@ -13,11 +12,11 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus, compare
 from sim.drivers.run import load_testbench
 
-PATIENCE = 200
+TIMEOUT_CYCLES = 200
 
 
 def check(block: Block, parameters, stimulus: Stimulus, stall: float) -> None:
-    """Everything comes out as the stimulus says; without stalls in its cycles.
+    """The outputs are those of the stimulus; without stalls in its number of cycles.
 
     stall
         How often a source does not offer its next beat, and a sink does not take one.
@@ -36,7 +35,7 @@ def check(block: Block, parameters, stimulus: Stimulus, stall: float) -> None:
     async def testbench(ctx):
         nonlocal last
         cycle, offering, held = 0, set(), {}
-        while cycle <= last + PATIENCE:
+        while cycle <= last + TIMEOUT_CYCLES:
             for name in inputs:
                 port = getattr(dut, name)
                 if name not in offering and beats[name] and rng.random() >= stall:
@@ -52,7 +51,9 @@ def check(block: Block, parameters, stimulus: Stimulus, stall: float) -> None:
             for name in outputs:
                 port = getattr(dut, name)
                 valid, beat = ctx.get(port.valid), ctx.get(Value.cast(port.payload))
-                assert name not in held or (valid and beat == held[name]), f"{name} changed"
+                assert name not in held or (valid and beat == held[name]), (
+                    f"{name} changed before it was taken"
+                )
                 held.pop(name, None)
                 if valid and ctx.get(port.ready):
                     got[name].append(beat)
@@ -62,7 +63,7 @@ def check(block: Block, parameters, stimulus: Stimulus, stall: float) -> None:
                     held[name] = beat
             await ctx.tick()
             cycle += 1
-        assert not offering and not any(beats.values()), "not all was taken"
+        assert not offering and not any(beats.values()), "not all input beats were taken"
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-9)

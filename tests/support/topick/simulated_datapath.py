@@ -8,7 +8,7 @@ from sim.drivers.run import load_testbench
 
 
 def check(block: Block, parameters, operands: dict[str, np.ndarray]) -> None:
-    """All operations, one a cycle, come out `stages` cycles later as the twin says."""
+    """All operations, one per cycle, have the model's results `stages` cycles later."""
     expected = load_testbench(block)._golden(parameters, **operands)
     dut = block.create(parameters)
     count = len(next(iter(operands.values())))

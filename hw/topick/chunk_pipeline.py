@@ -1,0 +1,54 @@
+"""A key's chunk in the pipeline of the lane, and one more stage of registers for it."""
+
+import dataclasses
+
+from amaranth.hdl import Module, Signal, Value
+from amaranth.lib import data
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """A chunk of a key in a pipeline stage. Numbers that the stage does not hold are None.
+
+    previous
+        Partial score before this chunk.
+    shift, significand
+        The token's earlier term.
+    score, scaled, t
+        Partial score with this chunk; times the scale's mantissa; as a binary logarithm.
+    request, keep, differs, ended
+        The decision: request the next chunk; keep the token; there is a difference for the
+        denominator; it was the head's last decision.
+    """
+
+    valid: Value
+    tag: data.View
+    previous: Value | None = None
+    shift: Value | None = None
+    significand: Value | None = None
+    score: Value | None = None
+    scaled: Value | None = None
+    t: Value | None = None
+    request: Value | None = None
+    keep: Value | None = None
+    differs: Value | None = None
+    ended: Value | None = None
+
+
+def stage(m: Module, advance: Signal, name: str, chunk: Chunk) -> Chunk:
+    """The chunk one pipeline stage later, in registers ``valid_name``, ``tag_name``, ...
+
+    They change in the cycles in which `advance` is high. Only ``valid`` is reset.
+    """
+    registers = {"valid": Signal(name=f"valid_{name}")}
+    for field in dataclasses.fields(chunk):
+        value = getattr(chunk, field.name)
+        if value is not None and field.name != "valid":
+            named = f"{field.name}_{name}"
+            registers[field.name] = Signal.like(value, name=named, reset_less=True, init=None)
+    with m.If(advance):
+        m.d.sync += [
+            Value.cast(register).eq(Value.cast(getattr(chunk, key)))
+            for key, register in registers.items()
+        ]
+    return Chunk(**registers)
