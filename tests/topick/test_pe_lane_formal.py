@@ -71,7 +71,7 @@ class GuaranteeSpec(Elaboratable):
         self._internals = internals = Internals(fragment)
         first = reset_first(m)
         live = ~first
-        for port in (dut.job, dut.token, dut.response, dut.log_denominator):
+        for port in (dut.command, dut.token, dut.response, dut.log_denominator):
             drive(m, first, port)
         for port in (dut.request, dut.difference, dut.kept):
             watch(m, first, port)
@@ -80,7 +80,7 @@ class GuaranteeSpec(Elaboratable):
         self._token = token = Signal(p.token_bits)
         key = [Signal(signed(p.bits), name=f"key_{n}") for n in range(p.d)]
         m.d.comb += [token.eq(AnyConst(p.token_bits)), Cat(key).eq(AnyConst(p.d * p.bits))]
-        offered = dut.job.payload
+        offered = dut.command.payload
         m.d.comb += [Assume(offered.tokens != 0), Assume(_wide_enough(p, offered))]
 
         # The memory.
@@ -107,8 +107,8 @@ class GuaranteeSpec(Elaboratable):
             ]
 
         # The decision.
-        self._job = stimulus = Signal(p.job_layout)
-        m.d.comb += stimulus.as_value().eq(internals.signal("job"))
+        self._command = command = Signal(p.command_layout)
+        m.d.comb += command.as_value().eq(internals.signal("command"))
         tag_t = self._tag(m, "t")
         exact = Signal(signed(p.score_bits))
         scaled = Signal(signed(p.score_bits + p.scale_bits + 1))
@@ -117,10 +117,10 @@ class GuaranteeSpec(Elaboratable):
         deciding, prunes, keeps = Signal(), Signal(), Signal()
         denominator = dut.log_denominator
         m.d.comb += [
-            exact.eq(sum(a * b for a, b in zip(stimulus.q, key, strict=True))),
-            scaled.eq(exact * stimulus.mantissa),
+            exact.eq(sum(a * b for a, b in zip(command.q, key, strict=True))),
+            scaled.eq(exact * command.mantissa),
             lower.eq(-internals.signal("pec.minus")),
-            places.eq(p.base + stimulus.shift),
+            places.eq(p.base + command.shift),
             deciding.eq(denominator.valid & denominator.ready & live & (tag_t.token == token)),
             prunes.eq(deciding & internals.signal("rpdu.prune")),
             keeps.eq(deciding & internals.signal("rpdu.keep")),
@@ -128,11 +128,11 @@ class GuaranteeSpec(Elaboratable):
         with m.If(deciding):
             m.d.comb += Assert(lower << places <= scaled, "its term is too large")
         with m.If(prunes):
-            upper = scaled + (stimulus.threshold << places)
+            upper = scaled + (command.threshold << places)
             m.d.comb += [
                 Assert(denominator.payload.known, "pruned without a denominator"),
                 Assert(upper < denominator.payload.log2 << places, "pruned wrongly"),
-                Assert(~stimulus.threshold.all(), "pruned though the threshold is 0"),
+                Assert(~command.threshold.all(), "pruned though the threshold is 0"),
             ]
         last = tag_t.chunk == p.chunks - 1
         m.d.comb += [
@@ -157,14 +157,14 @@ class GuaranteeSpec(Elaboratable):
 
     def _tie(self, m: Module, key, away, asked) -> None:
         """Each slot is in one place; where it is the token's, its numbers are right."""
-        p, signal, stimulus = self.dut.parameters, self._internals.signal, self._job
+        p, signal, command = self.dut.parameters, self._internals.signal, self._command
         ours = self._token
         dots = []
         for chunk, low in enumerate((p.chunk_bits, 0)):
             dot = Signal(signed(p.score_bits), name=f"dot_of_{chunk}")
             parts = (k[low : low + p.chunk_bits] for k in key)
             signed_parts = [part.as_signed() if chunk == 0 else part for part in parts]
-            m.d.comb += dot.eq(sum(q * b for q, b in zip(stimulus.q, signed_parts, strict=True)))
+            m.d.comb += dot.eq(sum(q * b for q, b in zip(command.q, signed_parts, strict=True)))
             dots.append((dot, signed_parts))
         partial = Signal(signed(p.score_bits))  # of the first chunk
         whole = Signal(signed(p.score_bits))
@@ -185,7 +185,7 @@ class GuaranteeSpec(Elaboratable):
         _, tag, mine = ranks["product"]
         with m.If(mine):
             for n in range(p.d):
-                want = [stimulus.q[n] * parts[n] for _, parts in dots]
+                want = [command.q[n] * parts[n] for _, parts in dots]
                 m.d.comb += Assert(
                     signal(f"product_{n}") == Mux(tag.chunk == 0, *want), "a wrong product"
                 )
@@ -203,11 +203,11 @@ class GuaranteeSpec(Elaboratable):
             with m.If(ranks[rank][2]):
                 m.d.comb += Assert(signal(f"score_{rank}") == score[rank])
         with m.If(ranks["scaled"][2]):
-            m.d.comb += Assert(signal("scaled_scaled") == score["scaled"] * stimulus.mantissa)
+            m.d.comb += Assert(signal("scaled_scaled") == score["scaled"] * command.mantissa)
         _, tag, mine = ranks["t"]
         scaled = Signal(signed(p.score_bits + p.scale_bits + 1), name="scaled_at_t")
-        m.d.comb += scaled.eq(score["t"] * stimulus.mantissa)
-        places = Mux(tag.chunk == 0, p.base - p.unknown(0), p.base) + stimulus.shift
+        m.d.comb += scaled.eq(score["t"] * command.mantissa)
+        places = Mux(tag.chunk == 0, p.base - p.unknown(0), p.base) + command.shift
         with m.If(mine):
             m.d.comb += Assert(signal("t_t") == scaled >> places)
         for rank in ("decided", "term", "result"):
@@ -257,7 +257,7 @@ class GuaranteeSpec(Elaboratable):
             Assert(signal("scoreboard.returned.fifo.level") <= fresh),
             Assert(fresh <= p.entries),
             Assert(signal("undecided") == undecided),
-            Assert((signal("undecided") == 0) | _wide_enough(p, stimulus)),
+            Assert((signal("undecided") == 0) | _wide_enough(p, command)),
         ]
 
     def _queue(self, m: Module, path: str, shape) -> list[tuple[Value, Signal]]:
@@ -285,14 +285,14 @@ class GuaranteeSpec(Elaboratable):
         return places
 
 
-def _wide_enough(p: PeLaneParameters, stimulus) -> Value:
+def _wide_enough(p: PeLaneParameters, command) -> Value:
     """Whether a job's margins are not too small, as the margin generator's are."""
     found = Const(1)
-    for margins, sign in ((stimulus.most, 1), (stimulus.least, -1)):
-        total = sum(Mux(sign * q > 0, sign * q, 0) for q in stimulus.q)
+    for margins, sign in ((command.most, 1), (command.least, -1)):
+        total = sum(Mux(sign * q > 0, sign * q, 0) for q in command.q)
         for chunk, margin in enumerate(margins):
-            reach = total * stimulus.mantissa * ((1 << p.unknown(chunk)) - 1)
-            found &= margin << (p.base + stimulus.shift) >= reach
+            reach = total * command.mantissa * ((1 << p.unknown(chunk)) - 1)
+            found &= margin << (p.base + command.shift) >= reach
     return found
 
 
@@ -352,7 +352,7 @@ FAULTS = {
     "none_too": (rpdu, "~self.threshold.all() & ", ""),
     "signs": (pe_lane, "multiplier.negative.eq(first)", "multiplier.negative.eq(1)"),
     "old_score": (pe_lane, "(chunk.previous << p.chunk_bits)", "(chunk.previous)"),
-    "wrong_margin": (pe_lane, "most.eq(stimulus.most[number])", "most.eq(stimulus.least[number])"),
+    "wrong_margin": (pe_lane, "most.eq(command.most[number])", "most.eq(command.least[number])"),
 }
 
 

@@ -10,7 +10,7 @@ from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.seeded import with_fault
 
-SIZE = ScoreboardParameters(entries=3, score_bits=2, depth_bits=1, precision=1)
+SIZE = ScoreboardParameters(entries=3, score_bits=2, shift_bits=1, precision=1)
 
 
 class MailboxSpec(Elaboratable):
