@@ -110,7 +110,7 @@ SMALLEST = (
         },
     ),
     ("topick.margin_generator", LANE | {"stages": 0}),
-    ("topick.scoreboard", {"entries": 2, "score_bits": 1, "depth_bits": 1, "precision": 1}),
+    ("topick.scoreboard", {"entries": 2, "score_bits": 1, "shift_bits": 1, "precision": 1}),
     ("topick.rpdu", {"stages": 0, "width": 2, "margin_bits": 1, "threshold_bits": 1}),
     (
         "topick.pec",
