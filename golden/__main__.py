@@ -14,11 +14,11 @@ from golden.lm import commands
 from golden.trace import TraceError
 
 REGISTER = (commands.register, evaluation.register, results.register)
-"""Functions that add commands to the parser; a command sets ``run``, called with its arguments."""
+"""Functions that add commands to the parser. A command sets ``run``, called with its arguments."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one command; the exit status, with one sentence on stderr when it is not 0."""
+def main() -> int:
+    """Run one command; returns the exit status, after one sentence on stderr if it is not 0."""
     parser = argparse.ArgumentParser(
         prog="python -m golden",
         description="The NumPy side of the project: run a small language model to get real input"
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for register in REGISTER:
         register(subparsers)
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args()
     try:
         arguments.run(arguments)
     except (InputError, TraceError) as error:

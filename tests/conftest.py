@@ -1,6 +1,7 @@
 """What every test shares: reproducible property tests, the shipped trace, loud skips."""
 
 import os
+import sys
 
 # Tests run side by side; threads of linear algebra within each would only get in their way.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -50,6 +51,22 @@ def skip_without_cocotb(monkeypatch):
 @pytest.fixture(autouse=True)
 def _skip_without_cocotb(monkeypatch):
     skip_without_cocotb(monkeypatch)
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Calls a command line's ``main`` in this process; returns status, stdout and stderr."""
+
+    def call(main, line: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["program", *line.split()])
+        try:
+            status = main()
+        except SystemExit as exit:
+            status = exit.code
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -21,19 +21,15 @@ PROSE = "The theory of the thing is that the other thinks, and then the rest fol
 
 
 @pytest.fixture
-def run(tmp_path, tiny, monkeypatch, capsys):
+def run(tmp_path, tiny, monkeypatch, call):
     """Runs a command in a folder with ``text.txt``; gives status, stdout, stderr, new files."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text(PROSE * 3)
     before = set(os.listdir())
 
     def run(command):
-        try:
-            status = cli.main(command.replace("TINY", str(tiny)).split())
-        except SystemExit as exit:
-            status = exit.code
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err, sorted(set(os.listdir()) - before)
+        done = call(cli.main, command.replace("TINY", str(tiny)))
+        return *done, sorted(set(os.listdir()) - before)
 
     return run
 

@@ -17,7 +17,7 @@ TOKENS = 600
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, call):
     """Runs ``results`` with fewer settings in an empty folder; gives status, stdout, stderr."""
     monkeypatch.setitem(tiny_llama.SIZES, "context", TOKENS + 40)
     monkeypatch.setitem(tiny_llama.SIZES, "layers", 1)
@@ -35,9 +35,7 @@ def run(tmp_path, monkeypatch, capsys):
 
     def run(options):
         common = f"results --text text.txt --gguf {model} "
-        status = cli.main((common + options).split())
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
+        return call(cli.main, common + options)
 
     return run
 

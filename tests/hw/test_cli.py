@@ -21,19 +21,14 @@ EVERY_PRESET = dict.fromkeys(p for b in blocks() for p in b.parameters_class.pre
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, call):
     """Runs a command in an empty folder; gives status, stdout, stderr and all files made."""
     monkeypatch.chdir(tmp_path)
 
     def run(command):
-        monkeypatch.setattr(sys, "argv", ["hw", *command.split()])
-        try:
-            status = cli.main()
-        except SystemExit as exit:
-            status = exit.code
-        captured = capsys.readouterr()
+        done = call(cli.main, command)
         made = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
-        return status, captured.out, captured.err, made
+        return *done, made
 
     return run
 

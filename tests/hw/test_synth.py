@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 import re
-import sys
 import zipfile
 from pathlib import Path
 
@@ -46,23 +45,14 @@ KEYS = {
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, call):
     """Runs a command in an empty folder, nothing kept; gives status, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(kept, "build_folder", lambda: tmp_path / "kept")
     monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path / "cache"))
 
-    def run(command):
-        # In this process, where tests replace functions.
-        monkeypatch.setattr(sys, "argv", ["hw", "synth", *command.split(), "--jobs", "1"])
-        try:
-            status = cli.main()
-        except SystemExit as exit:
-            status = exit.code
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
+    # In this process, where tests replace functions.
+    return lambda command: call(cli.main, f"synth {command} --jobs 1")
 
 
 @pytest.fixture

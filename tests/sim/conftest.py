@@ -1,6 +1,4 @@
-"""The command line of `python -m sim`, called within the test's process."""
-
-import sys
+"""The command line of ``python -m sim``."""
 
 import pytest
 
@@ -8,16 +6,6 @@ from sim import __main__ as cli
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs a command; gives status, stdout and stderr."""
-
-    def run(command):
-        monkeypatch.setattr(sys, "argv", ["sim", *command.split()])
-        try:
-            status = cli.main()
-        except SystemExit as exit:
-            status = exit.code
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
+def run(call):
+    """Runs a command; returns status, stdout and stderr."""
+    return lambda command: call(cli.main, command)

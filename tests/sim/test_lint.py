@@ -2,12 +2,10 @@
 
 import dataclasses
 import re
-import sys
 
 import pytest
 
 from hw.catalogue import blocks, find
-from sim import __main__ as cli
 from sim.commands import lint
 from sim.core.design import generate
 from sim.core.tools import ToolError
@@ -44,16 +42,9 @@ BODIES = {
 }
 
 
-def run(command: str, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["sim", *command.split()])
-    status = cli.main()
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
 @pytest.mark.parametrize("block", [block.name for block in blocks() if block.folder == "stream"])
-def test_every_preset_is_clean(block, monkeypatch, capsys):
-    status, out, err = run(f"lint {block} --jobs 1 --fresh", monkeypatch, capsys)
+def test_every_preset_is_clean(run, block):
+    status, out, err = run(f"lint {block} --jobs 1 --fresh")
     presets = find(block).parameters_class.presets()
     assert (status, err) == (0, "")
     assert out.splitlines() == [f"{block} {preset}: clean" for preset in presets]
@@ -113,12 +104,12 @@ def test_yosys_refuses_them_too(body, check, monkeypatch):
         linted(MODULE.replace("BODY", body), monkeypatch)
 
 
-def test_a_refusal_is_one_sentence(monkeypatch, capsys):
+def test_a_refusal_is_one_sentence(run, monkeypatch):
     design = dataclasses.replace(generate(BLOCK, PARAMETERS), verilog=MODULE.replace("BODY", ""))
     monkeypatch.setattr(lint, "generate", lambda block, parameters: design)
-    status, out, err = run("lint stream.skid_buffer --jobs 1 --fresh", monkeypatch, capsys)
+    status, out, err = run("lint stream.skid_buffer --jobs 1 --fresh")
     assert status == 1 and out == "" and err.startswith("error: ") and err.count("\n") == 1
-    assert run("lint stream.heap", monkeypatch, capsys)[0] == 1
+    assert run("lint stream.heap")[0] == 1
 
 
 def test_every_waiver_has_its_reason():

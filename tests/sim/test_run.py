@@ -1,13 +1,11 @@
-"""`python -m sim run` as a user meets it: real blocks, broken Verilog, foreign traces."""
+"""``python -m sim run`` on real blocks, with its options, and on broken Verilog."""
 
 import dataclasses
-import gc
 import json
 import os
 import re
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +14,8 @@ import pytest
 from golden import trace as traces
 from hw import catalogue
 from hw.catalogue import blocks, find
-from hw.export import export, to_rtlil
-from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
+from hw.export import export
+from hw.stream.skid_buffer import SkidBufferParameters
 from sim.core.design import from_file, generate
 from sim.core.memory import MemoryTiming
 from sim.core.result import RunResult, command_line
@@ -25,16 +23,7 @@ from sim.core.stimulus import Stimulus
 from sim.core.tools import DRIVERS, ROOT, ToolError
 from sim.drivers import run as runs
 from sim.drivers.cocotb.runner import SIMULATORS
-
-SKID = "run stream.skid_buffer --preset small --vectors 40 --stall none"
-
-
-def one_sentence(err: str) -> str:
-    """The error in what was printed after the progress line."""
-    *progress, last = err.splitlines()
-    assert all(line.endswith("…") for line in progress)
-    assert last.startswith("error: ")
-    return last.removeprefix("error: ")
+from tests.support.sim.commands import READER, SKID, one_sentence
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
@@ -94,9 +83,6 @@ def test_a_failure_says_how_to_repeat_it(run, tmp_path):
     assert f"python -m sim {again}" == first["reproduce"] == alone["reproduce"]
 
 
-READER = "run stream.sequential_reader --preset first --vectors 30"
-
-
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_memory_timing(run, driver):
     command = f"{READER} --driver {driver} --stall none --json"
@@ -115,20 +101,6 @@ def test_each_stall_pattern_has_its_memory_timing(run):
     assert "Memory under stall bursts: latency=2..40,order=in,interval=2,seed=5." in out
 
 
-def test_memory_settings_are_checked(run):
-    for memory, sentence in [
-        ("order=some", "order must be in or any, not 'some'"),
-        ("latency=3..x", "latency must be a whole number, not 'x'"),
-        ("latency=3..2", "latency must be the shortest and the longest number of cycles"),
-        ("speed=3", "a memory's setting must be one of latency, order, interval, seed, each as"),
-        ("latency", "a memory's setting must be one of latency, order, interval, seed, each as"),
-    ]:
-        assert one_sentence(run(f"{READER} --memory {memory}")[2]).startswith(sentence)
-    assert one_sentence(run(f"{SKID} --memory latency=3")[2]) == (
-        "stream.skid_buffer has no memory, so it takes no --memory"
-    )
-
-
 def test_all_blocks_in_one_list(run, monkeypatch):
     few = [block for block in blocks() if block.folder == "stream"]
     last = find("kllm.orizuru")
@@ -141,13 +113,12 @@ def test_all_blocks_in_one_list(run, monkeypatch):
     assert all(r["passed"] and r["transactions"] == 36 for r in results)
 
 
-def test_every_stall_pattern_is_played_unless_one_is_named(run):
+def test_every_stall_pattern_is_run_unless_one_is_named(run):
     status, out, _ = run("run stream.skid_buffer --preset small --driver harness --json")
     result = json.loads(out)
     assert status == 0 and result["stall"] == "all"
-    assert (
-        result["transactions"] == 3 * 2 * 256
-    )  # patterns, real and random, the testbench's default
+    # Patterns, real and random data, the testbench's default.
+    assert result["transactions"] == 3 * 2 * 256
     assert result["cycles"] == result["predicted"] == 2 * 257 < result["simulated"]
 
 
@@ -227,7 +198,7 @@ def test_an_input_always_ready_loses_beats_once_something_stalls(run, tmp_path, 
 
 
 def test_a_dropped_ready_term_is_a_mismatch(run, tmp_path):
-    # A beat just taken is not replaced, so it is given out again.
+    # The beat just taken stays in the register, so it is output again.
     path = skid_buffer_with(tmp_path, r"(assign \w+ = \w+ )\| o__ready;", r"\1;")
     status, out, _ = run(f"{SKID} --driver harness --verilog {path} --json")
     result = json.loads(out)
@@ -307,58 +278,6 @@ def test_verilog_that_does_not_compile(run, tmp_path, driver, monkeypatch):
     assert "syntax error" in Path(log[1]).read_text()
 
 
-def test_one_file_is_for_one_block(run, tmp_path):
-    for option in ("--verilog x.v", "--waves x.fst", "--memory latency=2"):
-        assert "need one block, not 'all'" in one_sentence(run(f"run all {option}")[2])
-
-
-def test_outputs_are_found_unwritable_before_the_work(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "run", None)
-    file = tmp_path / "file"
-    file.touch()
-    for path in (tmp_path, file / "w.fst", "/proc/w.fst"):
-        assert one_sentence(run(f"{SKID} --waves {path}")[2]).startswith(f"{path} ")
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_more_vectors_than_memory(run, monkeypatch):
-    status, _, err = run("run stream.queue --vectors 1000000000000")
-    assert status == 2 and "--vectors: must be at most 10000000, not 1000000000000" in err
-
-    def out_of_memory(*_, **__):
-        raise MemoryError
-
-    monkeypatch.setattr(runs, "stimuli_of", out_of_memory)
-    assert one_sentence(run(SKID)[2]).startswith("out of memory: try fewer vectors")
-
-
-def test_a_build_folder_with_spaces_is_one_sentence(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path / "my build"))
-    for command in ("--help", "run --help", "report --help"):
-        assert run(command)[0] == 0
-    assert "has spaces" in one_sentence(run(SKID)[2])
-
-
-def test_an_interrupt_is_one_line(run, monkeypatch):
-    """Without the warnings of all the components that were not used any more."""
-    kept = []
-    # Amaranth warns only once something was elaborated.
-    to_rtlil(SkidBuffer(SkidBufferParameters(width=8)), "top")
-
-    def interrupted(*_, **__):
-        kept.append(SkidBuffer(SkidBufferParameters(width=8)))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "generate", interrupted)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        status, out, err = run(SKID)
-        kept.clear()
-        gc.collect()
-    assert status == 130 and out == "" and err.splitlines()[-1] == "error: interrupted"
-    assert not caught
-
-
 def test_a_command_imports_only_what_it_needs():
     """The figure of `--help`'s time is in the docs; what makes it is here."""
     script = (
@@ -368,65 +287,6 @@ def test_a_command_imports_only_what_it_needs():
     names = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     heavy = {"numpy", "amaranth", "cocotb", "cocotb_tools", "jinja2", "matplotlib", "rich", "tqdm"}
     assert "sim" in names.stdout.split() and not heavy & set(names.stdout.split())
-
-
-def test_bad_names_are_one_sentence(run):
-    for command, sentence in [
-        ("run stream.heap", "block must be one of"),
-        ("run stream.queue --preset huge", "preset must be one of small, default, large"),
-        ("run stream.queue --set depth=0", "depth must be at least 1, not 0"),
-    ]:
-        status, out, err = run(command)
-        assert status == 1 and out == "" and one_sentence(err).startswith(sentence)
-    for command in ("--vectors 0", "--vectors x", "--simulator spice", "--stall never"):
-        status, out, err = run(f"run stream.queue {command}")
-        assert status == 2 and out == "" and command.split()[1] in err
-
-
-def test_a_negative_seed_is_no_traceback(run):
-    status, out, err = run(f"{SKID} --driver harness --seed -1")
-    assert status in (0, 1, 2) and "Traceback" not in err
-
-
-@pytest.mark.parametrize("option", ["--simulator icarus", "--waves WAVES"])
-def test_the_harness_refuses_what_it_cannot_do(run, option, tmp_path):
-    """It is compiled by Verilator and writes no waves; it must not claim otherwise."""
-    status, _, err = run(f"{SKID} --driver harness {option.replace('WAVES', f'{tmp_path}/w.fst')}")
-    assert status in (1, 2) and "harness" in err.splitlines()[-1]
-
-
-def bad_traces(folder: Path) -> dict[Path, str]:
-    values = np.ones((1, 2, 3, 4), np.float32)
-    whole = {"q": values, "k": values, "v": values, "scale": np.float32(0.5)}
-    nan = values.copy()
-    nan[0, 1, 2, 3] = np.nan
-    cases = {
-        "shape": ({**whole, "q": values[0]}, "q must have shape [layer, head, token, d]"),
-        "heads": ({**whole, "q": np.ones((1, 3, 3, 4), np.float32)}, "must be a multiple"),
-        "nan": ({**whole, "k": nan}, "k holds 1 values that are not finite"),
-        "type": ({"x/a": np.ones((2, 2), int)}, "x/a must be float16, float32 or float64"),
-        "nothing": ({}, "it holds no data"),
-        "half": ({"q": values}, "q, k, v and scale come together"),
-        "name": ({"activations": values}, "unknown array 'activations'"),
-    }
-    made = {}
-    for name, (arrays, sentence) in cases.items():
-        path = folder / f"{name}.npz"
-        np.savez(path, **arrays)
-        made[path] = sentence
-    (folder / "text.npz").write_text("not a trace")
-    return made | {
-        folder / "text.npz": "it is not an .npz file",
-        folder / "none.npz": "there is no such file",
-        folder: "it is not a file",
-    }
-
-
-def test_bad_traces_are_one_sentence(run, tmp_path):
-    for path, sentence in bad_traces(tmp_path).items():
-        status, out, err = run(f"{SKID} --driver harness --trace {path}")
-        assert status == 1 and out == ""
-        assert one_sentence(err).startswith(f"trace {path}: ") and sentence in err
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
@@ -474,23 +334,6 @@ def test_what_counts_as_passed():
     assert sound.passed
     for changes in ({"transactions": 0}, {"mismatches": 1}, {"failures": ["it hung"]}):
         assert not dataclasses.replace(sound, **changes).passed
-
-
-def test_a_missing_icarus_is_one_sentence(run, monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    status, out, err = run(f"{SKID} --simulator icarus")
-    assert status == 1 and out == ""
-    assert one_sentence(err) == (
-        "Icarus Verilog is not installed; install it with: apt-get install iverilog"
-    )
-
-
-def test_a_missing_compiler_is_one_sentence(run, monkeypatch, tmp_path):
-    monkeypatch.setenv("SENBAZURU_BUILD", str(tmp_path / "build"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    status, out, err = run(f"{SKID} --driver harness")
-    assert status == 1 and out == ""
-    assert one_sentence(err) == "Verilator needs g++: install it with apt-get install g++"
 
 
 @pytest.mark.parametrize("name", ["stream.queue", "arith.exp", "kllm.orizuru", "veda.pe_array"])
