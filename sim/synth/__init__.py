@@ -4,4 +4,4 @@ from sim.core.tools import ToolError
 
 
 class SynthesisError(ToolError):
-    """A library, tool or design is not usable; the message is one sentence."""
+    """A library or design is not usable; the message is one sentence."""

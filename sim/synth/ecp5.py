@@ -8,8 +8,8 @@ import dataclasses
 import json
 from pathlib import Path
 
+from sim.core.yosys import run, yosys
 from sim.synth import SynthesisError
-from sim.synth.yosys import run, yosys
 
 DEVICE = "LFE5U-85F-6"
 DEVICE_OPTIONS = ["--85k", "--package", "CABGA756", "--speed", "6"]
@@ -45,7 +45,7 @@ class Usage:
 def measure(rtlil: str, name: str, folder: Path) -> Usage:
     """Map the design with top module `name`, using an empty folder for the tools' files.
 
-    :raises SynthesisError: if a tool fails, for example because the device is too small.
+    :raises ToolError: if a tool fails, for example because the device is too small.
     """
     (folder / "design.il").write_text(rtlil)
     commands = ["read_rtlil design.il", f"synth_ecp5 -top {name} -json mapped.json"]

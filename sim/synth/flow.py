@@ -17,13 +17,13 @@ import re
 import shutil
 from pathlib import Path
 
+from sim.core.yosys import yosys
 from sim.synth import SynthesisError, function
 from sim.synth.liberty import Cell, Library
 from sim.synth.libraries import is_generic
 from sim.synth.models import models
 from sim.synth.netlist import Netlist
 from sim.synth.timing import Timing, analyse
-from sim.synth.yosys import yosys
 
 MODES = ("area", "speed")
 # Truth tables, the first input changing slowest.
@@ -119,7 +119,7 @@ class Mapper:
         Map sub-modules of at least so many gates, what they contain included, as pieces; None for
         the design in one piece.
 
-    :raises SynthesisError: if Yosys cannot synthesize the design.
+    :raises ToolError: if Yosys cannot synthesize the design.
     """
 
     def __init__(

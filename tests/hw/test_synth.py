@@ -16,6 +16,7 @@ from hw import __main__ as cli
 from hw.catalogue import find
 from hw.export import to_rtlil
 from sim.core.jobs import kept
+from sim.core.tools import ToolError
 from sim.drivers.run import run as simulate
 from sim.synth import SynthesisError, ecp5, flow, liberty, libraries, measure, models
 from sim.synth.netlist import Instance, Netlist
@@ -229,7 +230,7 @@ CELLS = {
 def test_designs_that_are_refused(tmp_path, kind):
     cell, reason = CELLS[kind]
     cell = re.sub(r" (parameter|connect|end)", r"\n    \1", cell)
-    with pytest.raises(SynthesisError) as error:
+    with pytest.raises(ToolError) as error:
         flow.Mapper(HELD.format(cell=cell), "held", libraries.find(None), tmp_path).map("area")
     assert re.fullmatch(reason, str(error.value))
 

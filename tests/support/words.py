@@ -13,6 +13,7 @@ EXEMPT = ("CHANGELOG.md", "tests/support/words.py", "golden/traces/")
 WORDS = {
     r"ranks? of registers|register ranks?": "pipeline stage",
     r"(?:behind|after|before) the (?:binary )?point": "fraction bits, integer bits",
+    r"places? after the point": "fraction bits",
     r"g[ia]ves? out|given out|giving out": "output, issue",
     r"asked for|asks for|asking for": "request, need",
     r"so many": "the number, n",

