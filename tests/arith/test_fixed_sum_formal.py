@@ -11,8 +11,8 @@ from hw.arith import fixed_sum
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.stream.queue import Queue, QueueParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.formal import find_fault, prove_block
 
 BLOCKS = {
     "reduction": (Reduction, ReductionParameters(k=1, activation_bits=1, weight_bits=1, macs=1)),
@@ -100,14 +100,12 @@ def spec_of(name, closed=True):
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_proof(name):
-    result = prove(spec_of(name), f"fixed_sum_{name}", "prove", depth=2)
-    assert result.status == "PASS", result
+    prove_block(spec_of(name), f"fixed_sum_{name}", depth=2)
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_cover(name):
-    result = prove(spec_of(name), f"fixed_sum_{name}", "cover", depth=22)
-    assert result.status == "PASS", result
+    prove_block(spec_of(name), f"fixed_sum_{name}", "cover", depth=22)
 
 
 class ShortQueue(Queue):
@@ -130,16 +128,14 @@ class MiserlyCounter(fixed_sum.CreditCounter):
 
 
 @pytest.mark.parametrize(
-    ("part", "faulty", "caught_by"),
+    ("part", "faulty", "found_by"),
     [
         ("Queue", ShortQueue, "a sum too early, late or lost"),
         ("CreditCounter", GenerousCounter, "more columns than the queue holds"),
         ("CreditCounter", MiserlyCounter, "refused with room"),
     ],
 )
-def test_seeded_bug_is_caught(monkeypatch, part, faulty, caught_by):
+def test_injected_fault_is_found(monkeypatch, part, faulty, found_by):
     monkeypatch.setattr(fixed_sum, part, faulty)
     spec = spec_of("reduction", closed=False)
-    result = prove(spec, f"fixed_sum_{faulty.__name__}", "bmc", depth=20, solver="yices")
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(spec, f"fixed_sum_{faulty.__name__}", found_by, depth=20, solver="yices")

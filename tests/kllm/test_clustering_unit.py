@@ -21,7 +21,7 @@ from sim.core.stimulus import compare
 from sim.drivers.harness.runner import Harness
 from sim.testbenches.kllm.clustering_unit import build, testbench
 from tests.support.campaign import suite_takes
-from tests.support.kllm.stream_rules import check_rules
+from tests.support.formal import prove_stream_rules
 
 BLOCK = find("kllm.clustering_unit")
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
@@ -149,7 +149,7 @@ def test_vectors_follow_without_a_gap():
 def test_stream_rules():
     """Whatever is offered and whenever it is taken, outputs stand until they are."""
     p = ClusteringUnitParameters(activation_bits=1, lanes=1)
-    check_rules(ClusteringUnit(p), "clustering_unit", "o", ["midpoints", "scale", "x"])
+    prove_stream_rules(ClusteringUnit(p), "clustering_unit", "o", ["midpoints", "scale", "x"])
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.order_key import to_key
 from hw.kllm import clustering_unit
 from hw.kllm.clustering_unit import NEVER_BELOW, ClusteringUnit, ClusteringUnitParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.campaign import suite_takes
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 from tests.support.kllm.orizuru_spec import is_nan, is_zero, less
-from tests.support.seeded import with_fault
 
 ONE_OF_EACH = ClusteringUnitParameters(activation_bits=1, lanes=1)
 
@@ -150,15 +150,13 @@ class PlainMultiply(FloatMultiply):
 def test_proof(monkeypatch, multiplier):
     monkeypatch.setattr(clustering_unit, "FloatMultiply", multiplier)
     spec = ClusteringSpec(ClusteringUnit(ONE_OF_EACH), multiplier=multiplier)
-    result = prove(spec, f"clustering_{multiplier.__name__}", "prove", depth=1, seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, f"clustering_{multiplier.__name__}", depth=1, seconds=300)
 
 
 @pytest.mark.campaign
 def test_cover():
     spec = ClusteringSpec(ClusteringUnit(ONE_OF_EACH), invariant=False)
-    result = prove(spec, "clustering_unit", "cover", depth=12, seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, "clustering_unit", "cover", depth=12, seconds=300)
 
 
 FAULTS = {
@@ -175,13 +173,11 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(fault):
+def test_injected_fault_is_found(fault):
     """With one line of the source replaced, the claim meant for it fails."""
-    line, instead, caught_by = FAULTS[fault]
+    line, instead, found_by = FAULTS[fault]
     module = with_fault(clustering_unit, line, instead)
     dut = module.ClusteringUnit(module.ClusteringUnitParameters(activation_bits=1, lanes=1))
     spec = ClusteringSpec(dut, invariant=False)
     name = f"clustering_unit_{fault}"
-    result = prove(spec, name, "bmc", depth=8, seconds=200)
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(spec, name, found_by, depth=8, seconds=200)

@@ -13,10 +13,10 @@ from hw.arith.float_multiply import FloatMultiply
 from hw.kllm import codebook_replacement
 from hw.kllm.codebook_replacement import CodebookReplacement, CodebookReplacementParameters
 from hw.kllm.element_function import ElementFunction
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.campaign import suite_takes
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 SIZES = {
     "two_lanes": CodebookReplacementParameters(1, 1, 2),
@@ -240,14 +240,12 @@ def plain(monkeypatch):
 @pytest.mark.parametrize("size", suite_takes(["two_lanes"], SIZES))
 def test_proof(plain, size):
     spec = ReplacementSpec(CodebookReplacement(SIZES[size]))
-    result = prove(spec, f"codebook_replacement_{size}", "prove", depth=2, seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, f"codebook_replacement_{size}", depth=2, seconds=300)
 
 
 def test_cover(plain):
     spec = ReplacementSpec(CodebookReplacement(SIZES["two_lanes"]), inductive=False)
-    result = prove(spec, "codebook_replacement", "cover", depth=30, solver="yices", seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, "codebook_replacement", "cover", depth=30, solver="yices", seconds=300)
 
 
 FAULTS = {
@@ -260,12 +258,10 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(fault):
-    line, instead, caught_by = FAULTS[fault]
+def test_injected_fault_is_found(fault):
+    line, instead, found_by = FAULTS[fault]
     module = with_fault(codebook_replacement, line, instead)
     module.FloatMultiply, module.ElementFunction = PlainProduct, PlainFunction
     dut = module.CodebookReplacement(module.CodebookReplacementParameters(1, 1, 2))
     spec = ReplacementSpec(dut, inductive=False)
-    result = prove(spec, f"codebook_replacement_{fault}", "bmc", depth=24, solver="yices")
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(spec, f"codebook_replacement_{fault}", found_by, depth=24, solver="yices")

@@ -10,10 +10,10 @@ from amaranth.hdl import Array, Assert, Cover, Elaboratable, Fragment, Module, M
 from hw.kllm import column_counter
 from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
 from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.campaign import suite_takes
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 # k, counters, inputs of each, macs, stages
 SIZES = [
@@ -174,16 +174,14 @@ def cases(*chosen, of=SIZES):
 @pytest.mark.parametrize("size", cases(SIZES[0], SIZES[-1]), ids=name)
 def test_proof(size):
     spec = ColumnCounterSpec(ColumnCounter(parameters(size)))
-    result = prove(spec, f"column_counter_{name(size)}", "prove", depth=1, seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, f"column_counter_{name(size)}", depth=1, seconds=300)
 
 
 @pytest.mark.parametrize("size", cases(SIZES[3], of=SIZES[:1] + SIZES[3:4]), ids=name)
 def test_cover(size):
     spec = ColumnCounterSpec(ColumnCounter(parameters(size)), inductive=False)
     folder = f"column_counter_{name(size)}"
-    result = prove(spec, folder, "cover", depth=16, solver="yices", seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, folder, "cover", depth=16, solver="yices", seconds=300)
 
 
 FAULTS = {
@@ -196,14 +194,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", suite_takes(["leaves_early"], FAULTS))
-def test_seeded_fault_is_caught(fault):
-    line, instead, caught_by = FAULTS[fault]
+def test_injected_fault_is_found(fault):
+    line, instead, found_by = FAULTS[fault]
     module = with_fault(column_counter, line, instead)
     dut = module.ColumnCounter(parameters(SIZES[3], module.ColumnCounterParameters))
     spec = ColumnCounterSpec(dut, inductive=False)
-    result = prove(spec, f"column_counter_{fault}", "bmc", depth=8, solver="yices")
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(spec, f"column_counter_{fault}", found_by, depth=8, solver="yices")
 
 
 def test_one_input_too_many_on_a_shared_line_is_caught(monkeypatch):
@@ -215,6 +211,4 @@ def test_one_input_too_many_on_a_shared_line_is_caught(monkeypatch):
 
     monkeypatch.setattr(kind, "holders", property(one_more))
     spec = ColumnCounterSpec(ColumnCounter(parameters(SIZES[0])), inductive=False)
-    result = prove(spec, "column_counter_shared", "bmc", depth=4, solver="yices")
-    assert result.status == "FAIL", result
-    assert any("wrong count" in failure for failure in result.failures), result
+    find_fault(spec, "column_counter_shared", "wrong count", depth=4, solver="yices")

@@ -12,11 +12,10 @@ from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.index_buffer import IndexBuffer, IndexBufferParameters
 from hw.kllm.job_dispatch import JobDispatch, order_layouts
 from hw.kllm.outlier_split import OutlierSplit, OutlierSplitParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block, prove_stream_rules
 from tests.support.kllm.column_invariants import level_of
-from tests.support.kllm.stream_rules import check_rules
-from tests.support.seeded import with_fault
 
 CORE = CoreParameters(
     *(16, 4, 1), activation_bits=2, weight_bits=1, counters=1, macs=4, ports=1, depth=4
@@ -25,12 +24,12 @@ CORE = CoreParameters(
 
 def test_index_buffer():
     p = IndexBufferParameters(k=6, bits=1, lanes=1, segment=2, columns=3)
-    check_rules(IndexBuffer(p), "index_buffer", "o", ["i", "replay"])
+    prove_stream_rules(IndexBuffer(p), "index_buffer", "o", ["i", "replay"])
 
 
 def test_outlier_split():
     p = OutlierSplitParameters(k=4, outliers=1, lanes=2)
-    check_rules(OutlierSplit(p), "outlier_split", "outliers scale o", ["x"])
+    prove_stream_rules(OutlierSplit(p), "outlier_split", "outliers scale o", ["x"])
 
 
 class Fork(Component):
@@ -80,8 +79,7 @@ class ForkSpec(Elaboratable):
 
 @pytest.mark.parametrize(("mode", "depth"), [("prove", 2), ("cover", 5)])
 def test_fork(mode, depth):
-    result = prove(ForkSpec(), f"fork_{mode}", mode, depth=depth)
-    assert result.status == "PASS", result
+    prove_block(ForkSpec(), f"fork_{mode}", mode, depth=depth)
 
 
 class BanksSpec(Elaboratable):
@@ -174,15 +172,13 @@ class BanksSpec(Elaboratable):
 
 
 def test_banks():
-    result = prove(BanksSpec(JobDispatch(CORE)), "job_dispatch", "prove", depth=2)
-    assert result.status == "PASS", result
+    prove_block(BanksSpec(JobDispatch(CORE)), "job_dispatch", depth=2)
 
 
 @pytest.mark.campaign
 def test_banks_are_used():
     spec = BanksSpec(JobDispatch(CORE), inductive=False)
-    result = prove(spec, "job_dispatch", "cover", depth=14)
-    assert result.status == "PASS", result
+    prove_block(spec, "job_dispatch", "cover", depth=14)
 
 
 @pytest.mark.campaign
@@ -191,6 +187,4 @@ def test_loading_early_is_caught():
     line = "~Mux(self.load_bank, *reversed(users)).any() & ~loaded"
     module = with_fault(job_dispatch, line, "~loaded")
     spec = BanksSpec(module.JobDispatch(CORE), inductive=False)
-    result = prove(spec, "job_dispatch_fault", "bmc", depth=9, solver="yices")
-    assert result.status == "FAIL", result
-    assert any("in use are loaded over" in failure for failure in result.failures), result
+    find_fault(spec, "job_dispatch_fault", "in use are loaded over", depth=9, solver="yices")

@@ -11,8 +11,8 @@ from hw.arith.float_multiply_add import FloatMultiplyAdd
 from hw.kllm import functional_unit, inverse_rms
 from hw.kllm.element_function import ElementFunction
 from hw.kllm.functional_unit import FunctionalUnit, FunctionalUnitParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import drive, reset_first, watch
+from tests.support.formal import find_fault, prove_block
 
 P = FunctionalUnitParameters(lanes=1, length=4, element_stages=1, rms_stages=1)
 
@@ -56,25 +56,23 @@ class UnitSpec(Elaboratable):
         return m
 
 
-def run(monkeypatch, mode: str, depth: int, element=PlainElement):
+@pytest.fixture(autouse=True)
+def plain(monkeypatch):
     monkeypatch.setattr(inverse_rms, "FloatMultiplyAdd", NoArithmetic)
-    monkeypatch.setattr(functional_unit, "ElementFunction", element)
-    return prove(UnitSpec(), f"functional_unit_{mode}", mode, depth=depth)
+    monkeypatch.setattr(functional_unit, "ElementFunction", PlainElement)
 
 
-def test_proof(monkeypatch):
-    result = run(monkeypatch, "prove", 2)
-    assert result.status == "PASS", result
-
-
-@pytest.mark.campaign
-def test_cover(monkeypatch):
-    result = run(monkeypatch, "cover", 8)
-    assert result.status == "PASS", result
+def test_proof():
+    prove_block(UnitSpec(), "functional_unit", depth=2)
 
 
 @pytest.mark.campaign
-def test_seeded_fault_is_caught(monkeypatch):
+def test_cover():
+    prove_block(UnitSpec(), "functional_unit", "cover", depth=8)
+
+
+@pytest.mark.campaign
+def test_injected_fault_is_found(monkeypatch):
     """Registers that advance in every cycle."""
 
     class Hasty(PlainElement):
@@ -83,6 +81,5 @@ def test_seeded_fault_is_caught(monkeypatch):
             m.d.sync += self.o.eq(self.x)
             return m
 
-    result = run(monkeypatch, "bmc", 5, Hasty)
-    assert result.status == "FAIL", result
-    assert any("stalled payload changed" in failure for failure in result.failures), result
+    monkeypatch.setattr(functional_unit, "ElementFunction", Hasty)
+    find_fault(UnitSpec(), "functional_unit", "stalled payload changed", depth=5)

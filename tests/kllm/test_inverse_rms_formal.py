@@ -9,9 +9,9 @@ from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Mux, Sig
 from hw.arith.float_multiply_add import FloatMultiplyAdd
 from hw.kllm import inverse_rms
 from hw.kllm.inverse_rms import STEPS, InverseRms, InverseRmsParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.campaign import suite_takes
+from tests.support.formal import find_fault, prove_block
 
 
 class NoArithmetic(FloatMultiplyAdd):
@@ -62,14 +62,11 @@ class VectorsSpec(Elaboratable):
 @pytest.mark.parametrize(("mode", "depth"), [("prove", 2), ("cover", 34)])
 def test_vectors(monkeypatch, stages, mode, depth):
     monkeypatch.setattr(inverse_rms, "FloatMultiplyAdd", NoArithmetic)
-    result = prove(VectorsSpec(stages), f"inverse_rms_{stages}", mode, depth=depth)
-    assert result.status == "PASS", result
+    prove_block(VectorsSpec(stages), f"inverse_rms_{stages}", mode, depth=depth)
 
 
-def test_seeded_fault_is_caught(monkeypatch):
+def test_injected_fault_is_found(monkeypatch):
     """A step less than it takes."""
     monkeypatch.setattr(inverse_rms, "FloatMultiplyAdd", NoArithmetic)
     monkeypatch.setattr(inverse_rms, "STEPS", STEPS - 1)
-    result = prove(VectorsSpec(2), "inverse_rms_fault", "bmc", depth=8)
-    assert result.status == "FAIL", result
-    assert any("ready at the wrong time" in failure for failure in result.failures), result
+    find_fault(VectorsSpec(2), "inverse_rms_fault", "ready at the wrong time", depth=8)

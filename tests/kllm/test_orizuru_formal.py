@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hw.kllm.orizuru import Orizuru, OrizuruParameters
-from sim.checks.formal.proof import prove
+from tests.support.formal import find_fault, prove_block
 from tests.support.kllm.orizuru_spec import OrizuruSpec, invariant
 
 SECONDS = 900
@@ -56,8 +56,7 @@ def parameters(engine, kind=OrizuruParameters):
 @pytest.mark.parametrize("engine", engines(PROVED, DEAR))
 def test_proof(engine):
     spec = OrizuruSpec(Orizuru(parameters(engine)), invariant)
-    result = prove(spec, f"orizuru_{name(engine)}", "prove", depth=1, seconds=SECONDS)
-    assert result.status == "PASS", result
+    prove_block(spec, f"orizuru_{name(engine)}", depth=1, seconds=SECONDS)
 
 
 @pytest.mark.parametrize("engine", engines(COVERED, [e for e in PROVED + DEAR if e not in COVERED]))
@@ -67,8 +66,7 @@ def test_cover(engine):
     spec = OrizuruSpec(Orizuru(sizes))
     # Yices finds examples sooner, bitwuzla proves sooner.
     folder = f"orizuru_{name(engine)}"
-    result = prove(spec, folder, "cover", depth=depth, solver="yices", seconds=SECONDS)
-    assert result.status == "PASS", result
+    prove_block(spec, folder, "cover", depth=depth, solver="yices", seconds=SECONDS)
 
 
 SOURCES = [
@@ -253,16 +251,13 @@ IN_SUITE = {
         for fault in FAULTS
     ],
 )
-def test_seeded_fault_is_caught(monkeypatch, fault):
-    change, engine, caught_by = FAULTS[fault]
+def test_injected_fault_is_found(monkeypatch, fault):
+    change, engine, found_by = FAULTS[fault]
     dut = rebuilt(monkeypatch, engine, change)
-    spec = OrizuruSpec(dut, only=caught_by)
-    result = prove(spec, f"orizuru_{fault}", "bmc", depth=14, solver="yices")
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    spec = OrizuruSpec(dut, only=found_by)
+    find_fault(spec, f"orizuru_{fault}", found_by, depth=14, solver="yices")
 
 
 def test_sources_read_again_without_a_fault_pass(monkeypatch):
     dut = rebuilt(monkeypatch, TWO_BEATS, None)
-    result = prove(OrizuruSpec(dut, invariant), "orizuru_sound", "prove", depth=1)
-    assert result.status == "PASS", result
+    prove_block(OrizuruSpec(dut, invariant), "orizuru_sound", depth=1)

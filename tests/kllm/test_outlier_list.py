@@ -16,7 +16,7 @@ from sim.core.stimulus import compare
 from sim.drivers.harness.runner import Harness
 from sim.testbenches.kllm.outlier_list import build, testbench
 from tests.support.campaign import suite_takes
-from tests.support.kllm.stream_rules import check_rules
+from tests.support.formal import prove_stream_rules
 
 BLOCK = find("kllm.outlier_list")
 TINY = OutlierListParameters(k=6, segment=4, lanes=2, ports=2, outliers=3, columns=2)
@@ -145,7 +145,7 @@ def test_latency_and_rate():
 
 def test_stream_rules():
     """Whatever is offered and whenever it is taken, outputs stand until they are."""
-    check_rules(OutlierList(TINY), "outlier_list", "o", ["i", "columns"])
+    prove_stream_rules(OutlierList(TINY), "outlier_list", "o", ["i", "columns"])
 
 
 @pytest.mark.parametrize(

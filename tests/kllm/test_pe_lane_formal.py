@@ -16,8 +16,9 @@ from hw.kllm.pe_lane import PeLane, PeLaneParameters
 from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.campaign import suite_takes
+from tests.support.faults import with_fault
+from tests.support.formal import prove_block
 from tests.support.kllm.column_invariants import columns_in, level_of
-from tests.support.seeded import with_fault
 
 ONE_GROUP = PeLaneParameters(1, 1, 1, 1, macs=4, ports=1, counter_stages=0, scale_stages=1)
 TWO_GROUPS = PeLaneParameters(1, 1, 1, 1, macs=2, ports=1, counter_stages=1, scale_stages=2)
@@ -104,14 +105,12 @@ class LaneSpec(Elaboratable):
 
 @pytest.mark.parametrize("size", suite_takes(["one_group"], SIZES))
 def test_proof(size):
-    result = prove(LaneSpec(PeLane(SIZES[size])), f"pe_lane_{size}", "prove", depth=2, seconds=300)
-    assert result.status == "PASS", result
+    prove_block(LaneSpec(PeLane(SIZES[size])), f"pe_lane_{size}", depth=2, seconds=300)
 
 
 @pytest.mark.campaign
 def test_cover():
-    result = prove(LaneSpec(PeLane(ONE_GROUP)), "pe_lane", "cover", depth=11, solver="yices")
-    assert result.status == "PASS", result
+    prove_block(LaneSpec(PeLane(ONE_GROUP)), "pe_lane", "cover", depth=11, solver="yices")
 
 
 FAULTS = {
@@ -127,7 +126,7 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(fault):
+def test_injected_fault_is_found(fault):
     line, instead = FAULTS[fault]
     module = with_fault(pe_lane, line, instead)
     dut = module.PeLane(module.PeLaneParameters(**dataclasses.asdict(ONE_GROUP)))

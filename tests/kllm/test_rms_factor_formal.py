@@ -16,10 +16,10 @@ from hw.kllm import column_counter, inverse_rms, reduction, rms_factor, sparse_p
 from hw.kllm.inverse_rms import STEPS, InverseRms
 from hw.kllm.outlier_split import ONE
 from hw.kllm.rms_factor import RmsFactor, RmsFactorParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 from tests.support.kllm.column_invariants import columns_in, stages_of
-from tests.support.seeded import with_fault
 
 SIZES = {"one_group": RmsFactorParameters(2, 2, 1), "two_groups": RmsFactorParameters(2, 3, 1)}
 
@@ -202,14 +202,12 @@ class FactorSpec(Elaboratable):
 @pytest.mark.parametrize("size", SIZES)
 def test_proof(size):
     spec = FactorSpec(RmsFactor(SIZES[size]))
-    result = prove(spec, f"rms_factor_{size}", "prove", depth=2, seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, f"rms_factor_{size}", depth=2, seconds=300)
 
 
 def test_cover():
     spec = FactorSpec(RmsFactor(SIZES["one_group"]), inductive=False)
-    result = prove(spec, "rms_factor", "cover", depth=22, solver="yices", seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, "rms_factor", "cover", depth=22, solver="yices", seconds=300)
 
 
 FAULTS = {
@@ -225,11 +223,9 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(fault):
-    line, instead, caught_by = FAULTS[fault]
+def test_injected_fault_is_found(fault):
+    line, instead, found_by = FAULTS[fault]
     module = with_fault(rms_factor, line, instead)
     dut = module.RmsFactor(module.RmsFactorParameters(2, 2, 1))
     spec = FactorSpec(dut, inductive=False)
-    result = prove(spec, f"rms_factor_{fault}", "bmc", depth=14, solver="yices")
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(spec, f"rms_factor_{fault}", found_by, depth=14, solver="yices")

@@ -18,9 +18,8 @@ from hw.kllm import softmax
 from hw.kllm.softmax import MINUS_INFINITY, Softmax, SoftmaxParameters
 from hw.kllm.softmax_lane import FIXED, TERM
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
-from sim.checks.formal.proof import prove
-from sim.checks.formal.specs import drive, reset_first, watch
-from tests.support.kllm.stream_rules import RulesSpec
+from sim.checks.formal.specs import StreamRulesSpec, drive, reset_first, watch
+from tests.support.formal import find_fault, prove_block
 
 P = SoftmaxParameters(1, 4)
 ROWS = 2
@@ -146,19 +145,16 @@ def plain(monkeypatch):
 
 def test_stream_rules():
     """For all time, and with the lanes as they are."""
-    result = prove(RulesSpec(Softmax(P), "o", ["i"]), "softmax_rules", "prove", depth=2)
-    assert result.status == "PASS", result
+    prove_block(StreamRulesSpec(Softmax(P), "o", ["i"]), "softmax_rules", depth=2)
 
 
 @pytest.mark.campaign
 def test_beats(plain):
-    result = prove(BeatsSpec(), "softmax_beats", "bmc", depth=DEPTH, seconds=300)
-    assert result.status == "PASS", result
+    prove_block(BeatsSpec(), "softmax_beats", "bmc", depth=DEPTH, seconds=300)
 
 
 def test_cover(plain):
-    result = prove(BeatsSpec(), "softmax_beats", "cover", depth=30, solver="yices", seconds=300)
-    assert result.status == "PASS", result
+    prove_block(BeatsSpec(), "softmax_beats", "cover", depth=30, solver="yices", seconds=300)
 
 
 class HastyTerm(PlainTerm):
@@ -180,14 +176,12 @@ class MiserlyCounter(CreditCounter):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(
-    ("name", "faulty", "caught_by"),
+    ("name", "faulty", "found_by"),
     [
         ("ExponentialLane", HastyTerm, "another beat's score"),
         ("CreditCounter", MiserlyCounter, "refused with room"),
     ],
 )
-def test_seeded_fault_is_caught(plain, monkeypatch, name, faulty, caught_by):
+def test_injected_fault_is_found(plain, monkeypatch, name, faulty, found_by):
     monkeypatch.setattr(softmax, name, faulty)
-    result = prove(BeatsSpec(), f"softmax_{faulty.__name__}", "bmc", depth=DEPTH, seconds=300)
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(BeatsSpec(), f"softmax_{faulty.__name__}", found_by, depth=DEPTH, seconds=300)

@@ -24,9 +24,9 @@ from hw.lad import packing_queue
 from hw.lad.apid import Apid
 from hw.lad.apid_parameters import ApidParameters
 from hw.lad.packing_queue import PackingQueueParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 SIZES = [PackingQueueParameters(2, 2, 8), PackingQueueParameters(3, 2, 8)]
 
@@ -182,14 +182,12 @@ def build(parameters, module=packing_queue):
     ids=lambda p: p.slug(),
 )
 def test_proof(parameters):
-    result = prove(PackingSpec(build(parameters)), f"packing_{parameters.slug()}", depth=2)
-    assert result.status == "PASS", result
+    prove_block(PackingSpec(build(parameters)), f"packing_{parameters.slug()}", depth=2)
 
 
 @pytest.mark.campaign
 def test_cover():
-    result = prove(PackingSpec(build(SIZES[0]), False), "packing", "cover", depth=10)
-    assert result.status == "PASS", result
+    prove_block(PackingSpec(build(SIZES[0]), False), "packing", "cover", depth=10)
 
 
 FAULTS = {
@@ -202,14 +200,11 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(fault):
-    line, instead, caught_by = FAULTS[fault]
+def test_injected_fault_is_found(fault):
+    line, instead, found_by = FAULTS[fault]
     module = with_fault(packing_queue, line, instead)
     spec = PackingSpec(build(SIZES[0], module), invariant=False)
-    result = prove(spec, f"packing_{fault}", "bmc", depth=12)
-    assert result.status == "FAIL", result
-    said = " ".join(result.failures)
-    assert any(part in said for part in caught_by.split("|")), result
+    find_fault(spec, f"packing_{fault}", found_by, depth=12)
 
 
 class ApidSpec(Elaboratable):
@@ -255,5 +250,4 @@ APID = ApidParameters(
 @pytest.mark.parametrize("mode", ["prove", pytest.param("cover", marks=pytest.mark.campaign)])
 def test_apid_streams(mode):
     depth = {"prove": 2, "cover": 12}[mode]
-    result = prove(ApidSpec(Apid(APID)), "apid_streams", mode, depth=depth)
-    assert result.status == "PASS", result
+    prove_block(ApidSpec(Apid(APID)), "apid_streams", mode, depth=depth)

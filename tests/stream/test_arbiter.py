@@ -17,9 +17,9 @@ from amaranth.hdl import (
 
 from hw.parameters import ParameterError
 from hw.stream.arbiter import Arbiter, ArbiterParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.campaign import suite_takes
+from tests.support.formal import find_fault, prove_block
 
 INPUTS = [1, 2, 3, 4, 5]
 
@@ -118,14 +118,12 @@ def arbiter(inputs):
 
 @pytest.mark.parametrize("inputs", suite_takes([1, 3], INPUTS))
 def test_proof(inputs):
-    result = prove(ArbiterSpec(arbiter(inputs)), f"arbiter{inputs}", "prove", depth=2)
-    assert result.status == "PASS", result
+    prove_block(ArbiterSpec(arbiter(inputs)), f"arbiter{inputs}", depth=2)
 
 
 @pytest.mark.parametrize("inputs", suite_takes([3], INPUTS))
 def test_cover(inputs):
-    result = prove(ArbiterSpec(arbiter(inputs)), f"arbiter{inputs}", "cover", depth=inputs + 5)
-    assert result.status == "PASS", result
+    prove_block(ArbiterSpec(arbiter(inputs)), f"arbiter{inputs}", "cover", depth=inputs + 5)
 
 
 class FaultyArbiter(Arbiter):
@@ -167,7 +165,7 @@ class FaultyArbiter(Arbiter):
 
 
 @pytest.mark.parametrize(
-    "fault, caught_by",
+    "fault, found_by",
     suite_takes(
         ["starves"],
         [
@@ -182,21 +180,18 @@ class FaultyArbiter(Arbiter):
         ],
     ),
 )
-def test_seeded_bug_is_caught(fault, caught_by):
+def test_injected_fault_is_found(fault, found_by):
     dut = FaultyArbiter(ArbiterParameters(width=2, inputs=3))
     dut.fault = fault
     name = f"arbiter_{fault.replace(' ', '_')}"
-    spec = ArbiterSpec(dut, invariant=False, turns=caught_by != "unfair")
-    result = prove(spec, name, "bmc", depth=10)
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    spec = ArbiterSpec(dut, invariant=False, turns=found_by != "unfair")
+    find_fault(spec, name, found_by, depth=10)
 
 
 @pytest.mark.campaign
 def test_specification_accepts_the_arbiter_without_a_fault():
     dut = FaultyArbiter(ArbiterParameters(width=2, inputs=3))
-    result = prove(ArbiterSpec(dut, invariant=False), "arbiter_sound", "bmc", depth=8)
-    assert result.status == "PASS", result
+    prove_block(ArbiterSpec(dut, invariant=False), "arbiter_sound", "bmc", depth=8)
 
 
 def test_a_single_input_still_has_a_source_field():

@@ -10,9 +10,9 @@ from amaranth.sim import Simulator
 from hw.parameters import ParameterError
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.campaign import suite_takes
+from tests.support.formal import find_fault, prove_block
 
 CREDITS = [1, 2, 3, 4, 5]
 
@@ -54,16 +54,14 @@ class CreditSpec(Elaboratable):
 @pytest.mark.parametrize("credits", suite_takes([1, 3], CREDITS))
 def test_proof(credits):
     dut = CreditCounter(CreditCounterParameters(credits))
-    result = prove(CreditSpec(dut, credits), f"credit_counter{credits}", "prove", depth=2)
-    assert result.status == "PASS", result
+    prove_block(CreditSpec(dut, credits), f"credit_counter{credits}", depth=2)
 
 
 @pytest.mark.parametrize("credits", suite_takes([3], CREDITS))
 def test_cover(credits):
     dut = CreditCounter(CreditCounterParameters(credits))
     spec = CreditSpec(dut, credits)
-    result = prove(spec, f"credit_counter{credits}", "cover", depth=2 * credits + 4)
-    assert result.status == "PASS", result
+    prove_block(spec, f"credit_counter{credits}", "cover", depth=2 * credits + 4)
 
 
 class FaultyCounter(CreditCounter):
@@ -92,7 +90,7 @@ class FaultyCounter(CreditCounter):
 
 
 @pytest.mark.parametrize(
-    "fault, caught_by",
+    "fault, found_by",
     suite_takes(
         ["lends"],
         [
@@ -102,13 +100,11 @@ class FaultyCounter(CreditCounter):
         ],
     ),
 )
-def test_seeded_bug_is_caught(fault, caught_by):
+def test_injected_fault_is_found(fault, found_by):
     dut = FaultyCounter(CreditCounterParameters(3))
     dut.fault = fault
     name = f"credit_counter_{fault.replace(' ', '_')}"
-    result = prove(CreditSpec(dut, 3, closed=False), name, "bmc", depth=10)
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(CreditSpec(dut, 3, closed=False), name, found_by, depth=10)
 
 
 class CreditedPipeline(wiring.Component):
@@ -178,16 +174,13 @@ class PipelineSpec(Elaboratable):
 @pytest.mark.parametrize("mode, depth", suite_takes(["prove"], [("prove", 3), ("cover", 12)]))
 def test_pipeline_never_overruns_its_queue(mode, depth):
     dut = CreditedPipeline(latency=3, credits=5, depth=5)
-    result = prove(PipelineSpec(dut), "credited_pipeline", mode, depth)
-    assert result.status == "PASS", result
+    prove_block(PipelineSpec(dut), "credited_pipeline", mode, depth=depth)
 
 
 @pytest.mark.campaign
 def test_more_credits_than_entries_overrun_the_queue():
     dut = CreditedPipeline(latency=3, credits=5, depth=4)
-    result = prove(PipelineSpec(dut), "credited_pipeline_overrun", "bmc", depth=12)
-    assert result.status == "FAIL", result
-    assert any("the queue refused" in failure for failure in result.failures), result
+    find_fault(PipelineSpec(dut), "credited_pipeline_overrun", "the queue refused", depth=12)
 
 
 def beats_in(latency, credits, cycles):

@@ -13,7 +13,6 @@ from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.stream import sequential_reader
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from sim.core.design import generate
 from sim.core.memory import FASTEST, MemoryTiming
@@ -23,7 +22,8 @@ from sim.drivers.harness.runner import Harness
 from sim.testbenches.stream.beats import beats
 from sim.testbenches.stream.sequential_reader import build, testbench
 from tests.support.campaign import suite_takes
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 BLOCK = find("stream.sequential_reader")
 SMALL = SequentialReaderParameters(address_width=3, data_width=2, depth=4, longest=3)
@@ -209,13 +209,11 @@ class ReaderSpec(Elaboratable):
 
 
 def test_proof():
-    result = prove(ReaderSpec(SequentialReader(SMALL)), "reader", "prove", depth=2)
-    assert result.status == "PASS", result
+    prove_block(ReaderSpec(SequentialReader(SMALL)), "reader", depth=2)
 
 
 def test_cover():
-    result = prove(ReaderSpec(SequentialReader(SMALL)), "reader", "cover", depth=16)
-    assert result.status == "PASS", result
+    prove_block(ReaderSpec(SequentialReader(SMALL)), "reader", "cover", depth=16)
 
 
 FAULTS = {
@@ -244,15 +242,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", suite_takes(list(FAULTS)[:1], FAULTS))
-def test_seeded_fault_is_caught(fault):
+def test_injected_fault_is_found(fault):
     """With one line of the source replaced, the claim meant for it fails."""
-    line, instead, caught_by = FAULTS[fault]
+    line, instead, found_by = FAULTS[fault]
     module = with_fault(sequential_reader, line, instead)
     dut = module.SequentialReader(module.SequentialReaderParameters(**dataclasses.asdict(SMALL)))
     spec = ReaderSpec(dut, invariant=False)
-    result = prove(spec, f"reader_{fault}", "bmc", depth=16)
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(spec, f"reader_{fault}", found_by, depth=16)
 
 
 TIMINGS = {

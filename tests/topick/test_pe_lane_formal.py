@@ -31,9 +31,9 @@ from amaranth.hdl import (
 from hw.topick import pe_lane, rpdu
 from hw.topick.margin_generator import MarginGenerator, MarginGeneratorParameters
 from hw.topick.pe_lane import PeLane, PeLaneParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 SIZES = {"d": 2, "bits": 4, "chunk_bits": 2, "scale_bits": 3, "shift_bits": 1, "width": 9}
 SMALL = PeLaneParameters(
@@ -300,15 +300,13 @@ def _wide_enough(p: PeLaneParameters, command) -> Value:
 def test_guarantee(size):
     parameters = {"tiny": TINY, "small": SMALL}[size]
     spec = GuaranteeSpec(PeLane(parameters))
-    result = prove(spec, f"pe_lane_{size}", "prove", depth=1, seconds=560)
-    assert result.status == "PASS", result
+    prove_block(spec, f"pe_lane_{size}", depth=1, seconds=560)
 
 
 @pytest.mark.campaign
 def test_cover():
     spec = GuaranteeSpec(PeLane(SMALL), inductive=False)
-    result = prove(spec, "pe_lane", "cover", depth=DEPTH, seconds=560)
-    assert result.status == "PASS", result
+    prove_block(spec, "pe_lane", "cover", depth=DEPTH, seconds=560)
 
 
 class MarginSpec(Elaboratable):
@@ -342,8 +340,7 @@ class MarginSpec(Elaboratable):
 def test_margins():
     dut = MarginGenerator(MarginGeneratorParameters(**SIZES))
     for mode in ("bmc", "cover"):
-        result = prove(MarginSpec(dut), "margin_generator", mode, depth=1)
-        assert result.status == "PASS", result
+        prove_block(MarginSpec(dut), "margin_generator", mode, depth=1)
 
 
 FAULTS = {
@@ -358,12 +355,11 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(monkeypatch, fault):
+def test_injected_fault_is_found(monkeypatch, fault):
     module, line, instead = FAULTS[fault]
     faulty = with_fault(module, line, instead)
     lane = faulty if module is pe_lane else pe_lane
     if module is rpdu:
         monkeypatch.setattr(pe_lane, "Rpdu", faulty.Rpdu)
     spec = GuaranteeSpec(lane.PeLane(TINY), inductive=False)
-    result = prove(spec, f"pe_lane_{fault}", "bmc", depth=DEPTH, seconds=560)
-    assert result.status == "FAIL", result
+    find_fault(spec, f"pe_lane_{fault}", depth=DEPTH, seconds=560)

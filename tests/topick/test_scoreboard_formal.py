@@ -6,9 +6,9 @@ from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, 
 
 from hw.topick import scoreboard
 from hw.topick.scoreboard import Scoreboard, ScoreboardParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 SIZE = ScoreboardParameters(entries=3, score_bits=2, shift_bits=1, precision=1)
 
@@ -121,14 +121,12 @@ class MailboxSpec(Elaboratable):
 
 
 def test_proof():
-    result = prove(MailboxSpec(Scoreboard(SIZE)), "scoreboard", "prove", depth=2)
-    assert result.status == "PASS", result
+    prove_block(MailboxSpec(Scoreboard(SIZE)), "scoreboard", depth=2)
 
 
 def test_cover():
     spec = MailboxSpec(Scoreboard(SIZE), inductive=False)
-    result = prove(spec, "scoreboard", "cover", depth=10)
-    assert result.status == "PASS", result
+    prove_block(spec, "scoreboard", "cover", depth=10)
 
 
 FAULTS = {
@@ -141,10 +139,8 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(fault):
-    line, instead, caught_by = FAULTS[fault]
+def test_injected_fault_is_found(fault):
+    line, instead, found_by = FAULTS[fault]
     faulty = with_fault(scoreboard, line, instead)
     spec = MailboxSpec(faulty.Scoreboard(SIZE), inductive=False)
-    result = prove(spec, f"scoreboard_{fault}", "bmc", depth=8)
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(spec, f"scoreboard_{fault}", found_by, depth=8)

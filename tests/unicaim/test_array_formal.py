@@ -4,7 +4,7 @@ import pytest
 
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray, DigitalArrayParameters
-from tests.support.kllm.stream_rules import check_rules
+from tests.support.formal import prove_stream_rules
 
 
 @pytest.mark.parametrize("kind", ["cell", "digital"])
@@ -13,4 +13,4 @@ def test_stream_rules(kind):
         "cell": lambda: CellArray(CellArrayParameters(rows=2, d=2, key_bits=1)),
         "digital": lambda: DigitalArray(DigitalArrayParameters(rows=2, d=2, key_bits=1)),
     }[kind]()
-    check_rules(array, f"{kind}_array", "lines values", ["i", "too_many"])
+    prove_stream_rules(array, f"{kind}_array", "lines values", ["i", "too_many"])

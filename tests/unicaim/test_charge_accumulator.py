@@ -11,8 +11,8 @@ from hw.unicaim.charge_accumulator import ChargeAccumulator as Hardware
 from hw.unicaim.charge_accumulator import ChargeAccumulatorParameters
 from sim.core.stalls import PATTERNS
 from sim.testbenches.unicaim.charge_accumulator import Beats, testbench
+from tests.support.formal import prove_stream_rules
 from tests.support.kllm.compiled import Compiled
-from tests.support.kllm.stream_rules import check_rules
 
 BLOCK = find("unicaim.charge_accumulator")
 ODD = ChargeAccumulatorParameters(rows=5, score_bits=4, fraction=1, share=3)
@@ -88,7 +88,7 @@ def test_paper_preset(shipped_trace):
 
 def test_stream_rules():
     p = ChargeAccumulatorParameters(rows=2, score_bits=2, fraction=0, share=1)
-    check_rules(Hardware(p), "charge_accumulator", "o", ["i"])
+    prove_stream_rules(Hardware(p), "charge_accumulator", "o", ["i"])
 
 
 @pytest.mark.parametrize(

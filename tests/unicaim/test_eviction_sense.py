@@ -13,8 +13,8 @@ from hw.parameters import ParameterError
 from hw.unicaim.eviction_sense import EvictionSense, EvictionSenseParameters
 from sim.core.stalls import PATTERNS
 from sim.testbenches.unicaim.eviction_sense import stimulus_of, testbench
+from tests.support.formal import prove_stream_rules
 from tests.support.kllm.compiled import Compiled
-from tests.support.kllm.stream_rules import check_rules
 
 BLOCK = find("unicaim.eviction_sense")
 THREE = EvictionSenseParameters(rows=3)
@@ -57,7 +57,7 @@ def test_under_stalls(compiled, shipped_trace):
 
 
 def test_stream_rules():
-    check_rules(EvictionSense(THREE), "eviction_sense", "o", ["i"])
+    prove_stream_rules(EvictionSense(THREE), "eviction_sense", "o", ["i"])
 
 
 @pytest.mark.campaign

@@ -8,8 +8,8 @@ from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.unicaim.sar_adc import SarAdc, SarAdcParameters
 from sim.testbenches.unicaim.sar_adc import stimulus_of
+from tests.support.formal import prove_stream_rules
 from tests.support.kllm.compiled import Compiled
-from tests.support.kllm.stream_rules import check_rules
 
 BLOCK = find("unicaim.sar_adc")
 PAPER = SarAdcParameters.preset("default")
@@ -47,7 +47,7 @@ def test_the_papers_highest_score_has_no_code():
 
 
 def test_stream_rules():
-    check_rules(SarAdc(SarAdcParameters(bits=3, fraction=1)), "sar_adc", "o", ["i"])
+    prove_stream_rules(SarAdc(SarAdcParameters(bits=3, fraction=1)), "sar_adc", "o", ["i"])
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from amaranth.hdl import Assert, Assume, Cat, Cover, Elaboratable, Fragment, Mod
 
 from hw.unicaim import topk_sense
 from hw.unicaim.topk_sense import TopkSense, TopkSenseParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 ROWS = 3
 IDLE, SEARCH, ADDRESSES = range(3)
@@ -152,14 +152,12 @@ def _selected(few, many, room):
 @pytest.mark.parametrize("fill", [True, False], ids=["fill", "bare"])
 def test_proof(fill):
     spec = SenseSpec(TopkSense(TopkSenseParameters(ROWS, fill)))
-    result = prove(spec, f"topk_sense_{fill}", "prove", depth=1, seconds=200)
-    assert result.status == "PASS", result
+    prove_block(spec, f"topk_sense_{fill}", depth=1, seconds=200)
 
 
 def test_cover():
     spec = SenseSpec(TopkSense(TopkSenseParameters(ROWS)), invariant=False)
-    result = prove(spec, "topk_sense", "cover", depth=9, solver="yices", seconds=200)
-    assert result.status == "PASS", result
+    prove_block(spec, "topk_sense", "cover", depth=9, solver="yices", seconds=200)
 
 
 FAULTS = {
@@ -177,11 +175,9 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(fault):
-    line, instead, caught_by = FAULTS[fault]
+def test_injected_fault_is_found(fault):
+    line, instead, found_by = FAULTS[fault]
     module = with_fault(topk_sense, line, instead)
     dut = module.TopkSense(module.TopkSenseParameters(ROWS))
     spec = SenseSpec(dut, invariant=False)
-    result = prove(spec, f"topk_sense_{fault}", "bmc", depth=10, solver="yices", seconds=200)
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(spec, f"topk_sense_{fault}", found_by, depth=10, solver="yices", seconds=200)

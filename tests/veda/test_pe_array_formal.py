@@ -22,9 +22,9 @@ from amaranth.hdl import (
 
 from hw.veda import pe_array
 from hw.veda.pe_array import PeArray, PeArrayParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 SIZES = [
     PeArrayParameters(2, 1, 1, "fp16", add_stages=2),
@@ -176,15 +176,13 @@ class ControlSpec(Elaboratable):
 @pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
 def test_proof(parameters):
     spec = ControlSpec(PeArray(parameters))
-    result = prove(spec, f"pe_array_{parameters.slug()}", "prove", depth=2, seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, f"pe_array_{parameters.slug()}", depth=2, seconds=300)
 
 
 @pytest.mark.campaign
 def test_cover():
     spec = ControlSpec(PeArray(SIZES[0]), invariant=False)
-    result = prove(spec, "pe_array_control", "cover", depth=16, seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, "pe_array_control", "cover", depth=16, seconds=300)
 
 
 FAULTS = {
@@ -197,11 +195,9 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(fault):
+def test_injected_fault_is_found(fault):
     """With one line of the source replaced, the claim meant for it fails."""
-    line, instead, caught_by = FAULTS[fault]
+    line, instead, found_by = FAULTS[fault]
     module = with_fault(pe_array, line, instead)
     spec = ControlSpec(module.PeArray(SIZES[0]), invariant=False)
-    result = prove(spec, f"pe_array_{fault}", "bmc", depth=14, seconds=300)
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(spec, f"pe_array_{fault}", found_by, depth=14, seconds=300)

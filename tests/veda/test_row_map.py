@@ -8,9 +8,9 @@ from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, M
 from hw.parameters import ParameterError
 from hw.veda import row_map
 from hw.veda.row_map import RowMap, RowMapParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 SMALL = RowMapParameters(capacity=4, region_bits=1, tag_bits=1)
 LOOK_UP, FIRST, SECOND, THIRD = range(4)
@@ -124,10 +124,8 @@ class RowMapSpec(Elaboratable):
 
 
 def test_proof():
-    result = prove(RowMapSpec(RowMap(SMALL)), "row_map", depth=2)
-    assert result.status == "PASS", result
-    result = prove(RowMapSpec(RowMap(SMALL)), "row_map", "cover", depth=24)
-    assert result.status == "PASS", result
+    prove_block(RowMapSpec(RowMap(SMALL)), "row_map", depth=2)
+    prove_block(RowMapSpec(RowMap(SMALL)), "row_map", "cover", depth=24)
 
 
 FAULTS = [
@@ -144,8 +142,7 @@ FAULTS = [
 def test_faults_are_found(line, instead, request):
     dut = with_fault(row_map, line, instead).RowMap(SMALL)
     name = f"row_map_fault_{request.node.callspec.id}"  # a folder of its own, as they run at once
-    result = prove(RowMapSpec(dut, inductive=False), name, "bmc", depth=12)
-    assert result.status == "FAIL", result
+    find_fault(RowMapSpec(dut, inductive=False), name, depth=12)
 
 
 @pytest.mark.parametrize(

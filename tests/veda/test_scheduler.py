@@ -12,9 +12,9 @@ from amaranth.sim import Simulator
 from hw.parameters import ParameterError
 from hw.veda import scheduler
 from hw.veda.scheduler import Scheduler, SchedulerParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 SMALL = SchedulerParameters(2, 4, 4, 4, 3, 2)
 
@@ -45,8 +45,7 @@ class SchedulerSpec(Elaboratable):
 
 def test_proof():
     for mode, depth in (("prove", 2), ("cover", 16)):
-        result = prove(SchedulerSpec(Scheduler(SMALL)), "scheduler_rules", mode, depth=depth)
-        assert result.status == "PASS", result
+        prove_block(SchedulerSpec(Scheduler(SMALL)), "scheduler_rules", mode, depth=depth)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +62,7 @@ def test_proof():
 def test_faults_are_found(line, instead, request):
     dut = with_fault(scheduler, line, instead).Scheduler(SMALL)
     name = f"scheduler_fault_{request.node.callspec.id}"  # a folder of its own, as they run at once
-    result = prove(SchedulerSpec(dut), name, "bmc", depth=16)
-    assert result.status == "FAIL", result
+    find_fault(SchedulerSpec(dut), name, depth=16)
 
 
 THREE = SchedulerParameters(3, 4, 4, 4, 3, 2)

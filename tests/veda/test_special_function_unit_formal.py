@@ -22,10 +22,10 @@ from hw.veda.special_function_unit import (
     SpecialFunctionUnit,
     SpecialFunctionUnitParameters,
 )
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.campaign import suite_takes
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 P = SpecialFunctionUnitParameters(length=2, tile=2)
 DEPTH = 26
@@ -167,8 +167,7 @@ class ElementsSpec(Elaboratable):
 @pytest.mark.parametrize("mode", suite_takes(["cover"], ["bmc", "cover"]))
 def test_elements(plain, mode):
     spec = ElementsSpec(SpecialFunctionUnit(P))
-    result = prove(spec, f"sfu_{mode}", mode, depth=DEPTH, solver="yices", seconds=500)
-    assert result.status == "PASS", result
+    prove_block(spec, f"sfu_{mode}", mode, depth=DEPTH, solver="yices", seconds=500)
 
 
 class RoomSpec(Elaboratable):
@@ -214,8 +213,7 @@ class RoomSpec(Elaboratable):
 @pytest.mark.parametrize(("mode", "depth"), [("prove", 2), ("cover", 26)])
 def test_rules_and_room(plain, mode, depth):
     spec = RoomSpec(SpecialFunctionUnit(P))
-    result = prove(spec, f"sfu_room_{mode}", mode, depth=depth, solver="yices", seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, f"sfu_room_{mode}", mode, depth=depth, solver="yices", seconds=300)
 
 
 class GenerousCounter(CreditCounter):
@@ -243,9 +241,9 @@ FAULTS = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_is_caught(plain, monkeypatch, fault):
+def test_injected_fault_is_found(plain, monkeypatch, fault):
     """With one line of the source replaced, the claim meant for it fails."""
-    line, instead, caught_by = FAULTS[fault]
+    line, instead, found_by = FAULTS[fault]
     module = with_fault(special_function_unit, line, instead)
     for name, part in (("Normalisation", PlainNormalisation), ("FloatAdd", NoSum)):
         monkeypatch.setattr(module, name, part)
@@ -253,15 +251,13 @@ def test_seeded_fault_is_caught(plain, monkeypatch, fault):
     spec = ElementsSpec(
         module.SpecialFunctionUnit(module.SpecialFunctionUnitParameters(P.length, P.tile))
     )
-    result = prove(spec, f"sfu_{fault}", "bmc", depth=DEPTH, solver="yices", seconds=300)
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(spec, f"sfu_{fault}", found_by, depth=DEPTH, solver="yices", seconds=300)
 
 
 @pytest.mark.campaign
 def test_one_credit_too_many_is_caught(plain, monkeypatch):
     monkeypatch.setattr(special_function_unit, "CreditCounter", GenerousCounter)
     spec = RoomSpec(SpecialFunctionUnit(P))
-    result = prove(spec, "sfu_credits", "prove", depth=2, solver="yices", seconds=300)
-    assert result.status == "FAIL", result
-    assert any("credits and results" in failure for failure in result.failures), result
+    find_fault(
+        spec, "sfu_credits", "credits and results", "prove", depth=2, solver="yices", seconds=300
+    )

@@ -12,9 +12,9 @@ from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, 
 from hw.veda import vote_buffer, voting_engine
 from hw.veda.vote_threshold import VoteThreshold
 from hw.veda.voting_engine import ONE, VotingEngine, VotingEngineParameters
-from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
-from tests.support.seeded import with_fault
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
 
 SMALL = VotingEngineParameters(capacity=4, heads=2, position_bits=3, count_bits=2)
 IDLE, JOIN, SUM, SUMMED, THRESHOLD, COUNT, REPORT, COUNTED, MOVE = range(9)
@@ -299,15 +299,13 @@ class AnyThreshold(VoteThreshold):
 
 
 def test_proof():
-    result = prove(VotingSpec(VotingEngine(SMALL)), "voting_engine", "prove", depth=1, seconds=300)
-    assert result.status == "PASS", result
+    prove_block(VotingSpec(VotingEngine(SMALL)), "voting_engine", depth=1, seconds=300)
 
 
 def test_cover(monkeypatch):
     monkeypatch.setattr(voting_engine, "VoteThreshold", AnyThreshold)
     spec = VotingSpec(VotingEngine(SMALL), inductive=False)
-    result = prove(spec, "voting_engine", "cover", depth=36, solver="yices", seconds=300)
-    assert result.status == "PASS", result
+    prove_block(spec, "voting_engine", "cover", depth=36, solver="yices", seconds=300)
 
 
 FAULTS = {
@@ -355,8 +353,8 @@ LONG = ("votes_though_invalid", "youngest", "ignores_counts", "unshielded", "sta
     "fault",
     [pytest.param(f, marks=pytest.mark.campaign if f in LONG else ()) for f in FAULTS],
 )
-def test_seeded_fault_is_caught(monkeypatch, fault):
-    module, line, instead, caught_by = FAULTS[fault]
+def test_injected_fault_is_found(monkeypatch, fault):
+    module, line, instead, found_by = FAULTS[fault]
     faulty = with_fault(module, line, instead)
     engine = faulty if module is voting_engine else voting_engine
     monkeypatch.setattr(engine, "VoteThreshold", AnyThreshold)
@@ -364,6 +362,4 @@ def test_seeded_fault_is_caught(monkeypatch, fault):
         monkeypatch.setattr(engine, "VoteBuffer", faulty.VoteBuffer)
     parameters = engine.VotingEngineParameters(2, 1, position_bits=2, count_bits=1)
     spec = VotingSpec(engine.VotingEngine(parameters), inductive=False)
-    result = prove(spec, f"voting_engine_{fault}", "bmc", depth=30, solver="yices", seconds=300)
-    assert result.status == "FAIL", result
-    assert any(caught_by in failure for failure in result.failures), result
+    find_fault(spec, f"voting_engine_{fault}", found_by, depth=30, solver="yices", seconds=300)

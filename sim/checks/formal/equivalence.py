@@ -18,8 +18,8 @@ import time
 
 from bitwuzla import Kind, Term
 
+from sim.checks.formal.input_rules import remember_offers
 from sim.checks.formal.reachability import OutOfTime, Reachability, Solver
-from sim.checks.formal.stream_rules import remember_offers
 from sim.checks.formal.transition import System, read
 from sim.checks.mutation.mutants import SELECT
 

@@ -99,6 +99,33 @@ class Internals:
         return fragment, name
 
 
+class StreamRulesSpec(Elaboratable):
+    """Outputs keep the rules of streams, whatever beats come in and whenever outputs stall.
+
+    Parameters
+    ----------
+    dut : :class:`wiring.Component`
+    outputs, inputs : list of str
+        Names of its output and input streams; ports that are not named are left open.
+    """
+
+    def __init__(self, dut, outputs: list[str], inputs: list[str]):
+        self._dut = dut
+        self._outputs = [getattr(dut, name) for name in outputs]
+        self._inputs = [getattr(dut, name) for name in inputs]
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.dut = Fragment.get(self._dut, None)
+        first = reset_first(m)
+        for port in self._inputs:
+            drive(m, first, port)
+        for port in self._outputs:
+            watch(m, first, port)
+            m.d.comb += Cover(~first & port.valid & ~port.ready, "a stalled beat")
+        return m
+
+
 class StreamSpec(Elaboratable):
     """What an in-order stream component with ports ``i`` and ``o`` must do, for all time.
 
