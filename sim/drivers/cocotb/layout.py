@@ -91,10 +91,14 @@ class PayloadLayout:
     def span(self, path: str) -> tuple[int, int]:
         """Lowest bit and width of a field, or of all fields of a structure or array.
 
+        ``payload`` stands for all of a payload that has no such field.
+
         :raises KeyError: if there is no such field.
         """
         below = (f"{path}.", f"{path}[")
         found = [f for name, f in self.fields.items() if name == path or name.startswith(below)]
+        if path == "payload" and not found:
+            found = list(self.fields.values())
         if not found:
             raise KeyError(f"no field {path}, only {', '.join(self.fields)}")
         start = min(field.offset for field in found)

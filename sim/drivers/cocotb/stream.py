@@ -8,15 +8,17 @@ transferred at a clock edge at which both flags are 1. Use in a testbench of you
         Clock(dut.clk, 10, unit="ns").start()
         cycles = Cycles(dut.clk)
         layouts = read_layouts("block.json")  # of sim.drivers.cocotb.layout
+        await reset(dut.rst, cycles)
         source = Source(cycles, Port(dut, "i"), layouts["i"], stall="random", seed=1)
         sink = Sink(cycles, Port(dut, "o"), layouts["o"], stall="bursts", seed=1)
         Monitor(cycles, Port(dut, "o"))
-        await reset(dut.rst, cycles)
         source.send({"values": [3, 1, 2, 0], "last": 1})
         [beat] = await sink.receive()
         assert beat["max.value"] == 3
 
-This project's own testbench (:mod:`sim.drivers.cocotb.testbench`) is made of the same classes.
+They work from their creation until the test ends. Create them after the reset: X or Z on a flag at
+a clock edge is an error. This project's own testbench (:mod:`sim.drivers.cocotb.testbench`) is made
+of the same classes.
 """
 
 from collections import deque
