@@ -16,11 +16,12 @@ import pytest
 
 LIST = Path(__file__).parents[1] / "dear.txt"
 DEAR = 0.8
-# The examples; all pairs of 16-bit operands; every block on any trace and under every stall, in Icarus, its lint
-# and its sidecar; the first of several that share what they compile; unbounded proofs (the dearest
-# four of all these are in the list by hand).
+# The examples; all pairs of 16-bit operands; every block on any trace and under every stall, in
+# Icarus, its lint and its sidecar; the first of several that share what they compile; unbounded
+# proofs (the dearest four of all these are in the list by hand).
 ALWAYS = re.compile(
-    r"^tests/examples/|test_exhaustive.py::test_all_pairs|test_run.py::test_(text_|json_)|test_every_block_harness.py::"
+    r"^tests/examples/|test_exhaustive.py::test_all_pairs|test_run.py::test_(text_|json_)"
+    r"|test_every_block_harness.py::"
     r"|test_every_block.py::|test_lint.py::test_the_first|test_export.py::test_sidecar"
     r"|test_kllm_core.py::test_small|test_veda_core.py::test_real|formal.py::test_proof"
 )

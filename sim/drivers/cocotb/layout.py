@@ -62,7 +62,7 @@ class PayloadLayout:
     def from_port(cls, port: Mapping) -> "PayloadLayout":
         """From a payload's entry among the ``ports`` of a JSON sidecar."""
         found = {}
-        for entry in port.get("fields", [{"name": "payload", "offset": 0, **port}]):
+        for entry in port.get("fields", [{**port, "name": "", "offset": 0}]):
             for name, offset in _elements(entry):
                 found[name or "payload"] = Field(offset, entry["width"], entry["signed"])
         return cls(found)
