@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw import header
 from hw.arith.float_format import FP16
-from hw.catalogue import BLOCKS, find
+from hw.catalogue import blocks, find
 from hw.component import Component
 from hw.export import export, to_rtlil, to_verilog
 from hw.layout import FixedPoint, index
@@ -174,7 +174,7 @@ def test_header_of_a_file():
     )
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
 def test_header_of_every_block(block):
     parameters = block.parameters_class.preset("first")
     component = type(block.create(parameters))
