@@ -285,8 +285,8 @@ def test_names_of_array_elements_are_dropped_and_nothing_else():
     block = Block(Shuffler)
     dropped = generate(block, ShufflerParameters())
     full_text = to_verilog(ModuleLibrary(dropped.module).convert(Shuffler(ShufflerParameters())))
-    assert re.search(r"payload\[\d+\]", full_text), "Amaranth no longer names array elements"
-    assert not re.search(r"payload\[\d+\]", dropped.verilog)
+    assert re.search(r"payload_\d", full_text), "Amaranth no longer names array elements"
+    assert not re.search(r"payload_\d", dropped.verilog)
     assert header_of(full_text, dropped.module) == header_of(dropped.verilog, dropped.module)
 
     rng = np.random.default_rng(1)
