@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.wiring import In, Out
@@ -102,6 +102,10 @@ class Datapath(Component):
         return Registers(m, chosen, self.enable if self._parameters.stages else None)
 
 
+Record = TypeVar("Record")
+"""A dataclass whose fields are values."""
+
+
 class Registers:
     """Pipeline registers at chosen points of a datapath.
 
@@ -120,8 +124,24 @@ class Registers:
             values = {n: self._register(point, n, v) if len(v) else v for n, v in values.items()}
         return next(iter(values.values())) if len(values) == 1 else tuple(values.values())
 
+    def record(self, point: str, values: Record) -> Record:
+        """The same for all fields of a dataclass of values."""
+        fields = {f.name: getattr(values, f.name) for f in dataclasses.fields(values)}
+        return dataclasses.replace(values, **dict(zip(fields, self(point, **fields), strict=True)))
+
     def _register(self, point: str, name: str, value: Value) -> Signal:
         register = Signal.like(value, name=f"{name}_{point}", reset_less=True, init=0)
         with self._m.If(self._enable):
             self._m.d.sync += register.eq(value)
         return register
+
+
+def namer(m: Module, prefix: str = ""):
+    """A function that assigns a value to a named signal, so that its logic is not duplicated."""
+
+    def named(name: str, value: Value) -> Signal:
+        signal = Signal.like(value, name=prefix + name)
+        m.d.comb += signal.eq(value)
+        return signal
+
+    return named

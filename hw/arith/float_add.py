@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.leading_zeros import leading_one, shift_to_top
+from hw.layout import FLAG
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,46 +33,65 @@ class FloatAdd(Datapath):
     With `flush_subnormals` a subnormal operand is a zero of its sign, and so is a subnormal
     result. None of them could have rounded up to a normal number: sums that small are exact.
 
-    Latency: `stages`, 0 to 4. With one stage `o` may be wired back to `a` or `b`, and the unit
-    accumulates a number each cycle.
+    Latency: `stages`, 0 to 4. Throughput: one sum per cycle. With one stage `o` may be wired back
+    to `a` or `b`, and the unit accumulates a number each cycle.
 
-    One path for all operands: swap, align, add, round, normalise. What keeps it small and fast:
+    One path for all operands: swap, align, add, round, normalise. With p bits of precision::
 
-    - The exponents are subtracted once, without carry-in. The carry-out is the order; the
-      difference, or its complement, is the distance; where it is one short, the smaller
-      significand starts one place further down.
-    - The significands are not compared. Their difference is taken without carry-in too, so that
-      a negative one is the complement of its magnitude.
-    - That complement, the carry-in that a positive difference lacks, and rounding up are one row
-      of gates behind the adder, which inverts a bit if the difference is negative, or if one is
-      added and all lower bits are ones (flagged prefix adder, Burgess 2002).
-    - Rounding comes first, at one of three places, because sums that move further are exact.
-      Normalising by the leading one afterwards takes back what rounding carried over.
-    - For subnormal sums a one is put into the word that is searched, not the one that is
-      shifted, where the exponent reaches its lowest value.
+        larger        | larger (p)  |
+        smaller       | smaller (p) | 0 0 |             shifted right by the distance
+        aligned       | 0 … addend  | G R | sticky      addend, guard and round bit
+        total       | C | sum (p)   | H |               carry, sum, half a unit
+
+    What keeps it small and fast:
+
+    - The exponents are subtracted once, as a + ~b without carry-in. The carry-out says whether
+      a > b. The distance is the complement of the difference, or the difference plus one; for
+      this one, the smaller significand starts one bit further down.
+    - The significands are not compared. Their difference is computed without carry-in too, so
+      that a negative one is the complement of its magnitude.
+    - That complement, the missing carry-in of a positive difference, and rounding up are one row
+      of gates after the adder. It inverts a bit if the difference is negative, or if one is added
+      and all lower bits are ones (flagged prefix adder, Burgess 2002).
+    - Rounding precedes normalisation, at one of three bit positions, because sums that are
+      shifted further are exact. Normalising by the leading one also handles a rounding carry.
+    - For subnormal sums, a one at the bit position where the exponent reaches its lowest value is
+      inserted into the word that is searched for the leading one, not into the shifted word.
 
     Otherwise as in Muller et al., Handbook of Floating-Point Arithmetic, chapter 8.
 
     Members
     -------
-    a, b : :py:`In(format.width)`
+    a, b : :py:`In(format)`
     subtract : :py:`In(1)`
-    o : :py:`Out(format.width)`
+    o : :py:`Out(format)`
+
+    Examples
+    --------
+    An accumulator needs a latency of one cycle:
+
+    >>> from hw.arith.float_add import FloatAdd, FloatAddParameters
+    >>> parameters = FloatAddParameters(format="fp32", stages=1)
+    >>> parameters.latency
+    1
+    >>> FloatAdd(parameters).operands
+    ('a', 'b', 'subtract')
     """
 
     summary = "Floating-point addition and subtraction, correctly rounded"
     source = "library"
 
     def __init__(self, parameters: FloatAddParameters):
-        width = parameters.float_format.width
-        super().__init__(parameters, {"a": width, "b": width, "subtract": 1}, {"o": width})
+        fmt = parameters.float_format
+        super().__init__(parameters, {"a": fmt, "b": fmt, "subtract": FLAG}, {"o": fmt})
 
     def elaborate(self, platform):
         m = Module()
         cut = self.registers(m)
+        # Exponent difference and swap.
         values = cut("swap", **self._swap(m))
-        larger, smaller, distance, far, remainder, exponent, subtract, sign, nan = values
-        aligned, sticky = self._align(m, smaller, distance, far, remainder)
+        larger, smaller, distance, clear, sticky, exponent, subtract, sign, nan = values
+        aligned, sticky = self._align(m, smaller, distance, clear, sticky)
         larger, aligned, sticky, exponent, subtract, sign, nan = cut(
             "align",
             larger=larger,
@@ -82,6 +102,7 @@ class FloatAdd(Datapath):
             sign=sign,
             nan=nan,
         )
+        # Addition and rounding.
         total, sign = self._add(m, larger, aligned, sticky, subtract, sign)
         total, exponent, sign, nan = cut("sum", total=total, exponent=exponent, sign=sign, nan=nan)
         result = self._normalise(m, total, exponent, sign, nan)
@@ -89,11 +110,13 @@ class FloatAdd(Datapath):
         return m
 
     def _swap(self, m: Module) -> dict[str, Value]:
-        """The operands in the order of their exponents, and how far these are apart."""
+        """The operand with the larger exponent, the other one, and the exponents' distance."""
         f, flush = self.parameters.float_format, self.parameters.flush_subnormals
         a, b = (self._unpack(m, name) for name in ("a", "b"))
-        reach = min((f.precision + 2).bit_length(), f.exponent)  # bits of distances that matter
+        # Bits of a distance that the shifter needs; larger ones shift everything out.
+        reach = min((f.precision + 2).bit_length(), f.exponent)
 
+        # a + ~b = a - b - 1 + 2^exponent: the carry says a > b.
         complement = Signal(f.exponent)
         difference = Signal(f.exponent + 1)
         a_larger = Signal()
@@ -123,36 +146,38 @@ class FloatAdd(Datapath):
             exponent.eq(Mux(a_larger, a.exponent, b.exponent)),
             sign.eq(Mux(a_larger, self.a[-1], b_sign)),
         ]
+        # Special operands. `ignore`: the smaller operand does not count at all.
         nan = Signal()
-        nothing = Signal()
-        far = Signal()
-        remainder = Signal()
+        ignore = Signal()
+        clear = Signal()
+        sticky = Signal()
         if f.infinities:
-            # Next to an infinity the other operand counts for nothing: the sum is the infinity.
+            # The sum of an infinity and a number is the infinity, so the smaller one is ignored.
             m.d.comb += [
                 nan.eq(
                     a.special & a.has_fraction
                     | b.special & b.has_fraction
                     | subtract & a.special & b.special
                 ),
-                nothing.eq(a.special | b.special | (~smaller_hidden if flush else 0)),
+                ignore.eq(a.special | b.special | (~smaller_hidden if flush else 0)),
             ]
         else:
             m.d.comb += [
                 nan.eq(a.special | b.special),
-                nothing.eq(~smaller_hidden if flush else 0),
+                ignore.eq(~smaller_hidden if flush else 0),
             ]
+        # Shifted out completely, a smaller operand other than zero leaves a sticky bit.
         beyond = distance[reach:].any()
         m.d.comb += [
-            far.eq(beyond | nothing),
-            remainder.eq(beyond & ~nothing & (smaller_hidden | smaller_fraction)),
+            clear.eq(beyond | ignore),
+            sticky.eq(beyond & ~ignore & (smaller_hidden | smaller_fraction)),
         ]
         return {
             "larger": larger,
             "smaller": smaller,
             "distance": distance[:reach],
-            "far": far,
-            "remainder": remainder,
+            "clear": clear,
+            "sticky": sticky,
             "exponent": exponent,
             "subtract": subtract,
             "sign": sign,
@@ -160,6 +185,7 @@ class FloatAdd(Datapath):
         }
 
     def _unpack(self, m: Module, name: str) -> "Operand":
+        """Fields of an operand: the significand has its hidden bit, subnormals an exponent of 1."""
         f = self.parameters.float_format
         bits = getattr(self, name)
         mantissa, field = bits[: f.mantissa], bits[f.mantissa : -1]
@@ -182,13 +208,13 @@ class FloatAdd(Datapath):
         return operand
 
     def _align(
-        self, m: Module, smaller: Value, distance: Value, far: Value, remainder: Value
+        self, m: Module, smaller: Value, distance: Value, clear: Value, sticky: Value
     ) -> tuple[Value, Value]:
-        """`smaller` shifted down to two places below the larger one's last, and what it lost.
+        """`smaller` shifted right, with guard and round bit below, and the sticky bit.
 
-        The longest shift comes first and is one with the AND that clears a number too `far` away.
+        The longest shift comes first; its multiplexer is an AND-OR that can also `clear` the word.
         """
-        word, sticky = Cat(Const(0, 1), smaller), remainder
+        word = Cat(Const(0, 1), smaller)
         levels = list(range(len(distance)))
         for level in levels[-1:] + levels[:-1]:
             step = 1 << level
@@ -197,7 +223,7 @@ class FloatAdd(Datapath):
             move, stay = distance[level], ~distance[level]
             if level == levels[-1]:
                 move, stay = Signal(name="move_first"), Signal(name="stay_first")
-                m.d.comb += [move.eq(distance[level] & ~far), stay.eq(~distance[level] & ~far)]
+                m.d.comb += [move.eq(distance[level] & ~clear), stay.eq(~distance[level] & ~clear)]
                 moved = word >> step & move.replicate(len(word)) | word & stay.replicate(len(word))
             else:
                 moved = Mux(move, word >> step, word)
@@ -211,7 +237,14 @@ class FloatAdd(Datapath):
     def _add(
         self, m: Module, larger: Value, aligned: Value, sticky: Value, subtract: Value, sign: Value
     ) -> tuple[Value, Value]:
-        """Magnitude of the rounded sum, with a bit above and one below the operands, and sign."""
+        """Magnitude of the rounded sum, one bit above and one below the larger operand; its sign.
+
+        ::
+
+            larger      |   | larger (p)  |
+            aligned   ± |   | addend (p)  | G R | sticky
+            rounded     | C | sum (p)     | H |
+        """
         precision = self.parameters.float_format.precision
         below = Signal()
         guard = Signal()
@@ -219,7 +252,7 @@ class FloatAdd(Datapath):
         addend = Signal(precision)
         total = Signal(precision + 1)
         m.d.comb += [
-            # What is below the last place, negated if subtracted.
+            # The bits below the last place, as two's complement if subtracted.
             below.eq(aligned[:2].any() | sticky),
             round_bit.eq(aligned[0] ^ (subtract & sticky)),
             guard.eq(aligned[1] ^ (subtract & (aligned[0] | sticky))),
@@ -234,8 +267,10 @@ class FloatAdd(Datapath):
         m.d.comb += [
             carry.eq(total[-1] & ~subtract),
             negative.eq(~total[-1] & subtract),
-            # A difference without its top bit moves up one place, or further and is then exact.
+            # A difference without its top bit is normalised by one bit, or by more and is exact.
             half_place.eq(subtract & ~total[-2]),
+            # Round to nearest even at the last bit, which is bit 1 after a carry, `half` if the
+            # difference moves up, and bit 0 else. And the carry-in of an exact subtraction.
             increment.eq(
                 Mux(
                     carry,
@@ -246,6 +281,8 @@ class FloatAdd(Datapath):
             ),
             half.eq(guard ^ (round_bit & (guard | sticky))),
         ]
+        # The row after the adder: a bit flips if the difference is negative, or if one is added
+        # and all lower bits are ones.
         ones = Const(1, 1)
         flips = []
         for bit in total[:precision]:
@@ -257,7 +294,7 @@ class FloatAdd(Datapath):
         rounded = Signal(precision + 2)
         signed = Signal()
         zero = Signal()
-        # A difference of ones only, without its carry-in, is that of equal numbers.
+        # Without carry-in, the difference of equal numbers is all ones.
         flushed = ~larger[-1] if self.parameters.flush_subnormals else 0
         m.d.comb += [
             flip.eq(Cat(flips)),
@@ -270,13 +307,20 @@ class FloatAdd(Datapath):
     def _normalise(
         self, m: Module, total: Value, exponent: Value, sign: Value, nan: Value
     ) -> Value:
-        """The number's bits; `total` has its binary point behind the second bit from the top."""
+        """The result's bits. `total` has two integer bits: the carry and the hidden bit.
+
+        ::
+
+            total       | C | hidden | fraction    | H |
+            shifted     | hidden | fraction    | …     |      left, leading one to the top
+        """
         f = self.parameters.float_format
         top = len(total) - 1
         stops = Signal(top + 1)
         searched = Signal(top + 1)
-        # The shift must not exceed the exponent. A one where it is equal stops it; ones further
-        # down are of no consequence, so exponents that are submasks of the shift may set them.
+        # A subnormal result: the shift must not exceed the exponent. A one at the bit position
+        # equal to the exponent stops the search there. Ones further down do not matter, so the
+        # comparison may be "exponent is a submask of the shift" instead of "equal".
         within = [~(exponent & ~Const(shift, f.exponent)).any() for shift in range(1, top + 1)]
         m.d.comb += [stops.eq(Cat(reversed(within))), searched.eq(total | stops)]
         position = leading_one(m, searched)
@@ -284,7 +328,7 @@ class FloatAdd(Datapath):
 
         above = Signal(f.exponent)
         field = Signal(f.exponent)
-        replaced = Signal()
+        replaced = Signal()  # by infinity or NaN
         number = Signal(f.width - 1)
         overflowing = exponent[1:].all() if f.infinities else exponent.all()
         hidden = normal[-1]
@@ -293,6 +337,7 @@ class FloatAdd(Datapath):
             mantissa = mantissa & hidden.replicate(f.mantissa)
         shift = Signal(len(position))
         m.d.comb += [
+            # The top bit of `total` has the weight exponent + 1.
             shift.eq(~position),
             above.eq(exponent + 1),
             field.eq(above - shift),
@@ -304,6 +349,8 @@ class FloatAdd(Datapath):
                 )
             ),
         ]
+        # An overflow leaves the mantissa zero with an exponent of ones: infinity. NaN adds the
+        # quiet bit.
         magnitude = Signal(f.width - 1)
         positive = Signal()
         if f.infinities:
@@ -321,12 +368,18 @@ class FloatAdd(Datapath):
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """Parts of a number.
+    """Fields of a number.
 
     hidden
-        Whether it is normal.
+        The hidden bit: one if the number is normal.
+    has_fraction
+        The mantissa is not zero.
     special
         Infinity or NaN.
+    exponent
+        Exponent field; 1 for subnormal numbers.
+    significand
+        Mantissa with the hidden bit.
     """
 
     hidden: Signal

@@ -1,14 +1,14 @@
 """Floating-point multiplication and addition with one rounding."""
 
 import dataclasses
-from types import SimpleNamespace
 from typing import ClassVar
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Value
 
-from hw.arith.datapath import Datapath, FloatParameters
+from hw.arith.datapath import Datapath, FloatParameters, namer
 from hw.arith.float_format import FloatFormat, find_format
 from hw.arith.leading_zeros import leading_one
+from hw.arith.multiply_add_stages import Addends, Normal, Operand, Signs, Sum
 from hw.arith.partial_products import Bit, reduce_columns, rows
 
 
@@ -54,29 +54,50 @@ class FloatMultiplyAdd(Datapath):
     With `flush_subnormals` a subnormal operand is a zero of its sign, and so is a result that is
     subnormal after rounding to the full format.
 
-    Technique: the addend is aligned to the product while that is being computed, and added to it
-    in carry-save form (Hokenek, Montoye and Cook, 1990). What keeps it small and fast:
+    Technique: the addend is aligned to the product while the product is computed, and added to it
+    in carry-save form (Hokenek, Montoye and Cook, 1990). With n bits of precision of a and b, and
+    q bits of c, and bits numbered by their weight::
+
+        weight         top = 2n+1+q        2n         0         bottom
+        c, unshifted   | c (q) |
+        c, aligned     | upper              | middle   | lower    | lost → sticky
+        product                             | row 0    |
+                                          + | row 1    |
+        high window    | 2q + 3 bits           |                     leading one is that of c
+        low window                      |   | product  | lower    |  else
+
+    What keeps it small and fast:
 
     - Significands are multiplied as they are, with a hidden bit of zero where subnormal.
-    - With opposite signs the sum is a b + ~c = a b - c - 1. Where that is negative, its complement
-      c - a b is the magnitude. Where not, the one is added by the rounding: normalising shifts in
-      ones, and as these and what is left below the last place are all ones or not, the one
-      arrives at the last place, makes a tie or makes no difference. Thus nothing is complemented
-      and incremented between adder and rounding, and inversion is due for the kept bits only.
-    - The sum has two windows. Above the product, the addend's leading one tells that of the sum,
-      but for one place; otherwise the sum has only as many bits as the low window. The windows
-      are selected before normalising, by the exponents alone.
-    - Leading zeros of the low window are counted ahead of the sum, one place short or exact
-      (Schmookler and Nowka 2001). A one where the exponent reaches its lowest value ends the
-      count for subnormal results.
-    - The exponent field is what is left of it by the count, plus the result's bit in the place
-      that the count arrived at: the last shift by one needs no second subtraction.
+    - With opposite signs the sum is a b + ~c = a b - c - 1. If it is negative, its complement
+      c - a b is the magnitude. If not, rounding adds the missing one: normalising shifts in ones,
+      and as these and the bits below the last place are all ones or not, the one carries to the
+      last place, makes a tie or makes no difference. So no incrementer is needed between adder
+      and rounding, and only the kept bits are inverted.
+    - The sum has two windows. If c lies above the product, the leading one of the sum is that of
+      c or next to it; otherwise the sum fits into the low window. The exponents alone select the
+      window, before normalisation.
+    - Leading zeros of the low window are counted in parallel with the addition, exactly or one too
+      few (Schmookler and Nowka 2001). A one at the bit position where the exponent reaches its
+      lowest value ends the count for subnormal results.
+    - The exponent field is the exponent minus the count, plus the sum's bit at the position that
+      the count found: the last shift by one needs no second subtraction.
 
     Members
     -------
-    a, b : :py:`In(format.width)`
-    c : :py:`In(sum_format.width)`
-    o : :py:`Out(sum_format.width)`
+    a, b : :py:`In(format)`
+    c : :py:`In(sum_format)`
+    o : :py:`Out(sum_format)`
+
+    Examples
+    --------
+    FP16 products summed in FP32:
+
+    >>> from hw.arith.float_multiply_add import FloatMultiplyAdd, FloatMultiplyAddParameters
+    >>> parameters = FloatMultiplyAddParameters(format="fp16", sum_format="fp32", stages=3)
+    >>> unit = FloatMultiplyAdd(parameters)
+    >>> unit.a.shape(), unit.c.shape(), unit.o.shape()
+    (unsigned(16), unsigned(32), unsigned(32))
     """
 
     summary = "Fused multiply-add with one rounding, also into a wider format"
@@ -86,20 +107,18 @@ class FloatMultiplyAdd(Datapath):
         narrow, wide = parameters.float_format, parameters.float_sum_format
         self._narrow, self._wide = narrow, wide
         self._flush = parameters.flush_subnormals
-        # Bits are numbered by their weight, the product's last place being 0.
-        self._above = 2 * narrow.precision  # of the first place above the product
-        self._top = self._above + 1 + wide.precision  # of an addend's leading bit, not shifted
-        self._bottom = self._lowest_place()
-        super().__init__(
-            parameters, {"a": narrow.width, "b": narrow.width, "c": wide.width}, {"o": wide.width}
-        )
+        # Bits are numbered by their weight; the product's lowest bit has weight 0.
+        self._above = 2 * narrow.precision  # lowest weight above the product
+        self._top = self._above + 1 + wide.precision  # of the unshifted addend's leading bit
+        self._bottom = self._lowest_weight()
+        super().__init__(parameters, {"a": narrow, "b": narrow, "c": wide}, {"o": wide})
 
-    def _lowest_place(self) -> int:
-        """The last place that is not just sticky.
+    def _lowest_weight(self) -> int:
+        """Weight of the lowest bit that is kept; lower ones only make the sticky bit.
 
-        With one operand normal, the sum's leading one is at most one below the product's, unless
-        the addend is close and so ends further up. With none, the product may be as small as 1,
-        but the smallest exponent also limits how low the result's last place can be.
+        If a or b is normal, the sum's leading one is at most one below the product's, unless the
+        addend is close and so ends further up. If both are subnormal, the product may be as small
+        as 1, but the smallest exponent also limits the weight of the result's last bit.
         """
         narrow, precision = self._narrow, self._wide.precision
         leading = narrow.mantissa * (2 if self._flush else 1)
@@ -111,30 +130,33 @@ class FloatMultiplyAdd(Datapath):
 
     def elaborate(self, platform):
         m = Module()
-        registers = self.registers(m)
-
-        def cut(point: str, **values: Value) -> SimpleNamespace:
-            return SimpleNamespace(**dict(zip(values, registers(point, **values), strict=True)))
-
+        cut = self.registers(m)
         a, b = (self._unpacked(m, name, self._narrow) for name in "ab")
         c = self._unpacked(m, "c", self._wide)
+        # Stage 1: product in carry-save form; the addend aligned meanwhile.
         signs = self._signs(m, a, b, c)
-        known = self._distances(m, a, b, c)
-        addend = self._aligned(m, c.significand, known.shift, signs["subtract"])
-        row_0, row_1 = self._carry_save(m, a.significand, b.significand, addend["middle"])
-        budgets = {"high": known.high, "budget": known.budget, "budget_low": known.budget_low}
-        counts = {"count_high": known.count_high}
-        del addend["middle"]
-        v = cut("product", row_0=row_0, row_1=row_1, **addend, **budgets, **counts, **signs)
-        count = self._predicted(m, v)
-        v = cut("sum", count=count, budget=v.budget, **self._sum(m, v), **_signs_of(v))
-        v = cut("normal", **self._normal(m, v), **_signs_of(v))
-        m.d.comb += self.o.eq(registers("result", result=self._rounded(m, v)))
+        addends = cut.record("product", self._product(m, a, b, c, signs.subtract))
+        signs = cut.record("product", signs)
+        # Stage 2: sum, and its leading zeros in parallel.
+        total = cut.record("sum", self._sum(m, addends, signs.subtract))
+        signs = cut.record("sum", signs)
+        # Stage 3: normalisation.
+        normal = cut.record("normal", self._normal(m, total, signs.subtract))
+        signs = cut.record("normal", signs)
+        # Stage 4: rounding.
+        m.d.comb += self.o.eq(cut("result", result=self._rounded(m, normal, signs)))
         return m
 
-    def _unpacked(self, m: Module, name: str, fmt: FloatFormat) -> SimpleNamespace:
-        """An operand's parts; a subnormal number has the exponent of the smallest normal one."""
-        named = _namer(m, f"{name}_")
+    def _product(self, m: Module, a: Operand, b: Operand, c: Operand, subtract) -> Addends:
+        """Product and aligned addend."""
+        shift, distances = self._distances(m, a, b, c)
+        aligned = self._aligned(m, c.significand, shift, subtract)
+        row_0, row_1 = self._carry_save(m, a.significand, b.significand, aligned.pop("middle"))
+        return Addends(row_0, row_1, **aligned, **distances)
+
+    def _unpacked(self, m: Module, name: str, fmt: FloatFormat) -> Operand:
+        """Fields of an operand; a subnormal number has the exponent of the smallest normal one."""
+        named = namer(m, f"{name}_")
         bits = getattr(self, name)
         field, fraction = bits[fmt.mantissa : -1], bits[: fmt.mantissa]
         normal = named("normal", field.any())
@@ -144,7 +166,7 @@ class FloatMultiplyAdd(Datapath):
         if fmt.infinities:
             nan = highest & fraction.any()
         kept = fraction & normal.replicate(fmt.mantissa) if self._flush else fraction
-        return SimpleNamespace(
+        return Operand(
             sign=bits[-1],
             normal=normal,
             exponent=named("exponent", Cat(field[0] | ~normal, field[1:])),
@@ -154,31 +176,33 @@ class FloatMultiplyAdd(Datapath):
             infinite=named("infinite", highest & ~nan if fmt.infinities else Const(0, 1)),
         )
 
-    def _signs(self, m: Module, a, b, c) -> dict[str, Value]:
-        """Whether magnitudes are subtracted, what the result is called if so, and specials."""
-        named = _namer(m)
+    def _signs(self, m: Module, a: Operand, b: Operand, c: Operand) -> Signs:
+        """Signs of the operation and of its result, and special results."""
+        named = namer(m)
         sign = named("product_sign", a.sign ^ b.sign)
         infinite = named("product_infinite", a.infinite | b.infinite)
         subtract = named("subtract", sign ^ c.sign)
         nan = a.nan | b.nan | c.nan | (a.infinite & b.zero) | (b.infinite & a.zero)
         nan = named("nan", nan | (infinite & c.infinite & subtract))
-        return {
-            "subtract": subtract,
-            "nan": nan,
-            "infinite": named("infinite", infinite | c.infinite),
-            "sign": named("sign", Mux(c.infinite, c.sign, sign)),
-            "sign_negative": named("sign_negative", Mux(infinite, sign, c.sign)),
-        }
+        return Signs(
+            subtract=subtract,
+            nan=nan,
+            infinite=named("infinite", infinite | c.infinite),
+            sign=named("sign", Mux(c.infinite, c.sign, sign)),
+            sign_negative=named("sign_negative", Mux(infinite, sign, c.sign)),
+        )
 
-    def _distances(self, m: Module, a, b, c) -> SimpleNamespace:
-        """What follows from the exponents: `shift` of the addend to the right, whether the `high`
-        window holds the result, and how far its bits may move left at most (`budget`)."""
-        named = _namer(m)
+    def _distances(
+        self, m: Module, a: Operand, b: Operand, c: Operand
+    ) -> tuple[Value, dict[str, Value]]:
+        """The addend's right shift, and the fields of :class:`Addends` that exponents determine."""
+        named = namer(m)
         precision = self._wide.precision
         bias = self._wide.bias - 2 * self._narrow.bias
         most = 2 * (1 << self._narrow.exponent) - 3 + bias + precision + 3
         width = max(most.bit_length(), self._wide.exponent) + 2
-        # One carry chain for three exponents, since everything waits for it. -c is ~c + 1.
+        # distance = exponent of a b - exponent of c + constant, in one carry-save adder and one
+        # carry chain, since it is on the critical path. -c is ~c + 1.
         constant = bias + precision + 3 + 1 - (1 << self._wide.exponent)
         columns = [[Bit(0.0, Const(1, 1))] * (constant >> n & 1) for n in range(width)]
         for exponent in (a.exponent, b.exponent, ~c.exponent):
@@ -186,28 +210,33 @@ class FloatMultiplyAdd(Datapath):
                 column.append(Bit(1.0, bit))
         first, second = rows(reduce_columns(m, columns, 2))
         distance = named("distance", (first + second)[:width])
-        # The addend is far above the product, or there is no product.
+        # The addend is far above the product, or the product is zero: no shift.
         far = named("far", distance[-1] | a.zero | b.zero)
         shift = named("shift", distance[: most.bit_length()] & ~far.replicate(most.bit_length()))
-        near = shift[: precision.bit_length()]  # whole in the high window
+        near = shift[: precision.bit_length()]  # the shift, if the high window is selected
         high = named("high", shift <= precision)
         budget_low = named("budget_low", (a.exponent + b.exponent + bias + 2)[: width - 2])
         budget_high = named("budget_high", c.exponent + near)
-        # Where nothing cancels, the sum can have one place more than the addend.
+        # High window: the leading one is that of c, `near` bits from the top, or one bit above it
+        # where nothing cancels.
         count = near + (self.c[-1] ^ self.a[-1] ^ self.b[-1] | ~c.normal)
-        return SimpleNamespace(
-            shift=shift,
-            high=high,
-            budget_low=budget_low,
-            budget=named("budget", Mux(high, budget_high, budget_low)[: width - 2]),
-            count_high=named("count_high", count),
-        )
+        return shift, {
+            "high": high,
+            "budget_low": budget_low,
+            "budget": named("budget", Mux(high, budget_high, budget_low)[: width - 2]),
+            "count_high": named("count_high", count),
+        }
 
-    def _aligned(self, m: Module, addend: Value, shift: Value, subtract: Value) -> dict:
-        """The addend, inverted if subtracted, in all places: those of the product (`middle`),
-        `upper`, `lower`, and whether there are ones below (`lost`)."""
-        named = _namer(m)
+    def _aligned(self, m: Module, addend: Value, shift: Value, subtract: Value) -> dict[str, Value]:
+        """The addend, inverted if subtracted, shifted right, and cut at the product's ends.
+
+        ::
+
+            | upper: above the product | middle: the product's bits | lower | lost: any bit below
+        """
+        named = namer(m)
         size = self._top - self._bottom + 1
+        # The word grows with each level of the shifter, up to `size` bits.
         bits, lost = named("addend", addend ^ subtract.replicate(len(addend))), Const(0, 1)
         for level, by in enumerate(shift):
             distance = 1 << level
@@ -220,6 +249,7 @@ class FloatMultiplyAdd(Datapath):
                 inverted = subtract.replicate(over)
                 lost = named(f"lost_{level}", lost | (by & (moved[:over] ^ inverted).any()))
             bits = named(f"aligned_{level}", Mux(by, moved[over:], stays[over:]))
+        # Longer shifts than the word has bits shift everything out.
         beyond = [by for level, by in enumerate(shift) if 1 << level >= size]
         if beyond:
             beyond = named("beyond", Cat(beyond).any())
@@ -233,8 +263,8 @@ class FloatMultiplyAdd(Datapath):
         }
 
     def _carry_save(self, m: Module, x: Value, y: Value, addend: Value) -> tuple[Value, Value]:
-        """Product and addend as two rows, the late addend in the last row of adders."""
-        named = _namer(m)
+        """Product plus addend as two rows; the addend arrives late and enters the last adders."""
+        named = namer(m)
         columns = [[] for _ in range(self._above)]
         for i, p in enumerate(x):
             for j, q in enumerate(y):
@@ -245,11 +275,14 @@ class FloatMultiplyAdd(Datapath):
         carries = (Mux(h, c, p) for h, c, p in zip(half, addend, first, strict=True))
         return named("row_0", half ^ addend), named("row_1", Cat(0, *carries))
 
-    def _predicted(self, m: Module, v) -> Value:
-        """How far to move the window's bits left: to the leading one or one place less, but not
-        further than the smallest exponent allows."""
-        named = _namer(m)
-        first = Cat(v.lost ^ v.subtract, v.lower, v.row_0, v.upper[0], v.subtract)
+    def _predicted(self, m: Module, v: Addends, subtract: Value) -> Value:
+        """The left shift: to the leading one or one bit less, at most to the smallest exponent.
+
+        Leading-zero anticipation: the digits of both rows, before they are added, show where the
+        leading one or zero of the sum can be. In each position ``ones``, ``zeros`` or ``mixed``.
+        """
+        named = namer(m)
+        first = Cat(v.lost ^ subtract, v.lower, v.row_0, v.upper[0], subtract)
         second = Cat(Const(0, 1 - self._bottom), v.row_1, Const(0, 1))
         size = len(first)
         first, second = named("digits_0", first), named("digits_1", second)
@@ -258,11 +291,12 @@ class FloatMultiplyAdd(Datapath):
         mixed = named("digit_mixed", first ^ second)
         leading = []
         for n in range(size):
-            above = mixed[n + 1] if n + 1 < size else v.subtract
+            above = mixed[n + 1] if n + 1 < size else subtract
             zero, one = (zeros[n - 1], ones[n - 1]) if n else (Const(1, 1), Const(0, 1))
             begins = Mux(ones[n], ~zero, zeros[n] & ~one)
-            goes_on = Mux(zeros[n], ~zero, ones[n] & ~one)
-            leading.append(Mux(above, begins, goes_on))
+            continues = Mux(zeros[n], ~zero, ones[n] & ~one)
+            leading.append(Mux(above, begins, continues))
+        # The budget as a one at its bit position, counted from the top, ends the search.
         levels = (size - 1).bit_length()
         limited = ~v.budget_low[levels:].any()
         limit = named("limit", (limited << v.budget_low[:levels])[:size])
@@ -270,63 +304,75 @@ class FloatMultiplyAdd(Datapath):
         position = leading_one(m, word, "predicted")
         return named("count", Mux(v.high, v.count_high, ~position))
 
-    def _sum(self, m: Module, v) -> dict[str, Value]:
-        """The sum in its window, whether it is negative, and whether there is more below."""
-        named = _namer(m)
+    def _sum(self, m: Module, v: Addends, subtract: Value) -> Sum:
+        """The sum in the selected window, and its leading zeros."""
+        named = namer(m)
         total = named("total", v.row_0 + v.row_1)
+        # The bits above the product only need an incrementer.
         carry = named("carry", total[self._above])
         upper = named("upper_sum", Mux(carry, (v.upper + 1)[: len(v.upper)], v.upper))
         places = named(
             "places",
-            Cat(v.lost ^ v.subtract, v.lower, total[: self._above], upper, v.subtract),
+            Cat(v.lost ^ subtract, v.lower, total[: self._above], upper, subtract),
         )
         low = places[: self._above + 2 - self._bottom + 1]
-        # The high window needs all places above the product, and as many again as are kept.
+        # The high window: all bits above the product, and below them as many as are kept.
         width = max(len(low), 2 * self._wide.precision + 3)
-        windows = [Cat(v.subtract.replicate(width - len(low)), low), places[-width:]]
-        over = places[:-width] ^ v.subtract.replicate(len(places) - width)
-        return {
-            "window": named("window", Mux(v.high, windows[1], windows[0])),
-            "sticky": named("sticky", v.high & over.any()),
-            "negative": named("negative", v.subtract & ~(carry & v.upper.all())),
-        }
+        windows = [Cat(subtract.replicate(width - len(low)), low), places[-width:]]
+        over = places[:-width] ^ subtract.replicate(len(places) - width)
+        return Sum(
+            window=named("window", Mux(v.high, windows[1], windows[0])),
+            sticky=named("sticky", v.high & over.any()),
+            negative=named("negative", subtract & ~(carry & v.upper.all())),
+            count=self._predicted(m, v, subtract),
+            budget=v.budget,
+        )
 
-    def _normal(self, m: Module, v) -> dict[str, Value]:
-        """The leading one in the first place, and the exponent field before rounding."""
-        named = _namer(m)
+    def _normal(self, m: Module, v: Sum, subtract: Value) -> Normal:
+        """The leading one moved to the top bit, and the exponent field before rounding.
+
+        ::
+
+            window      | 0 … 0 | 1 | …                              |
+            shifted     | 1 | fraction (q - 1) | half | sticky …     |
+        """
+        named = namer(m)
         precision, window, sticky = self._wide.precision, v.window, v.sticky
         for level in reversed(range(len(v.count))):
             distance = 1 << level
-            moved = Cat(v.subtract.replicate(distance), window[:-distance])
+            moved = Cat(subtract.replicate(distance), window[:-distance])
             window = named(f"moved_{level}", Mux(v.count[level], moved, window))
-            # What cannot come back to the kept places is only looked at for ones.
+            # Bits that the remaining shifts cannot move into the kept ones become sticky.
             over = max(0, len(window) - precision - 1 - distance)
             if over:
-                ones = (window[:over] ^ v.subtract.replicate(over)).any()
+                ones = (window[:over] ^ subtract.replicate(over)).any()
                 sticky = named(f"sticky_{level}", sticky | ones)
                 window = window[over:]
+        # The count may be one too few: `more` shifts by one bit if the smallest exponent allows it.
         left = named("budget_left", (v.budget - v.count)[: len(v.budget)])
         first, second = window[-1] ^ v.negative, window[-2] ^ v.negative
         first = named("first", first)
         more = named("more", ~first & left.any())
-        sticky = named("sticky", sticky | (~more & (window[0] ^ v.subtract)))
-        # A sum of zero has no leading one at all.
+        sticky = named("sticky", sticky | (~more & (window[0] ^ subtract)))
+        # A sum of zero has no leading one, and a field of zero.
         field = named("field", ((left & (first | second).replicate(len(left))) + first))
-        return {
-            "kept": named("kept", Mux(more, window[:-1], window[1:])),
-            "sticky": sticky,
-            "field": field[: len(left)],
-            "negative": v.negative,
-        }
+        return Normal(
+            kept=named("kept", Mux(more, window[:-1], window[1:])),
+            sticky=sticky,
+            field=field[: len(left)],
+            negative=v.negative,
+        )
 
-    def _rounded(self, m: Module, v) -> Value:
+    def _rounded(self, m: Module, v: Normal, signs: Signs) -> Value:
         """The result's bits."""
-        named = _namer(m)
+        named = namer(m)
         fmt = self._wide
         places = named("places", v.kept ^ v.negative.replicate(len(v.kept)))
         half, last = places[0], places[1]
-        one_short = v.subtract & ~v.negative
+        # A difference that is not negative still lacks a one in the last place (see above).
+        one_short = signs.subtract & ~v.negative
         up = Mux(one_short, half | (~v.sticky & last), half & (v.sticky | last))
+        # Exponent and fraction in one incrementer: a carry out of the fraction is right.
         rounded = named("rounded", Cat(places[1:-1], v.field) + named("up", up))
         magnitude = rounded[: fmt.width - 1]
         if self._flush:
@@ -336,28 +382,11 @@ class FloatMultiplyAdd(Datapath):
             over = v.field >= (1 << fmt.exponent) - 1
         else:
             over = rounded[fmt.width - 1 :].any()
-        over = named("over", over | v.infinite)
-        magnitude = Mux(v.nan, fmt.quiet_nan, Mux(over, fmt.overflow, magnitude))
+        over = named("over", over | signs.infinite)
+        magnitude = Mux(signs.nan, fmt.quiet_nan, Mux(over, fmt.overflow, magnitude))
         magnitude = named("magnitude", magnitude[: fmt.width - 1])
-        plus = v.nan if fmt.infinities else magnitude.all()
-        # Equal magnitudes have a difference of minus one, whose complement is plus zero.
-        zero = named("is_zero", v.negative & ~v.sticky & ~places.any() & ~v.infinite)
-        sign = Mux(v.negative, v.sign_negative & ~zero, v.sign)
+        plus = signs.nan if fmt.infinities else magnitude.all()
+        # Equal magnitudes: a difference of all ones, whose complement is plus zero.
+        zero = named("is_zero", v.negative & ~v.sticky & ~places.any() & ~signs.infinite)
+        sign = Mux(v.negative, signs.sign_negative & ~zero, signs.sign)
         return Cat(magnitude, sign & ~plus)
-
-
-def _signs_of(v) -> dict[str, Value]:
-    """What goes through all ranks of registers unchanged."""
-    names = ("subtract", "nan", "infinite", "sign", "sign_negative")
-    return {name: getattr(v, name) for name in names}
-
-
-def _namer(m: Module, prefix: str = ""):
-    """A function that gives a value a name, and so one place in the hardware."""
-
-    def named(name: str, value: Value) -> Signal:
-        signal = Signal.like(value, name=prefix + name)
-        m.d.comb += signal.eq(value)
-        return signal
-
-    return named
