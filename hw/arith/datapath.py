@@ -125,8 +125,9 @@ class Registers:
         return next(iter(values.values())) if len(values) == 1 else tuple(values.values())
 
     def record(self, point: str, values: Record) -> Record:
-        """The same for all fields of a dataclass of values."""
+        """The same for all fields of a dataclass of values, or None where a field is not used."""
         fields = {f.name: getattr(values, f.name) for f in dataclasses.fields(values)}
+        fields = {name: value for name, value in fields.items() if value is not None}
         return dataclasses.replace(values, **dict(zip(fields, self(point, **fields), strict=True)))
 
     def _register(self, point: str, name: str, value: Value) -> Signal:

@@ -1,15 +1,14 @@
 """Floating-point multiplication, correctly rounded, with subnormals."""
 
 import dataclasses
-from types import SimpleNamespace
 from typing import ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
-from hw.arith.datapath import Datapath, FloatParameters
+from hw.arith.datapath import Datapath, FloatParameters, namer
 from hw.arith.partial_products import booth_columns, pack, reduce_columns, rows, unpack
 
-GROUP = 3  # bits that a rounding carry passes one by one
+GROUP = 3  # bits that a rounding carry ripples through; whole groups of ones are skipped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,30 +32,108 @@ class FloatMultiplyParameters(FloatParameters):
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Operands:
+    """Properties of the two operands.
+
+    leading_zeros
+        Of the subnormal operand, if there is one.
+    nonzero
+        No operand is zero, and at most one is subnormal: else the product is below half of the
+        smallest subnormal number.
+    unshifted
+        Exponent field of the result minus one, if no operand is subnormal.
+    special
+        An operand is infinite or NaN.
+    """
+
+    leading_zeros: Value
+    nonzero: Value
+    unshifted: Value
+    special: Value
+    nan: Value
+    sign: Value
+
+
+@dataclasses.dataclass(frozen=True)
+class Exponent:
+    """Exponent of the result, before the product is known.
+
+    field
+        Exponent field of the result, less one or two.
+    over, at_edge
+        The result is too large in any case, or if the window is 2 or more.
+    levels
+        Multiplexer control of each level of the funnel shifter; with flushed subnormals instead
+    cleared
+        The result is zero, infinite or NaN in any case, and
+    nearly_normal
+        half of the smallest normal number or more, so that it may round up to that.
+    """
+
+    field: Value
+    over: Value
+    at_edge: Value
+    nan: Value
+    sign: Value
+    levels: Value | None = None
+    cleared: Value | None = None
+    nearly_normal: Value | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The shifted product; `ones` has a bit for each group of bits that are all ones."""
+
+    window: Value
+    sticky: Value
+    ones: Value
+    field: Value
+    over: Value
+    at_edge: Value
+    nan: Value
+    sign: Value
+    nearly_normal: Value | None = None
+
+
 class FloatMultiply(Datapath):
     """o = a b, rounded to nearest even.
 
     Latency: `stages`. Throughput: one product per cycle. Accuracy: correctly rounded, subnormals
-    and signed zeros included; NaNs come out as the canonical one. Nothing is flagged.
+    and signed zeros included; every NaN is the format's quiet NaN. No exception flags.
 
     Technique: significands are multiplied as they are, with a hidden bit of zero where subnormal.
-    By the time the product is known, so is how far to shift it: left by its leading zeros, which
-    are those of the one subnormal operand (two would make nothing but a sticky bit), or right by
-    what the exponent lacks to the smallest. Either is one number from -2^k to 2^k - 1, which in
-    offset binary drives a funnel of k + 1 levels that keeps `precision` + 2 bits.
+    In parallel with the multiplication, the exponents and the leading zeros of the operands give
+    the shift of the product: left by the leading zeros of the one subnormal operand (with two, only
+    a sticky bit is left), or right by the distance to the smallest exponent. Either is one number
+    from -2^k to 2^k - 1, which in offset binary controls a funnel shifter of k + 1 levels. It keeps
+    `mantissa` + 3 bits::
 
-    In this window the product lies between 1 and 4. It is rounded before its two positions are
-    told apart: one carry, entering at the second bit, serves both. The carry skips groups of bits
-    that are all ones, which is found ahead of the funnel's last level. The exponent is the least
-    that it can be, plus one or two by what the window's highest bits have become.
+        product           | i i | f f f … f f | f f … f |
+        window, 1 to 2    | 0 1 | mantissa    | h |      sticky
+        window, 2 to 4    | 1 m | mantissa    | h |      the last bit is one higher
 
-    Infinities, NaNs and what is too large in any case shift the whole product out, and shift in
-    what lies beyond it: the bits that make them what they are.
+    The window is rounded before it is known which of the two cases it is: one carry, which enters
+    at bit 2, serves both. The carry skips groups of bits that are all ones, which are detected in
+    parallel with the last level of the shifter. The exponent is its smallest possible value, plus
+    one or two depending on the window's highest bits after rounding.
+
+    Infinities, NaNs and results that are too large in any case shift out the whole product, and
+    shift in the constant bits of the result from above it.
 
     Members
     -------
-    a, b : :py:`In(format.width)`
-    o : :py:`Out(format.width)`
+    a, b : :py:`In(format)`
+    o : :py:`Out(format)`
+
+    Examples
+    --------
+    >>> from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
+    >>> pipelined = FloatMultiplyParameters.preset("fp16_pipelined")
+    >>> pipelined.latency, pipelined.cycles(operations=64)
+    (2, 66)
+    >>> FloatMultiply(pipelined).enable.init  # always enabled unless connected
+    1
     """
 
     summary = "Floating-point product, correctly rounded, with subnormals"
@@ -64,34 +141,38 @@ class FloatMultiply(Datapath):
 
     def __init__(self, parameters: FloatMultiplyParameters):
         self._format, self._flush = parameters.float_format, parameters.flush_subnormals
-        width = self._format.width
-        super().__init__(parameters, {"a": width, "b": width}, {"o": width})
+        fmt = self._format
+        super().__init__(parameters, {"a": fmt, "b": fmt}, {"o": fmt})
 
     def elaborate(self, platform):
         m = Module()
-        registers = self.registers(m)
-
-        def cut(point: str, **values: Value) -> SimpleNamespace:
-            return SimpleNamespace(**dict(zip(values, registers(point, **values), strict=True)))
-
-        significands, known = self._operands(m)
+        cut = self.registers(m)
+        # Partial products; columns of bits are registered as one value each.
+        significands, operands = self._operands(m)
         columns = reduce_columns(m, booth_columns(m, *significands), 4)
-        v = cut("partial", columns=pack(columns), **known)
-        columns = reduce_columns(m, unpack(columns, v.columns), 2)
-        known = self._exponent(m, v)
-        v = cut("reduced", columns=pack(columns), **known)
-        addends = rows(unpack(columns, v.columns))
+        columns = unpack(columns, cut("partial", columns=pack(columns)))
+        operands = cut.record("partial", operands)
+        # Two rows.
+        columns = reduce_columns(m, columns, 2)
+        exponent = self._exponent(m, operands)
+        columns = unpack(columns, cut("reduced", columns=pack(columns)))
+        exponent = cut.record("reduced", exponent)
+        # Product.
+        addends = rows(columns)
         product = Signal(len(addends[0]), name="product")
         m.d.comb += product.eq(addends[0] + addends[1])
-        v = cut("product", product=product, **{name: getattr(v, name) for name in known})
-        v = cut("window", **(self._fixed if self._flush else self._shifted)(m, v))
-        m.d.comb += self.o.eq(registers("result", result=self._rounded(m, v)))
+        product = cut("product", product=product)
+        exponent = cut.record("product", exponent)
+        # Shift, then rounding.
+        window = (self._fixed if self._flush else self._shifted)(m, product, exponent)
+        window = cut.record("window", window)
+        m.d.comb += self.o.eq(cut("result", result=self._rounded(m, window)))
         return m
 
-    def _operands(self, m: Module) -> tuple[list[Value], dict[str, Value]]:
-        """Both significands, and what can be told of the operands one by one."""
+    def _operands(self, m: Module) -> tuple[list[Value], Operands]:
+        """Both significands, and properties of the operands."""
         fmt = self._format
-        named = _namer(m)
+        named = namer(m)
         fractions = [port[: fmt.mantissa] for port in (self.a, self.b)]
         fields = [port[fmt.mantissa : -1] for port in (self.a, self.b)]
         hidden = [named("hidden_a", fields[0].any()), named("hidden_b", fields[1].any())]
@@ -99,7 +180,8 @@ class FloatMultiply(Datapath):
         if self._flush:
             leading_zeros, nonzero = Const(0, 1), named("nonzero", normal)
         else:
-            # Where one operand is subnormal, its fraction; ones where the operand is normal.
+            # The fraction of a subnormal operand, since that of a normal one is set to ones. If
+            # both are normal, a leading one makes the count zero.
             filled = [f | h.replicate(fmt.mantissa) for f, h in zip(fractions, hidden, strict=True)]
             digits = named("subnormal", Cat(filled[0] & filled[1], normal))
             leading_zeros, nonzero = _leading_zeros(m, list(reversed(digits)))
@@ -113,82 +195,79 @@ class FloatMultiply(Datapath):
         # A subnormal number has the exponent of the smallest normal one.
         scales = [Cat(e[0] | ~h, e[1:]) for e, h in zip(fields, hidden, strict=True)]
         total = named("total", scales[0] + scales[1])
-        # The field of a result whose product of significands is between 1 and 2, less one: less
-        # bias + 1, which is a power of two, so that only the two highest bits change.
+        # Exponent field minus one, if the product of the significands is between 1 and 2. That is
+        # total - (bias + 1), and bias + 1 a power of two, so that only the two highest bits change.
         *low, bit, carry = total
         high = Cat(~bit, bit ^ ~carry, ~(bit | carry))
         unshifted = named("unshifted", Cat(*low, high).as_signed())
-        return [Cat(f, h) for f, h in zip(fractions, hidden, strict=True)], {
-            "leading_zeros": leading_zeros,
-            "nonzero": nonzero,
-            "unshifted": unshifted,
-            "special": special,
-            "nan": nan,
-            "sign": self.a[-1] ^ self.b[-1],
-        }
+        significands = [Cat(f, h) for f, h in zip(fractions, hidden, strict=True)]
+        sign = self.a[-1] ^ self.b[-1]
+        return significands, Operands(leading_zeros, nonzero, unshifted, special, nan, sign)
 
-    def _exponent(self, m: Module, v) -> dict[str, Value]:
-        """The field of the result, less one or two, and how far to shift."""
+    def _exponent(self, m: Module, v: Operands) -> Exponent:
+        """The exponent field of the result, less one or two, and the shift of the product."""
         fmt = self._format
-        named = _namer(m)
+        named = namer(m)
         exponent = Signal(signed(fmt.exponent + 2))
         m.d.comb += exponent.eq(v.unshifted - v.leading_zeros)
-        # From one above `edge` on, the product is too large in any case; at it, from 2 on.
+        # Above `edge` the result is too large in any case; at it, if the window is 2 or more.
         edge = (1 << fmt.exponent) - (3 if fmt.infinities else 2)
         over = named("over", v.special | (~exponent[-1] & (exponent[:-1] > edge)))
         at_edge = named("at_edge", exponent == edge)
-        known = {"over": over, "at_edge": at_edge, "nan": v.nan, "sign": v.sign}
         under = named("under", exponent[-1] | ~v.nonzero)
+        levels = cleared = nearly_normal = None
         if self._flush:
             # At -1 the product can still round up to the smallest normal number, field 1.
-            known["verge"] = named("verge", v.nonzero & (exponent == -1))
-            under = named("gone", under & ~known["verge"])
-            known["gone"] = over | under
+            nearly_normal = named("nearly_normal", v.nonzero & (exponent == -1))
+            under = named("underflow", under & ~nearly_normal)
+            cleared = over | under
         else:
-            known["levels"] = self._levels(m, v, under, over)
+            levels = self._levels(m, v, under, over)
         field = Cat(
             exponent[0] & ~over & ~under,
             *((bit & ~under) | over for bit in exponent[1 : fmt.exponent]),
         )
-        return known | {"field": named("field", field)}
+        field = named("field", field)
+        return Exponent(field, over, at_edge, v.nan, v.sign, levels, cleared, nearly_normal)
 
     @property
     def _reach(self) -> int:
-        """k: shifts are from -2^k, which leaves nothing of a product, to 2^k - 1."""
+        """k: shifts are from -2^k, which shifts out the whole product, to 2^k - 1."""
         return (self._format.mantissa + 2).bit_length()
 
-    def _levels(self, m: Module, v, under: Value, over: Value) -> Signal:
-        """Which levels of the funnel shift: the shift in offset binary, inverted."""
+    def _levels(self, m: Module, v: Operands, under: Value, over: Value) -> Signal:
+        """Control of the funnel shifter's levels: the shift in offset binary, inverted."""
         k = self._reach
         shift = Signal(signed(k + 1))
         m.d.comb += shift.eq(Mux(under, v.unshifted[: k + 1].as_signed(), v.leading_zeros))
-        everything = over
+        # Shift out everything: the result is special, or the right shift exceeds 2^k.
+        all_out = over
         if self._format.bias - 1 > 1 << k:
-            everything = over | (v.unshifted[-1] & ~v.unshifted[k:-1].all())
-        everything = _namer(m)("everything", everything)
+            all_out = over | (v.unshifted[-1] & ~v.unshifted[k:-1].all())
+        all_out = namer(m)("all_out", all_out)
         levels = Signal(k + 1)
-        m.d.comb += levels.eq(Cat(~shift[:k], shift[k]) | everything.replicate(k + 1))
+        m.d.comb += levels.eq(Cat(~shift[:k], shift[k]) | all_out.replicate(k + 1))
         return levels
 
-    def _fixed(self, m: Module, v) -> dict[str, Value]:
-        """The window without a shift."""
+    def _fixed(self, m: Module, product: Value, v: Exponent) -> Window:
+        """The window without a shift, where subnormals are flushed."""
         mantissa = self._format.mantissa
-        kept = v.product[mantissa - 1 :] & ~v.gone.replicate(mantissa + 3)
+        kept = product[mantissa - 1 :] & ~v.cleared.replicate(mantissa + 3)
         extra = Cat(v.nan, v.over) << mantissa
-        window = _namer(m)("window", (kept | extra)[: mantissa + 3])
+        window = namer(m)("window", (kept | extra)[: mantissa + 3])
         ones = [window[low:high].all() for low, high in self._groups]
-        sticky = v.product[: mantissa - 1].any()
-        return self._kept(v, "verge") | {"window": window, "sticky": sticky, "ones": Cat(ones)}
+        return self._window(v, window, product[: mantissa - 1].any(), ones)
 
-    def _shifted(self, m: Module, v) -> dict[str, Value]:
+    def _shifted(self, m: Module, product: Value, v: Exponent) -> Window:
         """The window of the product: bits from the result's last but one position."""
-        named = _namer(m)
+        named = namer(m)
         mantissa, k = self._format.mantissa, self._reach
         low, size = mantissa - 1, mantissa + 3
-        everything = (1 << (k + 1)) - 1
-        bits = {everything // 2 + n: bit for n, bit in enumerate(v.product)}
-        # What shifting by `everything` brings into the first bit and the one right of it.
-        bits |= {everything + 2 * mantissa: v.over, everything + 2 * mantissa - 1: v.nan}
+        longest = (1 << (k + 1)) - 1  # a right shift by this shifts out the product
+        bits = {longest // 2 + n: bit for n, bit in enumerate(product)}
+        # Bits far above the product, which the longest shift moves to the window's top: `over` to
+        # the hidden bit, which increments the exponent, and `nan` to the fraction's highest bit.
+        bits |= {longest + 2 * mantissa: v.over, longest + 2 * mantissa - 1: v.nan}
         lost = []
         for level in reversed(range(k + 1)):
             distance, by = 1 << level, v.levels[level]
@@ -197,9 +276,10 @@ class FloatMultiply(Datapath):
             before, bits = bits, {}
             for n in range(low, low + size + distance - 1):
                 if n in before or n + distance in before:
-                    come, stay = before.get(n + distance, 0), before.get(n, 0)
-                    bits[n] = named(f"level_{level}_{n}", Mux(by, come, stay)[0])
-        # Whether groups are all ones, from the funnel's last level but one.
+                    moved, stays = before.get(n + distance, 0), before.get(n, 0)
+                    bits[n] = named(f"level_{level}_{n}", Mux(by, moved, stays)[0])
+        # Groups of ones, from the bits before the last level, which shifts by one bit: the bits
+        # between are in the group either way.
         ones = []
         for first, end in self._groups:
             first, end = low + first, low + end
@@ -208,12 +288,12 @@ class FloatMultiply(Datapath):
             ones.append(Cat(shared).all() & other)
         window = named("window", Cat(bits[low + n] for n in range(size)))
         sticky = named("sticky", Cat(lost).any())
-        return self._kept(v) | {"window": window, "sticky": sticky, "ones": Cat(ones)}
+        return self._window(v, window, sticky, ones)
 
-    def _kept(self, v, *more: str) -> dict[str, Value]:
-        """What rounding needs besides the window."""
-        names = ("field", "over", "at_edge", "nan", "sign", *more)
-        return {name: getattr(v, name) for name in names}
+    @staticmethod
+    def _window(v: Exponent, window: Value, sticky: Value, ones: list[Value]) -> Window:
+        flags = (v.field, v.over, v.at_edge, v.nan, v.sign, v.nearly_normal)
+        return Window(window, sticky, Cat(ones), *flags)
 
     @property
     def _groups(self) -> list[tuple[int, int]]:
@@ -223,18 +303,19 @@ class FloatMultiply(Datapath):
         ends = [2 + -(-mantissa * n // count) for n in range(count + 1)]
         return list(zip(ends, ends[1:], strict=False))
 
-    def _rounded(self, m: Module, v) -> Value:
+    def _rounded(self, m: Module, v: Window) -> Value:
         """The result's bits."""
         fmt = self._format
-        named = _namer(m)
+        named = namer(m)
         mantissa, window = fmt.mantissa, v.window
+        # Last bit and rounding bit are bits 1 and 0 of the window below two, 2 and 1 from two on.
         two = window[mantissa + 2]
-        # The last bit and half of it are bits 1 and 0 of the window below two, 2 and 1 from two on.
-        half = window[0] | v.verge if self._flush else window[0]
+        half = window[0] | v.nearly_normal if self._flush else window[0]
         carry = named(
             "carry",
             Mux(two, window[1] & (window[0] | v.sticky | window[2]), half & window[1]),
         )
+        # The carry into bit 2, and bit 1, where a carry may come from below.
         rounded = {1: named("rounded_1", window[1] ^ (half & (window[1] | v.sticky)))}
         for group, (first, end) in enumerate(self._groups):
             skipped = named(f"carry_{end}", carry & v.ones[group])
@@ -245,40 +326,31 @@ class FloatMultiply(Datapath):
         becomes_two = named("becomes_two", two | carry)
         becomes_one = named("becomes_one", rounded[mantissa + 1] & ~two)
 
+        # field + 1 or + 2, prepared for both: bit 0 is field[0] xor "plus one", and the other bits
+        # are incremented for "plus two", or for "plus one" if bit 0 carries.
         field = v.field
-        more = named("more", becomes_two | field[0])
+        increment = named("increment", becomes_two | field[0])
         ones = [field[1:n].all() for n in range(1, fmt.exponent)]
         exponent = [field[0] ^ becomes_one]
-        exponent += [bit ^ (more & all_ones) for bit, all_ones in zip(field[1:], ones, strict=True)]
+        exponent += [bit ^ (increment & low) for bit, low in zip(field[1:], ones, strict=True)]
         # At the edge of the range, two or more is infinity, whose fraction is zero.
         upper = named("upper", two & ~v.at_edge if fmt.infinities else two)
         fraction = [(rounded[n + 2] & upper) | (rounded[n + 1] & ~two) for n in range(mantissa)]
         magnitude = Cat(*fraction, *exponent)
         no_sign = v.nan
         if self._flush:
-            subnormal = v.verge & ~becomes_two
+            subnormal = v.nearly_normal & ~becomes_two
             magnitude &= ~subnormal.replicate(fmt.width - 1)
         if not fmt.infinities:
             too_large = named("too_large", v.over | (v.at_edge & becomes_two))
             magnitude = named("magnitude", magnitude | too_large.replicate(fmt.width - 1))
-            no_sign = magnitude.all()  # a number that rounds up to NaN is one, too
+            no_sign = magnitude.all()  # a number that rounds up to NaN's code is a NaN, too
         return Cat(magnitude, v.sign & ~no_sign)
 
 
-def _namer(m: Module):
-    """A function that gives a value a name, and so one place in the hardware."""
-
-    def named(name: str, value: Value) -> Signal:
-        signal = Signal.like(value, name=name)
-        m.d.comb += signal.eq(value)
-        return signal
-
-    return named
-
-
 def _leading_zeros(m: Module, bits: list[Value]) -> tuple[Value, Value]:
-    """How many zeros `bits` start with, if they are not all zeros; and whether they are not."""
-    named = _namer(m)
+    """Number of zeros before the first one of `bits`, highest bit first, and whether it exists."""
+    named = namer(m)
 
     def count(bits: list[Value], name: str) -> tuple[list[Value], Value]:
         if len(bits) == 1:
