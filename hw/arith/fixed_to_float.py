@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, 
 
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.float_to_fixed import WIDEST, top_exponent
+from hw.layout import FixedPoint
 from hw.parameters import require
 
 
@@ -19,10 +20,10 @@ class FixedToFloatParameters(FloatParameters):
     width, signed
         Of the operand: 2 to 48 bits, two's complement if signed.
     fraction
-        Bits of the operand behind the binary point. It may be negative, or larger than `width`, as
-        long as the least operand above zero is finite and the largest normal.
+        Fraction bits of the operand. It may be negative, or larger than `width`, as long as the
+        smallest operand above zero is finite and the largest is normal.
     stages
-        0 to 2; the first of two ranks is behind the normaliser.
+        0 to 2; the first of two is after the normaliser.
     """
 
     CUTS = ((), ("result",), ("normalised", "result"))
@@ -59,31 +60,44 @@ class FixedToFloatParameters(FloatParameters):
 class FixedToFloat(Datapath):
     """o = a / 2^fraction, rounded to nearest even.
 
-    Too large a result is infinity, or NaN in a format without; zero is plus zero. Accuracy:
-    correctly rounded.
+    A result that is too large is infinity, or NaN in a format without infinities; zero is plus
+    zero. Accuracy: correctly rounded.
 
     Latency: `stages` cycles. Throughput: one result per cycle.
 
-    Structure: a negative operand is only complemented. Its last increment is the carry out of the
-    endless ones behind it, which the normaliser shifts in; so it decides, together with the bits
-    behind the significand, about the one increment that rounds. Exponent and fraction are rounded
-    as one integer, so that a carry out of the fraction needs no second normalisation. A bit set in
-    front of the leading-zero counter keeps subnormal results from being shifted too far.
+    Structure: a negative operand is inverted, not negated::
+
+        digits          | 0 … 0 | 1 x x … x |           -a = inverted bits + 1
+        normalised      | 1 x x … x | 1 … 1 |           ones shifted in if negative, else zeros
+                        | 1 | fraction | G | sticky …
+
+    The missing increment is the carry out of an endless row of ones below, so it is decided
+    together with the rounding, and there is one incrementer. Exponent and fraction are rounded
+    as one integer, so that a carry out of the fraction needs no second normalisation. An extra
+    bit in the word of the leading-zero counter ends the shift of subnormal results.
 
     Members
     -------
-    a : :py:`In(signed(width))` or :py:`In(unsigned(width))`
+    a : :py:`In(FixedPoint(signed(width) or unsigned(width), fraction))`
         The fixed-point number.
-    o : :py:`Out(width of format)`
+    o : :py:`Out(format)`
         The floating-point number.
+
+    Examples
+    --------
+    >>> from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
+    >>> parameters = FixedToFloatParameters(format="fp32", width=48, signed=False, fraction=24)
+    >>> unit = FixedToFloat(parameters)
+    >>> unit.a.shape(), unit.o.shape()
+    (unsigned(48), unsigned(32))
     """
 
     summary = "Fixed to floating point, correctly rounded"
     source = "library"
 
     def __init__(self, parameters: FixedToFloatParameters):
-        outputs = {"o": parameters.float_format.width}
-        super().__init__(parameters, {"a": parameters.shape}, outputs)
+        a = FixedPoint(parameters.shape, parameters.fraction)
+        super().__init__(parameters, {"a": a}, {"o": parameters.float_format})
 
     def elaborate(self, platform):
         m = Module()
@@ -97,7 +111,8 @@ class FixedToFloat(Datapath):
         else:
             m.d.comb += digits.eq(self.a)
 
-        # The exponent field of a number whose leading one is the lowest digit.
+        # `digits` of a signed operand has the sign as its lowest bit, the first one shifted in.
+        # The exponent field of a number whose leading one is the lowest digit:
         lowest = float_format.bias - p.fraction - p.signed
         stop = 1 << 1 - lowest if lowest <= 1 else 0
         normal, zeros = normalise(m, digits, negative, stop)
@@ -106,6 +121,7 @@ class FixedToFloat(Datapath):
         m.d.comb += field.eq(highest - zeros)
         m.d.comb += hidden.eq(normal[-1])
         m.d.comb += large.eq(hidden & (field > top_exponent(float_format)))
+        # Fraction and the bits below it, at least two: extend a narrow operand.
         padding = max(mantissa + 3 - p.width, 0)
         exact = Cat(negative.replicate(padding), normal[:-1])
         fraction, rest = Signal(mantissa), Signal(len(exact) - mantissa)
@@ -122,6 +138,8 @@ class FixedToFloat(Datapath):
             negative=negative,
             large=large,
         )
+        # A negative operand's magnitude is its digits plus one in an infinitely low place. So its
+        # sticky bit is always set, and a guard bit of zero with ones below is a tie.
         up, guard = Signal(), rest[-1]
         if_positive = guard & (rest[:-1].any() | fraction[0])
         if_negative = guard | rest[:-1].all() & fraction[0]
@@ -145,34 +163,35 @@ class FixedToFloat(Datapath):
 
 
 def normalise(m: Module, value: Value, fill: Value, stop: int = 0) -> tuple[Signal, Signal]:
-    """`value` shifted left until its highest bit is one, and by how many places.
+    """`value` shifted left until its highest bit is one, and the number of bits it was shifted.
 
     fill
-        The bit that comes in from the right.
+        The bit that is shifted in.
     stop
-        A bit mask: positions that count as ones, so that nothing is shifted further than there.
+        Mask of bits that count as ones, to limit the shift.
     """
     counted = Signal.like(value, name="counted")
     m.d.comb += counted.eq(value | stop)
     bits, _ = _leading_zeros(m, counted, "zeros")
     zeros = Signal(len(bits), name="zeros")
     m.d.comb += zeros.eq(Cat(bits))
-    for place in reversed(range(len(zeros))):
-        distance = 1 << place
+    for level in reversed(range(len(zeros))):
+        distance = 1 << level
         moved = Cat(fill.replicate(distance), value[:-distance])
-        shifted = Signal.like(value, name=f"normalised{place}")
-        m.d.comb += shifted.eq(Mux(zeros[place], moved, value))
+        shifted = Signal.like(value, name=f"normalised{level}")
+        m.d.comb += shifted.eq(Mux(zeros[level], moved, value))
         value = shifted
     return value, zeros
 
 
 def _leading_zeros(m: Module, value: Value, name: str) -> tuple[list[Value], Value]:
-    """Bits of the number of leading zeros, low one first, and whether there is a one at all."""
+    """Bits of the number of leading zeros, lowest first, and whether the value has a one."""
     if len(value) == 1:
         return [], value[0]
     half = 1 << (len(value) - 1).bit_length() - 1
     upper, upper_any = _leading_zeros(m, value[-half:], f"{name}_upper")
     lower, lower_any = _leading_zeros(m, value[:-half], f"{name}_lower")
+    # The half with the leading one counts; the other half's width is a power of two.
     some = Signal(name=f"{name}_any")
     m.d.comb += some.eq(upper_any | lower_any)
     if half == 1:

@@ -7,12 +7,14 @@ from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, 
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.float_format import FloatFormat
 from hw.arith.order_key import is_nan
+from hw.layout import FLAG, FixedPoint
 from hw.parameters import require
 
 ROUNDINGS = ("nearest_even", "truncate", "floor", "ceiling")
 
 WIDEST = 48
-"""Bits of the widest fixed-point number: all of them are exact in the golden twins' float64."""
+"""Bits of the widest fixed-point number; the bit-exact models compute in float64, which is exact
+up to there."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +27,12 @@ class FloatToFixedParameters(FloatParameters):
     width, signed
         Of the result: 2 to 48 bits, two's complement if signed.
     fraction
-        Bits of the result behind the binary point. It may be negative, or larger than `width`, as
-        long as some normal number is above a half and some below the limit.
+        Fraction bits of the result. It may be negative, or larger than `width`, as long as some
+        normal number is above a half and some below the limit.
     rounding
         ``nearest_even``, ``truncate`` (towards zero), ``floor`` or ``ceiling``.
     stages
-        0 to 2; the first of two ranks is behind the shifter.
+        0 to 2; the first of two is after the shifter.
     """
 
     CUTS = ((), ("result",), ("shifted", "result"))
@@ -56,12 +58,12 @@ class FloatToFixedParameters(FloatParameters):
 
     @property
     def integers(self) -> int:
-        """Bits of the result but for its sign."""
+        """Bits of the result without its sign."""
         return self.width - self.signed
 
     @property
     def half(self) -> int:
-        """The exponent field of the numbers that are a half to one in units of the result."""
+        """The exponent field of numbers from 1/2 up to 1, in units of the result."""
         return self.float_format.bias - 1 - self.fraction
 
     @classmethod
@@ -78,43 +80,62 @@ class FloatToFixedParameters(FloatParameters):
 
 
 class FloatToFixed(Datapath):
-    """o = a * 2^fraction, rounded to an integer and saturated to what `width` bits hold.
+    """o = a * 2^fraction, rounded to an integer and saturated to the range of `width` bits.
 
-    What is too large, infinite included, gives the limit of its sign; a NaN gives the upper limit,
-    as in RISC-V. Accuracy: correctly rounded.
+    A number that is too large, or infinite, gives the limit of its sign; a NaN gives the upper
+    limit, as in RISC-V. Accuracy: correctly rounded.
 
     Latency: `stages` cycles. Throughput: one result per cycle.
 
-    Structure: the significand is shifted left into a window of integer bits, smallest shift first:
-    fewer multiplexers than the other way round, and the low bits of the exponent come first. What
-    lies below the window decides the rounding. Negation and rounding share one incrementer,
-    -(i + r) = ~i + (1 - r), and saturation is in front of it: all ones, complemented for a
-    negative operand, are the limits.
+    Structure: the significand is shifted left into a window of integer bits::
+
+        exponent = half       |                 | 1 m m m m |      0.1mmmm
+        exponent = half + 3   |           1 m m | m m . . . |      1mm.mm
+                              | integer         | G | sticky |
+
+    The smallest shift comes first, which needs fewer multiplexers than the other order, and uses
+    the low bits of the exponent first. Guard and sticky bit decide the rounding. Negation and
+    rounding share one incrementer, -(i + r) = ~i + (1 - r). Saturation precedes it: the limits are
+    all ones, and their complement for a negative operand.
 
     Members
     -------
-    a : :py:`In(width of format)`
+    a : :py:`In(format)`
         Operand.
-    o : :py:`Out(signed(width))` or :py:`Out(unsigned(width))`
+    o : :py:`Out(FixedPoint(signed(width) or unsigned(width), fraction))`
         The fixed-point number.
     overflow : :py:`Out(1)`
-        The rounded value does not fit, or is NaN; `o` is a limit.
+        The rounded value is out of range, or NaN; `o` is a limit.
     inexact : :py:`Out(1)`
         No overflow, but `o` is not exactly the operand.
+
+    Examples
+    --------
+    >>> from hw.arith.float_to_fixed import FloatToFixed, FloatToFixedParameters
+    >>> parameters = FloatToFixedParameters(width=20, fraction=12, rounding="floor")
+    >>> FloatToFixed(parameters).o.shape()
+    signed(20)
+    >>> FloatToFixedParameters(rounding="up")
+    Traceback (most recent call last):
+    ...
+    hw.parameters.ParameterError: rounding must be one of nearest_even, truncate, floor, ceiling, \
+not 'up'
     """
 
     summary = "Floating to fixed point, four roundings, saturating, with flags"
     source = "library"
 
     def __init__(self, parameters: FloatToFixedParameters):
-        outputs = {"o": parameters.shape, "overflow": 1, "inexact": 1}
-        super().__init__(parameters, {"a": parameters.float_format.width}, outputs)
+        o = FixedPoint(parameters.shape, parameters.fraction)
+        outputs = {"o": o, "overflow": FLAG, "inexact": FLAG}
+        super().__init__(parameters, {"a": parameters.float_format}, outputs)
 
     def elaborate(self, platform):
         m = Module()
         p, float_format = self.parameters, self.parameters.float_format
         mantissa = float_format.mantissa
         exponent = self.a[mantissa:-1]
+        # Fields of the operand.
         hidden, nan, negative = Signal(), Signal(), Signal()
         m.d.comb += hidden.eq(exponent.any())
         m.d.comb += nan.eq(is_nan(self.a, float_format))
@@ -125,10 +146,11 @@ class FloatToFixed(Datapath):
             with m.If(~hidden):
                 m.d.comb += significand.eq(0)
 
-        # Numbers of the exponent field `half` stay where they are, larger ones go left.
+        # Left shift: exponent field minus `half`. Numbers below only decide the rounding (`tiny`),
+        # numbers above the window's range saturate (`large`).
         field = Signal.like(exponent)
         m.d.comb += field.eq(exponent)
-        if p.half <= 1:  # or else subnormals are too small for it to matter
+        if p.half <= 1:  # subnormals have the exponent 1; with a larger `half` they are tiny
             m.d.comb += field[0].eq(exponent[0] | ~hidden)
         tiny, large = Signal(), Signal()
         if p.half > 0:
@@ -140,9 +162,9 @@ class FloatToFixed(Datapath):
         m.d.comb += distance.eq(field - p.half)
         m.d.comb += shift.eq(distance & (~tiny).replicate(len(distance)))
         window = significand
-        for place in range(len(shift)):
-            wider = Signal(min(len(window) + (1 << place), mantissa + 1 + most), name=f"by{place}")
-            m.d.comb += wider.eq(Mux(shift[place], window << (1 << place), window))
+        for level in range(len(shift)):
+            wider = Signal(min(len(window) + (1 << level), mantissa + 1 + most), name=f"by{level}")
+            m.d.comb += wider.eq(Mux(shift[level], window << (1 << level), window))
             window = wider
         integer, guard, sticky = Signal(p.integers), Signal(), Signal()
         m.d.comb += integer.eq(window[mantissa + 1 :])
@@ -161,10 +183,12 @@ class FloatToFixed(Datapath):
             lowest=lowest,
             lowest_inexact=lowest_inexact,
         )
+        # Rounding: `too_far` beyond the upper limit, `below` the lower limit of an unsigned result.
         up, too_far, below = Signal(), Signal(), Signal()
         m.d.comb += up.eq(self._round_up(negative, guard, sticky, integer[0]))
         if mantissa >= p.integers:  # an operand can have a fraction and round up to 2^integers
             m.d.comb += too_far.eq(up & integer.all() & ~negative)
+        # Negation, rounding and saturation.
         saturated = integer | large.replicate(p.integers)
         number, increment, total = Signal(p.width), Signal(), Signal(p.width)
         if p.signed:
@@ -185,25 +209,27 @@ class FloatToFixed(Datapath):
         return m
 
     def _lowest(self, m: Module, field: Value, significand: Value, negative: Value):
-        """Whether the operand rounds to the lower limit, whose magnitude is one above the window,
-        and whether it is not exactly that."""
+        """Returns (the operand rounds to the lower limit -2^integers, but is not exactly that).
+
+        The limit's magnitude does not fit the window: so it looks like an overflow.
+        """
         p = self.parameters
         lowest, inexact = Signal(name="lowest"), Signal(name="lowest_inexact")
-        place = p.half + p.integers + 1
-        if p.signed and place <= top_exponent(p.float_format):
+        limit = p.half + p.integers + 1  # exponent field of the limit
+        if p.signed and limit <= top_exponent(p.float_format):
             fraction = significand[:-1]
             below = max(len(fraction) - p.integers, 0)
             guard = fraction[below - 1] if below else Const(0)
             sticky = fraction[: below - 1].any() if below > 1 else Const(0)
             up = self._round_up(negative, guard, sticky, Const(0))
-            in_place = Signal()
-            m.d.comb += in_place.eq(negative & (field == place) & ~fraction[below:].any() & ~up)
-            m.d.comb += lowest.eq(in_place)
-            m.d.comb += inexact.eq(in_place & (guard | sticky))
+            at_limit = Signal()
+            m.d.comb += at_limit.eq(negative & (field == limit) & ~fraction[below:].any() & ~up)
+            m.d.comb += lowest.eq(at_limit)
+            m.d.comb += inexact.eq(at_limit & (guard | sticky))
         return lowest, inexact
 
     def _round_up(self, negative: Value, guard: Value, sticky: Value, odd: Value) -> Value:
-        """Whether the magnitude becomes one more than what is left of the guard bit."""
+        """Whether the magnitude above the guard bit is incremented."""
         return {
             "nearest_even": guard & (sticky | odd),
             "truncate": Const(0),
