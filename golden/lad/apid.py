@@ -1,4 +1,4 @@
-"""Bit-exact twin of the active position identification."""
+"""Bit-exact model of the active position identification."""
 
 from dataclasses import dataclass
 
@@ -11,16 +11,16 @@ from golden.arith.formats import is_nan
 
 @dataclass(frozen=True)
 class Identified:
-    """What became of a step's positions, arrays ``[..., n]``.
+    """Results for the positions of a step, arrays ``[..., n]``.
 
     active
-        Whether it is one.
+        Whether the position is active.
     mode
-        As it came, 0 in the window.
+        As given; 0 in the window.
     count
-        Of the mode, as it is now; of an active position, as it came.
+        The new counter of the mode; unchanged for an active position.
     halve
-        Whether the other counters of the position are to be halved.
+        Whether the other counters of the position must be halved.
     """
 
     active: np.ndarray
@@ -44,7 +44,7 @@ def identify(
     s, m
         ``float16[..., n]`` scores and ``float16[...]`` their maximum.
     mode, count
-        ``int[..., n]``: modes from I on are those of no interval.
+        ``int[..., n]``: modes from I on have no interval.
     """
     s, mode, count = np.asarray(s), np.asarray(mode), np.asarray(count)
     n = s.shape[-1]

@@ -1,4 +1,4 @@
-"""Bit-exact twin of the vector processing unit."""
+"""Bit-exact model of the vector processing unit."""
 
 import numpy as np
 
@@ -16,11 +16,11 @@ def vpu(
     mode
         ``int[operations]``: DP, EM, S or NONE.
     load
-        ``bool[operations]``: ``vec1`` is taken into the registers before the operation.
+        ``bool[operations]``: ``vec1`` is loaded into the vector register before the operation.
     vec1, vec2, scal
         ``float16[operations, d]`` twice and ``float16[operations]``.
 
-    Raises ``ValueError`` when the registers are used before they are loaded.
+    Raises ``ValueError`` when the vector register is used before it is loaded.
     """
     mode, load = np.asarray(mode), np.asarray(load, bool)
     held = np.maximum.accumulate(np.where(load, np.arange(len(mode)), -1))

@@ -1,4 +1,4 @@
-"""Which positions have left their mode's interval (LAD, section IV-B, part 3)."""
+"""Active position identification (LAD, section IV-B, part 3)."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream
@@ -13,11 +13,11 @@ from hw.lad.apid_parameters import MODE_BITS, ApidParameters
 from hw.lad.packing_queue import PackingQueue
 
 NEVER = (1 << FP16.width) - 1
-"""A lower bound that no number exceeds: that of modes that are no interval's."""
+"""The largest order key, of no number: a lower bound that no score exceeds."""
 
 
 class Apid(Component):
-    """Active position identification. Position i of n is active unless
+    """Which positions have left their mode's interval. Position i of n is active unless
 
         lower[mode[i]] < s[i] - m <= upper[mode[i]]    and    i < n - window
 
@@ -26,32 +26,37 @@ class Apid(Component):
         s ─→ - m ─→ compare with lower[mode], upper[mode] ─┬─→ active ──→ queue ─→ o
         g ─→ ─────────────────────────────────────────────┴─→ count + 1 ───────→ counters
 
-    A step begins with a `job`; then come the beats of its n positions, oldest first. Every beat
-    gives one of `counters`, in which those of its inactive positions' modes are increased. One
-    that becomes full, 2^bits - 1, is halved, rounded down, and the position's others are to be, so
-    that their order stays. The active ones go into the queue with their word of G. The latest
-    `window` are always active, with mode 0, whatever their score and word; so every step has one.
+    A step begins with a `command`; then its n positions follow in beats, oldest first. Every beat
+    outputs one of `counters`, in which the counters of its inactive positions' modes are
+    incremented. A counter that becomes full, 2^bits - 1, is halved, rounded down; the position's
+    other counters must then be halved too, so that their order stays. The active positions enter
+    the queue with their word of G. The latest `window` positions are always active, with mode 0,
+    whatever their score and word; so every step has an active position.
+
+    Example with bounds -10, -6, -3, -1: a position of mode 2, the interval from -6 to -3, with
+    s - m = -4.5 is inactive, and its counter of mode 2 is incremented. With s - m = -2.5 it has
+    left the interval and is active.
 
     The difference is rounded to FP16, as MD rounds it. An interval includes its upper bound and not
-    its lower one; the first one reaches to -inf, the last one, which begins below 0, serves all
-    above. A difference that is NaN is in no interval, and a mode from I on is none: the position is
-    active. In the paper a score on the lower bound is inactive, which MD would contradict.
+    its lower one; the first one reaches to -inf, the last one, which begins below 0, includes all
+    scores above. A difference that is NaN is in no interval, and modes from I on have no interval:
+    such positions are active. In the paper a score on the lower bound is inactive, which MD would
+    contradict.
 
     Latency: 3 cycles from a beat to its counters, 5 to the group of active positions that it
-    completes. Throughput: a beat a cycle while the queue has room for `lanes` + `outputs` - 1
-    entries; else beats wait. A group a cycle leaves the queue. A step's job is taken with the last
-    beat of the one before, so steps follow each other without a gap.
+    completes. Throughput: one beat per cycle while the queue has room for `lanes` + `outputs` - 1
+    entries; else beats wait. One group per cycle leaves the queue. A step's command is taken with
+    the last beat of the step before, so steps follow each other without a gap.
 
-    Handshake: ``i.ready`` follows ``counters.ready``, and ``job.ready`` also ``i.valid``,
-    combinationally. ``counters.valid`` is low while the queue has no room, so a beat's counters are
-    not given before its active positions have a place. All outputs depend on registers only.
-    Overflow: none.
+    Handshake: ``i.ready`` follows ``counters.ready``, and ``command.ready`` also ``i.valid``,
+    combinationally. ``counters.valid`` is low while the queue has no room, so a beat's counters
+    wait until its active positions have room. All outputs depend on registers only. Overflow: none.
 
-    Bounds are constants of the generator, chosen by the modes of all lanes alike.
+    Bounds are constants of the generator, selected by the modes of all lanes alike.
 
     Members
     -------
-    job : :py:`In(stream.Signature(parameters.job_layout))`
+    command : :py:`In(stream.Signature(parameters.command_layout))`
         Steps.
     i : :py:`In(stream.Signature(parameters.input_layout))`
         Scores and words of G.
@@ -59,16 +64,25 @@ class Apid(Component):
         Words of G.
     o : :py:`Out(stream.Signature(parameters.active_layout))`
         Active positions.
+
+    Examples
+    --------
+    >>> from hw.lad.apid import ApidParameters
+    >>> parameters = ApidParameters(lanes=12, outputs=2, bounds="80_48_24_8")
+    >>> parameters.bound_values, parameters.intervals
+    ((-10.0, -6.0, -3.0, -1.0), 5)
+    >>> parameters.latency, parameters.queue_latency, parameters.beats_of(n=500)
+    (3, 5, 42)
     """
 
-    summary = "Positions that have left their mode's interval, and the others' counters"
+    summary = "Positions that have left their mode's interval, and counters of the others"
     source = "LAD, section IV-B"
 
     def __init__(self, parameters: ApidParameters):
         self._parameters = p = parameters
         super().__init__(
             {
-                "job": In(stream.Signature(p.job_layout)),
+                "command": In(stream.Signature(p.command_layout)),
                 "i": In(stream.Signature(p.input_layout)),
                 "counters": Out(stream.Signature(p.counters_layout)),
                 "o": Out(stream.Signature(p.active_layout)),
@@ -82,10 +96,10 @@ class Apid(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        room = Signal()
+        room = Signal()  # in the queue, for all lanes
         advance = Signal()
         valid = Signal(p.latency)
-        taken, head, maximum = self._take(m, advance)
+        taken, record, maximum = self._take(m, advance)
         m.d.comb += [
             self.counters.valid.eq(valid[-1] & room),
             advance.eq(~valid[-1] | (room & self.counters.ready)),
@@ -93,74 +107,69 @@ class Apid(Component):
         with m.If(advance):
             m.d.sync += valid.eq(Cat(taken, valid[:-1]))
 
-        ranks = [head]
-        for rank in range(p.latency):
-            register = Signal(head.shape(), name=f"rank_{rank}", reset_less=True)
+        # The record of a beat moves along with the subtraction, which has latency - 1 stages.
+        stages = [record]
+        for number in range(p.latency):
+            register = Signal(record.shape(), name=f"stage_{number}", reset_less=True)
             with m.If(advance):
-                m.d.sync += register.eq(ranks[-1])
-            ranks.append(register)
-        # Where the difference is known, what a lane is to become is.
-        compared, decided = ranks[-2:]
+                m.d.sync += register.eq(stages[-1])
+            stages.append(register)
+
+        # The stage before the last has the difference: compare. The last one has the decision.
+        compared, decided = stages[-2:]
         active, inactive = Signal(p.lanes), Signal(p.lanes)
         for lane in range(p.lanes):
             within = self._within(m, lane, advance, maximum, compared.g[lane].mode)
             m.d.comb += [
                 inactive[lane].eq(compared.older[lane] & within),
-                active[lane].eq(compared.there[lane] & ~inactive[lane]),
+                active[lane].eq(compared.present[lane] & ~inactive[lane]),
             ]
         was_active, was_inactive = (
             Signal(p.lanes, name=name, reset_less=True) for name in ("was_active", "was_inactive")
         )
         with m.If(advance):
             m.d.sync += [was_active.eq(active), was_inactive.eq(inactive)]
-        self._put(m, decided, was_active, was_inactive, room)
+        self._output(m, decided, was_active, was_inactive, room)
         return m
 
     def _take(self, m: Module, advance: Signal) -> tuple[Signal, data.View, Signal]:
-        """Whether a beat is taken, what goes along with it, and its step's maximum."""
+        """Returns (a beat is taken, its record, the maximum of its step)."""
         p = self._parameters
         busy = Signal()
         left = Signal(range(p.positions + 1), reset_less=True)  # positions not yet taken
         taken, final = Signal(), Signal()
         maximum = Signal(FP16.width, reset_less=True)
+        # A command is taken when idle, or together with the last beat of a step.
         m.d.comb += [
             self.i.ready.eq(busy & advance),
             taken.eq(self.i.valid & self.i.ready),
             final.eq(left <= p.lanes),
-            self.job.ready.eq(~busy | (taken & final)),
+            self.command.ready.eq(~busy | (taken & final)),
         ]
-        with m.If(self.job.ready):
+        with m.If(self.command.ready):
             m.d.sync += [
-                busy.eq(self.job.valid),
-                left.eq(self.job.payload.n),
-                maximum.eq(self.job.payload.m),
+                busy.eq(self.command.valid),
+                left.eq(self.command.payload.n),
+                maximum.eq(self.command.payload.m),
             ]
         with m.Elif(taken):
             m.d.sync += left.eq(left - p.lanes)
-        head = Signal(
-            data.StructLayout(
-                {
-                    "g": data.ArrayLayout(p.word_layout, p.lanes),
-                    "there": p.lanes,  # in the step
-                    "older": p.lanes,  # than the window
-                    "last": 1,
-                }
-            )
-        )
-        m.d.comb += head.last.eq(final)
+        record = Signal(p.record_layout)
+        m.d.comb += record.last.eq(final)
         for lane, word in enumerate(self.i.payload.g):
             m.d.comb += [
-                head.there[lane].eq(left > lane),
-                head.older[lane].eq(left > lane + p.window),
-                head.g[lane].count.eq(word.count),
-                head.g[lane].mode.eq(word.mode & head.older[lane].replicate(MODE_BITS)),
+                record.present[lane].eq(left > lane),
+                record.older[lane].eq(left > lane + p.window),
+                record.g[lane].count.eq(word.count),
+                # Mode 0 in the window.
+                record.g[lane].mode.eq(word.mode & record.older[lane].replicate(MODE_BITS)),
             ]
-        return taken, head, maximum
+        return taken, record, maximum
 
     def _within(
         self, m: Module, lane: int, advance: Signal, maximum: Signal, mode: Value
     ) -> Signal:
-        """Whether the difference that has been taken lies in the mode's interval."""
+        """Whether a lane's difference s - m, just subtracted, is in the mode's interval."""
         p = self._parameters
         m.submodules[f"subtract_{lane}"] = subtract = FloatAdd(
             FloatAddParameters(stages=p.latency - 1)
@@ -177,7 +186,8 @@ class Apid(Component):
             key.eq(to_key(subtract.o)),
             within.eq((key > lower) & (key <= upper)),
         ]
-        # Keys: below every number, NaN's; above, the highest.
+        # Order keys compare as unsigned integers. NaN's key is below that of every number, so it is
+        # the lower bound of the first interval, and NaN itself is above no lower bound.
         inner = [_key(bound) for bound in p.bound_values]
         with m.Switch(mode):
             for number, bounds in enumerate(zip([NAN_KEY, *inner], [*inner, NEVER], strict=True)):
@@ -188,22 +198,23 @@ class Apid(Component):
                     m.d.comb += [lower.eq(NEVER), upper.eq(NEVER)]
         return within
 
-    def _put(
-        self, m: Module, rank: data.View, active: Signal, inactive: Signal, room: Signal
+    def _output(
+        self, m: Module, record: data.View, active: Signal, inactive: Signal, room: Signal
     ) -> None:
-        """Counters out, active positions into the queue."""
+        """Output the counters, and push active positions into the queue."""
         p = self._parameters
         beat = Signal(range(max(2, p.beats)))
         done = Signal()
         m.d.comb += done.eq(self.counters.valid & self.counters.ready)
         with m.If(done):
-            m.d.sync += beat.eq((beat + 1) & (~rank.last).replicate(len(beat)))
+            m.d.sync += beat.eq((beat + 1) & (~record.last).replicate(len(beat)))
 
+        # Counters: + 1 for inactive positions, halved when full.
         full = (1 << p.counter_bits) - 1
         counters = self.counters.payload
         m.d.comb += [counters.write.eq(inactive), counters.beat.eq(beat)]
-        m.d.comb += counters.last.eq(rank.last)
-        for lane, word in enumerate(rank.g):
+        m.d.comb += counters.last.eq(record.last)
+        for lane, word in enumerate(record.g):
             increased = Signal(p.counter_bits + 1, name=f"increased_{lane}")
             halve = Signal(name=f"halve_{lane}")
             m.d.comb += [
@@ -214,13 +225,15 @@ class Apid(Component):
                 counters.g[lane].count.eq(increased >> halve),
             ]
 
+        # An entry of the queue is | lane | mode | count |, with the beat in common. The position's
+        # index is beat * lanes + lane.
         number_bits = (p.lanes - 1).bit_length()
         word_bits = p.word_layout.size
         m.submodules.queue = queue = PackingQueue(p.queue, number_bits + word_bits, len(beat))
         m.d.comb += [
             room.eq(queue.room),
             queue.push.eq(done),
-            queue.end.eq(rank.last),
+            queue.end.eq(record.last),
             queue.mask.eq(active),
             queue.common.eq(beat),
             self.o.valid.eq(queue.o.valid),
@@ -228,10 +241,10 @@ class Apid(Component):
             self.o.payload.keep.eq(queue.o.payload.keep),
             self.o.payload.last.eq(queue.o.payload.last),
         ]
-        for lane, word in enumerate(rank.g):
+        for lane, word in enumerate(record.g):
             m.d.comb += queue.entries[lane].eq(Cat(word, Const(lane, number_bits)))
-        for place, position in enumerate(self.o.payload.positions):
-            entry, beat = queue.o.payload.entries[place], queue.o.payload.common[place]
+        for number, position in enumerate(self.o.payload.positions):
+            entry, beat = queue.o.payload.entries[number], queue.o.payload.common[number]
             m.d.comb += [
                 Cat(position.count, position.mode).eq(entry[:word_bits]),
                 position.index.eq(beat * p.lanes + entry[word_bits:]),

@@ -1,15 +1,17 @@
-"""Sizes, layouts and cycles of the active position identification."""
+"""Sizes and layouts of the active position identification."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
 
 from amaranth.lib import data
 
 from hw.arith.float_format import FP16
 from hw.lad.packing_queue import PackingQueueParameters
+from hw.layout import FLAG, count, index, mask, position
 from hw.parameters import Parameters, require
 
 MODE_BITS = 4
+"""Of a mode, the number of an interval."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,14 +22,14 @@ class ApidParameters(Parameters):
     positions
         Most positions of a step.
     depth
-        Positions in the queue of active ones, a power of two.
+        Entries of the queue of active positions, a power of two.
     outputs
-        Active positions given out at once, a power of two: as many as MD takes.
+        Active positions per output beat, a power of two: as many as MD takes.
     window
-        The latest positions, always active.
+        Number of latest positions, which are always active.
     bounds
         Bounds between intervals, from the lowest: eighths below 0 with ``_`` between them. The
-        default is the fit of ``golden.lad``: -10, -6.5, -4.5, -3.25, -2.25, -1.375, -0.625.
+        default is that of ``golden.algorithms.lad``: -10, -6.5, -4.5, -3.25, -2.25, -1.375, -0.625.
     counter_bits
         Of a mode's counter.
     """
@@ -52,7 +54,7 @@ class ApidParameters(Parameters):
         falling = all(high > low for high, low in zip([2048, *numbers], [*numbers, 0], strict=True))
         rule = "bounds must be 1 to 15 falling numbers between 2047 and 1 with _ between them"
         require(len(numbers) == len(parts) < 1 << MODE_BITS and falling, rule, self.bounds)
-        _ = self.queue  # checks the rest
+        _ = self.queue  # checks outputs and depth
 
     @classmethod
     def presets(cls) -> dict[str, "ApidParameters"]:
@@ -65,14 +67,14 @@ class ApidParameters(Parameters):
             "paper": cls(depth=1024),
         }
 
-    @property
+    @functools.cached_property
     def queue(self) -> PackingQueueParameters:
-        """That of the active positions."""
+        """The queue of active positions."""
         return PackingQueueParameters(self.lanes, self.outputs, self.depth)
 
-    @property
+    @functools.cached_property
     def bound_values(self) -> tuple[float, ...]:
-        """The bounds as numbers, rising."""
+        """The bounds as numbers, ascending."""
         return tuple(-int(part) / 8 for part in self.bounds.split("_"))
 
     @property
@@ -99,74 +101,68 @@ class ApidParameters(Parameters):
         """Cycles from a beat to the group of active positions that it completes."""
         return self.latency + 2
 
-    def cycles(self, active: Sequence[Sequence[int]]) -> int:
-        """Cycles from the first job offered to the last output taken, without stalls.
+    @functools.cached_property
+    def command_layout(self) -> data.StructLayout:
+        """A step: its maximum score ``m``, and the number ``n`` of its positions, 1 or more."""
+        return data.StructLayout({"m": FP16, "n": count(range(self.positions + 1))})
 
-        For steps with so many active positions in each beat; beats and jobs are there in time.
-        """
-        queue, used, cycle, given = self.queue, 0, self.latency, 0
-        for step in active:
-            for number, count in enumerate(step):
-                cycle += 1
-                while used > queue.most:
-                    used -= self.outputs
-                    cycle += 1
-                if used >= self.outputs:
-                    used -= self.outputs
-                used += count
-                if number == len(step) - 1:
-                    used += -used % self.outputs
-            given = cycle + 1 + used // self.outputs
-        return max(cycle, given) + 1
-
-    @property
-    def job_layout(self) -> data.StructLayout:
-        """A step: ``m`` (FP16) the maximum; ``n`` positions, 1 or more."""
-        return data.StructLayout({"m": FP16.width, "n": range(self.positions + 1)})
-
-    @property
+    @functools.cached_property
     def word_layout(self) -> data.StructLayout:
-        """A position's word of G: ``count`` of its ``mode``."""
-        return data.StructLayout({"count": self.counter_bits, "mode": MODE_BITS})
+        """A position's word of G: its ``mode``, and the ``count`` of that mode."""
+        return data.StructLayout({"count": count(self.counter_bits), "mode": index(MODE_BITS)})
 
-    @property
+    @functools.cached_property
     def input_layout(self) -> data.StructLayout:
-        """``s`` (FP16) and ``g`` of positions in order; a step's last beat is filled up."""
+        """Scores ``s`` and words ``g`` of positions in order; a step's last beat is padded."""
         return data.StructLayout(
             {
-                "s": data.ArrayLayout(FP16.width, self.lanes),
+                "s": data.ArrayLayout(FP16, self.lanes),
                 "g": data.ArrayLayout(self.word_layout, self.lanes),
             }
         )
 
-    @property
-    def counters_layout(self) -> data.StructLayout:
-        """A beat's words of G: ``write`` those of inactive positions, which have changed.
+    @functools.cached_property
+    def record_layout(self) -> data.StructLayout:
+        """A beat in the pipeline: its words ``g``; which positions are ``present`` in the step and
+        which of them are ``older`` than the window; ``last`` of the step."""
+        return data.StructLayout(
+            {
+                "g": data.ArrayLayout(self.word_layout, self.lanes),
+                "present": mask(self.lanes),
+                "older": mask(self.lanes),
+                "last": FLAG,
+            }
+        )
 
-        ``halve``: the position's other counters are to be halved, as this one was. ``beat`` number
-        in the step; ``last`` of it.
+    @functools.cached_property
+    def counters_layout(self) -> data.StructLayout:
+        """A beat's words of G.
+
+        ``write``: words of inactive positions, which have changed. ``halve``: the position's other
+        counters must be halved, as this one was. ``beat``: its number in the step. ``last``: of
+        the step.
         """
         return data.StructLayout(
             {
                 "g": data.ArrayLayout(self.word_layout, self.lanes),
-                "write": self.lanes,
-                "halve": self.lanes,
-                "beat": range(max(2, self.beats)),
-                "last": 1,
+                "write": mask(self.lanes),
+                "halve": mask(self.lanes),
+                "beat": index(range(max(2, self.beats))),
+                "last": FLAG,
             }
         )
 
-    @property
+    @functools.cached_property
     def active_layout(self) -> data.StructLayout:
         """Active positions, in ascending order.
 
-        ``index``, ``mode`` (0 in the window) and ``count`` of each; ``keep`` which there are: all
-        but in a step's ``last`` group. What there is not is zero.
+        ``index``, ``mode`` (0 in the window) and ``count`` of each, 0 where ``keep`` is low.
+        ``keep``: which are valid, all but in a step's ``last`` group.
         """
-        each = {
-            "index": range(max(2, self.positions)),
-            "mode": MODE_BITS,
-            "count": self.counter_bits,
+        active = {
+            "index": position(range(max(2, self.positions))),
+            "mode": index(MODE_BITS),
+            "count": count(self.counter_bits),
         }
-        group = data.ArrayLayout(data.StructLayout(each), self.outputs)
-        return data.StructLayout({"positions": group, "keep": self.outputs, "last": 1})
+        group = data.ArrayLayout(data.StructLayout(active), self.outputs)
+        return data.StructLayout({"positions": group, "keep": mask(self.outputs), "last": FLAG})

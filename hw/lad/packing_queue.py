@@ -1,4 +1,4 @@
-"""A queue that takes any of several entries a cycle and gives them out in full groups."""
+"""A queue that takes any of several entries per cycle and outputs them in full groups."""
 
 import dataclasses
 import functools
@@ -9,6 +9,7 @@ from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.layout import FLAG, mask
 from hw.parameters import Parameters, require
 
 
@@ -42,58 +43,66 @@ class PackingQueueParameters(Parameters):
         return 1 << (max(self.lanes, self.outputs) - 1).bit_length()
 
     @property
-    def most(self) -> int:
-        """Entries used beyond which there is no room."""
+    def room_limit(self) -> int:
+        """Entries used up to which a push has room: `lanes` entries and a group closed early."""
         return self.depth - (self.lanes + self.outputs - 1)
 
     @property
     def groups(self) -> int:
-        """Groups that lie side by side in the banks."""
+        """Groups in one row of all banks."""
         return self.banks // self.outputs
 
     def output_layout(self, entry: int, common: int) -> data.StructLayout:
-        """A group: ``entries`` and ``common`` of each, ``keep`` which there are, ``last`` of a run.
+        """A group.
 
-        What there is not is zero.
+        ``entries`` and ``common``: of each entry, 0 where ``keep`` is low. ``keep``: which entries
+        are valid. ``last``: of a run.
         """
         return data.StructLayout(
             {
                 "entries": data.ArrayLayout(entry, self.outputs),
                 "common": data.ArrayLayout(common, self.outputs),
-                "keep": self.outputs,
-                "last": 1,
+                "keep": mask(self.outputs),
+                "last": FLAG,
             }
         )
 
 
 class PackingQueue(Component):
-    """Entries of a run, chosen among `lanes` a cycle, in order and without gaps.
+    """Pack the selected entries of up to `lanes` per cycle in order, without gaps.
 
     ::
 
         mask ─→ number of ones before each lane ─→ + tail ─→ bank of each entry
-        entries ─────────────────────────────────→ banks ─→ group at the head ─→ o
+        entries ─────────────────────────────────→ banks ─→ group at the front ─→ o
 
-    A push puts the entries in the mask, lowest lane first, behind those that are there. They leave
-    in groups of `outputs`, which are full but for the last one of a run: ``end`` closes the run's
-    last group, so that the next run begins with a group of its own. A push that ends a run must
-    have an entry. Groups depend on what is pushed alone, not on when.
+    A push appends the entries in the mask, lowest lane first. They leave in groups of `outputs`,
+    which are full except for the last one of a run: ``end`` closes the run's last group, so that
+    the next run begins with a new group. A push that ends a run must have an entry. Groups depend
+    on what is pushed only, not on when.
 
     Entry number n of all is in bank n mod `banks`, so the entries of a push are in different banks.
-    A bank has one writer and one reader of a row each, and reads into registers: it may be a block
-    of memory.
+    With 3 lanes (4 banks) and groups of 2::
 
-    Latency: 2 cycles from a push to the group that it completes. Throughput: a push and a group a
+        entry    0 1 2 3   4 5 6 7   8
+        bank     0 1 2 3   0 1 2 3   0
+        row      0 0 0 0   1 1 1 1   2
+        group    0 0 1 1   2 2 3 3   4
+
+    A bank has one writer and one reader of a row each, and is read into registers: it may be block
+    RAM.
+
+    Latency: 2 cycles from a push to the group that it completes. Throughput: a push and a group per
     cycle.
 
-    Handshake: `push` only with `room`, which tells of room for `lanes` entries and a group that is
-    closed early. It depends on registers only, like ``o``.
+    Handshake: `push` only with `room`, which is high if there is room for `lanes` entries and a
+    group that is closed early. It depends on registers only, like ``o``.
 
     Parameters
     ----------
     parameters : :class:`PackingQueueParameters`
     entry, common : int
-        Bits of an entry, and of what the entries of a push share; an entry comes out as both.
+        Bits of an entry, and of what the entries of a push share; each entry is output with both.
 
     Members
     -------
@@ -129,88 +138,102 @@ class PackingQueue(Component):
         p = self._parameters
         o = self.o
         tail = Signal(range(p.depth))  # number of the next entry pushed
-        head = Signal(range(p.depth))  # of the next one read, the first of its group
+        front = Signal(range(p.depth))  # of the next entry read, the first of its group
         used = Signal(range(p.depth + 1))
 
+        # The bank of each lane's entry: a prefix sum of the mask, from the tail.
         ones = Const(0, 1)
-        places = []
+        positions = []
         for lane, chosen in enumerate(self.mask):
-            place = Signal(range(p.banks), name=f"place_{lane}")
+            position = Signal(range(p.banks), name=f"position_{lane}")
             count = Signal(range(lane + 2), name=f"count_{lane}")
-            m.d.comb += [place.eq(tail + ones), count.eq(ones + chosen)]
-            places.append(place)
+            m.d.comb += [position.eq(tail + ones), count.eq(ones + chosen)]
+            positions.append(position)
             ones = count
-        # With the last group closed, the tail is a multiple of its size.
+        # Closing a group advances the tail to the next multiple of `outputs`.
         left_open = Signal(range(p.outputs))
         added = Signal(range(p.lanes + p.outputs))
         m.d.comb += [
             left_open.eq(-(tail + ones)),
             added.eq(ones + Mux(self.end, left_open, 0)),
         ]
+
+        # A full group is read whenever the output register is free.
         fetch = Signal()
         m.d.comb += [
             fetch.eq((used >= p.outputs) & (~o.valid | o.ready)),
-            self.room.eq(used <= p.most),
+            self.room.eq(used <= p.room_limit),
         ]
         m.d.sync += used.eq(
             used + Mux(self.push, added, 0) - Mux(fetch, Const(p.outputs), Const(0))
         )
         with m.If(self.push):
             m.d.sync += tail.eq(tail + added)
-        group = Signal(range(max(2, p.groups)))  # of banks, whose rows are given out
+        group = Signal(range(max(2, p.groups)))  # the banks that were read
         with m.If(fetch):
-            m.d.sync += [head.eq(head + p.outputs), group.eq(self._group(head))]
+            m.d.sync += [front.eq(front + p.outputs), group.eq(self._group(front))]
         with m.If(~o.valid | o.ready):
             m.d.sync += o.valid.eq(fetch)
 
-        rows = [self._bank(m, bank, places, tail, head, fetch) for bank in range(p.banks)]
-        self._give(m, rows, group)
+        rows = [self._bank(m, bank, positions, tail, front, fetch) for bank in range(p.banks)]
+        self._output(m, rows, group)
         return m
 
     def _group(self, number: Signal) -> Value:
-        """Which banks have the group of that number."""
+        """Which banks have the group of entry `number`.
+
+        ::
+
+            number  | row | group in the row | entry in the group |
+        """
         p = self._parameters
         return number[(p.outputs - 1).bit_length() : (p.banks - 1).bit_length()]
 
     def _bank(
-        self, m: Module, bank: int, places: list[Signal], tail: Signal, head: Signal, fetch: Signal
+        self,
+        m: Module,
+        bank: int,
+        positions: list[Signal],
+        tail: Signal,
+        front: Signal,
+        fetch: Signal,
     ) -> data.View:
-        """A memory, and what of a push it takes; the row that was read."""
+        """A memory that takes its entry of a push; returns the row that was read."""
         p = self._parameters
         name = f"bank_{bank}"
         m.submodules[name] = rows = memory.Memory(
             shape=unsigned(self._row.size), depth=p.depth // p.banks, init=[]
         )
-        put, get = rows.write_port(), rows.read_port()
-        mine = Signal(p.lanes, name=f"mine_{bank}")
+        write, read = rows.write_port(), rows.read_port()
+        selected = Signal(p.lanes, name=f"selected_{bank}")  # one-hot or 0
         bits = (p.banks - 1).bit_length()
-        chosen = []
-        for lane, place in enumerate(places):
-            m.d.comb += mine[lane].eq(self.mask[lane] & (place == bank))
+        candidates = []
+        for lane, position in enumerate(positions):
+            m.d.comb += selected[lane].eq(self.mask[lane] & (position == bank))
             # The last entry of a run is that of the highest lane.
             last = self.end & ~self.mask[lane + 1 :].any()
             entry = Cat(self.entries[lane], last)
-            chosen.append(entry & mine[lane].replicate(len(entry)))
-        taken = Signal(len(chosen[0]), name=f"taken_{bank}")
+            candidates.append(entry & selected[lane].replicate(len(entry)))
+        taken = Signal(len(candidates[0]), name=f"taken_{bank}")
         m.d.comb += [
-            taken.eq(functools.reduce(operator.or_, chosen)),
-            put.en.eq(self.push & mine.any()),
-            # Banks below the tail's are a row further.
-            put.addr.eq(tail[bits:] + (bank < tail[:bits] if bank + 1 < p.banks else 0)),
-            put.data.eq(Cat(taken, self.common)),
-            get.addr.eq(head[bits:]),
-            get.en.eq(fetch & (self._group(head) == bank // p.outputs)),
+            taken.eq(functools.reduce(operator.or_, candidates)),
+            write.en.eq(self.push & selected.any()),
+            # A bank below the tail's has its entry of this round already: one row further.
+            write.addr.eq(tail[bits:] + (bank < tail[:bits] if bank + 1 < p.banks else 0)),
+            write.data.eq(Cat(taken, self.common)),
+            read.addr.eq(front[bits:]),
+            read.en.eq(fetch & (self._group(front) == bank // p.outputs)),
         ]
         row = Signal(self._row, name=f"row_{bank}")
-        m.d.comb += row.as_value().eq(get.data)
+        m.d.comb += row.as_value().eq(read.data)
         return row
 
-    def _give(self, m: Module, rows: list[data.View], group: Signal) -> None:
-        """The group that was read, and nothing behind a run's last entry."""
+    def _output(self, m: Module, rows: list[data.View], group: Signal) -> None:
+        """The group that was read, up to the last entry of a run; the rest is 0."""
         p, o = self._parameters, self.o.payload
         present = Const(1, 1)
         for place in range(p.outputs):
-            row = Signal(self._row, name=f"given_{place}")
+            row = Signal(self._row, name=f"output_{place}")
             with m.Switch(group):
                 for number in range(p.groups):
                     with m.Case(number) if number < p.groups - 1 else m.Default():

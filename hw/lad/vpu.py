@@ -1,26 +1,27 @@
 """Vector processing unit: d multipliers and a tree of adders (LAD, section IV-B, Fig. 5(b))."""
 
 import dataclasses
-import enum
-from collections.abc import Sequence
+import functools
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.adder_tree import AdderTree, AdderTreeParameters
 from hw.arith.float_format import FP16
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.component import Component
+from hw.layout import FLAG
 from hw.parameters import Parameters, require
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 
 LARGEST = 1024
+"""Elements of a vector at most."""
 
 
-class Mode(enum.IntEnum):
-    """What an operation makes: a dot product, products by element, a scaled vector, nothing."""
+class Mode(enum.IntEnum, shape=2):
+    """Result of an operation: a dot product, element-wise products, a scaled vector, no result."""
 
     DP = 0
     EM = 1
@@ -34,9 +35,9 @@ class VpuParameters(Parameters):
     d
         Elements of a vector, 2 or more.
     multiply_stages
-        M: ranks of registers of a multiplier, 1 to 4.
+        M: pipeline stages of a multiplier, 1 to 4.
     add_stages
-        Ranks of registers of a level of the tree, 1 to 4.
+        Pipeline stages of a level of the tree, 1 to 4.
     """
 
     d: int = 64
@@ -52,7 +53,7 @@ class VpuParameters(Parameters):
     @classmethod
     def presets(cls) -> dict[str, "VpuParameters"]:
         return {
-            # For mutants, which simulate slowly.
+            # For mutation tests, which simulate slowly.
             "small": cls(d=2, multiply_stages=1, add_stages=1),
             "eight": cls(d=8),
             "default": cls(),
@@ -60,8 +61,8 @@ class VpuParameters(Parameters):
         }
 
     @property
-    def tree(self) -> int:
-        """T: cycles that a dot product is in the adders."""
+    def tree_latency(self) -> int:
+        """T: cycles of a dot product in the adder tree."""
         return self.add_stages * (self.d - 1).bit_length()
 
     @property
@@ -72,39 +73,33 @@ class VpuParameters(Parameters):
     @property
     def dot_latency(self) -> int:
         """Cycles from an operation to its dot product."""
-        return self.latency + self.tree + 1
+        return self.latency + self.tree_latency + 1
 
-    @property
+    @functools.cached_property
     def credits(self) -> CreditCounterParameters:
-        """Dot products inside, at most."""
-        return CreditCounterParameters.for_pipeline(self.latency + self.tree)
+        """Dot products in flight at most, those in the queue included."""
+        return CreditCounterParameters.for_pipeline(self.latency + self.tree_latency)
 
-    def cycles(self, modes: Sequence[int]) -> int:
-        """Cycles from the first operation offered to the last result taken, without stalls."""
-        taken = [len(modes)]
-        latencies = {Mode.DP: self.dot_latency, Mode.EM: self.latency, Mode.S: self.latency}
-        for mode, latency in latencies.items():
-            taken += [number + latency + 1 for number, m in enumerate(modes) if m == mode][-1:]
-        return max(taken)
-
-    @property
+    @functools.cached_property
     def vector(self) -> data.ArrayLayout:
-        return data.ArrayLayout(FP16.width, self.d)
+        return data.ArrayLayout(FP16, self.d)
 
-    @property
+    @functools.cached_property
     def input_layout(self) -> data.StructLayout:
         """An operation.
 
-        ``mode`` :class:`Mode`; ``load`` whether the registers take ``vec1``, for this operation
-        and those behind it; ``vec2``; ``scal``. Numbers are FP16.
+        ``mode``: see :class:`Mode`. ``load``: store ``vec1`` in the vector register, for this
+        operation and the following ones. ``vec2``, ``scal``: operands.
         """
         return data.StructLayout(
-            {"mode": 2, "load": 1, "vec1": self.vector, "vec2": self.vector, "scal": FP16.width}
+            {"mode": Mode, "load": FLAG, "vec1": self.vector, "vec2": self.vector, "scal": FP16}
         )
 
 
 class Vpu(Component):
-    """With the vector r in the registers, an operation makes one of
+    """Dot products, element-wise products and scaled vectors on the same d multipliers.
+
+    With the vector register r, an operation computes one of
 
         DP:  o_scal = sum over k of r[k] vec2[k]
         EM:  o_vec[k] = r[k] vec2[k]
@@ -117,39 +112,47 @@ class Vpu(Component):
         vec2 ─→ ──────────────→   └─→ tree of adders ─→ queue ─→ o_scal
 
     ``load`` replaces r by ``vec1``, with any mode, before the operation uses it; so a new vector
-    costs no cycle. NONE has no result: it is for loading alone. r is undefined before the first
-    load.
+    costs no cycle. NONE has no result: it only loads. r is undefined before the first load.
 
     Every product and every sum is rounded to FP16, to nearest even; sums are those of
-    :class:`AdderTree`, neighbours first. Subnormals count, infinities and NaNs are those of
-    IEEE 754, each NaN the canonical one. Shorter vectors are filled up with zeros.
+    :class:`hw.arith.adder_tree.AdderTree`, neighbours first. Subnormals count, infinities and NaNs
+    are those of IEEE 754, each NaN the canonical one. Shorter vectors are padded with zeros.
 
     Latency: M + 1 cycles from an operation to its vector, M + T + 2 to its dot product, with
-    M = multiply_stages and T = add_stages ceil(log2 d). Throughput: an operation a cycle, in any
+    M = multiply_stages and T = add_stages ceil(log2 d). Throughput: one operation per cycle, in any
     order of modes.
 
-    Each output gives the results of its modes in order of the operations. Between the two outputs
-    there is no order: a vector does not wait for a dot product that was asked for before it, as
-    holding it back would take T registers as wide as a vector.
+    Each output has the results of its modes in the order of the operations. Between the two outputs
+    there is no order: a vector does not wait for a dot product requested before it, as delaying it
+    would take T registers as wide as a vector.
 
-    Handshake: a vector that is not taken stops the multipliers, not the tree: ``i.ready`` follows
-    ``o_vec.ready`` combinationally. Dot products that are not taken fill a queue; as many as it
-    has entries may be inside, and then ``i.ready`` is low for DP, the only thing that it depends
-    on ``i.payload`` for. Overflow: none.
+    Handshake: a vector that is not taken stalls the multipliers, not the tree: ``i.ready`` follows
+    ``o_vec.ready`` combinationally. Dot products that are not taken fill a queue; at most as many
+    as it has entries are in flight, else ``i.ready`` is low for DP. This is the only dependence of
+    ``i.ready`` on ``i.payload``. Overflow: none.
 
-    The paper has registers for ``vec1`` only and names no pipeline.
+    The paper has registers for ``vec1`` only and describes no pipeline.
 
     Members
     -------
     i : :py:`In(stream.Signature(parameters.input_layout))`
         Operations.
-    o_vec : :py:`Out(stream.Signature(ArrayLayout(16, d)))`
+    o_vec : :py:`Out(stream.Signature(ArrayLayout(FP16, d)))`
         Results of EM and S.
-    o_scal : :py:`Out(stream.Signature(16))`
+    o_scal : :py:`Out(stream.Signature(FP16))`
         Results of DP.
+
+    Examples
+    --------
+    >>> from hw.lad.vpu import Mode, Vpu, VpuParameters
+    >>> parameters = VpuParameters(d=128, multiply_stages=2, add_stages=2)
+    >>> parameters.latency, parameters.tree_latency, parameters.dot_latency
+    (3, 14, 18)
+    >>> [(mode.name, mode.value) for mode in Mode]
+    [('DP', 0), ('EM', 1), ('S', 2), ('NONE', 3)]
     """
 
-    summary = "Dot products, products by element and scaled vectors, an operation a cycle"
+    summary = "Dot products, element-wise products and scaled vectors, one operation per cycle"
     source = "LAD, section IV-B and Fig. 5(b)"
 
     def __init__(self, parameters: VpuParameters):
@@ -158,7 +161,7 @@ class Vpu(Component):
             {
                 "i": In(stream.Signature(p.input_layout)),
                 "o_vec": Out(stream.Signature(p.vector)),
-                "o_scal": Out(stream.Signature(FP16.width)),
+                "o_scal": Out(stream.Signature(FP16)),
             }
         )
 
@@ -171,11 +174,13 @@ class Vpu(Component):
         p = self._parameters
         operation = self.i.payload
         m.submodules.credits = credits = CreditCounter(p.credits)
-        m.submodules.queue = queue = Queue(QueueParameters(FP16.width, p.credits.credits))
-        m.submodules.tree = tree = AdderTree(AdderTreeParameters(n=p.d, stages=p.tree))
+        m.submodules.queue = queue = Queue(
+            QueueParameters(FP16.width, p.credits.credits), shape=FP16
+        )
+        m.submodules.tree = tree = AdderTree(AdderTreeParameters(n=p.d, stages=p.tree_latency))
         wiring.connect(m, queue.o, wiring.flipped(self.o_scal))
 
-        advance = Signal()  # the multipliers
+        advance = Signal()  # of the multipliers
         is_dot = Signal()
         is_vector = Signal()
         taken = Signal()
@@ -189,16 +194,18 @@ class Vpu(Component):
             credits.give.eq(self.o_scal.valid & self.o_scal.ready),
         ]
 
-        # What is in each rank, the operands' first; then dot products in the tree.
+        # Which pipeline stages hold a vector or a dot product: the operands, the multipliers, and
+        # then the tree, for dot products.
         vectors = Signal(p.multiply_stages + 1)
         dots = Signal(p.multiply_stages + 1)
-        adding = Signal(p.tree)
+        adding = Signal(p.tree_latency)
         with m.If(advance):
             m.d.sync += [
                 vectors.eq(Cat(taken & is_vector, vectors[:-1])),
                 dots.eq(Cat(taken & is_dot, dots[:-1])),
             ]
-        # A dot product leaves the multipliers at once: no vector is at their end then.
+        # The tree never stalls. A dot product at the end of the multipliers enters it at once: the
+        # multipliers stall only for a vector at their end.
         m.d.sync += adding.eq(Cat(dots[-1], adding[:-1]))
         m.d.comb += [
             self.o_vec.valid.eq(vectors[-1]),
@@ -206,6 +213,7 @@ class Vpu(Component):
             queue.i.payload.eq(tree.o),
         ]
 
+        # Operand registers, then d multipliers, then the tree.
         r = Signal(p.vector, reset_less=True)
         vec2 = Signal(p.vector, reset_less=True)
         scal = Signal(FP16.width, reset_less=True)

@@ -1,4 +1,4 @@
-"""Active position identification: its twin against modes and counters, rate, full queue, bounds."""
+"""Active position identification: its model against modes and counters, rate, queue, bounds."""
 
 import dataclasses
 
@@ -36,7 +36,7 @@ def test_the_bounds_are_the_algorithms():
 
 
 def test_golden_equals_modes_and_counters():
-    """Steps of a head: what is not active gets the counter that the algorithm's tables get."""
+    """Steps of a head: inactive positions get the counters of the algorithm's tables."""
     bounds, window, bits = PAPER_BOUNDS, 4, 4
     exp = PiecewiseExp(bounds, np.float32)
     modes = Modes(1, exp, bits)
@@ -64,7 +64,7 @@ def test_golden_equals_modes_and_counters():
 
 
 def test_close_to_the_algorithm():
-    """It differs from exact differences only by half a unit in the last place above a bound."""
+    """It differs from exact differences only within half a unit in the last place of a bound."""
     rng = np.random.default_rng(2)
     s = (-rng.exponential(6, 40000)).astype(np.float16)
     m = np.float16(rng.normal())
@@ -82,15 +82,15 @@ def test_close_to_the_algorithm():
 
 
 def test_odd_values():
-    """NaN and modes of no interval are active; infinities lie in the outer intervals."""
+    """NaN and modes without an interval are active; infinities are in the outer intervals."""
     s = np.array([np.nan, -np.inf, np.inf, 5, -20, -20, -20], np.float16)
     mode = np.array([0, 0, 7, 7, 0, 8, 15])
     found = identify(s, np.float16(0), mode, np.full(7, 9), window=1)
     assert found.active.tolist() == [True, False, False, False, False, True, True]
     assert found.count.tolist() == [9, 10, 10, 10, 10, 9, 9]
     assert found.mode.tolist() == [0, 0, 7, 7, 0, 8, 0]
-    spoilt = identify(s[4:], np.float16(np.nan), mode[4:], np.full(3, 9), window=1)
-    assert spoilt.active.all()
+    with_nan = identify(s[4:], np.float16(np.nan), mode[4:], np.full(3, 9), window=1)
+    assert with_nan.active.all()
 
 
 def test_full_counters():
@@ -102,7 +102,7 @@ def test_full_counters():
 
 
 def steps_with(p, counts, rng):
-    """Steps of so many positions, whole beats, with so many active ones in each beat."""
+    """Steps of whole beats; `counts` are the active positions of each beat of each step."""
     steps = []
     for step in counts:
         active = np.concatenate([rng.permutation(np.arange(p.lanes) < count) for count in step])
@@ -113,7 +113,7 @@ def steps_with(p, counts, rng):
 
 
 def test_a_beat_a_cycle(small):
-    """While groups leave as fast as positions come, no beat waits, also from step to step."""
+    """While groups leave as fast as positions arrive, no beat waits, also between steps."""
     p, rng = small.parameters, np.random.default_rng(3)
     shares = [[p.outputs] * 10, [0, 1, 3, 2, 0, 4] * 2, [1] * 5, [0] * 14]
     steps = steps_with(p, [[*share, p.lanes] for share in shares], rng)
@@ -153,12 +153,12 @@ def test_steps_of_every_length(small):
 
 
 def test_reset_in_the_middle(small):
-    """A job that was cut short leaves nothing behind."""
+    """A run that was cut short has no effect on the next one."""
     p = small.parameters
     for seed in range(5):
-        job = testbench.stimulus(p, None, 20, seed)
+        long = testbench.stimulus(p, None, 20, seed)
         cut = dataclasses.replace(
-            job, outputs={name: beats[:30] for name, beats in job.outputs.items()}
+            long, outputs={name: beats[:30] for name, beats in long.outputs.items()}
         )
         small._harness.reset()
         small._harness.run(cut, PATTERNS["bursts"], seed=1)

@@ -1,4 +1,4 @@
-"""The vector processing unit: its twin against sums by hand, sizes, rate, orders of modes."""
+"""The vector processing unit: its model against plain sums, sizes, rate, orders of modes."""
 
 import dataclasses
 
@@ -43,8 +43,8 @@ def operations(p, modes, rng, load_every=7):
     return Operations(np.asarray(modes), load, vec1, vec2, numbers("plain", count, rng))
 
 
-def by_hand(o):
-    """One operation after the other, with NumPy's scalars, by recursion over the tree."""
+def plain(o):
+    """Each operation with NumPy's scalars, dot products by recursion over the tree."""
 
     def total(terms):
         if len(terms) == 1:
@@ -66,10 +66,10 @@ def by_hand(o):
 
 
 @pytest.mark.parametrize("d", [2, 5, 8])
-def test_golden_is_sums_by_hand(d):
+def test_golden_equals_plain_sums(d):
     o = random_operations(VpuParameters(d=d), 400, np.random.default_rng(1))
     with np.errstate(all="ignore"):
-        expected = by_hand(o)
+        expected = plain(o)
     for got, want in zip(o.results(), expected, strict=True):
         assert len(want) > 50
         assert np.array_equal(to_bits(got), to_bits(want))
@@ -132,7 +132,7 @@ def test_whole_heads(preset, shipped_trace):
     ids=lambda modes: "_".join(str(m) for m in modes[:4]),
 )
 def test_an_operation_a_cycle(small, modes):
-    """Whatever the modes, every result comes its latency after its operation."""
+    """In any order of modes, every result follows its operation by its latency."""
     p = small.parameters
     outcome = small.check(build(p, operations(p, modes, np.random.default_rng(4)), []), "none")
     modes = np.array(modes)
@@ -158,7 +158,7 @@ def test_random_orders_under_stalls(small):
 
 
 def test_reset_in_the_middle(small):
-    """Every stimulus starts from reset; one that was cut short leaves nothing behind."""
+    """Every stimulus starts from reset; a run that was cut short has no effect on the next one."""
     p = small.parameters
     for seed in range(5, 8):
         long = testbench.stimulus(p, None, 200, seed)

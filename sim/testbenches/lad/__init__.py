@@ -1,1 +1,1 @@
-"""Benches of LAD's blocks."""
+"""Testbenches of LAD's blocks."""

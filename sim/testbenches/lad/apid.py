@@ -8,6 +8,7 @@ from golden.algorithms.lad.modes import Modes
 from golden.algorithms.lad.piecewise_exp import PiecewiseExp
 from golden.arith.formats import from_bits, to_bits
 from golden.lad.apid import Identified, identify
+from golden.lad.cycles import apid_cycles
 from golden.trace import Trace
 from hw.lad.apid_parameters import MODE_BITS, ApidParameters
 from sim.core import payload
@@ -15,12 +16,12 @@ from sim.core.stimulus import Stimulus
 from sim.testbenches.operands import vectors_by_name
 
 HISTORY = 40
-"""Steps of a head whose counters and modes are the next one's, at least."""
+"""Steps of a head, at least, before the window starts to move: counters and modes build up."""
 
 
 @dataclasses.dataclass
 class Step:
-    """``s`` FP16, ``mode``, ``count`` ``[n]``; ``m`` FP16."""
+    """Scores ``s`` (FP16), ``mode`` and ``count``, each ``[n]``; the maximum ``m`` (FP16)."""
 
     s: np.ndarray
     m: np.float16
@@ -65,8 +66,8 @@ class ApidTestbench:
         axes.set_xlabel("position")
         axes.set_ylabel("score below the maximum")
         caption = (
-            f"A step of {len(x)} positions: grey the interval of each one's mode, dots the scores; "
-            f"{int(found.active.sum())} are active, of which the last {p.window} always are."
+            f"A step of {len(x)} positions: the interval of each one's mode (grey) and its score"
+            f" (dot); {int(found.active.sum())} are active, the last {p.window} of them always."
         )
         return " ".join([caption, *notes])
 
@@ -77,7 +78,7 @@ testbench = ApidTestbench()
 def build(
     p: ApidParameters, steps: list[Step], rng: np.random.Generator, notes: list[str]
 ) -> Stimulus:
-    """The job of these steps."""
+    """The stimulus of these steps."""
     rows = {name: [] for name in ("s", "mode", "count")}
     words = {name: [] for name in ("mode", "count", "write", "halve", "beat", "last")}
     groups = {name: [] for name in ("index", "mode", "count", "keep", "last")}
@@ -86,23 +87,23 @@ def build(
         n, found = len(step.s), step.result(p)
         beats = p.beats_of(n)
         fill = beats * p.lanes - n
-        # What fills up the last beat is of no consequence.
-        rest = {
+        # Arbitrary padding of the last beat.
+        padding = {
             "s": rng.integers(0, 1 << 16, fill),
             "mode": rng.integers(0, 1 << MODE_BITS, fill),
             "count": rng.integers(0, 1 << p.counter_bits, fill),
         }
-        came = {"s": to_bits(step.s), "mode": step.mode, "count": step.count}
-        for name, array in came.items():
-            rows[name].append(np.append(array, rest[name]).reshape(beats, p.lanes))
-        nothing = np.zeros(fill, int)
-        left = {
-            "mode": np.append(found.mode, nothing),
-            "count": np.append(found.count, rest["count"]),
-            "write": np.append(~found.active, nothing),
-            "halve": np.append(found.halve, nothing),
+        given = {"s": to_bits(step.s), "mode": step.mode, "count": step.count}
+        for name, array in given.items():
+            rows[name].append(np.append(array, padding[name]).reshape(beats, p.lanes))
+        zeros = np.zeros(fill, int)
+        results = {
+            "mode": np.append(found.mode, zeros),
+            "count": np.append(found.count, padding["count"]),
+            "write": np.append(~found.active, zeros),
+            "halve": np.append(found.halve, zeros),
         }
-        for name, array in left.items():
+        for name, array in results.items():
             words[name].append(array.reshape(beats, p.lanes))
         words["beat"].append(np.arange(beats))
         words["last"].append(np.arange(beats) == beats - 1)
@@ -119,7 +120,7 @@ def build(
         groups["keep"].append(_mask(keep.reshape(count, p.outputs)))
         groups["last"].append(np.arange(count) == count - 1)
         of_groups += [number] * count
-        spread = np.append(found.active, nothing).reshape(beats, p.lanes)
+        spread = np.append(found.active, zeros).reshape(beats, p.lanes)
         active.append(spread.sum(axis=1).tolist())
 
     i, g, o = (
@@ -129,27 +130,32 @@ def build(
     fields |= _words(i)
     counters = _words(g) | {name: _mask(g[name]) for name in ("write", "halve")}
     counters |= {"beat": g["beat"], "last": g["last"]}
-    given = {
-        f"positions[{place}].{name}": o[name][:, place]
+    positions = {
+        f"positions[{number}].{name}": o[name][:, number]
         for name in ("index", "mode", "count")
-        for place in range(p.outputs)
+        for number in range(p.outputs)
     }
-    jobs = {
+    commands = {
         "m": to_bits(np.array([step.m for step in steps], np.float16)),
         "n": np.array([len(step.s) for step in steps]),
     }
     return Stimulus(
         inputs={
-            "job": payload.pack(p.job_layout, jobs),
+            "command": payload.pack(p.command_layout, commands),
             "i": payload.pack(p.input_layout, fields),
         },
         outputs={
             "counters": payload.pack(p.counters_layout, counters),
-            "o": payload.pack(p.active_layout, given | {"keep": o["keep"], "last": o["last"]}),
+            "o": payload.pack(p.active_layout, positions | {"keep": o["keep"], "last": o["last"]}),
         },
         transaction_of={"counters": np.array(of_words), "o": np.array(of_groups)},
         transactions=len(steps),
-        cycles=p.cycles(active),
+        cycles=apid_cycles(
+            active,
+            latency=p.latency,
+            outputs=p.outputs,
+            room_limit=p.queue.room_limit,
+        ),
         notes=notes,
     )
 
@@ -194,7 +200,7 @@ def real_steps(
 
 
 def _head(trace: Trace, number: int, length: int):
-    """Queries and keys of a head, of so many tokens, their scale, and what was made to fit."""
+    """Queries and keys of a head, repeated or cut to `length` tokens, their scale, and notes."""
     fitted = f"cut to {length} tokens or repeated"
     if trace.q is None:
         arrays = vectors_by_name(trace)
@@ -212,16 +218,19 @@ def _head(trace: Trace, number: int, length: int):
 
 
 def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> list[Step]:
-    """Steps of any length: all active, none but the window, some; scores on bounds and odd ones."""
+    """Steps of any length with all, some or no active positions outside the window.
+
+    Scores are close to bounds, or special values.
+    """
     steps = []
     bounds = np.array(p.bound_values, np.float16)
     longest = min(p.positions, 300)
     for _ in range(count):
         any_length, other_length = (rng.integers(1, longest + 1) for _ in range(2))
         n = int(rng.choice([1, min(2, longest), any_length, other_length, longest]))
-        # A small m has digits below those of s, so that their difference is rounded.
+        # A small m has bits below those of s, so that their difference is rounded.
         small = rng.normal() * 2.0 ** -rng.integers(0, 12)
-        # Around a power of two, digits of s and m have different weights.
+        # Around a power of two, the last bits of s and m have different weights.
         power = rng.choice([-1, 1]) * 2.0 ** rng.integers(-2, 15) * (1 + rng.integers(3) / 1024)
         m = np.float16(rng.choice([0, small, small, 4 * small, 3000, power, power, power]))
         x = rng.choice([0.0, -1.0, -3.0, -20.0], n) - rng.exponential(2, n)
@@ -249,7 +258,7 @@ def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> lis
         if rng.random() < 0.1:
             m = from_bits(rng.choice(values, 1), np.float16)[0]
         full = (1 << p.counter_bits) - 1
-        few = rng.integers(0, full + 1, n)
-        counter = np.where(rng.random(n) < 0.3, full - rng.integers(0, 4, n), few)
+        anything = rng.integers(0, full + 1, n)
+        counter = np.where(rng.random(n) < 0.3, full - rng.integers(0, 4, n), anything)
         steps.append(Step(s, m, mode, counter))
     return steps

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from golden.arith.formats import to_bits
+from golden.lad.cycles import vpu_cycles
 from golden.lad.vpu import DP, EM, S, vpu
 from golden.trace import Trace
 from hw.arith.float_format import FP16
@@ -17,7 +18,7 @@ from sim.testbenches.operands import numbers, to_fp16, vectors_by_name
 
 @dataclasses.dataclass
 class Operations:
-    """Operations, one a row; ``vec1``, ``vec2`` ``float16[operations, d]``."""
+    """Operations, one per row; ``vec1``, ``vec2`` ``float16[operations, d]``."""
 
     mode: np.ndarray
     load: np.ndarray
@@ -66,8 +67,8 @@ def exact_dots(operations: Operations) -> np.ndarray:
 
 
 def real_operations(p: VpuParameters, trace: Trace, count: int) -> tuple[Operations, list[str]]:
-    """A token's scores, its output's terms, and its query by the elements of its key; then the
-    next head. Without attention, rows of activations or weights with each other."""
+    """For each head, a token's scores (DP), the terms of its output (S), and its query times its
+    key (EM). Without attention, rows of activations or weights with each other."""
     parts, total = [], 0
     notes = None
     number = 0
@@ -87,7 +88,7 @@ def real_operations(p: VpuParameters, trace: Trace, count: int) -> tuple[Operati
 
 
 def _head(p: VpuParameters, trace: Trace, number: int):
-    """Query, keys, FP16 probabilities and values of one head, and what was made to fit."""
+    """Query, keys, FP16 probabilities and values of one head, and notes."""
     fitted = f"cut or filled up to {p.d} elements"
     if trace.q is None:
         arrays = vectors_by_name(trace)
@@ -110,7 +111,7 @@ def _head(p: VpuParameters, trace: Trace, number: int):
 
 
 def _fit(array: np.ndarray, d: int) -> np.ndarray:
-    """Rows of so many elements, in FP16's range."""
+    """Rows cut or padded to `d` elements, in FP16's range."""
     rows = np.clip(np.asarray(array, np.float64)[:, :d], -65504, 65504)
     return np.pad(rows, ((0, 0), (0, d - rows.shape[1])))
 
@@ -128,7 +129,7 @@ def random_operations(p: VpuParameters, count: int, rng: np.random.Generator) ->
         vec1[row] = numbers(kinds[0, row], p.d, rng)
         vec2[row] = numbers(kinds[1, row], p.d, rng)
         scal[row] = numbers(kinds[0, row], 1, rng)[0]
-    # Corner cases of the multipliers; and of the tree's first adders, behind factors of one.
+    # Corner cases of the multipliers, and, with factors of 1, of the tree's first adders.
     chosen = rng.random(count)
     a, b = chosen < 0.25, (chosen >= 0.25) & (chosen < 0.5)
     corners = random_floats("fp16", count * p.d, [], rng)
@@ -138,7 +139,7 @@ def random_operations(p: VpuParameters, count: int, rng: np.random.Generator) ->
     vec1[b], vec2[b] = 1, corners[b]
     vec2[b, 1::2] = related[b, 0 : 2 * (p.d // 2) : 2]
     load |= a | b
-    # Half of the products are minus the others: what rounding left of those counts.
+    # Half of the products cancel the others, so that low-order bits are observable.
     half = p.d // 2
     for row in np.flatnonzero(chosen > 0.7):
         vec1[row, half : 2 * half] = -1
@@ -164,14 +165,14 @@ def build(p: VpuParameters, operations: Operations, notes: list[str]) -> Stimulu
         inputs={"i": payload.pack(p.input_layout, fields)},
         outputs={
             "o_vec": payload.pack(p.vector, _elements(to_bits(vectors))),
-            "o_scal": payload.pack(FP16.width, {"payload": to_bits(dots)}),
+            "o_scal": payload.pack(FP16, {"payload": to_bits(dots)}),
         },
         transaction_of={
             "o_vec": number[(o.mode == EM) | (o.mode == S)],
             "o_scal": number[o.mode == DP],
         },
         transactions=len(o.mode),
-        cycles=p.cycles(list(o.mode)),
+        cycles=vpu_cycles(list(o.mode), latency=p.latency, dot_latency=p.dot_latency),
         notes=notes,
     )
 

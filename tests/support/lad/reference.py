@@ -8,11 +8,11 @@ from golden.algorithms.lad.piecewise_exp import PiecewiseExp
 
 
 class Head:
-    """Its own keys, values, centres, modes and counters; the caches are summed from scratch.
+    """Keys, values, centres, modes and counters of a head; the caches are summed from scratch.
 
     ``step`` returns the output and sets ``active`` (J), ``hits``, ``updated`` (U), ``large`` (M
     outside C), ``missed`` (false negatives), ``above``, ``keys_read``. With ``exact`` every score
-    is known, so J is just what it should be.
+    is known, so J is exact.
     """
 
     def __init__(self, bounds, window, *, exact, collinear, near, full, scale):
