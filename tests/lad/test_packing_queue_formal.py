@@ -119,7 +119,7 @@ class PackingSpec(Elaboratable):
                 Assert(~at_output | ~is_last | o.last, "a run's end is lost"),
                 Assert(~empty | ~o.keep[1], "an entry too many"),
                 Assert(hidden <= 1, "a group is stuck"),
-                Assert(dut.room | (places > p.most), "refused with room"),
+                Assert(dut.room | (places > p.room_limit), "refused with room"),
             ]
             if self._invariant:
                 self._invariants(m, internals, places, odd, following, ahead, value, is_last)
@@ -131,7 +131,7 @@ class PackingSpec(Elaboratable):
 
     def _invariants(self, m, internals, places, odd, following, ahead, value, is_last):
         dut, p = self._dut, self._dut.parameters
-        tail, head, used = (internals.signal(name) for name in ("tail", "head", "used"))
+        tail, head, used = (internals.signal(name) for name in ("tail", "front", "used"))
         at_output = Mux(dut.o.valid, 2, 0)
         m.d.comb += [
             Assert(places == used + at_output),
@@ -194,7 +194,7 @@ FAULTS = {
     "wrong_row": ("(bank < tail[:bits] if bank + 1 < p.banks else 0)", "0", "wrong data or order"),
     "open_run": ("ones + Mux(self.end, left_open, 0)", "ones", "is stuck"),
     "lost_end": ("last = self.end & ~self.mask[lane + 1 :].any()", "last = self.end & 0", "end is"),
-    "never_full": ("self.room.eq(used <= p.most)", "self.room.eq(1)", "wrong data or|places"),
+    "never_full": ("self.room.eq(used <= p.room_limit)", "self.room.eq(1)", "wrong data or|places"),
 }
 
 
@@ -219,11 +219,11 @@ class ApidSpec(Elaboratable):
         m.submodules.dut = fragment = Fragment.get(dut, None)
         internals = Internals(fragment)
         first = reset_first(m)
-        drive(m, first, dut.job)
+        drive(m, first, dut.command)
         drive(m, first, dut.i)
         watch(m, first, dut.counters)
         watch(m, first, dut.o)
-        m.d.comb += Assume(~dut.job.valid | (dut.job.payload.n != 0))
+        m.d.comb += Assume(~dut.command.valid | (dut.command.payload.n != 0))
         taken, given = (port.valid & port.ready & ~first for port in (dut.i, dut.counters))
         inside = Signal(range(p.latency + 2))
         m.d.sync += inside.eq(inside + taken - given)
