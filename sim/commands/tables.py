@@ -1,0 +1,247 @@
+"""``python -m sim tables``: the tables of README.md and docs that a program can make.
+
+A table stands between two lines of its page and is replaced whole::
+
+    <!-- table overview: made by `make docs` -->
+    ...
+    <!-- end of table -->
+
+Sources: the catalogue (names, summaries, presets, latencies), the files of the checkout, and
+measurements that took long and are kept in ``docs/results``: ``synthesis.json`` (rows of
+``python -m sim synth --json``), ``verification.json`` (proofs, and the counts of
+``python -m sim mutate`` that the folders' pages explain), and the papers' claims, of ``make eval``.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from golden.files import replacing
+from hw.catalogue import FOLDERS, Block, blocks, find
+from sim.core.tools import ROOT, ToolError
+
+RESULTS = ROOT / "docs" / "results"
+SYNTHESIS, VERIFICATION = RESULTS / "synthesis.json", RESULTS / "verification.json"
+PAGES = ("README.md", "docs/blocks.md")
+PAPERS = ("kllm", "veda", "topick", "lad", "unicaim")
+MARK = re.compile(
+    r"(<!-- table (\w+): made by `make docs` -->\n)(.*?)(<!-- end of table -->)", re.S
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of the first page.
+
+    page
+        Where its figures and its proofs are explained.
+    rate
+        Throughput in words, as the page has it.
+    """
+
+    block: str
+    page: str
+    rate: str
+
+
+OVERVIEW = (
+    Row("kllm.kllm_core", "kllm", "4096 × 4096 in 2048 cycles on 16 lanes"),
+    Row("kllm.orizuru", "kllm", "a pair a cycle, at any N"),
+    Row("kllm.functional_unit", "kllm", "8 softmax scores and one function a cycle"),
+    Row("veda.veda_core", "veda", "a head of l rows in 2 l + 46 cycles, d = 128"),
+    Row("veda.special_function_unit", "veda", "an element a cycle"),
+    Row("veda.voting_engine", "veda", "a probability a cycle"),
+    Row("topick.pe_lane", "topick", "a chunk of d elements of 4 bits a cycle"),
+    Row("lad.vpu", "lad", "an operation on d elements a cycle"),
+    Row("lad.apid", "lad", "12 positions a cycle"),
+    Row("unicaim.digital_array", "unicaim", "all rows at once, a bit of the score a cycle"),
+    Row("arith.float_multiply_add", "arithmetic", "a result a cycle"),
+)
+
+
+def overview() -> list[str]:
+    """Blocks of the first page with latency, area and clock, and verification."""
+    lines = _head("block, preset", "what it does", "latency", "throughput", "45 nm", "verification")
+    for row in OVERVIEW:
+        block = find(row.block)
+        preset = block.parameters_class.preset_name("default")
+        latency = block.parameters_class.preset(preset).latency
+        name = f"[`{block.name}`](docs/{row.page}.md) {preset}"
+        measured, status = _measured(block.name, preset), _status(block.name)
+        lines.append(_row(name, block.summary, str(latency), row.rate, measured, status))
+    return lines
+
+
+def _measured(name: str, preset: str) -> str:
+    """Area and speed of a configuration, or of the block's one that was measured."""
+    rows = [row for row in _read(SYNTHESIS) if row["block"] == name]
+    rows.sort(key=lambda row: row["preset"] != preset)
+    if not rows:
+        return "see page"
+    [row, *_] = rows
+    other = "" if row["preset"] == preset else f"{row['preset']}: "
+    speed = f"{row['delay_ps']:.0f} ps"
+    if row["flipflops"]:
+        speed = f"{1e6 / row['delay_ps']:.0f} MHz"
+    return f"{other}{row['area_um2']:,.0f} µm², {speed}"
+
+
+def _status(name: str) -> str:
+    entry = _read(VERIFICATION).get(name, {})
+    if "mutants" not in entry:
+        return "V1"
+    level = "V3" if not entry["surviving"] else "V2" if entry["proofs"] else "V1"
+    return f"{level}, {entry['surviving']} of {entry['mutants']}"
+
+
+def claims() -> list[str]:
+    """How many of each paper's claims held on the language model."""
+    verdicts = ("reproduced", "partly", "not reproduced")
+    lines, every = _head("claims of", *verdicts), []
+    for paper in PAPERS:
+        result = _read(RESULTS / f"{paper}.json")
+        found = [claim["verdict"] for claim in result["claims"]]
+        name = result["title"].partition(":")[0]
+        counts = [str(found.count(verdict)) for verdict in verdicts]
+        lines.append(_row(f"[{name}](docs/results/{paper}.md)", *counts))
+        every += found
+    return [*lines, _row("all", *(str(every.count(verdict)) for verdict in verdicts))]
+
+
+def catalogue() -> list[str]:
+    """Every block with its presets, the latency of the default one, and its files."""
+    lines = []
+    for folder in FOLDERS:
+        page = {"arith": "arithmetic", "stream": "simulation"}.get(folder, folder)
+        lines += ["", f"### [{folder}]({page}.md)", ""]
+        lines += _head("block", "what it does", "from", "presets, latency", "files")
+        for block in blocks():
+            if block.folder == folder:
+                presets = block.parameters_class.presets()
+                default = block.parameters_class.preset_name("default")
+                shown = [
+                    f"**{name}** {preset.latency}" if name == default else name
+                    for name, preset in presets.items()
+                ]
+                listed = ", ".join(shown)
+                files = ", ".join(f"[{label}](../{path})" for label, path in block_files(block))
+                lines.append(_row(f"`{block.name}`", block.summary, block.source, listed, files))
+    return [*lines[1:], ""]
+
+
+def block_files(block: Block) -> list[tuple[str, str]]:
+    """Label and path of a block's generator, model, testbench, tests and proofs."""
+    folder, name = block.folder, block.module
+    found = [("hardware", f"hw/{folder}/{name}.py")]
+    model = f"golden/{folder}/{name}.py"
+    found += [("model", model)] * (ROOT / model).exists()
+    found.append(("testbench", f"sim/testbenches/{folder}/{name}.py"))
+    home = ROOT / "tests" / folder
+    tests = sorted(home.glob(f"test_{name}.py")) + sorted(home.glob(f"test_{name}_*.py"))
+    if not tests:  # a test of several blocks
+        mention = re.compile(rf"hw\.{folder}\.{name}\b|\"{folder}\.{name}\"")
+        tests = [path for path in sorted(home.glob("*.py")) if mention.search(path.read_text())]
+    for path in tests:
+        label = "proof" if path.stem.endswith("_formal") else "tests"
+        found.append((label, str(path.relative_to(ROOT))))
+    return found
+
+
+def verification() -> list[str]:
+    """Proofs and surviving mutants, as measured."""
+    lines = _head("block", "proofs, exhaustive runs", "surviving mutants")
+    for name, entry in _read(VERIFICATION).items():
+        count = f"{entry['surviving']} of {entry['mutants']}" if "mutants" in entry else ""
+        lines.append(_row(f"`{name}`", entry["proofs"], count))
+    return lines
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    "overview": overview,
+    "claims": claims,
+    "catalogue": catalogue,
+    "verification": verification,
+}
+
+
+def _head(*names: str) -> list[str]:
+    return [_row(*names), _row(*["---"] * len(names))]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _read(path: Path):
+    return json.loads(path.read_text())
+
+
+def filled(text: str) -> str:
+    """A page's text with its tables as they should be.
+
+    :raises ToolError: for a table that there is not.
+    """
+
+    def replace(match: re.Match) -> str:
+        if match[2] not in TABLES:
+            raise ToolError(f"a table must be one of {', '.join(TABLES)}, not {match[2]}")
+        return match[1] + "\n".join(TABLES[match[2]]()) + "\n" + match[4]
+
+    return MARK.sub(replace, text)
+
+
+def add_synthesis(path: Path) -> None:
+    """Keep the rows of a file that ``python -m sim synth --json`` printed."""
+    try:
+        new = _read(path)
+        keys = {(row["block"], row["preset"], row["mode"]): row for row in new}
+    except (ValueError, TypeError, KeyError):
+        raise ToolError(f"{path} must hold what `python -m sim synth --json` prints") from None
+    old = _read(SYNTHESIS) if SYNTHESIS.exists() else []
+    rows = {(row["block"], row["preset"], row["mode"]): row for row in old} | keys
+    text = json.dumps([rows[key] for key in sorted(rows)], indent=1) + "\n"
+    with replacing(SYNTHESIS) as file:
+        file.write(text.encode())
+
+
+def tables_command(arguments) -> int:
+    for path in arguments.add:
+        add_synthesis(path)
+    stale = []
+    for name in PAGES:
+        page = ROOT / name
+        text = page.read_text()
+        new = filled(text)
+        if new != text:
+            stale.append(name)
+            if not arguments.check:
+                with replacing(page) as file:
+                    file.write(new.encode())
+    for name in stale:
+        print(f"{name}: {'out of date, run make docs' if arguments.check else 'written'}")
+    return int(bool(stale) and arguments.check)
+
+
+def register(commands) -> None:
+    """Add the subcommand to an argparse parser's subparsers."""
+    command = commands.add_parser(
+        "tables",
+        help="write the tables of README.md and docs",
+        description=(
+            "Write the tables of README.md and docs/blocks.md from the catalogue and from the"
+            " measurements in docs/results."
+        ),
+    )
+    command.add_argument(
+        "--add",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE.json",
+        help="first keep what `python -m sim synth ... --liberty nangate45 --mode speed --json`"
+        " printed; may be repeated",
+    )
+    command.add_argument("--check", action="store_true", help="write nothing, fail if out of date")
+    command.set_defaults(run=tables_command)

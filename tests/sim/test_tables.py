@@ -1,0 +1,99 @@
+"""The tables of README.md and docs are what the catalogue and the kept measurements say."""
+
+import dataclasses
+import json
+import re
+import shutil
+
+import pytest
+
+from hw.catalogue import blocks, find
+from sim.commands import tables
+
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
+OWN_PAGES = [
+    *tables.PAGES,
+    "CONTRIBUTING.md",
+    "docs/glossary.md",
+    *sorted(str(p.relative_to(tables.ROOT)) for p in (tables.ROOT / "examples").rglob("*.md")),
+]
+
+
+@pytest.mark.parametrize("name", tables.PAGES)
+def test_page_is_up_to_date(name):
+    """Otherwise: make docs."""
+    text = (tables.ROOT / name).read_text()
+    assert tables.MARK.search(text)
+    assert tables.filled(text) == text
+
+
+def test_every_block_is_listed():
+    text = (tables.ROOT / "docs/blocks.md").read_text()
+    assert all(f"| `{block.name}` |" in text for block in blocks())
+    assert set(json.loads(tables.VERIFICATION.read_text())) == {block.name for block in blocks()}
+
+
+def test_measured_parameters_are_the_presets():
+    """A configuration that has changed since must be measured again."""
+    for row in json.loads(tables.SYNTHESIS.read_text()):
+        preset = find(row["block"]).parameters_class.preset(row["preset"])
+        assert row["parameters"] == dataclasses.asdict(preset), (row["block"], row["preset"])
+        assert row["mode"] == "speed" and row["library"] == "NangateOpenCellLibrary"
+
+
+def anchors(text: str) -> set[str]:
+    """The fragments that a page's headings have where it is shown."""
+    heads = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("name", OWN_PAGES)
+def test_links_lead_somewhere(name):
+    page = tables.ROOT / name
+    for path, fragment in LINK.findall(page.read_text()):
+        if path.startswith("http"):
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), f"{name} links {path}"
+        if fragment:
+            assert fragment[1:] in anchors(target.read_text()), f"{name} links {path}{fragment}"
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A copy of what the command reads and writes."""
+    for name in (*tables.PAGES, "docs/results"):
+        target = tmp_path / name
+        target.parent.mkdir(exist_ok=True)
+        copy = shutil.copytree if (tables.ROOT / name).is_dir() else shutil.copy
+        copy(tables.ROOT / name, target)
+    monkeypatch.setattr(tables, "PAGES", ("README.md",))  # the other one's takes longer
+    for name in ("SYNTHESIS", "VERIFICATION", "RESULTS"):
+        path = tmp_path / getattr(tables, name).relative_to(tables.ROOT)
+        monkeypatch.setattr(tables, name, path)
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_new_measurements_are_kept_and_shown(run, checkout):
+    rows = json.loads(tables.SYNTHESIS.read_text())
+    row = next(row for row in rows if row["block"] == "kllm.orizuru")
+    new = checkout / "new.json"
+    new.write_text(json.dumps([row | {"area_um2": 1234.5, "delay_ps": 500.0}]))
+    assert run("tables --check")[0] == 0
+    assert run(f"tables --check --add {new}") == (1, "README.md: out of date, run make docs\n", "")
+    assert run("tables") == (0, "README.md: written\n", "")
+    assert "1,234 µm², 2000 MHz" in (checkout / "README.md").read_text()
+    assert len(json.loads(tables.SYNTHESIS.read_text())) == len(rows)
+    assert run("tables") == (0, "", "")
+
+
+def test_errors_are_one_sentence(run, checkout):
+    wrong = checkout / "wrong.json"
+    wrong.write_text('{"area": 1}')
+    status, _, error = run(f"tables --add {wrong}")
+    assert status == 1 and error.endswith("must hold what `python -m sim synth --json` prints\n")
+    readme = checkout / "README.md"
+    readme.write_text(readme.read_text().replace("table claims:", "table plans:"))
+    status, _, error = run("tables")
+    assert status == 1 and error.startswith("error: a table must be one of overview, claims,")
