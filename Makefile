@@ -14,7 +14,7 @@ endif
 LONG ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test style lint verilog sim mutate campaign exhaustive fresh synth eval bench clean distclean
+.PHONY: help setup demo test style lint verilog sim mutate campaign exhaustive fresh synth eval bench docs clean distclean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -69,6 +69,9 @@ eval: $(STAMP) ## each paper's main result on the language model, into docs/resu
 
 bench: $(STAMP) ## simulation speeds and the gain of sharing modules
 	@$(PYTHON) -m sim bench
+
+docs: $(STAMP) ## the tables of README.md and docs, from the catalogue and kept measurements
+	@$(PYTHON) -m sim tables
 
 clean: ## remove what was built; the virtual environment stays
 	rm -rf --one-file-system build
