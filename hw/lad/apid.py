@@ -13,7 +13,7 @@ from hw.lad.apid_parameters import MODE_BITS, ApidParameters
 from hw.lad.packing_queue import PackingQueue
 
 NEVER = (1 << FP16.width) - 1
-"""The largest order key, of no number: a lower bound that no score exceeds."""
+"""The largest order key: a lower bound that no score exceeds."""
 
 
 class Apid(Component):
