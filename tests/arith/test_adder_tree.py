@@ -8,7 +8,6 @@ from golden.arith.float_add import float_add
 from hw.arith.adder_tree import AdderTreeParameters, spread
 from hw.catalogue import find
 from hw.export import export
-from hw.parameters import ParameterError
 from sim.drivers.run import load_testbench
 from tests.support.arith.functions import run
 
@@ -83,20 +82,3 @@ def test_extreme_fixed_point_sums(signed):
 def test_one_module_for_all_equal_adders():
     verilog = export(BLOCK, AdderTreeParameters(n=32, stages=5)).verilog
     assert verilog.count("\nmodule ") + verilog.startswith("module ") <= 3
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"n": 1}, "n must be at least 2, not 1"),
-        ({"operation": "mean"}, "operation must be one of add, max, not 'mean'"),
-        ({"format": "fixed", "operation": "max"}, "operation must be add for fixed, not 'max'"),
-        ({"format": "fixed", "width": 65}, "width must be between 1 and 64, not 65"),
-        ({"format": "fixed", "stages": 4}, "stages must be between 0 and 3, not 4"),
-        ({"operation": "max", "stages": 5}, "stages must be between 0 and 4, not 5"),
-        ({"n": 4, "stages": 9}, "stages must be between 0 and 8, not 9"),
-    ],
-)
-def test_limits(settings, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        AdderTreeParameters(**settings)

@@ -9,7 +9,6 @@ from golden.arith.formats import DTYPES, flush, from_bits, to_bits
 from hw.arith.divide import TABLES, DivideParameters
 from hw.arith.reciprocal import double_reciprocal
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from sim.testbenches.arith.operands import corners, random_floats
 from tests.support.arith.functions import (
     assert_same_tables,
@@ -111,8 +110,3 @@ def test_hardware(name, stages, flush_subnormals):
 def test_stages(name, stages):
     parameters = DivideParameters(format=name, stages=stages, flush_subnormals=stages % 2 == 0)
     assert simulate(BLOCK, parameters, random_pairs(name, 200, stages)) == 0
-
-
-def test_unsupported_format():
-    with pytest.raises(ParameterError, match="format must be one of fp16, bf16, fp8"):
-        DivideParameters(format="fp32")

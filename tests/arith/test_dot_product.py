@@ -11,7 +11,6 @@ from golden.arith.float_multiply import float_multiply
 from hw.arith.dot_product import DotProductParameters
 from hw.catalogue import find
 from hw.export import export
-from hw.parameters import ParameterError
 from sim.drivers.run import load_testbench
 from tests.support.arith.functions import run
 
@@ -90,19 +89,3 @@ def test_128_products_are_generated_in_seconds():
 def test_128_products():
     parameters = DotProductParameters(n=128, stages=8)
     assert run(BLOCK, parameters, drawn(parameters, 2000)) == 0
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"n": 1}, "n must be at least 2, not 1"),
-        ({"format": "fixed", "a_width": 33}, "a_width must be between 1 and 32, not 33"),
-        ({"format": "fixed", "b_width": 0}, "b_width must be between 1 and 32, not 0"),
-        ({"format": "fixed", "stages": 4}, "stages must be between 0 and 3, not 4"),
-        ({"n": 4, "stages": 13}, "stages must be between 0 and 12, not 13"),
-        ({"format": "fp12"}, "format must be one of .*, not 'fp12'"),
-    ],
-)
-def test_limits(settings, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        DotProductParameters(**settings)

@@ -7,7 +7,6 @@ from golden.arith.exp2_fixed import exp2_fixed
 from golden.arith.exp2_fixed import significands as golden_significands
 from hw.arith.exp2_fixed import Exp2FixedParameters, significands
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from tests.support.arith.functions import run
 
 BLOCK = find("arith.exp2_fixed")
@@ -77,18 +76,3 @@ def test_hardware_at_every_operand(settings):
     p = Exp2FixedParameters(**settings)
     x = np.arange(1 << (p.integer + p.fraction))
     assert run(BLOCK, p, {"x": x}) == 0
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"integer": 9}, "integer must be between 0 and 8, not 9"),
-        ({"fraction": 0}, "fraction must be between 1 and 14, not 0"),
-        ({"precision": 1}, "precision must be between 2 and 24, not 1"),
-        ({"output": 11}, r"output must be between 12 \(precision\) and 64, not 11"),
-        ({"rounding": "nearest"}, "rounding must be down or up, not 'nearest'"),
-    ],
-)
-def test_limits(settings, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        Exp2FixedParameters(**settings)

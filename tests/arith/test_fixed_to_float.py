@@ -9,7 +9,6 @@ from golden.arith.fixed_to_float import fixed_to_float
 from golden.arith.formats import DTYPES, to_bits
 from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
 from hw.arith.float_format import FORMATS
-from hw.parameters import ParameterError
 from sim.checks.formal.float_proof import equals, prove
 from sim.testbenches.arith.fixed_to_float import testbench
 from tests.support.arith.exact import encode
@@ -109,13 +108,3 @@ def claim(format, signed):
     float_format = FORMATS[format]
     sizes = f"{float_format.exponent} {float_format.precision}"
     return equals("o", f"((_ {kind} {sizes}) RNE a)", float_format)
-
-
-def test_limits_of_the_parameters():
-    for settings, message in [
-        ({"width": 49}, "width must be between 2 and 48, not 49"),
-        ({"fraction": 29}, "fraction must be between -15 and 28, not 29"),
-        ({"fraction": -16}, "fraction must be between -15 and 28, not -16"),
-    ]:
-        with pytest.raises(ParameterError, match=f"^{message}$"):
-            FixedToFloatParameters(**settings)

@@ -15,7 +15,6 @@ from golden.arith.float_add import float_add
 from golden.arith.formats import DTYPES, from_bits, to_bits
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FORMATS
-from hw.parameters import ParameterError
 from sim.checks.formal.float_proof import equals, exponent_differences, prove
 from sim.testbenches.arith.float_add import testbench
 from tests.support.arith import exact
@@ -275,10 +274,3 @@ def test_accumulates_a_number_each_cycle():
     simulator.run()
     np.testing.assert_array_equal(got, expected)
     assert len(got) == 300
-
-
-def test_limits_of_the_parameters():
-    with pytest.raises(ParameterError, match="^stages must be between 0 and 4, not 5$"):
-        FloatAddParameters(stages=5)
-    with pytest.raises(ParameterError, match="^format must be one of"):
-        FloatAddParameters("fp64")

@@ -9,7 +9,6 @@ from golden.arith.float_convert import float_convert
 from golden.arith.formats import DTYPES, canonical, from_bits, is_nan, to_bits
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FORMATS
-from hw.parameters import ParameterError
 from sim.checks.formal.float_proof import equals, prove
 from sim.testbenches.arith.float_convert import testbench
 from tests.support.arith.exact import decode, encode
@@ -106,8 +105,3 @@ def test_proof_refutes_another_result():
 def claim(format):
     result = FORMATS[format]
     return equals("o", f"((_ to_fp {result.exponent} {result.precision}) RNE a_float)", result)
-
-
-def test_limits_of_the_parameters():
-    with pytest.raises(ParameterError, match="^format must be one of .*, not 'fp64'$"):
-        FloatConvertParameters(source="fp64")

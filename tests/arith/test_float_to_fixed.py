@@ -11,7 +11,6 @@ from golden.arith.float_to_fixed import float_to_fixed
 from golden.arith.formats import from_bits
 from hw.arith.float_format import FORMATS
 from hw.arith.float_to_fixed import ROUNDINGS, FloatToFixed, FloatToFixedParameters
-from hw.parameters import ParameterError
 from sim.checks.formal.float_proof import constant, prove
 from sim.testbenches.arith.float_to_fixed import testbench
 from tests.support.arith.exact import decode
@@ -133,14 +132,3 @@ def proof_claim(mode, width):
         (= inexact (ite (and fits (not (fp.eq exact rounded))) #b1 #b0))
         (= o (ite fits ((_ fp.to_sbv {width}) {mode} exact)
           (ite (fp.lt exact least) {low} {high})))))))"""
-
-
-def test_limits_of_the_parameters():
-    for settings, message in [
-        ({"width": 1}, "width must be between 2 and 48, not 1"),
-        ({"rounding": "up"}, "rounding must be one of nearest_even, truncate, floor, ceiling, not"),
-        ({"fraction": 29}, "fraction must be between -16 and 28, not 29"),
-        ({"fraction": -17}, "fraction must be between -16 and 28, not -17"),
-    ]:
-        with pytest.raises(ParameterError, match=f"^{message}"):
-            FloatToFixedParameters(**settings)

@@ -8,7 +8,6 @@ from golden.arith.formats import DTYPES, flush, from_bits, to_bits
 from golden.arith.inverse_square_root import inverse_square_root
 from hw.arith.inverse_square_root import TABLES, InverseSquareRootParameters, double_root
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from sim.testbenches.arith.operands import random_floats
 from tests.support.arith.functions import (
     assert_same_tables,
@@ -88,8 +87,3 @@ def test_stages(stages):
     x = random_floats("fp16", 300, [], np.random.default_rng(stages))
     parameters = InverseSquareRootParameters(stages=stages, flush_subnormals=stages % 2 == 0)
     assert simulate(BLOCK, parameters, {"x": x}) == 0
-
-
-def test_unsupported_format():
-    with pytest.raises(ParameterError, match="format must be one of fp16, bf16, fp8"):
-        InverseSquareRootParameters(format="fp32")

@@ -8,7 +8,6 @@ from golden.arith.formats import DTYPES, flush, from_bits, to_bits
 from golden.arith.log import log
 from hw.arith.log import TABLES, LogParameters, slope
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from sim.testbenches.arith.operands import random_floats
 from tests.support.arith.functions import (
     assert_same_tables,
@@ -90,8 +89,3 @@ def test_stages(stages):
     x = np.abs(random_floats("fp16", 300, [], np.random.default_rng(stages)))
     parameters = LogParameters(stages=stages, flush_subnormals=stages % 2 == 0)
     assert simulate(BLOCK, parameters, {"x": x}) == 0
-
-
-def test_unsupported_format():
-    with pytest.raises(ParameterError, match="format must be one of fp16, bf16, fp8"):
-        LogParameters(format="fp32")

@@ -7,7 +7,6 @@ from golden.arith.log2_fixed import log2_fixed
 from golden.arith.log2_fixed import logarithms as golden_logarithms
 from hw.arith.log2_fixed import Log2FixedParameters, logarithms
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from sim.testbenches.arith.log2_fixed import integers
 from tests.support.arith.functions import run
 
@@ -91,18 +90,3 @@ def test_hardware_at_every_table_entry(settings):
     p = Log2FixedParameters(**settings)
     drawn = integers(p.width, False, 100_000, np.random.default_rng(1))
     assert run(BLOCK, p, {"x": np.concatenate([ends(p), drawn])}) == 0
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"width": 63}, "width must be between 2 and 62, not 63"),
-        ({"width": 8, "precision": 8}, "precision must be between 1 and 7, not 8"),
-        ({"precision": 15}, "precision must be between 1 and 14, not 15"),
-        ({"output": 0}, "output must be between 1 and 24, not 0"),
-        ({"rounding": "nearest"}, "rounding must be down or up, not 'nearest'"),
-    ],
-)
-def test_limits(settings, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        Log2FixedParameters(**settings)

@@ -16,7 +16,6 @@ from hw.arith.order_key import (
     is_nan_key,
     to_key,
 )
-from hw.parameters import ParameterError
 from tests.support.formal import find_fault, prove_block
 from tests.support.kllm import orizuru_spec
 
@@ -302,15 +301,3 @@ def test_the_specification_orders_as_numpy_does():
     np.testing.assert_array_equal(got[2], (numbers & (x < y)) | only_y_nan)
     np.testing.assert_array_equal(got[3], np.isnan(x))
     np.testing.assert_array_equal(got[4], canonical(FP16)[a])
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"exponent": 1, "mantissa": 10}, "exponent width must be at least 2, not 1"),
-        ({"exponent": 5, "mantissa": 1}, "mantissa width must be at least 2, not 1"),
-    ],
-)
-def test_parameters(arguments, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        FloatFormat(**arguments)

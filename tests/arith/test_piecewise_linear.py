@@ -13,7 +13,6 @@ from hw.arith.float_format import FORMATS
 from hw.arith.lines import Lines, exponential, nearest
 from hw.arith.piecewise_linear import PiecewiseLinear, PiecewiseLinearParameters
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from tests.support.arith.functions import every, run
 
 BLOCK = find("arith.piecewise_linear")
@@ -101,14 +100,3 @@ def test_other_lines():
     simulator.run()
     assert len(got) > 600
     assert got == list(zip(to_bits(y).tolist(), interval.tolist(), strict=True))
-
-
-def test_limits():
-    with pytest.raises(ParameterError, match="^function must be one of exp, not 'sin'$"):
-        PiecewiseLinearParameters(function="sin")
-    with pytest.raises(ParameterError, match="^intervals must be between 2 and 16, not 17$"):
-        PiecewiseLinearParameters(intervals=17)
-    with pytest.raises(ParameterError, match="^there must be one bound fewer"):
-        Lines((1,), (1,), (1,))
-    with pytest.raises(ParameterError, match="^lines must be as many as intervals, not 1$"):
-        PiecewiseLinear(PiecewiseLinearParameters(), Lines((), (1,), (1,)))

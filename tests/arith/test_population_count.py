@@ -6,7 +6,6 @@ import pytest
 from golden.arith.population_count import population_count
 from hw.arith.population_count import PopulationCountParameters
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from sim.drivers.run import load_testbench
 from tests.support.arith.functions import run
 
@@ -34,8 +33,3 @@ def test_every_count_of_many_bits(n):
     bits = np.concatenate([values["i"], runs, ~runs, np.eye(n, dtype=bool)])
     assert set(population_count(bits)) == set(range(n + 1))
     assert run(BLOCK, parameters, {"i": bits}) == 0
-
-
-def test_limits():
-    with pytest.raises(ParameterError, match="^n must be at least 2, not 1$"):
-        PopulationCountParameters(n=1)

@@ -1,7 +1,5 @@
 """The clustering unit: its twin against level 1; every value and size through the RTL."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ from golden.algorithms.kllm.quantize import (
 from golden.kllm.clustering_unit import cluster, midpoints, scaled_midpoints
 from hw.catalogue import find
 from hw.kllm.clustering_unit import ClusteringUnit, ClusteringUnitParameters
-from hw.parameters import ParameterError
 from sim.core.design import generate
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import compare
@@ -150,18 +147,3 @@ def test_stream_rules():
     """Whatever is offered and whenever it is taken, outputs stand until they are."""
     p = ClusteringUnitParameters(activation_bits=1, lanes=1)
     prove_stream_rules(ClusteringUnit(p), "clustering_unit", "o", ["midpoints", "scale", "x"])
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"activation_bits": 0}, "activation_bits must be between 1 and 6, not 0"),
-        ({"activation_bits": 7}, "activation_bits must be between 1 and 6, not 7"),
-        ({"lanes": 0}, "lanes must be between 1 and 64, not 0"),
-        ({"lanes": 65}, "lanes must be between 1 and 64, not 65"),
-    ],
-)
-def test_parameter_messages(changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        dataclasses.replace(ClusteringUnitParameters(), **changes)
-    assert str(caught.value) == sentence

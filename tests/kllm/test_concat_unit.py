@@ -6,7 +6,6 @@ import pytest
 from golden.kllm.concat_unit import concat_unit
 from hw.catalogue import find
 from hw.kllm.concat_unit import ConcatUnitParameters
-from hw.parameters import ParameterError
 from sim.testbenches.kllm.concat_unit import real_indices
 from tests.support.arith.functions import run
 
@@ -36,9 +35,3 @@ def test_real_indices(shipped_trace):
     assert np.count_nonzero(values["mask"][0] == 0) == 6
     columns = np.concatenate([values["activation"], values["weight"]], axis=1)
     assert len(np.unique(columns, axis=0)) == 100
-
-
-@pytest.mark.parametrize("name", ["n", "activation_bits", "weight_bits"])
-def test_limits(name):
-    with pytest.raises(ParameterError, match=f"^{name} must be at least 1, not 0$"):
-        ConcatUnitParameters(**{name: 0})

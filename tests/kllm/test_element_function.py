@@ -7,7 +7,6 @@ from golden.arith.formats import is_nan, to_bits
 from golden.kllm.element_function import EXP, RECIPROCAL, SILU, SQUARE_ROOT, element_function
 from hw.catalogue import find
 from hw.kllm.element_function import ElementFunctionParameters, Function
-from hw.parameters import ParameterError
 from tests.support.arith.functions import every, float64, run, simulate, ulp_errors
 from tests.support.campaign import suite_takes
 
@@ -74,8 +73,3 @@ def test_other_numbers_of_stages(stages):
     rng = np.random.default_rng(stages)
     operands = {"x": rng.uniform(-12, 12, 200).astype(np.float16), "op": rng.integers(0, 4, 200)}
     assert simulate(BLOCK, ElementFunctionParameters(stages=stages), operands) == 0
-
-
-def test_parameter_messages():
-    with pytest.raises(ParameterError, match="stages must be between 0 and 6, not 7"):
-        ElementFunctionParameters(stages=7)

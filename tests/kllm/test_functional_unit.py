@@ -1,10 +1,7 @@
 """The functional unit: three parts at once, none waiting for another."""
 
-import pytest
-
 from hw.catalogue import find
 from hw.kllm.functional_unit import FunctionalUnitParameters
-from hw.parameters import ParameterError
 from sim.core.design import generate
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import compare
@@ -41,17 +38,3 @@ def test_formula_is_that_of_the_slowest():
     assert p.cycles([10], 1, 1) == p.softmax.cycles([10])
     assert p.cycles([1], 1000, 1) == p.element.cycles(1000)
     assert p.cycles([1], 1, 1000) == p.rms.cycles(1000)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"element_stages": 0}, "element_stages must be between 1 and 6, not 0"),
-        ({"rms_stages": 5}, "stages must be between 1 and 4, not 5"),
-        ({"lanes": 0}, "lanes must be between 1 and 64, not 0"),
-    ],
-)
-def test_parameter_messages(changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        FunctionalUnitParameters(**changes)
-    assert str(caught.value) == sentence

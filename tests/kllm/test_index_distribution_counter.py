@@ -7,7 +7,6 @@ from golden.algorithms.kllm.matvec import count_indices
 from golden.kllm.index_distribution_counter import index_distribution
 from hw.catalogue import find
 from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
-from hw.parameters import ParameterError
 from sim.drivers.run import load_testbench
 from tests.support.arith.functions import run
 from tests.support.campaign import suite_takes
@@ -71,17 +70,3 @@ def test_random_sets(name):
     counts = index_distribution(**sets, activation_bits=4, weight_bits=4)
     assert set(np.unique(counts)) == set(range(17))
     assert run(BLOCK, p, sets) == 0
-
-
-@pytest.mark.parametrize(
-    "changes, sentence",
-    [
-        ({"inputs": 1}, "inputs must be at least 2, not 1"),
-        ({"activation_bits": 7}, "activation_bits must be between 1 and 6, not 7"),
-        ({"weight_bits": 0}, "weight_bits must be between 1 and 6, not 0"),
-        ({"stages": 3}, "stages must be between 0 and 2, not 3"),
-    ],
-)
-def test_limits(changes, sentence):
-    with pytest.raises(ParameterError, match=f"^{sentence}$"):
-        IndexDistributionCounterParameters(**changes)

@@ -8,7 +8,6 @@ import pytest
 from golden.kllm.inverse_rms import inverse_rms
 from hw.catalogue import find
 from hw.kllm.inverse_rms import InverseRmsParameters
-from hw.parameters import ParameterError
 from sim.core.design import generate
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import compare
@@ -132,8 +131,3 @@ def test_other_numbers_of_stages(stages):
     random = testbench.stimulus(p, None, 3000, seed=stages)
     flags = random.outputs["o"][:, 0] >> 16
     assert (flags & 1).sum() > 100 and (flags & 2).sum() > 100
-
-
-def test_parameter_messages():
-    with pytest.raises(ParameterError, match="stages must be between 1 and 4, not 0"):
-        InverseRmsParameters(0)

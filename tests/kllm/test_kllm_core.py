@@ -14,7 +14,6 @@ from golden.kllm.element_function import SILU
 from golden.kllm.kllm_core import Norm, front_end, kllm_core, tables_of
 from hw.catalogue import find
 from hw.kllm.kllm_core import KllmCoreParameters
-from hw.parameters import ParameterError
 from sim.core import payload
 from sim.core.design import generate
 from sim.core.memory import FASTEST, MemoryTiming
@@ -438,23 +437,3 @@ def test_tables_of_real_codebooks(shipped_trace):
     tables = tables_of(layer.codebook, layer.weights.codebook)
     assert (np.diff(tables.midpoints.astype(float)) >= 0).all()
     assert tables.products.shape == (16, 16)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"lanes": 3}, "lanes must be a power of two, not 3"),
-        ({"n": 0}, "n must be at least 1, not 0"),
-        ({"macs": 8}, "macs must be a power of two from 16 to 256, not 8"),
-        ({"activation_bits": 1, "macs": 16}, "bits must be between 2 and 9, not 1"),
-        ({"depth": 3}, "depth must be a power of two from 4, not 3"),
-        ({"outliers": 0}, "outliers must be between 1 and k - 1 = 575, not 0"),
-        (
-            {"k": 4096, "address_width": 5},
-            "address_width must be at least 6 for columns of 52 words, not 5",
-        ),
-    ],
-)
-def test_limits(settings, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        KllmCoreParameters(**settings)

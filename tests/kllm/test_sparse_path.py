@@ -11,7 +11,6 @@ from golden.arith.formats import to_bits
 from golden.kllm.sparse_path import sparse_path
 from hw.catalogue import find
 from hw.kllm.sparse_path import SparsePathParameters
-from hw.parameters import ParameterError
 from sim.core.stalls import PATTERNS
 from sim.testbenches.kllm.columns import columns_of
 from sim.testbenches.kllm.sparse_path import build, expected, random_rows, real_rows, testbench
@@ -148,17 +147,3 @@ def test_rows_of_a_trace(shipped_trace):
     (*_, valid, _, _, ends), _ = real_rows(p, shipped_trace, 32, rng)
     assert valid.sum() == 6 * 32 and ends[-1] >= 32 * p.segments
     print(f"{ends[-1] / 32:.2f} rows a column, {p.segments} segments")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"k": 0}, "k must be between 1 and 65536, not 0"),
-        ({"weight_bits": 9}, "weight_bits must be between 1 and 8, not 9"),
-        ({"counters": 0}, "counters must be at least 1, not 0"),
-        ({"ports": 0}, "ports must be at least 1, not 0"),
-    ],
-)
-def test_limits(settings, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        SparsePathParameters(**settings)

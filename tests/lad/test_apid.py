@@ -10,7 +10,6 @@ from golden.algorithms.lad.modes import Modes
 from golden.lad.apid import identify
 from hw.catalogue import find
 from hw.lad.apid_parameters import ApidParameters
-from hw.parameters import ParameterError
 from sim.core.stalls import PATTERNS
 from sim.testbenches.lad.apid import Step, build, random_steps, real_steps, testbench
 from tests.support.kllm.compiled import Compiled
@@ -193,27 +192,3 @@ def test_presets(preset, shipped_trace):
     for trace in (None, shipped_trace):
         for stall in PATTERNS:
             compiled.check(testbench.stimulus(p, trace, 100, seed=8), stall)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"lanes": 0}, "lanes must be between 1 and 64, not 0"),
-        ({"positions": 0}, "positions must be between 1 and 65536, not 0"),
-        ({"window": 0}, "window must be at least 1, not 0"),
-        ({"counter_bits": 1}, "counter_bits must be between 2 and 16, not 1"),
-        ({"outputs": 3}, "outputs must be a power of two, not 3"),
-        ({"depth": 16}, "depth must be a power of two from 32, not 16"),
-        ({"depth": 48}, "depth must be a power of two from 32, not 48"),
-        ({"lanes": 8, "outputs": 8, "depth": 16}, "depth must be a power of two from 22, not 16"),
-    ],
-)
-def test_limits(changes, sentence):
-    with pytest.raises(ParameterError, match=f"^{sentence}$"):
-        dataclasses.replace(ApidParameters(), **changes)
-
-
-@pytest.mark.parametrize("bounds", ["", "5_8", "8_8", "8_0", "2048", "8_-1", "8__1", "²"])
-def test_bounds(bounds):
-    with pytest.raises(ParameterError, match="^bounds must be 1 to 15 falling numbers"):
-        ApidParameters(bounds=bounds)

@@ -9,7 +9,6 @@ from golden.arith.formats import canonical, to_bits
 from golden.lad.vpu import DP, EM, NONE, S, vpu
 from hw.catalogue import find
 from hw.lad.vpu import Mode, VpuParameters
-from hw.parameters import ParameterError
 from sim.core.stalls import PATTERNS
 from sim.testbenches.lad.vpu import (
     Operations,
@@ -168,17 +167,3 @@ def test_reset_in_the_middle(small):
         small._harness.reset()
         small._harness.run(cut, PATTERNS["random"], seed=1)
         small.check(testbench.stimulus(p, None, 50, seed), "none")
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"d": 1}, "d must be between 2 and 1024, not 1"),
-        ({"d": 1025}, "d must be between 2 and 1024, not 1025"),
-        ({"multiply_stages": 0}, "multiply_stages must be between 1 and 4, not 0"),
-        ({"add_stages": 5}, "add_stages must be between 1 and 4, not 5"),
-    ],
-)
-def test_limits(changes, sentence):
-    with pytest.raises(ParameterError, match=f"^{sentence}$"):
-        dataclasses.replace(VpuParameters(), **changes)

@@ -15,7 +15,6 @@ from amaranth.hdl import (
     Signal,
 )
 
-from hw.parameters import ParameterError
 from hw.stream.arbiter import Arbiter, ArbiterParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.campaign import suite_takes
@@ -197,15 +196,3 @@ def test_specification_accepts_the_arbiter_without_a_fault():
 def test_a_single_input_still_has_a_source_field():
     layout = ArbiterParameters(width=8, inputs=1).output_layout()
     assert {name: field.width for name, field in layout} == {"data": 8, "source": 1}
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"width": 0}, "width must be at least 1, not 0"),
-        ({"inputs": 0}, "inputs must be at least 1, not 0"),
-    ],
-)
-def test_parameters(arguments, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        ArbiterParameters(**arguments)

@@ -7,7 +7,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from hw.parameters import ParameterError
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
@@ -210,15 +209,3 @@ def test_full_rate_needs_the_stated_credits(latency):
     cycles = 4 * (latency + 2)
     assert beats_in(latency, credits, cycles) == cycles
     assert beats_in(latency, credits - 1, cycles) == cycles * (credits - 1) // (latency + 2)
-
-
-@pytest.mark.parametrize(
-    "build, message",
-    [
-        (lambda: CreditCounterParameters(0), "credits must be at least 1, not 0"),
-        (lambda: CreditCounterParameters.for_pipeline(-1), "latency must be at least 0, not -1"),
-    ],
-)
-def test_parameters(build, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        build()

@@ -9,7 +9,6 @@ from amaranth.hdl import Assert, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.parameters import ParameterError
 from hw.stream.queue import Queue, QueueParameters
 from sim.checks.formal.specs import StreamSpec
 from tests.support.campaign import suite_takes
@@ -134,15 +133,3 @@ def test_specification_accepts_the_buffer_without_a_fault():
 def test_capacity_is_exact():
     queue = Queue(QueueParameters(width=2, depth=4))
     find_fault(StreamSpec(queue, 3), "queue_depth4_as3", "more beats than capacity", depth=8)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"width": 0}, "width must be at least 1, not 0"),
-        ({"depth": 0}, "depth must be at least 1, not 0"),
-    ],
-)
-def test_parameters(arguments, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        QueueParameters(**arguments)

@@ -10,7 +10,6 @@ from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, M
 
 from golden.stream.sequential_reader import addresses, timeline
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.stream import sequential_reader
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
@@ -331,20 +330,3 @@ def test_addresses():
     assert address.tolist() == [6, 7, 0, 1, 1, 0, 1]
     assert command.tolist() == [0, 0, 0, 0, 2, 3, 3]
     assert last.tolist() == [False, False, False, True, True, False, True]
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"address_width": 0}, "address_width must be at least 1, not 0"),
-        ({"data_width": 0}, "data_width must be at least 1, not 0"),
-        ({"depth": 2}, "depth must be a power of two from 4, not 2"),
-        ({"depth": 12}, "depth must be a power of two from 4, not 12"),
-        ({"depth": 0}, "depth must be a power of two from 4, not 0"),
-        ({"longest": 0}, "longest must be at least 1, not 0"),
-    ],
-)
-def test_parameter_messages(changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        SequentialReaderParameters(**changes)
-    assert str(caught.value) == sentence

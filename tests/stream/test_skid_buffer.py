@@ -3,7 +3,6 @@
 import pytest
 from amaranth.hdl import Assert, Fragment, Mux
 
-from hw.parameters import ParameterError
 from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
 from sim.checks.formal.proof import prove
 from sim.checks.formal.specs import StreamSpec
@@ -74,8 +73,3 @@ def test_handshake_comes_straight_from_registers():
     assert driven["sync"] == {"ready", "skid", "o__valid", "o__payload"}
     (copy,) = statements["comb"]
     assert copy.rhs.name == "ready"
-
-
-def test_parameters():
-    with pytest.raises(ParameterError, match=r"^width must be at least 1, not 0$"):
-        SkidBufferParameters(width=0)

@@ -1,6 +1,5 @@
 """Margins, decisions and terms: the bit-exact models against exact numbers; several sizes."""
 
-import dataclasses
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +11,6 @@ from golden.topick.margin_generator import scale_code, scaled_margins, threshold
 from golden.topick.pec import difference, limbs, term
 from golden.topick.rpdu import prune
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.topick.margin_generator import MarginGeneratorParameters
 from hw.topick.pec import PecParameters
 from hw.topick.rpdu import RpduParameters
@@ -152,34 +150,3 @@ def test_every_size(name):
         block = find(name)
         values, _ = load_testbench(block).draw(parameters, None, 300, 7)
         check(block, parameters, values)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "changes", "sentence"),
-    [
-        (MarginGeneratorParameters(), {"d": 1}, "d must be at least 2, not 1"),
-        (MarginGeneratorParameters(), {"bits": 17}, "bits must be between 2 and 16, not 17"),
-        (
-            MarginGeneratorParameters(),
-            {"chunk_bits": 5},
-            "chunk_bits must divide 12 (bits) and be less, not 5",
-        ),
-        (MarginGeneratorParameters(), {"width": 39}, "width must be between 14 and 38, not 39"),
-        (RpduParameters(), {"width": 49}, "width must be between 2 and 48, not 49"),
-        (
-            RpduParameters(),
-            {"margin_bits": 32},
-            "margin_bits must be at least 1 and below 32 (width), not 32",
-        ),
-        (
-            PecParameters(),
-            {"limb": 8},
-            "limb must be a power of two of at least 12 (precision), not 8",
-        ),
-        (PecParameters(), {"fraction": 15}, "fraction must be between 1 and 14, not 15"),
-    ],
-)
-def test_parameter_messages(parameters, changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        dataclasses.replace(parameters, **changes)
-    assert str(caught.value) == sentence

@@ -14,7 +14,6 @@ from amaranth.sim import Simulator
 from golden.algorithms.topick.decide import decide, leading_bits, margins, request_order
 from golden.topick.pe_lane import Head, PeLane, chunk_of, signed_chunk, weighted_sum
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.topick import pe_lane
 from hw.topick.chunk_multiplier import ChunkMultiplier
 from hw.topick.pe_lane import PeLaneParameters
@@ -314,23 +313,3 @@ def test_heads_without_tokens(stall):
     stimulus = replay.stimulus([])
     assert sum(decision.ended for decision in replay.decisions) == 2
     simulate(BLOCK, OTHER, stimulus, stall)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"token_bits": 0}, "token_bits must be between 1 and 24, not 0"),
-        ({"entries": 1}, "entries must be at least 2, not 1"),
-        ({"scale_bits": 25}, "scale_bits must be between 1 and 24, not 25"),
-        ({"shift_bits": 6}, "shift_bits must be between 0 and 5, not 6"),
-        ({"limb": 12}, "limb must be a power of two of at least 12 (precision), not 12"),
-        (
-            {"threshold_bits": 32},
-            "threshold_bits must be at least 1 and below 32 (width), not 32",
-        ),
-    ],
-)
-def test_parameter_messages(changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        dataclasses.replace(PeLaneParameters(), **changes)
-    assert str(caught.value) == sentence

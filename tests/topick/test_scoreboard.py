@@ -4,7 +4,6 @@ import pytest
 
 from golden.topick.scoreboard import Scoreboard
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.topick.scoreboard import ScoreboardParameters
 from sim.testbenches.topick.scoreboard import testbench
 from tests.support.topick.simulated_stimulus import check
@@ -28,17 +27,3 @@ def test_slots_are_reused_in_order_of_return():
 def test_every_size(entries, stall):
     parameters = ScoreboardParameters(entries, score_bits=9, shift_bits=4, precision=2)
     check(BLOCK, parameters, testbench.stimulus(parameters, None, 40, seed=entries), stall)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"entries": 1}, "entries must be at least 2, not 1"),
-        ({"score_bits": 0}, "score_bits must be between 1 and 62, not 0"),
-        ({"precision": 63}, "precision must be between 1 and 62, not 63"),
-    ],
-)
-def test_parameter_messages(changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        ScoreboardParameters(**changes)
-    assert str(caught.value) == sentence

@@ -13,7 +13,6 @@ from golden.unicaim.cells import query_planes, row_scores
 from hw.__main__ import main
 from hw.catalogue import blocks, find
 from hw.export import export
-from hw.parameters import ParameterError
 from hw.unicaim.array import Array
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray
@@ -106,9 +105,3 @@ def test_large_presets(preset, shipped_trace):
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
         compiled.check(testbench.stimulus(p, trace, 12, seed=6), "none")
-
-
-def test_parameter_messages():
-    with pytest.raises(ParameterError) as caught:
-        CellArrayParameters(spread_mv=201)
-    assert str(caught.value) == "spread_mv must be between 0 and 200, not 201"

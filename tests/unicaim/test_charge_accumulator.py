@@ -6,7 +6,6 @@ import pytest
 from golden.algorithms.unicaim.selection import charge_share
 from golden.unicaim.charge_accumulator import ChargeAccumulator
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.unicaim.charge_accumulator import ChargeAccumulator as Hardware
 from hw.unicaim.charge_accumulator import ChargeAccumulatorParameters
 from sim.core.stalls import PATTERNS
@@ -89,18 +88,3 @@ def test_paper_preset(shipped_trace):
 def test_stream_rules():
     p = ChargeAccumulatorParameters(rows=2, score_bits=2, fraction=0, share=1)
     prove_stream_rules(Hardware(p), "charge_accumulator", "o", ["i"])
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"rows": 1}, "rows must be at least 2, not 1"),
-        ({"score_bits": 1}, "score_bits must be between 2 and 24, not 1"),
-        ({"fraction": 17}, "fraction must be between 0 and 16, not 17"),
-        ({"share": -1}, "share must be between 0 and 16, not -1"),
-    ],
-)
-def test_parameter_messages(changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        ChargeAccumulatorParameters(**changes)
-    assert str(caught.value) == sentence

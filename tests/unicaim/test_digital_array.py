@@ -8,7 +8,6 @@ from golden.unicaim.cell_array import discharge
 from golden.unicaim.digital_array import search
 from golden.unicaim.topk_sense import topk_sense
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.unicaim.digital_array import DigitalArrayParameters
 from sim.core.stalls import PATTERNS
 from sim.testbenches.unicaim.digital_array import testbench
@@ -56,18 +55,3 @@ def test_large_presets(preset, shipped_trace):
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
         compiled.check(testbench.stimulus(p, trace, 12, seed=6), "none")
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"rows": 1}, "rows must be at least 2, not 1"),
-        ({"d": 1}, "d must be at least 2, not 1"),
-        ({"key_bits": 0}, "key_bits must be between 1 and 8, not 0"),
-        ({"query_bits": 9}, "query_bits must be between 1 and 8, not 9"),
-    ],
-)
-def test_parameter_messages(changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        DigitalArrayParameters(**changes)
-    assert str(caught.value) == sentence

@@ -9,7 +9,6 @@ from golden.algorithms.unicaim.selection import eviction_candidate
 from golden.unicaim.charge_accumulator import ChargeAccumulator
 from golden.unicaim.eviction_sense import eviction_sense
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.unicaim.eviction_sense import EvictionSense, EvictionSenseParameters
 from sim.core.stalls import PATTERNS
 from sim.testbenches.unicaim.eviction_sense import stimulus_of, testbench
@@ -66,9 +65,3 @@ def test_paper_preset(shipped_trace):
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
         compiled.check(testbench.stimulus(p, trace, 100, seed=4), "bursts")
-
-
-def test_parameter_messages():
-    with pytest.raises(ParameterError) as caught:
-        EvictionSenseParameters(rows=1)
-    assert str(caught.value) == "rows must be at least 2, not 1"

@@ -5,7 +5,6 @@ import pytest
 
 from golden.unicaim.sar_adc import sar_adc
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.unicaim.sar_adc import SarAdc, SarAdcParameters
 from sim.testbenches.unicaim.sar_adc import stimulus_of
 from tests.support.formal import prove_stream_rules
@@ -48,16 +47,3 @@ def test_the_papers_highest_score_has_no_code():
 
 def test_stream_rules():
     prove_stream_rules(SarAdc(SarAdcParameters(bits=3, fraction=1)), "sar_adc", "o", ["i"])
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"bits": 0}, "bits must be between 1 and 24, not 0"),
-        ({"fraction": 0}, "fraction must be between 1 and 8, not 0"),
-    ],
-)
-def test_parameter_messages(changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        SarAdcParameters(**changes)
-    assert str(caught.value) == sentence

@@ -7,7 +7,6 @@ import pytest
 
 from golden.unicaim.topk_sense import topk_sense
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.unicaim.topk_sense import TopkSenseParameters
 from sim.core.stalls import PATTERNS
 from sim.testbenches.unicaim.topk_sense import Searches, testbench
@@ -61,9 +60,3 @@ def test_576_rows(fill, shipped_trace):
         stimulus = testbench.stimulus(p, trace, 60, seed=8)
         for stall in PATTERNS:
             compiled.check(stimulus, stall)
-
-
-def test_parameter_messages():
-    with pytest.raises(ParameterError) as caught:
-        TopkSenseParameters(rows=1)
-    assert str(caught.value) == "rows must be at least 2, not 1"

@@ -8,8 +8,6 @@ import pytest
 
 from golden.veda.pe_array import outer_product, tiled_product
 from hw.catalogue import find
-from hw.parameters import ParameterError
-from hw.veda.tree_array import TreeArrayParameters
 from hw.veda.veda_core import VedaCoreParameters
 from sim.__main__ import parser
 from sim.commands.ablation import (
@@ -144,15 +142,3 @@ def test_command(capsys, tmp_path):
     both = found[-1]
     assert both["measured"]["140"] == 2 * 140 + 46 and both["less_percent"][1] > 60
     assert picture.read_text().startswith("<?xml")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"tiles": 3}, "tiles must be 1 or 2, not 3"),
-        ({"rows": 1, "columns": 2}, "rows, columns and arrays must make 4 or more, not 2"),
-    ],
-)
-def test_limits(settings, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        TreeArrayParameters(**settings)

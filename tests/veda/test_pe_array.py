@@ -1,6 +1,5 @@
 """The PE array: its twin against sums by hand, every size, its rate, exact products."""
 
-import dataclasses
 import math
 from fractions import Fraction
 
@@ -10,7 +9,6 @@ import pytest
 from golden.arith.formats import DTYPES, canonical, to_bits
 from golden.veda.pe_array import inner_products, outer_product
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.veda.pe_array import PeArrayParameters
 from sim.core.stalls import PATTERNS
 from sim.testbenches.operands import numbers
@@ -302,22 +300,3 @@ def test_every_number_as_a_factor(small):
     products += [Product(True, x[None], others[None]) for x in scalars]
     outcome = small.check(build(p, products, np.random.default_rng(10), []), "none")
     assert len(outcome.outputs["s"]) == 8 << 16 and len(outcome.outputs["o"]) > 2048
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"rows": 3}, "rows must be a power of two up to 256, not 3"),
-        ({"columns": 0}, "columns must be a power of two up to 256, not 0"),
-        ({"arrays": 512}, "arrays must be a power of two up to 256, not 512"),
-        (
-            {"accumulator": "bf16"},
-            "accumulator must be one of fp16, fp20, fp22, fp24, fp32, not 'bf16'",
-        ),
-        ({"multiply_stages": 3}, "multiply_stages must be between 1 and 2, not 3"),
-        ({"add_stages": 3}, "add_stages must be one of 1, 2, 4, not 3"),
-    ],
-)
-def test_limits(changes, sentence):
-    with pytest.raises(ParameterError, match=f"^{sentence}$"):
-        dataclasses.replace(PeArrayParameters(), **changes)

@@ -1,11 +1,8 @@
 """The row map of four slots, proved for all time; and its limits."""
 
-import dataclasses
-
 import pytest
 from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
-from hw.parameters import ParameterError
 from hw.veda import row_map
 from hw.veda.row_map import RowMap, RowMapParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
@@ -143,18 +140,3 @@ def test_faults_are_found(line, instead, request):
     dut = with_fault(row_map, line, instead).RowMap(SMALL)
     name = f"row_map_fault_{request.node.callspec.id}"  # a folder of its own, as they run at once
     find_fault(RowMapSpec(dut, inductive=False), name, depth=12)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"capacity": 1}, "capacity must be a power of two from 2, not 1"),
-        ({"capacity": 12}, "capacity must be a power of two from 2, not 12"),
-        ({"region_bits": 0}, "region_bits must be at least 1, not 0"),
-        ({"tag_bits": 0}, "tag_bits must be at least 1, not 0"),
-    ],
-)
-def test_parameter_messages(changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        dataclasses.replace(RowMapParameters(), **changes)
-    assert str(caught.value) == sentence

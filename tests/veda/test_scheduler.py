@@ -3,13 +3,10 @@
 What it does in which order is tested with the core, which plays whole sequences.
 """
 
-import dataclasses
-
 import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module
 from amaranth.sim import Simulator
 
-from hw.parameters import ParameterError
 from hw.veda import scheduler
 from hw.veda.scheduler import Scheduler, SchedulerParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
@@ -111,20 +108,6 @@ def test_without_refusal_rows_lie_beyond_the_cache():
     module = with_fault(scheduler, "with m.If(refused):", "with m.If(0):")
     addresses, errors = requests(module.Scheduler(THREE), heads=4, group=1)
     assert not errors and max(addresses) >= 3 * 2 * 4
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"kv_heads": 0}, "kv_heads must be 1 to heads, not 0"),
-        ({"kv_heads": 10}, "kv_heads must be 1 to heads, not 10"),
-        ({"depth": 6}, "depth must be a power of two from 4, not 6"),
-    ],
-)
-def test_parameter_messages(changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        dataclasses.replace(SchedulerParameters(), **changes)
-    assert str(caught.value) == sentence
 
 
 def test_addresses():

@@ -16,7 +16,6 @@ from golden.veda.veda_core import VedaCore
 from golden.veda.voting_engine import fixed
 from golden.veda.voting_engine import vote as exact_vote
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.veda.veda_core import VedaCoreParameters
 from sim.commands.ablation import growing, head_cycles
 from sim.core import payload
@@ -454,25 +453,3 @@ def test_capacity_of_the_paper_s_core(shipped_trace):
     outcome = Core(p).check(stimulus)
     assert outcome.cycles == stimulus.cycles
     print(f"{outcome.cycles} cycles, {outcome.memories['cache'].rows_read} rows read")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"rows": 3}, "rows must be a power of two up to 256, not 3"),
-        ({"rows": 1, "columns": 1}, "rows, columns and arrays must make 2 or more, not 1"),
-        ({"capacity": 48}, "capacity must be a power of two from 2, not 48"),
-        ({"kv_heads": 10}, "kv_heads must be 1 to heads, not 10"),
-        ({"depth": 3}, "depth must be a power of two from 4, not 3"),
-        (
-            {"accumulator": "bf16"},
-            "accumulator must be one of fp16, fp20, fp22, fp24, fp32, not 'bf16'",
-        ),
-        ({"dataflow": "outer"}, "dataflow must be one of flexible, tree, tree_double, not 'outer'"),
-        ({"scheduling": "no"}, "scheduling must be one of element_serial, separate, not 'no'"),
-        ({"count_bits": 0}, "count_bits must be between 1 and 16, not 0"),
-    ],
-)
-def test_limits(settings, message):
-    with pytest.raises(ParameterError, match=f"^{message}$"):
-        VedaCoreParameters(**settings)

@@ -1,6 +1,5 @@
 """The voting engine: its twin against exact fractions and the algorithm; every size through RTL."""
 
-import dataclasses
 import itertools
 from fractions import Fraction
 
@@ -19,7 +18,6 @@ from golden.veda.voting_engine import (
     weight,
 )
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.veda import voting_engine
 from hw.veda.vote_threshold import VoteThreshold, VoteThresholdParameters
 from hw.veda.voting_engine import VotingEngineParameters
@@ -282,20 +280,3 @@ def test_every_size_and_stall(shipped_trace):
             stimulus = testbench.stimulus(parameters, data, steps, seed=7)
             for stall in PATTERNS:
                 compiled.check(stimulus, stall)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"capacity": 1}, "capacity must be at least 2, not 1"),
-        ({"heads": 0}, "heads must be at least 1, not 0"),
-        ({"position_bits": 7}, "position_bits must be at least 8, not 7"),
-        ({"position_bits": -1}, "position_bits must be at least 8, not -1"),
-        ({"count_bits": 0}, "count_bits must be between 1 and 16, not 0"),
-        ({"count_bits": 17}, "count_bits must be between 1 and 16, not 17"),
-    ],
-)
-def test_parameter_messages(changes, sentence):
-    with pytest.raises(ParameterError) as caught:
-        dataclasses.replace(VotingEngineParameters(), **changes)
-    assert str(caught.value) == sentence

@@ -158,7 +158,7 @@ class VotingSpec(Elaboratable):
     def _tie(self, m, internals, state, rows, before, length, model):
         """Where slots are on their way through the rows, and what the search has found."""
         p = self.dut.parameters
-        stimulus, spoilt, casting = model["job"], model["spoilt"], model["casting"]
+        stimulus, spoilt, casting = model["stimulus"], model["spoilt"], model["casting"]
         signal = internals.signal
         slot, voting, counting = signal("slot"), signal("voting"), signal("counting")
         read = signal("fifo.read")[1 : 1 + len(slot)]
