@@ -1,4 +1,4 @@
-"""Bit-exact twin of the clustering unit (KLLM, section IV-A): scaled midpoints, and indices."""
+"""Bit-exact model of the clustering unit (KLLM, section IV-A): scaled midpoints, indices."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from golden.arith.float_multiply import float_multiply
 
 
 def midpoints(codebook: np.ndarray) -> np.ndarray:
-    """``float16[2^nA - 1]``: what the unit is loaded with, halfway between ascending centroids."""
+    """``float16[2^nA - 1]``: midpoints of neighbouring ascending centroids, to be loaded."""
     return midpoints_of(codebook).astype(np.float16)
 
 
@@ -19,10 +19,10 @@ def scaled_midpoints(midpoints: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def cluster(x: np.ndarray, scaled: np.ndarray) -> np.ndarray:
-    """``uint8[...]``: how many scaled midpoints lie below each of `x`, by bisection.
+    """``uint8[...]``: number of scaled midpoints below each of `x`, found by bisection.
 
-    NaNs lie below nothing and have nothing below them. Where the midpoints do not ascend the result
-    is the bisection's all the same.
+    Comparisons with a NaN are false. Where the midpoints do not ascend the result is still that of
+    the bisection.
 
     x
         ``float16``, of any shape.

@@ -1,4 +1,4 @@
-"""How often each index occurs in a column, beat by beat."""
+"""Bit-exact model of the column counter: histogram of a column's indices (KLLM, IV-B)."""
 
 import numpy as np
 
@@ -18,9 +18,9 @@ def column_counts(
     """``int64[columns, 2^(activation_bits + weight_bits)]``: the counts of every column.
 
     activation, weight, mask
-        [beats, width]: indices, and which of them count.
+        [beats, segment]: indices, and the mask of those that are counted.
     integer, last
-        [beats]: how a beat's indices count, and whether it ends a column; the last one must.
+        [beats]: integer mode of the beat; whether it ends a column, as the last beat must.
     """
     index = concat_unit(activation, weight, weight_bits)
     counts = index_distribution(index, mask, integer, activation_bits, weight_bits)

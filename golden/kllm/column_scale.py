@@ -1,4 +1,4 @@
-"""A column's result from its two sums (KLLM, Fig. 5), in the hardware's roundings."""
+"""Bit-exact model of the column scale: a column's result from its two sums (KLLM, Fig. 5)."""
 
 import numpy as np
 
@@ -13,8 +13,8 @@ def column_scale(
 ) -> np.ndarray:
     """``float16``: round16(round32(round32(round32(s_a s) + o) (r s_b))), of arrays that broadcast.
 
-    For tokens and columns: s, o ``float32[T, N]``; s_a, r ``float16[T, 1]``; s_b ``float16[N]``.
-    FP32 subnormals count as zeros of their sign.
+    For vectors and columns: s, o ``float32[T, N]``; s_a, r ``float16[T, 1]``; s_b ``float16[N]``.
+    FP32 subnormals are flushed to zeros of their sign.
     """
     s_a, r, s_b = (float_convert(np.asarray(a, np.float16), "fp32") for a in (s_a, r, s_b))
     total = float_multiply(s_a, s, flush_subnormals=True)

@@ -1,4 +1,4 @@
-"""Activation and weight indices side by side."""
+"""Bit-exact model of the concat unit: activation and weight indices side by side."""
 
 import numpy as np
 

@@ -164,17 +164,17 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
     return done
 
 
-def listing_of(outlier: np.ndarray, segment: int, lanes: int, ports: int) -> tuple[list, list]:
+def listing_of(outlier: np.ndarray, segment: int, lanes: int, entries: int) -> tuple[list, list]:
     """``listing`` and ``rows`` of a vector's outliers ``bool[K]`` as :class:`Work` has them."""
     padded = np.zeros(-(-len(outlier) // lanes) * lanes, bool)
     padded[: len(outlier)] = outlier
     listing = np.maximum(1, padded.reshape(-1, lanes).sum(axis=1))
     segments = -(-len(outlier) // segment)
     count = np.bincount(np.flatnonzero(outlier) // segment, minlength=segments)
-    rows = np.maximum(1, -(-count // ports))
+    rows = np.maximum(1, -(-count // entries))
     # A row that is full is written when the next outlier of its segment comes.
     place = np.flatnonzero(outlier)
     number = np.arange(len(place)) - (np.cumsum(count) - count)[place // segment]
-    spills = place[(number > 0) & (number % ports == 0)]
+    spills = place[(number > 0) & (number % entries == 0)]
     np.add.at(listing, spills // lanes, 1)
     return listing.tolist(), rows.tolist()

@@ -1,4 +1,4 @@
-"""Element-wise functions of FP16 numbers, in the hardware's integers."""
+"""Bit-exact model of the element-wise functions of FP16 numbers, in integers."""
 
 import numpy as np
 
@@ -15,9 +15,8 @@ EXP, SILU, RECIPROCAL, SQUARE_ROOT = range(4)
 def exp(x: np.ndarray) -> np.ndarray:
     """e^x of ``float16``.
 
-    In units of the result's last place, x rounded to 2^-14 adds at most 0.06 to the error, log2(e)
-    cut short 0.03, their product rounded to 2^-12 0.17, the power's significand 0.06 and the
-    result's rounding 0.5.
+    Error in units in the last place, at most: x rounded to 2^-14, 0.06; log2(e) truncated, 0.03;
+    their product rounded to 2^-12, 0.17; the power's significand, 0.06; the result's rounding, 0.5.
     """
     significand, shift = powers(_fixed(-x))
     return canonical(np.where(is_nan(x), x, round_fp16(significand << 10, 26, 15 - shift)))
@@ -26,13 +25,13 @@ def exp(x: np.ndarray) -> np.ndarray:
 def silu(x: np.ndarray) -> np.ndarray:
     """x / (1 + e^-x) of ``float16``.
 
-    Errors add up to at most 1.3 units in the last place: those of e^-x 0.33, as in :func:`exp`,
-    which count in full only where it is far above one; what is cut off the sum 0.06; the table of
-    reciprocals, whose argument is cut off to 12 bits, 0.41; the result's rounding 0.5.
+    Error in units in the last place, at most 1.3: e^-x, 0.33 as in :func:`exp` (in full only where
+    it is far above one); truncation of the sum, 0.06; the table of reciprocals with its 12-bit
+    argument, 0.41; the result's rounding, 0.5.
     """
     significand, shift = powers(_fixed(x))
     small = shift >= 0  # e^-x below one
-    power = np.clip(-shift, 0, 63)  # of two in the denominator
+    power = np.clip(-shift, 0, 63)  # the denominator's exponent
     sum_ = np.where(
         small,
         (1 << 15) + (significand >> np.clip(shift, 0, 63)),

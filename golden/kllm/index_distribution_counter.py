@@ -1,4 +1,4 @@
-"""How often each index occurs among a few."""
+"""Bit-exact model of the index distribution counter: histogram of a beat's indices."""
 
 import numpy as np
 
@@ -15,11 +15,11 @@ def index_distribution(
     index
         Integers [any, inputs].
     mask
-        [any, inputs]: which of them count.
+        [any, inputs]: the indices that are counted.
     integer_mode
-        [any]: whether the higher half a of a row's indices is a number. Line p of the counts is
-        then of the lower halves of indices whose bit p of a is set; lines from `activation_bits` on
-        are zero.
+        [any]: whether the upper part a of a row's indices is an integer. Line p of the counts then
+        counts the lower parts of indices with bit p of a set; lines from `activation_bits` on are
+        zero.
     """
     index, bins = np.asarray(index, np.int64), 1 << (activation_bits + weight_bits)
     mask, integer = np.asarray(mask, bool), np.asarray(integer_mode, bool)[:, None]

@@ -1,4 +1,4 @@
-"""1 / RMS of a vector from the sums of its squares, in the hardware's roundings."""
+"""Bit-exact model of the inverse RMS: 1 / RMS of a vector from the sums of its squares."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def mean_square(
     """(s_a^2 s + o) inverse_k + eps as ``float32``, rounded after each of its three steps.
 
     All but s_a, ``float16``, are ``float32``. s_a^2 is exact, and with o and eps not negative each
-    of the other two steps is off by 2^-24 of itself at most, so the result by 2^-22.
+    of the other two steps has a relative error of at most 2^-24, so the result one of 2^-22.
     """
     scale = s_a.astype(np.float32)
     value = float_multiply_add(scale, scale, np.zeros_like(s), flush_subnormals=True)
@@ -28,8 +28,8 @@ def inverse_rms(
     """r = ``float16`` of 1 / sqrt(the mean square), and the flags invalid, saturated.
 
     Operands are those of :func:`mean_square`; see :class:`hw.kllm.inverse_rms.InverseRms` for the
-    flags. In units in the last place of r, half the mean square's error counts, 2^-12, the table
-    adds at most 0.32 and the rounding 0.5.
+    flags. Error in units in the last place of r: half the mean square's error, 2^-12; the table, at
+    most 0.32; the rounding 0.5.
     """
     bits = to_bits(mean_square(s, o, s_a, inverse_k, eps)).astype(np.int64)
     magnitude, negative = bits & 0x7FFFFFFF, bits >> 31 == 1

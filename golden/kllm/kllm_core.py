@@ -1,7 +1,7 @@
-"""Bit-exact twin of the accelerator, for any number of vectors and columns at once (KLLM, Fig. 5).
+"""Bit-exact model of the accelerator, for any number of vectors and columns (KLLM, Fig. 5).
 
-It is composed of its parts' twins: :mod:`golden.kllm.outlier_split`,
-:mod:`golden.kllm.clustering_unit` and :mod:`golden.kllm.pe_lane`.
+It is composed of the models of its parts: :mod:`golden.kllm.outlier_split`,
+:mod:`golden.kllm.clustering_unit`, :mod:`golden.kllm.rms_factor` and :mod:`golden.kllm.pe_lane`.
 """
 
 import dataclasses
@@ -20,16 +20,16 @@ from golden.kllm.rms_factor import rms_factor
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tables:
-    """What is loaded for a product.
+    """Tables that are loaded for a product.
 
     products
         ``float16[2^nA, 2^nW]``.
     centroids
-        ``float16[2^nW]``, the weights'.
+        ``float16[2^nW]`` of the weights.
     midpoints
         ``float16[2^nA - 1]`` between the activations' centroids, ascending.
     squares, activations
-        ``float16[2^nA]``: of the activations' centroids, and these.
+        ``float16[2^nA]``: squares of the activations' centroids, and the centroids.
     """
 
     products: np.ndarray
@@ -58,12 +58,12 @@ class Norm:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vectors:
-    """Vectors as the lanes get them.
+    """Vectors after splitting and clustering.
 
     activation
         Indices ``[T, K]``.
     keep, outlier
-        ``bool[T, K]``: inliers, which count, and outliers.
+        ``bool[T, K]``: inliers, whose indices are counted, and outliers.
     value
         ``float16[T, K]``: the outliers' values, 0 elsewhere.
     scale
@@ -83,7 +83,7 @@ class Vectors:
 def front_end(
     x: np.ndarray, tables: Tables, outliers: int, keep: np.ndarray | None = None
 ) -> Vectors:
-    """Split and cluster vectors ``float16[T, K]``, of which `keep` (all if not given) count."""
+    """Split and cluster vectors ``float16[T, K]``; `keep` masks their values, by default all."""
     keep = np.ones(x.shape, bool) if keep is None else keep
     pairs, outlier, scale = outlier_split(x, keep, outliers)
     index = cluster(x, scaled_midpoints(tables.midpoints, scale)[:, None])
@@ -106,7 +106,7 @@ def kllm_core(
     """``float16[T, N]``: the products of vectors with a matrix, and ``bool[T, N]`` invalid.
 
     x, keep
-        ``float16[T, K]``, ``bool[T, K]``: the vectors, and what of them is there; all if not given.
+        ``float16[T, K]``, ``bool[T, K]``: the vectors, and a mask of values, all by default.
     weight, scale
         Indices ``[K, N]``, ``float16[N]``.
     outliers
@@ -117,8 +117,9 @@ def kllm_core(
     norm
         Whether to divide by the root of the vectors' mean square first.
     function
-        What is applied to the vectors first, one of :data:`golden.kllm.element_function.FUNCTIONS`:
-        every vector then has products of its own, so that this takes its time.
+        Function that is applied to the vectors first, a key of
+        :data:`golden.kllm.element_function.FUNCTIONS`. Every vector then has a product table of its
+        own, so that this is slow.
     """
     v = front_end(x, tables, outliers, keep)
     r = np.ones(len(x), np.float16)
@@ -130,8 +131,8 @@ def kllm_core(
     parts = []
     for token in range(len(x)):
         one = slice(token, token + 1)
-        own, replaced = replace(v, one, tables, function)
-        parts.append(_products(replaced, own, weight, scale, r[one], integer))
+        rebuilt, replaced = replace(v, one, tables, function)
+        parts.append(_products(replaced, rebuilt, weight, scale, r[one], integer))
     y, invalid = zip(*parts, strict=True)
     return np.concatenate(y), np.concatenate(invalid)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class OrizuruResult:
-    """What leaves the two trees.
+    """Values popped from the two trees.
 
     max_indices, min_indices
         ``int64[k]`` in the order of popping.
@@ -61,30 +61,33 @@ def orizuru(x: np.ndarray, k: int) -> OrizuruResult:
 
 
 def pop_order(x: np.ndarray, keep: np.ndarray, k: int) -> dict[str, np.ndarray]:
-    """What the hardware pops, bit for bit, for many vectors at once.
+    """Pairs that the hardware pops, bit for bit, for many vectors at once.
 
-    The order is that of :func:`orizuru`, found by sorting, so it costs no time in Python.
+    The order is that of :func:`orizuru`, found by sorting, which is fast in NumPy.
 
     x
         ``float16[vectors, N]``.
     keep
-        ``bool[vectors, N]``: which values belong to the vector.
+        ``bool[vectors, N]``: values that belong to the vector.
     k
         Pairs, 0 to N.
     :returns: ``max_index``, ``max_value``, ``min_index``, ``min_value`` (``uint16`` FP16 bits),
         ``present`` (0 once a vector's values are used up; index and value are then 0), each
-        ``[vectors, k]``, and ``invalid[vectors]``: whether a value kept is NaN.
+        ``[vectors, k]``, and ``invalid[vectors]``: a kept value is NaN.
     """
     key = order_key(x)
     nan = np.isnan(x)
     present = np.arange(k) < np.count_nonzero(keep, axis=1)[:, None]
     popped = {"present": present, "invalid": (nan & keep).any(axis=1)}
     # Inverting a number's key reverses the order; NaN (1) and a missing value (0) stay last.
-    ranks = {"max": key.astype(np.int32), "min": np.where(nan, 1, 0xFFFF - key.astype(np.int32))}
+    sort_keys = {
+        "max": key.astype(np.int32),
+        "min": np.where(nan, 1, 0xFFFF - key.astype(np.int32)),
+    }
     bits = _canonical(x).view(np.uint16)
-    for end, rank in ranks.items():
-        rank = np.where(keep, rank, 0)
-        index = np.argsort(-rank, axis=1, kind="stable")[:, :k]
+    for end, sort_key in sort_keys.items():
+        sort_key = np.where(keep, sort_key, 0)
+        index = np.argsort(-sort_key, axis=1, kind="stable")[:, :k]
         popped[f"{end}_index"] = np.where(present, index, 0)
         value = np.take_along_axis(bits, index, axis=1)
         popped[f"{end}_value"] = np.where(present, value, np.uint16(0))

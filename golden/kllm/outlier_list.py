@@ -1,4 +1,4 @@
-"""Bit-exact twin of the outlier list (KLLM, section III-D): rows of entries, by segment."""
+"""Bit-exact model of the outlier list (KLLM, section III-D): rows of entries, by segment."""
 
 import dataclasses
 
@@ -10,11 +10,11 @@ class OutlierRows:
     """A vector's rows.
 
     position, value, valid
-        ``[rows, ports]``: position in the segment, ``float16`` value; both 0 where not valid.
+        ``[rows, entries]``: position in the segment, ``float16`` value; both 0 in unused entries.
     segment
         ``[rows]``: the segment each row belongs to.
     advance
-        ``bool[rows]``: whether it is its segment's last.
+        ``bool[rows]``: the row is its segment's last.
     overflow
         Whether outliers were dropped.
     """
@@ -28,9 +28,9 @@ class OutlierRows:
 
 
 def outlier_rows(
-    x: np.ndarray, outlier: np.ndarray, segment: int, ports: int, most: int
+    x: np.ndarray, outlier: np.ndarray, segment: int, entries: int, most: int
 ) -> OutlierRows:
-    """Rows of a vector's outliers, `ports` in each, at least one row for each `segment` positions.
+    """Rows of a vector's outliers, `entries` in each, at least one row a segment.
 
     x
         ``float16[K]``.
@@ -42,20 +42,20 @@ def outlier_rows(
     places = places[:most]
     segments = -(-len(x) // segment)
     in_segment = np.bincount(places // segment, minlength=segments)
-    rows_of = np.maximum(1, -(-in_segment // ports))
+    rows_of = np.maximum(1, -(-in_segment // entries))
     first_row = np.cumsum(rows_of) - rows_of
-    # Which outlier of its segment each one is.
+    # Number of each outlier within its segment.
     number = np.arange(len(places)) - (np.cumsum(in_segment) - in_segment)[places // segment]
-    row = first_row[places // segment] + number // ports
-    shape = (rows_of.sum(), ports)
+    row = first_row[places // segment] + number // entries
+    shape = (rows_of.sum(), entries)
     position, value, valid = (
         np.zeros(shape, int),
         np.zeros(shape, np.float16),
         np.zeros(shape, bool),
     )
-    position[row, number % ports] = places % segment
-    value[row, number % ports] = x[places]
-    valid[row, number % ports] = True
+    position[row, number % entries] = places % segment
+    value[row, number % entries] = x[places]
+    valid[row, number % entries] = True
     advance = np.zeros(shape[0], bool)
     advance[np.cumsum(rows_of) - 1] = True
     return OutlierRows(
@@ -63,12 +63,16 @@ def outlier_rows(
     )
 
 
-def listing_cycles(outlier: np.ndarray, segment: int, lanes: int, ports: int, most: int) -> int:
-    """Cycles in which the hardware lists a vector, `lanes` positions a beat, without stalls."""
+def listing_cycles(outlier: np.ndarray, segment: int, lanes: int, entries: int, most: int) -> int:
+    """Cycles in which the hardware lists a vector of `lanes` positions a beat, without stalls.
+
+    One for each outlier and each beat without one, one for each row but its segment's last, and one
+    for a beat with listed and dropped outliers.
+    """
     padded = np.zeros(-(-len(outlier) // lanes) * lanes, bool)
     padded[: len(outlier)] = outlier
     listed = padded & (np.cumsum(padded) <= most)
     kept, all_of = listed.reshape(-1, lanes).sum(axis=1), padded.reshape(-1, lanes).sum(axis=1)
     events = np.maximum(1, kept + (all_of > kept)).sum()
     in_segment = np.bincount(np.flatnonzero(listed) // segment, minlength=1)
-    return int(events + np.maximum(0, -(-in_segment // ports) - 1).sum())
+    return int(events + np.maximum(0, -(-in_segment // entries) - 1).sum())

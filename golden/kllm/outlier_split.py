@@ -1,4 +1,4 @@
-"""Bit-exact twin of the front end: outliers and scale of vectors (KLLM, sections III-D, IV)."""
+"""Bit-exact model of the outlier split: outliers and scale of vectors (KLLM, III-D and IV)."""
 
 import numpy as np
 
@@ -16,10 +16,10 @@ def outlier_split(
     outliers
         At each end.
     :returns: the pairs as :func:`pop_order` has them, ``outliers`` of each vector, with
-        ``max_repeated`` and ``min_repeated`` ``bool[T, outliers]`` besides: whether an earlier
-        pair, or of ``min`` this pair's ``max``, is the same element; ``bool[T, K]`` which values
-        are outliers; ``float16[T]`` scales: the larger magnitude of the next pair, 1 where that
-        is 0, NaN where a value kept is NaN or infinite.
+        ``max_repeated`` and ``min_repeated`` ``bool[T, outliers]`` added: the same element is in an
+        earlier pair, or is this pair's ``max`` (for ``min``); ``bool[T, K]`` mask of the outliers;
+        ``float16[T]`` scales: the larger magnitude of the next pair, 1 where that is 0, NaN where a
+        kept value is NaN or infinite.
     """
     x = np.asarray(x, np.float16)
     # Vectors of fewer values than there are pairs are not popped beyond their end.
@@ -29,17 +29,17 @@ def outlier_split(
     rows = np.arange(len(x))
     present = popped["present"][:, :outliers]
     repeated = {f"{end}_repeated": np.zeros(present.shape, bool) for end in ("max", "min")}
-    for number, there in enumerate(present.T):
+    for number, valid in enumerate(present.T):
         for end in ("max", "min"):
             index = popped[f"{end}_index"][:, number]
-            repeated[f"{end}_repeated"][:, number] = there & outlier[rows, index]
-            outlier[rows, index] |= there
+            repeated[f"{end}_repeated"][:, number] = valid & outlier[rows, index]
+            outlier[rows, index] |= valid
     ends = [popped[f"{end}_value"][:, -1] & 0x7FFF for end in ("max", "min")]
     largest = np.maximum(*ends)
     scale = from_bits(np.where(largest > 0, largest, 0x3C00).astype(np.uint16), np.float16)
-    spoilt = (keep & (x.view(np.uint16) & 0x7C00 == 0x7C00)).any(axis=1)
+    special = (keep & (x.view(np.uint16) & 0x7C00 == 0x7C00)).any(axis=1)
     nan = from_bits(np.uint16(quiet_nan(np.float16)), np.float16)
     pairs = {
         name: array if name == "invalid" else array[:, :outliers] for name, array in popped.items()
     }
-    return pairs | repeated, outlier, np.where(spoilt, nan, scale)
+    return pairs | repeated, outlier, np.where(special, nan, scale)

@@ -1,4 +1,4 @@
-"""Lanes' results for whole matrices of tokens and columns, from the parts' twins (KLLM, Fig. 5)."""
+"""Bit-exact model of the lanes, for whole matrices of vectors and columns (KLLM, Fig. 5)."""
 
 import numpy as np
 
@@ -20,12 +20,12 @@ def pe_lane(
     s_b: np.ndarray,
     integer: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``float16[T, N]`` results and ``bool[T, N]`` invalid: whether they are NaN.
+    """``float16[T, N]`` results, and ``bool[T, N]`` invalid: the result is NaN.
 
     activation, weight
         Indices ``[T, K]`` and ``[K, N]``; the former are integers with `integer`.
     keep, outlier
-        ``bool[T, K]``: what counts, and what is summed apart.
+        ``bool[T, K]``: positions whose indices are counted, and positions of the sparse sum.
     value
         ``float16[T, K]``.
     table, codebook

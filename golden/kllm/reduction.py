@@ -1,8 +1,10 @@
-"""Sum of count * product over the bins, exact, rounded once (KLLM, section III-B, step 3).
+"""Bit-exact model of the reduction: sum of count * product over the bins (KLLM, III-B, step 3).
 
-Two forms give the same integers: :func:`reduction` from a column's histogram, as the hardware
-does it, and :func:`index_products` from the indices of whole matrices, as one product of matrices
-for each value of the activation's index.
+The sum is exact and rounded once; see docs/kllm.md, "Rounding of sums".
+
+Two forms give the same integers: :func:`reduction` from a column's histogram, as in hardware, and
+:func:`index_products` from the indices of whole matrices, as one product of matrices for each value
+of the activation's index.
 """
 
 import numpy as np
@@ -11,7 +13,7 @@ from golden.arith.fixed_sum import UNIT, round_sum, units, with_invalid
 
 _LARGEST = 2047 << 29  # FP16, in units of 2^-24
 MOST = (1 << 53) // _LARGEST
-"""Terms of which every partial sum is one of float64's integers: 8196."""
+"""Terms of which every partial sum is an integer that float64 holds exactly: 8196."""
 
 
 def reduction(counts: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -20,8 +22,8 @@ def reduction(counts: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.
     counts
         Integers of at least 0 that add up to at most 2^22 in each column.
     products
-        ``float16``, of the same bins. One that is not finite, in a bin above 0, makes NaN of the
-        sum; so does ``invalid``.
+        ``float16``, of the same bins. One that is not finite, in a bin with a count above 0, makes
+        the sum NaN and ``invalid``.
     """
     counts = np.asarray(counts, np.int64)
     total = (counts * units(products).astype(np.int64)).sum(axis=-1)
@@ -30,7 +32,7 @@ def reduction(counts: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def round_total(total: np.ndarray) -> np.ndarray:
-    """``float32``: integers in units of 2^-24, rounded once."""
+    """``float32``: integers in units of 2^-24, rounded once, to nearest even."""
     low = total & (1 << 40) - 1
     return round_sum((total - low).astype(np.float64), low.astype(np.float64), UNIT)
 
@@ -42,7 +44,7 @@ def index_products(
     keep: np.ndarray | None = None,
     integer: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What :func:`reduction` makes of all histograms of tokens and columns, without making them.
+    """Results of :func:`reduction` for all vectors and columns, without their histograms.
 
     activation
         Indices ``[T, K]``; with `integer`, integers of nA bits.
@@ -52,7 +54,7 @@ def index_products(
         ``float16[2^nA, 2^nW]``: products of the centroids. With `integer`, line p holds 2^p times
         the weights' centroids, and lines without a bit are not used.
     keep
-        ``bool[T, K]``: what counts; everything when not given.
+        ``bool[T, K]``: positions that are counted, by default all.
     :returns: ``float32[T, N]`` and ``bool[T, N]`` invalid.
     :raises ValueError: if a column has more than :data:`MOST` indices.
     """
@@ -69,8 +71,8 @@ def index_totals(
 ) -> tuple[np.ndarray, np.ndarray]:
     """``int64[T, N]`` exact sums in units of 2^-24, and invalid, as in :func:`index_products`.
 
-    With counts of up to 8196 in a line, every partial sum of it, in any order, is an integer below
-    2^53, so float64 products of matrices are exact.
+    With at most :data:`MOST` terms, every partial sum, in any order, is an integer below 2^53, so
+    float64 products of matrices are exact.
     """
     tokens, k = activation.shape
     if k > MOST:
@@ -78,19 +80,19 @@ def index_totals(
     lines = (table.shape[0] - 1).bit_length() if integer else table.shape[0]
     integers, bad = units(table), ~_finite(table)
     total = np.zeros((tokens, weight.shape[1]), np.int64)
-    spoilt = np.zeros(total.shape)
+    special = np.zeros(total.shape)
     for line in range(lines):
         chosen = activation >> line & 1 == 1 if integer else activation == line
         if keep is not None:
             chosen = chosen & keep
         if not chosen.any():
             continue
-        rows = chosen.any(axis=0)  # positions that no token has here make no difference
+        rows = chosen.any(axis=0)  # positions with this index in any vector
         chosen = chosen[:, rows].astype(np.float64)
         total += (chosen @ integers[line][weight[rows]]).astype(np.int64)
         if bad[line].any():
-            spoilt += chosen @ bad[line][weight[rows]].astype(np.float64)
-    return total, spoilt > 0
+            special += chosen @ bad[line][weight[rows]].astype(np.float64)
+    return total, special > 0
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Bit-exact twin of vectors' 1 / RMS from their indices and outliers (KLLM, section III-C2)."""
+"""Bit-exact model of the RMS factor: 1 / RMS from indices and outliers (KLLM, III-C2)."""
 
 import numpy as np
 
@@ -21,8 +21,8 @@ def sums_of_squares(
     values = from_bits(np.where(repeated, 0, ends).astype(np.uint16), np.float16)
     digits = units(values)
     high, low = dot(digits[:, None, :], digits[:, :, None])
-    spoilt = ~np.isfinite(values).all(axis=1)
-    return s, with_invalid(round_sum(high, low, 2 * UNIT)[:, 0, 0], spoilt)
+    special = ~np.isfinite(values).all(axis=1)
+    return s, with_invalid(round_sum(high, low, 2 * UNIT)[:, 0, 0], special)
 
 
 def rms_factor(
@@ -37,10 +37,10 @@ def rms_factor(
     """``float16[T]``: 1 / sqrt((s_a^2 sum count squares + sum of outliers^2) inverse_k + eps).
 
     index, keep
-        ``[T, K]``: indices, and which of them count.
+        ``[T, K]``: indices, and the mask of those that are counted.
     pairs
         Outliers as :func:`golden.kllm.outlier_split.outlier_split` returns them; repeated ones
-        count once.
+        are added once.
     squares
         ``float16[2^nA]`` of the centroids.
     s_a

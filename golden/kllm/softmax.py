@@ -1,4 +1,4 @@
-"""Softmax of FP16 scores, in the hardware's integers."""
+"""Bit-exact model of the softmax of FP16 scores, in integers."""
 
 import numpy as np
 
@@ -14,14 +14,14 @@ def softmax(scores: np.ndarray, keep: np.ndarray, length: int) -> tuple[np.ndarr
     """``float16[rows, n]`` probabilities of ``float16[rows, n]``, and which rows are invalid.
 
     keep
-        ``bool[rows, n]``: the others count as minus infinity.
+        ``bool[rows, n]``: the other scores are replaced by minus infinity.
     length
-        Scores in the longest row that the hardware takes, at least n: it decides how the sum is
-        cut off. See :class:`hw.kllm.softmax.Softmax` for what makes a row invalid.
+        Scores in the longest row that the hardware accepts, at least n: it decides how the sum is
+        truncated. See :class:`hw.kllm.softmax.Softmax` for what makes a row invalid.
 
-    Errors add up to at most 1.69 units in the last place of a probability: 0.5 of its rounding,
-    0.61 between any two terms, of which rounding x log2(e) to 2^-12 has most, 0.125 of rounding
-    two scores to 2^-14, 0.06 of what is cut off the sum, and 0.39 of the table of reciprocals.
+    Error in units in the last place of a probability, at most 1.69: its rounding, 0.5; between any
+    two terms, 0.61, mostly from rounding x log2(e) to 2^-12; rounding two scores to 2^-14, 0.125;
+    truncation of the sum, 0.06; the table of reciprocals, 0.39.
     """
     score = np.where(keep, scores, np.float16(-np.inf))
     nan = is_nan(score).any(axis=1)
@@ -33,13 +33,13 @@ def softmax(scores: np.ndarray, keep: np.ndarray, length: int) -> tuple[np.ndarr
     significand, shift = powers(np.minimum(top - fixed, FARTHEST))
     shift = np.minimum(shift, 31)
 
-    log = (length - 1).bit_length()
-    places = 15 + log  # of the sum, behind the point
+    integer = (length - 1).bit_length()  # bits of the sum
+    places = 15 + integer  # fraction bits of the sum
     total = ((significand << (places - 15)) >> shift).sum(axis=1)
-    order = np.frexp(np.maximum(total, 1).astype(np.float64))[1] - 1  # of the leading one; exact
-    fraction = ((total << (places + log - 1 - order)) >> (places + log - 13)) & 0xFFF
+    leading = np.frexp(np.maximum(total, 1).astype(np.float64))[1] - 1  # bit of the leading one
+    fraction = ((total << (places + integer - 1 - leading)) >> (places + integer - 13)) & 0xFFF
     product = significand * inverse(fraction)[:, None]
-    result = round_fp16(product, 30, 14 - shift - (order - places)[:, None])
+    result = round_fp16(product, 30, 14 - shift - (leading - places)[:, None])
     empty = np.isneginf(highest[:, 0]) & ~nan
     undefined = nan | np.isposinf(highest[:, 0])
     result = np.where(empty[:, None], np.float16(0), result)

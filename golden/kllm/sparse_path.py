@@ -1,4 +1,7 @@
-"""Sparse part of a product on indices: outliers times dequantised weights (KLLM, section III-D)."""
+"""Bit-exact model of the sparse path: outliers times dequantised weights (KLLM, III-D).
+
+The sum is exact and rounded once; see docs/kllm.md, "Rounding of sums".
+"""
 
 import numpy as np
 
@@ -10,8 +13,8 @@ def sparse_path(
 ) -> tuple[np.ndarray, np.ndarray]:
     """``float32[..., N]`` sum of value * codebook[weight], and ``bool[..., N]`` invalid.
 
-    Exact but for one rounding to FP32; +0 where nothing is summed. Two forms: a list of outliers
-    with the weights of each one's row, or vectors of all K positions with a whole matrix.
+    Exact but for one rounding to FP32; an empty sum is +0. Two forms: a list of outliers with the
+    weights of their rows, or vectors of all K positions with a whole matrix.
 
     value
         ``float16[..., O]``, O at most 4096.
@@ -21,8 +24,8 @@ def sparse_path(
     codebook
         ``float16[2^nW]``.
     keep
-        ``bool[..., O]``: which are there; those that are not 0 when not given. Where a value or a
-        centroid that is there is infinite or NaN, the sum is NaN and so ``invalid``.
+        ``bool[..., O]``: values that are summed, by default those that are not 0. Where a summed
+        value or its centroid is infinite or NaN, the sum is NaN and ``invalid``.
     """
     bits = np.ascontiguousarray(value, np.float16).view(np.uint16)
     keep = (bits & 0x7FFF != 0) if keep is None else keep

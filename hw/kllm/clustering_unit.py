@@ -11,11 +11,12 @@ from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.order_key import is_nan, to_key
 from hw.component import Component
 from hw.kllm.orizuru_unit import select
+from hw.layout import FLAG, index, mask
 from hw.parameters import Parameters, require
 
 ONE = 0x3C00
 NEVER_BELOW = 0xFFFF
-"""A key above that of every number and of x's NaN."""
+"""Order key above that of every number and of a NaN in x."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,35 +57,38 @@ class ClusteringUnitParameters(Parameters):
 
     @property
     def setup(self) -> int:
-        """Cycles from a vector's scale offered to its first beat of values taken: 2^nA + 1."""
+        """Cycles from a vector's scale offered to its first beat accepted: 2^nA + 1."""
         return self.midpoints + 2
 
     def cycles(self, beats: list[int]) -> int:
-        """Cycles from the first scale offered to the last indices taken, when nothing stalls.
+        """Cycles from the first scale offered to the last indices accepted, when nothing stalls.
 
-        For vectors of so many `beats`: each but the first is set up while the one before it passes.
+        Each vector but the first is set up while the one before it passes.
+
+        beats
+            Of each vector.
         """
         return sum([self.setup, *(max(b, self.setup) for b in beats[:-1]), beats[-1], self.latency])
 
     @property
     def scale_layout(self) -> data.StructLayout:
-        """What precedes a vector.
+        """One for each vector, ahead of its values.
 
-        ``scale`` FP16, a zero of either sign means 1; ``load`` whether new midpoints come with it.
+        ``scale``, a zero of either sign means 1; ``load``: the vector has new midpoints.
         """
-        return data.StructLayout({"scale": FP16.width, "load": 1})
+        return data.StructLayout({"scale": FP16, "load": FLAG})
 
     @property
     def input_layout(self) -> data.StructLayout:
-        """``values`` FP16, ``keep`` which of them are the vector's, ``last`` on its last beat."""
-        values = data.ArrayLayout(FP16.width, self.lanes)
-        return data.StructLayout({"values": values, "keep": self.lanes, "last": 1})
+        """``values``, mask ``keep`` of those that belong to the vector, ``last`` beat."""
+        values = data.ArrayLayout(FP16, self.lanes)
+        return data.StructLayout({"values": values, "keep": mask(self.lanes), "last": FLAG})
 
     @property
     def output_layout(self) -> data.StructLayout:
-        """``index`` of every value, ``keep`` and ``last`` as they came."""
-        index = data.ArrayLayout(self.activation_bits, self.lanes)
-        return data.StructLayout({"index": index, "keep": self.lanes, "last": 1})
+        """``index`` of every value, ``keep`` and ``last`` as in the input beat."""
+        indices = data.ArrayLayout(index(self.activation_bits), self.lanes)
+        return data.StructLayout({"index": indices, "keep": mask(self.lanes), "last": FLAG})
 
 
 class ClusteringUnit(Component):
@@ -99,23 +103,22 @@ class ClusteringUnit(Component):
         x ─────────────────────────────────────────────────────────────────→ compare ─┴→ o
 
     The midpoints between neighbouring centroids are multiplied by the scale, one a cycle, so that
-    values are compared as they are instead of being divided. A value equal to a scaled midpoint
-    gets the lower index.
+    values are compared instead of divided. A value equal to a scaled midpoint gets the lower index.
 
-    The number is found by bisection over the midpoints, so they must ascend; with a scale that is
-    positive they still do after rounding. Where they do not, the index is that of the bisection:
-    its highest bit is the comparison with the middle one, and so on. Rounding is to nearest even,
-    subnormals included. A NaN gets index 0, and so does every value with a scale that is NaN; both
-    zeros are equal. Lanes not kept get the index of whatever they hold.
+    The index is found by bisection over the midpoints, so they must ascend; after multiplication by
+    a positive scale and rounding they still do. For midpoints that do not ascend the index is the
+    bisection's: its highest bit is the comparison with the middle one, and so on. Rounding is to
+    nearest even, subnormals included. A NaN gets index 0, and so does every value of a vector whose
+    scale is NaN; both zeros are equal. Lanes not kept get the index of their bits.
 
-    Each vector takes one beat of `scale`, then its beats of `x`. With ``load`` set, its 2^nA - 1
-    midpoints are taken from `midpoints` in ascending order; without, they are those of the vector
+    Each vector has one beat of `scale`, then its beats of `x`. With ``load`` set, its 2^nA - 1
+    midpoints are read from `midpoints` in ascending order; without, it uses those of the vector
     before. The first vector after reset must load.
 
-    Latency: 1 cycle from `x` to `o`. Throughput: one beat per cycle. A scale is worked on for
-    2^nA - 1 cycles, while the vector before it passes, and taken with the last of them; a vector's
-    first beat is taken 2^nA + 1 cycles after its scale was offered to an idle unit, and vectors of
-    at least as many beats follow each other without a gap.
+    Latency: 1 cycle from `x` to `o`. Throughput: one beat per cycle. Scaling takes 2^nA - 1 cycles,
+    while the vector before passes, and the scale is accepted in the last of them; a vector's first
+    beat is accepted 2^nA + 1 cycles after its scale was offered to an idle unit, and vectors of at
+    least as many beats follow each other without a gap.
 
     Handshake: ``o.valid`` and ``o.payload`` are registers. ``x.ready`` follows ``o.ready``, and
     ``scale.ready`` and ``midpoints.ready`` follow each other's valid, combinationally.
@@ -131,6 +134,17 @@ class ClusteringUnit(Component):
         Values.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         Indices.
+
+    Examples
+    --------
+    >>> from hw.kllm.clustering_unit import ClusteringUnit, ClusteringUnitParameters
+    >>> parameters = ClusteringUnitParameters(activation_bits=4, lanes=16)
+    >>> parameters.midpoints, parameters.setup
+    (15, 17)
+    >>> parameters.cycles([36, 36])  # two vectors of 576 values
+    90
+    >>> ClusteringUnit(parameters).o.payload.index.shape().length
+    16
     """
 
     summary = "Index of the nearest centroid, by scaled midpoints"
@@ -140,7 +154,7 @@ class ClusteringUnit(Component):
         self._parameters = parameters
         super().__init__(
             {
-                "midpoints": In(stream.Signature(FP16.width)),
+                "midpoints": In(stream.Signature(FP16)),
                 "scale": In(stream.Signature(parameters.scale_layout)),
                 "x": In(stream.Signature(parameters.input_layout)),
                 "o": Out(stream.Signature(parameters.output_layout)),
@@ -155,10 +169,10 @@ class ClusteringUnit(Component):
         m = Module()
         x, o = self.x, self.o
         clustering = Signal()
-        swap = Signal()  # the next vector's keys become this one's
+        swap = Signal()  # the prepared keys become those in use
         prepared, prepared_keys = self._prepare(m, swap)
         keys = self._bank("key")
-        done = Signal()
+        done = Signal()  # the vector's last beat is accepted
         m.d.comb += [
             x.ready.eq(clustering & (~o.valid | o.ready)),
             done.eq(x.valid & x.ready & x.payload.last),
@@ -170,6 +184,7 @@ class ClusteringUnit(Component):
         with m.Elif(done):
             m.d.sync += clustering.eq(0)
 
+        # Compare all lanes with all keys, into the output register.
         with m.If(~o.valid | o.ready):
             m.d.sync += [
                 o.valid.eq(x.valid & clustering),
@@ -187,15 +202,19 @@ class ClusteringUnit(Component):
         return [Signal(FP16.width, name=f"{name}_{j}", reset_less=True) for j in range(count)]
 
     def _prepare(self, m: Module, swap: Signal) -> tuple[Signal, list[Signal]]:
-        """Scale the midpoints one by one; whether all are, and their order keys."""
+        """Scale the midpoints one by one; returns (all are scaled, their order keys).
+
+        The stored midpoints rotate, so that after all steps they are in place for the next vector;
+        keys are shifted in behind the multiplier's register.
+        """
         scale, midpoints = self.scale, self.midpoints
         stored, prepared_keys = self._bank("midpoint"), self._bank("prepared")
         count = self._parameters.midpoints
         number = Signal(range(max(2, count)))
         step = Signal()
-        final = Signal()
+        final = Signal()  # the step of the last midpoint
         stepped = Signal()  # a product is in the multiplier's register
-        finished = Signal()  # it is the last one
+        finished = Signal()  # the last product is
         prepared = Signal()
         midpoint = Signal(FP16.width)
         m.d.comb += [
@@ -233,10 +252,10 @@ class ClusteringUnit(Component):
         return prepared, prepared_keys
 
     def _index(self, m: Module, lane: int, value, keys: list[Signal]):
-        """The value's index by bisection in two steps.
+        """The value's index by bisection in two steps, for nA = 4::
 
-        Half of the index comes from comparisons with every 2^(nA/2)-th midpoint, all made at once.
-        They choose the midpoints in between, which the other comparisons are made with.
+        step 1: compare with midpoints 3, 7, 11 (of 0 to 14) ─→ index bits 3, 2
+        step 2: select the three midpoints between two of them, compare ─→ index bits 1, 0
         """
         key = Signal(FP16.width, name=f"x_key_{lane}")
         m.d.comb += key.eq(to_key(value))
@@ -247,7 +266,8 @@ class ClusteringUnit(Component):
             m.d.comb += found.eq(key > midpoint)
             return found
 
-        groups = [(Const(1, 1), keys)]  # whether the value is in a group, and the midpoints inside
+        # Step 1. Each group: whether the value lies in it, and the midpoints inside.
+        groups = [(Const(1, 1), keys)]
         for _ in range((self._parameters.activation_bits + 1) // 2):
             halves = []
             for within, inside in groups:
@@ -260,6 +280,7 @@ class ClusteringUnit(Component):
             groups = halves
             bits.append(Cat(upper for upper, _ in groups[1::2]).any())
 
+        # Step 2. The midpoints of the value's group, and bisection over the comparisons.
         level = []
         for n, candidates in enumerate(zip(*(inside for _, inside in groups), strict=True)):
             chosen = Signal(FP16.width, name=f"chosen_{n}_{lane}")

@@ -1,6 +1,7 @@
 """Element-wise functions of a vector by new centroids for its indices (KLLM, section III-C1)."""
 
 import dataclasses
+from functools import cached_property
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -9,9 +10,10 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.float_format import FP16
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.component import Component
-from hw.kllm.element_function import ElementFunction, ElementFunctionParameters
+from hw.kllm.element_function import ElementFunction, ElementFunctionParameters, Function
 from hw.kllm.orizuru_unit import select
 from hw.kllm.product_table import ProductTableParameters
+from hw.layout import FLAG, index, mask
 from hw.parameters import Parameters, require
 
 
@@ -19,7 +21,7 @@ from hw.parameters import Parameters, require
 class CodebookReplacementParameters(Parameters):
     """
     activation_bits, weight_bits
-        nA and nW.
+        nA and nW, bits of an index.
     lanes
         Values in one beat.
     """
@@ -38,12 +40,12 @@ class CodebookReplacementParameters(Parameters):
     def presets(cls) -> dict[str, "CodebookReplacementParameters"]:
         return {"small": cls(2, 1, 4), "default": cls()}
 
-    @property
-    def function(self) -> ElementFunctionParameters:
+    @cached_property
+    def element_function(self) -> ElementFunctionParameters:
         return ElementFunctionParameters(stages=4)
 
-    @property
-    def multiplication(self) -> FloatMultiplyParameters:
+    @cached_property
+    def float_multiply(self) -> FloatMultiplyParameters:
         return FloatMultiplyParameters(stages=1)
 
     @property
@@ -53,13 +55,13 @@ class CodebookReplacementParameters(Parameters):
 
     @property
     def rebuild(self) -> int:
-        """Cycles from a vector's scale being taken to its first beat, with a function."""
+        """Cycles from acceptance of a vector's scale to its first beat, with a function."""
         return self.centroids + self.row_latency + 1
 
     @property
     def row_latency(self) -> int:
-        """Cycles from a centroid to its row."""
-        return self.function_latency + 2 * self.multiplication.stages
+        """Cycles from a centroid to its row of products."""
+        return self.function_latency + 2 * self.float_multiply.stages
 
     @property
     def latency(self) -> int:
@@ -69,47 +71,50 @@ class CodebookReplacementParameters(Parameters):
     @property
     def function_latency(self) -> int:
         """Cycles from a centroid or an outlier to its function, through a register in front."""
-        return 1 + self.function.stages
+        return 1 + self.element_function.stages
 
     def cycles(self, outliers: list[list[int]], replace: list[bool]) -> int:
-        """Cycles from the first scale offered to the last beat taken, when nothing stalls.
+        """Cycles from the first scale offered to the last beat accepted, when nothing stalls.
 
-        For vectors of beats with so many outliers, with a function or without.
+        outliers
+            The number in each beat of each vector.
+        replace
+            Whether a function is applied to the vector.
         """
         total = 0
-        for beats, own in zip(outliers, replace, strict=True):
-            waits = sum(count + self.latency - 1 for count in beats if own and count)
-            total += (self.rebuild if own else 1) + len(beats) + waits
+        for beats, with_function in zip(outliers, replace, strict=True):
+            waits = sum(count + self.latency - 1 for count in beats if with_function and count)
+            total += (self.rebuild if with_function else 1) + len(beats) + waits
         return total
 
-    @property
-    def order_layout(self) -> data.StructLayout:
-        """What to make of a vector.
+    @cached_property
+    def command_layout(self) -> data.StructLayout:
+        """Command for a vector.
 
-        ``replace`` whether to apply the function ``op`` (:class:`Function`), to the activations'
-        ``centroids``, for the weights' ``codebook`` (FP16); ``bank`` of the table.
+        ``replace``: apply the function ``op`` to the activations' ``centroids`` and multiply by the
+        weights' ``codebook``; ``bank`` of the product table that is rebuilt.
         """
         return data.StructLayout(
             {
-                "replace": 1,
-                "op": 2,
-                "bank": 1,
-                "centroids": data.ArrayLayout(FP16.width, self.centroids),
-                "codebook": data.ArrayLayout(FP16.width, 1 << self.weight_bits),
+                "replace": FLAG,
+                "op": Function,
+                "bank": index(1),
+                "centroids": data.ArrayLayout(FP16, self.centroids),
+                "codebook": data.ArrayLayout(FP16, 1 << self.weight_bits),
             }
         )
 
-    @property
+    @cached_property
     def write_layout(self) -> data.StructLayout:
-        """A row of the table, as :class:`ProductTable` takes it."""
+        """A row of the table, as :class:`ProductTable` accepts it."""
         bins = 1 << self.activation_bits + self.weight_bits
         return ProductTableParameters(self.activation_bits, self.weight_bits, bins).write_layout
 
-    @property
+    @cached_property
     def beat_layout(self) -> data.StructLayout:
-        """``values`` FP16, ``outlier`` which are outliers, ``last`` of the vector."""
-        values = data.ArrayLayout(FP16.width, self.lanes)
-        return data.StructLayout({"values": values, "outlier": self.lanes, "last": 1})
+        """``values``, mask ``outlier`` of those that are outliers, ``last`` beat of the vector."""
+        values = data.ArrayLayout(FP16, self.lanes)
+        return data.StructLayout({"values": values, "outlier": mask(self.lanes), "last": FLAG})
 
 
 class CodebookReplacement(Component):
@@ -122,28 +127,37 @@ class CodebookReplacement(Component):
         s_a, centroids ─→ × ─→ ElementFunction ─→ × codebook ─→ write
         i ─→ outliers ─────↗                 └─→ outliers ─→ o
 
-    The vector's scale is then in the products, so that 1 takes its place. Vectors without a
-    function pass as they are.
+    The vector's scale is then part of the products, and a scale of 1 takes its place. Vectors
+    without a function pass unchanged.
 
-    Latency: a vector's first beat is taken 2^nA + 8 cycles after its scale, or 1 without a
+    Latency: a vector's first beat is accepted 2^nA + 8 cycles after its scale, or 1 without a
     function. Throughput: a beat each cycle, n + 6 cycles for one with n outliers and a function.
 
     Handshake: ``i.ready`` follows ``o.ready``, ``o.valid`` follows ``i.valid`` combinationally.
-    All of the rebuilding stands still while a row is not taken. An order is taken with the
+    The whole pipeline of rows stalls while a row is not accepted. A command is accepted with the
     vector's last beat.
 
     Members
     -------
-    order : :py:`In(stream.Signature(parameters.order_layout))`
-        What to do, for each vector.
+    command : :py:`In(stream.Signature(parameters.command_layout))`
+        One for each vector.
     scale : :py:`In(stream.Signature(16))`
         FP16, for each vector.
     i : :py:`In(stream.Signature(parameters.beat_layout))`
         Vectors.
     write : :py:`Out(stream.Signature(parameters.write_layout))`
-        Rows of the table in order.
+        Rows of the table in order of index.
     o : :py:`Out(stream.Signature(parameters.beat_layout))`
-        Vectors with their outliers replaced.
+        Vectors with f of their outliers in place of these.
+
+    Examples
+    --------
+    >>> from hw.kllm.codebook_replacement import CodebookReplacementParameters
+    >>> parameters = CodebookReplacementParameters(activation_bits=4, weight_bits=4, lanes=16)
+    >>> parameters.rebuild  # cycles until the new table is complete
+    24
+    >>> parameters.cycles([[0, 2, 0]], [True]), parameters.cycles([[0, 2, 0]], [False])
+    (34, 4)
     """
 
     summary = "A function of a vector by new centroids and products"
@@ -153,8 +167,8 @@ class CodebookReplacement(Component):
         p = self._parameters = parameters
         super().__init__(
             {
-                "order": In(stream.Signature(p.order_layout)),
-                "scale": In(stream.Signature(FP16.width)),
+                "command": In(stream.Signature(p.command_layout)),
+                "scale": In(stream.Signature(FP16)),
                 "i": In(stream.Signature(p.beat_layout)),
                 "write": Out(stream.Signature(p.write_layout)),
                 "o": Out(stream.Signature(p.beat_layout)),
@@ -167,14 +181,15 @@ class CodebookReplacement(Component):
 
     def elaborate(self, platform):
         m = Module()
-        p, order = self._parameters, self.order.payload
-        m.submodules.function = function = ElementFunction(p.function)
+        p, command = self._parameters, self.command.payload
+        m.submodules.function = function = ElementFunction(p.element_function)
         rebuilding = Signal()
         passing = Signal()
         s_a = Signal(FP16.width, reset_less=True)
-        # Kept here, as an order may come straight out of a memory.
+        # Registered, as a command may come straight out of a memory.
         has_function = Signal(reset_less=True)
-        op = Signal(order.op.shape(), reset_less=True)
+        op = Signal(command.op.shape(), reset_less=True)
+        # One function unit serves both: centroids while the table is rebuilt, then outliers.
         scaled, built = self._rebuild(m, function, rebuilding, s_a)
         value = self._pass(m, function, passing, has_function)
         x = Signal(FP16.width, reset_less=True)
@@ -184,16 +199,16 @@ class CodebookReplacement(Component):
         ended = Signal()
         m.d.comb += [
             ended.eq(self.o.valid & self.o.ready & self.o.payload.last),
-            self.order.ready.eq(ended),
+            self.command.ready.eq(ended),
         ]
         with m.FSM():
             with m.State("WAIT"):
-                m.d.comb += self.scale.ready.eq(self.order.valid)
-                with m.If(self.scale.valid & self.order.valid):
+                m.d.comb += self.scale.ready.eq(self.command.valid)
+                with m.If(self.scale.valid & self.command.valid):
                     m.d.sync += s_a.eq(self.scale.payload)
-                    m.d.sync += [has_function.eq(order.replace), op.eq(order.op)]
+                    m.d.sync += [has_function.eq(command.replace), op.eq(command.op)]
                     m.next = "PASS"
-                    with m.If(order.replace):
+                    with m.If(command.replace):
                         m.next = "REBUILD"
             with m.State("REBUILD"):
                 m.d.comb += rebuilding.eq(1)
@@ -206,34 +221,38 @@ class CodebookReplacement(Component):
         return m
 
     def _rebuild(self, m: Module, function, rebuilding: Signal, s_a: Signal):
-        """Write rows; a centroid for the function, and whether the last row is being written."""
-        p, order = self._parameters, self.order.payload
-        number = Signal(range(p.centroids + 1))  # of the centroid that sets out
+        """Write the table's rows.
+
+        Returns the scaled centroid for the function, and whether the last row is accepted.
+        """
+        p, command = self._parameters, self.command.payload
+        number = Signal(range(p.centroids + 1))  # of the next centroid to issue
         row = Signal(range(p.centroids))
-        under_way = Signal(p.row_latency)
-        leaves = Signal()
+        under_way = Signal(p.row_latency)  # pipeline stages that hold a centroid
+        issue = Signal()
         built = Signal()
         advance = Signal()
-        m.submodules.scale_centroid = scaled = FloatMultiply(p.multiplication)
+        m.submodules.scale_centroid = scaled = FloatMultiply(p.float_multiply)
         m.d.comb += [
             advance.eq(~self.write.valid | self.write.ready),
-            leaves.eq(rebuilding & (number != p.centroids)),
+            issue.eq(rebuilding & (number != p.centroids)),
             scaled.enable.eq(advance),
             function.enable.eq(advance),
             scaled.a.eq(s_a),
-            scaled.b.eq(Array(order.centroids)[number[:-1]]),
+            scaled.b.eq(Array(command.centroids)[number[:-1]]),
             self.write.valid.eq(under_way[-1]),
-            self.write.payload.bank.eq(order.bank),
+            self.write.payload.bank.eq(command.bank),
             self.write.payload.row.eq(row),
             built.eq(self.write.valid & advance & (row == p.centroids - 1)),
         ]
         with m.If(advance):
-            m.d.sync += [under_way.eq(under_way << 1 | leaves), number.eq(number + leaves)]
+            m.d.sync += [under_way.eq(under_way << 1 | issue), number.eq(number + issue)]
             m.d.sync += row.eq(row + self.write.valid)
         with m.If(~rebuilding):
             m.d.sync += number.eq(0)
-        for column, centroid in enumerate(order.codebook):
-            multiply = FloatMultiply(p.multiplication)
+        # f(s_a centroid) times each centroid of the weights makes the row.
+        for column, centroid in enumerate(command.codebook):
+            multiply = FloatMultiply(p.float_multiply)
             m.submodules[f"multiply_{column}"] = multiply
             m.d.comb += [
                 multiply.enable.eq(advance),
@@ -244,38 +263,42 @@ class CodebookReplacement(Component):
         return scaled.o, built
 
     def _pass(self, m: Module, function, passing: Signal, has_function: Signal) -> Signal:
-        """Replace the outliers of each beat; the one that sets out."""
+        """Send each outlier of a beat through the function, one a cycle, and wait for all.
+
+        Returns the outlier for the function.
+        """
         p, i, o = self._parameters, self.i, self.o
-        gone = Signal(p.lanes)  # outliers of this beat that have set out, and that are back
-        back = Signal(p.lanes)
-        left = Signal(p.lanes)
-        chosen = Signal(p.lanes)
+        issued = Signal(p.lanes)  # outliers of this beat sent to the function
+        returned = Signal(p.lanes)  # outliers of this beat whose function is known
+        pending = Signal(p.lanes)
+        chosen = Signal(p.lanes)  # one-hot: the first pending one
         complete = Signal()
         taken = Signal()
         m.d.comb += [
-            left.eq(
-                i.payload.outlier & ~gone & (passing & i.valid & has_function).replicate(p.lanes)
+            pending.eq(
+                i.payload.outlier & ~issued & (passing & i.valid & has_function).replicate(p.lanes)
             ),
-            chosen.eq(Cat(left[n] & ~left[:n].any() for n in range(p.lanes))),
-            complete.eq(~has_function | ((i.payload.outlier & ~back) == 0)),
+            chosen.eq(Cat(pending[n] & ~pending[:n].any() for n in range(p.lanes))),
+            complete.eq(~has_function | ((i.payload.outlier & ~returned) == 0)),
             o.valid.eq(i.valid & passing & complete),
             i.ready.eq(o.ready & passing & complete),
             taken.eq(i.valid & i.ready),
             o.payload.outlier.eq(i.payload.outlier),
             o.payload.last.eq(i.payload.last),
         ]
+        # The lane of each outlier accompanies it through the function's pipeline.
         arriving = chosen
         for stage in range(p.function_latency):
             later = Signal(p.lanes, name=f"under_way_{stage}")
             m.d.sync += later.eq(arriving)
             arriving = later
         m.d.sync += [
-            gone.eq(Mux(taken, 0, gone | chosen)),
-            back.eq(Mux(taken, 0, back | arriving)),
+            issued.eq(Mux(taken, 0, issued | chosen)),
+            returned.eq(Mux(taken, 0, returned | arriving)),
         ]
         for lane, value in enumerate(i.payload.values):
-            kept = Signal(FP16.width, name=f"replaced_{lane}", reset_less=True)
+            replaced = Signal(FP16.width, name=f"replaced_{lane}", reset_less=True)
             with m.If(arriving[lane]):
-                m.d.sync += kept.eq(function.o)
-            m.d.comb += o.payload.values[lane].eq(Mux(back[lane], kept, value))
+                m.d.sync += replaced.eq(function.o)
+            m.d.comb += o.payload.values[lane].eq(Mux(returned[lane], replaced, value))
         return select(chosen, list(i.payload.values))

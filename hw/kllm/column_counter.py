@@ -16,6 +16,7 @@ from hw.kllm.index_distribution_counter import (
     IndexDistributionCounter,
     IndexDistributionCounterParameters,
 )
+from hw.layout import FLAG, count, index, mask
 from hw.parameters import Parameters, require
 
 
@@ -26,13 +27,13 @@ class ColumnCounterParameters(Parameters):
     k
         Indices that count in the longest column.
     activation_bits, weight_bits
-        Of an index.
+        Bits of the two indices of a position.
     counters, inputs
-        Counters side by side, and indices each takes in a beat (the paper's takes 16).
+        Counters side by side, and indices that each counts in a beat (16 in the paper).
     macs
         Counts in one output beat, a power of two of at most 2^(activation_bits + weight_bits).
     stages
-        Ranks of registers before the accumulators, 0 to 3: within the counters, after the sum of
+        Pipeline stages before the accumulators, 0 to 3: within the counters, after the sum of
         the counters, halfway through that sum.
     """
 
@@ -54,7 +55,7 @@ class ColumnCounterParameters(Parameters):
     def __post_init__(self):
         for name in ("k", "counters"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
-        counter = self.counter  # checks its own parameters
+        counter = self.counter  # raises for parameters of its own out of range
         fits = self.macs >= 1 and self.macs & (self.macs - 1) == 0 and self.macs <= counter.bins
         require(fits, f"macs must be a power of two up to {counter.bins}", self.macs)
         most = len(self.CUTS) - 1
@@ -66,7 +67,7 @@ class ColumnCounterParameters(Parameters):
             "small": cls(64, counters=1, macs=64),
             "default": cls(),
             "paper": cls(4096, counters=32, stages=3),
-            # Every rank of registers at a size for proofs and mutants.
+            # All pipeline stages at a size for proofs and mutants.
             "tiny": cls(23, 2, 1, counters=3, inputs=4, macs=2, stages=3),
         }
 
@@ -77,14 +78,14 @@ class ColumnCounterParameters(Parameters):
         )
 
     @property
-    def width(self) -> int:
+    def segment(self) -> int:
         """Indices in one input beat."""
         return self.counters * self.inputs
 
     @property
     def beats(self) -> int:
         """Input beats of a column of `k` indices."""
-        return -(-self.k // self.width)
+        return -(-self.k // self.segment)
 
     @property
     def bins(self) -> int:
@@ -98,16 +99,16 @@ class ColumnCounterParameters(Parameters):
 
     @property
     def count_bits(self) -> int:
-        """Of a count, which may reach `k`."""
+        """Bits of a count, which may reach `k`."""
         return self.k.bit_length()
 
     @property
     def latency(self) -> int:
-        """Cycles from a column's last input beat to its first output beat, if none waits before."""
+        """Cycles from a column's last input beat to its first output beat, with a free buffer."""
         return self.stages + 1
 
     def cycles(self, beats: Sequence[int]) -> int:
-        """Cycles for columns of so many input beats each, when nothing stalls."""
+        """Cycles for columns of these numbers of input beats, when nothing stalls."""
         later = sum(max(count, self.groups) for count in beats[1:])
         return beats[0] + later + self.stages + self.groups
 
@@ -115,29 +116,28 @@ class ColumnCounterParameters(Parameters):
     def input_layout(self) -> data.StructLayout:
         """One input beat.
 
-        ``activation``, ``weight`` indices; ``mask`` which of them count; ``integer`` as in
-        :class:`IndexDistributionCounter`; ``last`` on the column's last beat.
+        ``activation``, ``weight`` indices; ``mask`` of those that are counted; ``integer`` as in
+        :class:`IndexDistributionCounter`; ``last`` beat of the column.
         """
         return data.StructLayout(
             {
-                "activation": data.ArrayLayout(self.activation_bits, self.width),
-                "weight": data.ArrayLayout(self.weight_bits, self.width),
-                "mask": data.ArrayLayout(1, self.width),
-                "integer": 1,
-                "last": 1,
+                "activation": data.ArrayLayout(index(self.activation_bits), self.segment),
+                "weight": data.ArrayLayout(index(self.weight_bits), self.segment),
+                "mask": data.ArrayLayout(mask(1), self.segment),
+                "integer": FLAG,
+                "last": FLAG,
             }
         )
 
     @property
     def output_layout(self) -> data.StructLayout:
-        """One group of a column's counts in order of index; ``last`` on the column's last."""
-        return data.StructLayout(
-            {"counts": data.ArrayLayout(self.count_bits, self.macs), "last": 1}
-        )
+        """One group of a column's counts in order of index; ``last`` group of the column."""
+        counts = data.ArrayLayout(count(self.count_bits), self.macs)
+        return data.StructLayout({"counts": counts, "last": FLAG})
 
 
 class ColumnCounter(Component):
-    """counts[v] = how many of a column's indices activation * 2^weight_bits + weight are v.
+    """counts[v] = number of a column's indices activation * 2^weight_bits + weight that equal v.
 
     ::
 
@@ -145,19 +145,19 @@ class ColumnCounter(Component):
                     ─→ counter 1 ─┼─→ + ─→ accumulators ─→ buffer ─→ groups of `macs` ─→ o
                     ─→ …         ─┘      ↑______│
 
-    A column may have any number of beats from 1; it ends with ``last``. Its counts move to the
-    buffer with its last beat, so that the next column is counted while they leave.
+    A column has any number of beats from 1; it ends with ``last``. Its counts move to the buffer
+    with its last beat, so that the next column is counted while they are output.
 
-    Latency: the first group is offered `stages` + 1 cycles after the column's last beat was taken,
-    if the column before has left by then. Throughput: a beat each cycle, and of columns of B' beats
-    one every max(B', groups) cycles. All columns together: B' of the first, max(B', groups) of
-    each other one, `stages` and groups.
+    Latency: the first group is offered `stages` + 1 cycles after the column's last beat was
+    accepted, if the column before has left the buffer by then. Throughput: a beat each cycle, and a
+    column of B' beats every max(B', groups) cycles. In total, B' of the first column, max(B',
+    groups) of each other one, `stages` and groups.
 
     Handshake: ``o.valid`` depends on registers only. ``i.ready`` is low while a column's last beat
-    is to be added and the buffer holds counts that do not leave in this cycle, so it follows
-    ``o.ready`` combinationally.
+    is at the accumulators and the buffer holds counts that are not all output in this cycle, so it
+    follows ``o.ready`` combinationally.
 
-    Overflow: none up to `k` indices that count, even if all are equal; past that, counts wrap
+    Overflow: none for up to `k` counted indices, even if all are equal; beyond that, counts wrap
     modulo 2^count_bits.
 
     Members
@@ -166,6 +166,17 @@ class ColumnCounter(Component):
         Columns, a beat of `counters` * `inputs` pairs of indices at a time.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         Their counts, in order of index.
+
+    Examples
+    --------
+    >>> from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
+    >>> parameters = ColumnCounterParameters(k=576, counters=5, macs=32)
+    >>> parameters.segment, parameters.beats, parameters.bins, parameters.groups
+    (80, 8, 256, 8)
+    >>> parameters.cycles([8] * 10)
+    89
+    >>> ColumnCounter(parameters).o.payload.counts.shape().length
+    32
     """
 
     summary = "Histogram of a column's indices, double-buffered"
@@ -190,11 +201,12 @@ class ColumnCounter(Component):
         advance, arrived, last, add, load, leaving = (
             Signal(name=name) for name in ("advance", "arrived", "last", "add", "load", "leaving")
         )
-        self._wait(m, advance, arrived, last)
+        self._pipeline_control(m, advance, arrived, last)
 
-        busy = Signal()
-        fresh = Signal(init=1)
-        group = Signal(range(max(2, p.groups)))  # of no width it would be no Verilog
+        # The pipeline stops only where a column is complete and the buffer is not free.
+        busy = Signal()  # the buffer holds counts
+        fresh = Signal(init=1)  # the next beat begins a column
+        group = Signal(range(max(2, p.groups)))  # a signal of width 0 is not valid Verilog
         at_end = group == p.groups - 1
         m.d.comb += [
             leaving.eq(self.o.ready & at_end),
@@ -215,6 +227,7 @@ class ColumnCounter(Component):
             with m.If(busy & self.o.ready):
                 m.d.sync += group.eq(group + 1)
 
+        # One row of accumulators for each activation index.
         counters = self._count(m, advance)
         totals = []
         for row in range(1 << p.activation_bits):
@@ -230,6 +243,7 @@ class ColumnCounter(Component):
                 accumulators.load.eq(load),
             ]
             totals.append(accumulators.totals)
+        # Output: the group of counts that is addressed.
         column = Cat(totals)
         with m.Switch(group):
             for number in range(p.groups):
@@ -238,8 +252,8 @@ class ColumnCounter(Component):
                     m.d.comb += self.o.payload.counts.eq(counts)
         return m
 
-    def _wait(self, m: Module, advance, arrived, last):
-        """Which beat arrives at the accumulators: valid and last along the ranks of registers."""
+    def _pipeline_control(self, m: Module, advance, arrived, last):
+        """Delay valid and last by the pipeline stages before the accumulators."""
         p = self._parameters
         if not p.stages:
             m.d.comb += [arrived.eq(self.i.valid), last.eq(self.i.payload.last)]
@@ -254,11 +268,11 @@ class ColumnCounter(Component):
             ]
 
     def _count(self, m: Module, advance) -> list[IndexDistributionCounter]:
-        """The counters, each on its part of the beat."""
+        """Returns the counters, each fed with its part of the beat."""
         p = self._parameters
         beat = self.i.payload
         m.submodules.concat = concat = ConcatUnit(
-            ConcatUnitParameters(p.width, p.activation_bits, p.weight_bits)
+            ConcatUnitParameters(p.segment, p.activation_bits, p.weight_bits)
         )
         m.d.comb += [
             concat.activation.eq(beat.activation),
@@ -282,21 +296,21 @@ class ColumnCounter(Component):
 
 
 class RowAccumulators(Component):
-    """The counts of one activation index: sums of the counters, sums of a column, those before.
+    """Counts of one activation index: sum over the counters, accumulator, output buffer.
 
     Members
     -------
     counts : :py:`In(ArrayLayout(ArrayLayout(counter.count_bits, 2^weight_bits), counters))`
     enable : :py:`In(1)`
-        The ranks of registers in the sums advance.
+        The pipeline stages in the sums advance.
     add : :py:`In(1)`
-        What has come through them is added.
+        The beat at the end of the pipeline is added.
     first : :py:`In(1)`
-        It is a column's first.
+        This beat is its column's first.
     load : :py:`In(1)`
-        It is a column's last: the sums go to `totals`.
+        This beat is its column's last: the sums go to `totals`.
     totals : :py:`Out(ArrayLayout(count_bits, 2^weight_bits))`
-        Of the column loaded last.
+        Counts of the latest complete column.
     """
 
     def __init__(self, parameters: ColumnCounterParameters):
@@ -321,6 +335,7 @@ class RowAccumulators(Component):
         return m
 
     def _accumulate(self, m: Module, column: int) -> Signal:
+        """The buffered count of one weight index."""
         p = self._parameters
         chosen = p.CUTS[p.stages]
         registers = Registers(m, chosen, self.enable)
@@ -330,22 +345,22 @@ class RowAccumulators(Component):
             return registers(point, **named)
 
         counted = Signal(p.count_bits, name=f"counted_{column}", reset_less=True)
-        kept = Signal(p.count_bits, name=f"kept_{column}", reset_less=True)
+        buffered = Signal(p.count_bits, name=f"buffered_{column}", reset_less=True)
         before = Signal(p.count_bits, name=f"before_{column}")
         m.d.comb += before.eq(Mux(self.first, 0, counted))
         rows = [counts[column] for counts in self.counts]
         if "result" in chosen:
-            # The sum stands alone in registers, wide enough for a beat of equal indices.
-            width = min(p.width.bit_length(), p.count_bits)
+            # The counters' sum has a register of its own, wide enough for a beat of equal indices.
+            width = min(p.segment.bit_length(), p.count_bits)
             rows = [carry_save.add_rows(m, rows, width, cut)]
         after = carry_save.add_rows(m, [*rows, before], p.count_bits, _no_cut)
         with m.If(self.add):
             m.d.sync += counted.eq(after)
         with m.If(self.load):
-            m.d.sync += kept.eq(after)
-        return kept
+            m.d.sync += buffered.eq(after)
+        return buffered
 
 
 def _no_cut(point: str, **values):
-    """The values as they are."""
+    """The values unchanged."""
     return next(iter(values.values())) if len(values) == 1 else tuple(values.values())

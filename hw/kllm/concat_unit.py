@@ -2,10 +2,11 @@
 
 import dataclasses
 
-from amaranth.hdl import Cat, Module, unsigned
+from amaranth.hdl import Cat, Module
 from amaranth.lib import data
 
 from hw.arith.datapath import Datapath, DatapathParameters
+from hw.layout import index, mask
 from hw.parameters import require
 
 
@@ -15,7 +16,7 @@ class ConcatUnitParameters(DatapathParameters):
     n
         Pairs of indices.
     activation_bits, weight_bits
-        Of an index.
+        Bits of the two indices of a pair.
     """
 
     n: int = 80
@@ -29,7 +30,7 @@ class ConcatUnitParameters(DatapathParameters):
 
     @classmethod
     def presets(cls) -> dict[str, "ConcatUnitParameters"]:
-        # The paper's lane has 4096 units and gives 512 of them to its counters each cycle.
+        # The paper's lane has 4096 units; its counters read 512 of them each cycle.
         return {
             "small": cls(n=16, stages=1),
             "default": cls(),
@@ -42,11 +43,15 @@ class ConcatUnitParameters(DatapathParameters):
 
 
 class ConcatUnit(Datapath):
-    """index[i] = activation[i] * 2^weight_bits + weight[i]: which product of centroids it takes.
+    """index[i] = activation[i] * 2^weight_bits + weight[i], the number of a product of centroids.
 
-    The mask says which inputs count (an outlier's does not, section III-B) and goes along.
+    ::
 
-    Latency: `stages`, 0 or 1; the paper's unit holds its result in a register. Throughput: n
+        | activation | weight | = index
+
+    The mask of counted inputs (outliers are not counted, section III-B) passes with the same delay.
+
+    Latency: `stages`, 0 or 1; the paper's unit has a register at its output. Throughput: n
     indices per cycle.
 
     Members
@@ -57,6 +62,13 @@ class ConcatUnit(Datapath):
     index : :py:`Out(ArrayLayout(activation_bits + weight_bits, n))`
     mask_out : :py:`Out(n)`
         The inputs' mask.
+
+    Examples
+    --------
+    >>> from hw.kllm.concat_unit import ConcatUnit, ConcatUnitParameters
+    >>> unit = ConcatUnit(ConcatUnitParameters(n=16, activation_bits=4, weight_bits=3))
+    >>> unit.index.shape().elem_shape.width  # 4 + 3 bits
+    7
     """
 
     summary = "Activation and weight indices side by side"
@@ -65,17 +77,17 @@ class ConcatUnit(Datapath):
     def __init__(self, parameters: ConcatUnitParameters):
         p = parameters
         inputs = {
-            "activation": data.ArrayLayout(p.activation_bits, p.n),
-            "weight": data.ArrayLayout(p.weight_bits, p.n),
-            "mask": unsigned(p.n),
+            "activation": data.ArrayLayout(index(p.activation_bits), p.n),
+            "weight": data.ArrayLayout(index(p.weight_bits), p.n),
+            "mask": mask(p.n),
         }
-        index = data.ArrayLayout(p.index_bits, p.n)
-        super().__init__(p, inputs, {"index": index, "mask_out": unsigned(p.n)})
+        joined = data.ArrayLayout(index(p.index_bits), p.n)
+        super().__init__(p, inputs, {"index": joined, "mask_out": mask(p.n)})
 
     def elaborate(self, platform):
         m = Module()
         pairs = zip(self.weight, self.activation, strict=True)
-        index = Cat(half for pair in pairs for half in pair)
-        index, mask = self.registers(m)("result", index=index, mask=self.mask)
-        m.d.comb += [self.index.eq(index), self.mask_out.eq(mask)]
+        joined = Cat(half for pair in pairs for half in pair)
+        joined, counted = self.registers(m)("result", index=joined, mask=self.mask)
+        m.d.comb += [self.index.eq(joined), self.mask_out.eq(counted)]
         return m

@@ -1,18 +1,21 @@
 """Sizes, layouts and cycle counts of the accelerator (KLLM, Fig. 5)."""
 
 import dataclasses
+from functools import cached_property
 
-from amaranth.lib import data
+from amaranth.lib import data, enum
 
 from hw.arith.float_format import FP16, FP32
 from hw.kllm.clustering_unit import ClusteringUnitParameters
 from hw.kllm.codebook_replacement import CodebookReplacementParameters
+from hw.kllm.element_function import Function
 from hw.kllm.index_buffer import IndexBufferParameters
 from hw.kllm.outlier_list import OutlierListParameters
 from hw.kllm.outlier_split import OutlierSplitParameters
 from hw.kllm.pe_lane import PeLaneParameters
 from hw.kllm.product_table import ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
+from hw.layout import FLAG, address, count, index, mask
 from hw.parameters import Parameters, require
 from hw.stream.sequential_reader import SequentialReaderParameters
 
@@ -20,7 +23,17 @@ BEAT = 16
 """Values in one beat of a vector."""
 
 IN_FLIGHT = 4
-"""Products between acceptance of their jobs and their last results."""
+"""Products that may be in flight: between acceptance of their command and their last result."""
+
+
+class Table(enum.IntEnum, shape=3):
+    """Tables of a product, as they are loaded."""
+
+    PRODUCTS = 0
+    WEIGHT_CENTROIDS = 1
+    MIDPOINTS = 2
+    SQUARES = 3
+    CENTROIDS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,19 +46,19 @@ class CoreParameters(Parameters):
     activation_bits, weight_bits
         nA, 2 to 6, and nW.
     counters
-        Counters of 16 inputs in a lane; a word of the memory has W = 16 * counters positions.
+        Counters of 16 inputs in a lane; a memory word has W = 16 * counters positions.
     macs
         Bins that a lane reduces in a cycle, a power of two from 2^nW to 2^(nA + nW).
     outliers
-        At each end of a vector.
-    ports
-        Outliers that a lane takes in a cycle.
+        Outliers at each end of a vector.
+    entries
+        R: outliers that a lane multiplies in a cycle.
     depth
-        Words asked for ahead of time, a power of two from 4.
+        Memory words requested and not yet used, a power of two from 4.
     address_width
-        Of the memory, which holds at least one column of K.
+        Address bits of the memory, which holds at least one column of K positions.
     counter_stages
-        Ranks of registers in the column counters, 0 to 3.
+        Pipeline stages in the column counters, 0 to 3.
     """
 
     k: int = 576
@@ -56,7 +69,7 @@ class CoreParameters(Parameters):
     counters: int = 5
     macs: int = 32
     outliers: int = 3
-    ports: int = 2
+    entries: int = 2
     depth: int = 16
     address_width: int = 24
     counter_stages: int = dataclasses.field(default=1, kw_only=True)
@@ -65,21 +78,36 @@ class CoreParameters(Parameters):
         power = self.lanes > 0 and self.lanes & (self.lanes - 1) == 0
         require(power, "lanes must be a power of two", self.lanes)
         require(self.n >= 1, "n must be at least 1", self.n)
-        # The parts check what they are given.
-        parts = "lane splitting clustering norming replacing gathering listing table reading"
-        for name in parts.split():
-            getattr(self, name)
+        # Each sub-block's parameters check their own ranges when they are made.
+        self.build_parts()
         least = (self.beats - 1).bit_length()
         rule = f"address_width must be at least {least} for columns of {self.beats} words"
         require(self.address_width >= least, rule, self.address_width)
 
+    def build_parts(self) -> tuple[Parameters, ...]:
+        """Parameters of all sub-blocks.
+
+        :raises ParameterError: where one of them is out of its range.
+        """
+        return (
+            self.lane,
+            self.outlier_split,
+            self.clustering_unit,
+            self.rms_factor,
+            self.codebook_replacement,
+            self.index_buffer,
+            self.outlier_list,
+            self.product_table,
+            self.sequential_reader,
+        )
+
     @classmethod
     def presets(cls) -> dict[str, "CoreParameters"]:
-        small = cls(64, 64, 1, counters=1, macs=64, outliers=1, ports=1, address_width=16)
-        paper = cls(4096, 4096, 16, counters=32, outliers=21, ports=8, counter_stages=3)
+        small = cls(64, 64, 1, counters=1, macs=64, outliers=1, entries=1, address_width=16)
+        paper = cls(4096, 4096, 16, counters=32, outliers=21, entries=8, counter_stages=3)
         return {"small": small, "default": cls(), "paper": paper}
 
-    @property
+    @cached_property
     def lane(self) -> PeLaneParameters:
         return PeLaneParameters(
             self.k,
@@ -87,56 +115,56 @@ class CoreParameters(Parameters):
             self.weight_bits,
             self.counters,
             self.macs,
-            self.ports,
+            self.entries,
             counter_stages=self.counter_stages,
         )
 
-    @property
-    def splitting(self) -> OutlierSplitParameters:
+    @cached_property
+    def outlier_split(self) -> OutlierSplitParameters:
         return OutlierSplitParameters(self.k, self.outliers, BEAT)
 
-    @property
-    def clustering(self) -> ClusteringUnitParameters:
+    @cached_property
+    def clustering_unit(self) -> ClusteringUnitParameters:
         return ClusteringUnitParameters(self.activation_bits, BEAT)
 
-    @property
-    def norming(self) -> RmsFactorParameters:
+    @cached_property
+    def rms_factor(self) -> RmsFactorParameters:
         return RmsFactorParameters(self.k, self.activation_bits, self.outliers)
 
-    @property
-    def replacing(self) -> CodebookReplacementParameters:
+    @cached_property
+    def codebook_replacement(self) -> CodebookReplacementParameters:
         return CodebookReplacementParameters(self.activation_bits, self.weight_bits, BEAT)
 
-    @property
-    def gathering(self) -> IndexBufferParameters:
-        return IndexBufferParameters(self.k, self.activation_bits, BEAT, self.width, self.sets)
+    @cached_property
+    def index_buffer(self) -> IndexBufferParameters:
+        return IndexBufferParameters(self.k, self.activation_bits, BEAT, self.segment, self.sets)
 
-    @property
-    def listing(self) -> OutlierListParameters:
+    @cached_property
+    def outlier_list(self) -> OutlierListParameters:
         outliers = 2 * self.outliers
-        return OutlierListParameters(self.k, self.width, BEAT, self.ports, outliers, self.sets)
+        return OutlierListParameters(self.k, self.segment, BEAT, self.entries, outliers, self.sets)
 
-    @property
-    def table(self) -> ProductTableParameters:
+    @cached_property
+    def product_table(self) -> ProductTableParameters:
         return ProductTableParameters(
             self.activation_bits, self.weight_bits, self.macs, columns=self.sets
         )
 
-    @property
-    def reading(self) -> SequentialReaderParameters:
+    @cached_property
+    def sequential_reader(self) -> SequentialReaderParameters:
         return SequentialReaderParameters(
             self.address_width, self.word_layout.size, self.depth, longest=self.beats
         )
 
     @property
-    def width(self) -> int:
-        """W: positions of one word."""
+    def segment(self) -> int:
+        """W: positions of one memory word."""
         return BEAT * self.counters
 
     @property
     def beats(self) -> int:
         """B: words of the longest column."""
-        return -(-self.k // self.width)
+        return -(-self.k // self.segment)
 
     @property
     def sets(self) -> int:
@@ -148,81 +176,91 @@ class CoreParameters(Parameters):
         """G: groups of bins in which a column is reduced."""
         return self.lane.groups
 
-    @property
+    @cached_property
     def latency(self) -> int:
-        """At most, from the last beat of the longest vector to its first results.
+        """Upper bound of the cycles from the last beat of the longest vector to its first results.
 
-        In an idle core, every outlier in a row of its own, with a function and a factor; without
-        them it is about 2 * outliers * `replacing.latency` + `norming.latency` less.
+        For an idle core, with every outlier in a row of its own, a function and normalisation;
+        without the latter two it is about
+        2 * outliers * `codebook_replacement.latency` + `rms_factor.latency` less.
         """
-        outliers, replacing = 2 * self.outliers, self.replacing
-        front = self.splitting.search + max(self.clustering.setup, replacing.rebuild)
-        beats = self.splitting.beats + outliers * (2 + replacing.latency)
-        back = self.norming.latency + self.gathering.latency
-        return front + beats + back + self.listing.rows + self.lane.latency + 1
+        outliers, replacing = 2 * self.outliers, self.codebook_replacement
+        front = self.outlier_split.search + max(self.clustering_unit.setup, replacing.rebuild)
+        beats = self.outlier_split.beats + outliers * (2 + replacing.latency)
+        back = self.rms_factor.latency + self.index_buffer.latency
+        return front + beats + back + self.outlier_list.rows + self.lane.latency + 1
 
-    @property
+    @cached_property
     def load_layout(self) -> data.StructLayout:
         """One row of a table.
 
-        ``table``: 0 products of the activation centroid ``row`` and all of the weights', 1 the
-        weights' centroids, 2 midpoints of the activations', ascending, 3 squares of the
-        activations' centroids, 4 these themselves; ``values`` FP16; ``last`` of the tables that
-        belong together. Squares are needed by jobs that normalise. Jobs with a function need 4
-        and make 0 by themselves.
-        """
-        values = data.ArrayLayout(FP16.width, 1 << max(self.activation_bits, self.weight_bits))
-        return data.StructLayout(
-            {"table": 3, "row": self.activation_bits, "values": values, "last": 1}
-        )
+        ================ ======================================================================
+        ``table``        ``values``
+        ================ ======================================================================
+        PRODUCTS         products of the activations' centroid ``row`` and all weights' centroids
+        WEIGHT_CENTROIDS the weights' centroids
+        MIDPOINTS        midpoints between the activations' centroids, ascending
+        SQUARES          squares of the activations' centroids, for commands that normalise
+        CENTROIDS        the activations' centroids, for commands with a function
+        ================ ======================================================================
 
-    @property
-    def job_layout(self) -> data.StructLayout:
+        ``last`` marks the last row of the tables that belong together. Commands with a function
+        need CENTROIDS and compute PRODUCTS themselves.
+        """
+        values = data.ArrayLayout(FP16, 1 << max(self.activation_bits, self.weight_bits))
+        row = index(self.activation_bits)
+        return data.StructLayout({"table": Table, "row": row, "values": values, "last": FLAG})
+
+    @cached_property
+    def command_layout(self) -> data.StructLayout:
         """One product.
 
-        ``columns`` of the matrix and ``address`` of its first word; ``integer`` whether indices
-        are integers; ``tables`` whether tables were loaded for it; ``normalise`` whether to divide
-        the vector by the root of its mean square plus ``eps``, ``inverse_k`` being 1 / K, both
-        FP32; ``replace`` whether to apply the function ``op`` (:class:`Function`) to the vector,
-        which needs ``tables``, and takes them as set. Both together give f(x) / RMS(x).
+        ``columns`` of the matrix and ``address`` of its first word; ``integer``: activation
+        indices are integers; ``tables``: tables were loaded for this command; ``normalise``: divide
+        the vector by sqrt(mean square + ``eps``), with ``inverse_k`` = 1 / K; ``replace``: apply
+        the function ``op`` (:class:`Function`) to the vector, which implies ``tables``. Both
+        together give f(x) / RMS(x).
         """
         return data.StructLayout(
             {
-                "columns": range(self.n + 1),
-                "address": self.address_width,
-                "integer": 1,
-                "tables": 1,
-                "normalise": 1,
-                "inverse_k": FP32.width,
-                "eps": FP32.width,
-                "replace": 1,
-                "op": 2,
+                "columns": count(range(self.n + 1)),
+                "address": address(self.address_width),
+                "integer": FLAG,
+                "tables": FLAG,
+                "normalise": FLAG,
+                "inverse_k": FP32,
+                "eps": FP32,
+                "replace": FLAG,
+                "op": Function,
             }
         )
 
-    @property
+    @cached_property
     def word_layout(self) -> data.StructLayout:
         """One word of the memory.
 
-        ``weight`` indices of each lane's column at W positions, ``scale`` (FP16) of each column.
+        ``weight`` indices of each lane's column at W positions, ``scale`` of each column.
         """
-        weight = data.ArrayLayout(data.ArrayLayout(self.weight_bits, self.width), self.lanes)
+        weight = data.ArrayLayout(index(self.weight_bits), self.segment)
         return data.StructLayout(
-            {"weight": weight, "scale": data.ArrayLayout(FP16.width, self.lanes)}
+            {
+                "weight": data.ArrayLayout(weight, self.lanes),
+                "scale": data.ArrayLayout(FP16, self.lanes),
+            }
         )
 
-    @property
+    @cached_property
     def output_layout(self) -> data.StructLayout:
-        """Results of neighbouring columns.
+        """Results of `lanes` neighbouring columns.
 
-        ``y`` (FP16), ``keep`` which of them are columns of the matrix, ``invalid`` which are NaN,
-        ``last`` of the product. ``y`` and ``invalid`` are 0 where there is no column.
+        ``y``; ``keep``: lanes with a column of the matrix; ``invalid``: lanes whose result is NaN;
+        ``last`` beat of the product. ``y`` and ``invalid`` are 0 in lanes without a column.
         """
         return data.StructLayout(
             {
-                "y": data.ArrayLayout(FP16.width, self.lanes),
-                "keep": self.lanes,
-                "invalid": self.lanes,
-                "last": 1,
+                "y": data.ArrayLayout(FP16, self.lanes),
+                "keep": mask(self.lanes),
+                "invalid": mask(self.lanes),
+                "last": FLAG,
             }
         )

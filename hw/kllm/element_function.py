@@ -1,10 +1,10 @@
 """Element-wise functions of FP16 numbers (KLLM, section III-C1)."""
 
 import dataclasses
-from enum import IntEnum
 from typing import ClassVar
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import enum
 
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.float_format import FP16
@@ -26,7 +26,9 @@ from hw.arith.wide_exponent import (
 )
 
 
-class Function(IntEnum):
+class Function(enum.IntEnum, shape=2):
+    """Function of an :class:`ElementFunction`."""
+
     EXP = 0
     SILU = 1
     RECIPROCAL = 2
@@ -37,7 +39,7 @@ class Function(IntEnum):
 class ElementFunctionParameters(DatapathParameters):
     """
     stages
-        0 to 6.
+        Pipeline stages, 0 to 6.
     """
 
     stages: int = 4
@@ -60,33 +62,46 @@ class ElementFunctionParameters(DatapathParameters):
 class ElementFunction(Datapath):
     """``o`` = e^x, x / (1 + e^-x) (SiLU), 1 / x or the square root of x, as `op` says.
 
-    Codebook replacement takes it over 2^nA centroids, and over the outliers.
+    Codebook replacement applies it to the 2^nA centroids and to the outliers.
 
-    With z = |x| or so in fixed point, e^-x = 2^-f 2^-n, where n + f = x log2(e): a table gives the
-    significand, and n stays beside it, so that e^-x knows no overflow. SiLU's denominator is
-    normalised, a table gives its reciprocal, and one multiplication by x the result, which is
-    rounded once. Reciprocal and square root are those of :mod:`hw.arith`.
+    ::
 
-    Accuracy, over all operands: at most 0.703 units in the last place for e^x and 0.902 for SiLU,
-    0.793 for 1 / x (cut off in subnormal results), the square root is correctly rounded. e^0 = 1,
-    e^inf = inf, e^-inf = 0, SiLU of +inf is +inf and of -inf its limit -0. NaNs give the canonical
-    one, and so do square roots of negative numbers; 1 / 0 = inf, of its sign. Nothing is flagged.
+        x ─→ fixed point ─→ x log2(e) = n + f ─→ 2^-f table ─┬───────────────────────┐
+                                     │ n                     └→ 1 + e^-x ─→ 1 / … ─→ × ─→ round
+                                     └─────────────────────────→ exponent     x ────↗
+
+    e^-x = 2^-f 2^-n with n + f = x log2(e): a table gives the significand 2^-f, and n is kept as an
+    exponent wide enough not to overflow. For SiLU, 1 + e^-x is normalised, a table gives its
+    reciprocal, which is multiplied by x; the product is rounded once. Reciprocal and square root
+    are those of :mod:`hw.arith`.
+
+    Accuracy, over all operands: within 0.703 units in the last place for e^x, 0.902 for SiLU and
+    0.793 for 1 / x (truncated in subnormal results); the square root is correctly rounded. e^0 = 1,
+    e^inf = inf, e^-inf = 0, SiLU of +inf is +inf and of -inf -0. A NaN gives the canonical NaN, and
+    so does the square root of a negative number; 1 / ±0 = ±inf. Nothing is flagged.
 
     Latency: `stages`. Throughput: one result per cycle.
 
     Members
     -------
     x : :py:`In(16)`
-    op : :py:`In(2)`
-        :class:`Function`.
+    op : :py:`In(Function)`
     o : :py:`Out(16)`
+
+    Examples
+    --------
+    >>> from hw.kllm.element_function import ElementFunctionParameters, Function
+    >>> ElementFunctionParameters(stages=4).cycles(100)
+    104
+    >>> list(Function)
+    [<Function.EXP: 0>, <Function.SILU: 1>, <Function.RECIPROCAL: 2>, <Function.SQUARE_ROOT: 3>]
     """
 
     summary = "e^x, SiLU, reciprocal and square root of FP16 numbers"
     source = "KLLM, section III-C1"
 
     def __init__(self, parameters: ElementFunctionParameters):
-        super().__init__(parameters, {"x": FP16.width, "op": 2}, {"o": FP16.width})
+        super().__init__(parameters, {"x": FP16, "op": Function}, {"o": FP16})
 
     def elaborate(self, platform):
         m = Module()
@@ -95,16 +110,18 @@ class ElementFunction(Datapath):
         m.submodules.to_fixed = to_fixed = FloatToFixed(
             FloatToFixedParameters(width=1 + LIMIT + FRACTION, fraction=FRACTION)
         )
-        # 2^-power is e^x or e^-x.
+        # Exponent of 2: 2^-exponent is e^x for EXP and e^-x for SILU, so x is negated for EXP.
         m.d.comb += to_fixed.a.eq(Cat(x[:-1], x[-1] ^ (op == Function.EXP)))
         exponent = power(m, to_fixed.o)
         x, op, exponent = cut("power", x=x, op=op, exponent=exponent)
 
+        # Its integer part is the binary exponent, its fraction selects the significand.
         below = significand(m, exponent[:POWER])
         whole = Signal(signed(len(exponent) - POWER))
         m.d.comb += whole.eq(exponent[POWER:].as_signed())
         x, op, below, whole = cut("significand", x=x, op=op, below=below, whole=whole)
 
+        # SiLU's denominator, and the result's exponent field before rounding.
         digits = Signal(SIGNIFICAND)
         m.d.comb += digits.eq(Cat(1, below))
         fraction, scale = self._denominator(m, digits, whole)
@@ -112,24 +129,26 @@ class ElementFunction(Datapath):
         m.d.comb += is_exp.eq(op == Function.EXP)
         field = Signal(EXPONENT)
         hidden = x[FP16.mantissa : -1].any()
-        # A subnormal number has the smallest exponent.
+        # A subnormal number has the exponent field 1.
         x_field = Cat(x[FP16.mantissa] | ~hidden, x[FP16.mantissa + 1 : -1])
         m.d.comb += field.eq(Mux(is_exp, FP16.bias - whole, x_field - scale))
         x, op, digits, fraction, field = cut(
             "denominator", x=x, op=op, digits=digits, fraction=fraction, field=field
         )
 
+        # One product for both: 1 times 2^-f, or x times 1 / (1 + e^-x).
         factor = Signal(INVERSE_WIDTH)
         m.d.comb += factor.eq(Mux(op == Function.EXP, digits, inverse(m, fraction)))
         x, op, field, factor = cut("inverse", x=x, op=op, field=field, factor=factor)
 
-        own = Signal(FP16.precision)
-        m.d.comb += own.eq(Cat(x[: FP16.mantissa], x[FP16.mantissa : -1].any()))
+        multiplicand = Signal(FP16.precision)
+        m.d.comb += multiplicand.eq(Cat(x[: FP16.mantissa], x[FP16.mantissa : -1].any()))
         one = 1 << FP16.mantissa
         product = Signal(FP16.precision + INVERSE_WIDTH)
-        m.d.comb += product.eq(Mux(op == Function.EXP, one, own) * factor)
+        m.d.comb += product.eq(Mux(op == Function.EXP, one, multiplicand) * factor)
         x, op, field, product = cut("product", x=x, op=op, field=field, product=product)
 
+        # Reciprocal and square root have no stages of their own and share the last one.
         m.submodules.reciprocal = reciprocal = Reciprocal(ReciprocalParameters())
         m.submodules.square_root = square_root = SquareRoot(SquareRootParameters())
         m.d.comb += [reciprocal.x.eq(x), square_root.x.eq(x)]
@@ -148,7 +167,13 @@ class ElementFunction(Datapath):
         return m
 
     def _denominator(self, m: Module, digits, whole):
-        """1 + e^-x as 12 bits of fraction and an exponent, from e^-x = digits 2^-whole."""
+        """1 + e^-x as 12 fraction bits and an exponent, from e^-x = digits 2^-whole.
+
+        The larger of 1 and e^-x keeps its place, the smaller is shifted right by their distance::
+
+            e^-x < 1:   1 000…000        e^-x >= 1:  d ddd…ddd
+                      + 0 0ddd…dd                  + 0 0100…00
+        """
         small, below_one = Signal(), Signal()
         distance, shifted = Signal(range(1 << 6)), Signal(SIGNIFICAND)
         total = Signal(SIGNIFICAND + 1)
@@ -158,7 +183,6 @@ class ElementFunction(Datapath):
         m.d.comb += [
             small.eq(~whole[-1]),
             distance.eq(Mux(small, whole, -whole)),
-            # The smaller of the two is shifted right.
             shift_in.eq(Mux(small, digits, one)),
             shifted.eq(shift_in >> distance),
             total.eq(Mux(small, one, digits) + shifted),

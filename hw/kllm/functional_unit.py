@@ -1,6 +1,7 @@
 """KLLM's functional unit: softmax, element-wise functions, 1 / RMS (KLLM, figure 6, Table I)."""
 
 import dataclasses
+from functools import cached_property
 
 from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
@@ -9,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.float_format import FP16
 from hw.arith.streamed import Streamed
 from hw.component import Component
-from hw.kllm.element_function import ElementFunction, ElementFunctionParameters
+from hw.kllm.element_function import ElementFunction, ElementFunctionParameters, Function
 from hw.kllm.inverse_rms import InverseRms, InverseRmsParameters
 from hw.kllm.softmax import Softmax, SoftmaxParameters
 from hw.parameters import Parameters, require
@@ -19,11 +20,11 @@ from hw.parameters import Parameters, require
 class FunctionalUnitParameters(Parameters):
     """
     lanes, length
-        Of the softmax: scores in one beat, and in the longest row.
+        Softmax scores in one beat, and in the longest row.
     element_stages
-        Registers an element-wise function passes, 1 to 6.
+        Pipeline stages of the element-wise function, 1 to 6.
     rms_stages
-        Those of the multiply-add of 1 / RMS, 1 to 4.
+        Pipeline stages of the multiply-add of 1 / RMS, 1 to 4.
     """
 
     lanes: int = 8
@@ -34,7 +35,8 @@ class FunctionalUnitParameters(Parameters):
     def __post_init__(self):
         stages = self.element_stages
         require(1 <= stages <= 6, "element_stages must be between 1 and 6", stages)
-        _ = self.softmax, self.rms  # they check what is theirs
+        # The parts' parameters check their own ranges when they are made.
+        _ = self.softmax, self.rms
 
     @classmethod
     def presets(cls) -> dict[str, "FunctionalUnitParameters"]:
@@ -44,32 +46,32 @@ class FunctionalUnitParameters(Parameters):
             "paper": cls(length=4096),
         }
 
-    @property
+    @cached_property
     def softmax(self) -> SoftmaxParameters:
         return SoftmaxParameters(self.lanes, self.length)
 
-    @property
+    @cached_property
     def element(self) -> ElementFunctionParameters:
         return ElementFunctionParameters(stages=self.element_stages)
 
-    @property
+    @cached_property
     def rms(self) -> InverseRmsParameters:
         return InverseRmsParameters(self.rms_stages)
 
     @property
     def latency(self) -> int:
-        """The longest of the three."""
+        """Latency of the slowest of the three."""
         return max(self.softmax.latency, self.element.latency, self.rms.latency)
 
     def cycles(self, rows: list[int], elements: int, vectors: int) -> int:
-        """Cycles from the first beats offered to the last one taken, when nothing stalls."""
+        """Cycles from the first beats offered to the last one accepted, when nothing stalls."""
         return max(
             self.softmax.cycles(rows), self.element.cycles(elements), self.rms.cycles(vectors)
         )
 
 
 class FunctionalUnit(Component):
-    """The three parts that an accelerator has one of, side by side, each with its own streams.
+    """Softmax, element-wise function and 1 / RMS, one of each, each with its own streams.
 
     ============ ================= ======================================================
     part         streams           serves
@@ -79,8 +81,8 @@ class FunctionalUnit(Component):
     inverse RMS  sums → factor     normalisation, as a factor of the product's scale
     ============ ================= ======================================================
 
-    They share nothing, so that none waits for another: what they could share, an exponential and
-    a multiplier, is less than a twentieth of the unit. Accuracy, latency, throughput, errors and
+    They share no hardware, so that none waits for another: an exponential and a multiplier could be
+    shared, less than a twentieth of the unit's area. Accuracy, latency, throughput, errors and
     handshake are those of :class:`Softmax`, :class:`ElementFunction` between streams, and
     :class:`InverseRms`.
 
@@ -92,6 +94,15 @@ class FunctionalUnit(Component):
     y : :py:`Out(stream.Signature({o}))`
     sums : :py:`In(stream.Signature(parameters.rms.input_layout))`
     factor : :py:`Out(stream.Signature(parameters.rms.output_layout))`
+
+    Examples
+    --------
+    >>> from hw.kllm.functional_unit import FunctionalUnitParameters
+    >>> parameters = FunctionalUnitParameters(lanes=8, length=1024)
+    >>> parameters.softmax.latency, parameters.element.latency, parameters.rms.latency
+    (16, 4, 10)
+    >>> parameters.cycles(rows=[64, 64], elements=100, vectors=1)
+    270
     """
 
     summary = "Softmax, element-wise functions and 1 / RMS side by side"
@@ -99,13 +110,13 @@ class FunctionalUnit(Component):
 
     def __init__(self, parameters: FunctionalUnitParameters):
         p = self._parameters = parameters
-        operand = data.StructLayout({"x": FP16.width, "op": 2})
+        operand = data.StructLayout({"x": FP16, "op": Function})
         super().__init__(
             {
                 "scores": In(stream.Signature(p.softmax.input_layout)),
                 "weights": Out(stream.Signature(p.softmax.output_layout)),
                 "x": In(stream.Signature(operand)),
-                "y": Out(stream.Signature(data.StructLayout({"o": FP16.width}))),
+                "y": Out(stream.Signature(data.StructLayout({"o": FP16}))),
                 "sums": In(stream.Signature(p.rms.input_layout)),
                 "factor": Out(stream.Signature(p.rms.output_layout)),
             }

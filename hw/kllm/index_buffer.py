@@ -1,12 +1,15 @@
-"""A vector's indices, gathered once and read again for every column (KLLM, Fig. 5)."""
+"""Stores a vector's indices and outputs them for every column (KLLM, Fig. 5)."""
 
 import dataclasses
+from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
-from amaranth.lib import data, memory, stream
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.kllm.replay_memory import ReplayMemory, ReplayMemoryParameters
+from hw.layout import FLAG, count, index, mask
 from hw.parameters import Parameters, require
 
 
@@ -16,13 +19,13 @@ class IndexBufferParameters(Parameters):
     k
         K: indices of the longest vector.
     bits
-        Of an index.
+        Bits of an index.
     lanes
         Indices in one input beat.
     segment
         W: indices in one word, a multiple of `lanes`.
     columns
-        Most columns for which a vector's words are given out.
+        Most columns for which a vector's words are output.
     """
 
     k: int = 576
@@ -55,84 +58,93 @@ class IndexBufferParameters(Parameters):
         """Words of the longest vector."""
         return -(-self.k // self.segment)
 
+    @cached_property
+    def replay_memory(self) -> ReplayMemoryParameters:
+        part_width = self.lanes * (self.bits + 1)
+        return ReplayMemoryParameters(self.words, self.parts, part_width, self.columns)
+
     @property
     def latency(self) -> int:
-        """Cycles from a vector's last input beat, once taken, to its first word."""
-        return 2
+        """Cycles from a vector's last input beat accepted to its first word."""
+        return self.replay_memory.latency
 
-    def cycles(self, beats: list[int], replays: list[int]) -> int:
-        """Cycles from the first beat offered to the last word taken, when nothing stalls.
+    def cycles(self, beats: list[int], words: list[int]) -> int:
+        """Cycles from the first beat offered to the last word accepted, when nothing stalls.
 
-        For vectors of so many input beats and of so many words to give out, all columns together;
-        the last of them at least one.
+        beats, words
+            Input beats of each vector, and words that are output of it, all columns together; at
+            least one of the last vector.
         """
-        gathered = replayed = 0  # cycles when the last vector was
-        freed = [0, 0]  # when each half of the memory was given out
-        for number, (count, replay) in enumerate(zip(beats, replays, strict=True)):
-            gathered = max(gathered, freed[number % 2]) + count
-            replayed = max(gathered, replayed) + max(1, replay)
-            freed[number % 2] = replayed
-        return replayed + 1
+        return self.replay_memory.cycles(beats, words)
 
-    @property
+    @cached_property
     def input_layout(self) -> data.StructLayout:
-        """``index`` in order of position, ``keep`` which of them count, ``last`` beat."""
-        index = data.ArrayLayout(self.bits, self.lanes)
-        return data.StructLayout({"index": index, "keep": self.lanes, "last": 1})
+        """``index`` in order of position, mask ``keep`` of inliers, ``last`` beat."""
+        indices = data.ArrayLayout(index(self.bits), self.lanes)
+        return data.StructLayout({"index": indices, "keep": mask(self.lanes), "last": FLAG})
 
-    @property
+    @cached_property
     def replay_layout(self) -> data.StructLayout:
-        """How to give a vector out: for so many ``columns``, with ``tag`` beside each word."""
-        return data.StructLayout({"columns": range(self.columns + 1), "tag": 3})
+        """Number of ``columns`` for which a vector is output, and a ``tag`` for all its words."""
+        return data.StructLayout({"columns": count(range(self.columns + 1)), "tag": mask(3)})
 
-    @property
+    @cached_property
     def output_layout(self) -> data.StructLayout:
         """One word.
 
-        ``index``, ``keep``; ``last`` of the column, ``end`` of a word of the last column; the
+        ``index``, ``keep``; ``last`` word of the column; ``end``: a word of the last column; the
         replay's ``tag``.
         """
         return data.StructLayout(
             {
-                "index": data.ArrayLayout(self.bits, self.segment),
-                "keep": data.ArrayLayout(1, self.segment),
-                "last": 1,
-                "end": 1,
-                "tag": 3,
+                "index": data.ArrayLayout(index(self.bits), self.segment),
+                "keep": data.ArrayLayout(mask(1), self.segment),
+                "last": FLAG,
+                "end": FLAG,
+                "tag": mask(3),
             }
         )
 
 
 class IndexBuffer(Component):
-    """Gather a vector's indices in words of W, and give the words out for every column.
+    """Gather a vector's indices in words of W, and output the words for every column.
 
     ::
 
-        i ─→ memory, one half ─┐
-             memory, other half ─→ o, again and again
+        i ─→ ReplayMemory ─→ o, column after column
 
-    A vector ends with ``last`` or with the beat that fills its half. Positions of a word behind
-    that beat are not kept, and hold its indices again. One vector is gathered while the one before
-    it is given out. For each, `replay` says how often; it is taken with the last word, and 0
-    columns drop the vector.
+    A vector ends with ``last`` or with the beat that fills its half of the memory. Positions of its
+    last word after that beat are not kept, and repeat the beat's indices. One vector is gathered
+    while the one before is output. For each vector `replay` gives the number of columns; it is
+    accepted with the last word, and 0 columns drop the vector.
 
     Latency: 2 cycles from the end of a vector to its first word. Throughput: a beat in and a word
     out each cycle, from column to column and from vector to vector without a gap.
 
     Handshake: ``o.valid`` and ``o.payload`` are registers, ``i.ready`` depends on registers,
     ``replay.ready`` follows ``o.ready`` combinationally. The memory has a synchronous read port.
+    Overflow: none.
 
     Members
     -------
     i : :py:`In(stream.Signature(parameters.input_layout))`
         Vectors in order of position.
     replay : :py:`In(stream.Signature(parameters.replay_layout))`
-        How to give them out.
+        For each vector, its number of columns.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         Words.
+
+    Examples
+    --------
+    >>> from hw.kllm.index_buffer import IndexBuffer, IndexBufferParameters
+    >>> parameters = IndexBufferParameters(k=576, bits=4, lanes=16, segment=80)
+    >>> parameters.words, parameters.parts
+    (8, 5)
+    >>> parameters.cycles([36], [8 * 100])  # 576 indices in, out for 100 columns
+    837
     """
 
-    summary = "A vector's indices in words, given out for every column"
+    summary = "Indices of a vector in words, output for every column"
     source = "KLLM, Fig. 5"
 
     def __init__(self, parameters: IndexBufferParameters):
@@ -151,99 +163,57 @@ class IndexBuffer(Component):
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
-        part_width = p.lanes * (p.bits + 1)
-        m.submodules.words = words = memory.Memory(
-            shape=unsigned(p.parts * part_width), depth=2 * p.words, init=[]
-        )
-        full = Signal(2)
-        ends = [Signal(range(2 * p.words), name=f"end_{half}", reset_less=True) for half in (0, 1)]
-        gathering = Signal()  # the half that is written
-        finished, row = self._gather(m, words.write_port(granularity=part_width), gathering, full)
-        freed = self._give(m, words.read_port(), full, ends)
-        for half in (0, 1):
-            with m.If(finished & (gathering == half)):
-                m.d.sync += [full[half].eq(1), ends[half].eq(row)]
-            with m.Elif(freed[half]):
-                m.d.sync += full[half].eq(0)
+        m.submodules.words = words = ReplayMemory(self._parameters.replay_memory)
+        self._gather(m, words)
+        self._output(m, words)
         return m
 
-    def _gather(self, m: Module, port, gathering: Signal, full: Signal) -> tuple[Signal, Signal]:
-        """Write beats; whether a vector ends, and the word it ends in."""
+    def _gather(self, m: Module, words: ReplayMemory) -> None:
+        """Write each beat to its part of the word.
+
+        A beat is also written, as not kept, to all later parts; their own beats then replace it::
+
+            beat 0      | 0 | 0 | 0 | 0 |     keep in part 0 only
+            beat 1      | 0 | 1 | 1 | 1 |     keep in parts 0, 1
+        """
         p, i = self._parameters, self.i
-        row = Signal(range(2 * p.words))
         part = Signal(range(max(2, p.parts)))
         taken = Signal()
         word_end = Signal()
-        finished = Signal()
-        full_at = Mux(gathering, 2 * p.words - 1, p.words - 1)
         m.d.comb += [
-            i.ready.eq(~Mux(gathering, full[1], full[0])),
+            i.ready.eq(words.room),
             taken.eq(i.valid & i.ready),
             word_end.eq(part == p.parts - 1),
-            finished.eq(taken & (i.payload.last | (word_end & (row == full_at)))),
-            port.addr.eq(row),
+            words.row_end.eq(taken & word_end),
+            words.vector_end.eq(taken & (i.payload.last | (word_end & words.last_row))),
         ]
-        # A beat also empties the parts behind it, which their own beats then fill.
         for n in range(p.parts):
             keep = i.payload.keep & (part == n).replicate(p.lanes)
+            beat = Cat(i.payload.index.as_value(), keep)
             m.d.comb += [
-                port.en[n].eq(taken if n == p.parts - 1 else taken & (part <= n)),
-                port.data.word_select(n, p.lanes * (p.bits + 1)).eq(
-                    Cat(i.payload.index.as_value(), keep)
-                ),
+                words.enable[n].eq(taken & (part <= n)),
+                words.data.word_select(n, len(beat)).eq(beat),
             ]
         with m.If(taken):
-            m.d.sync += part.eq(Mux(finished | word_end, 0, part + 1))
-        with m.If(finished):
-            m.d.sync += [row.eq(Mux(gathering, 0, p.words)), gathering.eq(~gathering)]
-        with m.Elif(taken & word_end):
-            m.d.sync += row.eq(row + 1)
-        return finished, row
+            m.d.sync += part.eq(Mux(words.vector_end | word_end, 0, part + 1))
 
-    def _give(self, m: Module, port, full: Signal, ends: list[Signal]) -> Signal:
-        """Read the words, column by column; which half is freed."""
-        p, o = self._parameters, self.o
-        giving = Signal()  # the half that is read
-        row = Signal(range(2 * p.words))
-        column = Signal(range(1, p.columns + 1), init=1)
-        freed = Signal(2)
-        here = Signal()
-        last_row = Signal()
-        nothing = Signal()
-        vector_end = Signal()
-        taken = Signal()
-        columns = self.replay.payload.columns
-        room = Signal()
+    def _output(self, m: Module, words: ReplayMemory) -> None:
+        """Output the words; the tag accompanies them in a register."""
+        p, o, replay = self._parameters, self.o, self.replay
+        word = words.o.payload
         m.d.comb += [
-            here.eq(Mux(giving, full[1], full[0]) & self.replay.valid),
-            room.eq(~o.valid | o.ready),
-            last_row.eq(row == Mux(giving, ends[1], ends[0])),
-            nothing.eq(columns == 0),
-            taken.eq(here & ~nothing & room),
-            vector_end.eq((taken & last_row & (column == columns)) | (here & nothing)),
-            self.replay.ready.eq(vector_end),
-            port.en.eq(taken),
-            port.addr.eq(row),
-            freed.eq(Cat(vector_end & ~giving, vector_end & giving)),
+            words.columns.valid.eq(replay.valid),
+            words.columns.payload.eq(replay.payload.columns),
+            replay.ready.eq(words.columns.ready),
+            o.valid.eq(words.o.valid),
+            words.o.ready.eq(o.ready),
+            o.payload.last.eq(word.last),
+            o.payload.end.eq(word.end),
         ]
-        part = p.lanes * (p.bits + 1)
         for n in range(p.parts):
-            word = port.data.word_select(n, part)
-            index = o.payload.index.as_value().word_select(n, p.lanes * p.bits)
+            beat = word.row.word_select(n, p.lanes * (p.bits + 1))
+            indices = o.payload.index.as_value().word_select(n, p.lanes * p.bits)
             keep = o.payload.keep.as_value().word_select(n, p.lanes)
-            m.d.comb += [index.eq(word[: p.lanes * p.bits]), keep.eq(word[p.lanes * p.bits :])]
-        with m.If(room):
-            m.d.sync += o.valid.eq(taken)
-        with m.If(taken):
-            m.d.sync += [
-                row.eq(row + 1),
-                o.payload.last.eq(last_row),
-                o.payload.end.eq(column == columns),
-                o.payload.tag.eq(self.replay.payload.tag),
-            ]
-            with m.If(last_row):
-                m.d.sync += [row.eq(Mux(giving, p.words, 0)), column.eq(column + 1)]
-        with m.If(vector_end):
-            m.d.sync += [row.eq(Mux(giving, 0, p.words)), column.eq(1), giving.eq(~giving)]
-        return freed
+            m.d.comb += Cat(indices, keep).eq(beat)
+        with m.If(~o.valid | o.ready):
+            m.d.sync += o.payload.tag.eq(replay.payload.tag)

@@ -1,15 +1,16 @@
-"""How often each index occurs among the few of one beat (KLLM, section IV-B)."""
+"""Counts of each index among the indices of one beat (KLLM, section IV-B)."""
 
 import dataclasses
 from typing import ClassVar
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.population_count import PopulationCount, PopulationCountParameters
 from hw.component import Component
+from hw.layout import FLAG, count, index, mask
 from hw.parameters import require
 
 
@@ -17,16 +18,16 @@ from hw.parameters import require
 class IndexDistributionCounterParameters(DatapathParameters):
     """
     inputs
-        Indices counted together.
+        Indices counted in one cycle.
     activation_bits, weight_bits
-        Of the two halves of an index, the activation's being the higher one.
+        Bits of the two parts of an index; the activation is the upper part.
     """
 
     inputs: int = 16
     activation_bits: int = 4
     weight_bits: int = 4
 
-    CUTS: ClassVar = ((), ("tokens",), ("tokens", "result"))
+    CUTS: ClassVar = ((), ("holders",), ("holders", "result"))
 
     def __post_init__(self):
         super().__post_init__()
@@ -45,49 +46,57 @@ class IndexDistributionCounterParameters(DatapathParameters):
 
     @property
     def bins(self) -> int:
-        """Counts: one for each index."""
+        """Counts, one for each index."""
         return 1 << self.index_bits
 
     @property
     def count_bits(self) -> int:
-        """Of a count, which may reach `inputs`."""
+        """Bits of a count, which may reach `inputs`."""
         return self.inputs.bit_length()
 
     @property
     def holders(self) -> list[tuple[int, int]]:
-        """For each bit of a count, the first input that may hold it, and the first to do so alone.
+        """For each bit of a count, the first input that may hold it, and the first not to share.
 
-        It takes 2^bit equal inputs to hold a bit, so twice as many before a second one can.
+        Bit b of a count needs 2^b equal inputs, so input 2^b - 1 is the first that may hold it. Two
+        inputs of different indices that both hold it need 2 · 2^b inputs; before that, at most one
+        input holds the bit, and these inputs share a line.
         """
         return [((1 << b) - 1, min((2 << b) - 1, self.inputs)) for b in range(self.count_bits)]
 
     @property
     def lines(self) -> int:
-        """On which the bits of a count are held."""
+        """Lines on which the bits of a count are held."""
         return sum(1 + self.inputs - alone for _, alone in self.holders)
 
 
 class IndexDistributionCounter(Datapath):
-    """counts[v] = how many of the indices that the mask lets count are v.
+    """counts[v] = number of indices, among those in the mask, that equal v.
 
-    With ``integer_mode`` the higher half a of an index is a number instead, and the lower half w
-    picks the line in which each of its bits is counted:
+    With ``integer_mode`` the upper part a of an index is an integer instead, and the lower part w
+    selects the bins in which each bit of a is counted:
 
-        counts[p * 2^weight_bits + w] = how many inputs that count have bit p of a set, and w,
+        counts[p * 2^weight_bits + w] = number of masked inputs with bit p of a set and weight w
 
-    for p below `activation_bits`; all other counts are zero. The sum of 2^p times the counts is the
-    one in which each index counts a times (section III-B2).
+    for p below `activation_bits`; all other counts are zero. The sum of 2^p times these counts is
+    the sum in which each index counts a times (section III-B2).
 
-    Latency: `stages`, 0 to 2. Throughput: one set of inputs per cycle. A count reaches `inputs`
-    and fits.
+    Latency: `stages`, 0 to 2. Throughput: one set of inputs per cycle. Overflow: none, a count
+    reaches `inputs` and fits.
 
-    Technique: the paper decodes each index to a line of 2^8 and counts the ones in each column.
-    Here all indices are compared first, and the last of equal ones is given their number. Then a
-    bit of a count is no sum but an OR, over the inputs that hold this bit, of their rows and
-    columns. An input can hold bit b only from the 2^b-th on; and until twice as many have come, one
-    alone can, since its number takes 2^b of them: these share one line. Only the counts that
-    `integer_mode` needs as well are sums. This takes a fifth less area than to sum all of them, and
-    the first rank of registers, of indices and of who holds what, a sixth of the counts' bits.
+    Technique: the paper decodes each index to one of 2^8 lines and counts the ones of each line.
+    Here all indices are compared with each other first, and the last of equal inputs *holds* their
+    number::
+
+        index    5 3 5 5 3
+        number   1 1 2 3 2      of equal inputs up to this one
+        holds    - - - 3 2      the last of equal inputs
+
+    Then a bit of a count is not a sum but an OR, over the inputs that hold this bit, of row match
+    and column match. At most one of the first 2^(b+1) - 1 inputs can hold bit b, so these share one
+    line. Only the counts that `integer_mode` uses as well are sums. This takes a fifth less area
+    than to sum all counts, and the first pipeline stage, with the indices and the held bits, has a
+    sixth of the bits of all counts.
 
     Members
     -------
@@ -96,6 +105,15 @@ class IndexDistributionCounter(Datapath):
         Which of them count.
     integer_mode : :py:`In(1)`
     counts : :py:`Out(ArrayLayout(count_bits, bins))`
+
+    Examples
+    --------
+    >>> from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
+    >>> parameters = IndexDistributionCounterParameters(inputs=16, stages=1)
+    >>> parameters.bins, parameters.count_bits
+    (256, 5)
+    >>> parameters.holders  # first input that may hold bit b, first that does not share its line
+    [(0, 1), (1, 3), (3, 7), (7, 15), (15, 16)]
     """
 
     summary = "Histogram of the indices of a beat"
@@ -106,43 +124,45 @@ class IndexDistributionCounter(Datapath):
         super().__init__(
             p,
             {
-                "index": data.ArrayLayout(p.index_bits, p.inputs),
-                "mask": unsigned(p.inputs),
-                "integer_mode": unsigned(1),
+                "index": data.ArrayLayout(index(p.index_bits), p.inputs),
+                "mask": mask(p.inputs),
+                "integer_mode": FLAG,
             },
-            {"counts": data.ArrayLayout(p.count_bits, p.bins)},
+            {"counts": data.ArrayLayout(count(p.count_bits), p.bins)},
         )
 
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
         cut = self.registers(m)
-        tokens = {f"bit_{bit}": token for bit, token in enumerate(self._tokens(m))}
-        kept = {"index": self.index.as_value(), "mask": self.mask, "integer": self.integer_mode}
-        index, mask, integer, *tokens = cut("tokens", **kept, **tokens)
-        index = [index.word_select(i, p.index_bits) for i in range(p.inputs)]
+        # Stage 1: which input holds each bit of its index's count.
+        held = {f"bit_{bit}": inputs for bit, inputs in enumerate(self._held(m))}
+        operands = {"index": self.index.as_value(), "mask": self.mask, "integer": self.integer_mode}
+        word, counted, integer, *held = cut("holders", **operands, **held)
+        indices = [word.word_select(i, p.index_bits) for i in range(p.inputs)]
 
-        # Which inputs are of each row and, if it were not for the mask, of each column.
+        # Stage 2: inputs of each row (masked) and of each column (not masked).
         rows, columns = [], []
         for row in range(1 << p.activation_bits):
             rows.append(Signal(p.inputs, name=f"row_{row}"))
-            m.d.comb += rows[-1].eq(Cat(i[p.weight_bits :] == row for i in index) & mask)
+            m.d.comb += rows[-1].eq(Cat(i[p.weight_bits :] == row for i in indices) & counted)
         for column in range(1 << p.weight_bits):
             columns.append(Signal(p.inputs, name=f"column_{column}"))
-            m.d.comb += columns[-1].eq(Cat(i[: p.weight_bits] == column for i in index))
+            m.d.comb += columns[-1].eq(Cat(i[: p.weight_bits] == column for i in indices))
         column_lines = [
-            self._lines(m, f"column_{n}", c, tokens, False) for n, c in enumerate(columns)
+            self._lines(m, f"column_{n}", c, held, False) for n, c in enumerate(columns)
         ]
 
+        # The rows that integer mode uses are sums, the others are gathered from held bits.
         counts = []
         for number, row in enumerate(rows):
             if number < p.activation_bits:
                 line = Signal(p.inputs, name=f"line_{number}")
-                is_set = Cat(i[p.weight_bits + number] for i in index) & mask
+                is_set = Cat(i[p.weight_bits + number] for i in indices) & counted
                 m.d.comb += line.eq(Mux(integer, is_set, row))
                 unit, across = SummedRow(p), columns
             else:
-                line = self._lines(m, f"row_{number}", row, tokens, True)
+                line = self._lines(m, f"row_{number}", row, held, True)
                 unit, across = GatheredRow(p), column_lines
             m.submodules[f"row_{number}_counts"] = unit
             m.d.comb += [unit.row.eq(line), unit.columns.eq(Cat(across))]
@@ -150,14 +170,14 @@ class IndexDistributionCounter(Datapath):
         m.d.comb += self.counts.eq(cut("result", counts=Cat(counts)))
         return m
 
-    def _tokens(self, m: Module) -> list[Signal]:
-        """Which inputs hold each bit of a count, from the first that can hold it on.
+    def _held(self, m: Module) -> list[Signal]:
+        """For each bit of a count, the inputs that hold it, from the first that may.
 
-        The last of equal inputs holds all bits of their number. What an input holds that the mask
-        leaves out does not matter.
+        The last of equal inputs holds all bits of their number. Inputs outside the mask compare
+        equal among themselves only; their held bits are masked later.
         """
         p = self.parameters
-        compared = [Cat(index, counts) for index, counts in zip(self.index, self.mask, strict=True)]
+        compared = [Cat(pair) for pair in zip(self.index, self.mask, strict=True)]
         equal = [Signal(i + 1, name=f"equal_{i}") for i in range(p.inputs)]
         numbers = []
         for i in range(p.inputs):
@@ -173,32 +193,33 @@ class IndexDistributionCounter(Datapath):
         for i in range(p.inputs):
             later = Cat(row[i] for row in equal[i + 1 :])
             m.d.comb += last[i].eq(~(later.any() | self.integer_mode))
-        tokens = []
+        held = []
         for bit, (first, _) in enumerate(p.holders):
-            tokens.append(Signal(p.inputs - first, name=f"token_{bit}"))
-            held = (last[i] & numbers[i][bit] for i in range(first, p.inputs))
-            m.d.comb += tokens[bit].eq(Cat(held))
-        return tokens
+            held.append(Signal(p.inputs - first, name=f"held_{bit}"))
+            holds = (last[i] & numbers[i][bit] for i in range(first, p.inputs))
+            m.d.comb += held[bit].eq(Cat(holds))
+        return held
 
-    def _lines(self, m: Module, name: str, inputs: Signal, tokens: list, everywhere: bool):
-        """The lines of a row or a column: of those inputs, which hold each bit.
+    def _lines(self, m: Module, name: str, matches: Signal, held: list, everywhere: bool):
+        """For each bit of a count, the matching inputs that hold it: one shared line, then others.
 
         everywhere
-            Whether lines of a single input look at its token: those of rows or of columns must.
+            Whether lines of a single input are masked by its held bit: either those of rows or
+            those of columns must be.
         """
         lines = []
-        for token, (first, alone) in zip(tokens, self.parameters.holders, strict=True):
-            own = inputs[first:]
-            held, count = own & token, alone - first
-            shared = held[:count].any() if everywhere or count > 1 else own[:1]
-            lines.append(Cat(shared, (held if everywhere else own)[count:]))
+        for holds, (first, alone) in zip(held, self.parameters.holders, strict=True):
+            candidates = matches[first:]
+            masked, sharing = candidates & holds, alone - first
+            shared = masked[:sharing].any() if everywhere or sharing > 1 else candidates[:1]
+            lines.append(Cat(shared, (masked if everywhere else candidates)[sharing:]))
         line = Signal(self.parameters.lines, name=f"{name}_lines")
         m.d.comb += line.eq(Cat(lines))
         return line
 
 
 class SummedRow(Component):
-    """Counts of the inputs on a line in each column.
+    """Counts of the inputs of a row in each column, by population counts.
 
     Members
     -------
@@ -221,7 +242,7 @@ class SummedRow(Component):
 
 
 class GatheredRow(Component):
-    """Counts in each column, put together from lines that hold their bits.
+    """Counts of a row in each column; a bit of a count is the OR over the lines that hold it.
 
     Members
     -------
@@ -249,6 +270,7 @@ class GatheredRow(Component):
 
 
 def _row_ports(parameters: IndexDistributionCounterParameters, lines: int) -> dict:
+    """Ports of one row of counts."""
     columns = 1 << parameters.weight_bits
     return {
         "row": In(lines),

@@ -12,17 +12,18 @@ from hw.arith.float_multiply_add import FloatMultiplyAdd, FloatMultiplyAddParame
 from hw.arith.inverse_square_root import double_root
 from hw.arith.wide_exponent import EXPONENT, INVERSE_ROOT, round_fp16
 from hw.component import Component
+from hw.layout import FLAG
 from hw.parameters import Parameters, require
 
 STEPS = 3
-"""Multiply-adds that one after another lead to the mean square."""
+"""Multiply-adds, one after another, that make the mean square."""
 
 
 @dataclasses.dataclass(frozen=True)
 class InverseRmsParameters(Parameters):
     """
     stages
-        Of the multiply-add, 1 to 4.
+        Pipeline stages of the multiply-add, 1 to 4.
     """
 
     stages: int = 3
@@ -36,54 +37,57 @@ class InverseRmsParameters(Parameters):
 
     @property
     def latency(self) -> int:
-        """Cycles from the sums, once offered, to r."""
+        """Cycles from the sums being offered to r being offered."""
         return STEPS * self.stages + 1
 
     def cycles(self, vectors: int) -> int:
-        """Cycles from the first sums offered to the last r taken, when nothing stalls."""
+        """Cycles from the first sums offered to the last r accepted, when nothing stalls."""
         return vectors * self.latency + 1
 
     @property
     def input_layout(self) -> data.StructLayout:
-        """``s``, ``o``, ``inverse_k``, ``eps`` FP32 and ``s_a`` FP16, of one vector."""
-        wide = dict.fromkeys(("s", "o", "inverse_k", "eps"), FP32.width)
-        return data.StructLayout(wide | {"s_a": FP16.width})
+        """Sums ``s`` and ``o``, ``inverse_k`` = 1 / K, ``eps`` and scale ``s_a`` of one vector."""
+        wide = dict.fromkeys(("s", "o", "inverse_k", "eps"), FP32)
+        return data.StructLayout(wide | {"s_a": FP16})
 
     @property
     def output_layout(self) -> data.StructLayout:
-        """``r`` FP16, ``invalid`` where it is NaN, ``saturated`` where it is the largest number.
+        """``r``; ``invalid`` if r is NaN; ``saturated`` if r is limited to the largest FP16 number.
 
-        And ``mean_square`` FP32, what r is made from.
+        ``mean_square`` is the number of which r is the inverse root.
         """
         return data.StructLayout(
-            {"r": FP16.width, "invalid": 1, "saturated": 1, "mean_square": FP32.width}
+            {"r": FP16, "invalid": FLAG, "saturated": FLAG, "mean_square": FP32}
         )
 
 
 class InverseRms(Component):
     """r = 1 / sqrt((s_a² S + O) / K + eps), for one vector at a time.
 
-    `S` is the sum of counts times squares of centroids and `O` that of the squares of outliers, of
-    a vector with the scale s_a; 1 / K comes as a number.
+    `S` is the sum of counts times squares of centroids and `O` the sum of the squares of outliers,
+    of a vector with the scale s_a; 1 / K is an operand.
 
         m = round32(round32(round32(s_a s_a) S + O) inverse_k + eps),  r = round16(1 / sqrt(m))
 
-    One FP32 multiply-add does the three steps, the first of which is exact; FP32 subnormals count
-    as zeros. The root's reciprocal is a table's of the significand, the exponent is halved beside
-    it.
+    ::
 
-    Accuracy: r is at most 0.767 units in the last place off 1 / sqrt(m), and m has an error of at
-    most 2^-22 of itself, if O and eps are not negative. Data of any size that FP16 has gives an m
-    in range.
+        cycle 0          cycle `stages`     cycle 2 `stages`     cycle 3 `stages`
+        s_a s_a + 0  ─→  … S + O        ─→  … inverse_k + eps ─→ table of 1 / sqrt ─→ r
 
-    Errors: an r beyond the largest number, as for a vector of zeros with eps = 0, is the largest
-    number, and flagged `saturated`: zeros stay zeros. An m that is negative, infinite or NaN makes
-    r the quiet NaN, and is flagged `invalid`.
+    One FP32 multiply-add computes the three steps, the first of which is exact; FP32 subnormals are
+    flushed to zero. A table gives the inverse root of the significand; the exponent is halved.
 
-    Latency: 3 stages + 1 cycles. Throughput: one result in as many cycles.
+    Accuracy: r is within 0.767 units in the last place of 1 / sqrt(m), and m has a relative error
+    of at most 2^-22 if O and eps are not negative. FP16 data of any size give an m in range.
 
-    Handshake: ``o.valid`` and ``o.payload`` are registers. The input is taken at the end of its
-    work; ``i.ready`` follows ``i.valid`` and ``o.ready`` combinationally.
+    Errors: an r beyond the largest FP16 number, as for a vector of zeros with eps = 0, is that
+    number, flagged `saturated`: zeros stay zeros. A negative, infinite or NaN m makes r the quiet
+    NaN, flagged `invalid`.
+
+    Latency: 3 stages + 1 cycles. Throughput: one result every 3 stages + 1 cycles.
+
+    Handshake: ``o.valid`` and ``o.payload`` are registers. The input is accepted in the last cycle
+    of its computation; ``i.ready`` follows ``i.valid`` and ``o.ready`` combinationally.
 
     Members
     -------
@@ -91,6 +95,15 @@ class InverseRms(Component):
         Sums of a vector.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         Its factor.
+
+    Examples
+    --------
+    >>> from hw.kllm.inverse_rms import InverseRms, InverseRmsParameters
+    >>> parameters = InverseRmsParameters(stages=3)
+    >>> parameters.latency
+    10
+    >>> [name for name, _ in InverseRms(parameters).o.payload.shape()]
+    ['r', 'invalid', 'saturated', 'mean_square']
     """
 
     summary = "1 / RMS of a vector from the sums of its squares"
@@ -130,7 +143,7 @@ class InverseRms(Component):
             unit.enable.eq(advance),
             unit.a.eq(unit.o),
         ]
-        # Between the steps, what goes in does not matter.
+        # Operands of the three steps; those of the cycles between them are not used.
         with m.If(cycle == 0):
             m.d.comb += [unit.a.eq(widen.o), unit.b.eq(widen.o)]
         with m.Elif(cycle == stages):
@@ -145,15 +158,16 @@ class InverseRms(Component):
         return m
 
     def _root(self, m: Module, mean_square):
-        """1 / sqrt of an FP32 number as FP16, and its flags."""
+        """1 / sqrt of an FP32 number as FP16; returns (r, invalid, saturated)."""
         fraction, exponent = mean_square[: FP32.mantissa], mean_square[FP32.mantissa : -1]
         zero, invalid, saturated = Signal(), Signal(), Signal()
-        # Bias and parity: the field less 127 is odd where the field is even.
+        # The table's index: top bits of the fraction, and the parity of the exponent. The bias is
+        # odd, so the exponent (the field less 127) is odd where the field is even.
         index = Cat(fraction[-12:], ~exponent[0])
         root = Signal(INVERSE_ROOT.width + INVERSE_ROOT.guard + 1)
         field = Signal(EXPONENT)
         m.d.comb += [
-            zero.eq(~exponent.any()),  # there are no subnormal numbers
+            zero.eq(~exponent.any()),  # subnormals are flushed
             invalid.eq(exponent.all() | mean_square[-1] & ~zero),
             root.eq(sum(INVERSE_ROOT.terms(m, double_root, index), 0)),
             # 14 - floor((exponent - 127) / 2)

@@ -9,20 +9,17 @@ from hw.arith.order_key import is_nan
 from hw.component import Component
 from hw.kllm.clustering_unit import ClusteringUnit
 from hw.kllm.codebook_replacement import CodebookReplacement
-from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
+from hw.kllm.command_dispatch import CommandDispatch
+from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters, Table
 from hw.kllm.index_buffer import IndexBuffer
-from hw.kllm.job_dispatch import JobDispatch
 from hw.kllm.outlier_list import OutlierList
 from hw.kllm.outlier_split import ONE, OutlierSplit
-from hw.kllm.pe_lane import TOKEN, PeLane
+from hw.kllm.pe_lane import PeLane, VectorScale
 from hw.kllm.product_table import ProductTable
 from hw.kllm.rms_factor import RmsFactor
 from hw.kllm.step_join import SHARED, StepJoin
 from hw.kllm.word_fetch import WordFetch
 from hw.stream.queue import Queue, QueueParameters
-
-PRODUCTS, WEIGHT_CENTROIDS, MIDPOINTS, SQUARES, CENTROIDS = range(5)
-"""Tables, as `load` numbers them."""
 
 
 class KllmCoreParameters(CoreParameters):
@@ -40,48 +37,59 @@ class KllmCore(Component):
               │   request ┄ memory ┄ response ─→ reader ──────┤   PeLane ─┴─→ y
               └─────────→ s_A ────────────────── ProductTable ┘
 
-    Each job takes one vector from `x`. The vector's `outliers` largest and smallest values stay
-    as they are; the others become indices of their nearest centroids. Then come the matrix's
-    columns, `lanes` of them in each set, B' words a set, B' = ceil(K' / W) for a vector of K'
-    positions: the set's indices at W positions and, of each column, its scale, of which the last
-    word's counts. Words lie one after another from the job's address on.
+    Each command takes one vector from `x`. The vector's `outliers` largest and smallest values stay
+    FP16; the others become indices of their nearest centroids. Then come the matrix's columns,
+    `lanes` of them in each set, in B' words a set, B' = ceil(K' / W) for a vector of K' positions.
+    A word holds the set's weight indices at W positions and a scale for each column; the last
+    word's scales are used. Words lie one after another from the command's address on.
 
-    Tables that belong together are loaded ahead of the job that is the first to use them, while
-    earlier products are under way. A job without tables of its own has those of the one before;
+    Tables that belong together are loaded ahead of the first command that uses them, while earlier
+    products are in flight. A command without tables of its own uses those of the command before;
     the first after reset must have some.
 
-    Results that are NaN are ``invalid``. A vector with an infinity or a NaN has no others; nor has
-    a column whose scale, or a product or centroid that it needs, is none. Results too large are
-    infinite. 0 columns count as 1.
+    Errors: a result that is NaN is flagged ``invalid``: every result of a vector with an infinity
+    or a NaN, and that of a column whose scale, product or centroid is infinite or NaN. A result too
+    large for FP16 is infinite. 0 columns count as 1.
 
     Latency: see `latency`. Throughput: with T rows of outliers a column, T = sum over its words of
-    max(1, ceil(outliers there / ports)), one set every max(T, G) cycles, while the memory gives B'
-    words in that time; else at the memory's rate. The next vector is split, clustered and listed
-    meanwhile, in about 2 B + 2 * outliers + 2^nA cycles, B = beats of the vector; the next product
-    starts in the cycle after a product's last step if that has been long enough.
+    max(1, ceil(outliers in the word / entries)), one set every max(T, G) cycles, while the memory
+    delivers B' words in that time; else at the memory's rate. The next vector is split, clustered
+    and listed meanwhile, in about 2 B + 2 * outliers + 2^nA cycles, B = beats of the vector; the
+    next product starts in the cycle after a product's last step if that has been long enough.
 
-    Handshake: all lanes have the same control, so that of the first is everyone's. ``y.valid``
-    depends on registers only. Overflow: none.
+    Handshake: all lanes have the same control, so the first lane's valid and ready stand for all.
+    ``y.valid`` depends on registers only. Overflow: none.
 
-    Reset, at any time: all products and tables are forgotten, and tables are to be loaded again.
-    The memory must not answer what was asked before, so it is reset as well.
+    Reset, at any time, discards all products and tables; tables must be loaded again. The memory
+    must not answer earlier requests, so it is reset as well.
 
     Members
     -------
     load : :py:`In(stream.Signature(parameters.load_layout))`
         Tables.
-    job : :py:`In(stream.Signature(parameters.job_layout))`
+    command : :py:`In(stream.Signature(parameters.command_layout))`
         Products.
-    x : :py:`In(stream.Signature(parameters.splitting.input_layout))`
+    x : :py:`In(stream.Signature(parameters.outlier_split.input_layout))`
         Vectors.
-    outliers : :py:`Out(stream.Signature(parameters.splitting.pair_layout))`
+    outliers : :py:`Out(stream.Signature(parameters.outlier_split.pair_layout))`
         Each vector's outliers.
-    request : :py:`Out(stream.Signature(parameters.reading.request_layout))`
+    request : :py:`Out(stream.Signature(parameters.sequential_reader.request_layout))`
         To the memory.
-    response : :py:`In(stream.Signature(parameters.reading.response_layout(word_layout)))`
+    response : :py:`In(stream.Signature(sequential_reader.response_layout(word_layout)))`
         From the memory, in any order.
     y : :py:`Out(stream.Signature(parameters.output_layout))`
         Results.
+
+    Examples
+    --------
+    >>> from hw.kllm.kllm_core import KllmCore, KllmCoreParameters
+    >>> parameters = KllmCoreParameters.preset("paper")
+    >>> parameters.lanes, parameters.beats, parameters.groups
+    (16, 8, 8)
+    >>> parameters.sets * max(parameters.beats, parameters.groups)  # cycles of 4096 x 4096
+    2048
+    >>> [name for name, _ in KllmCore(parameters).command.payload.shape()][:3]
+    ['columns', 'address', 'integer']
     """
 
     summary = "Vectors in, products with K-Means matrices out"
@@ -89,14 +97,15 @@ class KllmCore(Component):
 
     def __init__(self, parameters: KllmCoreParameters):
         p = self._parameters = parameters
+        reader = p.sequential_reader
         super().__init__(
             {
                 "load": In(stream.Signature(p.load_layout)),
-                "job": In(stream.Signature(p.job_layout)),
-                "x": In(stream.Signature(p.splitting.input_layout)),
-                "outliers": Out(stream.Signature(p.splitting.pair_layout)),
-                "request": Out(stream.Signature(p.reading.request_layout)),
-                "response": In(stream.Signature(p.reading.response_layout(p.word_layout))),
+                "command": In(stream.Signature(p.command_layout)),
+                "x": In(stream.Signature(p.outlier_split.input_layout)),
+                "outliers": Out(stream.Signature(p.outlier_split.pair_layout)),
+                "request": Out(stream.Signature(reader.request_layout)),
+                "response": In(stream.Signature(reader.response_layout(p.word_layout))),
                 "y": Out(stream.Signature(p.output_layout)),
             }
         )
@@ -108,63 +117,71 @@ class KllmCore(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        m.submodules.split = split = OutlierSplit(p.splitting)
-        m.submodules.cluster = cluster = ClusteringUnit(p.clustering)
-        m.submodules.indices = indices = IndexBuffer(p.gathering)
-        m.submodules.outlier_list = listing = OutlierList(p.listing)
-        m.submodules.replace = replace = CodebookReplacement(p.replacing)
-        m.submodules.norm = norm = RmsFactor(p.norming)
-        m.submodules.table = table = ProductTable(p.table)
-        m.submodules.dispatch = dispatch = JobDispatch(p)
+        m.submodules.split = split = OutlierSplit(p.outlier_split)
+        m.submodules.cluster = cluster = ClusteringUnit(p.clustering_unit)
+        m.submodules.index_buffer = index_buffer = IndexBuffer(p.index_buffer)
+        m.submodules.outlier_list = outlier_list = OutlierList(p.outlier_list)
+        m.submodules.replace = replace = CodebookReplacement(p.codebook_replacement)
+        m.submodules.norm = norm = RmsFactor(p.rms_factor)
+        m.submodules.table = table = ProductTable(p.product_table)
+        m.submodules.dispatch = dispatch = CommandDispatch(p)
         m.submodules.fetch = fetch = WordFetch(p)
         m.submodules.join = join = StepJoin(p)
         lanes = [PeLane(p.lane) for _ in range(p.lanes)]
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
-        for name in ("job", "x", "response", "request"):
-            inner = getattr(dispatch if name == "job" else fetch, name)
-            outer = wiring.flipped(getattr(self, name))
-            wiring.connect(m, *((inner, outer) if name == "request" else (outer, inner)))
+        # The core's own ports.
+        wiring.connect(m, wiring.flipped(self.command), dispatch.command)
+        wiring.connect(m, wiring.flipped(self.x), fetch.x)
+        wiring.connect(m, wiring.flipped(self.response), fetch.response)
+        wiring.connect(m, fetch.request, wiring.flipped(self.request))
+        # A vector: counted by the fetch, split, then listed and clustered.
         wiring.connect(m, fetch.vector, split.x)
-        wiring.connect(m, dispatch.fetch, fetch.order)
-        wiring.connect(m, dispatch.listing, listing.columns)
-        wiring.connect(m, dispatch.indices, indices.replay)
-        wiring.connect(m, replace.o, listing.i)
-        wiring.connect(m, listing.o, join.rows)
-        wiring.connect(m, indices.o, join.indices)
-        wiring.connect(m, fetch.words, join.weights)
+        wiring.connect(m, replace.o, outlier_list.i)
         fork(m, "pair", split.outliers, [self.outliers, norm.pairs])
-        fork(m, "index", cluster.o, [indices.i, norm.indices])
+        fork(m, "index", cluster.o, [index_buffer.i, norm.indices])
+        # Rows of outliers, indices and weights meet as the lanes' steps.
+        wiring.connect(m, outlier_list.o, join.rows)
+        wiring.connect(m, index_buffer.o, join.indices)
+        wiring.connect(m, fetch.words, join.weights)
+        # Commands that need nothing else.
+        wiring.connect(m, dispatch.word_fetch, fetch.command)
+        wiring.connect(m, dispatch.outlier_list, outlier_list.columns)
+        wiring.connect(m, dispatch.index_buffer, index_buffer.replay)
 
         tables = self._load(m, dispatch, table, replace)
-        self._front_end(m, split, cluster, replace, norm, dispatch.cluster, tables["midpoints"])
-        self._replace(m, replace, table, dispatch.replace, dispatch.table, tables)
-        tokens = self._normalise(m, norm, dispatch.norm, tables["squares"])
-        m.d.comb += join.token.eq(tokens.i.valid & tokens.i.ready)
+        self._front_end(m, split, cluster, replace, norm, dispatch.clustering_unit, tables)
+        self._replace(m, replace, table, dispatch, tables)
+        scales = self._normalise(m, norm, dispatch.rms_factor, tables["squares"])
+        m.d.comb += join.scale_done.eq(scales.i.valid & scales.i.ready)
         self._step(m, join, lanes, tables["centroids"])
-        self._feed(m, table, tokens.o, dispatch.tokens, lanes)
+        self._feed(m, table, scales.o, dispatch.vector_scales, lanes)
         self._collect(m, dispatch.results, lanes)
         return m
 
     def _queue(self, m: Module, name: str, shape) -> Queue:
         """A queue with room for each product in flight."""
-        width = Signal(shape).shape()
-        size = len(Value.cast(Signal(shape)))
-        m.submodules[name] = queue = Queue(QueueParameters(size, IN_FLIGHT), shape=width)
+        width = len(Value.cast(Signal(shape)))
+        m.submodules[name] = queue = Queue(QueueParameters(width, IN_FLIGHT), shape=shape)
         return queue
 
     def _load(
-        self, m: Module, dispatch: JobDispatch, table: ProductTable, replace: CodebookReplacement
+        self,
+        m: Module,
+        dispatch: CommandDispatch,
+        table: ProductTable,
+        replace: CodebookReplacement,
     ) -> dict[str, list[Signal]]:
-        """Take tables; both banks' values of those that are not ProductTable's."""
+        """Accept tables; returns, by name, both banks' registers of those outside ProductTable."""
         p, row = self._parameters, self.load.payload
         taken = Signal()
+        # A row of a rebuilt table has priority over one that is loaded.
         m.d.comb += [
             self.load.ready.eq(dispatch.load_room & ~replace.write.valid),
             taken.eq(self.load.valid & self.load.ready),
             dispatch.load_end.eq(taken & row.last),
             replace.write.ready.eq(1),
-            table.write.valid.eq((taken & (row.table == PRODUCTS)) | replace.write.valid),
+            table.write.valid.eq((taken & (row.table == Table.PRODUCTS)) | replace.write.valid),
             table.write.payload.bank.eq(dispatch.load_bank),
             table.write.payload.row.eq(row.row),
             table.write.payload.values.as_value().eq(row.values.as_value()),
@@ -173,111 +190,119 @@ class KllmCore(Component):
             m.d.comb += table.write.payload.eq(replace.write.payload)
         tables = {}
         kinds = {
-            "centroids": (WEIGHT_CENTROIDS, 1 << p.weight_bits),
-            "midpoints": (MIDPOINTS, p.clustering.midpoints),
-            "squares": (SQUARES, 1 << p.activation_bits),
-            "activations": (CENTROIDS, 1 << p.activation_bits),
+            "centroids": (Table.WEIGHT_CENTROIDS, 1 << p.weight_bits),
+            "midpoints": (Table.MIDPOINTS, p.clustering_unit.midpoints),
+            "squares": (Table.SQUARES, 1 << p.activation_bits),
+            "activations": (Table.CENTROIDS, 1 << p.activation_bits),
         }
         for name, (number, size) in kinds.items():
             tables[name] = []
             for bank in (0, 1):
-                kept = Signal(FP16.width * size, name=f"{name}_{bank}", reset_less=True)
+                stored = Signal(FP16.width * size, name=f"{name}_{bank}", reset_less=True)
                 with m.If(taken & (row.table == number) & (dispatch.load_bank == bank)):
-                    m.d.sync += kept.eq(row.values.as_value())
-                tables[name].append(kept)
+                    m.d.sync += stored.eq(row.values.as_value())
+                tables[name].append(stored)
         return tables
 
-    def _front_end(self, m: Module, split, cluster, replace, norm, orders, midpoints):
-        """Vectors to indices, outliers and scales."""
-        p = self._parameters
-        scales = self._queue(m, "scales", FP16.width)
+    def _front_end(self, m: Module, split, cluster, replace, norm, commands, tables):
+        """Give each vector's scale to clustering, codebook replacement and RMS factor.
+
+        The codebook replacement starts as soon as the scale is offered; the clustering unit accepts
+        it when its midpoints are scaled, and with it scale and command leave.
+        """
+        count = self._parameters.clustering_unit.midpoints
+        scales = self._queue(m, "scales", FP16)
         wiring.connect(m, scales.o, norm.scale)
-        ready = Signal()
-        scaled = Signal()
-        gone = Signal()
-        number = Signal(range(max(2, p.clustering.midpoints)))
-        chosen = Signal(len(midpoints[0]), name="midpoints")
+        present = Signal()
+        accepted = Signal()
+        replace_started = Signal()  # codebook replacement has this scale
+        number = Signal(range(max(2, count)))  # of the midpoint
+        midpoints = Signal(FP16.width * count, name="midpoints")
         m.d.comb += [
-            chosen.eq(Mux(orders.payload.bank, *reversed(midpoints))),
-            ready.eq(
-                split.scale.valid & orders.valid & scales.i.ready & (gone | replace.scale.ready)
+            midpoints.eq(Mux(commands.payload.bank, *reversed(tables["midpoints"]))),
+            present.eq(
+                split.scale.valid
+                & commands.valid
+                & scales.i.ready
+                & (replace_started | replace.scale.ready)
             ),
-            scaled.eq(ready & cluster.scale.ready),
-            # The function's work starts at once; the clustering unit takes the scale in the end.
-            replace.scale.valid.eq(ready & ~gone),
+            accepted.eq(present & cluster.scale.ready),
+            replace.scale.valid.eq(present & ~replace_started),
             replace.scale.payload.eq(split.scale.payload),
-            cluster.scale.valid.eq(ready),
+            cluster.scale.valid.eq(present),
             cluster.scale.payload.scale.eq(split.scale.payload),
             cluster.scale.payload.load.eq(1),
-            split.scale.ready.eq(scaled),
-            orders.ready.eq(scaled),
-            scales.i.valid.eq(scaled),
+            split.scale.ready.eq(accepted),
+            commands.ready.eq(accepted),
+            scales.i.valid.eq(accepted),
             scales.i.payload.eq(split.scale.payload),
-            cluster.midpoints.valid.eq(ready),
+            cluster.midpoints.valid.eq(present),
             cluster.midpoints.payload.eq(
-                Array(chosen.word_select(n, FP16.width) for n in range(p.clustering.midpoints))[
-                    number
-                ]
+                Array(midpoints.word_select(n, FP16.width) for n in range(count))[number]
             ),
         ]
         with m.If(cluster.midpoints.valid & cluster.midpoints.ready):
-            m.d.sync += number.eq(Mux(number == p.clustering.midpoints - 1, 0, number + 1))
-        with m.If(ready):
-            m.d.sync += gone.eq(~scaled & (gone | replace.scale.ready))
+            m.d.sync += number.eq(Mux(number == count - 1, 0, number + 1))
+        with m.If(present):
+            m.d.sync += replace_started.eq(~accepted & (replace_started | replace.scale.ready))
         fork(m, "beat", split.o, [cluster.x, replace.i])
 
-    def _replace(self, m: Module, replace, table, orders, replays, tables):
-        """Tell CodebookReplacement what to do, and ProductTable when a table is rebuilt."""
-        order, bank = replace.order.payload, orders.payload.bank
+    def _replace(self, m: Module, replace, table, dispatch: CommandDispatch, tables):
+        """Command CodebookReplacement, and ProductTable once a table is rebuilt."""
+        commands, replays = dispatch.codebook_replacement, dispatch.product_table
+        command, bank = replace.command.payload, commands.payload.bank
         m.d.comb += [
-            replace.order.valid.eq(orders.valid),
-            orders.ready.eq(replace.order.ready),
-            order.replace.eq(orders.payload.replace),
-            order.op.eq(orders.payload.op),
-            order.bank.eq(bank),
-            order.centroids.as_value().eq(Mux(bank, *reversed(tables["activations"]))),
-            order.codebook.as_value().eq(Mux(bank, *reversed(tables["centroids"]))),
+            replace.command.valid.eq(commands.valid),
+            commands.ready.eq(replace.command.ready),
+            command.replace.eq(commands.payload.replace),
+            command.op.eq(commands.payload.op),
+            command.bank.eq(bank),
+            command.centroids.as_value().eq(Mux(bank, *reversed(tables["activations"]))),
+            command.codebook.as_value().eq(Mux(bank, *reversed(tables["centroids"]))),
         ]
-        rebuilt = Signal(range(IN_FLIGHT + 1))  # tables that have not been given out
-        more, fewer = Signal(name="rebuilt_more"), Signal(name="rebuilt_fewer")
-        given = Signal()
+        rebuilt = Signal(range(IN_FLIGHT + 1))  # rebuilt tables whose product has not read them
+        finished, used = Signal(name="rebuild_finished"), Signal(name="rebuilt_used")
+        issued = Signal()
         waits = Signal()
         m.d.comb += [
             waits.eq(replays.payload.replace & ~rebuilt.any()),
             table.replay.valid.eq(replays.valid & ~waits),
             table.replay.payload.columns.eq(replays.payload.columns),
             table.replay.payload.bank.eq(replays.payload.bank),
-            given.eq(table.replay.valid & table.replay.ready),
-            replays.ready.eq(given),
-            more.eq(replace.write.valid & replace.write.payload.row.all()),
-            fewer.eq(given & replays.payload.replace),
+            issued.eq(table.replay.valid & table.replay.ready),
+            replays.ready.eq(issued),
+            finished.eq(replace.write.valid & replace.write.payload.row.all()),
+            used.eq(issued & replays.payload.replace),
         ]
-        with m.If(more & ~fewer):
+        with m.If(finished & ~used):
             m.d.sync += rebuilt.eq(rebuilt + 1)
-        with m.Elif(fewer & ~more):
+        with m.Elif(used & ~finished):
             m.d.sync += rebuilt.eq(rebuilt - 1)
 
-    def _normalise(self, m: Module, norm: RmsFactor, orders, squares) -> Queue:
-        """Tell RmsFactor what to do; the queue of vectors' tokens."""
-        tokens = self._queue(m, "tokens", TOKEN)
-        order = norm.order.payload
+    def _normalise(self, m: Module, norm: RmsFactor, commands, squares) -> Queue:
+        """Command RmsFactor; returns the queue of the vectors' scales."""
+        scales = self._queue(m, "vector_scales", VectorScale)
+        command = norm.command.payload
         s_a = norm.o.payload.s_a
-        # The scale of a function's argument is in the products; a NaN must still spoil them.
-        replaced = orders.payload.replace & ~is_nan(s_a)
+        # With a function, the scale is already in the products. A NaN must still reach the result.
+        replaced = commands.payload.replace & ~is_nan(s_a)
         m.d.comb += [
-            tokens.i.valid.eq(norm.o.valid),
-            norm.o.ready.eq(tokens.i.ready),
-            tokens.i.payload.s_a.eq(Mux(replaced, Const(ONE, FP16.width), s_a)),
-            tokens.i.payload.r.eq(norm.o.payload.r),
-            norm.order.valid.eq(orders.valid),
-            orders.ready.eq(norm.order.ready),
-            *(order[name].eq(orders.payload[name]) for name in ("normalise", "inverse_k", "eps")),
-            order.squares.as_value().eq(Mux(orders.payload.bank, *reversed(squares))),
+            scales.i.valid.eq(norm.o.valid),
+            norm.o.ready.eq(scales.i.ready),
+            scales.i.payload.s_a.eq(Mux(replaced, Const(ONE, FP16.width), s_a)),
+            scales.i.payload.r.eq(norm.o.payload.r),
+            norm.command.valid.eq(commands.valid),
+            commands.ready.eq(norm.command.ready),
+            *(
+                command[name].eq(commands.payload[name])
+                for name in ("normalise", "inverse_k", "eps")
+            ),
+            command.squares.as_value().eq(Mux(commands.payload.bank, *reversed(squares))),
         ]
-        return tokens
+        return scales
 
     def _step(self, m: Module, join: StepJoin, lanes, codebooks):
-        """Give all lanes the same step, but its weights."""
+        """Give all lanes the same step, but each its own weights and scale."""
         step = join.o.payload
         codebook = Signal(len(codebooks[0]))
         m.d.comb += [
@@ -294,41 +319,43 @@ class KllmCore(Component):
             for name, value in fields.items():
                 m.d.comb += Value.cast(lane.i.payload[name]).eq(Value.cast(value))
 
-    def _feed(self, m: Module, table, tokens, orders, lanes):
-        """Give all lanes the products of their groups, and each column its vector's token."""
+    def _feed(self, m: Module, table, scales, commands, lanes):
+        """Give all lanes the groups of products, and each column its vector's scale."""
         p = self._parameters
         column = Signal(range(1, p.sets + 1), init=1)
         final = Signal()
-        token = Signal()
+        present = Signal()
+        taken = Signal()
         m.d.comb += [
             table.o.ready.eq(lanes[0].products.ready),
-            token.eq(tokens.valid & orders.valid),
-            final.eq(token & lanes[0].token.ready & (column == orders.payload)),
-            tokens.ready.eq(final),
-            orders.ready.eq(final),
+            present.eq(scales.valid & commands.valid),
+            taken.eq(present & lanes[0].vector_scale.ready),
+            final.eq(taken & (column == commands.payload)),
+            scales.ready.eq(final),
+            commands.ready.eq(final),
         ]
-        with m.If(token & lanes[0].token.ready):
+        with m.If(taken):
             m.d.sync += column.eq(Mux(final, 1, column + 1))
         for lane in lanes:
             m.d.comb += [
                 lane.products.valid.eq(table.o.valid),
                 lane.products.payload.as_value().eq(table.o.payload.as_value()),
-                lane.token.valid.eq(token),
-                lane.token.payload.eq(tokens.payload),
+                lane.vector_scale.valid.eq(present),
+                lane.vector_scale.payload.eq(scales.payload),
             ]
 
-    def _collect(self, m: Module, orders, lanes):
-        """Results of all lanes as one beat."""
+    def _collect(self, m: Module, commands, lanes):
+        """Join the results of all lanes to one beat; lanes past the matrix's end are masked."""
         p, y = self._parameters, self.y
-        done = Signal(range(p.n + 1))  # columns before
+        done = Signal(range(p.n + 1))  # columns of earlier beats
         left = Signal(range(p.n + 1))
-        finished = Signal()  # a product's last results leave
+        finished = Signal()  # the product's last beat is accepted
         m.d.comb += [
-            left.eq(orders.payload.columns - done),
+            left.eq(commands.payload.columns - done),
             y.valid.eq(lanes[0].o.valid),
             y.payload.last.eq(left <= p.lanes),
             finished.eq(y.valid & y.ready & y.payload.last),
-            orders.ready.eq(finished),
+            commands.ready.eq(finished),
         ]
         for number, lane in enumerate(lanes):
             keep = Signal(name=f"keep_{number}")
@@ -344,13 +371,13 @@ class KllmCore(Component):
 
 
 def fork(m: Module, name: str, source, sinks: list):
-    """Give each beat to all sinks, to each as soon as it is ready."""
-    gone = [Signal(name=f"{name}_gone_{n}") for n in range(len(sinks))]
-    passed = [sink.ready | past for sink, past in zip(sinks, gone, strict=True)]
+    """Give each beat to all sinks, to each as soon as it is ready, and then accept it."""
+    delivered = [Signal(name=f"{name}_delivered_{n}") for n in range(len(sinks))]
+    passed = [sink.ready | had for sink, had in zip(sinks, delivered, strict=True)]
     m.d.comb += source.ready.eq(Cat(passed).all())
-    for sink, past in zip(sinks, gone, strict=True):
-        m.d.comb += sink.valid.eq(source.valid & ~past)
+    for sink, had in zip(sinks, delivered, strict=True):
+        m.d.comb += sink.valid.eq(source.valid & ~had)
         with m.If(source.valid):
-            m.d.sync += past.eq(~source.ready & (past | sink.ready))
+            m.d.sync += had.eq(~source.ready & (had | sink.ready))
         for field, _ in Signal(sink.payload.shape()).shape():
             m.d.comb += Value.cast(sink.payload[field]).eq(Value.cast(source.payload[field]))

@@ -10,6 +10,7 @@ from hw.arith.float_format import FP16
 from hw.arith.order_key import from_key, is_nan, to_key
 from hw.component import Component
 from hw.kllm.orizuru_unit import OrizuruLeaf, OrizuruMerge
+from hw.layout import FLAG, count, mask, position
 from hw.parameters import Parameters, require
 from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
 
@@ -21,11 +22,11 @@ class OrizuruParameters(Parameters):
     n
         Values in the longest vector; any number from 1 to 65536.
     k
-        Most pairs ever asked for, at most `n`.
+        Most pairs of a vector, at most `n`.
     lanes
         Values in one input beat, a power of two.
     radix
-        Inputs of one unit, a power of two from 2 (the paper's is 16).
+        Inputs of one unit, a power of two from 2 (16 in the paper).
     """
 
     n: int = 256
@@ -84,16 +85,16 @@ class OrizuruParameters(Parameters):
     def input_layout(self) -> data.StructLayout:
         """One input beat.
 
-        ``values`` FP16 bits in order of index, ``keep`` which of them belong to the vector,
-        ``last`` on the vector's last beat, ``k`` pairs wanted (read with the last beat; what its
-        bits can say beyond `k` is obeyed too).
+        ``values`` in order of index; mask ``keep`` of those that belong to the vector; ``last``
+        beat of the vector; ``k``, the number of pairs, read with the last beat (values above the
+        parameter `k` that its bits can hold work as well).
         """
         return data.StructLayout(
             {
-                "values": data.ArrayLayout(FP16.width, self.lanes),
-                "keep": self.lanes,
-                "k": range(self.k + 1),
-                "last": 1,
+                "values": data.ArrayLayout(FP16, self.lanes),
+                "keep": mask(self.lanes),
+                "k": count(range(self.k + 1)),
+                "last": FLAG,
             }
         )
 
@@ -101,12 +102,13 @@ class OrizuruParameters(Parameters):
     def output_layout(self) -> data.StructLayout:
         """One pair.
 
-        ``max``, ``min`` index and FP16 bits of the next largest and the next smallest value;
+        ``max``, ``min``: index and value of the next largest and the next smallest value;
         ``present`` is 0, and both are zero, once all values are popped; ``invalid`` if the vector
-        holds a NaN; ``last`` on the vector's last pair.
+        holds a NaN; ``last`` pair of the vector.
         """
-        end = data.StructLayout({"index": range(self.n), "value": FP16.width})
-        return data.StructLayout({"max": end, "min": end, "present": 1, "invalid": 1, "last": 1})
+        end = data.StructLayout({"index": position(range(self.n)), "value": FP16})
+        flags = dict.fromkeys(("present", "invalid", "last"), FLAG)
+        return data.StructLayout({"max": end, "min": end, **flags})
 
 
 class Orizuru(Component):
@@ -120,19 +122,19 @@ class Orizuru(Component):
                            (16 values)                                ├─→ pair ─→ skid ─→ o
                                       ═min═▷ merge units ═min═▷ root ─┘
 
-    Two trees share the leaves (KLLM, Fig. 7). Where the paper's tree replays log2 N comparisons one
-    after another for each pop, every unit here keeps its best value in a head register that is
-    replaced as it is taken, so a pair leaves every cycle at any N.
+    Two trees share the leaves (KLLM, Fig. 7). The paper's tree repeats log2 N comparisons one after
+    another for each pop; here every unit keeps its best value in a head register that is replaced
+    in the cycle it is read, so one pair is output every cycle at any N.
 
     Order: ties go to the lower index in both trees, -0 equals +0, NaN comes after every number. The
-    two ends are independent: a value leaves both when 2k exceeds the vector's length. Zeros leave
-    positive, NaNs as the canonical quiet NaN.
+    two ends are independent: a value is popped at both when 2k exceeds the vector's length. Zeros
+    are output as +0, NaNs as the canonical quiet NaN.
 
-    Timing: a vector of B beats with k > 0 pairs keeps the engine for B + depth + k cycles, depth =
-    ceil(log_radix N) (at least 1); its first pair is offered depth + 2 cycles after its last input
-    beat was taken, and one pair follows each cycle. With k = 0 it takes B cycles and nothing comes
-    out. `i` is ready while a vector is loaded and not while one is drained; `o` may stall without
-    loss.
+    Latency: the first pair is offered depth + 2 cycles after the last input beat was accepted, with
+    depth = ceil(log_radix N), at least 1. Throughput: one pair each cycle; a vector of B beats with
+    k > 0 pairs occupies the engine for B + depth + k cycles, and with k = 0 for B cycles without
+    output. Handshake: `i` is ready while a vector is loaded and not while pairs are popped; `o` may
+    stall without loss. Overflow: none.
 
     A vector ends with ``last`` or with the beat that fills the engine, whichever comes first.
     Lanes beyond N are ignored.
@@ -143,6 +145,17 @@ class Orizuru(Component):
         The vector.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         The pairs.
+
+    Examples
+    --------
+    >>> from hw.kllm.orizuru import Orizuru, OrizuruParameters
+    >>> parameters = OrizuruParameters(n=4096, k=64)
+    >>> parameters.units, parameters.latency
+    ([256, 16, 1], 5)
+    >>> parameters.cycles(beats=256, k=64)
+    323
+    >>> [name for name, _ in Orizuru(parameters).o.payload.shape()]
+    ['max', 'min', 'present', 'invalid', 'last']
     """
 
     summary = "k largest and k smallest of N FP16 values from two trees over shared leaves"
@@ -180,7 +193,7 @@ class Orizuru(Component):
             end.eq(vector.last | (beat == p.beats - 1)),
         ]
         nans = Cat(is_nan(value) for value in vector.values) & vector.keep
-        # Lanes past the end of the engine belong to no vector.
+        # Lanes beyond N are ignored.
         inside = p.n - (p.beats - 1) * p.lanes
         nans &= Cat((beat != p.beats - 1) | (lane < inside) for lane in range(p.lanes))
         with m.If(taken):
@@ -190,6 +203,7 @@ class Orizuru(Component):
                 pairs_left.eq(vector.k),
                 invalid.eq(nans.any() | (invalid & ~first)),
             ]
+        # Load the leaves, fill the heads level by level, pop the pairs.
         with m.FSM():
             with m.State("LOAD"):
                 m.d.comb += loading.eq(1)
@@ -210,6 +224,7 @@ class Orizuru(Component):
         leaves = self._leaves(m, beat, taken, first)
         roots = {tree: self._merge(m, tree, leaves, fill, pop) for tree in ("max", "min")}
 
+        # The skid buffer registers `ready`, so that a pop does not depend on ``o.ready``.
         m.submodules.output = output = SkidBuffer(
             SkidBufferParameters(width=p.output_layout.size), shape=p.output_layout
         )
@@ -219,17 +234,17 @@ class Orizuru(Component):
             output.i.valid.eq(popping),
             pop.eq(popping & output.i.ready),
             pair.max.index.eq(roots["max"].index),
-            pair.max.value.eq(from_key(roots["max"].rank)),
+            pair.max.value.eq(from_key(roots["max"].key)),
             pair.min.index.eq(roots["min"].index),
-            pair.min.value.eq(from_key(roots["min"].rank, inverted=True)),
-            pair.present.eq(roots["max"].rank.any()),
+            pair.min.value.eq(from_key(roots["min"].key, inverted=True)),
+            pair.present.eq(roots["max"].key.any()),
             pair.invalid.eq(invalid),
             pair.last.eq(pairs_left == 1),
         ]
         return m
 
     def _leaves(self, m, beat, taken, first):
-        """The leaf units, written beat by beat."""
+        """The leaf units; beat b writes the slots of its lanes."""
         p = self._parameters
         keys = Signal(data.ArrayLayout(FP16.width, p.lanes))
         m.d.comb += [key.eq(to_key(v)) for key, v in zip(keys, self.i.payload.values, strict=True)]
@@ -252,7 +267,7 @@ class Orizuru(Component):
         return leaves
 
     def _merge(self, m, end, leaves, fill, pop):
-        """One end's tree over the leaves; returns the root's head."""
+        """One end's tree of merge units over the leaves; returns the root's head."""
         p = self._parameters
         heads = [getattr(leaf, f"head_{end}") for leaf in leaves]
         advances = [getattr(leaf, f"advance_{end}") for leaf in leaves]
@@ -264,9 +279,9 @@ class Orizuru(Component):
                 merge = OrizuruMerge(len(children), entries)
                 m.submodules[f"{end}_{level}_merge_{number}"] = merge
                 for i, child in enumerate(children):
-                    # A head is loaded when its level starts up, and whenever it is taken.
+                    # A head is loaded when its level is filled, and whenever it is popped.
                     m.d.comb += [
-                        merge.children[i].rank.eq(child.rank),
+                        merge.children[i].key.eq(child.key),
                         merge.children[i].index.eq(child.index),
                         advances[base + i].eq(fill[level - 1] | merge.take[i]),
                     ]

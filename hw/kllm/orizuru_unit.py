@@ -1,9 +1,9 @@
-"""The units Orizuru is built of: leaves that hold values, merges that join units.
+"""The units of Orizuru: leaves that hold values, merges that join units (KLLM, section IV-C).
 
-Each unit keeps the best value it has left in a *head* register. Whoever takes a head has it
-replaced by the next best at the same clock edge, so a tree of units hands out one value every cycle
-however deep it is. Both ends use the same logic: "best" means the largest *rank*, where the rank of
-a value is its order key for the maximum and the inverted key for the minimum.
+Each unit keeps its best remaining value in a *head* register. When the head is read, the next best
+replaces it at the same clock edge, so a tree of any depth outputs one value every cycle. Both ends
+use the same logic: the best value has the largest *key*, which is its order key at the maximum and
+the inverted order key at the minimum.
 """
 
 from functools import reduce
@@ -17,22 +17,23 @@ from amaranth.utils import ceil_log2
 from hw.arith.order_key import EMPTY_KEY, FP16, NAN_KEY, FloatFormat, is_nan_key
 from hw.component import Component
 from hw.kllm.tournament import Tournament
+from hw.layout import index, integer
 
 
 def head_layout(width: int, entries: int) -> data.StructLayout:
-    """The best value left below a unit: its `rank` (0 for none left) and its `index`."""
-    return data.StructLayout({"rank": width, "index": ceil_log2(entries)})
+    """The best remaining value of a unit: its `key` (0 if the unit is empty) and its `index`."""
+    return data.StructLayout({"key": integer(width), "index": index(ceil_log2(entries))})
 
 
 def select(one_hot, values):
-    """The value whose bit is set, as AND-OR logic; 0 if none is."""
+    """The value whose bit is set, as AND-OR logic; 0 if no bit is set."""
     return reduce(
         or_, (value & bit.replicate(len(value)) for bit, value in zip(one_hot, values, strict=True))
     )
 
 
 def encode(one_hot):
-    """The number of the bit that is set; 0 if none is."""
+    """The number of the bit that is set; 0 if no bit is set."""
     count = len(one_hot)
     return Cat(
         Cat(one_hot[i] for i in range(count) if i >> bit & 1).any()
@@ -43,27 +44,32 @@ def encode(one_hot):
 class OrizuruLeaf(Component):
     """`slots` values with a max tree and a min tree over them (KLLM, section IV-C, Fig. 7a).
 
-    The two trees share the stored values and the comparisons of the lowest level. A slot leaves
-    each tree by that tree's own `gone` bit.
+    ::
 
-    Everything happens at the clock edge: a write is seen by the trees in the next cycle, `advance`
-    loads the head in the same cycle. `advance` in the cycle after the last write gives the first
-    head one cycle later.
+        slots ─→ compare pairs ─┬─ greater ─→ max tree ─→ head_max
+                                └─ less ────→ min tree ─→ head_min
+
+    The two trees share the stored values and the comparisons of the lowest level. Each tree has a
+    `removed` bit for each slot: popped at that end, or never written.
+
+    A write is visible to the trees in the next cycle; `advance` loads the head at the next clock
+    edge. So `advance` in the cycle after the last write makes the first head available one cycle
+    later.
 
     Members
     -------
     keys : :py:`In(ArrayLayout(width, bus))`
         Order keys to write.
     keep : :py:`In(bus)`
-        Which of them hold a value; the others count as gone.
+        Mask of keys that hold a value; the slots of the others are removed.
     write : :py:`In(ceil(slots / bus))`
-        Where to: bit g writes slots g * bus and following.
+        Bit g writes slots g * bus to g * bus + bus - 1.
     clear : :py:`In(1)`
-        With the first write of a vector: slots not written are gone.
+        With the first write of a vector: slots not written are removed.
     advance_max, advance_min : :py:`In(1)`
-        Replace the head by the best slot left, and mark that slot gone.
+        Replace the head by the best remaining slot, and remove that slot.
     head_max, head_min : :py:`Out(head_layout(width, slots))`
-        Best value taken out of each tree.
+        Best value of each tree.
     """
 
     def __init__(self, slots: int, bus: int, float_format: FloatFormat = FP16):
@@ -88,7 +94,7 @@ class OrizuruLeaf(Component):
         m = Module()
         slots, width = self._slots, self._format.width
         keys = [Signal(width, reset_less=True, name=f"key_{i}") for i in range(slots)]
-        gone = {end: Signal(slots, init=-1, name=f"gone_{end}") for end in ("max", "min")}
+        removed = {end: Signal(slots, init=-1, name=f"removed_{end}") for end in ("max", "min")}
         for i in range(slots):
             with m.If(self.write[i // self._bus]):
                 m.d.sync += keys[i].eq(self.keys[i % self._bus])
@@ -98,11 +104,11 @@ class OrizuruLeaf(Component):
             keep.eq(self.keep.replicate(len(self.write))),
         ]
 
-        ranks = {"max": [], "min": []}  # of each pair's winner
-        picks = {"max": [], "min": []}  # its slot within the pair, one-hot
+        # Lowest level: one comparison of each pair of slots serves both trees.
+        pair_keys = {"max": [], "min": []}  # key of each pair's winner
+        picks = {"max": [], "min": []}  # the winner's slot within the pair, one-hot
         for left in range(0, slots - 1, 2):
             right = left + 1
-            # The one comparison that both trees share.
             greater, less = Signal(name=f"greater_{left}"), Signal(name=f"less_{left}")
             nan = Signal(2, name=f"nan_{left}")
             m.d.comb += [
@@ -110,29 +116,30 @@ class OrizuruLeaf(Component):
                 less.eq(keys[right] < keys[left]),
                 nan.eq(Cat(is_nan_key(keys[i], self._format) for i in (left, right))),
             ]
-            # NaN has the lowest key, which the maximum wants and the minimum does not.
+            # A NaN has the lowest key. It must lose at both ends, so the minimum tests for it.
             wins = {"max": greater, "min": ~nan[1] & (less | nan[0])}
             for end in ("max", "min"):
-                out = gone[end]
-                path = Signal(name=f"path_{end}_{left}")
+                out = removed[end]
+                path = Signal(name=f"path_{end}_{left}")  # the right slot wins
                 m.d.comb += path.eq(~out[right] & (out[left] | wins[end]))
                 chosen = Mux(path, keys[right], keys[left])
                 if end == "min":
                     chosen = Mux(Mux(path, nan[1], nan[0]), NAN_KEY, ~chosen)
-                ranks[end].append(Mux(out[left] & out[right], EMPTY_KEY, chosen))
+                pair_keys[end].append(Mux(out[left] & out[right], EMPTY_KEY, chosen))
                 picks[end].append(Cat(~path, path))
         if slots % 2:
             last = keys[-1]
             inverted = Mux(is_nan_key(last, self._format), NAN_KEY, ~last)
-            for end, rank in (("max", last), ("min", inverted)):
-                ranks[end].append(Mux(gone[end][-1], EMPTY_KEY, rank))
+            for end, key in (("max", last), ("min", inverted)):
+                pair_keys[end].append(Mux(removed[end][-1], EMPTY_KEY, key))
                 picks[end].append(Const(1, 1))
 
+        # Upper levels: a tournament of the pairs for each tree, whose winner is the next head.
         for end in ("max", "min"):
             advance, head = getattr(self, f"advance_{end}"), getattr(self, f"head_{end}")
-            tree = Tournament(len(ranks[end]), width)
+            tree = Tournament(len(pair_keys[end]), width)
             m.submodules[f"{end}_tree"] = tree
-            m.d.comb += [key.eq(rank) for key, rank in zip(tree.keys, ranks[end], strict=True)]
+            m.d.comb += [leaf.eq(key) for leaf, key in zip(tree.keys, pair_keys[end], strict=True)]
             won = Signal(slots, name=f"won_{end}")
             m.d.comb += won.eq(
                 Cat(
@@ -141,30 +148,30 @@ class OrizuruLeaf(Component):
                 )
             )
             with m.If(advance):
-                m.d.sync += [head.rank.eq(tree.best), head.index.eq(encode(won))]
+                m.d.sync += [head.key.eq(tree.best), head.index.eq(encode(won))]
             popped = won & advance.replicate(slots)
-            m.d.sync += gone[end].eq(
-                (write & ~keep) | (~write & (self.clear.replicate(slots) | popped | gone[end]))
+            m.d.sync += removed[end].eq(
+                (write & ~keep) | (~write & (self.clear.replicate(slots) | popped | removed[end]))
             )
         return m
 
 
 class OrizuruMerge(Component):
-    """One end's tree over the heads of `inputs` units: takes the best and passes it on.
+    """One end's tree over the heads of `inputs` units.
 
-    `advance` loads the head with the best of the children's heads and takes that child's, all in
-    one cycle. One comparison per child less one, no storage but the head.
+    `advance` loads the head with the best of the children's heads and pops that child in the same
+    cycle. There are `inputs` - 1 comparisons, and no storage but the head.
 
     Members
     -------
     children : :py:`In(ArrayLayout(head_layout(width, entries), inputs))`
         Heads of units with `entries` values each, in order of their indices.
     take : :py:`Out(inputs)`
-        Which child's head is taken in this cycle, at most one.
+        Child whose head is popped in this cycle, one-hot or 0.
     advance : :py:`In(1)`
         Replace the head.
     head : :py:`Out(head_layout(width, inputs * entries))`
-        Best value taken from the children.
+        Best value of the children.
     """
 
     def __init__(self, inputs: int, entries: int, width: int = FP16.width):
@@ -183,12 +190,12 @@ class OrizuruMerge(Component):
         m = Module()
         m.submodules.tree = tree = Tournament(self._inputs, self._width)
         children = [self.children[i] for i in range(self._inputs)]
-        m.d.comb += [key.eq(child.rank) for key, child in zip(tree.keys, children, strict=True)]
+        m.d.comb += [key.eq(child.key) for key, child in zip(tree.keys, children, strict=True)]
         m.d.comb += self.take.eq(tree.won & self.advance.replicate(self._inputs))
         with m.If(self.advance):
             m.d.sync += [
-                self.head.rank.eq(tree.best),
-                # entries is a power of two, so the indices simply join.
+                self.head.key.eq(tree.best),
+                # | child's number | index in the child |, as entries is a power of two.
                 self.head.index.eq(
                     Cat(select(tree.won, [child.index for child in children]), encode(tree.won))
                 ),

@@ -1,6 +1,7 @@
-"""Front end: a vector's outliers, its scale, and the vector again (KLLM, sections III-D and IV)."""
+"""Finds a vector's outliers and scale, and outputs it with them marked (KLLM, III-D and IV)."""
 
 import dataclasses
+from functools import cached_property
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory, stream
@@ -9,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.kllm.orizuru import Orizuru, OrizuruParameters
+from hw.layout import FLAG, mask, position
 from hw.parameters import Parameters, require
 
 ONE = 0x3C00
@@ -32,7 +34,7 @@ class OutlierSplitParameters(Parameters):
     def __post_init__(self):
         fits = 1 <= self.outliers < self.k
         require(fits, f"outliers must be between 1 and k - 1 = {self.k - 1}", self.outliers)
-        self.finding  # noqa: B018
+        _ = self.orizuru  # checks k and lanes
 
     @classmethod
     def presets(cls) -> dict[str, "OutlierSplitParameters"]:
@@ -42,8 +44,8 @@ class OutlierSplitParameters(Parameters):
             "paper": cls(k=4096, outliers=21),
         }
 
-    @property
-    def finding(self) -> OrizuruParameters:
+    @cached_property
+    def orizuru(self) -> OrizuruParameters:
         return OrizuruParameters(self.k, self.outliers + 1, self.lanes)
 
     @property
@@ -53,47 +55,44 @@ class OutlierSplitParameters(Parameters):
 
     @property
     def search(self) -> int:
-        """Cycles from a vector's last beat, once taken, to its scale being offered."""
-        return self.finding.latency + self.outliers + 1
+        """Cycles from a vector's last beat accepted to its scale being offered."""
+        return self.orizuru.latency + self.outliers + 1
 
     @property
     def latency(self) -> int:
-        """Cycles from a vector's last beat to its first one coming out again."""
+        """Cycles from a vector's last input beat to its first output beat."""
         return self.search + 1
 
     def cycles(self, beats: list[int]) -> int:
-        """Cycles from the first beat offered to the last one out, when nothing stalls."""
+        """Cycles from the first beat offered to the last one accepted, when nothing stalls."""
         return sum(2 * count + self.search for count in beats)
 
-    @property
+    @cached_property
     def input_layout(self) -> data.StructLayout:
-        """``values`` FP16 in order of position, ``keep`` which are the vector's, ``last`` beat."""
-        values = data.ArrayLayout(FP16.width, self.lanes)
-        return data.StructLayout({"values": values, "keep": self.lanes, "last": 1})
+        """``values`` in order of position, mask ``keep`` of the vector's own, ``last`` beat."""
+        values = data.ArrayLayout(FP16, self.lanes)
+        return data.StructLayout({"values": values, "keep": mask(self.lanes), "last": FLAG})
 
-    @property
+    @cached_property
     def output_layout(self) -> data.StructLayout:
-        """A beat of the vector again.
+        """A beat of the vector, with the masks of its inliers, ``keep``, and of its outliers."""
+        values, lanes = data.ArrayLayout(FP16, self.lanes), mask(self.lanes)
+        return data.StructLayout({"values": values, "keep": lanes, "outlier": lanes, "last": FLAG})
 
-        ``values`` as they came; ``keep`` the inliers among them, ``outlier`` the others; ``last``.
-        """
-        values = data.ArrayLayout(FP16.width, self.lanes)
-        mask = self.lanes
-        return data.StructLayout({"values": values, "keep": mask, "outlier": mask, "last": 1})
-
-    @property
+    @cached_property
     def pair_layout(self) -> data.StructLayout:
         """One pair of outliers.
 
-        ``max``, ``min`` index and FP16 value, and ``repeated`` if an earlier pair, or of ``min``
-        this pair's ``max``, is the same element; ``present`` as in :class:`Orizuru`; ``last`` pair.
+        ``max``, ``min``: index and value, and ``repeated`` if the same element is in an earlier
+        pair, or is this pair's ``max`` (for ``min``); ``present`` as in :class:`Orizuru`; ``last``
+        pair of the vector.
         """
-        end = data.StructLayout({"index": range(self.k), "value": FP16.width, "repeated": 1})
-        return data.StructLayout({"max": end, "min": end, "present": 1, "last": 1})
+        end = data.StructLayout({"index": position(range(self.k)), "value": FP16, "repeated": FLAG})
+        return data.StructLayout({"max": end, "min": end, "present": FLAG, "last": FLAG})
 
 
 class OutlierSplit(Component):
-    """Find the largest and smallest values of a vector, and give it out with them marked.
+    """Find the largest and smallest values of a vector, and output it with them marked.
 
     ::
 
@@ -102,23 +101,23 @@ class OutlierSplit(Component):
            │                     └─→ scale  │
            └─→ buffer ──────────────────────┴─→ o
 
-    The first `outliers` pairs of :class:`Orizuru` are the vector's outliers. One pair more holds
-    the extremes of the inliers; the larger of their magnitudes is the vector's scale, 1 if it is
-    0. A vector that keeps an infinity or a NaN has the quiet NaN for its scale. One of at most
-    2 * outliers values has no inliers, unless some are equal: ties go to the lower index at both
-    ends, so that an element may be among the largest and the smallest of a vector of any length.
+    The first `outliers` pairs of :class:`Orizuru` are the vector's outliers. One more pair holds
+    the extremes of the inliers; the larger of their magnitudes is the vector's scale, or 1 if it is
+    0. A vector with a kept infinity or NaN has the quiet NaN as its scale. A vector of at most
+    2 * outliers values has no inliers, unless some values are equal: ties go to the lower index at
+    both ends, so an element may be among the largest and the smallest of a vector of any length.
     Its second appearance is ``repeated``.
 
     A vector ends with ``last`` or with the beat that makes it K long; positions from K on are not
     kept.
 
-    Latency: the scale is offered depth + outliers + 3 cycles after a vector's last beat was taken,
-    the vector's first beat one cycle later. Throughput: a vector of B beats every 2 B + depth +
-    outliers + 3 cycles; the next is not taken before this one has gone.
+    Latency: the scale is offered depth + outliers + 3 cycles after a vector's last beat was
+    accepted, the vector's first beat one cycle later. Throughput: a vector of B beats every 2 B +
+    depth + outliers + 3 cycles; the next is accepted after this one's last beat was output.
 
-    Handshake: ``o.valid``, ``scale.valid`` and all payloads of `o` depend on registers only;
-    ``x.ready`` too. A vector leaves `o` whether or not its scale was taken, but the next one's
-    scale waits for that. Overflow: none.
+    Handshake: ``o.valid``, ``scale.valid``, ``x.ready`` and all payloads of `o` depend on registers
+    only. A vector is output whether or not its scale was accepted, but the scale of the next one
+    waits for that. Overflow: none.
 
     Members
     -------
@@ -129,10 +128,19 @@ class OutlierSplit(Component):
     scale : :py:`Out(stream.Signature(16))`
         FP16, one for each vector.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
-        The vectors again.
+        The vectors, with inliers and outliers marked.
+
+    Examples
+    --------
+    >>> from hw.kllm.outlier_split import OutlierSplitParameters
+    >>> parameters = OutlierSplitParameters(k=576, outliers=3, lanes=16)
+    >>> parameters.beats, parameters.search
+    (36, 9)
+    >>> parameters.cycles([36, 36])  # two vectors
+    162
     """
 
-    summary = "A vector's outliers and scale, and the vector again with them marked"
+    summary = "Outliers and scale of a vector, and the vector with them marked"
     source = "KLLM, sections III-D and IV"
 
     def __init__(self, parameters: OutlierSplitParameters):
@@ -141,7 +149,7 @@ class OutlierSplit(Component):
             {
                 "x": In(stream.Signature(parameters.input_layout)),
                 "outliers": Out(stream.Signature(parameters.pair_layout)),
-                "scale": Out(stream.Signature(FP16.width)),
+                "scale": Out(stream.Signature(FP16)),
                 "o": Out(stream.Signature(parameters.output_layout)),
             }
         )
@@ -153,7 +161,7 @@ class OutlierSplit(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        m.submodules.finder = finder = Orizuru(p.finding)
+        m.submodules.finder = finder = Orizuru(p.orizuru)
         row = data.StructLayout(
             {"values": self.x.payload.values.shape(), "keep": self.x.payload.keep.shape()}
         )
@@ -162,15 +170,16 @@ class OutlierSplit(Component):
         )
         put, get = buffer.write_port(), buffer.read_port()
 
+        # Each beat goes to Orizuru and into the buffer.
         filling = Signal()
         sending = Signal()
         beat = Signal(range(p.beats))
         final = Signal(range(p.beats))  # the vector's last beat
         taken = Signal()
         ended = Signal()
-        inside = Signal(p.lanes)
-        spoilt = Signal()
-        special = Signal()
+        inside = Signal(p.lanes)  # lanes below K
+        special = Signal()  # an infinity or NaN in this beat
+        invalid = Signal()  # an infinity or NaN in the vector
         rest = p.k - (p.beats - 1) * p.lanes
         kept = self.x.payload.keep & inside
         exponents = [value[FP16.mantissa : -1].all() for value in self.x.payload.values]
@@ -189,14 +198,14 @@ class OutlierSplit(Component):
             put.addr.eq(beat),
             put.data.eq(Cat(self.x.payload.values.as_value(), kept)),
         ]
-        marks = Signal(p.beats * p.lanes)  # which positions hold outliers
+        marks = Signal(p.beats * p.lanes)  # positions of outliers
         sent = self._send(m, get, sending, final, marks)
         searching = Signal()
-        done = self._search(m, finder, searching, spoilt, sent, marks)
+        done = self._search(m, finder, searching, invalid, sent, marks)
         with m.If(taken):
             m.d.sync += [
                 beat.eq(Mux(ended, 0, beat + 1)),
-                spoilt.eq(special | (spoilt & beat.any())),
+                invalid.eq(special | (invalid & beat.any())),
                 final.eq(beat),
             ]
         with m.FSM():
@@ -219,18 +228,18 @@ class OutlierSplit(Component):
         m: Module,
         finder: Orizuru,
         searching: Signal,
-        spoilt: Signal,
+        invalid: Signal,
         sent: Signal,
         marks: Signal,
     ) -> Signal:
-        """Mark the outliers and make the scale; whether that is being done.
+        """Mark the outliers and compute the scale; returns whether the scale is stored now.
 
-        Pairs are there only between a vector's last beat and its scale.
+        Orizuru offers pairs only between a vector's last beat and its scale.
         """
         p = self._parameters
         pair = finder.o.payload
-        wanted = Signal()
-        free = Signal()
+        wanted = Signal()  # the pair is of outliers, not of inliers
+        free = Signal()  # the scale register is
         marked = Signal()
         done = Signal()
         largest = Signal(FP16.width - 1)
@@ -239,8 +248,8 @@ class OutlierSplit(Component):
         m.d.comb += [
             wanted.eq(~pair.last),
             free.eq(~self.scale.valid),
-            # Pairs come while searching only; saying so lets an induction see that `marks`, on
-            # which they depend, stays as it is while one is stalled.
+            # Pairs are offered while searching only. Stating it lets an induction prove that
+            # `marks`, on which `repeated` depends, does not change while a pair is stalled.
             self.outliers.valid.eq(finder.o.valid & wanted & searching),
             marked.eq(self.outliers.valid & self.outliers.ready),
             done.eq(finder.o.valid & pair.last & free),
@@ -271,17 +280,17 @@ class OutlierSplit(Component):
             number = Mux(largest.any(), largest, Const(ONE, FP16.width))
             m.d.sync += [
                 self.scale.valid.eq(1),
-                self.scale.payload.eq(Mux(spoilt, Const(FP16.quiet_nan, FP16.width), number)),
+                self.scale.payload.eq(Mux(invalid, Const(FP16.quiet_nan, FP16.width), number)),
             ]
         with m.Elif(self.scale.ready):
             m.d.sync += self.scale.valid.eq(0)
         return done
 
     def _send(self, m: Module, get, sending: Signal, final: Signal, marks: Signal) -> Signal:
-        """Give the buffer out; whether the vector's last beat is being taken."""
+        """Output the buffer; returns whether the vector's last beat is accepted."""
         p, o = self._parameters, self.o
         beat = Signal(range(p.beats))
-        over = Signal()  # all beats are read
+        over = Signal()  # all beats of the vector are read
         read = Signal()
         sent = Signal()
         marked = Signal(p.lanes, reset_less=True)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -16,13 +17,23 @@ from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
 from hw.kllm.column_scale import ColumnScale, ColumnScaleParameters
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
+from hw.layout import FLAG, index, mask
 from hw.parameters import Parameters, require
 from hw.stream.queue import Queue, QueueParameters
 
-TOKEN = data.StructLayout({"s_a": FP16.width, "r": FP16.width})
-"""What a product's vector gives to each of its results: its scale, and a factor beside it."""
 
-RESULT = data.StructLayout({"y": FP16.width, "invalid": 1})
+class VectorScale(data.Struct):
+    """Scale `s_a` of a product's vector, and a second factor `r`, such as 1 / RMS."""
+
+    s_a: FP16
+    r: FP16
+
+
+class Result(data.Struct):
+    """Result `y` of a column; `invalid` if it is NaN."""
+
+    y: FP16
+    invalid: FLAG
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,13 +44,13 @@ class PeLaneParameters(Parameters):
     activation_bits, weight_bits
         nA and nW.
     counters
-        Counters of 16 inputs; a step has W = 16 * counters positions.
+        Counters of 16 inputs each; a step has W = 16 * counters positions.
     macs
         Bins reduced in a cycle, a power of two of at most 2^(nA + nW).
-    ports
+    entries
         R: outliers in one step.
     counter_stages, scale_stages
-        Ranks of registers in the column counter, 0 to 3, and in the scaling, 1 to 4.
+        Pipeline stages of the column counter, 0 to 3, and of the column scale, 1 to 4.
     """
 
     k: int = 576
@@ -47,29 +58,28 @@ class PeLaneParameters(Parameters):
     weight_bits: int = 4
     counters: int = 5
     macs: int = 32
-    ports: int = 2
+    entries: int = 2
     counter_stages: int = dataclasses.field(default=1, kw_only=True)
     scale_stages: int = dataclasses.field(default=4, kw_only=True)
 
     def __post_init__(self):
         stages = self.scale_stages
         require(1 <= stages <= 4, "scale_stages must be between 1 and 4", stages)
-        # The parts check what they are given.
-        for name in ("counting", "reducing", "outlying", "scaling"):
-            getattr(self, name)
+        # Each part's parameters check their own ranges when they are made.
+        _ = self.column_counter, self.reduction, self.sparse_path, self.column_scale
 
     @classmethod
     def presets(cls) -> dict[str, "PeLaneParameters"]:
         return {
-            "small": cls(k=64, counters=1, macs=64, ports=1),
+            "small": cls(k=64, counters=1, macs=64, entries=1),
             "default": cls(),
-            "paper": cls(k=4096, counters=32, ports=8, counter_stages=3),
+            "paper": cls(k=4096, counters=32, entries=8, counter_stages=3),
             # For mutants, which simulate slowly.
-            "tiny": cls(k=40, activation_bits=1, weight_bits=2, counters=1, macs=4, ports=1),
+            "tiny": cls(k=40, activation_bits=1, weight_bits=2, counters=1, macs=4, entries=1),
         }
 
-    @property
-    def counting(self) -> ColumnCounterParameters:
+    @cached_property
+    def column_counter(self) -> ColumnCounterParameters:
         return ColumnCounterParameters(
             self.k,
             self.activation_bits,
@@ -79,90 +89,91 @@ class PeLaneParameters(Parameters):
             stages=self.counter_stages,
         )
 
-    @property
-    def reducing(self) -> ReductionParameters:
+    @cached_property
+    def reduction(self) -> ReductionParameters:
         return ReductionParameters(self.k, self.activation_bits, self.weight_bits, self.macs)
 
-    @property
-    def outlying(self) -> SparsePathParameters:
-        return SparsePathParameters(self.k, self.weight_bits, self.counters, self.ports)
+    @cached_property
+    def sparse_path(self) -> SparsePathParameters:
+        return SparsePathParameters(self.k, self.weight_bits, self.counters, self.entries)
 
-    @property
-    def scaling(self) -> ColumnScaleParameters:
+    @cached_property
+    def column_scale(self) -> ColumnScaleParameters:
         return ColumnScaleParameters(stages=self.scale_stages)
 
     @property
-    def width(self) -> int:
+    def segment(self) -> int:
         """W: positions of one step."""
-        return self.counting.width
+        return self.column_counter.segment
 
     @property
     def beats(self) -> int:
-        """Steps of a column of K positions that have its weights counted."""
-        return self.counting.beats
+        """Steps of a column of K positions that advance to new weights."""
+        return self.column_counter.beats
 
     @property
     def groups(self) -> int:
         """G: groups of bins in which a column is reduced."""
-        return self.counting.groups
+        return self.column_counter.groups
 
-    @property
-    def summed(self) -> int:
+    @cached_property
+    def sum_latency(self) -> int:
         """Cycles from a column's last step to both sums being offered."""
-        dense = self.counting.latency + self.groups - 1 + self.reducing.latency
-        return max(dense, self.outlying.latency + 1)
+        dense = self.column_counter.latency + self.groups - 1 + self.reduction.latency
+        return max(dense, self.sparse_path.latency + 1)
 
-    @property
+    @cached_property
     def latency(self) -> int:
         """Cycles from a column's last step to its result, if nothing before it waits."""
-        return self.summed + self.scale_stages
+        return self.sum_latency + self.scale_stages
 
     @property
     def waiting(self) -> int:
-        """Columns that may have passed their last step and not been scaled, at full rate.
+        """Columns between their last step and the column scale, at full rate.
 
-        One in each rank of the counter's registers, one each whose counts wait and leave, and
+        One in each stage of the counter, one whose counts wait, one whose counts are read, and
         those in the reduction.
         """
-        return self.counter_stages + 2 + -(-(self.reducing.latency + 1) // self.groups)
+        return self.counter_stages + 2 + -(-(self.reduction.latency + 1) // self.groups)
 
     def cycles(self, steps: Sequence[int]) -> int:
         """Cycles from the first step offered to the last result taken, when nothing stalls.
 
-        For columns of so many steps each; where G is less than B, of B steps or more.
+        steps
+            Of each column; at least B where G is less than B.
         """
         later = sum(max(count, self.groups) for count in steps[1:])
         return steps[0] + later + self.latency
 
-    @property
+    @cached_property
     def input_layout(self) -> data.StructLayout:
         """One step of a column.
 
-        ``activation``, ``weight`` indices of W positions, ``mask`` which of them count, ``integer``
-        as in :class:`IndexDistributionCounter`; ``entries`` outliers among the positions as in
-        :class:`SparsePath`, with ``codebook`` the weights' centroids; ``advance`` if the step is
-        the last one at its positions, which makes them count; ``last`` on the column's last step,
-        which must advance, and ``scale`` (FP16) of the column with it.
+        ``activation``, ``weight`` indices of W positions; ``mask`` of those that are counted;
+        ``integer`` as in :class:`IndexDistributionCounter`; ``entries`` outliers among the
+        positions as in :class:`SparsePath`, with ``codebook`` the weights' centroids; ``advance``
+        on the last step at its positions, with which they are counted; ``last`` on the column's
+        last step, which must advance, with the column's ``scale``.
         """
-        sparse = self.outlying.input_layout
+        sparse = self.sparse_path.input_layout
         return data.StructLayout(
             {
-                "activation": data.ArrayLayout(self.activation_bits, self.width),
-                "weight": data.ArrayLayout(self.weight_bits, self.width),
-                "mask": data.ArrayLayout(1, self.width),
-                "integer": 1,
+                "activation": data.ArrayLayout(index(self.activation_bits), self.segment),
+                "weight": data.ArrayLayout(index(self.weight_bits), self.segment),
+                "mask": data.ArrayLayout(mask(1), self.segment),
+                "integer": FLAG,
                 "entries": sparse["entries"].shape,
                 "codebook": sparse["codebook"].shape,
-                "scale": FP16.width,
-                "advance": 1,
-                "last": 1,
+                "scale": FP16,
+                "advance": FLAG,
+                "last": FLAG,
             }
         )
 
-    @property
+    @cached_property
     def products_layout(self) -> data.ArrayLayout:
-        """FP16 products of centroids, of one group of bins."""
-        return data.ArrayLayout(FP16.width, self.macs)
+        """Products of centroids of one group of bins."""
+        return data.ArrayLayout(FP16, self.macs)
 
 
 class PeLane(Component):
@@ -176,22 +187,23 @@ class PeLane(Component):
            │                 products ──┘                   │
            ├─→ SparsePath ─────────────────→ queue ─→ O ────┼─→ ColumnScale ─→ o
            └─→ scale ──────────────────────→ queue ─────────┤
-                                                   token ───┘
+                                            vector_scale ───┘
 
-    Both sums are exact and rounded once, to FP32 (:class:`Reduction`, :class:`SparsePath`); the
-    other roundings are :class:`ColumnScale`'s. Positions with more outliers than a step has ports
-    take several steps, all with the same weights, and count with the last of them. A result is
-    ``invalid`` if it is NaN: an infinite or NaN product with a count, outlier, centroid of an
-    outlier or scale made it so. One that is too large for FP16 is infinite.
+    Both sums are exact and rounded once, to FP32 (docs/kllm.md, "Rounding of sums"); the other
+    roundings are those of :class:`ColumnScale`. Positions with more outliers than a step has
+    entries take several steps, all with the same weights, and are counted with the last of them.
+
+    Errors: a result is NaN and ``invalid`` if a product with a count above 0, an outlier, the
+    centroid of its weight, or a scale is infinite or NaN. A result too large for FP16 is infinite.
 
     Latency: max(counter_stages + G + 5, 7) + scale_stages cycles from a column's last step to its
-    result. Throughput: a column of T steps every max(T, G) cycles, whatever came before; together
+    result. Throughput: a column of T steps every max(T, G) cycles; in total
     T0 + sum of max(Tc, G) + latency. Where G is less than B, columns of fewer steps than B may
     wait for room in :class:`SparsePath`.
 
     Handshake: ``o.valid`` depends on registers only. ``i.ready`` depends on registers and on
-    ``products.valid``, ``products.ready`` on registers; ``token.ready`` follows ``o.ready``
-    combinationally. All of a lane's control is the same whatever the data, so lanes with the same
+    ``products.valid``, ``products.ready`` on registers; ``vector_scale.ready`` follows
+    ``o.ready`` combinationally. A lane's control does not depend on data, so lanes with the same
     valid and ready signals stay in step. Overflow: none within K positions.
 
     Members
@@ -200,10 +212,19 @@ class PeLane(Component):
         Columns, step by step.
     products : :py:`In(stream.Signature(parameters.products_layout))`
         The G groups of products for each column, in order of index.
-    token : :py:`In(stream.Signature(TOKEN))`
-        ``s_a`` and ``r`` (FP16) for each column.
-    o : :py:`Out(stream.Signature(RESULT))`
-        ``y`` (FP16) and ``invalid`` of each column.
+    vector_scale : :py:`In(stream.Signature(VectorScale))`
+        For each column, the scales of its vector.
+    o : :py:`Out(stream.Signature(Result))`
+        A result for each column.
+
+    Examples
+    --------
+    >>> from hw.kllm.pe_lane import PeLaneParameters
+    >>> parameters = PeLaneParameters(k=4096, counters=32, macs=32, entries=8)
+    >>> parameters.segment, parameters.beats, parameters.groups, parameters.latency
+    (512, 8, 8, 18)
+    >>> parameters.cycles([8] * 16)  # 16 columns of 4096 positions with few outliers
+    146
     """
 
     summary = "Indices and outliers of columns in, results out"
@@ -215,8 +236,8 @@ class PeLane(Component):
             {
                 "i": In(stream.Signature(parameters.input_layout)),
                 "products": In(stream.Signature(parameters.products_layout)),
-                "token": In(stream.Signature(TOKEN)),
-                "o": Out(stream.Signature(RESULT)),
+                "vector_scale": In(stream.Signature(VectorScale)),
+                "o": Out(stream.Signature(Result)),
             }
         )
 
@@ -227,17 +248,18 @@ class PeLane(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        m.submodules.counter = counter = ColumnCounter(p.counting)
-        m.submodules.reduction = reduction = Reduction(p.reducing)
-        m.submodules.sparse = sparse = SparsePath(p.outlying)
-        m.submodules.scale = scale = Streamed(ColumnScale(p.scaling))
+        m.submodules.counter = counter = ColumnCounter(p.column_counter)
+        m.submodules.reduction = reduction = Reduction(p.reduction)
+        m.submodules.sparse = sparse = SparsePath(p.sparse_path)
+        m.submodules.scale = scale = Streamed(ColumnScale(p.column_scale))
         m.submodules.scales = scales = Queue(QueueParameters(FP16.width, p.waiting))
         sums = QueueParameters(SUM.size, p.waiting)
         m.submodules.sparse_sums = sparse_sums = Queue(sums, shape=SUM)
         wiring.connect(m, sparse.o, sparse_sums.i)
 
-        # A step goes to all its takers at once. The counter must be ready even where nothing
-        # counts, so that the lane's rate depends on the number of steps alone.
+        # Fork: counter, sparse path and queue of scales accept a step in the same cycle. The
+        # counter must be ready even for a step that does not advance, so that the lane's rate
+        # depends on the number of steps alone.
         step = self.i.payload
         ready = Signal()
         m.d.comb += [
@@ -253,6 +275,7 @@ class PeLane(Component):
         for name in ("entries", "codebook", "weight", "last"):
             m.d.comb += Value.cast(sparse.i.payload[name]).eq(Value.cast(step[name]))
 
+        # Join: a group of counts meets its group of products.
         m.d.comb += [
             reduction.i.valid.eq(counter.o.valid & self.products.valid),
             counter.o.ready.eq(reduction.i.ready & self.products.valid),
@@ -262,7 +285,8 @@ class PeLane(Component):
             reduction.i.payload.last.eq(counter.o.payload.last),
         ]
 
-        parts = [reduction.o, sparse_sums.o, scales.o, self.token]
+        # Join: both sums and both scales of a column are accepted together.
+        parts = [reduction.o, sparse_sums.o, scales.o, self.vector_scale]
         m.d.comb += scale.i.valid.eq(Cat(part.valid for part in parts).all())
         for part in parts:
             others = Cat(other.valid for other in parts if other is not part)
@@ -270,8 +294,8 @@ class PeLane(Component):
         m.d.comb += [
             scale.i.payload.s.eq(reduction.o.payload.sum),
             scale.i.payload.o.eq(sparse_sums.o.payload.sum),
-            scale.i.payload.s_a.eq(self.token.payload.s_a),
-            scale.i.payload.r.eq(self.token.payload.r),
+            scale.i.payload.s_a.eq(self.vector_scale.payload.s_a),
+            scale.i.payload.r.eq(self.vector_scale.payload.r),
             scale.i.payload.s_b.eq(scales.o.payload),
             scale.o.ready.eq(self.o.ready),
             self.o.valid.eq(scale.o.valid),

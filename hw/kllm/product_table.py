@@ -1,6 +1,7 @@
-"""Products of all pairs of centroids, read group by group for every column (KLLM, Fig. 3)."""
+"""Stores products of all pairs of centroids, read by group for every column (KLLM, Fig. 3)."""
 
 import dataclasses
+from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, memory, stream
@@ -8,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.component import Component
+from hw.layout import count, index
 from hw.parameters import Parameters, require
 
 
@@ -19,7 +21,7 @@ class ProductTableParameters(Parameters):
     macs
         M: products in a group, a power of two from 2^nW to 2^(nA + nW).
     columns
-        Most columns for which a table is given out.
+        Most columns for which a table is read.
     """
 
     activation_bits: int = 4
@@ -47,7 +49,7 @@ class ProductTableParameters(Parameters):
 
     @property
     def rows(self) -> int:
-        """Of a table: 2^nA."""
+        """Rows of a table: 2^nA."""
         return 1 << self.activation_bits
 
     @property
@@ -61,31 +63,36 @@ class ProductTableParameters(Parameters):
         return 1
 
     def cycles(self, columns: list[int]) -> int:
-        """Cycles from the first replay offered to the last group taken, when nothing stalls."""
-        return sum(max(1, count * self.groups) for count in columns) + self.latency
+        """Cycles from the first replay offered to the last group accepted, when nothing stalls."""
+        return sum(max(1, number * self.groups) for number in columns) + self.latency
 
-    @property
+    @cached_property
     def write_layout(self) -> data.StructLayout:
-        """``values``, FP16 products of the activation centroid ``row``, to table ``bank``."""
-        values = data.ArrayLayout(FP16.width, 1 << self.weight_bits)
-        return data.StructLayout({"bank": 1, "row": self.activation_bits, "values": values})
+        """``values``: the products of the activations' centroid ``row``, for table ``bank``."""
+        values, row = data.ArrayLayout(FP16, 1 << self.weight_bits), index(self.activation_bits)
+        return data.StructLayout({"bank": index(1), "row": row, "values": values})
 
-    @property
+    @cached_property
     def replay_layout(self) -> data.StructLayout:
-        """Table ``bank``, for so many ``columns``."""
-        return data.StructLayout({"bank": 1, "columns": range(self.columns + 1)})
+        """Number of ``columns`` for which table ``bank`` is read."""
+        return data.StructLayout({"bank": index(1), "columns": count(range(self.columns + 1))})
 
-    @property
+    @cached_property
     def output_layout(self) -> data.ArrayLayout:
         """One group."""
-        return data.ArrayLayout(FP16.width, self.macs)
+        return data.ArrayLayout(FP16, self.macs)
 
 
 class ProductTable(Component):
-    """Two tables of products; give one out in groups of M, again for every column.
+    """Two tables of products, of which one is read in groups of M, again for every column.
 
-    Rows are written one a cycle, one table while the other is read. Which may be written when is
-    the user's concern: a table that is written while it is given out comes out half and half.
+    ::
+
+        write ─→ bank 0 ─┐
+                 bank 1 ─┴─→ o, groups 0 … G - 1, column after column
+
+    Rows are written one a cycle, to one table while the other is read. The parent must not write
+    the table that is read: its groups would be a mixture of old and new rows.
 
     Latency: 1 cycle. Throughput: one group a cycle, from column to column and from replay to
     replay without a gap; a replay of 0 columns takes a cycle.
@@ -98,7 +105,7 @@ class ProductTable(Component):
     write : :py:`In(stream.Signature(parameters.write_layout))`
         Rows.
     replay : :py:`In(stream.Signature(parameters.replay_layout))`
-        What to give out; taken with the last group.
+        Table and number of columns; accepted with the last group.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         Groups in order of index.
     """
@@ -123,17 +130,17 @@ class ProductTable(Component):
         column = Signal(range(1, p.columns + 1), init=1)
         group = Signal(range(p.groups))
         room = Signal()
-        nothing = Signal()
+        no_columns = Signal()
         taken = Signal()
         final = Signal()
         m.d.comb += [
             self.write.ready.eq(1),
             room.eq(~o.valid | o.ready),
-            nothing.eq(self.replay.payload.columns == 0),
-            taken.eq(self.replay.valid & ~nothing & room),
+            no_columns.eq(self.replay.payload.columns == 0),
+            taken.eq(self.replay.valid & ~no_columns & room),
             final.eq(group == p.groups - 1),
             self.replay.ready.eq(
-                nothing | (room & final & (column == self.replay.payload.columns))
+                no_columns | (room & final & (column == self.replay.payload.columns))
             ),
         ]
         with m.If(room):
@@ -146,7 +153,10 @@ class ProductTable(Component):
         with m.Elif(taken & final):
             m.d.sync += column.eq(column + 1)
 
-        # Rows of a group side by side: row r is in memory r % rows_of_group.
+        # A group is read in one cycle, so its rows lie in different memories:
+        #
+        #     row number     | group | memory |
+        #     address        | bank | group |
         row_width = FP16.width << p.weight_bits
         rows_of_group = p.rows // p.groups
         write = self.write.payload

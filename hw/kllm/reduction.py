@@ -1,14 +1,15 @@
 """Weighted sum of a histogram: counts times products of centroids (KLLM, section III-B, step 3)."""
 
 import dataclasses
+from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.hdl import Module, Value
+from amaranth.lib import data
 
-from hw.arith.fixed_sum import LARGEST, SUM, FixedSum, FixedSumParameters, significand
+from hw.arith.fixed_sum import LARGEST, SUM, FixedSumParameters, significand
 from hw.arith.float_format import FP16
-from hw.component import Component
+from hw.kllm.column_sum import ColumnSum
+from hw.layout import FLAG, count
 from hw.parameters import Parameters, require
 
 
@@ -16,9 +17,9 @@ from hw.parameters import Parameters, require
 class ReductionParameters(Parameters):
     """
     k
-        Indices counted in a column: counts are at most this.
+        Indices counted in a column, the most that a count can be.
     activation_bits, weight_bits
-        Of the indices; there are 2^(activation_bits + weight_bits) bins.
+        Bits of the indices; there are 2^(activation_bits + weight_bits) bins.
     macs
         Bins in a beat, a power of two that divides their number.
     """
@@ -48,12 +49,8 @@ class ReductionParameters(Parameters):
         }
 
     @property
-    def bits(self) -> int:
-        return self.activation_bits + self.weight_bits
-
-    @property
     def bins(self) -> int:
-        return 1 << self.bits
+        return 1 << self.activation_bits + self.weight_bits
 
     @property
     def groups(self) -> int:
@@ -66,36 +63,37 @@ class ReductionParameters(Parameters):
 
     @property
     def total(self) -> int:
-        """The most that the counts of a column may add up to: k, in integer mode k a bit."""
+        """Limit of the sum of a column's counts: k, and in integer mode k for each bit."""
         return self.k * self.activation_bits
+
+    @property
+    def multiply_stages(self) -> int:
+        """Cycles from a beat to its terms."""
+        return 1
 
     @property
     def latency(self) -> int:
         """Cycles from a column's last beat to its sum."""
-        return 1 + FixedSumParameters.LATENCY
+        return self.multiply_stages + FixedSumParameters.LATENCY
 
     def cycles(self, beats: int) -> int:
         """Cycles for `beats` beats in columns of at least `groups`, when nothing stalls."""
         return beats + self.latency
 
-    @property
+    @cached_property
     def input_layout(self) -> data.StructLayout:
-        """One group: ``counts``, ``products`` (FP16 bits) of the same bins, ``last`` of a column"""
-        return data.StructLayout(
-            {
-                "counts": data.ArrayLayout(self.count_bits, self.macs),
-                "products": data.ArrayLayout(FP16.width, self.macs),
-                "last": 1,
-            }
-        )
+        """One group: ``counts`` and ``products`` of the same bins, ``last`` of the column."""
+        counts = data.ArrayLayout(count(self.count_bits), self.macs)
+        products = data.ArrayLayout(FP16, self.macs)
+        return data.StructLayout({"counts": counts, "products": products, "last": FLAG})
 
     @property
     def output_layout(self) -> data.StructLayout:
-        """``sum`` FP32 bits, ``invalid``."""
+        """``sum`` (FP32), ``invalid``."""
         return SUM
 
-    @property
-    def summing(self) -> FixedSumParameters:
+    @cached_property
+    def fixed_sum(self) -> FixedSumParameters:
         return FixedSumParameters(
             terms=self.macs,
             magnitude=self.count_bits + FP16.precision,
@@ -108,20 +106,19 @@ class ReductionParameters(Parameters):
         )
 
 
-class Reduction(Component):
-    """sum = round32(sum over a column's bins of count * product): exact but for one rounding.
+class Reduction(ColumnSum):
+    """sum = round32(sum over a column's bins of count * product), exact but for one rounding.
 
-    An FP16 number is an integer of 41 bits, sign included, times 2^-24. So each product of a count
-    is an integer: count times significand, shifted by the exponent. All of a column are added in
-    carry-save form and rounded once, to nearest even, so that the sum does not depend on the order
-    of bins. A sum of zero is +0. A bin above 0 whose product is infinite or NaN makes the sum the
-    quiet NaN and sets ``invalid``; what an empty bin's product is does not matter.
+    ::
+
+        FP16 product     | s | exponent | fraction |  =  ± significand · 2^(shift - 25)
+        term             count · significand << shift,  an integer in units of 2^-25, always even
+
+    Rounding, errors, throughput and handshake are those of :class:`ColumnSum`. A product that is
+    infinite or NaN counts as an error only in a bin with a count above 0.
 
     Latency: 5 cycles from a column's last beat to its sum. Throughput: one beat a cycle, for
-    columns of `groups` beats or more; shorter ones wait for earlier sums.
-
-    Handshake: ``i.ready`` is low while as many columns are inside as the output queue has room
-    for; it depends on registers only. Limits: the counts of a column may add up to
+    columns of `groups` beats or more. Overflow: none while the counts of a column add up to at most
     k * activation_bits, which no column of k indices exceeds; beyond, the sum is wrong.
 
     Members
@@ -130,53 +127,29 @@ class Reduction(Component):
         Groups of bins, in any order.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         A sum for each column.
+
+    Examples
+    --------
+    >>> from hw.kllm.reduction import ReductionParameters
+    >>> parameters = ReductionParameters(k=576, macs=32)
+    >>> parameters.groups, parameters.latency
+    (8, 5)
+    >>> parameters.fixed_sum.width  # bits of the exact sum
+    53
     """
 
     summary = "Weighted sum of a histogram, exact"
     source = "KLLM, section III-B"
 
-    def __init__(self, parameters: ReductionParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> ReductionParameters:
-        return self._parameters
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.sum = total = FixedSum(self._parameters.summing)
-        wiring.connect(m, total.o, wiring.flipped(self.o))
-        group = self.i.payload
-        taken = Signal()
-        m.d.comb += [
-            self.i.ready.eq(total.available),
-            taken.eq(self.i.valid & self.i.ready),
-            total.take.eq(taken & group.last),
-        ]
-        valid = Signal()
-        last = Signal()
-        invalid = Signal()
-        terms = Signal(total.terms.shape(), reset_less=True)
-        spoilt = []
-        for number, (count, bits) in enumerate(zip(group.counts, group.products, strict=True)):
-            digits, shift, special = significand(m, bits, f"bin_{number}")
-            spoilt.append(special & count.any())
+    def _multiply(self, m: Module, terms) -> list[Value]:
+        """count * significand of each bin's product."""
+        group, special = self.i.payload, []
+        for number, (times, product) in enumerate(zip(group.counts, group.products, strict=True)):
+            digits, shift, infinite_or_nan = significand(m, product, f"bin_{number}")
+            special.append(infinite_or_nan & times.any())
             m.d.sync += [
-                terms[number].magnitude.eq(count * digits),
+                terms[number].magnitude.eq(times * digits),
                 terms[number].shift.eq(shift),
-                terms[number].sign.eq(bits[-1]),
+                terms[number].sign.eq(product[-1]),
             ]
-        m.d.sync += [valid.eq(taken), last.eq(group.last), invalid.eq(Cat(spoilt).any())]
-        m.d.comb += [
-            total.valid.eq(valid),
-            total.last.eq(last),
-            total.invalid.eq(invalid),
-            total.terms.eq(terms),
-        ]
-        return m
+        return special

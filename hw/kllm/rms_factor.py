@@ -1,6 +1,7 @@
-"""What a vector gives its results: scale and 1 / RMS, from its indices (KLLM, section III-C2)."""
+"""1 / RMS of a vector from its indices and outliers, for its results (KLLM, section III-C2)."""
 
 import dataclasses
+from functools import cached_property
 
 from amaranth.hdl import Array, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -12,9 +13,10 @@ from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
 from hw.kllm.index_buffer import IndexBufferParameters
 from hw.kllm.inverse_rms import InverseRms, InverseRmsParameters
 from hw.kllm.outlier_split import ONE, OutlierSplitParameters
-from hw.kllm.pe_lane import TOKEN
+from hw.kllm.pe_lane import VectorScale
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
+from hw.layout import FLAG
 from hw.parameters import Parameters, require
 
 
@@ -26,7 +28,7 @@ class RmsFactorParameters(Parameters):
     bits
         nA, 2 to 9: bits of an index.
     outliers
-        At each end of a vector.
+        Outliers at each end of a vector.
     """
 
     k: int = 576
@@ -35,76 +37,78 @@ class RmsFactorParameters(Parameters):
 
     def __post_init__(self):
         require(2 <= self.bits <= 9, "bits must be between 2 and 9", self.bits)
-        self.pair_layout  # noqa: B018 (checks k and outliers)
+        OutlierSplitParameters(self.k, self.outliers)  # checks k and outliers
 
     @classmethod
     def presets(cls) -> dict[str, "RmsFactorParameters"]:
         return {"small": cls(40, 2, 2), "default": cls(), "paper": cls(4096, outliers=21)}
 
-    @property
-    def counting(self) -> ColumnCounterParameters:
-        # The index's lowest bit stands where a column has its weight.
+    @cached_property
+    def column_counter(self) -> ColumnCounterParameters:
+        # An index takes the place of an (activation, weight) pair: its lowest bit is the weight.
         macs = min(4, 1 << self.bits)
         return ColumnCounterParameters(self.k, self.bits - 1, 1, 1, macs=macs)
 
-    @property
-    def reducing(self) -> ReductionParameters:
-        return ReductionParameters(self.k, self.bits - 1, 1, self.counting.macs)
+    @cached_property
+    def reduction(self) -> ReductionParameters:
+        return ReductionParameters(self.k, self.bits - 1, 1, self.column_counter.macs)
 
-    @property
-    def squaring(self) -> SparsePathParameters:
+    @cached_property
+    def sparse_path(self) -> SparsePathParameters:
         return SparsePathParameters(2 * self.outliers, 1, 1, 2)
 
-    @property
-    def rooting(self) -> InverseRmsParameters:
+    @cached_property
+    def inverse_rms(self) -> InverseRmsParameters:
         return InverseRmsParameters()
 
-    @property
-    def summed(self) -> int:
+    @cached_property
+    def sum_latency(self) -> int:
         """Cycles from a vector's last indices to the sum of their squares."""
-        return self.counting.latency + self.counting.groups - 1 + self.reducing.latency
+        return self.column_counter.latency + self.column_counter.groups - 1 + self.reduction.latency
 
-    @property
+    @cached_property
     def latency(self) -> int:
-        """Cycles from a vector's last indices to its token, with a factor."""
-        return self.summed + self.rooting.latency
+        """Cycles from a vector's last indices to its result, with normalisation."""
+        return self.sum_latency + self.inverse_rms.latency
 
     def cycles(self, beats: list[int], normalise: list[bool]) -> int:
-        """Cycles from the first indices offered to the last token taken, when nothing stalls.
+        """Cycles from the first indices offered to the last result accepted, when nothing stalls.
 
-        For vectors of so many beats, all with pairs ahead of them.
+        beats, normalise
+            Of each vector. All outliers are offered ahead of the indices.
         """
-        groups = self.counting.groups
-        counted, left, token = -1 + self.counting.stages, -1, -1
-        for count, own in zip(beats, normalise, strict=True):
-            counted = max(counted + count, left)
-            left = max(counted + 1, token + 1) + groups - 1
-            token = left + self.reducing.latency + own * self.rooting.latency
-        return token + 1
+        groups = self.column_counter.groups
+        # Cycles in which the latest vector is counted, its last counts are read, it leaves.
+        counted, read, result = -1 + self.column_counter.stages, -1, -1
+        for count, with_root in zip(beats, normalise, strict=True):
+            counted = max(counted + count, read)
+            read = max(counted + 1, result + 1) + groups - 1
+            result = read + self.reduction.latency + with_root * self.inverse_rms.latency
+        return result + 1
 
-    @property
+    @cached_property
     def indices_layout(self) -> data.StructLayout:
-        """Indices of 16 positions, as :class:`IndexBuffer` takes them."""
+        """Indices of 16 positions, as :class:`IndexBuffer` accepts them."""
         return IndexBufferParameters(self.k, self.bits, 16, 16).input_layout
 
-    @property
+    @cached_property
     def pair_layout(self) -> data.StructLayout:
-        """A pair of outliers, as :class:`OutlierSplit` gives it."""
+        """A pair of outliers, as :class:`OutlierSplit` outputs it."""
         return OutlierSplitParameters(self.k, self.outliers).pair_layout
 
-    @property
-    def order_layout(self) -> data.StructLayout:
-        """What to make of a vector.
+    @cached_property
+    def command_layout(self) -> data.StructLayout:
+        """Command for a vector.
 
-        ``normalise`` whether to find 1 / RMS, with ``inverse_k`` (FP32, 1 / K), ``eps`` (FP32) and
-        ``squares`` (FP16) of the centroids.
+        ``normalise``: compute 1 / RMS, with ``inverse_k`` = 1 / K, ``eps`` and the ``squares`` of
+        the centroids. Otherwise the factor is 1.
         """
         return data.StructLayout(
             {
-                "normalise": 1,
-                "inverse_k": FP32.width,
-                "eps": FP32.width,
-                "squares": data.ArrayLayout(FP16.width, 1 << self.bits),
+                "normalise": FLAG,
+                "inverse_k": FP32,
+                "eps": FP32,
+                "squares": data.ArrayLayout(FP16, 1 << self.bits),
             }
         )
 
@@ -118,15 +122,16 @@ class RmsFactor(Component):
         pairs ───→ SparsePath ─────────────────────────→ O ───┼─→ InverseRms ─→ r ─→ o
         scale ────────────────────────────────────────→ s_a ──┘               s_a ─↗
 
-    Both sums are exact and rounded to FP32. Every element counts once: an outlier that is
+    Both sums are exact and rounded once, to FP32. Every element counts once: an outlier that is
     ``repeated`` is not added again.
 
-    Latency: 16 + 2^nA / 4 cycles from a vector's last indices to its token, 10 less without a
-    factor. Throughput: a beat of indices and a pair each cycle; a vector's counts wait for the
-    token of the one before, and then take 4 + 2^nA / 4 cycles to its sum, 10 more to a factor.
+    Latency: 16 + 2^nA / 4 cycles from a vector's last indices to its result, 10 less without
+    normalisation. Throughput: a beat of indices and a pair each cycle; a vector's counts wait for
+    the result of the vector before, and then take 4 + 2^nA / 4 cycles to the sum, and 10 more to
+    the factor.
 
-    Handshake: ``o.valid`` depends on registers and on ``order.valid`` and ``scale.valid``. Both
-    are taken with the token.
+    Handshake: ``o.valid`` depends on registers and on ``command.valid`` and ``scale.valid``. Both
+    are accepted with the result.
 
     Members
     -------
@@ -136,10 +141,19 @@ class RmsFactor(Component):
         Its outliers.
     scale : :py:`In(stream.Signature(16))`
         FP16, for each vector.
-    order : :py:`In(stream.Signature(parameters.order_layout))`
-        What to do, for each vector.
-    o : :py:`Out(stream.Signature(TOKEN))`
-        ``s_a`` and ``r`` of each vector.
+    command : :py:`In(stream.Signature(parameters.command_layout))`
+        One for each vector.
+    o : :py:`Out(stream.Signature(VectorScale))`
+        Scale and factor of each vector.
+
+    Examples
+    --------
+    >>> from hw.kllm.rms_factor import RmsFactorParameters
+    >>> parameters = RmsFactorParameters(k=576, bits=4, outliers=3)
+    >>> parameters.latency
+    20
+    >>> parameters.cycles([36, 36], [True, True])  # two vectors of 576 values
+    92
     """
 
     summary = "1 / RMS of a vector from its indices and outliers"
@@ -152,8 +166,8 @@ class RmsFactor(Component):
                 "indices": In(stream.Signature(p.indices_layout)),
                 "pairs": In(stream.Signature(p.pair_layout)),
                 "scale": In(stream.Signature(FP16.width)),
-                "order": In(stream.Signature(p.order_layout)),
-                "o": Out(stream.Signature(TOKEN)),
+                "command": In(stream.Signature(p.command_layout)),
+                "o": Out(stream.Signature(VectorScale)),
             }
         )
 
@@ -164,12 +178,13 @@ class RmsFactor(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        m.submodules.counter = counter = ColumnCounter(p.counting)
-        m.submodules.reduction = reduction = Reduction(p.reducing)
-        m.submodules.squares = squares = SparsePath(p.squaring)
-        m.submodules.inverse_root = root = InverseRms(p.rooting)
-        order = self.order.payload
+        m.submodules.counter = counter = ColumnCounter(p.column_counter)
+        m.submodules.reduction = reduction = Reduction(p.reduction)
+        m.submodules.squares = squares = SparsePath(p.sparse_path)
+        m.submodules.inverse_root = root = InverseRms(p.inverse_rms)
+        command = self.command.payload
 
+        # Indices are counted as a column's are, with their lowest bit as weight.
         beat = self.indices.payload
         m.d.comb += [
             counter.i.valid.eq(self.indices.valid),
@@ -182,16 +197,17 @@ class RmsFactor(Component):
                 counter.i.payload.activation[number].eq(index[1:]),
                 counter.i.payload.weight[number].eq(index[0]),
             ]
-        group = Signal(range(max(2, p.counting.groups)))
-        squares_width = FP16.width * p.counting.macs
-        groups = [
-            order.squares.as_value().word_select(n, squares_width) for n in range(p.counting.groups)
-        ]
+        # Each group of counts is multiplied by its group of squares. The command stays until its
+        # vector's result leaves; counts that arrive meanwhile belong to the next vector and wait.
+        count = p.column_counter.groups
+        group = Signal(range(max(2, count)))
+        width = FP16.width * p.column_counter.macs
+        groups = [command.squares.as_value().word_select(n, width) for n in range(count)]
         counted = Signal()
-        reduced = Signal()  # the order's vector is; what comes now is the next one's
+        reduced = Signal()  # all counts of the command's vector are multiplied
         allowed = Signal()
         m.d.comb += [
-            allowed.eq(self.order.valid & ~reduced),
+            allowed.eq(self.command.valid & ~reduced),
             counted.eq(counter.o.valid & reduction.i.ready & allowed),
             counter.o.ready.eq(reduction.i.ready & allowed),
             reduction.i.valid.eq(counter.o.valid & allowed),
@@ -199,11 +215,11 @@ class RmsFactor(Component):
             reduction.i.payload.last.eq(counter.o.payload.last),
             reduction.i.payload.products.as_value().eq(Array(groups)[group]),
         ]
-        if p.counting.groups > 1:
+        if count > 1:
             with m.If(counted):
                 m.d.sync += group.eq(group + 1)
 
-        # Each of a pair's values is the centroid that it is multiplied by.
+        # Squares of outliers: both values of a pair are entries, and each is its own centroid.
         pair, row = self.pairs.payload, squares.i.payload
         m.d.comb += [
             squares.i.valid.eq(self.pairs.valid),
@@ -219,25 +235,26 @@ class RmsFactor(Component):
                 row.entries[number].value.eq(end.value),
             ]
 
+        # Join both sums, scale and command; the root runs once for a vector that is normalised.
         joined = Signal()
         started = Signal()
         done = Signal()
         root_input = root.i.payload
         m.d.comb += [
-            joined.eq(reduction.o.valid & squares.o.valid & self.scale.valid & self.order.valid),
-            root.i.valid.eq(joined & order.normalise & ~started),
+            joined.eq(reduction.o.valid & squares.o.valid & self.scale.valid & self.command.valid),
+            root.i.valid.eq(joined & command.normalise & ~started),
             root_input.s.eq(reduction.o.payload.sum),
             root_input.o.eq(squares.o.payload.sum),
             root_input.s_a.eq(self.scale.payload),
-            root_input.inverse_k.eq(order.inverse_k),
-            root_input.eps.eq(order.eps),
-            self.o.valid.eq(joined & (root.o.valid | ~order.normalise)),
+            root_input.inverse_k.eq(command.inverse_k),
+            root_input.eps.eq(command.eps),
+            self.o.valid.eq(joined & (root.o.valid | ~command.normalise)),
             self.o.payload.s_a.eq(self.scale.payload),
-            self.o.payload.r.eq(Mux(order.normalise, root.o.payload.r, Const(ONE, FP16.width))),
+            self.o.payload.r.eq(Mux(command.normalise, root.o.payload.r, Const(ONE, FP16.width))),
             done.eq(self.o.valid & self.o.ready),
-            root.o.ready.eq(done & order.normalise),
+            root.o.ready.eq(done & command.normalise),
         ]
-        for part in (reduction.o, squares.o, self.scale, self.order):
+        for part in (reduction.o, squares.o, self.scale, self.command):
             m.d.comb += part.ready.eq(done)
         with m.If(done):
             m.d.sync += reduced.eq(0)

@@ -1,6 +1,7 @@
 """Softmax of rows of FP16 scores (KLLM, section IV-A)."""
 
 import dataclasses
+from functools import cached_property
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory, stream
@@ -12,21 +13,22 @@ from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.arith.order_key import EMPTY_KEY, from_key, is_nan, to_key
 from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, inverse
 from hw.component import Component
-from hw.kllm.softmax_lane import FIXED, TERM, ExponentialLane, ProductLane
+from hw.kllm.softmax_lane import FIXED, TERM_WIDTH, ExponentialLane, ProductLane
+from hw.layout import FLAG, mask
 from hw.parameters import Parameters, require
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 
 MINUS_INFINITY = 1 << FP16.width - 1 | FP16.infinity
-KEY_OF_INFINITY = 1 << FP16.width - 1 | FP16.infinity  # as an order key, plus infinity
+INFINITY_KEY = 1 << FP16.width - 1 | FP16.infinity  # order key of plus infinity
 ROWS = 4
-"""Rows whose maximum, or whose sum, is known or about to be, but not yet needed."""
+"""Rows between two passes: the maximum, or the sum, is computed and not used yet."""
 
 MAXIMUM_LATENCY = 4
-"""Cycles from a row's last scores to the first ones being read again."""
+"""Cycles from a row's last scores to the first ones being read for the second pass."""
 
 SUM_LATENCY = 9
-"""Cycles from a row's last scores being read to its first term being read."""
+"""Cycles from a row's last scores being read to its first term being read for the third pass."""
 
 OUTPUT_LATENCY = 3
 """Cycles from a term being read to its probability."""
@@ -36,7 +38,7 @@ OUTPUT_LATENCY = 3
 class SoftmaxParameters(Parameters):
     """
     lanes
-        Scores in one beat, 1 to 64: so many exponentials in a cycle.
+        Scores in one beat, 1 to 64, and exponentials in a cycle.
     length
         Scores in the longest row, a multiple of `lanes` from 4 to 65536.
     """
@@ -61,18 +63,18 @@ class SoftmaxParameters(Parameters):
 
     @property
     def depth(self) -> int:
-        """Beats in each of the two buffers: a row, and what comes before it is read again."""
+        """Beats in each of the two buffers: a row, and the beats that arrive before it is read."""
         return self.beats + SUM_LATENCY + 1
 
     @property
-    def log(self) -> int:
-        """Bits of the sum in front of the point."""
+    def sum_integer(self) -> int:
+        """Integer bits of the sum."""
         return (self.length - 1).bit_length()
 
     @property
-    def places(self) -> int:
-        """Bits of the sum behind it: what is cut off `length` terms is 2^-15 together."""
-        return 15 + self.log
+    def sum_fraction(self) -> int:
+        """Fraction bits of the sum; truncation of `length` terms loses less than 2^-15."""
+        return 15 + self.sum_integer
 
     @property
     def latency(self) -> int:
@@ -80,14 +82,17 @@ class SoftmaxParameters(Parameters):
         return MAXIMUM_LATENCY + SUM_LATENCY + OUTPUT_LATENCY
 
     def cycles(self, rows: list[int]) -> int:
-        """Cycles from the first beat offered to the last one taken, when nothing stalls.
+        """Cycles from the first beat offered to the last one accepted, when nothing stalls.
 
-        For rows of so many beats, long ones included: about the beats of all of them, and twice
-        those of the last. The beats' times, one by one: when they are taken, and then read.
+        About the beats of all rows, and twice those of the last. It follows each beat: the cycles
+        in which it is accepted, read for the second pass, and read for the third.
+
+        rows
+            Beats of each row, also of those that are too long.
         """
-        taken, read, given = [], [], []
+        taken, read, term_read = [], [], []
         ends = []  # numbers of the rows' last beats
-        now = 0  # when the next beat is taken, at the earliest
+        now = 0  # first cycle in which the next beat can be accepted
         for row, length in enumerate(rows):
             first = len(taken)
             beats = min(length, self.beats)
@@ -99,26 +104,24 @@ class SoftmaxParameters(Parameters):
             now += length - beats
             for beat in range(first, first + beats):
                 limits = [taken[-1] + MAXIMUM_LATENCY, read[-1] + 1 if read else 0]
-                limits += [given[b] + 1 for b in (before, beat - self.depth) if b >= 0]
+                limits += [term_read[b] + 1 for b in (before, beat - self.depth) if b >= 0]
                 read.append(max(limits))
             for _ in range(beats):
-                given.append(max(read[-1] + SUM_LATENCY, given[-1] + 1 if given else 0))
+                term_read.append(max(read[-1] + SUM_LATENCY, term_read[-1] + 1 if term_read else 0))
             ends.append(len(taken) - 1)
-        return max(given[-1] + OUTPUT_LATENCY + 1, now)
+        return max(term_read[-1] + OUTPUT_LATENCY + 1, now)
 
-    @property
+    @cached_property
     def input_layout(self) -> data.StructLayout:
-        """``scores`` FP16, ``keep`` which of them count, ``last`` on the row's last beat."""
-        scores = data.ArrayLayout(FP16.width, self.lanes)
-        return data.StructLayout({"scores": scores, "keep": self.lanes, "last": 1})
+        """``scores``, mask ``keep`` of those that belong to the row, ``last`` beat of the row."""
+        scores = data.ArrayLayout(FP16, self.lanes)
+        return data.StructLayout({"scores": scores, "keep": mask(self.lanes), "last": FLAG})
 
-    @property
+    @cached_property
     def output_layout(self) -> data.StructLayout:
-        """``probabilities`` FP16, ``keep`` and ``last`` as they came, ``invalid`` for the row."""
-        probabilities = data.ArrayLayout(FP16.width, self.lanes)
-        return data.StructLayout(
-            {"probabilities": probabilities, "keep": self.lanes, "last": 1, "invalid": 1}
-        )
+        """``probabilities``, ``keep`` and ``last`` as in the input, ``invalid`` for the row."""
+        flags = {"keep": mask(self.lanes), "last": FLAG, "invalid": FLAG}
+        return data.StructLayout({"probabilities": data.ArrayLayout(FP16, self.lanes)} | flags)
 
 
 class Softmax(Component):
@@ -129,27 +132,27 @@ class Softmax(Component):
         i ─┬────────────→ scores ─→ e^(x - max) ─┬→ terms ──────────→ × ─→ o
            └→ maximum ──────────────────┘        └→ sum ─→ 1 / sum ───┘
 
-    Three passes, each a beat per cycle: a row's scores are stored while their maximum is found,
-    the terms while they are added up, and the terms multiplied by the sum's reciprocal. Different
-    rows are in the three at once. Each buffer has room for little more than one row: a row is
-    written where the one before has been read.
+    Three passes, each a beat per cycle: the scores are stored while their maximum is searched, the
+    terms are stored while they are summed, and the terms are multiplied by the sum's reciprocal.
+    Three rows are processed at once, one in each pass. Each buffer holds little more than one row:
+    a row is written where the row before has been read.
 
-    A score's difference from the maximum is exact but for 2^-15, a term has 15 bits of significand
-    beside its exponent, the sum is an integer that no order changes, and the product is rounded
-    once. Accuracy: a probability, subnormal ones included, is less than 1.7 units in the last
-    place off the softmax of the scores, the bounds of all steps together; real and random rows
-    stay below 1.1.
+    The difference of a score from the maximum is exact to 2^-15, a term has a significand of 15
+    bits and an exponent, the sum is an integer and independent of the order, and the product is
+    rounded once. Accuracy: a probability, subnormal ones included, is within 1.7 units in the last
+    place of the softmax of the scores by the bounds of all steps; real and random rows stay below
+    1.1.
 
-    Scores that are not kept count as minus infinity, whose probability is 0. Errors, flagged on
-    all of a row's beats: with a NaN or plus infinity among its kept scores, a row's probabilities
+    Scores that are not kept are replaced by minus infinity, whose probability is 0. Errors, flagged
+    on all beats of a row: with a NaN or plus infinity among its kept scores, a row's probabilities
     are the quiet NaN; where every score is minus infinity, they are 0. A row of more than `length`
-    scores is cut there: the rest of it is taken and dropped, the row is given out with NaNs and
-    ``last`` on its last beat.
+    scores is cut there: the rest is accepted and dropped, the row is output as NaNs, with ``last``
+    on its last beat.
 
-    Latency: a row's first probabilities are offered 16 cycles after its last scores were taken if
-    it has one beat, and a cycle later for each beat more. Throughput: one beat per cycle, from row
-    to row without a gap where rows have four beats or more. Short rows behind long ones wait:
-    there is room for four in front of each pass.
+    Latency: a row's first probabilities are offered 16 cycles after its last scores were accepted
+    if it has one beat, and a cycle later for each further beat. Throughput: one beat per cycle,
+    from row to row without a gap where rows have four beats or more. Short rows after long ones
+    wait: there is room for four before each pass.
 
     Handshake: ``o.valid`` and ``o.payload`` are registers; ``i.ready`` depends on registers only.
     Overflow: none. The buffers have a synchronous read port each.
@@ -160,6 +163,15 @@ class Softmax(Component):
         Scores.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         Probabilities.
+
+    Examples
+    --------
+    >>> from hw.kllm.softmax import SoftmaxParameters
+    >>> parameters = SoftmaxParameters(lanes=8, length=1024)
+    >>> parameters.beats, parameters.latency
+    (128, 16)
+    >>> parameters.cycles([128] * 9)  # nine rows of 1024 scores
+    1422
     """
 
     summary = "Softmax of rows of FP16 scores, several a cycle"
@@ -182,13 +194,13 @@ class Softmax(Component):
         m = Module()
         p = self._parameters
         scores = _Buffer(m, "score", p.depth, p.lanes * (FP16.width + 1))
-        terms = _Buffer(m, "term", p.depth, p.lanes * (TERM.size + 1))
+        terms = _Buffer(m, "term", p.depth, p.lanes * (TERM_WIDTH + 1))
         row = {"beats": range(p.beats + 1), "undefined": 1, "empty": 1}
         maximum = data.StructLayout({**row, "highest": FIXED.shape})
-        total = data.StructLayout({**row, "inverse": INVERSE_WIDTH, "order": EXPONENT})
+        total = data.StructLayout({**row, "inverse": INVERSE_WIDTH, "exponent": EXPONENT})
         m.submodules.maxima = maxima = Queue(QueueParameters(maximum.size, ROWS), shape=maximum)
         m.submodules.sums = sums = Queue(QueueParameters(total.size, ROWS), shape=total)
-        # Nothing between two queues stalls: a row or beat is let in while there is room behind.
+        # Between two queues nothing stalls: a row enters a pass only with a credit for its result.
         credits = CreditCounterParameters(ROWS)
         m.submodules.maxima_credits = maxima_credits = CreditCounter(credits)
         m.submodules.sums_credits = sums_credits = CreditCounter(credits)
@@ -201,10 +213,10 @@ class Softmax(Component):
         return m
 
     def _store(self, m: Module, scores: "_Buffer", available, maxima) -> Signal:
-        """Take scores, find the maximum; whether a row is at its end."""
+        """First pass: store scores, find the maximum; returns whether a row ends."""
         p, i = self._parameters, self.i
         beat = Signal(range(p.beats))
-        dropping = Signal()  # the rest of a row that is too long
+        dropping = Signal()  # drops the rest of a row that is too long
         taken, full, ended = Signal(), Signal(), Signal()
         m.d.comb += [
             i.ready.eq(dropping | (available & scores.room)),
@@ -223,7 +235,7 @@ class Softmax(Component):
             m.d.comb += value.eq(Mux(keep, score, MINUS_INFINITY))
         scores.write(m, taken, Cat(*kept, i.payload.keep))
 
-        # A cycle for the beat's maximum, one for the row's, one for making it fixed point.
+        # One cycle for the beat's maximum, one for the row's, one for its fixed-point form.
         beat_key, row_key, key = (
             Signal(FP16.width, name=name) for name in ("beat_key", "row_key", "key")
         )
@@ -257,15 +269,15 @@ class Softmax(Component):
         m.d.sync += [
             maxima.valid.eq(done),
             found.highest.eq(to_fixed.o),
-            found.undefined.eq(undefined | (key == KEY_OF_INFINITY)),
-            # Minus infinity's key has a zero exponent.
+            found.undefined.eq(undefined | (key == INFINITY_KEY)),
+            # The order key of minus infinity has a zero exponent field.
             found.empty.eq(~key[FP16.mantissa :].any()),
             found.beats.eq(row_beats),
         ]
         return ended
 
     def _exponentials(self, m: Module, scores, maxima, terms, available, sums) -> Signal:
-        """Scores to terms and their sum's reciprocal; whether a row's last scores are read."""
+        """Second pass: terms, their sum and its reciprocal; returns whether a row's reads end."""
         p = self._parameters
         beat = Signal(range(1, p.beats + 1), init=1)
         read, last, finished = Signal(), Signal(), Signal()
@@ -294,7 +306,10 @@ class Softmax(Component):
         keep = _delay(m, "keep", word[p.lanes * FP16.width :], 3)[-1]
         terms.write(m, valid[-1], Cat(*lanes, keep), reserved=True)
 
-        places, width = p.places, p.places + p.log
+        # Fixed-point terms, added for the beat and then for the row:
+        #
+        #     | 1 | digits | 1 | 0…0 |  >> shift      sum_fraction bits
+        places, width = p.sum_fraction, p.sum_fraction + p.sum_integer
         addends = []
         for n, term in enumerate(lanes):
             addends.append(Signal(places, name=f"addend_{n}"))
@@ -309,25 +324,25 @@ class Softmax(Component):
         with m.If(adding):
             m.d.sync += [row_sum.eq(Mux(first, 0, row_sum) + beat_sum), first.eq(ending)]
 
-        # The sum's leading one is one of the first.
-        position = leading_one(m, row_sum[places - 1 :])
-        top = shift_to_top(m, row_sum, position)
+        # The sum is at least 1/2, so its leading one is among the top sum_integer + 1 bits.
+        leading = leading_one(m, row_sum[places - 1 :])
+        top = shift_to_top(m, row_sum, leading)
         fraction = Signal(12, reset_less=True)
-        order = Signal(EXPONENT, reset_less=True)
-        zeros = ~position
-        m.d.sync += [fraction.eq(top[width - 13 : -1]), order.eq(p.log - 1 - zeros)]
+        exponent = Signal(EXPONENT, reset_less=True)
+        zeros = ~leading
+        m.d.sync += [fraction.eq(top[width - 13 : -1]), exponent.eq(p.sum_integer - 1 - zeros)]
         out = sums.payload
-        kept = Cat(row.beats, row.undefined, row.empty)
-        *_, kept = _delay(m, "row", kept, SUM_LATENCY - 1)
-        m.d.sync += [out.inverse.eq(inverse(m, fraction)), out.order.eq(order)]
+        flags = Cat(row.beats, row.undefined, row.empty)
+        *_, flags = _delay(m, "row", flags, SUM_LATENCY - 1)
+        m.d.sync += [out.inverse.eq(inverse(m, fraction)), out.exponent.eq(exponent)]
         m.d.comb += [
-            Cat(out.beats, out.undefined, out.empty).eq(kept),
+            Cat(out.beats, out.undefined, out.empty).eq(flags),
             sums.valid.eq(_delay(m, "finished", finished, SUM_LATENCY - 1)[-1]),
         ]
         return finished
 
     def _products(self, m: Module, terms, sums) -> Signal:
-        """Terms to probabilities; whether a row's last are read."""
+        """Third pass: terms times the reciprocal; returns whether a row's reads end."""
         p, o = self._parameters, self.o
         beat = Signal(range(1, p.beats + 1), init=1)
         enable, read, last, finished = Signal(), Signal(), Signal(), Signal()
@@ -343,17 +358,17 @@ class Softmax(Component):
             m.d.sync += beat.eq(Mux(last, 1, beat + 1))
         word = terms.read(m, read)
         valid = _delay(m, "reading", read, 2, enable)
-        scale = Cat(row.inverse, row.order)
+        scale = Cat(row.inverse, row.exponent)
         scale = _delay(m, "scale", scale, 1, enable)[-1]
-        keep = _delay(m, "kept", word[p.lanes * TERM.size :], 1, enable)[-1]
+        keep = _delay(m, "kept", word[p.lanes * TERM_WIDTH :], 1, enable)[-1]
         ends = _delay(m, "flags", Cat(row.undefined, row.empty, last), 2, enable)[-1]
         undefined, empty, last = ends
         for n in range(p.lanes):
             m.submodules[f"product_{n}"] = lane = ProductLane()
             m.d.comb += [
                 lane.enable.eq(enable),
-                lane.term.eq(word.word_select(n, TERM.size)),
-                Cat(lane.inverse, lane.order).eq(scale),
+                lane.term.eq(word.word_select(n, TERM_WIDTH)),
+                Cat(lane.inverse, lane.exponent).eq(scale),
                 lane.empty.eq(empty),
                 lane.undefined.eq(undefined),
                 o.payload.probabilities[n].eq(lane.o),
@@ -369,7 +384,7 @@ class Softmax(Component):
 
 
 def _largest(m: Module, keys: list) -> Signal:
-    """The largest of some keys, as a tree."""
+    """The largest of the keys, by a tree of comparisons."""
     level = 0
     while len(keys) > 1:
         pairs = []
@@ -382,7 +397,7 @@ def _largest(m: Module, keys: list) -> Signal:
 
 
 def _delay(m: Module, name: str, value, cycles: int, enable=None) -> list:
-    """Registers behind each other, in order."""
+    """A chain of registers; returns their outputs, first to last."""
     stages = []
     for n in range(cycles):
         stages.append(Signal(len(value), name=f"{name}_{n + 1}"))
@@ -397,10 +412,7 @@ def _delay(m: Module, name: str, value, cycles: int, enable=None) -> list:
 
 
 class _Buffer:
-    """Beats in a memory that is written round and round, and read a row later.
-
-    Room is taken when a beat is written, or before that by :meth:`reserve`.
-    """
+    """Beats in a circular memory. Room is reserved by a write, or earlier by :meth:`reserve`."""
 
     def __init__(self, m: Module, name: str, depth: int, width: int):
         self._name, self._depth = name, depth
@@ -421,13 +433,13 @@ class _Buffer:
         self._step(m, self._in.addr, valid, "write")
 
     def read(self, m: Module, valid):
-        """The beat in the next cycle, and from then on until the next one is read."""
+        """The beat that is read, from the next cycle on until another is read."""
         m.d.comb += [self._out.en.eq(valid), self._credits.give.eq(valid)]
         self._step(m, self._out.addr, valid, "read")
         return self._out.data
 
     def _step(self, m: Module, address, valid, name: str) -> None:
-        place = Signal(range(self._depth), name=f"{self._name}_{name}_place")
-        m.d.comb += address.eq(place)
+        row = Signal(range(self._depth), name=f"{self._name}_{name}_address")
+        m.d.comb += address.eq(row)
         with m.If(valid):
-            m.d.sync += place.eq(Mux(place == self._depth - 1, 0, place + 1))
+            m.d.sync += row.eq(Mux(row == self._depth - 1, 0, row + 1))

@@ -1,4 +1,4 @@
-"""What each score of a softmax goes through: the exponential, and at last the product."""
+"""The datapath of one softmax lane: exponential of a score, and product with 1 / sum."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data
@@ -17,32 +17,45 @@ from hw.arith.wide_exponent import (
     significand,
 )
 from hw.component import Component
+from hw.layout import integer
 
 FIXED = FloatToFixedParameters(width=17 + FRACTION, fraction=FRACTION)
-"""Every FP16 number in fixed point."""
+"""Fixed point that holds every FP16 number."""
 
 SHIFT = 5
 
-TERM = data.StructLayout({"digits": POWER + 1, "shift": SHIFT})
-"""e^-d = 1.digits1 2^-(shift + 1), the `digits` between two ones; 0 where shift is all ones."""
+
+class Term(data.Struct):
+    """e^-d = 1.digits1 2^-(shift + 1), or 0 if `shift` is all ones.
+
+    ::
+
+        significand  | 1 | digits | 1 |
+    """
+
+    digits: integer(POWER + 1)
+    shift: integer(SHIFT)
+
+
+TERM_WIDTH = Term.as_shape().size
 
 
 class ExponentialLane(Component):
-    """The term e^(score - highest), three cycles later; nothing stalls.
+    """The term e^(score - highest). Latency: 3 cycles, without stalls.
 
-    Differences of 32 and more count as just below 32, whose term is 0.
+    Differences of 32 and more saturate just below 32, whose term is 0.
 
     Members
     -------
     score : :py:`In(16)`
-        FP16, minus infinity for what does not count.
+        FP16, minus infinity for scores that are not kept.
     highest : :py:`In(signed(31))`
         The row's highest score in fixed point.
-    term : :py:`Out(TERM)`
+    term : :py:`Out(Term)`
     """
 
     def __init__(self):
-        super().__init__({"score": In(16), "highest": In(FIXED.shape), "term": Out(TERM)})
+        super().__init__({"score": In(FP16), "highest": In(FIXED.shape), "term": Out(Term)})
 
     def elaborate(self, platform):
         m = Module()
@@ -55,6 +68,7 @@ class ExponentialLane(Component):
             difference.eq(self.highest - to_fixed.o),
             far.eq(difference[len(near) :].any()),
         ]
+        # Cycle 1: the difference, saturated; cycle 2: times log2(e); cycle 3: table of 2^-f.
         m.d.sync += near.eq(difference[: len(near)] | far.replicate(len(near)))
         m.d.sync += exponent.eq(power(m, near))
         whole = exponent[POWER:]
@@ -67,17 +81,17 @@ class ExponentialLane(Component):
 
 
 class ProductLane(Component):
-    """The probability term / sum, two cycles later that `enable` counts.
+    """The probability term / sum. Latency: 2 cycles with `enable` high.
 
     Members
     -------
     enable : :py:`In(1)`
-    term : :py:`In(TERM)`
+    term : :py:`In(Term)`
     inverse : :py:`In(15)`
-        2 / s, in units of 2^-14, where the sum is s 2^order and 1 <= s < 2.
-    order : :py:`In(signed)`
+        2 / s, in units of 2^-14, where the sum is s 2^exponent and 1 <= s < 2.
+    exponent : :py:`In(signed)`
     empty, undefined : :py:`In(1)`
-        With the second cycle: the result is 0, or NaN.
+        One cycle later than the others: the result is 0, or NaN.
     o : :py:`Out(16)`
         FP16.
     """
@@ -86,12 +100,12 @@ class ProductLane(Component):
         super().__init__(
             {
                 "enable": In(1),
-                "term": In(TERM),
+                "term": In(Term),
                 "inverse": In(INVERSE_WIDTH),
-                "order": In(EXPONENT),
+                "exponent": In(EXPONENT),
                 "empty": In(1),
                 "undefined": In(1),
-                "o": Out(FP16.width),
+                "o": Out(FP16),
             }
         )
 
@@ -101,10 +115,11 @@ class ProductLane(Component):
         product = Signal(len(digits) + INVERSE_WIDTH, reset_less=True)
         field = Signal(EXPONENT, reset_less=True)
         magnitude, _ = round_fp16(m, product, field)
+        # Cycle 1: the product; cycle 2: normalised and rounded.
         with m.If(self.enable):
             m.d.sync += [
                 product.eq(digits * self.inverse),
-                field.eq(14 - self.order - self.term.shift),
+                field.eq(14 - self.exponent - self.term.shift),
             ]
             with m.If(self.undefined):
                 m.d.sync += self.o.eq(FP16.quiet_nan)

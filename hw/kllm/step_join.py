@@ -1,4 +1,4 @@
-"""The lanes' steps, from outliers, indices and weights (KLLM, Fig. 5)."""
+"""Joins outliers, indices and weights into the lanes' steps (KLLM, Fig. 5)."""
 
 from amaranth.hdl import Module, Signal, Value, signed
 from amaranth.lib import data, stream
@@ -7,43 +7,50 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
+from hw.layout import index
 
 SHARED = ("activation", "mask", "integer", "entries", "advance", "last")
-"""What all lanes have in common of a step."""
+"""Fields of a step that are the same for all lanes."""
 
 
 def step_layout(p: CoreParameters) -> data.StructLayout:
     """A step of all lanes.
 
-    As :class:`PeLane` takes it, with ``weight`` and ``scale`` of each lane, and the ``bank`` of
+    As :class:`PeLane` accepts it, with ``weight`` and ``scale`` of each lane, and the ``bank`` of
     the product's tables.
     """
     shared = {name: p.lane.input_layout[name].shape for name in SHARED}
     weight = data.ArrayLayout(p.lane.input_layout["weight"].shape, p.lanes)
-    scale = data.ArrayLayout(FP16.width, p.lanes)
-    return data.StructLayout(shared | {"weight": weight, "scale": scale, "bank": 1})
+    scale = data.ArrayLayout(FP16, p.lanes)
+    return data.StructLayout(shared | {"weight": weight, "scale": scale, "bank": index(1)})
 
 
 class StepJoin(Component):
-    """Join a row of outliers with the indices and the weights at its positions.
+    """Join each row of outliers with the indices and the weights at its positions.
 
-    Indices and weights stay until the last row at their positions has gone. A product that is
-    normalised waits with its first step until its vector's token is made: its factor takes a
-    while, in which sums would fill the lanes and wait there.
+    ::
 
-    Latency: none. Throughput: a step each cycle. Handshake: all inputs' ``ready`` follow
-    ``o.ready`` and the inputs' ``valid``, ``o.valid`` these, combinationally.
+        rows ─────┬─────────────────→ o
+        indices ──┤ kept until the last row at their positions
+        weights ──┘
+
+    Indices and weights stay until the last row at their positions is accepted. A product that is
+    normalised waits with its first step until its vector's scale and factor are computed; its sums
+    would otherwise fill the lanes and wait there.
+
+    Latency: 0 cycles. Throughput: a step each cycle. Handshake: all inputs' ``ready`` follow
+    ``o.ready`` and the inputs' ``valid`` combinationally, as does ``o.valid``.
 
     Members
     -------
-    rows : :py:`In(stream.Signature(parameters.listing.output_layout))`
+    rows : :py:`In(stream.Signature(parameters.outlier_list.output_layout))`
         Outliers.
-    indices : :py:`In(stream.Signature(parameters.gathering.output_layout))`
-        Words of indices, with a tag of bank, whether they are integers and whether normalised.
-    weights : :py:`In(stream.Signature(parameters.reading.output_layout(word_layout)))`
+    indices : :py:`In(stream.Signature(parameters.index_buffer.output_layout))`
+        Words of indices; the tag's bits are the bank, ``integer`` and ``normalise``.
+    weights : :py:`In(stream.Signature(parameters.sequential_reader.output_layout(word_layout)))`
         Words of weights.
-    token : :py:`In(1)`
-        A vector's token is being made.
+    scale_done : :py:`In(1)`
+        A vector's :class:`VectorScale` is queued in this cycle.
     o : :py:`Out(stream.Signature(step_layout(parameters)))`
         Steps.
     """
@@ -52,10 +59,10 @@ class StepJoin(Component):
         p = self._parameters = parameters
         super().__init__(
             {
-                "rows": In(stream.Signature(p.listing.output_layout)),
-                "indices": In(stream.Signature(p.gathering.output_layout)),
-                "weights": In(stream.Signature(p.reading.output_layout(p.word_layout))),
-                "token": In(1),
+                "rows": In(stream.Signature(p.outlier_list.output_layout)),
+                "indices": In(stream.Signature(p.index_buffer.output_layout)),
+                "weights": In(stream.Signature(p.sequential_reader.output_layout(p.word_layout))),
+                "scale_done": In(1),
                 "o": Out(stream.Signature(step_layout(p))),
             }
         )
@@ -69,24 +76,24 @@ class StepJoin(Component):
         rows, indices, weights, o = self.rows, self.indices, self.weights, self.o
         row, word, beat, step = (port.payload for port in (rows, indices, weights, o))
         bank, integer, normalise = word.tag
-        # Tokens made, less products whose steps are all taken. A product that is not normalised
-        # may be through before its token is made.
+        # Scales queued less products whose steps are all accepted. Negative where a product that
+        # is not normalised finished before its scale was queued.
         ahead = Signal(signed((IN_FLIGHT + 1).bit_length() + 1))
         taken = Signal()
-        passed = Signal()  # the product's last step
-        onward = Signal()  # to the next positions
+        product_end = Signal()
+        word_end = Signal()
         m.d.comb += [
             o.valid.eq(rows.valid & indices.valid & weights.valid & ((ahead > 0) | ~normalise)),
             taken.eq(o.valid & o.ready),
-            onward.eq(taken & row.advance),
-            passed.eq(taken & row.last & word.end),
+            word_end.eq(taken & row.advance),
+            product_end.eq(taken & row.last & word.end),
             rows.ready.eq(taken),
-            indices.ready.eq(onward),
-            weights.ready.eq(onward),
+            indices.ready.eq(word_end),
+            weights.ready.eq(word_end),
         ]
-        with m.If(self.token & ~passed):
+        with m.If(self.scale_done & ~product_end):
             m.d.sync += ahead.eq(ahead + 1)
-        with m.Elif(passed & ~self.token):
+        with m.Elif(product_end & ~self.scale_done):
             m.d.sync += ahead.eq(ahead - 1)
         fields = {
             "activation": word.index,

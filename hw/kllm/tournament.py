@@ -18,11 +18,11 @@ class Tournament(Component):
     Members
     -------
     keys : :py:`In(ArrayLayout(width, inputs))`
-        Contenders; index 0 wins ties.
+        Keys to compare; the lowest index wins ties.
     best : :py:`Out(width)`
         The winning key.
     won : :py:`Out(inputs)`
-        Which contender won, one-hot.
+        Index of the winning key, one-hot.
     """
 
     def __init__(self, inputs: int, width: int):
@@ -39,14 +39,14 @@ class Tournament(Component):
     def elaborate(self, platform):
         m = Module()
 
-        def play(first: int, count: int):
-            """(best key, one-hot winner) of `count` contenders from `first` on."""
+        def winner(first: int, count: int):
+            """Returns (best key, one-hot index) of `count` keys from `first` on."""
             if count == 1:
                 return self.keys[first], None
             half = 1 << (count - 1).bit_length() - 1
-            left, left_won = play(first, half)
-            right, right_won = play(first + half, count - half)
-            # The path bit of the paper: this node points to its right child.
+            left, left_won = winner(first, half)
+            right, right_won = winner(first + half, count - half)
+            # The paper's path bit: this node points to its right child.
             path = Signal(name=f"path_{first}_{count}")
             best = Signal(self._width, name=f"best_{first}_{count}")
             m.d.comb += [path.eq(right > left), best.eq(Mux(path, right, left))]
@@ -56,6 +56,6 @@ class Tournament(Component):
             m.d.comb += won.eq(Cat(left_won, right_won))
             return best, won
 
-        best, won = play(0, self._inputs)
+        best, won = winner(0, self._inputs)
         m.d.comb += [self.best.eq(best), self.won.eq(1 if won is None else won)]
         return m

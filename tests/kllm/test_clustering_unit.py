@@ -1,4 +1,4 @@
-"""The clustering unit: its twin against level 1; every value and size through the RTL."""
+"""The clustering unit: its model against the algorithm; every value and size through the RTL."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ SIZES = [
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
 def test_index_is_the_number_of_midpoints_below(bits):
-    """For every FP16 value, among midpoints in ascending order; counted one by one."""
+    """All FP16 values among ascending midpoints; the midpoints below are counted one by one."""
     rng = np.random.default_rng(bits)
     with np.errstate(invalid="ignore"):
         value = EVERY.astype(np.float64)
@@ -144,6 +144,6 @@ def test_vectors_follow_without_a_gap():
 
 
 def test_stream_rules():
-    """Whatever is offered and whenever it is taken, outputs stand until they are."""
+    """Outputs keep the rules of streams for any inputs and stalls."""
     p = ClusteringUnitParameters(activation_bits=1, lanes=1)
     prove_stream_rules(ClusteringUnit(p), "clustering_unit", "o", ["midpoints", "scale", "x"])

@@ -42,17 +42,17 @@ def test_every_size(compiled, shipped_trace):
 
 
 def test_largest_counts(compiled):
-    """All k indices equal, at every index, as the docstring promises; and one more wraps."""
+    """k equal indices, for every index, are counted exactly; k + 1 wrap."""
     p = compiled.parameters
-    beats = -(-(p.k + 1) // p.width)
-    position = np.arange(beats * p.width)
+    beats = -(-(p.k + 1) // p.segment)
+    position = np.arange(beats * p.segment)
     index = np.repeat(np.arange(p.bins), 2)[:, None] + 0 * position
     wanted = np.resize([p.k, p.k + 1], (2 * p.bins, 1))
     columns = np.repeat(np.arange(2 * p.bins), beats)
     arrays = {
-        "activation": (index >> p.weight_bits).reshape(-1, p.width),
-        "weight": (index & ((1 << p.weight_bits) - 1)).reshape(-1, p.width),
-        "mask": (position < wanted).reshape(-1, p.width),
+        "activation": (index >> p.weight_bits).reshape(-1, p.segment),
+        "weight": (index & ((1 << p.weight_bits) - 1)).reshape(-1, p.segment),
+        "mask": (position < wanted).reshape(-1, p.segment),
         "integer": np.zeros(len(columns), bool),
     }
     stimulus = build(p, arrays, columns, [])
@@ -67,9 +67,9 @@ def test_latency_and_throughput(compiled):
     """First group stages + 1 cycles after the last beat; then max(B', groups) cycles a column."""
     p = compiled.parameters
     for beats in {1, p.groups - 1 or 1, p.groups, p.groups + 2}:
-        many = 6
-        columns = np.repeat(np.arange(many), beats)
-        shape = (len(columns), p.width)
+        count = 6
+        columns = np.repeat(np.arange(count), beats)
+        shape = (len(columns), p.segment)
         arrays = {
             "activation": np.zeros(shape, int),
             "weight": np.arange(shape[0] * shape[1]).reshape(shape) & 1,
@@ -77,11 +77,11 @@ def test_latency_and_throughput(compiled):
             "integer": np.zeros(len(columns), bool),
         }
         outcome = compiled.check(build(p, arrays, columns, []), "none")
-        taken = outcome.cycles_of["o"].reshape(many, p.groups)
+        taken = outcome.cycles_of["o"].reshape(count, p.groups)
         assert taken[0, 0] == beats - 1 + p.latency
         assert (np.diff(taken, axis=1) == 1).all()
         assert set(np.diff(taken[:, 0])) == {max(beats, p.groups)}
-        assert p.cycles([beats] * many) == outcome.cycles == taken[-1, -1] + 1
+        assert p.cycles([beats] * count) == outcome.cycles == taken[-1, -1] + 1
 
 
 def test_golden_counts_as_the_algorithm_does():
@@ -92,8 +92,8 @@ def test_golden_counts_as_the_algorithm_does():
     got = column_counts(*beats.values(), last, p.activation_bits, p.weight_bits)
     assert got.shape == (60, p.bins)
     for number, row in enumerate(got):
-        own = columns == number
-        a, w, keep = (beats[name][own].ravel() for name in ("activation", "weight", "mask"))
+        beats_of = columns == number
+        a, w, keep = (beats[name][beats_of].ravel() for name in ("activation", "weight", "mask"))
         want = count_indices(concatenate(a, w[:, None], p.weight_bits), p.bins, keep)
         assert row.tolist() == want[0].tolist()
     with pytest.raises(ValueError, match="^last must be set on the last beat$"):
@@ -101,9 +101,9 @@ def test_golden_counts_as_the_algorithm_does():
 
 
 def test_the_paper_s_lane():
-    """4096 indices in 8 beats of 32 counters, 256 counts in 8 groups: the two balance."""
+    """4096 indices in 8 beats of 32 counters, 256 counts in 8 groups: input and output balance."""
     p = ColumnCounterParameters.presets()["paper"]
-    assert (p.width, p.beats, p.groups, p.count_bits) == (512, 8, 8, 13)
+    assert (p.segment, p.beats, p.groups, p.count_bits) == (512, 8, 8, 13)
     columns = 4096 // 16
     assert p.cycles([p.beats] * columns) == 8 * columns + p.stages + p.groups
 

@@ -1,4 +1,4 @@
-"""Scaling of a column's sums: roundings in order, range, every number of stages."""
+"""Column scale: order of roundings, range, every number of stages."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_golden_rounds_four_times():
 
 
 def test_close_to_the_exact_result():
-    """Where the two terms do not cancel: half a unit in the last place, and FP32's roundings."""
+    """Terms that do not cancel: half an FP16 ulp, and the FP32 roundings."""
     rng = np.random.default_rng(2)
     s, o = rng.uniform(1, 1000, (2, 50000)).astype(np.float32)
     s_a, r, s_b = rng.uniform(0.1, 2, (3, 50000)).astype(np.float16)
@@ -64,7 +64,7 @@ def test_tokens_by_columns():
 
 
 def test_no_subnormal_is_ever_flushed():
-    """The smallest operands that sums and scales can have stay far above FP32's subnormals."""
+    """The smallest sums and scales give no FP32 subnormals."""
     tiny = np.float16(2.0**-24)
     least = np.float32(2.0**-48)
     y = column_scale(

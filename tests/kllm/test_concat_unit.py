@@ -1,4 +1,4 @@
-"""Concat units, and the real indices that testbenches play."""
+"""Concat units, and the real indices of the testbenches."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_real_indices(shipped_trace):
     for name, value in values.items():
         assert value.shape == (100, 576)
         assert set(np.unique(value)) == set(range(2 if name == "mask" else 16))
-    # Three outliers at either end of a token of 576 values.
+    # Three outliers at either end of a vector of 576 values.
     assert np.count_nonzero(values["mask"][0] == 0) == 6
     columns = np.concatenate([values["activation"], values["weight"]], axis=1)
     assert len(np.unique(columns, axis=0)) == 100

@@ -1,4 +1,4 @@
-"""The accelerator's parts that are its own: front end, index buffer, factors, tables."""
+"""Parts of the accelerator: outlier split, index buffer, RMS factor, product table."""
 
 import itertools
 
@@ -21,14 +21,12 @@ from hw.kllm.index_buffer import IndexBufferParameters
 from hw.kllm.outlier_split import OutlierSplitParameters
 from hw.kllm.product_table import ProductTable, ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
-from sim.core.design import generate
 from sim.core.stalls import PATTERNS
-from sim.core.stimulus import compare
-from sim.drivers.harness.runner import Harness
 from sim.drivers.run import load_testbench
 from sim.testbenches.kllm.index_buffer import build as build_index_buffer
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.kllm.outlier_split import build as build_outlier_split
+from tests.support.kllm.compiled import Compiled
 
 campaign = pytest.mark.campaign
 CONFIGURATIONS = [
@@ -40,7 +38,7 @@ CONFIGURATIONS = [
         IndexBufferParameters(k=16, bits=3, lanes=2, segment=2, columns=9),
         marks=campaign,
     ),
-    # These take longer to compile; tests of every block play them, too.
+    # These take longer to compile; the tests of every block run them as well.
     pytest.param("rms_factor", RmsFactorParameters.preset("small"), marks=campaign),
     pytest.param(
         "codebook_replacement", CodebookReplacementParameters.preset("small"), marks=campaign
@@ -53,29 +51,12 @@ CONFIGURATIONS = [
 )
 def test_part(name, parameters, shipped_trace):
     block = find(f"kllm.{name}")
-    design = generate(block, parameters)
-    harness = Harness(design)
+    compiled = Compiled(block, parameters)
     for data, vectors in ((None, 300), (shipped_trace, 24)):
-        job = load_testbench(block).stimulus(parameters, data, vectors, seed=7)
-        assert job.transactions == vectors
+        stimulus = load_testbench(block).stimulus(parameters, data, vectors, seed=7)
+        assert stimulus.transactions == vectors
         for stall in PATTERNS:
-            harness.reset()
-            outcome = harness.run(job, PATTERNS[stall], 1)
-            assert outcome.failure is None
-            assert compare(job, outcome.outputs, design.outputs, outcome.cycles_of) == []
-            assert stall != "none" or outcome.cycles == job.cycles
-
-
-def play_all(name: str, parameters, job):
-    """Everything right, in the number of cycles that the formula gives, and under stalls."""
-    design = generate(find(f"kllm.{name}"), parameters)
-    harness = Harness(design)
-    for stall in PATTERNS:
-        harness.reset()
-        outcome = harness.run(job, PATTERNS[stall], 1)
-        assert outcome.failure is None
-        assert compare(job, outcome.outputs, design.outputs, outcome.cycles_of) == []
-        assert stall != "none" or outcome.cycles == job.cycles
+            compiled.check(stimulus, stall)
 
 
 def test_all_vectors_of_a_small_index_buffer():
@@ -94,11 +75,13 @@ def test_all_vectors_of_a_small_index_buffer():
     index = np.array([row[0] + (0,) * (p.k - row[2]) for row in rows])
     keep = np.array([row[1] + (0,) * (p.k - row[2]) for row in rows], bool)
     lengths, columns = (np.array([row[n] for row in rows]) for n in (2, 3))
-    job = build_index_buffer(p, index, keep, lengths, columns, rng, [])
-    play_all("index_buffer", p, job)
+    stimulus = build_index_buffer(p, index, keep, lengths, columns, rng, [])
+    compiled = Compiled(find("kllm.index_buffer"), p)
+    for stall in PATTERNS:
+        compiled.check(stimulus, stall)
 
 
-def test_all_orders_of_a_small_outlier_split():
+def test_all_commands_of_a_small_outlier_split():
     """Every vector of up to four of these values, every mask: all orders, ties and ends."""
     p = OutlierSplitParameters(k=4, outliers=1, lanes=2)
     numbers = np.array([-2, -0.0, 1, 2, np.nan], np.float16)
@@ -114,7 +97,10 @@ def test_all_orders_of_a_small_outlier_split():
     x = np.array([row[0] + (0,) * (p.k - row[2]) for row in rows], np.float16)
     keep = np.array([row[1] + (False,) * (p.k - row[2]) for row in rows])
     lengths = np.array([row[2] for row in rows])
-    play_all("outlier_split", p, build_outlier_split(p, x, keep, lengths, rng, []))
+    stimulus = build_outlier_split(p, x, keep, lengths, rng, [])
+    compiled = Compiled(find("kllm.outlier_split"), p)
+    for stall in PATTERNS:
+        compiled.check(stimulus, stall)
 
 
 def test_outlier_split_is_the_algorithm_s(shipped_trace):
@@ -162,7 +148,7 @@ def test_rms_factor_is_the_algorithm_s(shipped_trace):
 @pytest.mark.parametrize("length", [1, 2, 5, 6, 7, 12])
 @pytest.mark.parametrize("equal", [False, True])
 def test_every_element_of_a_short_vector_counts_once(length, equal):
-    """Also where the largest and the smallest are the same elements, as of equal values."""
+    """Also where the same elements are among the largest and the smallest, as of equal values."""
     x = np.full((1, 12), 3, np.float16)
     if not equal:
         x[0] = [5, -7, 3, 2, -1, 0.5, 1, -6, 4, 8, -2, 9]
@@ -173,7 +159,7 @@ def test_every_element_of_a_short_vector_counts_once(length, equal):
         pairs["present"].sum() * 2 - pairs["max_repeated"].sum() - pairs["min_repeated"].sum()
     )
     assert counted == length and distinct == outlier.sum()
-    # Centroids that are the inliers' values, so that nothing is lost but in rounding.
+    # Centroids equal to the inliers, so that rounding is the only error.
     index = np.zeros(x.shape, np.uint8)
     inliers = x[keep & ~outlier]
     index[keep & ~outlier] = np.arange(len(inliers))
@@ -195,7 +181,7 @@ def test_every_element_of_a_short_vector_counts_once(length, equal):
     ids=lambda p: p.slug(),
 )
 def test_product_table(parameters):
-    """Both banks, written in any order, given out again and again while the other is written."""
+    """Both banks, written in any order, and read for any number of columns under stalls."""
     p = parameters
     rng = np.random.default_rng(1)
     dut = ProductTable(p)

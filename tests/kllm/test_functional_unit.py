@@ -26,7 +26,7 @@ def test_parts_work_at_once(shipped_trace):
             assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
             if stall == "none":
                 assert outcome.cycles == stimulus.cycles
-                # Each is done when it would be alone.
+                # Each takes the cycles that it takes alone.
                 assert outcome.cycles_of["y"][-1] + 1 == p.element.cycles(len(stimulus.inputs["x"]))
                 assert outcome.cycles_of["factor"][-1] + 1 == p.rms.cycles(
                     len(stimulus.inputs["sums"])

@@ -1,4 +1,4 @@
-"""Index distribution counters: every set of few indices, random sets of many."""
+"""Index distribution counters: all sets of a small one, random sets of larger ones."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def draw(parameters, count, seed):
 
 
 def test_golden_counts_as_the_algorithm_does():
-    """A column at a time, and integers as increments: sums of 2^p times the counts of lines p."""
+    """Column by column; integer mode as increments: sums of 2^p times the counts of line p."""
     p = PRESETS["paper"]
     sets = draw(p, 400, seed=1)
     got = index_distribution(**sets, activation_bits=4, weight_bits=4)
@@ -64,7 +64,7 @@ def test_random_sets(name):
     p = PRESETS[name]
     sets = draw(p, 50_000, seed=2)
     equal = np.sort(np.where(sets["mask"] == 1, sets["index"], -1), axis=1)
-    # Every count comes about, and eight and eight of two indices.
+    # Every count occurs, also eight and eight of two indices.
     halves = (equal[:, 0] == equal[:, 7]) & (equal[:, 8] == equal[:, 15]) & (equal[:, 0] >= 0)
     assert np.count_nonzero(halves & (equal[:, 0] != equal[:, 8])) > 10
     counts = index_distribution(**sets, activation_bits=4, weight_bits=4)

@@ -1,4 +1,4 @@
-"""1 / RMS: its twin against float64 and exact fractions, every table entry through the RTL."""
+"""1 / RMS: its model against float64 and exact fractions, every table entry through the RTL."""
 
 from fractions import Fraction
 
@@ -49,7 +49,7 @@ def test_error_of_the_root(capsys):
 
 
 def test_steps_are_rounded_as_stated():
-    """Fractions, rounded to 24 bits each."""
+    """The three steps with fractions, each rounded to 24 bits."""
 
     def rounded(value: Fraction) -> Fraction:
         if value == 0:
@@ -90,7 +90,7 @@ def test_real_vectors(shipped_trace, capsys):
 
 
 def test_vectors_of_any_size_that_fp16_has():
-    """From the smallest numbers to the largest, m never leaves FP32."""
+    """From the smallest operands to the largest, m is in FP32's range."""
     for s_a in (2.0**-24, 65504.0):
         one = np.array([1], np.float32)
         r, invalid, saturated = inverse_rms(
@@ -113,7 +113,7 @@ def test_errors_are_flagged():
 @pytest.mark.campaign
 @pytest.mark.parametrize("stages", [2, 4])
 def test_other_numbers_of_stages(stages):
-    """Those that no preset has; every table entry with one of them."""
+    """Numbers of stages without a preset; every table entry with one of them."""
     p = InverseRmsParameters(stages)
     design = generate(BLOCK, p)
     harness = Harness(design)

@@ -1,4 +1,4 @@
-"""The whole accelerator: its twin against the algorithm, products of every kind, its rate."""
+"""The whole accelerator: its model against the algorithm, products of every kind, its rate."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ from sim.testbenches.kllm.kllm_core import (
 )
 from sim.testbenches.kllm.layers import layers_of
 
-# Compiling the core in Verilator takes minutes; Icarus plays it in the suite.
+# Compiling the core in Verilator takes minutes; the suite runs it in Icarus.
 campaign = pytest.mark.campaign
 
 BLOCK = find("kllm.kllm_core")
@@ -42,7 +42,7 @@ SMALL = KllmCoreParameters.presets()["small"]
 PAPER = KllmCoreParameters.presets()["paper"]
 
 
-# K no multiple of a beat, columns no multiple of the lanes, every rank of registers.
+# K no multiple of a beat, columns no multiple of the lanes, all pipeline stages.
 ODD = KllmCoreParameters(
     *(50, 31, 2),
     activation_bits=3,
@@ -50,7 +50,7 @@ ODD = KllmCoreParameters(
     counters=2,
     macs=16,
     outliers=2,
-    ports=2,
+    entries=2,
     depth=8,
     address_width=12,
     counter_stages=3,
@@ -64,7 +64,7 @@ QUICK = KllmCoreParameters(
     counters=1,
     macs=8,
     outliers=1,
-    ports=1,
+    entries=1,
     address_width=16,
 )
 
@@ -76,7 +76,7 @@ ONE_GROUP = KllmCoreParameters(
     counters=1,
     macs=8,
     outliers=1,
-    ports=1,
+    entries=1,
     depth=4,
     address_width=8,
     counter_stages=0,
@@ -88,7 +88,7 @@ SMALLEST = {
     "counters": 1,
     "macs": 2,
     "outliers": 1,
-    "ports": 1,
+    "entries": 1,
     "depth": 4,
     "address_width": 1,
     "counter_stages": 0,
@@ -105,21 +105,21 @@ def small():
     return compiled(SMALL)
 
 
-def check(core, job, stall="none", seed=1, timing=FASTEST):
+def check(core, stimulus, stall="none", seed=1, timing=FASTEST):
     _, design, harness = core
     harness.reset()
-    outcome = harness.run(job, PATTERNS[stall], seed, timing)
+    outcome = harness.run(stimulus, PATTERNS[stall], seed, timing)
     assert outcome.failure is None
-    assert compare(job, outcome.outputs, design.outputs, outcome.cycles_of) == []
+    assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
     return outcome
 
 
 def close_to(algorithm, y):
-    """Largest error in parts of the largest result."""
+    """Largest error relative to the largest result."""
     return np.abs(y - algorithm).max() / np.abs(algorithm).max()
 
 
-def test_twin_is_close_to_the_algorithm(shipped_trace):
+def test_model_is_close_to_the_algorithm(shipped_trace):
     """The product, RMSNorm and SiLU, in FP16 steps against float64."""
     layers, _ = layers_of(shipped_trace, 576, 32, 4, 4, 3)
     norm = Norm(np.float32(1 / 576), np.float32(1e-5))
@@ -150,7 +150,7 @@ def test_twin_is_close_to_the_algorithm(shipped_trace):
     assert (errors < 2.0**-9).all() and (errors > 2.0**-14).all()
 
 
-def test_twin_s_matrix_form_is_its_vectors(shipped_trace):
+def test_matrix_form_of_the_model_is_that_of_its_vectors(shipped_trace):
     layer = layers_of(shipped_trace, 64, 20, 4, 4, 1)[0][0]
     index, scale = layer.weights.index, layer.weights.scale
     options = [{}, {"norm": Norm(np.float32(1 / 64), np.float32(0))}, {"function": SILU}]
@@ -175,18 +175,18 @@ def test_one_group(shipped_trace):
     assert ONE_GROUP.groups == 1
     core = compiled(ONE_GROUP)
     for data in (None, shipped_trace):
-        job = testbench.stimulus(ONE_GROUP, data, 24, 5)
-        assert check(core, job).cycles == job.cycles
-        check(core, job, "random")
+        stimulus = testbench.stimulus(ONE_GROUP, data, 24, 5)
+        assert check(core, stimulus).cycles == stimulus.cycles
+        check(core, stimulus, "random")
 
 
 @campaign
 def test_products_of_every_kind(small):
     for seed in (11, 12):
-        job = testbench.stimulus(SMALL, None, 80, seed)
+        stimulus = testbench.stimulus(SMALL, None, 80, seed)
         for stall in PATTERNS:
-            outcome = check(small, job, stall, seed)
-            assert stall != "none" or outcome.cycles == job.cycles
+            outcome = check(small, stimulus, stall, seed)
+            assert stall != "none" or outcome.cycles == stimulus.cycles
 
 
 @campaign  # the tests of every block run it in Icarus, too
@@ -200,9 +200,9 @@ def test_second_simulator(stall):
 
 @pytest.mark.parametrize("simulator", ["icarus", pytest.param("verilator", marks=campaign)])
 def test_reset_in_mid_product(simulator, shipped_trace):
-    """Products, steps and answers under way are forgotten; the next products are clean.
+    """Products, steps and responses in flight are discarded; the next products are right.
 
-    The first job's memory ends in the middle of its matrix, which ends the run at once.
+    The first stimulus' memory ends in the middle of its matrix, which ends the run at once.
     """
     design = generate(BLOCK, SMALL)
     timing = MemoryTiming((10, 40), reorder=True, seed=6)
@@ -217,7 +217,7 @@ def test_reset_in_mid_product(simulator, shipped_trace):
         broken, outcome = simulation.run([(cut, "none"), (clean, "none")], 1, timing=timing)
     else:
         harness = Harness(design)
-        # Both in one model: resetting it is what the harness does before a job.
+        # Both in one model: resetting it is what the harness does before a stimulus.
         broken, outcome = (harness.run(j, PATTERNS["none"], 1, timing) for j in (cut, clean))
     assert "weights" in broken.failure
     under_way = np.sum(broken.memories["weights"].offered < 0)
@@ -228,7 +228,7 @@ def test_reset_in_mid_product(simulator, shipped_trace):
 
 
 def check_real(result, products, notes):
-    """All right, and among the vectors are those of attention and down projections."""
+    """All results right; the vectors include those of attention and down projections."""
     assert result.passed, result.failures or result.first_mismatch
     assert result.transactions == 3 * 2 * len(products) and result.cycles == result.predicted
     assert ".attn" in notes[0] and ".down" in notes[0]
@@ -252,19 +252,19 @@ def test_down_projections(shipped_trace):
     whole = [shipped_trace.x[name] for name in shipped_trace.x if name.endswith("down")]
     rows = {row.astype(np.float16).tobytes() for x in whole for row in x}
     assert sum(product.x.tobytes() in rows for product in products) == 6
-    outcome = check(compiled(p), job := build(p, products, RNG(10), notes))
-    assert outcome.cycles == job.cycles
+    outcome = check(compiled(p), stimulus := build(p, products, RNG(10), notes))
+    assert outcome.cycles == stimulus.cycles
 
 
 @campaign
 def test_latency_is_enough(small):
-    """No product's first result comes later after its vector, the core being idle."""
+    """In an idle core no product's first result is later than `latency`."""
     latest = 0
     for seed in range(12):
         product = random_products(SMALL, 1, np.random.default_rng(seed))[0]
-        job = build(SMALL, [product], np.random.default_rng(seed), [])
-        outcome = check(small, job)
-        ready = max(len(job.inputs["x"]), len(job.inputs["load"]) + 1)
+        stimulus = build(SMALL, [product], np.random.default_rng(seed), [])
+        outcome = check(small, stimulus)
+        ready = max(len(stimulus.inputs["x"]), len(stimulus.inputs["load"]) + 1)
         latest = max(latest, outcome.cycles_of["y"][0] - ready + 1)
     assert SMALL.latency / 2 < latest <= SMALL.latency
 
@@ -274,10 +274,10 @@ def test_latency_is_enough(small):
 def test_other_sizes(parameters, shipped_trace):
     core = compiled(parameters)
     for data, seed in ((None, 13), (None, 24), (shipped_trace, 13)):
-        job = testbench.stimulus(parameters, data, 60, seed)
+        stimulus = testbench.stimulus(parameters, data, 60, seed)
         for stall in PATTERNS:
-            outcome = check(core, job, stall)
-            assert stall != "none" or outcome.cycles == job.cycles
+            outcome = check(core, stimulus, stall)
+            assert stall != "none" or outcome.cycles == stimulus.cycles
 
 
 def test_products_fit_the_smallest_core(shipped_trace):
@@ -292,7 +292,7 @@ def test_products_fit_the_smallest_core(shipped_trace):
             fitted = fit_memory(p, products)
             assert len(fitted) == len(products)
             stored = {(q.weight.tobytes(), q.scale.tobytes()): q.weight.shape for q in fitted}
-            words = [-(-k // p.width) * -(-n // p.lanes) for k, n in stored.values()]
+            words = [-(-k // p.segment) * -(-n // p.lanes) for k, n in stored.values()]
             assert sum(words) <= 1 << p.address_width
             assert all(len(q.x) == len(q.keep) == len(q.weight) <= p.k for q in fitted)
             assert all(1 <= q.weight.shape[1] == len(q.scale) <= p.n for q in fitted)
@@ -330,8 +330,8 @@ def test_invalid_vectors_leave_the_next_product_clean(small, shipped_trace):
             x = product.x.copy()
             x[place] = value
             products += [dataclasses.replace(product, x=x), product]
-    job = build(SMALL, products, np.random.default_rng(1), [])
-    outcome = check(small, job, "random")
+    stimulus = build(SMALL, products, np.random.default_rng(1), [])
+    outcome = check(small, stimulus, "random")
     fields = payload.unpack(SMALL.output_layout, outcome.outputs["y"])
     invalid = fields["invalid"].reshape(len(products), -1)
     y = fields["y[0]"].reshape(len(products), -1)
@@ -349,7 +349,7 @@ def test_back_to_back_rate(small, shipped_trace):
     busy = 0
     for product in products:
         outlier = front_end(product.x[None], product.tables, 1).outlier[0]
-        rows = sum(listing_of(outlier, SMALL.width, 16, SMALL.ports)[1])
+        rows = sum(listing_of(outlier, SMALL.segment, 16, SMALL.entries)[1])
         busy += SMALL.n * max(rows, SMALL.groups)
     assert taken[-1, -1] - taken[0, 0] + 1 <= 1.05 * busy
     print(f"{busy} cycles of work in {taken[-1, -1] + 1}, first result in cycle {taken[0, 0]}")
@@ -358,11 +358,11 @@ def test_back_to_back_rate(small, shipped_trace):
 @campaign
 @pytest.mark.parametrize("latency", [(1, 1), (14, 14), (3, 14)], ids=str)
 def test_memory_that_keeps_up(small, shipped_trace, latency):
-    """Up to `depth` - 2 cycles of latency cost nothing, in order or out of it."""
+    """A latency of up to `depth` - 2 cycles costs no rate, in order or reordered."""
     products, _ = real_products(SMALL, shipped_trace, 4, columns=SMALL.n)
-    job = build(SMALL, products, np.random.default_rng(3), [])
-    outcome = check(small, job, timing=MemoryTiming(latency, reorder=latency[0] != latency[1]))
-    assert outcome.cycles <= job.cycles + 32
+    stimulus = build(SMALL, products, np.random.default_rng(3), [])
+    outcome = check(small, stimulus, timing=MemoryTiming(latency, reorder=latency[0] != latency[1]))
+    assert outcome.cycles <= stimulus.cycles + 32
 
 
 @campaign
@@ -378,9 +378,9 @@ def test_memory_that_keeps_up(small, shipped_trace, latency):
 )
 def test_slow_memory(small, shipped_trace, timing, rate):
     products, _ = real_products(SMALL, shipped_trace, 4, columns=20)
-    job = build(SMALL, products, np.random.default_rng(4), [])
-    outcome = check(small, job, timing=timing)
-    check(small, job, "bursts", timing=timing)
+    stimulus = build(SMALL, products, np.random.default_rng(4), [])
+    outcome = check(small, stimulus, timing=timing)
+    check(small, stimulus, "bursts", timing=timing)
     words = 4 * 20 * SMALL.beats
     use = outcome.memories["weights"]
     assert use.rows_read == words
@@ -388,10 +388,10 @@ def test_slow_memory(small, shipped_trace, timing, rate):
         assert words * rate <= outcome.cycles <= 1.05 * words * rate + SMALL.latency + 64
 
 
-def paper_cycles(marks, ports: int) -> np.ndarray:
+def paper_cycles(marks, entries: int) -> np.ndarray:
     """Cycles from product to product of vectors with these outliers, in the paper's core."""
-    p = dataclasses.replace(PAPER, ports=ports)
-    works = [Work(*listing_of(m, p.width, 16, ports), p.sets, own=True) for m in marks]
+    p = dataclasses.replace(PAPER, entries=entries)
+    works = [Work(*listing_of(m, p.segment, 16, entries), p.sets, own=True) for m in marks]
     times = core_cycles(timing_of(p), works)
     if not marks.any():
         assert {t.last_step - t.first_step + 1 for t in times} == {2048}
@@ -399,7 +399,7 @@ def paper_cycles(marks, ports: int) -> np.ndarray:
 
 
 def test_the_paper_s_rate():
-    """4096 x 4096 in 2048 cycles without outliers, and what 1 % of them cost with few ports.
+    """4096 x 4096 in 2048 cycles without outliers, and the cost of 1 % outliers for each R.
 
     By the cycle model, which other tests hold to the RTL at other sizes. The paper loses 6 to 8 %
     of its throughput to them.
@@ -407,8 +407,8 @@ def test_the_paper_s_rate():
     x = RNG(5).standard_normal((16, PAPER.k)).astype(np.float16)
     marks = dynamic_outliers(x, PAPER.outliers)
     assert (paper_cycles(np.zeros_like(marks), 8) == 2048).all()
-    lost = {ports: 1 - 2048 / paper_cycles(marks, ports).mean() for ports in (1, 2, 4, 8)}
-    print("throughput lost to outliers, by ports:", lost)
+    lost = {entries: 1 - 2048 / paper_cycles(marks, entries).mean() for entries in (1, 2, 4, 8)}
+    print("throughput lost to outliers, by entries of a row:", lost)
     assert 0.02 < lost[8] < 0.08 < lost[4] < lost[2] < lost[1]
 
 
@@ -420,12 +420,12 @@ def test_columns_of_the_paper_s_size(shipped_trace):
     """
     p = dataclasses.replace(PAPER, lanes=1)
     products, _ = real_products(p, shipped_trace, 2, columns=16)
-    outcome = check(compiled(p), job := build(p, products, RNG(9), []))
-    assert outcome.cycles == job.cycles
+    outcome = check(compiled(p), stimulus := build(p, products, RNG(9), []))
+    assert outcome.cycles == stimulus.cycles
     print(f"{outcome.cycles} cycles for {len(products)} products of 16 columns")
 
 
-def test_functions_and_norms_are_in_the_bench(shipped_trace):
+def test_functions_and_norms_are_in_the_testbench(shipped_trace):
     products, _ = real_products(SMALL, shipped_trace, 8)
     assert sum(product.norm is not None for product in products) == 2
     assert sum(product.function is not None for product in products) == 2

@@ -57,7 +57,7 @@ def test_every_size(parameters, shipped_trace):
 
 @pytest.mark.parametrize(("name", "seeds"), [("small", 1), pytest.param("deep", 3, marks=campaign)])
 def test_many_vectors(name, seeds):
-    """A volume of random vectors that only the compiled harness has time for."""
+    """Many random vectors, in the compiled harness for its speed."""
     design = generate(BLOCK, PRESETS[name])
     harness = Harness(design)
     for seed in range(seeds):
@@ -87,7 +87,7 @@ def test_a_trace_it_has_never_seen(tmp_path):
 
 
 def one_vector(parameters, beats=None, k=None):
-    """A stimulus of one random vector of so many beats."""
+    """A stimulus of one random vector of `beats` beats."""
     rng = np.random.default_rng(5)
     x = rng.normal(size=(1, parameters.n)).astype(np.float16)
     beats = parameters.beats if beats is None else beats
@@ -119,11 +119,11 @@ def test_latency_and_throughput(parameters):
         taken = outcome.cycles_of["o"]
         assert taken[0] == last_input + parameters.latency
         assert np.array_equal(np.diff(taken), np.ones(parameters.k - 1))
-    # Back to back, a vector keeps the engine busy for B + depth + k cycles.
+    # Back to back, a vector occupies the engine for B + depth + k cycles.
     rng = np.random.default_rng(6)
-    many = 5
-    x = rng.normal(size=(many, parameters.n)).astype(np.float16)
-    full, k = np.full(many, parameters.n), np.full(many, parameters.k)
+    vectors = 5
+    x = rng.normal(size=(vectors, parameters.n)).astype(np.float16)
+    full, k = np.full(vectors, parameters.n), np.full(vectors, parameters.k)
     stimulus = build(parameters, x, np.ones(x.shape, bool), full, k, rng, [])
     outcome = check(harness, design, stimulus, "none")
     firsts = outcome.cycles_of["o"][:: parameters.k]

@@ -100,7 +100,7 @@ def test_hardware_order_is_the_trees(x, data):
 @unhurried
 @given(vectors(), st.data())
 def test_hardware_order_of_the_values_kept(x, data):
-    """A vector with values left out pops as the vector of those that remain does."""
+    """A vector with values not kept is popped like the vector of the kept ones."""
     keep = data.draw(arrays(bool, len(x)))
     k = data.draw(st.integers(0, len(x)))
     popped = pop_order(x[None], keep[None], k)
@@ -173,7 +173,7 @@ def test_comparisons_of_the_paper(n, share):
 @unhurried
 @given(vectors(), st.data())
 def test_comparisons_need_two_contenders(x, data):
-    """Missing leaves cost nothing: N - 1 comparisons set one tree up, at any N."""
+    """Missing leaves need no comparison: N - 1 comparisons set one tree up, at any N."""
     n, k = len(x), data.draw(st.integers(0, len(x)))
     levels = (n - 1).bit_length()
     comparisons = orizuru(x, k).comparisons
@@ -185,7 +185,7 @@ def test_comparisons_need_two_contenders(x, data):
 @unhurried
 @given(vectors(), st.data())
 def test_ends_are_independent(x, data):
-    """What one end pops does not depend on the other, though all values leave both."""
+    """The pops of one end do not depend on the other, though all values are popped at both."""
     k = data.draw(st.integers(len(x) // 2 + 1, len(x)))
     result, everything = orizuru(x, k), orizuru(x, len(x))
     assert set(result.max_indices) & set(result.min_indices)
@@ -238,7 +238,7 @@ def test_wrong_numbers_of_pairs(k):
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
 def test_real_activations(path):
-    """Tokens of a language model's activations, at the paper's 0.5 % for each end."""
+    """Activation vectors of a language model, with the paper's 0.5 % for each end."""
     for tokens in load(path).x.values():
         x = tokens.astype(np.float16)
         k = -(-x.shape[1] // 200)

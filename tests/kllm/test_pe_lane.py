@@ -1,4 +1,4 @@
-"""The lane: its twin against the algorithm, every size, its rate."""
+"""The lane: its model against the algorithm, every size, its rate."""
 
 import dataclasses
 
@@ -22,13 +22,13 @@ from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("kllm.pe_lane")
 TINY = PeLaneParameters.presets()["tiny"]
-# One group and many, one counter and two, every rank of registers. Others build them already, or
-# they take a minute each.
+# One group and several, one counter and two, all pipeline stages. Other sizes are built by other
+# tests, or take a minute each.
 SIZES = [
     PeLaneParameters.presets()["small"],
     pytest.param(TINY, marks=pytest.mark.campaign),
     pytest.param(
-        dataclasses.replace(TINY, k=16, macs=8, counter_stages=0, scale_stages=1, ports=3),
+        dataclasses.replace(TINY, k=16, macs=8, counter_stages=0, scale_stages=1, entries=3),
         marks=pytest.mark.campaign,
     ),
     pytest.param(
@@ -45,7 +45,7 @@ def compiled(request):
 
 
 def product_of(p, rng, columns, length=None, outliers=0.0, **fields):
-    """Random columns of one vector, with that share of outliers."""
+    """Random columns of one vector, with this share of outliers."""
     length = length or p.k
     outlier = rng.random(length) < outliers
     product = random_products(p, 1, rng)[0]
@@ -80,15 +80,15 @@ def test_rate(compiled):
 
 
 def test_every_number_of_steps(compiled):
-    """Columns of 1 to G + 2 steps, each length after each other one; none is lost or another's."""
+    """Columns of 1 to G + 2 steps, each length after each other one; none is lost or exchanged."""
     p = compiled.parameters
     rng = np.random.default_rng(7)
     lengths = range(1, p.groups + 3)
     products = []
     for pair in [(a, b) for a in lengths for b in lengths]:
         for steps in pair:
-            # As many outliers as ports in each step: all at the vector's first positions.
-            outlier = np.arange(p.k) < min(steps * p.ports, p.width)
+            # As many outliers as entries in each step: all at the vector's first positions.
+            outlier = np.arange(p.k) < min(steps * p.entries, p.segment)
             fields = {"outlier": outlier, "keep": ~outlier}
             products.append(product_of(p, rng, 1, **fields))
     stimulus = build(p, products, rng, [])
@@ -96,22 +96,22 @@ def test_every_number_of_steps(compiled):
         compiled.check(stimulus, stall, timed=False)
 
 
-def test_columns_of_nothing(compiled):
-    """Neither counts nor outliers: +0 whatever the products, or NaN by a scale; others unharmed."""
+def test_empty_columns(compiled):
+    """No counts and no outliers: +0 for any products, or NaN by a scale; others are unaffected."""
     p = compiled.parameters
     rng = np.random.default_rng(8)
     some = product_of(p, rng, 2, outliers=0.2)
-    nothing = {"keep": np.zeros(p.k, bool), "outlier": np.zeros(p.k, bool), "s_a": np.float16(-2)}
-    nothing |= {"table": np.full_like(some.table, np.inf), "r": np.float16(1)}
-    nothing |= {"s_b": np.array([1, np.nan, 3], np.float16)}
-    empty = product_of(p, rng, 3, **nothing)
+    fields = {"keep": np.zeros(p.k, bool), "outlier": np.zeros(p.k, bool), "s_a": np.float16(-2)}
+    fields |= {"table": np.full_like(some.table, np.inf), "r": np.float16(1)}
+    fields |= {"s_b": np.array([1, np.nan, 3], np.float16)}
+    empty = product_of(p, rng, 3, **fields)
     y, invalid = empty.results()
     assert to_bits(y).tolist() == [0, 0x7E00, 0] and invalid.tolist() == [False, True, False]
     for stall in PATTERNS:
         compiled.check(build(p, [empty, some, empty, empty, some], rng, []), stall)
 
 
-def test_twin_counts_as_the_hardware_does():
+def test_model_counts_as_the_hardware_does():
     """Column by column from counts, integers too."""
     p = PeLaneParameters.presets()["small"]
     rng = np.random.default_rng(5)
@@ -132,8 +132,8 @@ def test_twin_counts_as_the_hardware_does():
     assert compared > 50
 
 
-def test_twin_is_close_to_the_algorithm(shipped_trace):
-    """Within half a unit of FP16, but for products of centroids that are FP16 themselves."""
+def test_model_is_close_to_the_algorithm(shipped_trace):
+    """Within half an FP16 ulp, apart from the FP16 rounding of products of centroids."""
     p = PeLaneParameters()
     products, _ = real_products(p, shipped_trace, 36)
     worst = 0.0
@@ -180,7 +180,7 @@ def test_largest_counts(compiled):
     assert np.isfinite(y).all() and (y > 0).all()
 
 
-def test_twin_refuses_nothing_finite():
+def test_model_flags_special_numbers_only():
     """A NaN or infinity anywhere gives NaN and is flagged; overflow gives an infinity."""
     base = {
         "activation": np.zeros((1, 4), int),

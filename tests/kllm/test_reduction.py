@@ -1,4 +1,7 @@
-"""The reduction: exact sums of counts times products, in both forms of the model and in RTL."""
+"""The reduction: exact sums of counts times products, in both forms of the model and in RTL.
+
+The rounding of sums is explained in docs/kllm.md, "Rounding of sums".
+"""
 
 from fractions import Fraction
 
@@ -29,7 +32,7 @@ SIZES = [
 
 
 def by_fractions(counts, products):
-    """FP32 of a sum, by rational numbers and nothing else."""
+    """The sum rounded once to FP32, by rational arithmetic."""
     total = sum(
         (int(c) * Fraction(float(p)) for c, p in zip(counts, products, strict=True) if c),
         Fraction(0),
@@ -38,7 +41,7 @@ def by_fractions(counts, products):
 
 
 def nearest_float32(total):
-    """The number of 24 bits nearest to a rational, to even between two; no subnormal ones."""
+    """The FP32 number nearest to a rational, ties to even; the result is not subnormal."""
     if not total:
         return np.float32(0)
     size = abs(total)
@@ -79,7 +82,7 @@ def test_rounding_of_ties_and_their_neighbours(unit):
         assert Fraction(float(result)) == Fraction(
             float(nearest_float32(value * Fraction(2) ** unit))
         )
-    # More than the 53 bits of a float64: the lowest bit alone decides.
+    # More than the 53 bits of a float64: the lowest bit decides.
     tie = (1 << 79) + (1 << 55)
     for extra in (-1, 0, 1):
         for sign in (-1, 1):
@@ -90,7 +93,7 @@ def test_rounding_of_ties_and_their_neighbours(unit):
 
 
 def test_wide_dot_products_are_exact():
-    """Where float64 has no room for the sum, as the integers that they are."""
+    """As integers, also where float64 cannot hold the sum."""
     rng = np.random.default_rng(3)
     a = units(rng.integers(0, 0x7C00, (4, 300)).astype(np.uint16).view(np.float16))
     b = units(rng.integers(0, 0xFC00, (300, 5)).astype(np.uint16).view(np.float16))
@@ -139,19 +142,19 @@ def test_matrix_form_is_the_histogram_form(integer):
 
 
 def test_matrix_form_is_exact_up_to_its_bound():
-    """All of 8196 products the largest: still every integer below 2^53."""
+    """8196 products of the largest size: the sum is still an exact float64 integer."""
     assert MOST == 8196 and MOST * (2047 << 29) < 1 << 53 <= (MOST + 1) * (2047 << 29)
     largest = np.full((1, 1), 65504, np.float16)
     zero = np.zeros((1, MOST), np.uint8)
     weight = np.zeros((MOST, 3), np.uint8)
     total, _ = index_totals(zero, weight, largest)
     assert (total == MOST * (2047 << 29)).all()
-    # One of the smallest less: the last bit of the sum counts.
+    # One smallest product less: the lowest bit of the sum decides.
     table = np.array([[65504], [-(2.0**-24)]], np.float16)
     zero[0, 0] = 1
     total, _ = index_totals(zero, weight, table)
     assert (total == (MOST - 1) * (2047 << 29) - 1).all()
-    # Integers have a line of so many counts for each bit.
+    # In integer mode each bit has a line of counts of its own.
     table = np.array([[65504], [65504], [-(2.0**-24)], [0]], np.float16)
     total, _ = index_totals(np.full((1, MOST), 3, np.uint8), weight, table, integer=True)
     assert (total == 2 * MOST * (2047 << 29)).all()
@@ -168,7 +171,7 @@ def test_close_to_the_algorithm(shipped_trace):
     error = np.abs(got - exact) / np.abs(exact)
     print(f"relative error at most 2^{np.log2(error.max()):.2f}")
     assert not invalid.any() and error.max() <= 2.0**-24
-    # Products rounded to FP16 beforehand cost more than that: the table's own error.
+    # The rounding of products to FP16, in the table, is a larger error.
     c = columns_of(shipped_trace, p.k, 4, 4, 64)
     unrounded = reduce(counts, product_table(c.codebook_a, c.codebook_b))
     table_error = np.abs(got - unrounded) / np.abs(counts * products.astype(np.float64)).sum(axis=1)
@@ -185,7 +188,7 @@ def test_every_size(parameters):
 
 
 def test_latency_and_short_columns():
-    """A column's sum is there 5 cycles after its last beat; columns of one beat lose nothing."""
+    """A column's sum is offered 5 cycles after its last beat; no column of one beat is lost."""
     p = SIZES[2]
     compiled = Compiled(BLOCK, p)
     rng = np.random.default_rng(6)

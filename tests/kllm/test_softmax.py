@@ -1,4 +1,4 @@
-"""Softmax: its twin against float64, bounds of its steps, every length and kind of row."""
+"""Softmax: its model against float64, bounds of its steps, every length and kind of row."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def all_of(score: np.ndarray, length: int = 4096):
 
 
 def test_bounds_of_the_steps(capsys):
-    """What the stated bound is made of, in units of 2^-11 of the value: half a unit at least."""
+    """Terms of the stated bound, in units of 2^-11 of the value: half a unit at least."""
     argument = np.arange(18 << FRACTION)  # further away, a probability rounds to zero
     significand, shift = powers(argument)
     exact = np.exp(-argument / 2.0**FRACTION)
@@ -146,7 +146,7 @@ def test_every_size(parameters, shipped_trace):
 
 
 def test_rate_and_rows_too_long():
-    """Rows of four beats or more follow without a gap; what is too long is cut and flagged."""
+    """Rows of four beats or more follow without a gap; too long ones are cut and flagged."""
     p = SoftmaxParameters.preset("small")
     rng = np.random.default_rng(6)
     design = generate(BLOCK, p)
@@ -166,7 +166,7 @@ def test_rate_and_rows_too_long():
 
 
 def test_formula_for_mixed_rows():
-    """Long and short rows in any order, with every wait for room that there is."""
+    """Long and short rows in any order, with every reason to wait for room."""
     p = SoftmaxParameters.preset("small")
     design = generate(BLOCK, p)
     harness = Harness(design)

@@ -1,4 +1,7 @@
-"""The sparse path: exact sums of outliers times weights, in the model and in hardware."""
+"""The sparse path: exact sums of outliers times weights, in the model and in hardware.
+
+The rounding of sums is explained in docs/kllm.md, "Rounding of sums".
+"""
 
 from fractions import Fraction
 
@@ -20,20 +23,20 @@ from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("kllm.sparse_path")
 SIZES = [
-    SparsePathParameters(k=3, weight_bits=1, counters=1, ports=1),
-    SparsePathParameters(k=40, weight_bits=2, counters=3, ports=3),
-    SparsePathParameters(k=300, weight_bits=3, counters=2, ports=2),
+    SparsePathParameters(k=3, weight_bits=1, counters=1, entries=1),
+    SparsePathParameters(k=40, weight_bits=2, counters=3, entries=3),
+    SparsePathParameters(k=300, weight_bits=3, counters=2, entries=2),
 ]
 
 
 def exact_sums(value, weight, codebook, keep):
-    """FP32 results by rational numbers and nothing else; None where there is no number."""
+    """FP32 results by rational arithmetic; None for NaN."""
     results = []
     for column in range(weight.shape[1]):
         pairs = [
             (float(v), float(c))
-            for v, c, there in zip(value, codebook[weight[:, column]], keep, strict=True)
-            if there
+            for v, c, kept in zip(value, codebook[weight[:, column]], keep, strict=True)
+            if kept
         ]
         finite = all(np.isfinite(pair).all() for pair in pairs)
         total = sum((Fraction(v) * Fraction(c) for v, c in pairs), Fraction(0)) if finite else None
@@ -86,8 +89,8 @@ def test_forms_of_the_model_agree():
         one, bad = sparse_path(value[3], weight, codebook, keep[3])
         np.testing.assert_array_equal(to_bits(one), to_bits(matrix[3]))
         np.testing.assert_array_equal(bad, invalid[3])
-    nothing, bad = sparse_path(np.zeros((2, 40), np.float16), weight, codebook)
-    assert not to_bits(nothing).any() and not bad.any()
+    empty, bad = sparse_path(np.zeros((2, 40), np.float16), weight, codebook)
+    assert not to_bits(empty).any() and not bad.any()
 
 
 def test_close_to_the_algorithm(shipped_trace):
@@ -117,7 +120,7 @@ def test_every_size(parameters, shipped_trace):
             compiled.check(stimulus, stall)
 
 
-def test_short_columns_lose_nothing():
+def test_short_columns_are_not_lost():
     """Columns of one row wait for a place in the output queue."""
     p = SIZES[2]
     weight, codebook, valid, position, value, _ = random_rows(p, 30, np.random.default_rng(6))
@@ -129,7 +132,7 @@ def test_short_columns_lose_nothing():
 
 
 def test_random_rows_cover_what_they_should():
-    """Infinite, cancelling, empty and full columns are among them, and no column has too many."""
+    """Infinite, cancelling, empty and full columns occur, and no column has more than k entries."""
     p = SparsePathParameters.preset("default")
     rows = random_rows(p, 400, np.random.default_rng(7))
     total, invalid = expected(*rows)
@@ -141,7 +144,7 @@ def test_random_rows_cover_what_they_should():
 
 
 def test_rows_of_a_trace(shipped_trace):
-    """Every outlier is in one row; rows beyond one a segment are those that ports are short of."""
+    """Every outlier is in one row; a segment has more than one row only where entries are short."""
     p = SparsePathParameters()
     rng = np.random.default_rng(8)
     (*_, valid, _, _, ends), _ = real_rows(p, shipped_trace, 32, rng)

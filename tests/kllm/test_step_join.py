@@ -1,4 +1,4 @@
-"""The lanes' steps: one at a time, and none of a normalised product before its vector's token."""
+"""The lanes' steps: each once, those of a normalised product after its vector's scale."""
 
 import numpy as np
 import pytest
@@ -14,14 +14,14 @@ TINY = CoreParameters(
     counters=1,
     macs=4,
     outliers=1,
-    ports=1,
+    entries=1,
     address_width=8,
 )
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_every_step_once_and_after_its_token(seed):
-    """Products of random rows and columns; tokens early, late, and after the last step."""
+def test_every_step_once_and_after_its_scale(seed):
+    """Products of random rows and columns; scales early, late, and after the last step."""
     rng = np.random.default_rng(seed)
     dut = StepJoin(TINY)
     products = [
@@ -42,18 +42,18 @@ def test_every_step_once_and_after_its_token(seed):
                     advance = row == count - 1
                     rows.append((advance, advance and final))
                     wanted.append((number, len(words) - 1, len(rows) - 1))
-    steps, tokens, late, behind = [], 0, 0, 0
+    steps, scales, late, behind = [], 0, 0, 0
 
     async def testbench(ctx):
-        nonlocal tokens, late, behind
+        nonlocal scales, late, behind
         row = word = 0
         through = 0  # products whose steps are all taken
         for _ in range(6000):
             if len(steps) == len(wanted):
                 return
             offers = rng.random(3) < 0.7
-            there = [row < len(rows), word < len(words), word < len(words)]
-            offers = [bool(a and b) for a, b in zip(offers, there, strict=True)]
+            present = [row < len(rows), word < len(words), word < len(words)]
+            offers = [bool(a and b) for a, b in zip(offers, present, strict=True)]
             ports = (dut.rows, dut.indices, dut.weights)
             for port, offer in zip(ports, offers, strict=True):
                 ctx.set(port.valid, offer)
@@ -69,17 +69,17 @@ def test_every_step_once_and_after_its_token(seed):
                 ctx.set(dut.indices.payload.keep[0], word & 1)
             if offers[2]:
                 ctx.set(dut.weights.payload.data.scale[1], word)
-            # At most four products are under way, so no token is further off than that.
+            # At most four products are in flight, which bounds the scales ahead.
             most = min(len(products), through + 4)
-            token = tokens < most and bool(rng.random() < 0.03)
-            token |= through - tokens == 3
+            scale_done = scales < most and bool(rng.random() < 0.03)
+            scale_done |= through - scales == 3
             ready = bool(rng.random() < 0.8)
-            ctx.set(dut.token, int(token))
+            ctx.set(dut.scale_done, int(scale_done))
             ctx.set(dut.o.ready, ready)
             valid = bool(ctx.get(dut.o.valid))
-            late += all(offers) and normalise and tokens == through
-            behind += all(offers) and normalise and tokens < through
-            assert valid == (all(offers) and (not normalise or tokens > through))
+            late += all(offers) and normalise and scales == through
+            behind += all(offers) and normalise and scales < through
+            assert valid == (all(offers) and (not normalise or scales > through))
             taken = valid and ready
             assert bool(ctx.get(dut.rows.ready)) == taken
             onward = taken and rows[row][0]
@@ -94,7 +94,7 @@ def test_every_step_once_and_after_its_token(seed):
                 steps.append((words[word][0], word, row))
                 through += rows[row][1] and words[word][2]
             await ctx.tick()
-            tokens += token
+            scales += scale_done
             row += int(taken)
             word += int(onward)
 

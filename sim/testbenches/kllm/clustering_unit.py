@@ -100,9 +100,9 @@ def real_vectors(trace: Trace, p: ClusteringUnitParameters, vectors: int):
 
 
 def random_tables(p: ClusteringUnitParameters, vectors: int, rng: np.random.Generator):
-    """Midpoints and scales: plain ones, corner cases, any bits, subnormals, zero scales.
+    """Midpoints and scales: normal ones, corner cases, any bits, subnormals, zero scales.
 
-    They try the multiplier more than plain ones would. Most midpoints ascend, some do not.
+    Most midpoints ascend, some do not.
     """
     shape = (vectors, p.midpoints)
     odd = corners(np.float16)
@@ -121,7 +121,7 @@ def random_tables(p: ClusteringUnitParameters, vectors: int, rng: np.random.Gene
 
 
 def random_beats(p: ClusteringUnitParameters, vectors: int, rng: np.random.Generator):
-    """Beats of each vector: a single one, fewer than the next one's set-up takes, more."""
+    """Beats of each vector: one or two, fewer than the setup of the next, or more."""
     kinds = [rng.integers(1, 3, vectors), rng.integers(1, p.setup + 1, vectors)]
     kinds += [p.setup + rng.integers(-1, 4, vectors)]
     return np.choose(rng.integers(0, 3, vectors), kinds)
@@ -130,7 +130,7 @@ def random_beats(p: ClusteringUnitParameters, vectors: int, rng: np.random.Gener
 def random_values(
     p: ClusteringUnitParameters, scaled: np.ndarray, beats: int, rng: np.random.Generator
 ):
-    """Values on the scaled midpoints, one unit beside them, between them, or any bits."""
+    """Values at the scaled midpoints, one unit from them, one bit from them, or any bits."""
     vectors = len(scaled)
     shape = (vectors, beats, p.lanes)
     at = rng.integers(0, p.midpoints, shape)

@@ -19,8 +19,7 @@ from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.kllm.pe_lane import numbers
 
 BEATS = 6  # of a vector
-# Zeros, infinities, NaNs, subnormal numbers, the smallest and the largest others, 1: where products
-# are special.
+# Zeros, infinities, NaNs, subnormal numbers, the smallest and the largest normal ones, 1.
 SPECIAL = [0, 0x7C00, 0x7E00, 0x7C01, 0x3FF, 0x400, 0x7BFF, 0x3C00, 3, 5, *(1 << np.arange(10))]
 SPECIAL = np.array(SPECIAL, np.uint16)
 
@@ -58,7 +57,7 @@ class CodebookReplacementTestbench:
             codebook = operands(kind, 1 << p.weight_bits, rng)
             op = int(rng.integers(0, 4)) if rng.random() < 0.7 else None
             x, scale = operands(kind, length, rng), operands(kind, (), rng)
-            if kind == 7:  # a very small number of each place by a large one, as far as that goes
+            if kind == 7:  # very small numbers by large ones, with products in range
                 codebook = rng.integers(1, 1 << rng.integers(1, 11, len(codebook)))
                 large = rng.random(len(codebook)) < 0.5
                 codebook = np.where(large, codebook * 16.0, codebook * 2.0**-24).astype(np.float16)
@@ -87,7 +86,7 @@ testbench = CodebookReplacementTestbench()
 
 
 def operands(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
-    """FP16 of a :func:`numbers` kind, special ones of either sign, or where e^x is a number."""
+    """FP16: a kind of :func:`numbers`, special numbers, or numbers with e^x in range."""
     if kind < 4:
         return numbers(kind, shape, rng)
     if kind > 4:
@@ -99,12 +98,12 @@ def operands(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
 
 def build(p: CodebookReplacementParameters, rows: list[tuple], rng, notes: list[str]) -> Stimulus:
     """The stimulus of vectors: x, outlier, scale, centroids, codebook, function or None."""
-    orders, beats, results, writes, counts = [], [], [], [], []
+    commands, beats, results, writes, counts = [], [], [], [], []
     banks = rng.integers(0, 2, len(rows))
     for (x, outlier, scale, centroids, codebook, op), bank in zip(rows, banks, strict=True):
         replace = op is not None
         code = int(op) if replace else int(rng.integers(0, 4))
-        orders.append((replace, code, bank, to_bits(centroids), to_bits(codebook)))
+        commands.append((replace, code, bank, to_bits(centroids), to_bits(codebook)))
         y = x
         if replace:
             with np.errstate(all="ignore"):
@@ -124,13 +123,13 @@ def build(p: CodebookReplacementParameters, rows: list[tuple], rng, notes: list[
         return payload.pack(shape, dict(zip(names, fields, strict=True)))
 
     names = ("replace", "op", "bank", "centroids", "codebook")
-    order = [np.array(field) for field in zip(*orders, strict=True)]
+    command = [np.array(field) for field in zip(*commands, strict=True)]
     beat = ("values", "outlier", "last")
     replaced = np.array([row[-1] is not None for row in rows])
     number = np.arange(len(rows))
     return Stimulus(
         inputs={
-            "order": payload.pack(p.order_layout, dict(zip(names, order, strict=True))),
+            "command": payload.pack(p.command_layout, dict(zip(names, command, strict=True))),
             "scale": payload.pack(
                 FP16.width, {"payload": to_bits(np.array([row[2] for row in rows]))}
             ),

@@ -15,7 +15,7 @@ ARRAYS = ("activation", "weight", "mask")
 
 class ColumnCounterTestbench:
     def default_vectors(self, parameters: ColumnCounterParameters) -> int:
-        return 64 if parameters.width <= 16 else 24
+        return 64 if parameters.segment <= 16 else 24
 
     def stimulus(
         self, parameters: ColumnCounterParameters, trace: Trace | None, vectors: int, seed: int
@@ -25,9 +25,9 @@ class ColumnCounterTestbench:
         if trace is None:
             return build(p, *random_columns(p, vectors, rng), [])
         values, notes = real_indices(trace, p.activation_bits, p.weight_bits, p.k, vectors)
-        # The lanes of the last beat past the column's end count for nothing.
-        rest = ((0, 0), (0, p.beats * p.width - p.k))
-        beats = {name: np.pad(v, rest).reshape(-1, p.width) for name, v in values.items()}
+        # The lanes of the last beat past the column's end are masked.
+        rest = ((0, 0), (0, p.beats * p.segment - p.k))
+        beats = {name: np.pad(v, rest).reshape(-1, p.segment) for name, v in values.items()}
         columns = np.repeat(np.arange(vectors), p.beats)
         beats["integer"] = columns % 4 == 3
         return build(p, beats, columns, notes)
@@ -35,9 +35,9 @@ class ColumnCounterTestbench:
     def picture(self, parameters: ColumnCounterParameters, trace: Trace, figure) -> str:
         p = parameters
         values, notes = real_indices(trace, p.activation_bits, p.weight_bits, p.k, 1)
-        nothing, end = np.zeros(1, bool), np.ones(1, bool)
+        integer, end = np.zeros(1, bool), np.ones(1, bool)
         counts = column_counts(
-            *(values[name] for name in ARRAYS), nothing, end, p.activation_bits, p.weight_bits
+            *(values[name] for name in ARRAYS), integer, end, p.activation_bits, p.weight_bits
         )
         axes = figure.subplots()
         shape = (1 << p.activation_bits, 1 << p.weight_bits)
@@ -56,7 +56,7 @@ def random_columns(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Beats of columns of every length, and the column each beat belongs to.
 
-    The first columns are corner cases: counts at their maximum, nothing that counts, one beat.
+    The first columns are corner cases: maximal counts, an empty mask, one beat.
     """
     p = parameters
     lengths = [1, 1, p.beats, p.beats, p.beats, p.beats, 1, 1, p.groups, p.groups + 1]
@@ -65,17 +65,17 @@ def random_columns(
     short = rng.random(len(drawn)) < 0.3
     lengths = np.append(lengths, np.where(short, 1 + drawn % 2, drawn))[:vectors]
     columns = np.repeat(np.arange(vectors), lengths)
-    shape = (len(columns), p.width)
+    shape = (len(columns), p.segment)
     index = random_indices(p.activation_bits + p.weight_bits, shape, rng)
     mask = random_masks(shape, rng)
     integer = rng.random(vectors)[columns] < 0.3
     integer ^= (rng.random(vectors) < 0.1)[columns] & (rng.random(len(columns)) < 0.5)
-    # All of a column's k indices are one and the same: 0, the largest, and any, twice as integers.
-    full = np.resize(np.arange(p.beats * p.width) < p.k, (p.beats, p.width))
+    # Columns of k equal indices: 0, the largest, the largest as an integer, and 5.
+    full = np.resize(np.arange(p.beats * p.segment) < p.k, (p.beats, p.segment))
     for column, value, as_integers in ((2, 0, 0), (3, -1, 0), (4, -1, 1), (5, 5, 0)):
-        own = np.flatnonzero(columns == column)
-        index[own] = value % p.bins
-        mask[own], integer[own] = full[: len(own)], as_integers
+        chosen = np.flatnonzero(columns == column)
+        index[chosen] = value % p.bins
+        mask[chosen], integer[chosen] = full[: len(chosen)], as_integers
     mask[columns == 6] = False
     beats = {
         "activation": index >> p.weight_bits,

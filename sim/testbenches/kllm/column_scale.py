@@ -1,4 +1,4 @@
-"""Testbench of the scaling of a column's sums."""
+"""Testbench of the column scale: sums and scales in, results out."""
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class ColumnScaleTestbench(DatapathTestbench):
 
 
 def specials(dtype) -> np.ndarray:
-    """Zeros, ones, the ends of the range and what is beyond, of both signs."""
+    """Zeros, ones, the ends of the range, infinities and subnormals of both signs, and NaN."""
     info = np.finfo(dtype)
     some = [0, 1, info.tiny, 1.5 * info.tiny, info.smallest_subnormal, info.max, np.inf]
     return np.array([*some, *np.negative(some), np.nan], dtype)
@@ -65,11 +65,11 @@ def powers(low: int, high: int, vectors: int, rng, signs: bool = True) -> np.nda
 
 
 def ties(vectors: int, rng) -> dict[str, np.ndarray]:
-    """The last product is a tie of FP32 beside one of FP16; the sum before it is rounded, too."""
+    """The last product is a tie of FP32 next to a tie of FP16; the sum before it is rounded."""
     found = double_ties()
     v, a, b = found[rng.integers(0, len(found), vectors)].T
     total = v * powers(-8, 8, vectors, rng)
-    # All of it dense, all of it sparse, or one taken from the other, and almost a tie more.
+    # All dense, all sparse, or their difference, plus almost a tie.
     dense = total * rng.choice([0, 0.5, 0.75, 0.875, 1, 1, 1, 1.125, 1.25, 1.5, 2], vectors)
     half = np.spacing(total.astype(np.float32)).astype(np.float64) / 2
     more = half * powers(-3, 1, vectors, rng) * (1 + powers(-24, -1, vectors, rng))
@@ -81,7 +81,7 @@ def ties(vectors: int, rng) -> dict[str, np.ndarray]:
 
 
 def dense_ties(vectors: int, rng) -> dict[str, np.ndarray]:
-    """A dense part that is a tie, or a unit beside one; the sparse one leaves its last bits."""
+    """A dense product that is a tie, or a unit from one; the sparse sum leaves its low bits."""
     a = rng.integers(512, 1024, vectors) * 2 + 1
     inverse = a
     for _ in range(5):  # Newton's iteration, modulo 2^24
@@ -91,7 +91,7 @@ def dense_ties(vectors: int, rng) -> dict[str, np.ndarray]:
     ones = (1 << np.minimum(rng.integers(12, 37, vectors), 24)) - (
         1 << rng.integers(10, 12, vectors)
     )
-    # Any bits above, or all ones for the rounding's carry to pass.
+    # Any bits above, or all ones for the rounding's carry to propagate.
     last = np.where(rng.random(vectors) < 0.5, above | last % (1 << 11), ones + last)
     s = (last * inverse % (1 << 24)) * powers(-30, -18, vectors, rng, signs=False)
     s_a = a * powers(-18, -6, vectors, rng)
@@ -102,7 +102,7 @@ def dense_ties(vectors: int, rng) -> dict[str, np.ndarray]:
 
 
 def small_results(vectors: int, rng) -> dict[str, np.ndarray]:
-    """Results of a few units of the smallest, at ties or beside them."""
+    """Results of a few units of the smallest number, at ties or next to them."""
     half = rng.integers(0, 16, vectors) / 2 + powers(-20, 0, vectors, rng)
     half -= np.where(rng.random(vectors) < 0.3, powers(-20, 0, vectors, rng), 0)
     s_a, r, s_b = (powers(-10, 10, vectors, rng) for _ in range(3))
@@ -114,7 +114,7 @@ def small_results(vectors: int, rng) -> dict[str, np.ndarray]:
 
 
 def vanishing(vectors: int, rng) -> dict[str, np.ndarray]:
-    """Sums and products next to the smallest numbers of FP32, where an infinity shows them."""
+    """Sums and products near the smallest FP32 numbers, made observable by an infinite factor."""
     s, o = (powers(-126, -100, vectors, rng) * rng.uniform(1, 2, vectors) for _ in range(2))
     o = np.choose(rng.integers(0, 3, vectors), [o, 0, -0.0])
     s = np.where(rng.random(vectors) < 0.2, 0, s)
@@ -133,7 +133,7 @@ TRIES = 64
 
 
 def near_ties(sums, scales, rng):
-    """Of some changes of s_b those that bring results nearest to a tie of the last rounding."""
+    """The one of TRIES variations of each s_b whose result is nearest to a tie."""
     s_b = scales["s_b"] * rng.uniform(0.5, 2, (TRIES, len(scales["s_b"]))).astype(np.float16)
     wide = {name: array.astype(np.float32) for name, array in scales.items()}
     total = wide["s_a"] * sums["s"] + sums["o"]

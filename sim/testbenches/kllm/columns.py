@@ -15,12 +15,12 @@ from golden.algorithms.kllm.quantize import (
 from golden.trace import Trace
 from sim.testbenches.kllm.orizuru import vectors_of
 
-MOST = 32  # tokens, and columns of a matrix
+MOST = 32  # vectors, and columns of a matrix
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Columns:
-    """Products of a token and a matrix's column, one in each row.
+    """Products of a vector and a matrix's column, one in each row.
 
     activation, weight
         ``uint8[columns, K]`` indices.
@@ -31,7 +31,7 @@ class Columns:
     codebook_a, codebook_b
         ``float16`` centroids of all.
     notes
-        What was done to the trace.
+        Changes that were made to the trace.
     """
 
     activation: np.ndarray
@@ -46,7 +46,7 @@ class Columns:
 def columns_of(
     trace: Trace, k: int, activation_bits: int, weight_bits: int, columns: int
 ) -> Columns:
-    """That many columns of K = `k` positions."""
+    """`columns` columns of K = `k` positions."""
     count = min(columns, MOST)
     x, notes = vectors_of(trace, k, count)
     only = Trace(w=trace.w) if trace.w else trace
@@ -58,14 +58,14 @@ def columns_of(
     samples = (x.astype(np.float32) / scale[:, None].astype(np.float32))[~outlier]
     a = quantize_activations(x, fit_activation_codebook(samples, activation_bits), outlier, scale)
     b = quantize_weights(np.ascontiguousarray(w.T), weight_bits)
-    token = np.arange(columns) % count
-    column = np.arange(columns) // count * 7 + token  # another column each time around
+    vector = np.arange(columns) % count
+    column = np.arange(columns) // count * 7 + vector  # another column each time around
     column %= count
     return Columns(
-        activation=a.index[token],
+        activation=a.index[vector],
         weight=np.ascontiguousarray(b.index.T[column]),
-        outlier=a.outlier[token],
-        value=a.value[token],
+        outlier=a.outlier[vector],
+        value=a.value[vector],
         codebook_a=a.codebook,
         codebook_b=b.codebook,
         notes=[*notes, *more, "Both are quantised, each with one codebook for all vectors."],

@@ -1,4 +1,4 @@
-"""Testbench of the concat unit, and the real indices that this and other testbenches play."""
+"""Testbench of the concat unit, and real indices for this and other testbenches."""
 
 import numpy as np
 from amaranth.hdl import unsigned

@@ -1,4 +1,4 @@
-"""Numbers for KLLM's testbenches at which every place of a sum or product shows in the result."""
+"""Operands for KLLM's testbenches that make low-order bits of sums and products observable."""
 
 import functools
 
@@ -8,17 +8,17 @@ LARGEST = 65504.0
 
 
 def any_number(low: int, high: int, rng: np.random.Generator) -> float:
-    """Of either sign, its leading one in any place from 2^`low` on, mostly with few ones."""
+    """A number of either sign and exponent `low` to `high` - 1, mostly with few ones."""
     few = 1 + sum(int(rng.integers(0, 2)) * 2.0 ** -int(rng.integers(1, 45)) for _ in range(2))
     significand = few if rng.random() < 0.75 else rng.uniform(1, 2)
     return float(rng.choice([-1, 1])) * significand * 2.0 ** int(rng.integers(low, high))
 
 
 def terms_for(weights: np.ndarray, total: float) -> np.ndarray:
-    """``float16``: times the weights they add up to nearly `total`; each takes what it can.
+    """``float16`` terms with sum of term * weight close to `total`, chosen greedily.
 
     weights
-        Finite numbers; where one is 0 there is no term.
+        Finite numbers; a weight of 0 has no term.
     """
     terms = np.zeros(len(weights), np.float16)
     for number, weight in enumerate(np.asarray(weights, np.float64)):
@@ -30,10 +30,10 @@ def terms_for(weights: np.ndarray, total: float) -> np.ndarray:
 
 @functools.cache
 def double_ties() -> np.ndarray:
-    """``int64[N, 3]``: v, a, b whose product in FP32 is a tie that lies by a tie of FP16.
+    """``int64[N, 3]``: v, a, b whose product is a tie of FP32 next to a tie of FP16.
 
-    a and b are significands of FP16, 1024 to 2047. The tie of FP32 is half a place above or below
-    a number halfway between two of FP16, so the least error of the product shows in the result.
+    a and b are significands of FP16, 1024 to 2047. The tie of FP32 is half a unit above or below
+    a number halfway between two of FP16, so the smallest error of the product changes the result.
     """
     a, b = np.meshgrid(np.arange(1024, 2048), np.arange(1024, 2048))
     found = []

@@ -1,4 +1,4 @@
-"""Testbench of the index buffer: a vector's indices in, words again and again out.
+"""Testbench of the index buffer: a vector's indices in, words for every column out.
 
 A transaction is a vector.
 """
@@ -80,11 +80,11 @@ def build(
     announced = last & ~((beats == most)[:, None] & (rng.random((vectors, 1)) < 0.25))
     mask = kept.reshape(vectors, most, p.lanes)[exists] @ (1 << np.arange(p.lanes))
     tag = rng.integers(0, 8, vectors)
-    fields, transaction, replays = [], [], []
+    fields, transaction, outputs = [], [], []
     for v in range(vectors):
         words = -(-lengths[v] // p.segment)
         again = np.tile(np.arange(words), columns[v])
-        # Behind the vector's last beat comes that beat again, without counting.
+        # Positions after the vector's last beat repeat that beat, not kept.
         by_beat = bits[v].reshape(most, p.lanes)[np.minimum(np.arange(most), beats[v] - 1)]
         one = {
             "index": by_beat.reshape(p.words, p.segment)[again],
@@ -95,7 +95,7 @@ def build(
         }
         fields.append(one)
         transaction.append(np.full(len(again), v))
-        replays.append(len(again))
+        outputs.append(len(again))
     return Stimulus(
         inputs={
             "i": payload.pack(
@@ -115,6 +115,6 @@ def build(
         },
         transaction_of={"o": np.concatenate(transaction)},
         transactions=vectors,
-        cycles=p.cycles(beats.tolist(), replays),
+        cycles=p.cycles(beats.tolist(), outputs),
         notes=notes,
     )

@@ -14,21 +14,23 @@ COLUMN = 32  # sets cut from one column of a trace
 
 
 def random_indices(bits: int, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    """Rows with 1, 2, 3, … different indices, with any, and with some that differ in one bit."""
+    """Rows of any indices, of a few different ones, of ones that differ in one bit, of runs."""
     rows, length = shape
     column = (rows, 1)
     any_index = rng.integers(0, 1 << bits, shape)
     stock = rng.integers(0, 1 << bits, (rows, length))
-    few = np.take_along_axis(stock, rng.integers(0, 1 << 30, shape) % _few(length, rows, rng), 1)
+    repeated = np.take_along_axis(
+        stock, rng.integers(0, 1 << 30, shape) % _distinct(length, rows, rng), 1
+    )
     close = stock[:, :1] ^ rng.integers(0, 2, shape) << rng.integers(0, bits, column)
     near = stock[:, :1] ^ rng.integers(0, 2, shape) << rng.integers(0, bits, shape)
-    # Two indices, each in a run: one of them may fill half of the row, or all but one place.
-    runs = stock[np.arange(rows)[:, None], (np.arange(length) >= _few(length, rows, rng)) * 1]
+    # Two indices, each in a run: one may fill half of the row, or all but one position.
+    runs = stock[np.arange(rows)[:, None], (np.arange(length) >= _distinct(length, rows, rng)) * 1]
     kind = rng.integers(0, 7, column)
-    return np.choose(kind, [any_index, few, few, few, close, near, runs])
+    return np.choose(kind, [any_index, repeated, repeated, repeated, close, near, runs])
 
 
-def _few(length: int, rows: int, rng: np.random.Generator) -> np.ndarray:
+def _distinct(length: int, rows: int, rng: np.random.Generator) -> np.ndarray:
     """A number from 1 to `length` for each row, half of them up to 4."""
     small = rng.integers(1, min(4, length) + 1, (rows, 1))
     return np.where(rng.random((rows, 1)) < 0.5, small, rng.integers(1, length + 1, (rows, 1)))

@@ -119,7 +119,7 @@ def random_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]
 
 @functools.cache
 def changes() -> np.ndarray:
-    """``float64``: mean squares from 1 to 4 that are the least ones to make r what it is."""
+    """``float64``: the least mean square, from 1 to 4, for each value of r."""
     zeros = np.zeros(2 << 12, np.float32)
     every = (1 + np.arange(1 << 12) / 4096) * np.array([[1.0], [2.0]])
     every = every.ravel().astype(np.float32)
@@ -128,12 +128,12 @@ def changes() -> np.ndarray:
 
 
 def close_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Sums whose mean square is within rounding of the least one that makes r what it is."""
+    """Sums whose mean square is within rounding of the least one of some r."""
     goal = rng.choice(changes(), vectors) * 4.0 ** rng.integers(-4, 5, vectors)
     s_a = (rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-3, 3, vectors)).astype(np.float16)
     dense = rng.uniform(1, 2, vectors) * 2.0 ** rng.integers(-12, 12, vectors)
     s = (goal * dense).astype(np.float32)
-    # Either O or eps makes up for what is missing, by addition or subtraction.
+    # Either O or eps supplies the difference, of either sign.
     by_o = rng.random(vectors) < 0.5
     exact = s_a.astype(np.float64) ** 2 * s
     power = 2.0 ** -rng.integers(0, 8, vectors)
@@ -145,9 +145,9 @@ def close_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def unequal_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Sums in which O or eps is far from what it is added to, or takes nearly all of it away.
+    """Sums in which O or eps is far from the other addend, or nearly cancels it.
 
-    Most of the numbers have few bits, so that steps are exact, ties or just beside them.
+    Most numbers have few bits, so that steps are exact, ties or next to ties.
     """
 
     def bit(low: int, high: int) -> np.ndarray:
@@ -158,7 +158,7 @@ def unequal_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray
         return np.where(rng.random(vectors) < 0.75, few, rng.uniform(1, 2, vectors))
 
     def addend(value: np.ndarray) -> np.ndarray:
-        """Almost minus `value`, or minus its lower bits, or anything."""
+        """Almost minus `value`, or minus its low-order bits, or any number."""
         sign = rng.choice([-1, 0, 1], vectors)
         _, exponent = np.frexp(value)
         place = 2.0**exponent * bit(8, 44)
@@ -178,7 +178,7 @@ def unequal_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray
     total = float_multiply_add((s_a.astype(np.float32)) ** 2, s, o).astype(np.float64)
     eps = addend(total * inverse_k).astype(np.float32)
     eps = np.where(rng.random(vectors) < 0.3, np.float32(0), eps)
-    # A subnormal number is a zero, beside a tie as well.
+    # A subnormal number is flushed to zero, also next to a tie.
     tiny = rng.integers(1, 1 << 23, (2, vectors)).astype(np.uint32).view(np.float32)
     rare = rng.random((2, vectors)) < 0.1
     o, eps = np.where(rare, tiny, [o, eps])
@@ -188,7 +188,7 @@ def unequal_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray
 def build(
     parameters: InverseRmsParameters, sums: dict[str, np.ndarray], notes: list[str]
 ) -> Stimulus:
-    """The stimulus of those operands, and what became of them."""
+    """The stimulus of these operands."""
     vectors = len(sums["s"])
     r, invalid, saturated = inverse_rms(**sums)
     results = {

@@ -13,13 +13,9 @@ from golden.kllm.element_function import SILU
 from golden.kllm.kllm_core import Norm, Tables, front_end, kllm_core, tables_of
 from golden.trace import Trace
 from hw.kllm.kllm_core import (
-    CENTROIDS,
     IN_FLIGHT,
-    MIDPOINTS,
-    PRODUCTS,
-    SQUARES,
-    WEIGHT_CENTROIDS,
     KllmCoreParameters,
+    Table,
 )
 from sim.core import payload
 from sim.core.memory import Memory
@@ -30,12 +26,12 @@ from sim.testbenches.kllm.pe_lane import numbers
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Product:
-    """One job.
+    """One product, a command of the core.
 
     x, keep
         ``[K]``.
     tables
-        Those it uses; ``own`` whether they are loaded for it.
+        Tables of the product; ``own``: they are loaded for it.
     weight, scale
         ``[K, N]``, ``float16[N]``.
     """
@@ -139,8 +135,10 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
     for number in range(count):
         kind = int(rng.integers(0, 6))
         length = int(rng.choice([p.k, p.k, rng.integers(1, p.k + 1), min(p.k, 2 * p.outliers + 1)]))
-        few, many = (int(rng.integers(1, min(p.n, most) + 1)) for most in (4, 24))
-        columns = int(rng.choice([1, min(p.n, p.lanes + 1), few, many, min(p.n, 9), min(p.n, 24)]))
+        small, large = (int(rng.integers(1, min(p.n, most) + 1)) for most in (4, 24))
+        columns = int(
+            rng.choice([1, min(p.n, p.lanes + 1), small, large, min(p.n, 9), min(p.n, 24)])
+        )
         if number == count - 1:
             columns = 1  # the number of cycles shows how late the first set is
         x = rng.standard_normal(length).astype(np.float16)
@@ -203,13 +201,15 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
 def words_of(p: KllmCoreParameters, product: Product) -> dict[str, np.ndarray]:
     """Fields of the words of a product's matrix, in order of address."""
     length, columns = product.weight.shape
-    words, sets = -(-length // p.width), -(-columns // p.lanes)
-    weight = np.zeros((words * p.width, sets * p.lanes), np.int64)
+    words, sets = -(-length // p.segment), -(-columns // p.lanes)
+    weight = np.zeros((words * p.segment, sets * p.lanes), np.int64)
     weight[:length, :columns] = product.weight
     scale = np.zeros(sets * p.lanes, np.int64)
     scale[:columns] = to_bits(product.scale)
-    weight = weight.reshape(words, p.width, sets, p.lanes).transpose(2, 0, 3, 1)
-    fields = {f"weight[{lane}]": weight[:, :, lane].reshape(-1, p.width) for lane in range(p.lanes)}
+    weight = weight.reshape(words, p.segment, sets, p.lanes).transpose(2, 0, 3, 1)
+    fields = {
+        f"weight[{lane}]": weight[:, :, lane].reshape(-1, p.segment) for lane in range(p.lanes)
+    }
     scale = np.repeat(scale.reshape(sets, p.lanes), words, axis=0)
     return fields | {"scale": scale}
 
@@ -218,13 +218,13 @@ def tables_beats(
     p: KllmCoreParameters, tables: Tables, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """Beats of `load` for one set of tables, in any order."""
-    rows = [*((PRODUCTS, row, values) for row, values in enumerate(tables.products))]
-    rows += [(WEIGHT_CENTROIDS, 0, tables.centroids), (MIDPOINTS, 0, tables.midpoints)]
-    rows += [(SQUARES, 0, tables.squares), (CENTROIDS, 0, tables.activations)]
+    rows = [*((Table.PRODUCTS, row, values) for row, values in enumerate(tables.products))]
+    rows += [(Table.WEIGHT_CENTROIDS, 0, tables.centroids), (Table.MIDPOINTS, 0, tables.midpoints)]
+    rows += [(Table.SQUARES, 0, tables.squares), (Table.CENTROIDS, 0, tables.activations)]
     rows = [rows[number] for number in rng.permutation(len(rows))]
     values = np.zeros((len(rows), 1 << max(p.activation_bits, p.weight_bits)), np.int64)
-    for number, (_, _, own) in enumerate(rows):
-        values[number, : len(own)] = to_bits(own)
+    for number, (_, _, row) in enumerate(rows):
+        values[number, : len(row)] = to_bits(row)
     return {
         "table": np.array([row[0] for row in rows]),
         "row": np.array([row[1] for row in rows]),
@@ -242,7 +242,7 @@ def fit_memory(p: KllmCoreParameters, products: list[Product]) -> list[Product]:
     rows, used, fitted, stored = 1 << p.address_width, 0, [], set()
     for product in products:
         length, columns = product.weight.shape
-        words = -(-length // p.width)
+        words = -(-length // p.segment)
         kept = min(columns, rows // words * p.lanes)
         product = dataclasses.replace(
             product, weight=product.weight[:, :kept], scale=product.scale[:kept]
@@ -269,9 +269,9 @@ def fit_memory(p: KllmCoreParameters, products: list[Product]) -> list[Product]:
 def build(
     p: KllmCoreParameters, products: list[Product], rng: np.random.Generator, notes: list[str]
 ) -> Stimulus:
-    """The job of these products, one after the other."""
+    """The stimulus of these products, one after the other."""
     lanes = 16
-    loads, work, jobs, beats, words, results, pairs = [], [], [], [], [], [], []
+    loads, work, commands, beats, words, results, pairs = [], [], [], [], [], [], []
     address = 0
     stored = {}  # matrices are in memory once
     for product in products:
@@ -283,7 +283,7 @@ def build(
             stored[key] = address
             address += len(words[-1]["scale"])
         length, columns = product.weight.shape
-        jobs.append(
+        commands.append(
             (columns, stored[key], product.integer, product.own, product.function, product.norm)
         )
         count = -(-length // lanes)
@@ -291,7 +291,7 @@ def build(
         bits[:length] = to_bits(product.x)
         kept = np.zeros(count * lanes, bool)
         kept[:length] = product.keep
-        full = count == p.splitting.beats
+        full = count == p.outlier_split.beats
         if length == p.k:  # positions beyond the core's end are not kept
             kept[length:] = rng.random(count * lanes - length) < 0.5
         last = np.arange(count) == count - 1
@@ -302,20 +302,20 @@ def build(
         vectors = front_end(product.x[None], product.tables, p.outliers, product.keep[None])
         work.append(
             Work(
-                *listing_of(vectors.outlier[0], p.width, lanes, p.ports),
+                *listing_of(vectors.outlier[0], p.segment, lanes, p.entries),
                 sets=-(-columns // p.lanes),
                 own=product.own,
                 normalise=product.norm is not None,
                 function=function_cycles(p, product, vectors.outlier[0]),
             )
         )
-        own = vectors.pairs
+        found = vectors.pairs
         fields = {
-            f"{end}.{name}": own[f"{end}_{name}"][0]
+            f"{end}.{name}": found[f"{end}_{name}"][0]
             for end in ("max", "min")
             for name in ("index", "value", "repeated")
         }
-        fields["present"] = own["present"][0]
+        fields["present"] = found["present"][0]
         fields["last"] = np.arange(p.outliers) == p.outliers - 1
         pairs.append(fields)
         y, invalid = product.results(p.outliers)
@@ -342,19 +342,19 @@ def build(
             "pairs": pairs,
         }.items()
     }
-    *fields, functions, norms = zip(*jobs, strict=True)
+    *fields, functions, norms = zip(*commands, strict=True)
     columns, start, integer, own = (np.array(a) for a in fields)
-    nothing = Norm(np.float32(np.nan), np.float32(np.nan))
+    unused = Norm(np.float32(np.nan), np.float32(np.nan))
     constants = {
-        name: to_bits(np.array([getattr(norm or nothing, name) for norm in norms], np.float32))
+        name: to_bits(np.array([getattr(norm or unused, name) for norm in norms], np.float32))
         for name in ("inverse_k", "eps")
     }
     number = np.arange(len(products))
     return Stimulus(
         inputs={
             "load": payload.pack(p.load_layout, joined["loads"]),
-            "job": payload.pack(
-                p.job_layout,
+            "command": payload.pack(
+                p.command_layout,
                 {
                     "columns": columns,
                     "address": start,
@@ -366,10 +366,10 @@ def build(
                     "op": np.array([function or 0 for function in functions]),
                 },
             ),
-            "x": payload.pack(p.splitting.input_layout, joined["beats"]),
+            "x": payload.pack(p.outlier_split.input_layout, joined["beats"]),
         },
         outputs={
-            "outliers": payload.pack(p.splitting.pair_layout, joined["pairs"]),
+            "outliers": payload.pack(p.outlier_split.pair_layout, joined["pairs"]),
             "y": payload.pack(p.output_layout, joined["results"]),
         },
         transaction_of={
@@ -392,19 +392,19 @@ def function_cycles(p: KllmCoreParameters, product: Product, outlier: np.ndarray
     padded = np.zeros(-(-len(outlier) // 16) * 16, bool)
     padded[: len(outlier)] = outlier
     count = padded.reshape(-1, 16).sum(axis=1)
-    return np.where(count > 0, count + p.replacing.latency - 1, 0).tolist()
+    return np.where(count > 0, count + p.codebook_replacement.latency - 1, 0).tolist()
 
 
 def timing_of(p: KllmCoreParameters) -> Timing:
     return Timing(
         load_rows=(1 << p.activation_bits) + 4,
         table_rows=1 << p.activation_bits,
-        search=p.splitting.search,
-        setup=p.clustering.setup,
-        counted=p.norming.counting.latency,
-        summed=p.norming.summed - p.norming.counting.latency,
-        root=p.norming.rooting.latency,
-        replace=p.replacing.rebuild,
+        search=p.outlier_split.search,
+        setup=p.clustering_unit.setup,
+        counted=p.rms_factor.column_counter.latency,
+        summed=p.rms_factor.sum_latency - p.rms_factor.column_counter.latency,
+        root=p.rms_factor.inverse_rms.latency,
+        replace=p.codebook_replacement.rebuild,
         groups=p.groups,
         stages=p.counter_stages,
         tail=p.lane.latency - p.counter_stages,

@@ -25,9 +25,9 @@ class Layer:
     weights
         A matrix [K, N].
     codebook
-        Of the activations.
+        Centroids of the activations.
     tables
-        Of both codebooks.
+        Tables of both codebooks.
     """
 
     x: np.ndarray
@@ -69,5 +69,5 @@ def layers_of(
 
 
 def _rows(matrix: np.ndarray, k: int) -> np.ndarray:
-    """The first k rows, all of them again and again where there are fewer."""
+    """The first k rows; fewer rows are repeated."""
     return matrix[np.arange(k) % len(matrix)]

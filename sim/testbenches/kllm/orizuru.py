@@ -28,7 +28,7 @@ class OrizuruTestbench:
             notes = []
             sets = [corner_vectors(parameters, rng)]
             neighbours = neighbour_vectors(parameters, rng)
-            # All of them or none: a few would only take the place of random vectors.
+            # Only all of them: a few would replace random vectors without covering all bits.
             if vectors >= len(sets[0][0]) + len(neighbours[0]):
                 sets.append(neighbours)
             missing = max(0, vectors - sum(len(x) for x, *_ in sets))
@@ -49,9 +49,9 @@ class OrizuruTestbench:
             ("smallest", popped.min_indices, "v"),
         ):
             axes.plot(indices, vector[indices], marker, markersize=8, label=f"{k} {name}")
-            for rank, index in enumerate(indices[:5]):
+            for number, index in enumerate(indices[:5]):
                 axes.annotate(
-                    str(rank + 1),
+                    str(number + 1),
                     (index, vector[index]),
                     textcoords="offset points",
                     xytext=(7, -3),
@@ -114,11 +114,11 @@ def corner_vectors(parameters: OrizuruParameters, rng: np.random.Generator):
     everything += [np.full(n, value, np.float16) for value in (1.5, np.nan, np.inf, -np.inf)]
     rows = [(x, np.ones(n, bool), n, k_max) for x in everything]
     rows += [(mixed, np.ones(n, bool), n, k) for k in (0, min(1, k_max))]
-    rows += [(some_nan, np.zeros(n, bool), n, k_max)]  # a vector of nothing
+    rows += [(some_nan, np.zeros(n, bool), n, k_max)]  # no value is kept
     one = np.zeros(n, bool)
     one[n - 1] = True
     rows += [(some_nan, one, n, k_max), (some_nan, rng.random(n) < 0.5, n, k_max)]
-    # First a vector of one beat: it must not see what was there before reset.
+    # First a vector of one beat: it must not see register contents from before reset.
     rows = [(some_nan, np.ones(n, bool), 1, k_max), *rows, (mixed, np.ones(n, bool), n, k_max)]
     x, keep, lengths, k = zip(*rows, strict=True)
     return np.stack(x), np.stack(keep), np.array(lengths), np.array(k)
@@ -154,20 +154,20 @@ def random_vectors(parameters: OrizuruParameters, vectors: int, rng: np.random.G
         base ^ bit * rng.integers(0, 2, shape).astype(np.uint16),  # values one bit apart
         sign | bit & 0x7FFF,  # a single magnitude bit
         sign | (0x7C00 ^ (bit & 0x7C00)),  # one exponent bit short of infinity
-        np.broadcast_to(nan[:, None], shape),  # nothing but NaNs, mostly masked below
+        np.broadcast_to(nan[:, None], shape),  # NaNs only, mostly masked below
     ]
     kind = rng.integers(0, len(kinds), column)
     x = np.choose(kind, [k.astype(np.uint16) for k in kinds]).view(np.float16)
     full = rng.random(vectors) < 0.5
     lengths = np.where(full, n, rng.integers(1, n + 1, vectors))
-    # Most vectors are whole; some miss or hold a few values, or any share of them.
-    few = np.arange(n) == rng.integers(0, n + 1, column)
-    masks = [np.ones(shape, bool), rng.random(shape) < rng.random(column), few, ~few]
+    # Most vectors are whole; some lack one value, hold one, or any share of them.
+    one = np.arange(n) == rng.integers(0, n + 1, column)
+    masks = [np.ones(shape, bool), rng.random(shape) < rng.random(column), one, ~one]
     keep = np.choose(np.where(kind == 7, 2, rng.choice(4, column, p=(0.55, 0.25, 0.1, 0.1))), masks)
     powers = np.minimum(1 << rng.integers(0, parameters.k.bit_length() + 1, vectors), parameters.k)
     choices = [np.full(vectors, parameters.k), rng.integers(0, parameters.k + 1, vectors), powers]
     k = np.choose(rng.choice(3, vectors, p=(0.4, 0.3, 0.3)), choices)
-    # After a full vector that asks for nothing, a short one must not see what that one left.
+    # After a full vector with k = 0, a short one must not see its values.
     silent = rng.random(vectors) < 0.1
     silent[-1:] = False
     after = np.roll(silent, 1)
@@ -195,9 +195,9 @@ def build(
     bits[:, : p.n] = x.view(np.uint16)
     kept = np.zeros((vectors, grid), bool)
     kept[:, : p.n] = keep & (position[: p.n] < lengths[:, None])
-    # What is not kept may be anything, NaNs included.
-    rubbish = rng.integers(0, 1 << 16, bits.shape, np.uint16)
-    bits = np.where(kept, bits, rubbish)
+    # Values that are not kept have any bits, NaNs included.
+    any_bits = rng.integers(0, 1 << 16, bits.shape, np.uint16)
+    bits = np.where(kept, bits, any_bits)
     stray = np.zeros_like(kept)
     stray[:, p.n :] = rng.random((vectors, grid - p.n)) < 0.5  # lanes past the engine's end
     beats = -(-lengths // p.lanes)
@@ -205,7 +205,7 @@ def build(
     last = np.arange(p.beats) == beats[:, None] - 1
     # A full vector may leave `last` out; k counts only on the beat that ends the vector.
     announced = last & ~((beats == p.beats)[:, None] & (rng.random((vectors, 1)) < 0.25))
-    asked = np.where(last, k[:, None], rng.integers(0, p.k + 1, last.shape))
+    pairs = np.where(last, k[:, None], rng.integers(0, p.k + 1, last.shape))
     lanes = (kept | stray).reshape(vectors, p.beats, p.lanes)
     masks = sum(lanes[..., lane].astype(object) << lane for lane in range(p.lanes))
     inputs = payload.pack(
@@ -213,7 +213,7 @@ def build(
         {
             "values": bits.reshape(vectors, p.beats, p.lanes)[exists],
             "keep": masks[exists].astype(np.uint64),
-            "k": asked[exists],
+            "k": pairs[exists],
             "last": announced[exists],
         },
     )

@@ -37,7 +37,7 @@ class OutlierListTestbench:
         p = parameters
         x, notes = vectors_of(trace, p.k, 1)
         outlier = top_and_bottom(x, p.outliers)
-        rows = outlier_rows(x[0], outlier[0], p.segment, p.ports, p.outliers)
+        rows = outlier_rows(x[0], outlier[0], p.segment, p.entries, p.outliers)
         vector, table = figure.subplots(2, 1)
         vector.plot(x[0], ".", markersize=3, color="0.6")
         vector.plot(np.flatnonzero(outlier[0]), x[0][outlier[0]], "o", color="C1", ms=4)
@@ -47,16 +47,16 @@ class OutlierListTestbench:
         vector.set_ylabel("activation (FP16)")
         shown = np.where(rows.valid, rows.position, -1)
         table.imshow(shown.T, aspect="auto", cmap="viridis")
-        for row, port in zip(*np.nonzero(rows.valid), strict=True):
-            table.text(row, port, str(rows.position[row, port]), ha="center", va="center", size=6)
+        for row, entry in zip(*np.nonzero(rows.valid), strict=True):
+            table.text(row, entry, str(rows.position[row, entry]), ha="center", va="center", size=6)
         table.set_xticks(range(len(shown)), rows.segment)
-        table.set_yticks(range(p.ports))
+        table.set_yticks(range(p.entries))
         table.set_xlabel("row, by its segment")
         table.set_ylabel("entry")
         count = int(outlier[0].sum())
         caption = (
             f"{count} outliers of a vector of {p.k} in segments of {p.segment} positions, and the "
-            f"{len(shown)} rows of {p.ports} entries they are packed into: a column takes "
+            f"{len(shown)} rows of {p.entries} entries they are packed into: a column takes "
             f"{len(shown)} cycles where it would take {p.segments} without outliers."
         )
         return " ".join([caption, *notes])
@@ -75,7 +75,7 @@ def top_and_bottom(x: np.ndarray, count: int) -> np.ndarray:
 
 
 def random_columns(p: OutlierListParameters, vectors: int, rng: np.random.Generator):
-    """Columns of each vector: a few, none, once many."""
+    """Number of columns of each vector: 0 to 4, of every 16th vector 40."""
     columns = rng.integers(0, min(_COLUMNS, p.columns) + 1, vectors)
     columns[vectors // 2 :: 16] = min(p.columns, 40)
     columns[-1:] = np.maximum(columns[-1:], 1)
@@ -137,10 +137,12 @@ def build(
         },
     )
     values = bits.view(np.float16)
-    fields, transaction, builds, replays = [], [], [], []
+    fields, transaction, listing, outputs = [], [], [], []
     for v in range(vectors):
         length = lengths[v]
-        rows = outlier_rows(values[v, :length], marked[v, :length], p.segment, p.ports, p.outliers)
+        rows = outlier_rows(
+            values[v, :length], marked[v, :length], p.segment, p.entries, p.outliers
+        )
         count = len(rows.advance)
         one_column = {
             "valid": rows.valid,
@@ -153,12 +155,14 @@ def build(
         again = np.tile(np.arange(count), columns[v])
         fields.append({name: field[again] for name, field in one_column.items()})
         transaction.append(np.full(len(again), v))
-        builds.append(listing_cycles(marked[v, :length], p.segment, p.lanes, p.ports, p.outliers))
-        replays.append(len(again))
+        listing.append(
+            listing_cycles(marked[v, :length], p.segment, p.lanes, p.entries, p.outliers)
+        )
+        outputs.append(len(again))
     joined = {name: np.concatenate([f[name] for f in fields]) for name in fields[0]}
     entries = {
         f"entries[{n}].{name}": joined[name][:, n]
-        for n in range(p.ports)
+        for n in range(p.entries)
         for name in ("valid", "position", "value")
     }
     flags = {name: joined[name] for name in ("advance", "last", "overflow")}
@@ -170,6 +174,6 @@ def build(
         outputs={"o": payload.pack(p.output_layout, entries | flags)},
         transaction_of={"o": np.concatenate(transaction)},
         transactions=vectors,
-        cycles=p.cycles(builds, replays),
+        cycles=p.cycles(listing, outputs),
         notes=notes,
     )

@@ -1,4 +1,7 @@
-"""Testbench of the front end: vectors in, outliers and vectors out. A transaction is a vector."""
+"""Testbench of the outlier split: vectors in, outliers and vectors out.
+
+A transaction is a vector.
+"""
 
 import numpy as np
 
@@ -29,24 +32,24 @@ class OutlierSplitTestbench:
         if trace is not None:
             x, notes = vectors_of(trace, p.k, vectors)
             return build(p, x, np.ones(x.shape, bool), np.full(vectors, p.k), rng, notes)
-        corners = corner_vectors(p.finding, rng)
+        corners = corner_vectors(p.orizuru, rng)
         missing = max(0, vectors - len(corners[0]))
-        neighbours = neighbour_vectors(p.finding, rng)
+        neighbours = neighbour_vectors(p.orizuru, rng)
         some = rng.permutation(len(neighbours[0]))[: missing // 2]
         neighbours = [array[some] for array in neighbours]
-        # Of few values, so that the first pairs get to all of them.
+        # Few values are kept, so that the first pairs reach all of them.
         neighbours[1] = rng.random(neighbours[1].shape) < rng.choice([0.2, 1], (len(some), 1))
-        # Beside zeros and infinities, in every other vector, numbers and NaNs of one bit.
+        # Every other vector: zeros, infinities, and numbers and NaNs of one fraction bit.
         bit = rng.integers(-1, 15, neighbours[0].shape)
         single = np.where(bit < 0, 0, 1 << bit.clip(0)) | rng.choice([0, 1 << 15], bit.shape)
         single |= rng.choice([0, 0x7C00], bit.shape, p=[0.8, 0.2])
         neighbours[0][::2] = single.astype(np.uint16).view(np.float16)[::2]
-        sets = [corners, neighbours, random_vectors(p.finding, missing - len(some), rng)]
+        sets = [corners, neighbours, random_vectors(p.orizuru, missing - len(some), rng)]
         x, keep, lengths, _ = (np.concatenate(a)[:vectors] for a in zip(*sets, strict=True))
         return build(p, x, keep, lengths, rng, [])
 
     def picture(self, parameters: OutlierSplitParameters, trace: Trace, figure) -> str:
-        """What is left of some vectors' range without their outliers."""
+        """Ranges of some vectors with and without their outliers."""
         p = parameters
         x, notes = vectors_of(trace, p.k, 24)
         _, _, scale = outlier_split(x, np.ones(x.shape, bool), p.outliers)

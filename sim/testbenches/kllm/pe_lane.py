@@ -12,7 +12,7 @@ from golden.kllm.pe_lane import pe_lane
 from golden.kllm.reduction import index_products
 from golden.kllm.sparse_path import sparse_path
 from golden.trace import Trace
-from hw.kllm.pe_lane import RESULT, TOKEN, PeLaneParameters
+from hw.kllm.pe_lane import PeLaneParameters, Result, VectorScale
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.exact_sums import any_number, double_ties, terms_for
@@ -23,7 +23,7 @@ RUN = 6  # columns of one product
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Product:
-    """Columns that share vector, table and codebook, as the twin takes them.
+    """Columns that share vector, table and codebook, as the model accepts them.
 
     activation, keep, value, outlier
         ``[K]``.
@@ -70,7 +70,9 @@ class Product:
 
 class PeLaneTestbench:
     def default_vectors(self, parameters: PeLaneParameters) -> int:
-        return 36 if parameters.width > 16 else 72 if parameters.counting.bins > 16 else 1000
+        return (
+            36 if parameters.segment > 16 else 72 if parameters.column_counter.bins > 16 else 1000
+        )
 
     def stimulus(
         self, parameters: PeLaneParameters, trace: Trace | None, vectors: int, seed: int
@@ -144,14 +146,14 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
     products, made = [], 0
     while made < columns:
         run = int(min(columns - made, rng.choice([1, 2, RUN])))
-        length = int(rng.choice([1, min(p.k, p.width), p.k, rng.integers(1, p.k + 1)]))
+        length = int(rng.choice([1, min(p.k, p.segment), p.k, rng.integers(1, p.k + 1)]))
         kind = rng.integers(0, 4)
         shape = (1 << p.activation_bits, 1 << p.weight_bits)
         share = rng.choice([0, 0.02, 0.2, 1])
         outlier = rng.random(length) < share
         keep = ~outlier & (rng.random(length) < rng.choice([0.5, 1]))
-        equal = rng.random() < 0.3  # counts at their maximum
-        scales = min(kind, 2) if rng.random() < 0.3 else 0  # mostly such as keep y in range
+        equal = rng.random() < 0.3  # makes counts reach their maximum
+        scales = min(kind, 2) if rng.random() < 0.3 else 0  # mostly scales that keep y in range
         activation = rng.integers(0, shape[0], length)
         weight = rng.integers(0, shape[1], (run, length))
         if equal:
@@ -187,7 +189,7 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
 
 
 def with_terms_that_cancel(product: Product, rng: np.random.Generator) -> Product:
-    """The first column's sums have their leading ones in any place."""
+    """The first column's sums have their leading ones at any bit position."""
     table, value, codebook = product.table.copy(), product.value.copy(), product.codebook
     weight = product.weight[0].astype(np.int64)
     if rng.random() < 0.5:
@@ -207,7 +209,7 @@ def with_terms_that_cancel(product: Product, rng: np.random.Generator) -> Produc
 
 
 def with_sums_that_cancel(product: Product, rng: np.random.Generator) -> Product:
-    """Up to four outliers, nearly the opposite of what the first column counts: low bits show."""
+    """Up to four outliers that nearly cancel the first column's dense sum: low bits show."""
     outlier = np.arange(len(product.keep)) < rng.integers(1, 5)
     keep = product.keep & ~outlier
     dense, _ = dataclasses.replace(product, keep=keep, outlier=outlier).sums()
@@ -228,7 +230,7 @@ def with_sums_that_cancel(product: Product, rng: np.random.Generator) -> Product
 
 
 def with_ties_in_sight(product: Product, rng: np.random.Generator) -> Product:
-    """Columns' scales that bring results into range, and as near to a rounding's tie as can be."""
+    """Column scales that bring results into range and as near to a rounding tie as possible."""
     dense, sparse = product.sums()
     columns = np.arange(len(dense))
     tries = np.concatenate([numbers(kind, (512, len(dense)), rng) for kind in (0, 1)])
@@ -241,20 +243,20 @@ def with_ties_in_sight(product: Product, rng: np.random.Generator) -> Product:
 
 
 def with_double_ties(product: Product, rng: np.random.Generator) -> Product:
-    """Counts of equal products that come to a tie of FP32 beside one of FP16."""
+    """Counts of equal products whose sum is a tie of FP32 next to a tie of FP16."""
     found = double_ties()
     v, a, b = found[rng.choice(np.flatnonzero(found[:, 0] == rng.choice([9, 11, 13, 15, 25, 43])))]
     b = found[(found[:, 0] == v) & (found[:, 1] == a), 2]
     powers = 2.0 ** rng.integers(-6, 7, 4) * rng.choice([-1, 1], 4)
     columns = len(product.s_b)
-    nothing = np.zeros(len(product.keep), bool)
-    one = nothing.copy()
+    no_position = np.zeros(len(product.keep), bool)
+    one = no_position.copy()
     one[rng.integers(0, len(one))] = True
     return dataclasses.replace(
         product,
         keep=one,
-        outlier=nothing,
-        value=nothing.astype(np.float16),
+        outlier=no_position,
+        value=no_position.astype(np.float16),
         activation=np.ones_like(product.activation) if product.integer else product.activation,
         table=np.full_like(product.table, v * powers[0]),
         s_a=np.float16(powers[1]),
@@ -264,7 +266,7 @@ def with_double_ties(product: Product, rng: np.random.Generator) -> Product:
 
 
 def with_special_numbers(product: Product, rng: np.random.Generator) -> Product:
-    """Scales at the ends of FP16 and beyond, one such product of centroids; or nothing counts."""
+    """Special scales and one special product of centroids; in half of them no position is kept."""
     special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, 2**-24, 65504], np.float16)
     table = product.table.copy()
     table[tuple(rng.integers(0, table.shape))] = rng.choice(special)
@@ -273,9 +275,9 @@ def with_special_numbers(product: Product, rng: np.random.Generator) -> Product:
     product = dataclasses.replace(product, table=table, s_a=s_a, r=r, s_b=s_b)
     if rng.random() < 0.5:
         return product
-    nothing = np.zeros(len(product.keep), bool)
-    value = nothing.astype(np.float16)
-    return dataclasses.replace(product, keep=nothing, outlier=nothing, value=value)
+    no_position = np.zeros(len(product.keep), bool)
+    value = no_position.astype(np.float16)
+    return dataclasses.replace(product, keep=no_position, outlier=no_position, value=value)
 
 
 def numbers(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
@@ -298,11 +300,11 @@ def build(
     """The stimulus of these products, column by column."""
     parts, results, counts = [], [], []
     for product in products:
-        rows = outlier_rows(product.value, product.outlier, p.width, p.ports, p.k)
+        rows = outlier_rows(product.value, product.outlier, p.segment, p.entries, p.k)
         steps, columns = len(rows.segment), len(product.weight)
-        size = (rows.segment[-1] + 1) * p.width
-        place = (rows.segment[:, None] * p.width + np.arange(p.width))[None]
-        there = place < len(product.keep)
+        size = (rows.segment[-1] + 1) * p.segment
+        place = (rows.segment[:, None] * p.segment + np.arange(p.segment))[None]
+        inside = place < len(product.keep)
 
         def spread(array, fill, size=size, place=place):
             padded = np.concatenate([array, fill[..., array.shape[-1] : size]], axis=-1)
@@ -314,11 +316,11 @@ def build(
         fields = {
             "activation": np.broadcast_to(
                 spread(product.activation, any_index[0] % (1 << p.activation_bits)),
-                (*shape, p.width),
+                (*shape, p.segment),
             ),
             "weight": spread(product.weight, any_index % (1 << p.weight_bits)),
             "mask": np.broadcast_to(
-                spread(product.keep, np.zeros(size, bool)) & there[0], (*shape, p.width)
+                spread(product.keep, np.zeros(size, bool)) & inside[0], (*shape, p.segment)
             ),
             "integer": np.full(shape, product.integer),
             "codebook": np.broadcast_to(to_bits(product.codebook), (*shape, len(product.codebook))),
@@ -329,12 +331,12 @@ def build(
         stray = rng.integers(0, 1 << 16, rows.valid.shape).astype(np.uint16)
         entries = {
             "valid": rows.valid,
-            "position": np.where(rows.valid, rows.position, stray % p.width),
+            "position": np.where(rows.valid, rows.position, stray % p.segment),
             "value": np.where(rows.valid, to_bits(rows.value), stray),
         }
         for name, array in entries.items():
-            for port in range(p.ports):
-                fields[f"entries[{port}].{name}"] = np.broadcast_to(array[:, port], shape)
+            for entry in range(p.entries):
+                fields[f"entries[{entry}].{name}"] = np.broadcast_to(array[:, entry], shape)
         parts.append({name: a.reshape(columns * steps, -1) for name, a in fields.items()})
         counts += [steps] * columns
         results.append(product.results())
@@ -346,7 +348,7 @@ def build(
     runs = [len(product.weight) for product in products]
     tables = np.stack([to_bits(product.table).reshape(p.groups, p.macs) for product in products])
     groups = np.repeat(tables, runs, axis=0).reshape(-1, p.macs)
-    tokens = {
+    scales_of_vectors = {
         name: np.repeat([to_bits(getattr(product, name)) for product in products], runs)
         for name in ("s_a", "r")
     }
@@ -357,9 +359,9 @@ def build(
             "products": payload.pack(
                 p.products_layout, {f"[{n}]": groups[:, n] for n in range(p.macs)}
             ),
-            "token": payload.pack(TOKEN, tokens),
+            "vector_scale": payload.pack(VectorScale, scales_of_vectors),
         },
-        outputs={"o": payload.pack(RESULT, {"y": to_bits(y), "invalid": invalid})},
+        outputs={"o": payload.pack(Result, {"y": to_bits(y), "invalid": invalid})},
         transaction_of={"o": np.arange(len(y))},
         transactions=len(y),
         cycles=p.cycles(counts),

@@ -11,7 +11,7 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.columns import columns_of
 
-LONGER = 2  # beats a column may have beyond the number of groups
+LONGER = 2  # beats of a column beyond the number of groups
 
 
 class ReductionTestbench:
@@ -81,14 +81,14 @@ def _counts(p: ReductionParameters, bins: int, rng: np.random.Generator) -> np.n
     counts = np.zeros(bins, np.int64)
     kind = rng.integers(0, 6)
     at = rng.permutation(bins)
-    if kind == 0:  # as many as can be, in as few bins as can be
+    if kind == 0:  # the largest counts, in the fewest bins
         counts[at[: p.activation_bits]] = p.k
-    elif kind == 1:  # powers of two, as long as there is room
+    elif kind == 1:  # powers of two, up to the limit
         few = rng.integers(1, bins + 1)
         counts[at[:few]] = 1 << rng.integers(0, p.k.bit_length(), few)
     elif kind == 2:  # a bin or two
         counts[at[:2]] = rng.integers(0, p.k + 1, 2)
-    else:  # anything from even to lopsided
+    else:  # any distribution from even to concentrated
         weight = rng.random(bins) ** rng.choice([0.0, 1.0, 8.0])
         wanted = rng.integers(0, p.k + 1) if kind > 3 else p.k
         counts = rng.multinomial(wanted, weight / weight.sum())
@@ -103,27 +103,27 @@ def _products(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     sign = rng.integers(0, 2, bins).astype(np.uint16) << 15
     bits = rng.integers(0, 0x7C00, bins).astype(np.uint16)
     kind = rng.integers(0, 9)
-    if kind == 0:  # as large as can be
+    if kind == 0:  # the largest number
         bits, sign = np.full(bins, 0x7BFF, np.uint16), np.full(bins, sign[0])
     elif kind == 1:  # subnormal numbers and small ones
         bits &= 0x07FF
     elif kind == 2:  # powers of two and their neighbours
         bits = np.clip((bits & 0x7C00) + rng.integers(-1, 2, bins), 0, 0x7BFF).astype(np.uint16)
-    elif kind == 3:  # what is large cancels, in pairs of equal counts
+    elif kind == 3:  # large terms cancel, in pairs of equal counts
         half = bins // 2
         counts[half : 2 * half] = counts[:half] = np.minimum(counts[:half], counts[half:][:half])
         bits[half : 2 * half] = bits[:half]
         sign[half : 2 * half] = sign[:half] ^ 0x8000
         if rng.random() < 0.7:
             bits[rng.integers(bins)] ^= np.uint16(1)
-    elif kind == 4:  # a large one, and others about the last place of a sum that size
+    elif kind == 4:  # one large term, and others near the last place of its sum
         bits = (rng.integers(0, 8, bins) << 10).astype(np.uint16)
         bits[np.argmax(counts)] = rng.integers(21, 31) << 10
         sign = sign if rng.random() < 0.5 else sign & 0
     elif kind == 5:  # like centroids
         values = rng.standard_normal(bins).astype(np.float16).view(np.uint16)
         bits, sign = values & 0x7FFF, values & 0x8000
-    # Empty bins may hold anything; now and then so does one that is not.
+    # Special numbers in empty bins, and sometimes in one with a count.
     special = (counts == 0) & (rng.random(bins) < 0.2)
     if (kind > 7 or rng.random() < 0.05) and counts.any():
         special[rng.choice(np.flatnonzero(counts))] = True

@@ -1,4 +1,7 @@
-"""Testbench of vectors' factors: indices and outliers in, tokens out. A transaction is a vector."""
+"""Testbench of the RMS factor: indices and outliers in, scale and factor out.
+
+A transaction is a vector.
+"""
 
 import numpy as np
 
@@ -8,7 +11,7 @@ from golden.kllm.kllm_core import front_end
 from golden.kllm.rms_factor import rms_factor, sums_of_squares
 from golden.trace import Trace
 from hw.arith.float_format import FP16
-from hw.kllm.pe_lane import TOKEN
+from hw.kllm.pe_lane import VectorScale
 from hw.kllm.rms_factor import RmsFactorParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
@@ -60,7 +63,9 @@ class RmsFactorTestbench:
         axes.set_xlabel("1 / RMS of the vector")
         axes.set_ylabel("1 / RMS of its indices and outliers, % off")
         count = sum(len(layer.x) for layer in layers)
-        caption = f"What quantisation does to the factors of {count} vectors, a colour a layer."
+        caption = (
+            f"Effect of quantisation on the factors of {count} vectors, one colour for each layer."
+        )
         return " ".join([caption, *notes])
 
 
@@ -78,10 +83,10 @@ def random_vectors(p: RmsFactorParameters, vectors: int, rng: np.random.Generato
             continue
         kind = int(rng.choice([0, 0, 1, 2, 3]))
         length = int(rng.integers(p.k // 2 + 1, p.k + 1))
-        there = np.arange(p.outliers) < rng.choice([p.outliers, p.outliers, 0])
-        pairs = {"present": there} | random_repeats(there, rng)
+        present = np.arange(p.outliers) < rng.choice([p.outliers, p.outliers, 0])
+        pairs = {"present": present} | random_repeats(present, rng)
         for end in ("max_value", "min_value"):
-            pairs[end] = np.where(there, to_bits(numbers(kind, p.outliers, rng)), 0)
+            pairs[end] = np.where(present, to_bits(numbers(kind, p.outliers, rng)), 0)
         index = rng.integers(0, 1 << p.bits, length)
         if rng.random() < 0.2:
             index[:] = index[0]
@@ -96,34 +101,34 @@ def random_vectors(p: RmsFactorParameters, vectors: int, rng: np.random.Generato
 
 
 def random_repeats(present: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Which outliers are repeated: of most vectors none."""
+    """Flags of repeated outliers; most vectors have none."""
     share = rng.choice([0, 0, 0.3])
     return {name: present & (rng.random(len(present)) < share) for name in OUTLIERS[2:]}
 
 
 def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
-    """One whose sums have their leading ones in any place, and cancel: what is left shows in r.
+    """A vector whose sums have any exponent and cancel, so that low-order bits show in r.
 
-    Squares may be negative here, as those of centroids never are.
+    Squares may be negative here, unlike those of centroids.
     """
     length = int(rng.integers(p.k // 2 + 1, p.k + 1))
     index = rng.integers(0, 1 << p.bits, length)
     keep = rng.random(length) < rng.choice([0.1, 0.7, 1.0])
     counts = np.bincount(index[keep], minlength=1 << p.bits)
-    there = np.arange(p.outliers) < rng.choice([p.outliers, p.outliers, 0])
+    present = np.arange(p.outliers) < rng.choice([p.outliers, p.outliers, 0])
     spread, middle = int(rng.integers(1, 40)), int(rng.integers(-24, 10))
     ends = [any_number(middle, min(middle + spread, 16), rng) for _ in range(2 * p.outliers)]
     values = to_bits(np.array(ends).astype(np.float16)).reshape(2, -1)
-    pairs = {"present": there} | random_repeats(there, rng)
+    pairs = {"present": present} | random_repeats(present, rng)
     for end, bits in zip(("max_value", "min_value"), values, strict=True):
-        pairs[end] = np.where(there, bits, 0)
+        pairs[end] = np.where(present, bits, 0)
     scale = np.float16(any_number(-6, 6, rng) if rng.random() < 0.5 else 1)
     squares = np.array([any_number(-24, 15, rng) for _ in counts]).astype(np.float16)
     bins = rng.permutation(np.flatnonzero(counts))[:3]
     known = np.where(np.isin(np.arange(len(counts)), bins), 0, squares).astype(np.float64) @ counts
-    nothing = np.zeros(len(counts), np.float16)
+    zeros = np.zeros(len(counts), np.float16)
     one = {name: pairs[name][None] for name in OUTLIERS}
-    _, o = sums_of_squares(index[None], keep[None], one, nothing)
+    _, o = sums_of_squares(index[None], keep[None], one, zeros)
     goal = any_number(-24, 20, rng)
     if rng.random() < 0.4:
         goal = -float(o[0]) / float(scale) ** 2 * (1 + any_number(-26, -6, rng))
@@ -135,12 +140,12 @@ def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple
     inverse_k = 1.0
     if kind == 0:
         inverse_k = abs(any_number(-12, 1, rng))
-    elif kind == 1 and np.isfinite(total) and total:  # however small the sum is, r is in range
+    elif kind == 1 and np.isfinite(total) and total:  # brings r into range
         inverse_k = 2.0 ** np.clip(int(rng.integers(-20, 20)) - np.frexp(total)[1], -126, 126)
     inverse_k = np.float32(inverse_k)
     mean = float(total) * float(inverse_k)
     place = 2.0 ** (int(np.frexp(mean)[1]) - int(rng.integers(6, 40)))
-    # All, the lowest bits or nearly nothing of it is left; or what just makes r what it is.
+    # eps leaves all of the mean, its lowest bits, or nearly 0; or the least mean of some r.
     goal = rng.choice(changes()) * 4.0 ** int(rng.integers(-6, 7))
     left = [0, np.fmod(mean, place) - mean, -mean * (1 + any_number(-30, -6, rng)), goal - mean]
     eps = np.float32(left[int(rng.integers(0, 4))])
@@ -150,9 +155,9 @@ def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple
 
 
 def exact_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
-    """One of three indices, whose last step is exact; or a tie by where r changes, and a bit more.
+    """A vector of three indices whose last multiply-add is exact, or a near-tie where r changes.
 
-    The former leaves the lowest bits of a product, their leading one in any place.
+    The former leaves only the low-order bits of a product, with any exponent.
     """
     length = int(rng.integers(max(3, p.k // 2 + 1), p.k + 1))
     keep = np.arange(length) < 3
@@ -166,7 +171,7 @@ def exact_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
         s, goal = 3, rng.choice(changes())
         twice = 1 + (goal >= 2)
         product = int(goal / twice * 2.0**25) + int(rng.choice([-2, 2]))
-        product -= product % 3  # none of the sort if this changes it
+        product -= product % 3  # no near-tie if this changes it
         inverse_k, eps = product // 3, product * any_number(-70, -24, rng)
         inverse_k, eps = inverse_k * twice, eps * twice
     power = int(rng.integers(-20, -9))
@@ -182,7 +187,7 @@ def exact_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
 
 def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, notes) -> Stimulus:
     """The stimulus of these vectors."""
-    beats, tokens, orders = [], [], []
+    beats, scales, commands = [], [], []
     for index, keep, pairs, squares, scale, inverse_k, eps, normalise in rows:
         count = -(-len(index) // LANES)
         padded = rng.integers(0, 1 << p.bits, count * LANES)
@@ -197,8 +202,8 @@ def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, n
             one = {name: pairs[name][None] for name in OUTLIERS}
             inputs = (index[None], keep[None], one, squares, np.asarray(scale)[None])
             r = rms_factor(*inputs, inverse_k, eps)[0]
-        tokens.append((to_bits(scale), to_bits(r)))
-        orders.append((normalise, to_bits(inverse_k), to_bits(eps), to_bits(squares)))
+        scales.append((to_bits(scale), to_bits(r)))
+        commands.append((normalise, to_bits(inverse_k), to_bits(eps), to_bits(squares)))
     number = np.arange(p.outliers)
     pairs = [row[2] for row in rows]
     ends = {
@@ -208,9 +213,9 @@ def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, n
     }
     ends["present"] = np.concatenate([pair["present"] for pair in pairs])
     ends["last"] = np.tile(number == p.outliers - 1, len(rows))
-    order = [np.array(field) for field in zip(*orders, strict=True)]
+    command = [np.array(field) for field in zip(*commands, strict=True)]
     names = ("normalise", "inverse_k", "eps", "squares")
-    s_a, r = (np.array(field) for field in zip(*tokens, strict=True))
+    s_a, r = (np.array(field) for field in zip(*scales, strict=True))
     return Stimulus(
         inputs={
             "indices": payload.pack(
@@ -218,9 +223,9 @@ def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, n
             ),
             "pairs": payload.pack(p.pair_layout, ends),
             "scale": payload.pack(FP16.width, {"payload": s_a}),
-            "order": payload.pack(p.order_layout, dict(zip(names, order, strict=True))),
+            "command": payload.pack(p.command_layout, dict(zip(names, command, strict=True))),
         },
-        outputs={"o": payload.pack(TOKEN, {"s_a": s_a, "r": r})},
+        outputs={"o": payload.pack(VectorScale, {"s_a": s_a, "r": r})},
         transaction_of={"o": np.arange(len(rows))},
         transactions=len(rows),
         cycles=p.cycles([len(b["last"]) for b in beats], [row[-1] for row in rows]),

@@ -25,7 +25,7 @@ class SparsePathTestbench:
         return build(parameters, *rows, notes)
 
     def picture(self, parameters: SparsePathParameters, trace: Trace, figure) -> str:
-        """Where one token's outliers lie, and what they add to one column."""
+        """Positions of one vector's outliers, and their products with one column's weights."""
         p = parameters
         c = columns_of(trace, p.k, 4, p.weight_bits, 1)
         at = np.flatnonzero(c.outlier[0])
@@ -38,7 +38,7 @@ class SparsePathTestbench:
         below.set_ylabel("times weight")
         below.set_xlabel("position")
         caption = (
-            f"{len(at)} outliers of a token of {p.k} values and their products with one column's "
+            f"{len(at)} outliers of a vector of {p.k} values and their products with one column's "
             f"weights, which add up to {terms.sum():.6g}."
         )
         return " ".join([caption, *c.notes])
@@ -48,24 +48,24 @@ testbench = SparsePathTestbench()
 
 
 def real_rows(p: SparsePathParameters, trace: Trace, columns: int, rng: np.random.Generator):
-    """Each token's outliers, segment by segment, as many to a row as there are ports."""
+    """Each vector's outliers, segment by segment, up to `entries` in a row."""
     c = columns_of(trace, p.k, 4, p.weight_bits, columns)
-    padded = np.zeros((columns, p.segments * p.width), np.uint8)
+    padded = np.zeros((columns, p.segments * p.segment), np.uint8)
     padded[:, : p.k] = c.weight
     rows, weights, ends = [], [], []
     for column in range(columns):
         at = np.flatnonzero(c.outlier[column])
         for segment in range(p.segments):
-            inside = at[at // p.width == segment]
-            for first in range(0, max(len(inside), 1), p.ports):
-                rows.append([(n % p.width, c.value[column, n]) for n in inside[first:][: p.ports]])
-                weights.append(padded[column, segment * p.width :][: p.width])
+            inside = at[at // p.segment == segment]
+            for first in range(0, max(len(inside), 1), p.entries):
+                rows.append(
+                    [(n % p.segment, c.value[column, n]) for n in inside[first:][: p.entries]]
+                )
+                weights.append(padded[column, segment * p.segment :][: p.segment])
         ends.append(len(rows))
-    shape = (len(rows), p.ports)
-    valid, position = np.zeros(shape, bool), rng.integers(0, p.width, shape)
-    value = (
-        rng.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
-    )  # where there is none
+    shape = (len(rows), p.entries)
+    valid, position = np.zeros(shape, bool), rng.integers(0, p.segment, shape)
+    value = rng.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)  # of unused entries
     for number, row in enumerate(rows):
         for port, (place, outlier) in enumerate(row):
             valid[number, port], position[number, port], value[number, port] = 1, place, outlier
@@ -80,19 +80,19 @@ def random_rows(p: SparsePathParameters, columns: int, rng: np.random.Generator)
     ends = np.cumsum(lengths)
     rows = ends[-1]
     column = np.repeat(np.arange(columns), lengths)
-    shape = (rows, p.ports)
-    # Columns of any number of entries, up to all; and never more than k.
+    shape = (rows, p.entries)
+    # Columns of any number of entries, up to all, and at most k.
     valid = rng.random(shape) < rng.choice([0.0, 0.2, 0.7, 1.0], columns)[column][:, None]
     order = np.cumsum(valid.reshape(-1)).reshape(shape)
     before = np.append(0, order[:, -1])[np.append(0, ends[:-1])][column]
     valid &= order - before[:, None] <= p.k
-    position = rng.integers(0, p.width, shape)
-    position = np.where(valid, position, rng.integers(0, 1 << (p.width - 1).bit_length(), shape))
-    weight = rng.integers(0, 1 << p.weight_bits, (rows, p.width))
+    position = rng.integers(0, p.segment, shape)
+    position = np.where(valid, position, rng.integers(0, 1 << (p.segment - 1).bit_length(), shape))
+    weight = rng.integers(0, 1 << p.weight_bits, (rows, p.segment))
     kinds = rng.integers(0, 8, columns)
     value = _numbers(kinds[column], shape, rng)
     codebook = _numbers(kinds[column], (rows, 1 << p.weight_bits), rng)
-    # Columns of one entry, a power of two: each that a product can be, in turn.
+    # Columns of one entry, a power of two: all powers of a product, in turn.
     single = (kinds == 5) | (kinds == 6)
     power = (np.cumsum(single) * 37 + rng.integers(79)) % 79
     of_value = rng.integers(np.maximum(power - 39, 0), np.minimum(power, 39) + 1)
@@ -104,15 +104,15 @@ def random_rows(p: SparsePathParameters, columns: int, rng: np.random.Generator)
     alone = np.zeros(shape, bool)
     alone[np.append(0, ends[:-1]), 0] = True
     valid = np.where(single[column][:, None], alone, valid)
-    position = np.where(valid, np.minimum(position, p.width - 1), position)
-    # Some columns in which two rows cancel but for little.
+    position = np.where(valid, np.minimum(position, p.segment - 1), position)
+    # Some columns in which two rows nearly cancel.
     for at in ends[kinds == 7] - 1:
         if at and lengths[column[at]] > 1:
             for array in (value, codebook, valid, position, weight):
                 array[at] = array[at - 1]
             value[at] = -value[at]
             value.view(np.uint16)[at, 0] ^= np.uint16(rng.integers(0, 2))
-    # An infinity or NaN in some columns; where nothing is, anywhere.
+    # An infinity or NaN in some columns; anywhere in unused entries.
     for array, chance in ((value, 0.3), (codebook, 0.2)):
         special = (rng.random(columns) < chance * ~single)[column][:, None]
         special = special & (rng.random(array.shape) < 2 / array.shape[1] / p.segments)
@@ -145,16 +145,16 @@ def expected(
     ends: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sum and invalid of each column; its rows' codebooks may differ."""
-    # A list of all entries of a column, whose weights number centroids of its own.
+    # All entries of a column as one list; each row's weights index a codebook of its own.
     rows, bins = codebook.shape
     position = np.where(valid, position, 0)
     index = np.take_along_axis(weight.astype(np.int64), position, axis=1)
     totals, invalid = [], []
     for first, end in zip(np.append(0, ends[:-1]), ends, strict=True):
-        own = np.arange(end - first)[:, None] * bins + index[first:end]
+        indices = np.arange(end - first)[:, None] * bins + index[first:end]
         total, bad = sparse_path(
             value[first:end].reshape(-1),
-            own.reshape(-1, 1),
+            indices.reshape(-1, 1),
             codebook[first:end].reshape(-1),
             valid[first:end].reshape(-1),
         )
@@ -173,15 +173,15 @@ def build(
     ends: np.ndarray,
     notes: list[str],
 ) -> Stimulus:
-    """The stimulus of these rows; ``ends`` are the numbers of rows up to each column's end."""
+    """The stimulus of these rows; ``ends``: the number of rows up to each column's end."""
     columns, rows = len(ends), len(weight)
     last = np.zeros(rows, bool)
     last[ends - 1] = True
     fields = {"weight": weight, "codebook": to_bits(codebook), "last": last}
     entries = {"valid": valid, "position": position, "value": to_bits(value)}
-    for port in range(p.ports):
+    for entry in range(p.entries):
         for name, array in entries.items():
-            fields[f"entries[{port}].{name}"] = array[:, port]
+            fields[f"entries[{entry}].{name}"] = array[:, entry]
     total, invalid = expected(weight, codebook, valid, position, value, ends)
     return Stimulus(
         inputs={"i": payload.pack(p.input_layout, fields)},

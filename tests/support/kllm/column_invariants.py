@@ -1,4 +1,4 @@
-"""What ties registers of queues and exact sums to the number of columns inside, for inductions."""
+"""Invariants of queues and exact sums: registers agree with the number of columns inside."""
 
 from amaranth.hdl import Assert, Module, Mux, Signal
 
@@ -6,7 +6,7 @@ from sim.checks.formal.specs import Internals
 
 
 def level_of(m: Module, internals: Internals, queue: str, depth: int) -> Signal:
-    """Of a queue, whose pointers agree with it."""
+    """The level of a queue; asserts that its pointers agree with it."""
     names = ("level", "produce", "consume")
     level, produce, consume = (internals.signal(f"{queue}.fifo.{name}") for name in names)
     place = consume + level
@@ -18,10 +18,10 @@ def level_of(m: Module, internals: Internals, queue: str, depth: int) -> Signal:
 
 
 def stages_of(internals: Internals, name: str, valid: list[str], last: list[str]) -> list:
-    """For each of an exact sum's ranks from the first on, whether a column's end is there.
+    """For each pipeline stage of an exact sum, whether it holds the end of a column.
 
     valid, last
-        Names of the ranks of its parent.
+        Names of the registers of the stages before it.
     """
     pairs = zip(valid, last, strict=True)
     ends = [internals.signal(f"{name}.{v}") & internals.signal(f"{name}.{w}") for v, w in pairs]
@@ -33,7 +33,7 @@ def stages_of(internals: Internals, name: str, valid: list[str], last: list[str]
 def columns_in(
     m: Module, internals: Internals, name: str, most: int, valid: list[str], last: list[str]
 ) -> Signal:
-    """How many columns one of the exact sums holds, which has lent so many credits of `most`."""
+    """Number of columns in an exact sum; asserts that it equals its lent credits, of `most`."""
     inside = Signal(5, name=f"inside_{name}")
     level = level_of(m, internals, f"{name}.sum.queue", most)
     m.d.comb += [

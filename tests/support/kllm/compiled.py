@@ -9,7 +9,7 @@ from sim.drivers.harness.runner import Harness
 
 
 class Compiled:
-    """Plays stimuli, each from reset, and compares all that comes out."""
+    """Runs stimuli, each from reset, and compares all outputs."""
 
     def __init__(self, block: Block, parameters: Parameters):
         self.parameters = parameters
@@ -17,7 +17,7 @@ class Compiled:
         self._harness = Harness(self._design)
 
     def check(self, stimulus: Stimulus, stall: str, timed: bool = True) -> Outcome:
-        """Play a stimulus under a stall pattern; without stalls it takes its `cycles`, if
+        """Run a stimulus under a stall pattern; without stalls it takes its `cycles`, if
         `timed`."""
         self._harness.reset()
         outcome = self._harness.run(stimulus, PATTERNS[stall], seed=1)

@@ -1,4 +1,4 @@
-"""What the Orizuru engine must do, for its formal proofs: a cycle-accurate black box.
+"""Specification of the Orizuru engine for formal proofs: a cycle-accurate black box.
 
 The order of floating-point numbers is stated here by signs and magnitudes, apart from the order
 keys of the hardware. The specification keeps the raw values of the vector and, for each end, the
@@ -335,7 +335,7 @@ def _ranks(m, spec, internals, end):
 def _leaf_masks(m, spec, internals, end):
     """Values still in the leaves."""
     p = spec.dut.parameters
-    masks = Cat(~internals.signal(f"leaf_{unit}.gone_{end}") for unit in range(p.units[0]))
+    masks = Cat(~internals.signal(f"leaf_{unit}.removed_{end}") for unit in range(p.units[0]))
     there = Signal(p.n, name=f"{end}_in_leaves")
     m.d.comb += there.eq(masks)
     with m.If(~spec.fresh | (~spec.loading & (spec.wait == p.depth))):

@@ -1,0 +1,199 @@
+"""Memory that holds two vectors: one is written while the other is read for every column."""
+
+import dataclasses
+from functools import cached_property
+
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.lib import data, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.layout import FLAG, count
+from hw.parameters import Parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayMemoryParameters(Parameters):
+    """
+    rows
+        Rows of the longest vector.
+    parts, part_width
+        Parts of a row that are written separately, and bits of each.
+    columns
+        Most columns for which a vector is read.
+    """
+
+    rows: int
+    parts: int
+    part_width: int
+    columns: int
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the last write of a vector to its first row."""
+        return 2
+
+    def cycles(self, writes: list[int], reads: list[int]) -> int:
+        """Cycles from the first write offered to the last row accepted, when nothing stalls.
+
+        writes, reads
+            Cycles in which each vector is written, and rows that are read of it, all columns
+            together; at least one of the last vector.
+        """
+        written = read = 0  # cycles when the latest vector was
+        freed = [0, 0]  # when each half of the memory was
+        for number, (write, rows) in enumerate(zip(writes, reads, strict=True)):
+            written = max(written, freed[number % 2]) + write
+            read = max(written, read) + max(1, rows)
+            freed[number % 2] = read
+        return read + 1
+
+    @cached_property
+    def output_layout(self) -> data.StructLayout:
+        """``row``; ``last`` of the column; ``end``: row of the last column; the vector's ``flag``.
+
+        ``row`` comes out of the memory's read port, the others out of registers.
+        """
+        row = unsigned(self.parts * self.part_width)
+        return data.StructLayout({"row": row, "last": FLAG, "end": FLAG, "flag": FLAG})
+
+
+class ReplayMemory(Component):
+    """Write vectors row by row, and read each again for every column of its matrix.
+
+    ::
+
+        write ─→ half 0 ─┐
+                 half 1 ─┴─→ o, column after column
+
+    The halves take turns: while one is read, the next vector is written to the other. A vector's
+    `columns` is accepted with its last row; 0 columns drop the vector in one cycle.
+
+    Latency: 2 cycles from a vector's last write to its first row. Throughput: a write and a row
+    each cycle, from column to column and from vector to vector without a gap.
+
+    Handshake: ``o.valid`` and ``o.payload`` are registers, `room` depends on registers,
+    ``columns.ready`` follows ``o.ready`` combinationally. The memory has a synchronous read port.
+
+    Members
+    -------
+    room : :py:`Out(1)`
+        The half to be written is free. Without it there must be no write.
+    last_row : :py:`Out(1)`
+        The row that is written is the half's last.
+    enable : :py:`In(parts)`
+        Parts of the row that are written.
+    data : :py:`In(parts * part_width)`
+    row_end : :py:`In(1)`
+        The row is complete; the next write is to the next row.
+    vector_end : :py:`In(1)`
+        The vector is complete with this row.
+    flag : :py:`In(1)`
+        With `vector_end`: a bit that accompanies all rows of the vector.
+    columns : :py:`In(stream.Signature(range(columns + 1)))`
+        For each vector, the number of columns.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        Rows.
+    """
+
+    def __init__(self, parameters: ReplayMemoryParameters):
+        p = self._parameters = parameters
+        super().__init__(
+            {
+                "room": Out(1),
+                "last_row": Out(1),
+                "enable": In(p.parts),
+                "data": In(p.parts * p.part_width),
+                "row_end": In(1),
+                "vector_end": In(1),
+                "flag": In(1),
+                "columns": In(stream.Signature(count(range(p.columns + 1)))),
+                "o": Out(stream.Signature(p.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> ReplayMemoryParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p, o = self._parameters, self.o
+        m.submodules.rows = rows = memory.Memory(
+            shape=unsigned(p.parts * p.part_width), depth=2 * p.rows, init=[]
+        )
+        write, read = rows.write_port(granularity=p.part_width), rows.read_port()
+
+        # For each half: whether it holds a vector, the vector's last row, and its flag.
+        full = Signal(2)
+        ends = [Signal(range(2 * p.rows), name=f"end_{half}", reset_less=True) for half in (0, 1)]
+        flags = Signal(2, reset_less=True)
+
+        # Write side. Rows 0 to rows - 1 are half 0, the others half 1.
+        write_half = Signal()
+        write_row = Signal(range(2 * p.rows))
+        m.d.comb += [
+            self.room.eq(~Mux(write_half, full[1], full[0])),
+            self.last_row.eq(write_row == Mux(write_half, 2 * p.rows - 1, p.rows - 1)),
+            write.addr.eq(write_row),
+            write.en.eq(self.enable),
+            write.data.eq(self.data),
+        ]
+        with m.If(self.vector_end):
+            m.d.sync += [write_row.eq(Mux(write_half, 0, p.rows)), write_half.eq(~write_half)]
+        with m.Elif(self.row_end):
+            m.d.sync += write_row.eq(write_row + 1)
+
+        # Read side: into the output register, column after column.
+        read_half = Signal()
+        read_row = Signal(range(2 * p.rows))
+        column = Signal(range(1, p.columns + 1), init=1)
+        present = Signal()  # a vector and its number of columns
+        room = Signal()
+        last_row = Signal()
+        no_columns = Signal()
+        taken = Signal()
+        finished = Signal()
+        columns = self.columns.payload
+        m.d.comb += [
+            present.eq(Mux(read_half, full[1], full[0]) & self.columns.valid),
+            room.eq(~o.valid | o.ready),
+            last_row.eq(read_row == Mux(read_half, ends[1], ends[0])),
+            no_columns.eq(columns == 0),
+            taken.eq(present & ~no_columns & room),
+            finished.eq((taken & last_row & (column == columns)) | (present & no_columns)),
+            self.columns.ready.eq(finished),
+            read.en.eq(taken),
+            read.addr.eq(read_row),
+            o.payload.row.eq(read.data),
+        ]
+        with m.If(room):
+            m.d.sync += o.valid.eq(taken)
+        with m.If(taken):
+            m.d.sync += [
+                read_row.eq(read_row + 1),
+                o.payload.last.eq(last_row),
+                o.payload.end.eq(column == columns),
+                o.payload.flag.eq(Mux(read_half, flags[1], flags[0])),
+            ]
+            with m.If(last_row):
+                m.d.sync += [read_row.eq(Mux(read_half, p.rows, 0)), column.eq(column + 1)]
+        with m.If(finished):
+            m.d.sync += [
+                read_row.eq(Mux(read_half, 0, p.rows)),
+                column.eq(1),
+                read_half.eq(~read_half),
+            ]
+
+        # A half is filled by its vector's end, and freed when its last column is read.
+        freed = Cat(finished & ~read_half, finished & read_half)
+        for half in (0, 1):
+            with m.If(self.vector_end & (write_half == half)):
+                m.d.sync += [
+                    full[half].eq(1),
+                    ends[half].eq(write_row),
+                    flags[half].eq(self.flag),
+                ]
+            with m.Elif(freed[half]):
+                m.d.sync += full[half].eq(0)
+        return m
