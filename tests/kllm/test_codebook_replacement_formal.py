@@ -60,7 +60,7 @@ class PlainFunction(ElementFunction):
 
 
 class ReplacementSpec(Elaboratable):
-    """Each vector: its scale, then its rows if it has a function, then its beats, then its order.
+    """Each vector: its scale, then its rows if it has a function, then its beats, then its command.
 
     inductive
         Whether to assert what ties the registers to that.
@@ -74,11 +74,11 @@ class ReplacementSpec(Elaboratable):
         dut, p = self._dut, self._dut.parameters
         m.submodules.dut = fragment = Fragment.get(dut, None)
         first = reset_first(m)
-        for port in (dut.order, dut.scale, dut.i):
+        for port in (dut.command, dut.scale, dut.i):
             drive(m, first, port)
         for port in (dut.write, dut.o):
             watch(m, first, port)
-        order = dut.order.payload
+        command = dut.command.payload
 
         scaled, s_a = Signal(), Signal(16)  # the vector's scale is taken
         rows = Signal(range(p.centroids + 1))  # of it written
@@ -97,14 +97,14 @@ class ReplacementSpec(Elaboratable):
         with m.If(ended):
             m.d.sync += scaled.eq(0)
         complete = Signal()
-        m.d.comb += complete.eq(~order.replace | (rows == p.centroids))
+        m.d.comb += complete.eq(~command.replace | (rows == p.centroids))
         self._order(m, first, scaled, rows, complete, begins, taken, ended)
         self._values(m, first, s_a, rows)
         ranks = self._ranks(m, Internals(fragment), first, scaled, s_a, rows, complete)
         self._progress(m, first, scaled, complete, *ranks)
         beats = Signal(2)
         m.d.sync += beats.eq(Mux(begins, 0, beats + taken))
-        all_out = dut.i.payload.outlier.all() & order.replace
+        all_out = dut.i.payload.outlier.all() & command.replace
         m.d.comb += Cover(ended & (beats == 1) & all_out, "a second beat of outliers")
         return m
 
@@ -112,76 +112,80 @@ class ReplacementSpec(Elaboratable):
         dut, p = self._dut, self._dut.parameters
         with m.If(~first):
             m.d.comb += [
-                Assert(dut.scale.ready == (dut.order.valid & ~scaled), "a scale at a wrong time"),
+                Assert(dut.scale.ready == (dut.command.valid & ~scaled), "a scale at a wrong time"),
                 Assert(~dut.write.valid | scaled & ~complete, "a row too many"),
                 Assert(~dut.o.valid | scaled & complete & dut.i.valid, "a beat at a wrong time"),
                 Assert((dut.i.valid & dut.i.ready) == taken, "a beat lost or doubled"),
-                Assert((dut.order.valid & dut.order.ready) == ended, "an order at a wrong time"),
+                Assert(
+                    (dut.command.valid & dut.command.ready) == ended, "a command at a wrong time"
+                ),
                 Assert(rows <= p.centroids),
             ]
 
     def _values(self, m, first, s_a, rows):
         """Rows and beats are what they should be."""
-        dut, order = self._dut, self._dut.order.payload
+        dut, command = self._dut, self._dut.command.payload
         row, i, o = dut.write.payload, dut.i.payload, dut.o.payload
         centroid = Signal(16)
-        m.d.comb += centroid.eq(function(product(s_a, Array(order.centroids)[rows]), order.op))
+        m.d.comb += centroid.eq(function(product(s_a, Array(command.centroids)[rows]), command.op))
         with m.If(dut.write.valid & ~first):
-            m.d.comb += Assert((row.row == rows) & (row.bank == order.bank), "the wrong row")
-            for value, weight in zip(row.values, order.codebook, strict=True):
+            m.d.comb += Assert((row.row == rows) & (row.bank == command.bank), "the wrong row")
+            for value, weight in zip(row.values, command.codebook, strict=True):
                 m.d.comb += Assert(value == product(centroid, weight), "a wrong product")
         with m.If(dut.o.valid & ~first):
             m.d.comb += Assert((o.outlier == i.outlier) & (o.last == i.last), "the wrong beat")
             for lane, (got, value) in enumerate(zip(o.values, i.values, strict=True)):
-                want = Mux(i.outlier[lane] & order.replace, function(value, order.op), value)
+                want = Mux(i.outlier[lane] & command.replace, function(value, command.op), value)
                 m.d.comb += Assert(got == want, "a wrong value")
 
     def _ranks(self, m, internals, first, scaled, s_a, rows, complete):
         """Registers hold what is on its way; what is left to do, of rows and of a beat."""
-        dut, p, order = self._dut, self._dut.parameters, self._dut.order.payload
+        dut, p, command = self._dut, self._dut.parameters, self._dut.command.payload
         rebuilding, passing = internals.signal("rebuilding"), internals.signal("passing")
         number, under_way = internals.signal("number"), internals.signal("under_way")
-        back, gone = internals.signal("back"), internals.signal("gone")
+        returned, issued = internals.signal("returned"), internals.signal("issued")
         stages = p.function_latency
         flights = [internals.signal(f"under_way_{stage}") for stage in range(stages)]
         waits, offered = Signal(), Signal()
         m.d.sync += [
-            waits.eq(dut.order.valid & ~dut.order.ready & ~first),
+            waits.eq(dut.command.valid & ~dut.command.ready & ~first),
             offered.eq(dut.i.valid & ~dut.i.ready & ~first),
         ]
         count = sum(under_way)
         steps = sum((p.row_latency + 1 - n) * bit for n, bit in enumerate(under_way))
         rows_left = (p.centroids - number) * (p.row_latency + 2) + steps
-        lanes_left = sum((stages + 1) * ~bit for bit in gone | ~dut.i.payload.outlier)
+        lanes_left = sum((stages + 1) * ~bit for bit in issued | ~dut.i.payload.outlier)
         lanes_left += sum((stages - n) * bit for n, flight in enumerate(flights) for bit in flight)
         left = [Signal(8, name=name) for name in ("rows_left", "lanes_left")]
         m.d.comb += [left[0].eq(rows_left), left[1].eq(lanes_left)]
         if not self._inductive:
             return left
         x = internals.signal("x")
-        ranks = [internals.signal(f"function.rank_{stage}") for stage in range(p.function.stages)]
+        ranks = [
+            internals.signal(f"function.rank_{stage}") for stage in range(p.element_function.stages)
+        ]
         replaced = [internals.signal(f"replaced_{lane}") for lane in range(p.lanes)]
         with m.If(~first):
             m.d.comb += [
                 Assert((rebuilding | passing) == scaled),
                 Assert(~passing | complete),
                 Assert(~rebuilding | ~complete),
-                Assert(~rebuilding | order.replace),
+                Assert(~rebuilding | command.replace),
                 Assert(~scaled | (waits & (internals.signal("s_a") == s_a))),
-                Assert(~scaled | (internals.signal("has_function") == order.replace)),
-                Assert(~scaled | (internals.signal("op") == order.op)),
+                Assert(~scaled | (internals.signal("has_function") == command.replace)),
+                Assert(~scaled | (internals.signal("op") == command.op)),
                 Assert(internals.signal("fsm_state") != 3),
                 Assert(rebuilding | (under_way == 0)),
                 Assert((number <= p.centroids) & (~rebuilding | (number == rows + count))),
                 Assert(rebuilding | passing | (number == 0)),
                 Assert(internals.signal("row") == rows[:-1]),
                 Assert(scaled | (rows[:-1] == 0)),
-                Assert(rebuilding | passing & order.replace | (rows == 0) | ~scaled),
+                Assert(rebuilding | passing & command.replace | (rows == 0) | ~scaled),
             ]
             # The pipeline of rows: what each stage should hold.
             pipe = [internals.signal("scale_centroid.o"), x, *ranks]
             for n in range(p.row_latency):
-                source = Array(order.centroids)[
+                source = Array(command.centroids)[
                     (number - 1 - sum(under_way[:n]))[: p.activation_bits]
                 ]
                 held = product(s_a, source)
@@ -189,23 +193,23 @@ class ReplacementSpec(Elaboratable):
                     if n < 2:
                         m.d.comb += Assert(pipe[n] == held)
                     elif n < len(pipe):
-                        m.d.comb += Assert(pipe[n] == function(held, order.op))
+                        m.d.comb += Assert(pipe[n] == function(held, command.op))
                     else:
-                        for column, weight in enumerate(order.codebook):
+                        for column, weight in enumerate(command.codebook):
                             o = internals.signal(f"multiply_{column}.o")
-                            m.d.comb += Assert(o == product(function(held, order.op), weight))
-            # Outliers: each that has set out is in one stage, or back.
+                            m.d.comb += Assert(o == product(function(held, command.op), weight))
+            # Outliers: each that is issued is in one stage, or returned.
             for lane in range(p.lanes):
-                places = [back[lane], *(flight[lane] for flight in flights)]
+                places = [returned[lane], *(flight[lane] for flight in flights)]
                 outlier = dut.i.payload.values[lane]
-                value = function(outlier, order.op)
+                value = function(outlier, command.op)
                 m.d.comb += [
-                    Assert(sum(places) == gone[lane]),
+                    Assert(sum(places) == issued[lane]),
                     Assert(
-                        ~gone[lane]
-                        | offered & passing & order.replace & dut.i.payload.outlier[lane]
+                        ~issued[lane]
+                        | offered & passing & command.replace & dut.i.payload.outlier[lane]
                     ),
-                    Assert(~back[lane] | (replaced[lane] == value)),
+                    Assert(~returned[lane] | (replaced[lane] == value)),
                 ]
                 wanted = [outlier, *(value for _ in ranks)]
                 for flight, rank, want in zip(flights, [x, *ranks], wanted, strict=True):
@@ -249,10 +253,18 @@ def test_cover(plain):
 
 
 FAULTS = {
-    "never_again": ("gone.eq(Mux(taken, 0, gone | chosen))", "gone.eq(gone | chosen)", "stuck"),
+    "never_again": (
+        "issued.eq(Mux(taken, 0, issued | chosen))",
+        "issued.eq(issued | chosen)",
+        "stuck",
+    ),
     "row_missing": ("number != p.centroids", "number != p.centroids - 1", "rows stuck"),
     "hasty": ("~self.write.valid | self.write.ready", "1", "stalled payload changed"),
-    "order_gone": ("self.order.ready.eq(ended)", "self.order.ready.eq(self.i.ready)", "an order"),
+    "command_lost": (
+        "self.command.ready.eq(ended)",
+        "self.command.ready.eq(self.i.ready)",
+        "a command",
+    ),
 }
 
 

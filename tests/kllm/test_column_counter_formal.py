@@ -159,7 +159,7 @@ class ColumnCounterSpec(Elaboratable):
         names = {"result": ["result"], "halfway": ["row_0", "row_1"]}[point]
         row, column = divmod(number, 1 << p.weight_bits)
         rows = [internals.signal(f"accumulators_{row}.{name}_{column}_{point}") for name in names]
-        width = min(p.width.bit_length(), p.count_bits)
+        width = min(p.segment.bit_length(), p.count_bits)
         m.d.comb += Assert(sum(rows)[:width] == sum(of_counters)[:width])
 
 

@@ -7,10 +7,10 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
-from hw.kllm import job_dispatch, kllm_core
+from hw.kllm import command_dispatch, kllm_core
+from hw.kllm.command_dispatch import CommandDispatch, command_layouts
 from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.index_buffer import IndexBuffer, IndexBufferParameters
-from hw.kllm.job_dispatch import JobDispatch, order_layouts
 from hw.kllm.outlier_split import OutlierSplit, OutlierSplitParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.faults import with_fault
@@ -18,7 +18,7 @@ from tests.support.formal import find_fault, prove_block, prove_stream_rules
 from tests.support.kllm.column_invariants import level_of
 
 CORE = CoreParameters(
-    *(16, 4, 1), activation_bits=2, weight_bits=1, counters=1, macs=4, ports=1, depth=4
+    *(16, 4, 1), activation_bits=2, weight_bits=1, counters=1, macs=4, entries=1, depth=4
 )
 
 
@@ -64,7 +64,7 @@ class ForkSpec(Elaboratable):
             had.append(past)
             have.append(past | sink.ready)
             m.d.sync += past.eq(dut.i.valid & ~dut.i.ready & (past | sink.ready) & ~first)
-            internal = Internals(fragment).signal(f"fork_gone_{number}")
+            internal = Internals(fragment).signal(f"fork_delivered_{number}")
             with m.If(~first):
                 m.d.comb += [
                     Assert(sink.valid == (dut.i.valid & ~past), "a beat lost or doubled"),
@@ -83,13 +83,13 @@ def test_fork(mode, depth):
 
 
 class BanksSpec(Elaboratable):
-    """No tables are loaded into a bank that a product under way uses; every job has its own.
+    """No tables are loaded into a bank that a product under way uses; every command has its own.
 
     inductive
         Whether to assert what ties the registers to that.
     """
 
-    def __init__(self, dut: JobDispatch, inductive: bool = True):
+    def __init__(self, dut: CommandDispatch, inductive: bool = True):
         self._dut, self._inductive = dut, inductive
 
     def elaborate(self, platform):
@@ -98,24 +98,24 @@ class BanksSpec(Elaboratable):
         m.submodules.dut = fragment = Fragment.get(dut, None)
         internals = Internals(fragment)
         first = reset_first(m)
-        drive(m, first, dut.job)
-        for name in order_layouts(CORE):
+        drive(m, first, dut.command)
+        for name in command_layouts(CORE):
             watch(m, first, getattr(dut, name))
         m.d.comb += dut.load_end.eq(AnySeq(1) & dut.load_room)
 
-        job = dut.job.payload
+        command = dut.command.payload
         accept, tables, finished = (Signal(name=name) for name in ("accept", "tables", "finished"))
         m.d.comb += [
-            accept.eq(dut.job.valid & dut.job.ready & ~first),
-            tables.eq(job.tables | job.replace),
+            accept.eq(dut.command.valid & dut.command.ready & ~first),
+            tables.eq(command.tables | command.replace),
             finished.eq(dut.results.valid & dut.results.ready & ~first),
         ]
-        # Banks of the products under way, oldest first; of tables loaded, and of the last job.
+        # Banks of the products under way, oldest first; of tables loaded, and of the last command.
         banks, count = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
         there, waiting, latest = Signal(), Signal(), Signal()
         own, left = Signal(), Signal(range(IN_FLIGHT + 1))
         m.d.comb += [
-            own.eq(internals.signal("own")),
+            own.eq(internals.signal("bank")),
             left.eq(count - finished),
         ]
         m.d.sync += [
@@ -136,7 +136,7 @@ class BanksSpec(Elaboratable):
             with m.If(accept & tables):
                 m.d.comb += Assert(there & (own == waiting), "tables that are not its own")
             with m.If(accept & ~tables):
-                m.d.comb += Assert(own == latest, "tables that are not those of the job before")
+                m.d.comb += Assert(own == latest, "tables that are not those of the command before")
             with m.If(dut.load_room):
                 m.d.comb += Assert(~there, "tables loaded over others that wait")
                 for n in range(IN_FLIGHT):
@@ -148,20 +148,20 @@ class BanksSpec(Elaboratable):
         return m
 
     def _invariant(self, m, internals, banks, count, there, waiting, latest):
-        names = order_layouts(CORE)
-        levels = {n: level_of(m, internals, f"{n}_orders", IN_FLIGHT) for n in names}
+        names = command_layouts(CORE)
+        levels = {n: level_of(m, internals, f"{n}_commands", IN_FLIGHT) for n in names}
         m.d.comb += [
             Assert(levels["results"] == count),
             Assert(banks >> count == 0),
             Assert(internals.signal("loaded") == there),
-            Assert(internals.signal("bank") == latest),
+            Assert(internals.signal("latest_bank") == latest),
             Assert(~there | (waiting == self._dut.load_bank)),
         ]
         used = [[], []]
-        consume = internals.signal("results_orders.fifo.consume")
+        consume = internals.signal("results_commands.fifo.consume")
         for n in range(IN_FLIGHT):
             place = (consume + n)[: (IN_FLIGHT - 1).bit_length()]
-            row = internals.row(m, "results_orders.fifo.storage", place)
+            row = internals.row(m, "results_commands.fifo.storage", place)
             with m.If(count > n):
                 # `bank` is the order's last field.
                 m.d.comb += Assert(row[-1] == banks[n])
@@ -172,19 +172,19 @@ class BanksSpec(Elaboratable):
 
 
 def test_banks():
-    prove_block(BanksSpec(JobDispatch(CORE)), "job_dispatch", depth=2)
+    prove_block(BanksSpec(CommandDispatch(CORE)), "command_dispatch", depth=2)
 
 
 @pytest.mark.campaign
 def test_banks_are_used():
-    spec = BanksSpec(JobDispatch(CORE), inductive=False)
-    prove_block(spec, "job_dispatch", "cover", depth=14)
+    spec = BanksSpec(CommandDispatch(CORE), inductive=False)
+    prove_block(spec, "command_dispatch", "cover", depth=14)
 
 
 @pytest.mark.campaign
 def test_loading_early_is_caught():
     """A bank is loaded again as soon as a product has its tables, though that is under way."""
     line = "~Mux(self.load_bank, *reversed(users)).any() & ~loaded"
-    module = with_fault(job_dispatch, line, "~loaded")
-    spec = BanksSpec(module.JobDispatch(CORE), inductive=False)
-    find_fault(spec, "job_dispatch_fault", "in use are loaded over", depth=9, solver="yices")
+    module = with_fault(command_dispatch, line, "~loaded")
+    spec = BanksSpec(module.CommandDispatch(CORE), inductive=False)
+    find_fault(spec, "command_dispatch_fault", "in use are loaded over", depth=9, solver="yices")

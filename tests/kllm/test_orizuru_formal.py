@@ -134,7 +134,7 @@ FAULTS = {
     ),
     # Which values are left
     "popped_again": (
-        ("orizuru_unit", "| popped | gone[end]", "| popped"),
+        ("orizuru_unit", "| popped | removed[end]", "| popped"),
         ONE_UNIT,
         LARGEST,
     ),
@@ -154,7 +154,7 @@ FAULTS = {
         "wrong about values being left",
     ),
     "present_for_ever": (
-        ("orizuru", 'pair.present.eq(roots["max"].rank.any())', "pair.present.eq(1)"),
+        ("orizuru", 'pair.present.eq(roots["max"].key.any())', "pair.present.eq(1)"),
         ONE_UNIT,
         "wrong about values being left",
     ),

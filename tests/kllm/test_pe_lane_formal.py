@@ -20,8 +20,8 @@ from tests.support.faults import with_fault
 from tests.support.formal import prove_block
 from tests.support.kllm.column_invariants import columns_in, level_of
 
-ONE_GROUP = PeLaneParameters(1, 1, 1, 1, macs=4, ports=1, counter_stages=0, scale_stages=1)
-TWO_GROUPS = PeLaneParameters(1, 1, 1, 1, macs=2, ports=1, counter_stages=1, scale_stages=2)
+ONE_GROUP = PeLaneParameters(1, 1, 1, 1, macs=4, entries=1, counter_stages=0, scale_stages=1)
+TWO_GROUPS = PeLaneParameters(1, 1, 1, 1, macs=2, entries=1, counter_stages=1, scale_stages=2)
 SIZES = {"one_group": ONE_GROUP, "two_groups": TWO_GROUPS}
 
 
@@ -36,7 +36,7 @@ class LaneSpec(Elaboratable):
         dut, p = self._dut, self._dut.parameters
         m.submodules.dut = fragment = Fragment.get(dut, None)
         first = reset_first(m)
-        for port in (dut.i, dut.products, dut.token):
+        for port in (dut.i, dut.products, dut.vector_scale):
             drive(m, first, port)
         watch(m, first, dut.o)
         m.d.comb += Assume(dut.i.payload.advance | ~dut.i.payload.last)
@@ -59,7 +59,7 @@ class LaneSpec(Elaboratable):
         group = Signal(range(p.groups))
         ended = moves("ended", dut.i, dut.i.payload.last)
         grouped = moves("grouped", dut.products)
-        joined = moves("joined", dut.token)
+        joined = moves("joined", dut.vector_scale)
         taken = moves("taken", dut.o)
         final = Signal()
         m.d.comb += final.eq(grouped & (group == p.groups - 1))
@@ -90,9 +90,9 @@ class LaneSpec(Elaboratable):
             m.d.comb += Assert(internals.signal("counter.group") == group)
         m.d.comb += Assert(busy | (group == 0))
 
-        most = [part.summing.columns for part in (p.reducing, p.outlying)]
-        ranks = ["selected", "valid"], ["last_selected", "last"]
-        reducing = columns_in(m, internals, "reduction", most[0], ["valid"], ["last"])
+        most = [part.fixed_sum.columns for part in (p.reduction, p.sparse_path)]
+        ranks = ["valid_0", "valid_1"], ["last_0", "last_1"]
+        reducing = columns_in(m, internals, "reduction", most[0], ["valid_0"], ["last_0"])
         outlying = columns_in(m, internals, "sparse", most[1], *ranks)
         waiting = counted + reduced
         m.d.comb += [

@@ -12,7 +12,7 @@ from amaranth.hdl import Assert, Const, Cover, Elaboratable, Fragment, Module, M
 
 from hw.arith.fixed_sum import FixedSum
 from hw.arith.float_multiply_add import FloatMultiplyAdd
-from hw.kllm import column_counter, inverse_rms, reduction, rms_factor, sparse_path
+from hw.kllm import column_counter, column_sum, inverse_rms, reduction, rms_factor, sparse_path
 from hw.kllm.inverse_rms import STEPS, InverseRms
 from hw.kllm.outlier_split import ONE
 from hw.kllm.rms_factor import RmsFactor, RmsFactorParameters
@@ -60,8 +60,8 @@ def no_arithmetic(monkeypatch):
     monkeypatch.setattr(InverseRms, "_root", lambda self, m, mean: (mean[:16], mean[16], mean[17]))
     monkeypatch.setattr(column_counter, "IndexDistributionCounter", NoCounter)
     monkeypatch.setattr(column_counter, "RowAccumulators", NoAccumulators)
+    monkeypatch.setattr(column_sum, "FixedSum", NoSum)
     for part in (reduction, sparse_path):
-        monkeypatch.setattr(part, "FixedSum", NoSum)
         monkeypatch.setattr(part, "significand", no_digits)
 
 
@@ -80,7 +80,7 @@ class FactorSpec(Elaboratable):
         dut = self._dut
         m.submodules.dut = fragment = Fragment.get(dut, None)
         first = reset_first(m)
-        for port in (dut.indices, dut.pairs, dut.scale, dut.order):
+        for port in (dut.indices, dut.pairs, dut.scale, dut.command):
             drive(m, first, port)
         watch(m, first, dut.o)
 
@@ -92,11 +92,11 @@ class FactorSpec(Elaboratable):
         ended = moves("ended", dut.indices, dut.indices.payload.last)
         paired = moves("paired", dut.pairs, dut.pairs.payload.last)
         token = moves("token", dut.o)
-        ordered, scaled = moves("ordered", dut.order), moves("scaled", dut.scale)
+        ordered, scaled = moves("ordered", dut.command), moves("scaled", dut.scale)
         vectors, pairs = Signal(5), Signal(5)  # whole ones inside
         m.d.sync += [vectors.eq(vectors + ended - token), pairs.eq(pairs + paired - token)]
         o = dut.o.payload
-        there = (vectors != 0) & (pairs != 0) & dut.order.valid & dut.scale.valid
+        there = (vectors != 0) & (pairs != 0) & dut.command.valid & dut.scale.valid
         with m.If(~first):
             m.d.comb += [
                 Assert(~dut.o.valid | there, "a token before its vector"),
@@ -105,7 +105,7 @@ class FactorSpec(Elaboratable):
                 Assert(dut.pairs.ready | (pairs != 0), "outliers refused with room"),
             ]
             with m.If(dut.o.valid):
-                plain = dut.order.payload.normalise | (o.r == ONE)
+                plain = dut.command.payload.normalise | (o.r == ONE)
                 m.d.comb += Assert((o.s_a == dut.scale.payload) & plain, "another token")
         internals = Internals(fragment)
         self._own_order(m, first, internals, token)
@@ -116,7 +116,7 @@ class FactorSpec(Elaboratable):
             m.d.sync += [before.eq(left), works.eq(there & ~dut.o.valid & ~first)]
             with m.If(works & ~first):
                 m.d.comb += Assert(left < before, "a vector is stuck")
-        m.d.comb += Cover(token & (vectors > 1) & dut.order.payload.normalise, "with one behind")
+        m.d.comb += Cover(token & (vectors > 1) & dut.command.payload.normalise, "with one behind")
         return m
 
     def _own_order(self, m, first, internals, token):
@@ -128,24 +128,24 @@ class FactorSpec(Elaboratable):
         with m.If(~first):
             m.d.comb += [
                 Assert(~counted | (summed == 0), "another vector's order"),
-                Assert(~counted | self._dut.order.valid, "no order"),
+                Assert(~counted | self._dut.command.valid, "no order"),
                 Assert(internals.signal("reduced") == summed),
             ]
 
     def _last(self, internals):
-        groups = self._dut.parameters.counting.groups
+        groups = self._dut.parameters.column_counter.groups
         return internals.signal("counter.group") == groups - 1 if groups > 1 else 1
 
     def _invariant(self, m, first, internals, vectors, pairs) -> Signal:
         """Ties registers to the numbers of vectors; cycles until the token is offered, at most."""
         dut, p = self._dut, self._dut.parameters
         busy, reduced = internals.signal("counter.busy"), internals.signal("reduced")
-        stages, groups = p.counting.stages, p.counting.groups
+        stages, groups = p.column_counter.stages, p.column_counter.groups
         valid, last = internals.signal("counter.valid"), internals.signal("counter.ends")
         ends = [valid[n] & last[n] for n in range(stages)]
         waits_order, waits_scale = Signal(), Signal()
         m.d.sync += [
-            waits_order.eq(dut.order.valid & ~dut.order.ready & ~first),
+            waits_order.eq(dut.command.valid & ~dut.command.ready & ~first),
             waits_scale.eq(dut.scale.valid & ~dut.scale.ready & ~first),
         ]
         group = 0
@@ -155,14 +155,14 @@ class FactorSpec(Elaboratable):
                 Assert(internals.signal("counter.group") == group),
                 Assert((group == 0) | busy & waits_order & ~reduced),
             ]
-        most = [part.summing.columns for part in (p.reducing, p.squaring)]
-        ranks = ["valid"], ["last"]
-        more = ["selected", "valid"], ["last_selected", "last"]
+        most = [part.fixed_sum.columns for part in (p.reduction, p.sparse_path)]
+        ranks = ["valid_0"], ["last_0"]
+        more = ["valid_0", "valid_1"], ["last_0", "last_1"]
         reducing = columns_in(m, internals, "reduction", most[0], *ranks)
         squaring = columns_in(m, internals, "squares", most[1], *more)
         joined, started = internals.signal("joined"), internals.signal("started")
         cycle, given = (internals.signal(f"inverse_root.{n}") for n in ("cycle", "o__valid"))
-        normalise, steps = dut.order.payload.normalise, STEPS * p.rooting.stages
+        normalise, steps = dut.command.payload.normalise, STEPS * p.inverse_rms.stages
         m.d.comb += [
             Assert(reducing == reduced),
             Assert(vectors == sum(ends) + busy + reduced),
@@ -211,11 +211,11 @@ def test_cover():
 
 
 FAULTS = {
-    "any_order": ("self.order.valid & ~reduced", "self.order.valid", "another vector's order"),
+    "any_order": ("self.command.valid & ~reduced", "self.command.valid", "another vector's order"),
     "early": ("reduction.o.valid & squares.o.valid", "reduction.o.valid", "before its vector"),
     "scale_kept": (
-        "(reduction.o, squares.o, self.scale, self.order)",
-        "(reduction.o, squares.o, self.order)",
+        "(reduction.o, squares.o, self.scale, self.command)",
+        "(reduction.o, squares.o, self.command)",
         "a scale lost",
     ),
 }

@@ -16,7 +16,7 @@ from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH
 from hw.component import Component
 from hw.kllm import softmax
 from hw.kllm.softmax import MINUS_INFINITY, Softmax, SoftmaxParameters
-from hw.kllm.softmax_lane import FIXED, TERM
+from hw.kllm.softmax_lane import FIXED, Term
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from sim.checks.formal.specs import StreamRulesSpec, drive, reset_first, watch
 from tests.support.formal import find_fault, prove_block
@@ -30,7 +30,7 @@ class PlainTerm(Component):
     """The score, three cycles later."""
 
     def __init__(self):
-        super().__init__({"score": In(16), "highest": In(FIXED.shape), "term": Out(TERM)})
+        super().__init__({"score": In(16), "highest": In(FIXED.shape), "term": Out(Term)})
 
     def elaborate(self, platform):
         m = Module()
@@ -44,7 +44,7 @@ class PlainProduct(Component):
 
     def __init__(self):
         flags = dict.fromkeys(("enable", "empty", "undefined"), In(1))
-        numbers = {"term": In(TERM), "inverse": In(INVERSE_WIDTH), "order": In(EXPONENT)}
+        numbers = {"term": In(Term), "inverse": In(INVERSE_WIDTH), "exponent": In(EXPONENT)}
         super().__init__(flags | numbers | {"o": Out(16)})
 
     def elaborate(self, platform):
