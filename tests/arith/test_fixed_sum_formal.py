@@ -20,7 +20,7 @@ BLOCKS = {
         Reduction,
         ReductionParameters(k=1, activation_bits=1, weight_bits=1, macs=4),
     ),
-    "sparse": (SparsePath, SparsePathParameters(k=1, weight_bits=1, counters=1, ports=1)),
+    "sparse": (SparsePath, SparsePathParameters(k=1, weight_bits=1, counters=1, entries=1)),
 }
 
 # Valid and last of the ranks in front of the sum.
@@ -41,7 +41,7 @@ class ColumnsSpec(Elaboratable):
         m = Module()
         dut = self._dut
         p = dut.parameters
-        columns = p.summing.columns
+        columns = p.fixed_sum.columns
         fragment = Fragment.get(dut, None)
         m.submodules.dut = fragment
         first = reset_first(m)

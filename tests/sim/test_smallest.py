@@ -49,7 +49,7 @@ SMALLEST = (
     ("kllm.clustering_unit", {"activation_bits": 1, "lanes": 1}),
     (
         "kllm.outlier_list",
-        {"k": 1, "segment": 1, "lanes": 1, "ports": 1, "outliers": 1, "columns": 1},
+        {"k": 1, "segment": 1, "lanes": 1, "entries": 1, "outliers": 1, "columns": 1},
     ),
     ("kllm.concat_unit", {"stages": 0, "n": 1, "activation_bits": 1, "weight_bits": 1}),
     (
@@ -69,7 +69,7 @@ SMALLEST = (
         },
     ),
     ("kllm.reduction", {"k": 1, "activation_bits": 1, "weight_bits": 1, "macs": 1}),
-    ("kllm.sparse_path", {"k": 1, "weight_bits": 1, "counters": 1, "ports": 1}),
+    ("kllm.sparse_path", {"k": 1, "weight_bits": 1, "counters": 1, "entries": 1}),
     ("kllm.column_scale", {"stages": 0}),
     (
         "kllm.pe_lane",
@@ -79,7 +79,7 @@ SMALLEST = (
             "weight_bits": 1,
             "counters": 1,
             "macs": 1,
-            "ports": 1,
+            "entries": 1,
             "counter_stages": 0,
             "scale_stages": 1,
         },
@@ -103,7 +103,7 @@ SMALLEST = (
             "counters": 1,
             "macs": 2,
             "outliers": 1,
-            "ports": 1,
+            "entries": 1,
             "depth": 4,
             "address_width": 1,
             "counter_stages": 0,
