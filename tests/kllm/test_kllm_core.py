@@ -164,7 +164,7 @@ def test_matrix_form_of_the_model_is_that_of_its_vectors(shipped_trace):
 @pytest.mark.parametrize("parameters", [SMALL, ODD, QUICK, ONE_GROUP], ids=lambda p: p.slug())
 def test_a_result_comes_a_lane_s_latency_after_its_last_step(parameters):
     """In the cycle model, as in the lane, whose own tests hold `latency` to its RTL."""
-    work = Work([1], [1], sets=1, own=True)
+    work = Work([1], [1], sets=1, new_tables=True)
     times = core_cycles(timing_of(parameters), [work] * 3)
     assert {t.result - t.last_step for t in times} == {parameters.lane.latency}
 
@@ -391,7 +391,7 @@ def test_slow_memory(small, shipped_trace, timing, rate):
 def paper_cycles(marks, entries: int) -> np.ndarray:
     """Cycles from product to product of vectors with these outliers, in the paper's core."""
     p = dataclasses.replace(PAPER, entries=entries)
-    works = [Work(*listing_of(m, p.segment, 16, entries), p.sets, own=True) for m in marks]
+    works = [Work(*listing_of(m, p.segment, 16, entries), p.sets, new_tables=True) for m in marks]
     times = core_cycles(timing_of(p), works)
     if not marks.any():
         assert {t.last_step - t.first_step + 1 for t in times} == {2048}

@@ -32,7 +32,7 @@ def rows_by_hand(x, outlier, segment, entries, most):
         for place in range(base, min(base + segment, len(x))):
             if outlier[place] and left:
                 left -= 1
-                entries.append((place - base, x[place].view(np.uint16)))
+                found.append((place - base, x[place].view(np.uint16)))
         pieces = [found[at : at + entries] for at in range(0, len(found), entries)] or [[]]
         rows += [(base // segment, piece, piece is pieces[-1]) for piece in pieces]
     return rows

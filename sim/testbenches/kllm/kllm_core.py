@@ -31,7 +31,7 @@ class Product:
     x, keep
         ``[K]``.
     tables
-        Tables of the product; ``own``: they are loaded for it.
+        Tables of the product; ``new_tables``: they are loaded for it.
     weight, scale
         ``[K, N]``, ``float16[N]``.
     """
@@ -39,7 +39,7 @@ class Product:
     x: np.ndarray
     keep: np.ndarray
     tables: Tables
-    own: bool
+    new_tables: bool
     weight: np.ndarray
     scale: np.ndarray
     integer: bool = False
@@ -155,8 +155,8 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
         elif kind == 4:
             # All equal but one, the rest repeated centroids.
             x[:] = 1
-        own = number == 0 or products[-1].function is not None or rng.random() < 0.6
-        if own:
+        new_tables = number == 0 or products[-1].function is not None or rng.random() < 0.6
+        if new_tables:
             widest = rng.choice([1, 1, 4])
             a = np.sort(rng.uniform(-widest, widest, 1 << p.activation_bits)).astype(np.float16)
             b = rng.standard_normal(1 << p.weight_bits).astype(np.float16)
@@ -186,15 +186,15 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
         if kind == 0:
             weight[:] = weight[0]
         scale = numbers(0 if rng.random() < 0.8 else 3, columns, rng)
-        integer = own and kind == 5 or (not own and products[-1].integer)
+        integer = new_tables and kind == 5 or (not new_tables and products[-1].integer)
         eps = rng.choice([0, 1e-5, 1])
         norm = Norm(np.float32(1 / length), np.float32(eps)) if rng.random() < 0.5 else None
         # Often one after another.
         again = number > 0 and products[-1].function is not None
         function = None
-        if own and rng.random() < (0.7 if again else 0.3):
+        if new_tables and rng.random() < (0.7 if again else 0.3):
             function = int(rng.choice([0, 1, 1, 2, 3]))
-        products.append(Product(x, keep, tables, own, weight, scale, integer, norm, function))
+        products.append(Product(x, keep, tables, new_tables, weight, scale, integer, norm, function))
     return products
 
 
@@ -275,7 +275,7 @@ def build(
     address = 0
     stored = {}  # matrices are in memory once
     for product in products:
-        if product.own:
+        if product.new_tables:
             loads.append(tables_beats(p, product.tables, rng))
         key = (product.weight.tobytes(), product.scale.tobytes())
         if key not in stored:
@@ -284,7 +284,7 @@ def build(
             address += len(words[-1]["scale"])
         length, columns = product.weight.shape
         commands.append(
-            (columns, stored[key], product.integer, product.own, product.function, product.norm)
+            (columns, stored[key], product.integer, product.new_tables, product.function, product.norm)
         )
         count = -(-length // lanes)
         bits = rng.integers(0, 1 << 16, count * lanes)
@@ -304,7 +304,7 @@ def build(
             Work(
                 *listing_of(vectors.outlier[0], p.segment, lanes, p.entries),
                 sets=-(-columns // p.lanes),
-                own=product.own,
+                new_tables=product.new_tables,
                 normalise=product.norm is not None,
                 function=function_cycles(p, product, vectors.outlier[0]),
             )
@@ -343,7 +343,7 @@ def build(
         }.items()
     }
     *fields, functions, norms = zip(*commands, strict=True)
-    columns, start, integer, own = (np.array(a) for a in fields)
+    columns, start, integer, new_tables = (np.array(a) for a in fields)
     unused = Norm(np.float32(np.nan), np.float32(np.nan))
     constants = {
         name: to_bits(np.array([getattr(norm or unused, name) for norm in norms], np.float32))
@@ -359,7 +359,7 @@ def build(
                     "columns": columns,
                     "address": start,
                     "integer": integer,
-                    "tables": own,
+                    "tables": new_tables,
                     "normalise": np.array([norm is not None for norm in norms]),
                     **constants,
                     "replace": np.array([function is not None for function in functions]),
