@@ -140,7 +140,7 @@ class ColumnCounterSpec(Elaboratable):
                     self._tie_sum(m, internals, stage, number, of_counters)
         for number in range(p.bins):
             row, column = divmod(number, 1 << p.weight_bits)
-            names = (f"accumulators_{row}.{name}_{column}" for name in ("kept", "counted"))
+            names = (f"accumulators_{row}.{name}_{column}" for name in ("buffered", "counted"))
             with m.If(busy):
                 m.d.comb += Assert(internals.signal(next(names)) == shown[number])
             with m.If(~fresh):
