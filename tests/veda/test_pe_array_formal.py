@@ -66,7 +66,7 @@ class ControlSpec(Elaboratable):
         m.d.comb += Assume(~dut.i.valid | ~within | (row.outer == within_outer))
 
         # Inner rows and outer products inside; one row is followed.
-        most = p.tree + p.multiply_stages + 3
+        most = p.tree_cycles + p.multiply_stages + 3
         rows, sums = Signal(range(most + 1)), Signal(range(most + 1))
         ahead, value = Signal(range(most + 1)), Signal()
         following, chosen = Signal(), Signal()
@@ -92,7 +92,7 @@ class ControlSpec(Elaboratable):
         with m.Elif(took_inner & row.last):
             m.d.sync += loaded.eq(0)
 
-        waits = Signal(range(p.tree + p.ending + 2))
+        waits = Signal(range(p.tree_cycles + p.outer_end_cycles + 2))
         open_ = (~dut.s.valid | dut.s.ready) & (~dut.o.valid | dut.o.ready)
         waiting = Signal()
         m.d.comb += waiting.eq(dut.i.valid & open_ & ~dut.i.ready & (row.outer | loaded) & live)
@@ -110,8 +110,8 @@ class ControlSpec(Elaboratable):
                 Assert(~took_inner | loaded, "a row without its query"),
                 Assert(~asked | (~loaded & dut.i.valid & ~row.outer), "a query too early"),
                 Assert(~(asked & took), "a query and a row at once"),
-                Assert(waits <= max(p.tree, p.ending), "a row is stuck"),
-                Assert(rows <= p.tree + p.multiply_stages + 2, "too many rows inside"),
+                Assert(waits <= max(p.tree_cycles, p.outer_end_cycles), "a row is stuck"),
+                Assert(rows <= p.tree_cycles + p.multiply_stages + 2, "too many rows inside"),
             ]
             if self._invariant:
                 self._invariants(m, Internals(fragment), rows, sums, ahead, value, following)
@@ -126,16 +126,18 @@ class ControlSpec(Elaboratable):
                 ]
                 # What the head waits for is so far from its end, and that many waits from its
                 # beginning at most.
-                left = Signal(range(p.tree + p.ending + 2))
+                left = Signal(range(p.tree_cycles + p.outer_end_cycles + 2))
                 with m.If(outer):
                     until = Const(0)
-                    for place in reversed(range(p.tree - 1)):
-                        until = Mux(flight[place], p.tree - 1 - place, until)
-                    busy = Mux((fold != 0) & (fold < p.ending), p.ending - fold, 0)
+                    for place in reversed(range(p.tree_cycles - 1)):
+                        until = Mux(flight[place], p.tree_cycles - 1 - place, until)
+                    busy = Mux(
+                        (fold != 0) & (fold < p.outer_end_cycles), p.outer_end_cycles - fold, 0
+                    )
                     m.d.comb += left.eq(Mux(until > busy, until, busy))
-                with m.Elif((fold != 0) & (fold <= p.folds)):
-                    m.d.comb += left.eq(p.folds + 1 - fold)
-                m.d.comb += Assert(waits + left <= max(p.tree, p.ending))
+                with m.Elif((fold != 0) & (fold <= p.fold_cycles)):
+                    m.d.comb += left.eq(p.fold_cycles + 1 - fold)
+                m.d.comb += Assert(waits + left <= max(p.tree_cycles, p.outer_end_cycles))
         m.d.comb += [
             Cover(dut.s.valid & ~dut.s.ready & (rows > 2), "scores wait"),
             Cover(dut.o.valid & ~dut.o.ready & (rows != 0), "sums wait, the next product is in"),
@@ -149,7 +151,7 @@ class ControlSpec(Elaboratable):
         s, o = self.dut.s, self.dut.o
         flight, lasts = signal("flight"), signal("lasts")
         stages = [(s.valid, s.payload.last), (signal("scored"), signal("scored_last"))]
-        stages += [(flight[n], lasts[n]) for n in reversed(range(p.tree))]
+        stages += [(flight[n], lasts[n]) for n in reversed(range(p.tree_cycles))]
         ending = []
         for stage in reversed(range(p.multiply_stages)):
             valid, outer, last = (signal(f"{n}_{stage}") for n in ("valid", "outer", "last"))
@@ -160,12 +162,12 @@ class ControlSpec(Elaboratable):
         m.d.comb += [
             Assert(rows == sum(valid for valid, _ in stages)),
             Assert(sums == sum(ending)),
-            Assert(fold <= p.ending),
+            Assert(fold <= p.outer_end_cycles),
             Assert(~signal("summed") | ~signal("scored")),
         ]
         # Since an outer product's last fold, inner ones have come no further than its sums.
-        for place in range(p.tree):
-            m.d.comb += Assert(~flight[place] | (fold == 0) | (fold >= p.folds + place + 2))
+        for place in range(p.tree_cycles):
+            m.d.comb += Assert(~flight[place] | (fold == 0) | (fold >= p.fold_cycles + place + 2))
         before, found = Const(0), []
         for valid, last in stages:
             found.append(valid & (ahead == before) & (last == value))
@@ -187,9 +189,9 @@ def test_cover():
 
 FAULTS = {
     "row_without_query": ("front & (row.outer | loaded)", "front", "a row without its query"),
-    "loses_the_last": ("lasts.eq(Cat(last, lasts[:-1]))", "lasts.eq(0)", "out of order"),
+    "loses_the_last": ("lasts.eq(Cat(flags.last, lasts[:-1]))", "lasts.eq(0)", "out of order"),
     "never_ends": ("m.d.sync += fold.eq(0)", "m.d.sync += fold.eq(fold)", "from nowhere"),
-    "waits_for_ever": ("valid & Mux(outer,", "0 & Mux(outer,", "is stuck"),
+    "waits_for_ever": ("flags.valid & free", "0 & free", "is stuck"),
 }
 
 

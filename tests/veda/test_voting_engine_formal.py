@@ -36,7 +36,7 @@ class VotingSpec(Elaboratable):
         m.submodules.dut = fragment = Fragment.get(dut, None)
         internals = Internals(fragment)
         first = reset_first(m)
-        drive(m, first, dut.job)
+        drive(m, first, dut.command)
         drive(m, first, dut.i)
         watch(m, first, dut.o)
         live = ~first
@@ -49,8 +49,8 @@ class VotingSpec(Elaboratable):
         for k, row in enumerate(rows):
             m.d.comb += row.as_value().eq(internals.row(m, "buffer.rows", k))
 
-        # The stimulus, what is left of its probabilities, and whether votes may be cast.
-        stimulus = Signal(p.job_layout)
+        # The command, what is left of its probabilities, and whether votes may be cast.
+        command = Signal(p.command_layout)
         spoilt = Signal()
         left = Signal(range(p.heads * p.capacity + 1))
         length = Signal(range(p.capacity + 2))
@@ -61,23 +61,23 @@ class VotingSpec(Elaboratable):
         moves = Signal()
         casting = Signal()
         wanted = Signal()
-        offered = dut.job.payload
+        offered = dut.command.payload
         m.d.comb += [
             Assume((offered.heads != 0) & (offered.heads <= p.heads)),
-            accepted.eq(dut.job.valid & dut.job.ready & live),
+            accepted.eq(dut.command.valid & dut.command.ready & live),
             taken.eq(dut.i.valid & dut.i.ready & live),
             moves.eq((state == MOVE) & live),
-            casting.eq(stimulus.vote & ~spoilt),
-            wanted.eq((stimulus.evict & (length > stimulus.target)) | (length == p.capacity)),
+            casting.eq(command.vote & ~spoilt),
+            wanted.eq((command.evict & (length > command.target)) | (length == p.capacity)),
         ]
         m.d.sync += joins.eq(accepted)
         with m.If(accepted):
-            m.d.sync += [stimulus.eq(offered), spoilt.eq(0)]
+            m.d.sync += [command.eq(offered), spoilt.eq(0)]
             with m.If(offered.restart):
                 m.d.sync += [length.eq(0), token.eq(0)]
         with m.If(joins):
             m.d.sync += [length.eq(length + 1), token.eq(token + 1)]
-            m.d.sync += left.eq(Mux(stimulus.heads == 2, (length + 1) << 1, length + 1))
+            m.d.sync += left.eq(Mux(command.heads == 2, (length + 1) << 1, length + 1))
         with m.If(taken):
             m.d.sync += [left.eq(left - 1), spoilt.eq(spoilt | (dut.i.payload > ONE))]
         with m.If(moves):
@@ -116,8 +116,8 @@ class VotingSpec(Elaboratable):
                 ]
                 with m.If(moves):
                     shielded, also = (
-                        best.position < stimulus.protected,
-                        row.position < stimulus.protected,
+                        best.position < command.protected,
+                        row.position < command.protected,
                     )
                     older = (row.count == best.count) & (row.position < best.position)
                     m.d.comb += [
@@ -131,7 +131,7 @@ class VotingSpec(Elaboratable):
                 Assert(dut.i.ready == (left != 0), "ready at the wrong time"),
                 Assert(~moves | wanted, "evicted without need"),
                 Assert(~moves | (best_slot < length), "no live slot left"),
-                Assert(~(dut.i.ready & dut.job.ready), "two at a time"),
+                Assert(~(dut.i.ready & dut.command.ready), "two at a time"),
             ]
         with m.If(live & dut.o.valid):
             m.d.comb += [
@@ -158,7 +158,7 @@ class VotingSpec(Elaboratable):
     def _tie(self, m, internals, state, rows, before, length, model):
         """Where slots are on their way through the rows, and what the search has found."""
         p = self.dut.parameters
-        stimulus, spoilt, casting = model["stimulus"], model["spoilt"], model["casting"]
+        command, spoilt, casting = model["command"], model["spoilt"], model["casting"]
         signal = internals.signal
         slot, voting, counting = signal("slot"), signal("voting"), signal("counting")
         read = signal("fifo.read")[1 : 1 + len(slot)]
@@ -182,13 +182,13 @@ class VotingSpec(Elaboratable):
             Assert((state == JOIN) == model["joins"]),
             Assert(signal("length") == length),
             Assert(signal("token") == model["token"]),
-            Assert((state == IDLE) | (signal("job") == stimulus.as_value())),
+            Assert((state == IDLE) | (signal("command") == command.as_value())),
             Assert((state != IDLE) | (length < p.capacity)),
             Assert((state != JOIN) | (length < p.capacity)),
             Assert((state == IDLE) | (state == JOIN) | (state == REPORT) | (length != 0)),
             Assert((state == IDLE) | (state == JOIN) | (signal("invalid") == spoilt)),
             Assert((state == IDLE) | (state == JOIN) | (signal("evicted") == model["evicted"])),
-            Assert((state == IDLE) | (stimulus.heads == 1) | (stimulus.heads == 2)),
+            Assert((state == IDLE) | (command.heads == 1) | (command.heads == 2)),
             Assert(((done == 0) & (issued == 0)) | passing | (state == MOVE) | (state == REPORT)),
             Assert((state != THRESHOLD) | voting),
             # Sums.
@@ -236,7 +236,7 @@ class VotingSpec(Elaboratable):
                 Assert((state != COUNT) | (issued < length)),
                 Assert((state != COUNTED) | (moving != 0)),
                 Assert(signal("buffer.searched") == passed),
-                Assert((issued == 0) | (signal("buffer.none") == (done == 0))),
+                Assert((issued == 0) | (signal("buffer.search_empty") == (done == 0))),
             ]
             ahead = 0
             for here, place in zip(reversed(valid), reversed(slots), strict=True):
@@ -247,43 +247,43 @@ class VotingSpec(Elaboratable):
         with m.If(state == MOVE):
             m.d.comb += Assert(done == length)
         with m.If(passing | (state == MOVE)):
-            self._tie_search(m, internals, rows, length, done, passed, arrived, voting, stimulus)
+            self._tie_search(m, internals, rows, length, done, passed, arrived, voting, command)
 
-    def _tie_search(self, m, internals, rows, length, done, passed, arrived, voting, stimulus):
+    def _tie_search(self, m, internals, rows, length, done, passed, arrived, voting, command):
         p = self.dut.parameters
         signal = internals.signal
-        rank, position = signal("buffer.rank"), signal("buffer.position")
+        key, position = signal("buffer.key"), signal("buffer.position")
         best_slot = signal("buffer.best_slot")
-        best_rank, best_position = signal("buffer.best_rank"), signal("buffer.best_position")
+        best_key, best_position = signal("buffer.best_key"), signal("buffer.best_position")
         found = signal("buffer.found")
 
-        def rank_of(row, count=None):
+        def key_of(row, count=None):
             count = row.count if count is None else count
-            flag = row.position < stimulus.protected
+            flag = row.position < command.protected
             return (flag << p.count_bits) | (~count & ((1 << p.count_bits) - 1))
 
         most = (1 << p.count_bits) - 1
         for k, row in enumerate(rows):
             best = Signal(name=f"best_is_{k}")
             m.d.comb += best.eq((done != 0) & (best_slot == k))
-            own = rank_of(row)
+            own = key_of(row)
             with m.If((done > k) & (done != 0)):
-                above = (rank_of(row) > best_rank) | (
-                    (rank_of(row) == best_rank) & (row.position >= best_position)
+                above = (key_of(row) > best_key) | (
+                    (key_of(row) == best_key) & (row.position >= best_position)
                 )
                 m.d.comb += Assert(above)
             with m.If(best):
-                m.d.comb += [Assert(best_rank == own), Assert(best_position == row.position)]
+                m.d.comb += [Assert(best_key == own), Assert(best_position == row.position)]
             with m.If(arrived & (signal("buffer.arrived_slot") == k)):
                 m.d.comb += Assert(found == row.as_value())
             with m.If(passed & (signal("buffer.passed_slot") == k)):
-                more = (rank == rank_of(row, row.count + 1)) & (row.count != most) & voting
+                more = (key == key_of(row, row.count + 1)) & (row.count != most) & voting
                 m.d.comb += [
                     Assert(position == row.position),
-                    Assert((rank == own) | more),
+                    Assert((key == own) | more),
                 ]
             with m.If(~passed & (done == k + 1)):
-                m.d.comb += [Assert(position == row.position), Assert(rank == own)]
+                m.d.comb += [Assert(position == row.position), Assert(key == own)]
         m.d.comb += Assert((done == 0) | (best_slot < done))
         del length
 
@@ -293,7 +293,7 @@ class AnyThreshold(VoteThreshold):
 
     def elaborate(self, platform):
         m = Module()
-        m.d.comb += [self.negative.eq(AnySeq(1)), self.nobody.eq(AnySeq(1))]
+        m.d.comb += [self.negative.eq(AnySeq(1)), self.no_votes.eq(AnySeq(1))]
         m.d.comb += [self.limit.eq(AnySeq(len(self.limit))), self.done.eq(1)]
         return m
 
@@ -311,30 +311,35 @@ def test_cover(monkeypatch):
 FAULTS = {
     "votes_always": (
         voting_engine,
-        "m.If(stimulus.vote & ~invalid)",
+        "m.If(command.vote & ~invalid)",
         "m.If(~invalid)",
         "more than",
     ),
-    "votes_though_invalid": (voting_engine, "job.vote & ~invalid", "job.vote", "more than"),
+    "votes_though_invalid": (voting_engine, "command.vote & ~invalid", "command.vote", "more than"),
     "youngest": (
         vote_buffer,
-        "Cat(position, rank) < Cat(best_position, best_rank)",
-        "Cat(~position, rank) < Cat(~best_position, best_rank)",
+        "Cat(position, key) < Cat(best_position, best_key)",
+        "Cat(~position, key) < Cat(~best_position, best_key)",
         "not the oldest",
     ),
     "ignores_counts": (
         vote_buffer,
-        "Cat(position, rank) < Cat(best_position, best_rank)",
-        "Cat(position, rank >> 1) < Cat(best_position, best_rank >> 1)",  # of one bit here
+        "Cat(position, key) < Cat(best_position, best_key)",
+        "Cat(position, key >> 1) < Cat(best_position, best_key >> 1)",  # of one bit here
         "not the most",
     ),
     "unshielded": (vote_buffer, "found.position < self.protected", "0", "a protected token left"),
     "stays": (voting_engine, "buffer.move.eq(1)", "buffer.move.eq(0)", "a slot has another token"),
-    "overflows": (voting_engine, " | (length == p.capacity))", ")", "wrong last"),
+    "overflows": (
+        voting_engine,
+        "(length > command.target)) | full)",
+        "(length > command.target)))",
+        "wrong last",
+    ),
     "too_many": (
         voting_engine,
-        "length > stimulus.target",
-        "length >= stimulus.target",
+        "length > command.target",
+        "length >= command.target",
         "without need",
     ),
     "ready_early": (
