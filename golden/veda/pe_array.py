@@ -1,8 +1,8 @@
-"""Bit-exact model of the PE array: inner and outer products as its adders make them.
+"""Bit-exact model of the PE array: inner and outer products, in the order of its adders.
 
-``accumulator`` is the format of sums: ``fp32``, in which products are exact, or one to which they
-are rounded: ``fp16``, or ``fp20``, ``fp22`` and ``fp24``, which are FP32 with a fraction of 11, 13
-and 15 bits. Those three are held in ``float64``.
+``accumulator`` is the format of sums: ``fp32``, in which products are exact, or a shorter one to
+which they are rounded: ``fp16``, ``fp20``, ``fp22`` and ``fp24``. The last three are FP32 with a
+fraction of 11, 13 and 15 bits; NumPy holds them in ``float64``.
 """
 
 import numpy as np
@@ -14,27 +14,27 @@ from golden.arith.float_multiply import float_multiply
 from golden.arith.formats import DTYPES
 
 FRACTIONS = {"fp20": 11, "fp22": 13, "fp24": 15}
-"""Bits of the fraction of formats that are no NumPy dtype."""
+"""Fraction bits of the formats that are not NumPy dtypes."""
 
 
 def inner_products(
     query: np.ndarray, rows: np.ndarray, *, accumulator: str = "fp32", relative: bool = False
 ) -> np.ndarray:
-    """``float16[..., l]``: every row's product with the query, added up in neighbours.
+    """``float16[..., l]``: every row's product with the query, added in pairs of neighbours.
 
     query, rows
         ``float16[..., d]`` and ``float16[..., l, d]``, d a power of two.
     relative
-        Whether the first finite product is subtracted from all l before they are rounded to FP16.
+        Subtract the first finite product from all l before they are rounded to FP16.
     """
     total = _tree(_products(query[..., None, :], rows, accumulator), accumulator)
     return _rounded(less_first(total, accumulator) if relative else total)
 
 
 def less_first(total: np.ndarray, accumulator: str) -> np.ndarray:
-    """``total [..., l]`` less its first finite number along the last axis; that itself becomes 0.
+    """``total [..., l]`` less its first finite number along the last axis, which becomes 0.
 
-    What is not finite stays so.
+    Infinities and NaNs stay.
     """
     finite = np.isfinite(total)
     first = finite.argmax(axis=-1)[..., None]
@@ -52,8 +52,8 @@ def outer_product(
     factors, rows
         ``float16[..., l]`` and ``float16[..., l, d]``, l at least 1.
     add_stages
-        L. Rows j mod L make a partial sum, in order; those of the last L rows are then added up,
-        neighbours first, a missing one being -0.
+        L. Rows with the same j mod L make a partial sum, in order. The L partial sums are then
+        added in pairs of neighbours, in the order of their last rows; a missing one is -0.
     """
     products = _products(factors[..., None], rows, accumulator)
     count = products.shape[-2]
@@ -74,16 +74,16 @@ def tiled_product(
 ) -> np.ndarray:
     """:func:`outer_product` on a fixed adder tree, which adds d terms at once.
 
-    Each d rows are an inner product of their columns with their factors, those that are missing
-    being 0; its results, rounded to FP16, are added up in FP32.
+    A tile of d rows is transposed, and its columns' inner products with its factors are rounded to
+    FP16; missing rows are 0. The tiles' results are added in FP32.
     """
     count, d = rows.shape[-2:]
     total = None
     for first in range(0, count, d):
         missing = max(0, first + d - count)
-        here = [(0, 0)] * (rows.ndim - 2)
-        tile = np.pad(rows[..., first : first + d, :], [*here, (0, missing), (0, 0)])
-        query = np.pad(factors[..., first : first + d], [*here, (0, missing)])
+        batch = [(0, 0)] * (rows.ndim - 2)
+        tile = np.pad(rows[..., first : first + d, :], [*batch, (0, missing), (0, 0)])
+        query = np.pad(factors[..., first : first + d], [*batch, (0, missing)])
         columns = np.swapaxes(tile, -1, -2)
         part = inner_products(query, columns, accumulator=accumulator)
         part = float_convert(part, "fp32")
@@ -108,7 +108,7 @@ def _add(a: np.ndarray, b: np.ndarray, accumulator: str) -> np.ndarray:
 
 
 def _plain_sum(a: np.ndarray, b: np.ndarray, accumulator: str) -> np.ndarray:
-    """As `_add`, but that NaNs are made the hardware's later, which is faster."""
+    """As `_add`, but faster: NaNs keep NumPy's bits until the result is converted."""
     with np.errstate(all="ignore"):
         total = a + b
     return _cut(total, accumulator) if accumulator in FRACTIONS else total
@@ -117,8 +117,8 @@ def _plain_sum(a: np.ndarray, b: np.ndarray, accumulator: str) -> np.ndarray:
 def _cut(values: np.ndarray, accumulator: str) -> np.ndarray:
     """``float64`` rounded to the accumulator's fraction, to nearest even.
 
-    A sum of two such numbers, rounded to float64 first, is rounded as if once: 53 bits are more
-    than twice as many and two.
+    Rounding a sum of two such numbers to float64 first does not change the result: 53 bits are more
+    than 2 p + 2 of a significand of p bits.
     """
     bits = np.ascontiguousarray(values, np.float64).view(np.int64)
     drop = 52 - FRACTIONS[accumulator]

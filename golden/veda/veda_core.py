@@ -1,4 +1,4 @@
-"""Bit-exact twin of VEDA's core: attention of one layer's heads, and which rows leave its cache."""
+"""Bit-exact model of VEDA's core: attention of one layer's heads, and evictions from its cache."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from golden.veda.voting_engine import VoteReport, VotingEngine
 
 @dataclass(frozen=True, eq=False)
 class StepResult:
-    """What one token comes to.
+    """Outputs of one token's step.
 
     o, invalid
-        ``float16[heads, d]`` and ``bool[heads]``: whether a head's scores were no numbers.
+        ``float16[heads, d]`` and ``bool[heads]``: whether a head's softmax was invalid.
     p
-        ``float16[heads, slots]``: probabilities, as they vote.
+        ``float16[heads, slots]``: probabilities, on which votes are based.
     reports
-        Those of the voting engine; or one with ``error``, and then the others are of 0 heads.
+        Those of the voting engine; or one with ``error``, and the arrays above are of 0 heads.
     """
 
     o: np.ndarray
@@ -38,10 +38,10 @@ class VedaCore:
     positions and counts.
 
     capacity
-        Most rows of a kv head during a step, the new one included.
+        Rows of a kv head during a step, the new one included, at most.
     heads, kv_heads
-        Most of a step. A job of more, or of more heads than kv_heads times its group, is refused:
-        it changes nothing. None is no limit.
+        Of a step, at most. A command of more heads, or of more than kv_heads times its group, is
+        refused: it changes nothing. None: no limit.
     accumulator, add_stages
         Of the array; see :mod:`golden.veda.pe_array`.
     tile
@@ -49,7 +49,7 @@ class VedaCore:
     count_bits
         Of a vote count.
     tree
-        Whether products with V are those of a fixed adder tree.
+        Products with V are those of a fixed adder tree.
     """
 
     def __init__(
@@ -80,12 +80,13 @@ class VedaCore:
         *,
         group: int | None = None,
         restart: bool = False,
-        **job,
+        **command,
     ) -> StepResult:
         """The next token's ``q`` [heads, d], times the scale, and ``k`` and ``v`` [kv heads, d].
 
-        All are float16; ``group`` heads share a kv head, the last one perhaps fewer, or as many
-        each as is possible; ``job`` is that of :meth:`golden.veda.voting_engine.VotingEngine.step`.
+        All are float16. ``group`` heads share a kv head, the last one perhaps fewer; by default
+        they are spread evenly. ``command`` are the arguments of
+        :meth:`golden.veda.voting_engine.VotingEngine.step`.
         """
         if self._refuses(len(q), group or -(-len(q) // len(k))):
             return self._refusal(q.shape[1])
@@ -94,23 +95,23 @@ class VedaCore:
             self._length = 0
         self.k[:, self._length], self.v[:, self._length] = k, v
         slots = self._length + 1
-        of = np.arange(len(q)) // (group or -(-len(q) // len(k)))
-        rows = self.k[of, :slots]
+        kv_head = np.arange(len(q)) // (group or -(-len(q) // len(k)))
+        rows = self.k[kv_head, :slots]
         scores = inner_products(q, rows, accumulator=self._accumulator, relative=True)
-        made = [softmax(row, self._capacity, self._tile) for row in scores]
-        p = np.stack([y for y, _ in made])
-        v, accumulator = self.v[of, :slots], self._accumulator
+        softmaxes = [softmax(row, self._capacity, self._tile) for row in scores]
+        p = np.stack([y for y, _ in softmaxes])
+        v, accumulator = self.v[kv_head, :slots], self._accumulator
         if self._tree:
             o = tiled_product(p, v, accumulator=accumulator)
         else:
             o = outer_product(p, v, accumulator=accumulator, add_stages=self._add_stages)
-        reports = self.engine.step(p, restart=restart, **job)
+        reports = self.engine.step(p, restart=restart, **command)
         for report in reports:
             if report.evict:
                 for rows in (self.k, self.v):
                     rows[:, report.slot] = rows[:, report.length]
         self._length = reports[-1].length
-        return StepResult(o, np.array([invalid for _, invalid in made]), p, reports)
+        return StepResult(o, np.array([invalid for _, invalid in softmaxes]), p, reports)
 
     def _refuses(self, heads: int, group: int) -> bool:
         if self._heads is not None and heads > self._heads:
@@ -119,5 +120,5 @@ class VedaCore:
 
     def _refusal(self, d: int) -> StepResult:
         report = VoteReport(False, 0, 0, self._length, False, True, error=True)
-        nothing = np.empty((0, d), np.float16), np.empty(0, bool)
-        return StepResult(*nothing, np.empty((0, self._length), np.float16), [report])
+        o, invalid = np.empty((0, d), np.float16), np.empty(0, bool)
+        return StepResult(o, invalid, np.empty((0, self._length), np.float16), [report])

@@ -1,4 +1,4 @@
-"""Bit-exact twin of the voting engine (VEDA, sections III and V): votes and evictions in integers.
+"""Bit-exact model of the voting engine (VEDA, sections III and V): votes and evictions in integers.
 
 A probability is an integer multiple of 2^-24, so the sums over heads, s, and the comparison with
 the threshold are exact. With S1 and S2 the sums of s and of s^2 over l slots, and a = A / 2^12,
@@ -10,7 +10,7 @@ and since the left side is an integer, the root may be rounded down: with r = is
 
     <=>  2^12 l s < A S1 - r  <=>  s <= floor((A S1 - r - 1) / (2^12 l)).
 
-Counts are kept by slot as in :class:`golden.veda.VotingAttention`.
+Counts are kept by slot as in :class:`golden.algorithms.veda.voting.VotingAttention`.
 """
 
 import dataclasses
@@ -19,23 +19,24 @@ import math
 import numpy as np
 
 FRACTION = 24
-"""Bits behind the binary point of a probability."""
+"""Fraction bits of a probability."""
 
 WEIGHT_FRACTION = 12
 WEIGHT_BITS = 15
 """Of a and b: unsigned, below 8."""
 
 ONE = 0x3C00
+"""FP16 bits of 1."""
 
 
 def fixed(p: np.ndarray) -> np.ndarray:
-    """FP16 probabilities in units of 2^-24, exactly; those that are none count as 0."""
+    """FP16 probabilities in units of 2^-24, exactly; invalid ones count as 0."""
     p = np.where(is_probability(p), p, np.float16(0))
     return (p.astype(np.float64) * 2.0**FRACTION).astype(np.int64)
 
 
 def is_probability(p: np.ndarray) -> np.ndarray:
-    """Whether FP16 numbers are of +0 to 1."""
+    """Whether FP16 numbers are from +0 to 1."""
     return np.asarray(p, np.float16).view(np.uint16) <= ONE
 
 
@@ -53,7 +54,7 @@ def weight(value: float) -> int:
 def threshold(s: np.ndarray, a: int, b: int) -> tuple[bool, int]:
     """Whether T = a mean - b std is below zero, and if not, the largest score that gets a vote.
 
-    ``s`` [slots] are sums over heads in units of 2^-24. The largest score is -1 if none gets one.
+    ``s`` [slots] are sums over heads in units of 2^-24. The largest score is -1 for no vote.
     """
     a, b = int(a), int(b)
     total, squares = int(s.sum()), sum(value * value for value in s.tolist())
@@ -64,7 +65,10 @@ def threshold(s: np.ndarray, a: int, b: int) -> tuple[bool, int]:
 
 
 def vote(s: np.ndarray, positions: np.ndarray, a: int, b: int) -> np.ndarray:
-    """``bool [slots]``: who gets a vote, as :func:`golden.veda.cast_votes` defines it."""
+    """``bool [slots]``: which slots get a vote.
+
+    As :func:`golden.algorithms.veda.voting.cast_votes` defines it.
+    """
     negative, limit = threshold(s, a, b)
     if not negative:
         return s <= limit
@@ -73,10 +77,10 @@ def vote(s: np.ndarray, positions: np.ndarray, a: int, b: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class VoteReport:
-    """One beat of the engine's reports: with ``evict``, the slot that leaves and its position.
+    """One beat of the engine's reports: with ``evict``, the evicted slot and its position.
 
     ``length`` slots are live afterwards; ``last`` on a step's last report. ``error`` is the core's:
-    the job was refused.
+    the command was refused.
     """
 
     evict: bool
@@ -97,7 +101,7 @@ class VotingEngine:
 
     def __init__(self, capacity: int, count_bits: int = 16) -> None:
         self._capacity = capacity
-        self._most = (1 << count_bits) - 1
+        self._largest_count = (1 << count_bits) - 1
         self._restart()
 
     def _restart(self) -> None:
@@ -117,9 +121,9 @@ class VotingEngine:
         protected: int = 0,
         restart: bool = False,
     ) -> list[VoteReport]:
-        """A token joins, casts its votes by ``p`` [heads, slots] float16, and slots leave.
+        """A token joins and votes by ``p`` [heads, slots] float16; then slots are evicted.
 
-        Slots leave while there are more than ``target`` and ``evict`` holds, or ``capacity``.
+        While there are more than ``target`` with ``evict``, or ``capacity`` of them.
         """
         if restart:
             self._restart()
@@ -131,23 +135,23 @@ class VotingEngine:
         invalid = not is_probability(p).all()
         if vote_cast and not invalid:
             s = fixed(p).sum(axis=0)
-            self.counts += vote(s, self.positions, a, b) & (self.counts < self._most)
+            self.counts += vote(s, self.positions, a, b) & (self.counts < self._largest_count)
         reports = []
-        while self._leaves(evict, target):
+        while self._evicting(evict, target):
             slot = self._slot_to_evict(protected)
             position = int(self.positions[slot])
             last = len(self.positions) - 1
             self.positions[slot], self.counts[slot] = self.positions[last], self.counts[last]
             self.positions, self.counts = self.positions[:last], self.counts[:last]
-            more = self._leaves(evict, target)
-            reports.append(VoteReport(True, slot, position, last, invalid, not more))
+            again = self._evicting(evict, target)
+            reports.append(VoteReport(True, slot, position, last, invalid, not again))
         return reports or [VoteReport(False, 0, 0, len(self.positions), invalid, True)]
 
-    def _leaves(self, evict: bool, target: int) -> bool:
+    def _evicting(self, evict: bool, target: int) -> bool:
         length = len(self.positions)
         return length == self._capacity or (evict and length > target)
 
     def _slot_to_evict(self, protected: int) -> int:
-        """The most votes, the oldest on ties; a protected token only if all are."""
+        """That with the most votes, the oldest on ties; a protected one only if all are."""
         order = (self.positions, -self.counts.astype(np.int64), self.positions < protected)
         return int(np.lexsort(order)[0])

@@ -1,11 +1,10 @@
-"""Processing elements: a multiplier, one adder and a register (VEDA, Fig. 5(a))."""
+"""Processing elements (PEs): a multiplier, one adder and a register (VEDA, Fig. 5(a))."""
 
 import dataclasses
-import enum
 from typing import ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import data
+from amaranth.lib import data, enum
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.datapath import Datapath, DatapathParameters
@@ -20,7 +19,7 @@ from hw.parameters import Parameters, require
 
 ADD_STAGES = (1, 2, 4)
 
-SUMS = {
+ACCUMULATORS = {
     "fp16": FP16,
     "fp20": FloatFormat(exponent=8, mantissa=11),
     "fp22": FloatFormat(exponent=8, mantissa=13),
@@ -30,13 +29,18 @@ SUMS = {
 """Formats of sums. Those between FP16 and FP32 are FP32 with a shorter fraction."""
 
 
-class Op(enum.IntEnum):
-    """What a PE's adder begins.
+class Op(enum.IntEnum, shape=2):
+    """The addition that a PE's adder starts.
 
-    PASS adds up what PEs pass on to each other, CLEAR begins a sum of the PE's own products,
-    ACCUMULATE adds the next one, FOLD adds up the partial sums in the adder's pipeline. These are
-    the paper's but for FOLD, which it does not need with its adders of one cycle; it counts
-    "disable" as another, which here is an adder that does not advance.
+    ========== ============================= ==================================================
+    PASS       products or sums of other PEs a level of the tree
+    CLEAR      own product + -0              first row of a partial sum
+    ACCUMULATE own product + adder's output  next row
+    FOLD       ``r`` + adder's output        adds up the partial sums in the adder's pipeline
+    ========== ============================= ==================================================
+
+    FOLD is not in the paper, whose adders take one cycle. The paper's "disable" is `add_enable` = 0
+    here.
     """
 
     PASS = 0
@@ -53,18 +57,19 @@ OPERAND = data.StructLayout(
         "sign": 1,
     }
 )
-"""An FP16 number significand * 2^(exponent - 25), its highest bit one unless it is zero.
+"""An unpacked FP16 number, significand * 2^(exponent - 25); the top bit is 1 unless it is zero.
 
-With `special` it is NaN if it has a fraction, infinite if not.
+``special``: NaN if the significand has a fraction, infinity if not.
 """
 
 
 def unpack_fp16(m: Module, number: Value, name: str) -> data.View:
-    """`number` with its subnormals normalised."""
+    """The FP16 `number` as an OPERAND, subnormals normalised."""
     fraction, field = number[: FP16.mantissa], number[FP16.mantissa : -1]
     hidden = Signal(name=f"{name}_hidden")
     operand = Signal(OPERAND, name=f"{name}_unpacked")
     m.d.comb += hidden.eq(field.any())
+    # A subnormal is shifted up until its leading one is at the top. Its field counts as 1.
     normal, zeros = normalise(m, Cat(fraction, hidden), Const(0, 1))
     m.d.comb += [
         operand.significand.eq(normal),
@@ -79,9 +84,9 @@ def unpack_fp16(m: Module, number: Value, name: str) -> data.View:
 class WideProductParameters(DatapathParameters):
     """
     format
-        Of the product, one of :data:`SUMS` but ``fp16``.
+        Of the product: one of :data:`ACCUMULATORS` but ``fp16``.
     stages
-        0 or 1: the pipeline register is in front of the last addition.
+        0 or 1: the pipeline register lies before the final addition of the partial products.
     """
 
     CUTS: ClassVar = ((), ("reduced",))
@@ -90,13 +95,14 @@ class WideProductParameters(DatapathParameters):
 
     @property
     def float_format(self) -> FloatFormat:
-        return SUMS[self.format]
+        return ACCUMULATORS[self.format]
 
 
 class WideProduct(Datapath):
     """o = a b of FP16 numbers: exact in FP32, rounded to nearest even in a shorter format.
 
-    The exact significand has at most 22 bits, and the smallest product, 2^-48, is a normal number.
+    The exact significand has at most 22 bits, and the smallest product, 2^-48, is a normal number
+    of all these formats, so neither shifter nor subnormal case is needed.
 
     Members
     -------
@@ -111,18 +117,19 @@ class WideProduct(Datapath):
     def elaborate(self, platform):
         m = Module()
         a, b = self.a, self.b
+        # Booth partial products of the significands, compressed to two addends.
         columns = reduce_columns(m, booth_columns(m, a.significand, b.significand), 2)
+        # Meanwhile the exponent and the special cases. NaN: an operand is, or infinity times zero.
         lower = Signal(FP32.exponent)
         special = Signal()
         zero = Signal()
         nan = Signal()
-        nothing = ~a.significand[-1] | ~b.significand[-1]
         fractions = [x.special & x.significand[:-1].any() for x in (a, b)]
         m.d.comb += [
-            # The field where the product of significands is below 2^21.
+            # The exponent field if the product of significands is below 2^21.
             lower.eq(a.exponent + b.exponent + (FP32.bias - 30)),
             special.eq(a.special | b.special),
-            zero.eq(nothing),
+            zero.eq(~a.significand[-1] | ~b.significand[-1]),
             nan.eq(fractions[0] | fractions[1] | special & zero),
         ]
         bits, lower, special, zero, nan, sign = self.registers(m)(
@@ -134,6 +141,9 @@ class WideProduct(Datapath):
             nan=nan,
             sign=a.sign ^ b.sign,
         )
+        # Add, and normalise by one bit: the product of significands is in [1, 4).
+        #   2 and more   | 1 | fraction (21)        |   field = lower + 1
+        #   below 2      | 0 | 1 | fraction (20)    |   field = lower; a 0 is appended
         addends = rows(unpack(columns, bits))
         product = Signal(2 * FP16.precision)
         upper = Signal(FP32.exponent)
@@ -145,14 +155,17 @@ class WideProduct(Datapath):
             field.eq(Mux(product[-1], upper, lower)),
             fraction.eq(Mux(product[-1], product[:-1], Cat(0, product[:-2]))),
         ]
+        # Zero: all 0. Infinity: field all ones, fraction 0. NaN: the fraction's top bit set too.
         kept = fraction & (~special).replicate(len(fraction))
         exponent = field & (~zero).replicate(len(field)) | special.replicate(len(field))
+        # FP32 appends zeros; a shorter format rounds, to nearest even.
+        #   | field (8) | kept: mantissa | guard | sticky |
         mantissa = self.parameters.float_format.mantissa
         cut = len(fraction) - mantissa
         if cut <= 0:
             magnitude = Cat(Const(0, -cut), kept[:-1], kept[-1] | nan, exponent)
         else:
-            # Fraction and exponent are rounded as one integer, which never overflows.
+            # The carry of the fraction goes into the exponent field. It cannot reach infinity.
             up = kept[cut - 1] & (kept[: cut - 1].any() | kept[cut])
             magnitude = (Cat(kept[cut:-1], kept[-1] | nan, exponent) + up)[: mantissa + len(field)]
         m.d.comb += self.o.eq(Cat(magnitude, sign & ~nan))
@@ -160,14 +173,14 @@ class WideProduct(Datapath):
 
 
 class RoundedProductParameters(FloatMultiplyParameters):
-    """Without a rank at the output, where the PE has one."""
+    """Without a register at the output: the PE has one."""
 
     CUTS: ClassVar = ((), ("product",))
 
 
 class LoopAddParameters(FloatAddParameters):
-    """Of any format in :data:`SUMS`, without a register at the output: the PE has its own at the
-    inputs."""
+    """Of any format in :data:`ACCUMULATORS`, without a register at the output: the PE has one at
+    the inputs."""
 
     CUTS: ClassVar = ((), ("sum",), ("align", "sum"), ("swap", "align", "sum"))
 
@@ -176,19 +189,19 @@ class LoopAddParameters(FloatAddParameters):
 
     @property
     def float_format(self) -> FloatFormat:
-        return SUMS[self.format]
+        return ACCUMULATORS[self.format]
 
 
 @dataclasses.dataclass(frozen=True)
 class PeParameters(Parameters):
     """
     accumulator
-        Format of sums, one of :data:`SUMS`: ``fp32``, in which products of FP16 numbers are exact,
-        or a shorter one, to which they are rounded.
+        Format of sums, one of :data:`ACCUMULATORS`: ``fp32``, in which products of FP16 numbers are
+        exact, or a shorter one, to which they are rounded.
     multiply_stages
-        Pipeline stages from the operands to the product's register, that one included: 1 or 2.
+        Pipeline stages from the operands to the adder's input register: 1 or 2.
     add_stages
-        L: cycles that an addition takes, 1, 2 or 4.
+        L: cycles of an addition, 1, 2 or 4.
     """
 
     accumulator: str = "fp32"
@@ -196,8 +209,8 @@ class PeParameters(Parameters):
     add_stages: int = 2
 
     def __post_init__(self):
-        rule = f"accumulator must be one of {', '.join(SUMS)}"
-        require(self.accumulator in SUMS, rule, self.accumulator)
+        rule = f"accumulator must be one of {', '.join(ACCUMULATORS)}"
+        require(self.accumulator in ACCUMULATORS, rule, self.accumulator)
         stages = self.multiply_stages
         require(1 <= stages <= 2, "multiply_stages must be between 1 and 2", stages)
         stages = self.add_stages
@@ -210,16 +223,16 @@ class PeParameters(Parameters):
 
     @property
     def float_format(self) -> FloatFormat:
-        return SUMS[self.accumulator]
+        return ACCUMULATORS[self.accumulator]
 
     @property
     def operand(self):
-        """Shape of a factor: normalised for :class:`WideProduct`."""
+        """Shape of a factor: unpacked for :class:`WideProduct`, else FP16."""
         return OPERAND if self.wide else FP16.width
 
     @property
     def negative_zero(self) -> Const:
-        """What changes no number it is added to."""
+        """The neutral element of addition: -0 changes no number, not even -0."""
         width = self.float_format.width
         return Const(1 << (width - 1), width)
 
@@ -231,21 +244,28 @@ class Pe(Component):
 
         row ──→ w ─┐
          └─┐       × ─→ product ─┬─→ a ─┐
-        x ─┴─→ x ─┘    others ───┤      + ─┬─→ total ─→ result, rounded
+        x ─┴─→ x ─┘   other PEs ─┤      + ─┬─→ total ─→ r ─→ FP16 ─→ result
                                  └─→ b ─┘  │
                           └──── r ←────────┘
 
-    Two ranks of registers hold factors, ``w`` and ``x``, and addends, ``a`` and ``b``. The adder
-    takes the sum where the next addition begins, so an addition's L ranks are the addends' and the
-    L - 1 inside of the adder. There is no control in here: ranks are told when to take what.
+    ``w`` and ``x`` are registers of the factors, ``a`` and ``b`` of the addends. The adder has no
+    output register: its sum goes into the addends' registers of the next addition, so the L stages
+    of an addition are the addends' and L - 1 inside of the adder. The PE has no control logic; the
+    array drives all enables.
 
-    In the inner product, PASS puts products or sums of other PEs beside the own product (type A) or
-    in its place (type B). In the outer product, CLEAR and ACCUMULATE add up the PE's own products;
-    the adder's pipeline then holds L partial sums and moves only when a product comes, so product
-    j is added to partial sum j mod L whenever it comes. FOLD adds to what leaves the adder what
-    ``r`` has kept before, or -0, which changes no number.
+    Inner product: PASS adds other PEs' products or sums to the own product (type A) or to each
+    other (type B). Outer product: CLEAR and ACCUMULATE add up the PE's own products; the adder's
+    pipeline then holds L partial sums and advances only when a product arrives, so product j is
+    added to partial sum j mod L however late it comes. With L = 2::
 
-    A factor's subnormals are normalised in front of its rank, so that products need no shifter.
+        cycle      0      1      2      3      4
+        a          p0     p1     p2     p3     p4
+        b          -0     -0     p0     p1     p0+p2
+        total             p0     p1     p0+p2  p1+p3
+
+    FOLD adds ``r``, a partial sum captured before or -0, to the one that leaves the adder.
+
+    Subnormal factors are normalised before their register, so products need no shifter.
 
     Members
     -------
@@ -253,34 +273,35 @@ class Pe(Component):
         FP16 element of a row, or of the query.
     x : :py:`In(operand)`
         Scalar of an outer product, unpacked for a wide product.
-    take, load, spread : :py:`In(1)`
-        ``w`` takes the row, ``x`` takes the row as well, ``x`` takes the scalar.
-    move : :py:`In(1)`
-        The multiplier's ranks advance, with two stages.
+    load_w, load_query, load_scalar : :py:`In(1)`
+        ``w`` takes `row`; ``x`` takes `row`; ``x`` takes `x`.
+    multiply_enable : :py:`In(1)`
+        The multiplier's pipeline advances, if it has two stages.
     op : :py:`In(2)`
         :class:`Op`.
-    advance : :py:`In(1)`
-        The adder's ranks advance, the addends with them.
-    keep, hold : :py:`In(1)`
-        ``r`` takes the sum; else it stays as it is, or becomes -0.
+    add_enable : :py:`In(1)`
+        The adder's pipeline advances, the addends' registers included.
+    capture, hold : :py:`In(1)`
+        ``r`` takes the adder's sum; else with `hold` it stays, and without it becomes -0.
     finish : :py:`In(1)`
-        The result takes ``r`` as FP16.
+        `result` takes ``r``, rounded to FP16.
     product, total : :py:`Out(accumulator)`
-        For other PEs, without registers.
+        For other PEs, combinational.
     result : :py:`Out(16)`
     """
 
-    PASSED: ClassVar[tuple[str, str]]
-    """What PASS adds: the own product, or ports for products and sums of other PEs."""
+    PASS_ADDENDS: ClassVar[tuple[str, str]]
+    """Addends of PASS: the own ``product``, or ports for products and sums of other PEs."""
 
     def __init__(self, parameters: PeParameters):
         self._parameters = p = parameters
         width = p.float_format.width
-        controls = ("take", "load", "spread", "move", "advance", "keep", "hold", "finish")
+        controls = ("load_w", "load_query", "load_scalar", "multiply_enable", "add_enable")
+        controls += ("capture", "hold", "finish")
         super().__init__(
-            {"row": In(FP16.width), "x": In(p.operand), "op": In(2)}
+            {"row": In(FP16.width), "x": In(p.operand), "op": In(Op)}
             | {name: In(1) for name in controls}
-            | {name: In(width) for name in self.PASSED if name != "product"}
+            | {name: In(width) for name in self.PASS_ADDENDS if name != "product"}
             | {"product": Out(width), "total": Out(width), "result": Out(FP16.width)}
         )
 
@@ -292,14 +313,16 @@ class Pe(Component):
         m = Module()
         p = self._parameters
         width = p.float_format.width
+
+        # Registers of the factors.
         w = Signal(p.operand, reset_less=True)
-        x = Signal(p.operand, name="x_taken", reset_less=True)
+        x = Signal(p.operand, name="x_register", reset_less=True)
         row = unpack_fp16(m, self.row, "row") if p.wide else self.row
-        with m.If(self.take):
+        with m.If(self.load_w):
             m.d.sync += w.eq(row)
-        with m.If(self.load):
+        with m.If(self.load_query):
             m.d.sync += x.eq(row)
-        with m.Elif(self.spread):
+        with m.Elif(self.load_scalar):
             m.d.sync += x.eq(self.x)
 
         if p.wide:
@@ -311,33 +334,35 @@ class Pe(Component):
         m.submodules.multiply = multiply
         m.d.comb += [multiply.a.eq(w), multiply.b.eq(x), self.product.eq(multiply.o)]
 
-        # Wide products are multiples of 2^-48, and so are their sums: none is subnormal.
+        # The adder and its addends. Wide products are multiples of 2^-48, and so are their sums:
+        # none is subnormal.
         options = {"format": p.accumulator, "flush_subnormals": p.wide}
         m.submodules.add = add = FloatAdd(LoopAddParameters(**options, stages=p.add_stages - 1))
         addend_a = Signal(width, reset_less=True)
         addend_b = Signal(width, reset_less=True)
         r = Signal(width, reset_less=True)
-        passed = [getattr(self, name) for name in self.PASSED]
-        with m.If(self.advance):
+        pass_a, pass_b = (getattr(self, name) for name in self.PASS_ADDENDS)
+        with m.If(self.add_enable):
             with m.Switch(self.op):
                 with m.Case(Op.PASS):
-                    m.d.sync += [addend_a.eq(passed[0]), addend_b.eq(passed[1])]
+                    m.d.sync += [addend_a.eq(pass_a), addend_b.eq(pass_b)]
                 with m.Case(Op.CLEAR):
                     m.d.sync += [addend_a.eq(self.product), addend_b.eq(p.negative_zero)]
                 with m.Case(Op.ACCUMULATE):
                     m.d.sync += [addend_a.eq(self.product), addend_b.eq(add.o)]
                 with m.Case(Op.FOLD):
                     m.d.sync += [addend_a.eq(r), addend_b.eq(add.o)]
-        with m.If(self.keep):
+        with m.If(self.capture):
             m.d.sync += r.eq(add.o)
         with m.Elif(~self.hold):
             m.d.sync += r.eq(p.negative_zero)
         m.d.comb += [add.a.eq(addend_a), add.b.eq(addend_b), self.total.eq(add.o)]
         if p.multiply_stages > 1:
-            m.d.comb += multiply.enable.eq(self.move)
+            m.d.comb += multiply.enable.eq(self.multiply_enable)
         if p.add_stages > 1:
-            m.d.comb += add.enable.eq(self.advance)
+            m.d.comb += add.enable.eq(self.add_enable)
 
+        # The result, rounded once more to FP16. A short format is FP32 with zeros appended.
         result = Signal(FP16.width, reset_less=True)
         rounded = r
         if p.wide:
@@ -351,24 +376,24 @@ class Pe(Component):
 
 
 class PeA(Pe):
-    """Adds its own product and its neighbour's.
+    """Type A, first level of the tree: PASS adds its own product and its neighbour's.
 
     Members
     -------
     neighbour : :py:`In(accumulator)`
-        And those of :class:`Pe`.
+        The neighbour's product. The other ports are those of :class:`Pe`.
     """
 
-    PASSED = ("product", "neighbour")
+    PASS_ADDENDS = ("product", "neighbour")
 
 
 class PeB(Pe):
-    """Adds the sums of two other PEs.
+    """Type B, the tree's other levels: PASS adds the sums of two other PEs.
 
     Members
     -------
     left, right : :py:`In(accumulator)`
-        And those of :class:`Pe`.
+        Their sums. The other ports are those of :class:`Pe`.
     """
 
-    PASSED = ("left", "right")
+    PASS_ADDENDS = ("left", "right")

@@ -1,12 +1,14 @@
-"""Where the rows of a cache lie whose slots change places (VEDA, section V)."""
+"""Which row of a memory holds each slot of a cache, when slots move (VEDA, section V)."""
 
 import dataclasses
+from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.layout import FLAG, index
 from hw.parameters import Parameters, require
 
 
@@ -16,9 +18,9 @@ class RowMapParameters(Parameters):
     capacity
         Slots, a power of two from 2.
     region_bits
-        Bits of an address above those of the slot, which pass unchanged.
+        Bits of an address above those of the slot, passed unchanged.
     tag_bits
-        Bits that go with an address, unchanged too.
+        Bits that accompany an address, passed unchanged.
     """
 
     capacity: int = 256
@@ -44,50 +46,54 @@ class RowMapParameters(Parameters):
         """Cycles of a look-up."""
         return 1
 
-    SWAP = 4
+    SWAP_CYCLES = 4
     """Cycles from a swap to the next look-up or change."""
 
     @property
     def slot_bits(self) -> int:
         return self.capacity.bit_length() - 1
 
-    @property
+    @cached_property
     def address_layout(self) -> data.StructLayout:
-        """``tag``, ``slot`` and ``region``: row number and region together are an address."""
+        """``tag``, ``slot`` and ``region``; an address is | region | slot or row |."""
         return data.StructLayout(
-            {"tag": self.tag_bits, "slot": self.slot_bits, "region": self.region_bits}
+            {"tag": self.tag_bits, "slot": index(self.slot_bits), "region": self.region_bits}
         )
 
-    @property
+    @cached_property
     def change_layout(self) -> data.StructLayout:
-        """``swap`` the rows of ``slot`` and ``last``, or begin to use ``slot``."""
-        return data.StructLayout({"swap": 1, "slot": self.slot_bits, "last": self.slot_bits})
+        """``swap`` the rows of ``slot`` and ``last``, or else begin to use ``slot``."""
+        slot = index(self.slot_bits)
+        return data.StructLayout({"swap": FLAG, "slot": slot, "last": slot})
 
 
 class RowMap(Component):
     """A memory's row for each slot of a cache.
 
-    Live slots are 0 to l - 1. A new token begins to use slot l; where slot e leaves, it swaps rows
-    with slot l - 1, so that the rest are again 0 to l - 2, and the row that is free is that of slot
-    l - 1. Nothing is moved in the memory. The same slot has the same row in all regions.
+    Live slots are 0 to l - 1. A new token takes slot l. When slot e is evicted, it swaps rows with
+    slot l - 1, so that live slots are again 0 to l - 2, and the free row is that of slot l - 1. No
+    row is moved in the memory. A slot has the same row in all regions. With l = 4::
 
-    A sequence begins with slot 0. A slot that is used for the first time in a sequence has the row
-    of its own number, so nothing needs to be set up, and rows used are as few as slots.
+        slot  0 1 2 3                    slot  0 1 2 3
+        row   0 1 2 3  ─ evict slot 1 ─→ row   0 3 2 1     slot 3 is free, a new token gets row 1
 
-    Latency: 1 cycle of a look-up. Throughput: a look-up a cycle; a swap takes 4.
+    A sequence begins with slot 0. A slot that is used for the first time in a sequence gets the row
+    of its own number, so no initialisation is needed, and no more rows than slots are used.
+
+    Latency: 1 cycle of a look-up. Throughput: a look-up a cycle; a swap takes 4 cycles.
 
     Handshake: ``change.ready`` depends on registers only and is low while a look-up waits at `o`;
-    a change goes before a look-up: ``i.ready`` depends combinationally on ``change.valid`` and
-    ``o.ready``. Overflow: none; a new slot is at most one above those used before.
+    changes have priority: ``i.ready`` depends combinationally on ``change.valid`` and ``o.ready``.
+    Overflow: none; a new slot must be at most one above those used before.
 
     Members
     -------
     change : :py:`In(stream.Signature(parameters.change_layout))`
-        Changes of the map; in `i`, earlier look-ups are not concerned.
+        Changes of the map. They do not affect look-ups accepted before.
     i : :py:`In(stream.Signature(parameters.address_layout))`
         Addresses by slot.
     o : :py:`Out(stream.Signature(parameters.address_layout))`
-        The same by row: ``slot`` is the row.
+        The same by row: the field ``slot`` is the row.
     """
 
     def __init__(self, parameters: RowMapParameters):
@@ -112,47 +118,52 @@ class RowMap(Component):
         m.submodules.rows = rows = memory.Memory(
             shape=unsigned(p.slot_bits), depth=p.capacity, init=[]
         )
-        get, put = rows.read_port(), rows.write_port()
+        read, write = rows.read_port(), rows.write_port()
 
         used = Signal(range(p.capacity + 1))  # slots that have a row in this sequence
         swapped = Signal(p.change_layout, reset_less=True)
-        row = Signal(p.slot_bits, reset_less=True)  # of the slot that leaves
+        row = Signal(p.slot_bits, reset_less=True)  # of the evicted slot
         region = Signal(p.region_bits, reset_less=True)
         tag = Signal(p.tag_bits, reset_less=True)
-        first = Signal()
+        first_use = Signal()
         m.d.comb += [
-            first.eq((change.payload.slot == 0) | (change.payload.slot == used)),
-            get.addr.eq(i.payload.slot),
-            o.payload.eq(Cat(tag, get.data, region)),
+            first_use.eq((change.payload.slot == 0) | (change.payload.slot == used)),
+            read.addr.eq(i.payload.slot),
+            o.payload.eq(Cat(tag, read.data, region)),
         ]
+        # A swap: read both rows, then write both.
+        #   cycle         0 LOOK_UP     1 READ_LAST   2 WRITE_SLOT       3 WRITE_LAST
+        #   read address  slot          last
+        #   read data                   slot's row    last's row
+        #   write                                     last's row → slot  slot's row → last
         with m.FSM(name="phase"):
-            with m.State("LOOK UP"):
+            with m.State("LOOK_UP"):
                 m.d.comb += [
                     change.ready.eq(~o.valid),
                     i.ready.eq(~change.valid & (~o.valid | o.ready)),
-                    get.en.eq(i.ready),
-                    put.addr.eq(change.payload.slot),
-                    put.data.eq(change.payload.slot),
+                    read.en.eq(i.ready),
+                    write.addr.eq(change.payload.slot),
+                    write.data.eq(change.payload.slot),
                 ]
                 with m.If(change.valid & change.ready):
                     m.d.sync += swapped.eq(change.payload)
-                    m.d.comb += get.en.eq(1)
+                    m.d.comb += read.en.eq(1)
                     with m.If(change.payload.swap):
-                        m.d.comb += get.addr.eq(change.payload.slot)
-                        m.next = "FIRST"
-                    with m.Elif(first):
-                        m.d.comb += put.en.eq(1)
+                        m.d.comb += read.addr.eq(change.payload.slot)
+                        m.next = "READ_LAST"
+                    with m.Elif(first_use):
+                        m.d.comb += write.en.eq(1)
                         m.d.sync += used.eq(change.payload.slot + 1)
-            with m.State("FIRST"):
-                m.d.comb += [get.en.eq(1), get.addr.eq(swapped.last)]
-                m.d.sync += row.eq(get.data)
-                m.next = "SECOND"
-            with m.State("SECOND"):
-                m.d.comb += [put.en.eq(1), put.addr.eq(swapped.slot), put.data.eq(get.data)]
-                m.next = "THIRD"
-            with m.State("THIRD"):
-                m.d.comb += [put.en.eq(1), put.addr.eq(swapped.last), put.data.eq(row)]
-                m.next = "LOOK UP"
+            with m.State("READ_LAST"):
+                m.d.comb += [read.en.eq(1), read.addr.eq(swapped.last)]
+                m.d.sync += row.eq(read.data)
+                m.next = "WRITE_SLOT"
+            with m.State("WRITE_SLOT"):
+                m.d.comb += [write.en.eq(1), write.addr.eq(swapped.slot), write.data.eq(read.data)]
+                m.next = "WRITE_LAST"
+            with m.State("WRITE_LAST"):
+                m.d.comb += [write.en.eq(1), write.addr.eq(swapped.last), write.data.eq(row)]
+                m.next = "LOOK_UP"
         with m.If(i.ready):
             m.d.sync += [
                 o.valid.eq(i.valid),

@@ -1,12 +1,14 @@
-"""What VEDA's core does when in a token's step (VEDA, section V)."""
+"""The sequence of a token's step in VEDA's core (VEDA, section V)."""
 
 import dataclasses
+from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.layout import FLAG, address, count, index
 from hw.parameters import Parameters, require
 from hw.stream.sequential_reader import SequentialReaderParameters
 from hw.veda.row_map import RowMap, RowMapParameters
@@ -17,9 +19,9 @@ from hw.veda.voting_engine import VotingEngineParameters
 class SchedulerParameters(Parameters):
     """
     kv_heads
-        Most heads with keys and values of their own.
+        Heads with keys and values of their own, at most.
     depth
-        Of the reader; see :class:`SequentialReaderParameters`.
+        Requests of the reader in flight; see :class:`SequentialReaderParameters`.
     capacity, heads, position_bits, count_bits
         Of the voting engine; see :class:`VotingEngineParameters`. The capacity is a power of two.
     """
@@ -32,7 +34,7 @@ class SchedulerParameters(Parameters):
     count_bits: int = 16
 
     def __post_init__(self):
-        _ = self.voting, self.map, self.reader  # check their own
+        _ = self.voting, self.map, self.reader  # built here, as each checks its own
         require(1 <= self.kv_heads <= self.heads, "kv_heads must be 1 to heads", self.kv_heads)
 
     @classmethod
@@ -43,8 +45,9 @@ class SchedulerParameters(Parameters):
             "paper": cls(32, 64, 4096, 32),
         }
 
-    @property
+    @cached_property
     def voting(self) -> VotingEngineParameters:
+        """Those of the voting engine."""
         return VotingEngineParameters(
             self.capacity, self.heads, self.position_bits, self.count_bits
         )
@@ -54,8 +57,9 @@ class SchedulerParameters(Parameters):
         """Of a kv head's number."""
         return max(1, (self.kv_heads - 1).bit_length())
 
-    @property
+    @cached_property
     def map(self) -> RowMapParameters:
+        """Those of the row map. A tag is the reader's, or that of a write."""
         return RowMapParameters(
             self.capacity, self.head_bits + 1, (2 * self.depth - 1).bit_length()
         )
@@ -65,81 +69,84 @@ class SchedulerParameters(Parameters):
         """Bits of a row's address."""
         return self.map.slot_bits + self.map.region_bits
 
-    @property
+    @cached_property
     def reader(self) -> SequentialReaderParameters:
+        """Those of the reader of rows."""
         return SequentialReaderParameters(
             address_width=self.address_width, depth=self.depth, longest=self.capacity
         )
 
     def address(self, kv_head, value, row):
-        """That of a row of K, or if `value` of V."""
+        """Address of a row of K, or if `value` of V: | kv head | value | row |."""
         return (kv_head * 2 + value) * self.capacity + row
 
-    @property
-    def job_layout(self) -> data.StructLayout:
-        """A step: as for the voting engine, and how many query heads, ``group``, share a kv head.
+    @cached_property
+    def command_layout(self) -> data.StructLayout:
+        """A step: the voting engine's command, and ``group`` query heads that share a kv head.
 
         0 heads or a group of 0 count as 1.
         """
-        fields = {name: field.shape for name, field in self.voting.job_layout}
-        return data.StructLayout(fields | {"group": range(self.heads + 1)})
+        fields = {name: field.shape for name, field in self.voting.command_layout}
+        return data.StructLayout(fields | {"group": count(range(self.heads + 1))})
 
-    @property
+    @cached_property
     def report_layout(self) -> data.StructLayout:
-        """As of the voting engine, and ``error`` for a job that was refused.
+        """The voting engine's report, and ``error`` for a command that was refused.
 
-        That is then the job's only beat: ``last``, with the ``length`` as it was, the rest 0.
+        That is then the command's only beat: ``last``, with ``length`` unchanged, the rest 0.
         """
         fields = {name: field.shape for name, field in self.voting.report_layout}
-        return data.StructLayout(fields | {"error": 1})
+        return data.StructLayout(fields | {"error": FLAG})
 
-    @property
+    @cached_property
     def request_layout(self) -> data.StructLayout:
-        """Of a row to ``write`` or to read."""
-        return data.StructLayout(
-            {"tag": range(self.depth), "address": self.address_width, "write": 1}
-        )
+        """``tag`` and ``address`` of a row to ``write`` or to read."""
+        tag = index(range(self.depth))
+        fields = {"tag": tag, "address": address(self.address_width), "write": FLAG}
+        return data.StructLayout(fields)
 
 
 class Scheduler(Component):
-    """The order of a step: store the new rows, read all rows for each head, let a row leave.
+    """The order of a step: write the new rows, read all rows for each head, evict.
 
     ::
 
-        job ─→ place for the token ─→ writes: K, V of each kv head ─→ reads: for each head K, V ─┐
-         ↑                                                                                        │
-         └──────────── rows change places, as the votes say ←── report ←── all heads are done ←──┘
+        IDLE ─→ JOIN ─→ STORE ─→ READ ─→ REPORT ─→ IDLE
+                │       │        │       └ the voting engine's reports; evicted slots swap rows
+                │       │        └ a run of K, a run of V for each query head
+                │       └ requests to write K and V of each kv head
+                └ a slot for the new token
+        IDLE ─→ REFUSED ─→ IDLE
 
-    A step begins with its `job`, which goes on to the voting engine, and ends with the last report
-    of which row leaves; the next one is taken then. Requests for rows name slots of the cache; see
-    :class:`hw.veda.row_map.RowMap` for the rows they get. A row's address is made of kv head, K or
-    V, and row, from the top.
+    A step begins with its `command`, which is passed to the voting engine, and ends with the last
+    report of an eviction; then the next one is accepted. Requests for rows name slots of the cache;
+    :class:`hw.veda.row_map.RowMap` turns them into rows. An address is | kv head | K or V | row |.
 
-    Latency: 3 cycles from a job to the first write, one write a cycle; then the first command. What
-    the reader asks for goes out a cycle later.
+    Latency: 3 cycles from a command to the first write, one write a cycle; then the first run. The
+    reader's requests are output a cycle later.
 
-    Handshake: `job` and `votes` pass at the same time, a ``report`` as the engine gives it when the
-    map is free, and `asked` as :class:`RowMap` passes look-ups; a report must not come before the
-    last of these has gone out.
+    Handshake: `command` and `vote_command` transfer in the same cycle; a `vote_report` transfers
+    with its `report`, when the map is free; a `lookup` as :class:`RowMap` accepts it. A report must
+    not arrive before the last request of the step was accepted.
 
-    Errors: a job of more heads than `heads`, or than kv_heads times its group, is refused. It is
-    accepted and answered in the next cycle by a report with ``error``, and does nothing else: it
-    does not reach the voting engine, makes no request, and its ``restart`` has no effect.
+    Errors: a command of more heads than `heads`, or than kv_heads times its group, is refused. It
+    is accepted and answered in the next cycle by a report with ``error``. It does not reach the
+    voting engine, makes no request, and its ``restart`` has no effect.
 
     Members
     -------
-    job : :py:`In(stream.Signature(parameters.job_layout))`
+    command : :py:`In(stream.Signature(parameters.command_layout))`
         Steps.
-    votes : :py:`Out(stream.Signature(parameters.voting.job_layout))`
+    vote_command : :py:`Out(stream.Signature(parameters.voting.command_layout))`
         To the voting engine.
-    decided : :py:`In(stream.Signature(parameters.voting.report_layout))`
+    vote_report : :py:`In(stream.Signature(parameters.voting.report_layout))`
         From the voting engine.
     report : :py:`Out(stream.Signature(parameters.report_layout))`
-        The same, for the user, and jobs refused.
-    command : :py:`Out(stream.Signature(parameters.reader.command_layout))`
-        Runs of slots to read, K and V in turn.
-    asked : :py:`In(stream.Signature(parameters.reader.request_layout))`
-        What the reader asks for.
+        The same, for the user, and refused commands.
+    run : :py:`Out(stream.Signature(parameters.reader.command_layout))`
+        Runs of slots for the reader to read, K and V in turn.
+    lookup : :py:`In(stream.Signature(parameters.reader.request_layout))`
+        The reader's requests, by slot.
     request : :py:`Out(stream.Signature(parameters.request_layout))`
         Rows to write and to read.
     heads : :py:`Out(range(parameters.heads + 1))`
@@ -150,12 +157,12 @@ class Scheduler(Component):
         self._parameters = p = parameters
         super().__init__(
             {
-                "job": In(stream.Signature(p.job_layout)),
-                "votes": Out(stream.Signature(p.voting.job_layout)),
-                "decided": In(stream.Signature(p.voting.report_layout)),
+                "command": In(stream.Signature(p.command_layout)),
+                "vote_command": Out(stream.Signature(p.voting.command_layout)),
+                "vote_report": In(stream.Signature(p.voting.report_layout)),
                 "report": Out(stream.Signature(p.report_layout)),
-                "command": Out(stream.Signature(p.reader.command_layout)),
-                "asked": In(stream.Signature(p.reader.request_layout)),
+                "run": Out(stream.Signature(p.reader.command_layout)),
+                "lookup": In(stream.Signature(p.reader.request_layout)),
                 "request": Out(stream.Signature(p.request_layout)),
                 "heads": Out(range(p.heads + 1)),
             }
@@ -168,54 +175,64 @@ class Scheduler(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        job, votes, decided, report = self.job, self.votes, self.decided, self.report
+        command, vote_command = self.command, self.vote_command
+        vote_report, report, run = self.vote_report, self.report, self.run
         m.submodules.map = rows = RowMap(p.map)
 
         group = Signal(range(p.heads + 1), reset_less=True)
         length = Signal(range(p.capacity + 1))  # live slots
-        done = Signal(range(p.heads + 1), reset_less=True)  # heads, of the writes or the reads
-        shared = Signal(range(p.heads + 1), reset_less=True)  # heads done of this kv head
+        # The writes and the reads go through kv heads, and through K and V of each.
+        heads_done = Signal(range(p.heads + 1), reset_less=True)
+        group_done = Signal(range(p.heads + 1), reset_less=True)  # query heads of this kv head
         kv_head = Signal(p.head_bits, reset_less=True)
-        value = Signal(reset_less=True)  # V's turn
-        after = Signal(range(2 * p.heads + 1))
-        final = Signal()
+        value = Signal(reset_less=True)  # V rather than K
+        heads_next = Signal(range(2 * p.heads + 1))
+        final = Signal()  # this head, or in STORE this group, is the last
         storing = Signal()
         stored = Signal()
         region = Signal(p.map.region_bits)
         swap = Signal()
         m.d.comb += [
-            after.eq(done + Mux(storing, group, 1)),
-            final.eq(after >= self.heads),
+            heads_next.eq(heads_done + Mux(storing, group, 1)),
+            final.eq(heads_next >= self.heads),
             region.eq(Cat(value, kv_head)),
             stored.eq(rows.i.valid & rows.i.ready),
-            votes.payload.eq(Cat(job.payload[name] for name, _ in p.voting.job_layout)),
+            vote_command.payload.eq(
+                Cat(command.payload[name] for name, _ in p.voting.command_layout)
+            ),
             rows.change.payload.swap.eq(swap),
-            rows.change.payload.slot.eq(Mux(swap, decided.payload.slot, length)),
-            rows.change.payload.last.eq(decided.payload.length),
-            self.command.payload.words.eq(length),
-            self.command.payload.address.eq(region << p.map.slot_bits),
+            rows.change.payload.slot.eq(Mux(swap, vote_report.payload.slot, length)),
+            rows.change.payload.last.eq(vote_report.payload.length),
+            run.payload.words.eq(length),
+            run.payload.address.eq(region << p.map.slot_bits),
         ]
         for name, _ in p.voting.report_layout:
-            m.d.comb += report.payload[name].eq(decided.payload[name])
+            m.d.comb += report.payload[name].eq(vote_report.payload[name])
         self._look_up(m, rows, storing, region, length)
 
-        # The rows of more kv heads would lie beyond the cache.
-        one_each = Signal.like(group)
+        # Rows of more kv heads than there are would lie beyond the cache.
+        group_or_1 = Signal.like(group)
         refused = Signal()
         m.d.comb += [
-            one_each.eq(Mux(job.payload.group.any(), job.payload.group, 1)),
-            refused.eq((job.payload.heads > p.heads) | (job.payload.heads > one_each * p.kv_heads)),
+            group_or_1.eq(Mux(command.payload.group.any(), command.payload.group, 1)),
+            refused.eq(
+                (command.payload.heads > p.heads)
+                | (command.payload.heads > group_or_1 * p.kv_heads)
+            ),
         ]
 
         with m.FSM(name="phase"):
             with m.State("IDLE"):
-                m.d.comb += [votes.valid.eq(job.valid & ~refused), job.ready.eq(votes.ready)]
-                with m.If(job.valid & job.ready):
+                m.d.comb += [
+                    vote_command.valid.eq(command.valid & ~refused),
+                    command.ready.eq(vote_command.ready),
+                ]
+                with m.If(command.valid & command.ready):
                     with m.If(refused):
                         m.next = "REFUSED"
                     with m.Else():
-                        m.d.sync += [self.heads.eq(job.payload.heads), group.eq(one_each)]
-                        with m.If(job.payload.restart):
+                        m.d.sync += [self.heads.eq(command.payload.heads), group.eq(group_or_1)]
+                        with m.If(command.payload.restart):
                             m.d.sync += length.eq(0)
                         m.next = "JOIN"
             with m.State("REFUSED"):
@@ -228,58 +245,61 @@ class Scheduler(Component):
                 ]
                 with m.If(report.ready):
                     m.next = "IDLE"
-            with m.State("JOIN"):
+            with m.State("JOIN"):  # the token takes the next slot
                 m.d.comb += rows.change.valid.eq(1)
-                m.d.sync += [done.eq(0), shared.eq(0), kv_head.eq(0), value.eq(0)]
+                m.d.sync += [heads_done.eq(0), group_done.eq(0), kv_head.eq(0), value.eq(0)]
                 with m.If(rows.change.ready):
                     m.d.sync += length.eq(length + 1)
                     m.next = "STORE"
-            with m.State("STORE"):
+            with m.State("STORE"):  # for each kv head: write K, write V
                 m.d.comb += storing.eq(1)
                 with m.If(stored):
                     m.d.sync += value.eq(~value)
                     with m.If(value):
-                        m.d.sync += [done.eq(after), kv_head.eq(kv_head + 1)]
+                        m.d.sync += [heads_done.eq(heads_next), kv_head.eq(kv_head + 1)]
                         with m.If(final):
-                            m.d.sync += [done.eq(0), kv_head.eq(0)]
+                            m.d.sync += [heads_done.eq(0), kv_head.eq(0)]
                             m.next = "READ"
-            with m.State("READ"):
-                m.d.comb += self.command.valid.eq(1)
-                with m.If(self.command.ready):
+            with m.State("READ"):  # for each query head: read K, read V of its kv head
+                m.d.comb += run.valid.eq(1)
+                with m.If(run.ready):
                     m.d.sync += value.eq(~value)
                     with m.If(value):
-                        m.d.sync += [done.eq(after), shared.eq(shared + 1)]
-                        with m.If(shared + 1 == group):
-                            m.d.sync += [shared.eq(0), kv_head.eq(kv_head + 1)]
+                        m.d.sync += [heads_done.eq(heads_next), group_done.eq(group_done + 1)]
+                        with m.If(group_done + 1 == group):
+                            m.d.sync += [group_done.eq(0), kv_head.eq(kv_head + 1)]
                         with m.If(final):
                             m.next = "REPORT"
-            with m.State("REPORT"):
-                free = ~decided.payload.evict | rows.change.ready
+            with m.State("REPORT"):  # pass on the reports; swap rows for each eviction
+                free = ~vote_report.payload.evict | rows.change.ready
                 passes = Signal()
                 m.d.comb += [
-                    report.valid.eq(decided.valid & free),
-                    decided.ready.eq(report.ready & free),
-                    passes.eq(decided.valid & decided.ready),
+                    report.valid.eq(vote_report.valid & free),
+                    vote_report.ready.eq(report.ready & free),
+                    passes.eq(vote_report.valid & vote_report.ready),
                     swap.eq(1),
-                    rows.change.valid.eq(passes & decided.payload.evict),
+                    rows.change.valid.eq(passes & vote_report.payload.evict),
                 ]
                 with m.If(passes):
-                    m.d.sync += length.eq(decided.payload.length)
-                    with m.If(decided.payload.last):
+                    m.d.sync += length.eq(vote_report.payload.length)
+                    with m.If(vote_report.payload.last):
                         m.next = "IDLE"
         return m
 
     def _look_up(self, m: Module, rows: RowMap, storing, region, length) -> None:
-        """Slots of the new token and those that the reader asks for become rows."""
+        """Slots of the new token, and those of the reader's requests, become rows.
+
+        The map's tag is | storing | the reader's tag |.
+        """
         p = self._parameters
-        asked, request, bits = self.asked, self.request, p.map.slot_bits
-        address = asked.payload.address
+        lookup, request, bits = self.lookup, self.request, p.map.slot_bits
+        slot_address = lookup.payload.address
         m.d.comb += [
-            rows.i.valid.eq(storing | asked.valid),
-            asked.ready.eq(~storing & rows.i.ready),
-            rows.i.payload.tag.eq(Cat(asked.payload.tag, storing)),
-            rows.i.payload.slot.eq(Mux(storing, length - 1, address[:bits])),
-            rows.i.payload.region.eq(Mux(storing, region, address[bits:])),
+            rows.i.valid.eq(storing | lookup.valid),
+            lookup.ready.eq(~storing & rows.i.ready),
+            rows.i.payload.tag.eq(Cat(lookup.payload.tag, storing)),
+            rows.i.payload.slot.eq(Mux(storing, length - 1, slot_address[:bits])),
+            rows.i.payload.region.eq(Mux(storing, region, slot_address[bits:])),
             request.valid.eq(rows.o.valid),
             rows.o.ready.eq(request.ready),
             request.payload.tag.eq(rows.o.payload.tag[:-1]),

@@ -6,41 +6,56 @@ from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.component import Component
+from hw.layout import FLAG
 
 
 class TransposeBuffer(Component):
-    """Tiles of d rows, or fewer at a vector's end, and of their factors; d columns of each.
+    """Tiles of d rows, or fewer at a vector's end, and of their factors; output as d columns each.
 
-    Element i of row j lies in bank (i + j) mod d, at address j, so that a row and a column each
-    need every bank once. Rotations at both ports put elements in order.
+    Element i of row j is word j of bank (i + j) mod d, so that a row and a column each access every
+    bank once; rotations at both ports put the elements in order. With d = 4, ``ij`` is element i of
+    row j::
 
-    Throughput: a row a cycle, a column a cycle. With one tile, they take turns; with two, one is
-    filled while the other is emptied. Latency: 2 cycles from a tile's last row to its first column.
+        bank    0   1   2   3
+        word 0  00  10  20  30
+        word 1  31  01  11  21      row 1 is rotated by one bank
+        word 2  22  32  02  12
+        word 3  13  23  33  03      column 0 is 00, 01, 02, 03
+
+    Throughput: a row a cycle, a column a cycle. One tile is filled and emptied in turn; of two, one
+    is filled while the other is emptied. Latency: 2 cycles from a tile's last row to its first
+    column.
+
+    Parameters
+    ----------
+    row : ArrayLayout
+        d elements of FP16.
+    tiles : int
+        1 or 2.
 
     Members
     -------
     i : :py:`In(stream.Signature(StructLayout({"w", "x", "last"})))`
         Rows ``w`` and their factors ``x``, FP16.
-    o : :py:`Out(stream.Signature(parameters layout))`
-        Columns ``w``, of rows that are not there 0; ``last`` of the tile.
-    x : :py:`Out(ArrayLayout)`
-        The tile's factors, 0 where there are none, while its first column is offered.
-    opening, closing : :py:`Out(1)`
+    o : :py:`Out(stream.Signature(StructLayout({"w", "last"})))`
+        Columns ``w``, 0 where the tile has no row; ``last`` of the tile.
+    x : :py:`Out(row)`
+        The tile's factors, 0 where it has no row, while its first column is offered.
+    first_tile, last_tile : :py:`Out(1)`
         The tile's first row began a vector, its last one ended it; with `x`.
     busy : :py:`Out(1)`
-        There are columns to come of tiles that are whole.
+        Columns of complete tiles are to come.
     """
 
-    def __init__(self, lanes: int, tiles: int):
-        self._lanes, self._tiles = lanes, tiles
-        row = data.ArrayLayout(FP16.width, lanes)
+    def __init__(self, row: data.ArrayLayout, tiles: int):
+        self._lanes, self._tiles = row.length, tiles
         super().__init__(
             {
-                "i": In(stream.Signature(data.StructLayout({"w": row, "x": 16, "last": 1}))),
-                "o": Out(stream.Signature(data.StructLayout({"w": row, "last": 1}))),
+                "i": In(stream.Signature(data.StructLayout({"w": row, "x": FP16, "last": FLAG}))),
+                "o": Out(stream.Signature(data.StructLayout({"w": row, "last": FLAG}))),
                 "x": Out(row),
-                "opening": Out(1),
-                "closing": Out(1),
+                "first_tile": Out(1),
+                "last_tile": Out(1),
                 "busy": Out(1),
             }
         )
@@ -48,19 +63,21 @@ class TransposeBuffer(Component):
     def elaborate(self, platform):
         m = Module()
         d, tiles, i, o = self._lanes, self._tiles, self.i, self.o
-        filled, emptied = Signal(range(tiles)), Signal(range(tiles))  # which tile
+
+        # Fill tile `filling` row by row; a full one waits to be emptied.
+        filling, emptying = Signal(range(tiles)), Signal(range(tiles))
         row, column = Signal(range(d)), Signal(range(d))
         taken, done, step = Signal(), Signal(), Signal()
-        begins = Signal(init=1)
+        vector_first = Signal(init=1)  # the next row begins a vector
         full = Array(Signal(name=f"full_{n}") for n in range(tiles))
         last_row = Array(Signal(range(d), name=f"last_row_{n}") for n in range(tiles))
-        opening = Array(Signal(name=f"opening_{n}") for n in range(tiles))
-        closing = Array(Signal(name=f"closing_{n}") for n in range(tiles))
+        first_tile = Array(Signal(name=f"first_tile_{n}") for n in range(tiles))
+        last_tile = Array(Signal(name=f"last_tile_{n}") for n in range(tiles))
         m.d.comb += [
-            i.ready.eq(~full[filled]),
+            i.ready.eq(~full[filling]),
             taken.eq(i.valid & i.ready),
             done.eq(taken & (i.payload.last | (row == d - 1))),
-            step.eq(full[emptied] & (~o.valid | o.ready)),
+            step.eq(full[emptying] & (~o.valid | o.ready)),
             self.busy.eq(Cat(full).any() | o.valid),
         ]
         with m.If(taken):
@@ -68,74 +85,78 @@ class TransposeBuffer(Component):
         with m.If(done):
             m.d.sync += [
                 row.eq(0),
-                begins.eq(i.payload.last),
-                full[filled].eq(1),
-                last_row[filled].eq(row),
-                opening[filled].eq(begins),
-                closing[filled].eq(i.payload.last),
-                filled.eq(0 if tiles == 1 else ~filled),
+                vector_first.eq(i.payload.last),
+                full[filling].eq(1),
+                last_row[filling].eq(row),
+                first_tile[filling].eq(vector_first),
+                last_tile[filling].eq(i.payload.last),
+                filling.eq(0 if tiles == 1 else ~filling),
             ]
-        shown = Signal.like(column)  # column at the output
-        height = Signal(range(d))
-        tile = Signal.like(emptied)
+
+        # Empty it column by column.
+        output_column = Signal.like(column)
+        height = Signal(range(d))  # rows at the output, less one
+        output_tile = Signal.like(emptying)
         with m.If(o.ready):
             m.d.sync += o.valid.eq(0)
         with m.If(step):
             m.d.sync += [
                 o.valid.eq(1),
                 o.payload.last.eq(column == d - 1),
-                shown.eq(column),
-                height.eq(last_row[emptied]),
-                tile.eq(emptied),
+                output_column.eq(column),
+                height.eq(last_row[emptying]),
+                output_tile.eq(emptying),
                 column.eq(column + 1),
             ]
             with m.If(column == d - 1):
                 m.d.sync += [
                     column.eq(0),
-                    full[emptied].eq(0),
-                    emptied.eq(0 if tiles == 1 else ~emptied),
+                    full[emptying].eq(0),
+                    emptying.eq(0 if tiles == 1 else ~emptying),
                 ]
 
+        # The banks: row j is rotated up by j, column i down by i.
         words = []
-        spread = _rotate(m, "row", i.payload.w.as_value(), row, d, left=True)
+        rotated = _rotate(m, "row", i.payload.w.as_value(), row, d, left=True)
         for n in range(d):
             m.submodules[f"bank_{n}"] = bank = memory.Memory(shape=16, depth=tiles * d, init=[])
             write, read = bank.write_port(), bank.read_port()
             address = Signal.like(row, name=f"address_{n}")
             m.d.comb += [
                 write.en.eq(taken),
-                write.addr.eq(Cat(row, filled)),
-                write.data.eq(spread.word_select(n, 16)),
+                write.addr.eq(Cat(row, filling)),
+                write.data.eq(rotated.word_select(n, 16)),
                 address.eq(n - column),
-                read.addr.eq(Cat(address, emptied)),
+                read.addr.eq(Cat(address, emptying)),
                 read.en.eq(step),
             ]
             words.append(read.data)
-        gathered = _rotate(m, "column", Cat(words), shown, d, left=False)
+        in_order = _rotate(m, "column", Cat(words), output_column, d, left=False)
         for n in range(d):
-            m.d.comb += o.payload.w[n].eq(Mux(n <= height, gathered.word_select(n, 16), 0))
+            m.d.comb += o.payload.w[n].eq(Mux(n <= height, in_order.word_select(n, 16), 0))
 
+        # Factors: the first one of a tile clears the others.
         factors = [Signal(d * 16, name=f"x_{n}") for n in range(tiles)]
         for n, factor in enumerate(factors):
-            with m.If(taken & (filled == n)):
+            with m.If(taken & (filling == n)):
                 with m.If(row == 0):
                     m.d.sync += factor.eq(i.payload.x)
                 with m.Else():
                     m.d.sync += factor.word_select(row, 16).eq(i.payload.x)
         m.d.comb += [
-            self.x.as_value().eq(Array(factors)[tile]),
-            self.opening.eq(opening[tile]),
-            self.closing.eq(closing[tile]),
+            self.x.as_value().eq(Array(factors)[output_tile]),
+            self.first_tile.eq(first_tile[output_tile]),
+            self.last_tile.eq(last_tile[output_tile]),
         ]
         return m
 
 
-def _rotate(m: Module, name: str, value, places, count: int, *, left: bool):
-    """`count` words of 16 bits, moved up (or down) by so many places."""
-    for n in range(len(places)):
-        moved = Signal(count * 16, name=f"{name}_moved_{n}")
+def _rotate(m: Module, name: str, value, words, count: int, *, left: bool):
+    """`count` words of 16 bits, rotated up (`left`) or down by `words` words."""
+    for n in range(len(words)):
+        stage = Signal(count * 16, name=f"{name}_rotated_{n}")
         by = 16 * (1 << n)
         rotated = value.rotate_left(by) if left else value.rotate_right(by)
-        m.d.comb += moved.eq(Mux(places[n], rotated, value))
-        value = moved
+        m.d.comb += stage.eq(Mux(words[n], rotated, value))
+        value = stage
     return value

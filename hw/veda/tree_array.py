@@ -1,25 +1,26 @@
 """A fixed adder tree in the flexible array's place: VEDA's ablation (Fig. 8, centre)."""
 
 import dataclasses
+from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
-from hw.component import Component
 from hw.parameters import require
 from hw.stream.queue import Queue, QueueParameters
-from hw.veda.pe_array import SCORE, PeArray, PeArrayParameters
+from hw.veda.delay import delay
+from hw.veda.pe_array import PeArray
+from hw.veda.product_array import PeArrayParameters, ProductArray, ProductTiming
 from hw.veda.transpose_buffer import TransposeBuffer
 
 PRODUCTS = 8
-"""Inner products begun and not at their end, at most."""
+"""Inner products started and not finished, at most."""
 
-ADD = 2
-"""Ranks of the adder of tiles' sums."""
+ADD_STAGES = 2
+"""Pipeline stages of the adder of tiles' sums."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +29,7 @@ class TreeArrayParameters(PeArrayParameters):
     rows, columns, arrays, accumulator, multiply_stages, add_stages
         See :class:`PeArrayParameters`.
     tiles
-        In the transpose buffer: 1, or 2 to fill one while the other is multiplied.
+        Tiles of the transpose buffer: 1, or 2 to fill one while the other is multiplied.
     """
 
     tiles: int = 2
@@ -37,29 +38,32 @@ class TreeArrayParameters(PeArrayParameters):
         super().__post_init__()
         require(1 <= self.tiles <= 2, "tiles must be 1 or 2", self.tiles)
         rule = "rows, columns and arrays must make 4 or more"
-        require(self.lanes > ADD, rule, self.lanes)  # else a sum is not there for its next tile
+        # With fewer, a column's sum would not be written when the next tile's is added to it.
+        require(self.lanes > ADD_STAGES, rule, self.lanes)
 
-    @property
+    @cached_property
     def array(self) -> PeArrayParameters:
+        """Those of the array inside."""
         fields = dataclasses.asdict(self)
         del fields["tiles"]
         return PeArrayParameters(**fields)
 
-    def outer_product(self, rows: int) -> tuple[int, int, int]:
+    def outer_product(self, rows: int) -> ProductTiming:
         d = self.lanes
-        fill, free, ready = 0, [0] * self.tiles, 0
+        filled, free, multiplied = 0, [0] * self.tiles, 0
         for first in range(0, rows, d):
-            begun = max(fill, free[0])
-            fill = begun + min(d, rows - first)  # a cycle after the last row
-            ready = max(fill, ready)  # the first column's address
-            free = [*free[1:], ready + d + 1]
-            ready += d + 1
-        last_column = ready  # in the array
-        return fill - 1, last_column + ADD + 1, last_column + self.latency + ADD + 1
+            start = max(filled, free[0])  # a tile is free
+            filled = start + min(d, rows - first)  # a cycle after its last row
+            first_column = max(filled, multiplied)  # its address
+            multiplied = first_column + d + 1
+            free = [*free[1:], multiplied]
+        # `multiplied` is when the last column is in the array.
+        result = multiplied + self.latency + ADD_STAGES + 1
+        return ProductTiming(filled - 1, multiplied + ADD_STAGES + 1, result)
 
 
-class TreeArray(Component):
-    """What :class:`PeArray` computes, from inner products alone.
+class TreeArray(ProductArray):
+    """The results of :class:`PeArray`, from inner products alone.
 
     ::
 
@@ -67,18 +71,18 @@ class TreeArray(Component):
            └─ outer ─→ tile of d rows ─→ d columns ─→  │     └─→ sum of tiles ─→ o
                        tile's factors ───────────────→ q
 
-    The sum of rows times factors, o_i = sum over j of x_j w_ji, runs along the rows, and a tree
-    adds along a row. So d rows are collected and turned into d columns, the tile's factors are the
-    query, and a tile's sums are added to those of the tiles before: d cycles for each d rows, or
-    part of them, behind the cycles in which they come.
+    The sum of rows times factors, o_i = sum over j of x_j w_ji, is over rows; a tree adds the
+    elements of one row. So d rows are collected and transposed to d columns; the tile's factors are
+    the query; and a tile's sums are added to those of the tiles before: d cycles for each d rows or
+    part of them, after the cycles in which they arrive.
 
     Rounding: a tile's sums as those of any inner product, rounded to FP16; they are added in FP32
     and the total is rounded to FP16 once more.
 
-    Handshake: as :class:`PeArray`, but that ``i.ready`` does not depend on ``s.ready`` or
-    ``o.ready`` for rows of outer products, and that scores wait from an outer product's last
-    column until its `o` is taken. An outer product must not begin before the scores of the inner
-    product before it have gone out. ``q`` is for inner products.
+    Handshake: as :class:`PeArray`, but ``i.ready`` does not depend on ``s.ready`` or ``o.ready``
+    for rows of outer products, and scores wait from an outer product's last column until its `o` is
+    accepted. An outer product must not begin before the scores of the inner product before it are
+    accepted. ``q`` is for inner products.
 
     Members
     -------
@@ -86,61 +90,51 @@ class TreeArray(Component):
         See :class:`PeArray`.
     """
 
-    def __init__(self, parameters: TreeArrayParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "q": In(stream.Signature(p.query_layout)),
-                "i": In(stream.Signature(p.input_layout)),
-                "s": Out(stream.Signature(SCORE)),
-                "o": Out(stream.Signature(p.query_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> TreeArrayParameters:
-        return self._parameters
+    _parameters: TreeArrayParameters
 
     def elaborate(self, platform):
         m = Module()
         p, i, q = self._parameters, self.i, self.q
         m.submodules.pe_array = array = PeArray(p.array)
-        m.submodules.tile = tile = TransposeBuffer(p.lanes, p.tiles)
-        kind = data.StructLayout({"tile": 1, "opening": 1, "closing": 1})
+        m.submodules.tile = tile = TransposeBuffer(p.query_layout, p.tiles)
+        # One entry for each product in the array: whether it is of a tile, and which of a vector's.
+        kind = data.StructLayout({"tile": 1, "first_tile": 1, "last_tile": 1})
         m.submodules.kinds = kinds = Queue(QueueParameters(kind.size, PRODUCTS), shape=kind)
 
+        # Rows of outer products go into the tile, other rows to the array; the array takes columns
+        # while the tile has any, and inputs for inner products wait.
         row = i.payload
-        tiled = Signal()  # columns go into the array, and what comes waits
+        columns = Signal()
         m.d.comb += [
-            tiled.eq(tile.busy),
+            columns.eq(tile.busy),
             tile.i.valid.eq(i.valid & row.outer),
             tile.i.payload.w.eq(row.w),
             tile.i.payload.x.eq(row.x),
             tile.i.payload.last.eq(row.last),
-            array.i.valid.eq(Mux(tiled, tile.o.valid, i.valid & ~row.outer)),
-            array.i.payload.w.eq(Mux(tiled, tile.o.payload.w, row.w)),
-            array.i.payload.last.eq(Mux(tiled, tile.o.payload.last, row.last)),
-            array.i.payload.relative.eq(~tiled & row.relative),
-            array.q.valid.eq((tiled | q.valid) & kinds.i.ready),
-            array.q.payload.eq(Mux(tiled, tile.x, q.payload)),
-            tile.o.ready.eq(tiled & array.i.ready),
-            i.ready.eq(Mux(row.outer, tile.i.ready, ~tiled & array.i.ready)),
-            q.ready.eq(~tiled & array.q.ready & kinds.i.ready),
+            array.i.valid.eq(Mux(columns, tile.o.valid, i.valid & ~row.outer)),
+            array.i.payload.w.eq(Mux(columns, tile.o.payload.w, row.w)),
+            array.i.payload.last.eq(Mux(columns, tile.o.payload.last, row.last)),
+            array.i.payload.relative.eq(~columns & row.relative),
+            array.q.valid.eq((columns | q.valid) & kinds.i.ready),
+            array.q.payload.eq(Mux(columns, tile.x, q.payload)),
+            tile.o.ready.eq(columns & array.i.ready),
+            i.ready.eq(Mux(row.outer, tile.i.ready, ~columns & array.i.ready)),
+            q.ready.eq(~columns & array.q.ready & kinds.i.ready),
             kinds.i.valid.eq(array.q.valid & array.q.ready),
-            kinds.i.payload.tile.eq(tiled),
-            kinds.i.payload.opening.eq(tile.opening),
-            kinds.i.payload.closing.eq(tile.closing),
+            kinds.i.payload.tile.eq(columns),
+            kinds.i.payload.first_tile.eq(tile.first_tile),
+            kinds.i.payload.last_tile.eq(tile.last_tile),
         ]
         self._collect(m, array.s, kinds)
         return m
 
     def _collect(self, m: Module, s, kinds) -> None:
-        """Scores go out; sums of tiles are added up."""
+        """The array's results `s`: scores are output, tiles' sums added up."""
         p, o, kind = self._parameters, self.o, kinds.o.payload
         free, taken = Signal(), Signal()
-        waiting = Signal()  # an o is being added up, or not taken
+        waiting = Signal()  # an o is being summed, or was not accepted yet
         m.d.comb += [
-            # Scores wait too: what the core has to say of a head is of the last one it began.
+            # Scores wait for it too: the core's flags of a head are those of the last one begun.
             free.eq(~waiting | (o.valid & o.ready)),
             self.s.valid.eq(s.valid & ~kind.tile & free),
             self.s.payload.eq(s.payload),
@@ -148,43 +142,42 @@ class TreeArray(Component):
             s.ready.eq(free & (kind.tile | self.s.ready)),
             kinds.o.ready.eq(s.valid & s.ready & s.payload.last),
         ]
+        # sums[column] + s in FP32; the first tile adds to -0.
         m.submodules.widen = widen = FloatConvert(
             FloatConvertParameters(source="fp16", format="fp32")
         )
         m.submodules.add = add = FloatAdd(
-            FloatAddParameters(format="fp32", flush_subnormals=True, stages=ADD)
+            FloatAddParameters(format="fp32", flush_subnormals=True, stages=ADD_STAGES)
         )
         m.submodules.round = convert = FloatConvert(FloatConvertParameters())
         m.submodules.sums = sums = memory.Memory(shape=FP32.width, depth=p.lanes, init=[])
-        before, after = sums.read_port(domain="comb"), sums.write_port()
-        number = Signal(range(p.lanes))
+        read, write = sums.read_port(domain="comb"), sums.write_port()
+        column = Signal(range(p.lanes))
         with m.If(taken):
-            m.d.sync += number.eq(number + 1)
+            m.d.sync += column.eq(column + 1)
         m.d.comb += [
             widen.a.eq(s.payload.s),
-            before.addr.eq(number),
+            read.addr.eq(column),
             add.a.eq(widen.o),
-            add.b.eq(Mux(kind.opening, 1 << (FP32.width - 1), before.data)),
+            add.b.eq(Mux(kind.first_tile, 1 << (FP32.width - 1), read.data)),
         ]
-        flags = Cat(taken, kind.closing, s.payload.last, number)
-        for n in range(ADD):
-            behind = Signal(len(flags), name=f"flags_{n + 1}")
-            m.d.sync += behind.eq(flags)
-            flags = behind
-        summed, closing, last = flags[:3]
+        flags = Cat(taken, kind.last_tile, s.payload.last, column)
+        flags = delay(m, "flags", flags, ADD_STAGES)
+        summed, last_tile, last = flags[:3]
         m.d.comb += [
-            after.en.eq(summed),
-            after.addr.eq(flags[3:]),
-            after.data.eq(add.o),
+            write.en.eq(summed),
+            write.addr.eq(flags[3:]),
+            write.data.eq(add.o),
             convert.a.eq(add.o),
         ]
+        # The last tile's sums are shifted into o, element 0 first.
         with m.If(o.ready):
             m.d.sync += o.valid.eq(0)
-        with m.If(taken & kind.closing & s.payload.last):
+        with m.If(taken & kind.last_tile & s.payload.last):
             m.d.sync += waiting.eq(1)
         with m.Elif(o.valid & o.ready):
             m.d.sync += waiting.eq(0)
-        with m.If(summed & closing):
+        with m.If(summed & last_tile):
             m.d.sync += [
                 o.payload.as_value().eq(Cat(o.payload.as_value()[FP16.width :], convert.o)),
                 o.valid.eq(last),

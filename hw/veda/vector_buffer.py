@@ -1,4 +1,4 @@
-"""A vector that is given out only when all of it is there."""
+"""A FIFO that outputs a vector only when it is complete."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
@@ -9,10 +9,11 @@ from hw.stream.queue import Queue, QueueParameters
 
 
 class VectorBuffer(Component):
-    """What VEDA does without: a stage that begins when the one before it is done with a vector.
+    """Stores and forwards vectors, for VEDA's comparison with stages that wait for whole vectors.
 
-    Latency: a vector of n beats comes out n cycles later than it went in. Throughput: a beat a
-    cycle. Overflow: a vector of more than `length` beats never comes out.
+    Latency: the first beat of a vector of n beats is output n cycles after it was accepted, if they
+    came without gaps. Throughput: a beat a cycle. Overflow: a vector of more than `length` beats is
+    never output, and blocks the input.
 
     Members
     -------
@@ -28,15 +29,15 @@ class VectorBuffer(Component):
         m = Module()
         i, o, shape = self.i, self.o, self.o.payload.shape()
         m.submodules.queue = queue = Queue(QueueParameters(shape.size, self._length), shape=shape)
-        whole = Signal(range(self._length + 1))  # vectors
-        comes, goes = Signal(), Signal()
+        complete = Signal(range(self._length + 1))  # complete vectors in the queue
+        enters, leaves = Signal(), Signal()  # a vector's last beat does
         wiring.connect(m, wiring.flipped(i), queue.i)
         m.d.comb += [
             o.payload.eq(queue.o.payload),
-            o.valid.eq(whole.any()),
-            queue.o.ready.eq(whole.any() & o.ready),
-            comes.eq(i.valid & i.ready & i.payload.last),
-            goes.eq(o.valid & o.ready & o.payload.last),
+            o.valid.eq(complete.any()),
+            queue.o.ready.eq(complete.any() & o.ready),
+            enters.eq(i.valid & i.ready & i.payload.last),
+            leaves.eq(o.valid & o.ready & o.payload.last),
         ]
-        m.d.sync += whole.eq(whole + comes - goes)
+        m.d.sync += complete.eq(complete + enters - leaves)
         return m

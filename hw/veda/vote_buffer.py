@@ -8,48 +8,51 @@ from hw.component import Component
 
 
 class VoteBuffer(Component):
-    """A row for each slot, of its vote count and its token's position; a search for the least key.
+    """A row for each slot, with vote count and token's position; a search for the least key.
 
     ::
 
         cycle 0     1                    2
         read ─→ memory ─→ count + vote ─→ write back, compare with the best so far
 
-        key = {rank, position};  rank = counting ? {protected, ~count} : score
+        counting:   key = | protected | ~count |     most votes first, protected rows last
+        else:       key = | score |                  least score first
+        compared:   | key | position |               the oldest token on ties
 
-    While `counting`, a row passed through gets its vote, the count saturating, and the search finds
-    the row with the most votes, of the oldest token on ties; protected ones only if all are. Else
-    it finds the least score, of the oldest token on ties. Positions must differ, so no keys are
-    equal. One row a cycle; the best is known two cycles after the last row was read.
+    While `counting`, each row read gets its vote (the count saturates), and the search finds the
+    row to evict: the one with the most votes, of the oldest token on ties; a protected one only if
+    all are. Otherwise the search finds the least score, of the oldest token on ties. Positions must
+    differ, so no two keys are equal. One row a cycle; `best` is final two cycles after the last row
+    was read.
 
     Parameters
     ----------
     slots, count_bits, position_bits, score_bits : int
-        A score has more bits than a count.
+        A score must have more bits than a count.
 
     Members
     -------
     read : :py:`In({valid, slot})`
-        Row to pass through.
+        Row to read.
     vote, search : :py:`In(1)`
-        One cycle later: a vote for that row, and whether the search considers it.
+        One cycle later: a vote for that row, and whether the search includes it.
     score : :py:`In(score_bits)`
         One cycle later: the score of its slot.
     counting : :py:`In(1)`
-        Steady while rows pass.
+        Constant while rows are in the pipeline.
     protected : :py:`In(position_bits)`
         Positions below it are protected.
     clear : :py:`In(1)`
         Begin a search, a cycle before its first row is compared or earlier.
     join, move : :py:`In(1)`
-        Write a row: `token` with no votes into slot `last`, or into the best slot the row that was
-        passed through last. Not while rows pass.
+        Write a row while none is in the pipeline. `join`: slot `last` gets position `token` and no
+        votes. `move`: the best slot gets the row that was read last.
     last : :py:`In(range(slots))`
     token : :py:`In(position_bits)`
     best : :py:`Out({slot, position})`
-        Of the least key.
+        Row with the least key.
     busy : :py:`Out(1)`
-        A row was read that is not compared yet.
+        A row was read and not compared yet.
     """
 
     def __init__(self, slots: int, count_bits: int, position_bits: int, score_bits: int):
@@ -78,9 +81,10 @@ class VoteBuffer(Component):
         m = Module()
         row = data.StructLayout({"count": self._count_bits, "position": self._position_bits})
         m.submodules.rows = rows = memory.Memory(shape=row, depth=self._slots, init=[])
-        get, put = rows.read_port(), rows.write_port()
+        read_port, write_port = rows.read_port(), rows.write_port()
         best = self.best
 
+        # Cycle 1: the row arrives; add the vote.
         found = Signal(row)
         arrived = Signal()
         arrived_slot = Signal.like(self.read.slot, reset_less=True)
@@ -88,48 +92,49 @@ class VoteBuffer(Component):
         protected = Signal()
         m.d.sync += [arrived.eq(self.read.valid), arrived_slot.eq(self.read.slot)]
         m.d.comb += [
-            get.en.eq(self.read.valid),
-            get.addr.eq(self.read.slot),
-            found.eq(get.data),
+            read_port.en.eq(self.read.valid),
+            read_port.addr.eq(self.read.slot),
+            found.eq(read_port.data),
             count.eq(found.count + (self.vote & ~found.count.all())),
             protected.eq(found.position < self.protected),
             self.busy.eq(arrived),
         ]
 
+        # Cycle 2: compare with the best so far.
         passed = Signal()
         searched = Signal()
         slot = Signal.like(self.read.slot, name="passed_slot", reset_less=True)
-        rank = Signal(self._score_bits, reset_less=True)
+        key = Signal(self._score_bits, reset_less=True)
         position = Signal(self._position_bits, reset_less=True)
         m.d.sync += [passed.eq(arrived), searched.eq(arrived & self.search)]
         with m.If(arrived):
             m.d.sync += [
                 slot.eq(arrived_slot),
                 position.eq(found.position),
-                rank.eq(Mux(self.counting, Cat(~count, protected), self.score)),
+                key.eq(Mux(self.counting, Cat(~count, protected), self.score)),
             ]
-
-        none = Signal()
-        best_rank = Signal.like(rank, reset_less=True)
+        search_empty = Signal()  # nothing was compared since `clear`
+        best_key = Signal.like(key, reset_less=True)
         best_slot = Signal.like(slot, reset_less=True)
         best_position = Signal.like(position, reset_less=True)
         less = Signal()
         m.d.comb += [
-            less.eq(Cat(position, rank) < Cat(best_position, best_rank)),
+            less.eq(Cat(position, key) < Cat(best_position, best_key)),
             best.slot.eq(best_slot),
             best.position.eq(best_position),
         ]
         with m.If(self.clear):
-            m.d.sync += none.eq(1)
+            m.d.sync += search_empty.eq(1)
         with m.Elif(searched):
-            m.d.sync += none.eq(0)
-        with m.If(searched & (none | less)):
-            m.d.sync += [best_rank.eq(rank), best_slot.eq(slot), best_position.eq(position)]
+            m.d.sync += search_empty.eq(0)
+        with m.If(searched & (search_empty | less)):
+            m.d.sync += [best_key.eq(key), best_slot.eq(slot), best_position.eq(position)]
 
+        # And write back: the counted row, a new one, or the last row read into the best slot.
         m.d.comb += [
-            put.en.eq((passed & self.counting) | self.join | self.move),
-            put.addr.eq(Mux(self.join, self.last, Mux(self.move, best_slot, slot))),
-            put.data.count.eq(Mux(self.join, 0, ~rank[: self._count_bits])),
-            put.data.position.eq(Mux(self.join, self.token, position)),
+            write_port.en.eq((passed & self.counting) | self.join | self.move),
+            write_port.addr.eq(Mux(self.join, self.last, Mux(self.move, best_slot, slot))),
+            write_port.data.count.eq(Mux(self.join, 0, ~key[: self._count_bits])),
+            write_port.data.position.eq(Mux(self.join, self.token, position)),
         ]
         return m

@@ -1,4 +1,4 @@
-"""Scores of the slots, summed over heads as they stream by (VEDA, section V)."""
+"""Scores of the slots, summed over heads as probabilities arrive (VEDA, section V)."""
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory
@@ -8,46 +8,47 @@ from hw.component import Component
 
 
 class VoteFifo(Component):
-    """A memory of scores, in which a slot's score is read, added to and written back.
+    """A memory of scores: each is read, added to and written back.
 
     ::
 
-        cycle 0     1        2          3
-        issue ─→ memory ─→ held ──→ + ─→ summed
-                   ↑       number   │
-                   └────────────────┘
+        cycle 0     1               2             3
+        issue ─→ memory ─→ held.score ──→ + ─→ summed
+                   ↑     held.probability │
+                   └──────────────────────┘
 
-    One issue a cycle. Additions to the same slot may follow each other at once: sums that are not
-    in the memory yet are forwarded.
+    One issue a cycle. Two additions to the same slot may be issued in successive cycles: a sum that
+    is not in the memory yet is forwarded.
 
     Parameters
     ----------
     slots : int
-    number_bits, score_bits : int
-        Of what is added, and of a sum.
+    probability_bits, score_bits : int
+        Of an addend, and of a sum.
 
     Members
     -------
-    issue : :py:`In({valid, slot, number, add, first, final})`
-        ``add`` the number to a slot's score, or to 0 if it is the ``first`` one. Without ``add``
-        the score is read, and was not added to in the two cycles before. ``final`` is passed on.
-    held : :py:`Out({valid, slot, number, add, score})`
-        Two cycles later, before the addition; the score is for issues without ``add``.
+    issue : :py:`In({valid, slot, probability, add, first, final})`
+        ``add`` the probability to a slot's score, or to 0 if it is the ``first`` one. Without
+        ``add`` the score is only read; then nothing was added to it in the two cycles before.
+        ``final`` is passed on.
+    held : :py:`Out({valid, slot, probability, add, score})`
+        Two cycles later, before the addition; the score is valid for issues without ``add``.
     summed : :py:`Out({valid, slot, final, score})`
         Three cycles later, after the addition.
     busy : :py:`Out(1)`
-        An issue is on its way and not at `summed` yet.
+        An issue has not reached `summed` yet.
     """
 
-    def __init__(self, slots: int, number_bits: int, score_bits: int):
+    def __init__(self, slots: int, probability_bits: int, score_bits: int):
         self._slots, self._score_bits = slots, score_bits
         flags = {"valid": 1, "slot": range(slots)}
-        number = flags | {"number": number_bits, "add": 1}
-        self._issue = data.StructLayout(number | {"first": 1, "final": 1})
+        addend = flags | {"probability": probability_bits, "add": 1}
+        self._issue = data.StructLayout(addend | {"first": 1, "final": 1})
         super().__init__(
             {
                 "issue": In(self._issue),
-                "held": Out(data.StructLayout(number | {"score": score_bits})),
+                "held": Out(data.StructLayout(addend | {"score": score_bits})),
                 "summed": Out(data.StructLayout(flags | {"final": 1, "score": score_bits})),
                 "busy": Out(1),
             }
@@ -58,46 +59,51 @@ class VoteFifo(Component):
         m.submodules.scores = scores = memory.Memory(
             shape=unsigned(self._score_bits), depth=self._slots, init=[]
         )
-        get, put = scores.read_port(), scores.write_port()
+        read_port, write_port = scores.read_port(), scores.write_port()
         issue, held, summed = self.issue, self.held, self.summed
-        valid = Signal(3)  # by cycle
+        valid = Signal(3)  # of cycles 1 to 3
         m.d.sync += valid.eq(valid << 1 | issue.valid)
 
-        def later(value, name):
-            register = Signal.like(value, name=name, reset_less=True)
-            m.d.sync += register.eq(value)
-            return register
+        def register(value, name):
+            result = Signal.like(value, name=name, reset_less=True)
+            m.d.sync += result.eq(value)
+            return result
 
-        read = later(issue, "read")
-        waiting = {name: later(read[name], f"held_{name}") for name in ("slot", "number", "add")}
-        final = later(read.final, "held_final")
-        slot = later(waiting["slot"], "summed_slot")
+        # The issue in cycles 1 (read), 2 (held) and 3 (summed).
+        read = register(issue, "read")
+        hold = {
+            name: register(read[name], f"held_{name}") for name in ("slot", "probability", "add")
+        }
+        final = register(read.final, "held_final")
+        summed_slot = register(hold["slot"], "summed_slot")
         total = Signal(self._score_bits)
-        score = later(total, "summed_score")
+        score = register(total, "summed_score")
 
-        # What was written in the last two cycles was not read.
-        fresh = Signal()
-        stale = Signal()
+        # Forwarding. The sum in cycle 3 was written to the memory one cycle ago; the issues one and
+        # two cycles after it have read the memory before that.
+        forward_to_sum = Signal()  # the issue in cycle 2
+        forward_to_held = Signal()  # the issue in cycle 1
         m.d.comb += [
-            fresh.eq(valid[2] & (slot == read.slot)),
-            stale.eq(valid[2] & (slot == waiting["slot"])),
+            forward_to_held.eq(valid[2] & (summed_slot == read.slot)),
+            forward_to_sum.eq(valid[2] & (summed_slot == hold["slot"])),
         ]
-        before = later(Mux(fresh, score, Mux(read.first, 0, get.data)), "held_score")
+        stored = Mux(read.first, 0, read_port.data)
+        before = register(Mux(forward_to_held, score, stored), "held_score")
         m.d.comb += [
-            total.eq(Mux(stale, score, before) + waiting["number"]),
-            get.en.eq(issue.valid),
-            get.addr.eq(issue.slot),
-            put.en.eq(valid[1] & waiting["add"]),
-            put.addr.eq(waiting["slot"]),
-            put.data.eq(total),
+            total.eq(Mux(forward_to_sum, score, before) + hold["probability"]),
+            read_port.en.eq(issue.valid),
+            read_port.addr.eq(issue.slot),
+            write_port.en.eq(valid[1] & hold["add"]),
+            write_port.addr.eq(hold["slot"]),
+            write_port.data.eq(total),
         ]
-        m.d.comb += [held[name].eq(value) for name, value in waiting.items()]
+        m.d.comb += [held[name].eq(value) for name, value in hold.items()]
         m.d.comb += [
             held.valid.eq(valid[1]),
             held.score.eq(before),
             summed.valid.eq(valid[2]),
-            summed.slot.eq(slot),
-            summed.final.eq(later(final, "summed_final")),
+            summed.slot.eq(summed_slot),
+            summed.final.eq(register(final, "summed_final")),
             summed.score.eq(score),
             self.busy.eq(valid[:2].any()),
         ]

@@ -1,6 +1,7 @@
-"""Who gets a vote: mean and deviation of the scores, exactly (VEDA, figure 3 and section V)."""
+"""The threshold below which a score gets a vote, exactly (VEDA, figure 3 and section V)."""
 
 import dataclasses
+from functools import cached_property
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
@@ -10,7 +11,7 @@ from hw.component import Component
 from hw.parameters import Parameters
 
 WEIGHT_BITS = 15
-"""Of a and b: unsigned, below 8."""
+"""Of A and B, the weights a and b times 2^12: a and b are below 8."""
 
 WEIGHT_FRACTION = 12
 LARGEST_WEIGHT = (1 << WEIGHT_BITS) - 1
@@ -20,37 +21,40 @@ LARGEST_WEIGHT = (1 << WEIGHT_BITS) - 1
 class VoteThresholdParameters(Parameters):
     """
     slots
-        Most scores.
-    number_bits
-        Of what scores are sums of.
+        Scores, at most.
+    probability_bits
+        Of a probability; scores are sums of these.
     largest
         The largest score.
     """
 
     slots: int
-    number_bits: int
+    probability_bits: int
     largest: int
 
-    @property
+    @cached_property
     def score_bits(self) -> int:
         return self.largest.bit_length()
 
-    @property
+    @cached_property
     def sum_bits(self) -> int:
         """Of S1."""
         return (self.slots * self.largest).bit_length()
 
-    @property
+    @cached_property
     def square_bits(self) -> int:
         """Of S2."""
         return (self.slots * self.largest**2).bit_length()
 
-    @property
+    @cached_property
     def product_bits(self) -> int:
-        """n, of A S1. A deviation is at most half of the largest, so its square has 2 n - 2."""
+        """n, of A S1.
+
+        The radicand has 2 n - 2 bits, as a deviation is at most half of the largest score.
+        """
         return (LARGEST_WEIGHT * self.slots * self.largest).bit_length()
 
-    @property
+    @cached_property
     def limit_bits(self) -> int:
         return (LARGEST_WEIGHT * self.largest >> WEIGHT_FRACTION).bit_length()
 
@@ -62,42 +66,42 @@ class VoteThresholdParameters(Parameters):
 
 
 class VoteThreshold(Component):
-    """The largest score below a mean(s) - b std(s), without rounding.
+    """The largest score s below the threshold a mean(s) - b std(s), without rounding.
 
     With S1 and S2 the sums of s and s^2 over l slots, a = A / 2^12, b = B / 2^12:
 
         r = isqrt(B^2 (l S2 - S1^2))
-        negative = A S1 < sqrt(B^2 (l S2 - S1^2)),  nobody = A S1 <= r
+        negative = A S1 < sqrt(B^2 (l S2 - S1^2)),  no_votes = A S1 <= r
         limit = floor((A S1 - r - 1) / (2^12 l))
 
-    so that s < a mean(s) - b std(s) if and only if s <= limit and not nobody. ::
+    so that s < a mean(s) - b std(s) if and only if s <= limit and not no_votes. ::
 
         s ─→ s^2 ─→ + ─→ S2 ┄→ × l ┐
         p ────────→ + ─→ S1 ┄→ × S1┴ - ┄→ × B ┄→ × B ─→ radicand ─→ root ┐
                       └┄┄┄┄┄→ × A ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄→ - ┴→ / l ─→ limit
 
-    Sums are made as numbers come, S2 in carry-save form. The rest is bit by bit: along dotted lines
-    one bit a cycle, the lowest first; the root and the quotient have one digit a cycle, the highest
-    first. So no adder is longer than the root.
+    The sums are accumulated as probabilities and scores arrive, S2 in carry-save form. The rest is
+    bit-serial: along dotted lines one bit a cycle, the lowest first; the root and the quotient are
+    digit recurrences of one bit a cycle, the highest first. So no adder is longer than the root.
 
-    Latency: `latency` cycles from ``start`` to ``done``; what it found stands until the next start.
+    Latency: `latency` cycles from ``start`` to ``done``; results stay until the next start.
 
     Members
     -------
     clear : :py:`In(1)`
         Begin new sums.
-    add, number : :py:`In`
-        Add a number to S1.
-    square, score : :py:`In`
+    add, probability : :py:`In`
+        Add a probability to S1.
+    add_square, score : :py:`In`
         Add a score's square to S2; it takes two cycles.
     start : :py:`In(1)`
-        All are there.
+        The sums are complete.
     length : :py:`In(range(slots + 1))`
-        l. Steady from `start` to `done`, like `a` and `b`, which are A and B.
+        l. Constant from `start` to `done`, like `a` and `b`, which are A and B.
     done : :py:`Out(1)`
-        In the cycle before the results are there.
-    negative, nobody, limit : :py:`Out`
-        As above; `limit` is 0 or more if not `nobody`, and without meaning else.
+        In the cycle before the results are valid.
+    negative, no_votes, limit : :py:`Out`
+        As above; `limit` is valid only if `no_votes` is low.
     """
 
     def __init__(self, parameters: VoteThresholdParameters):
@@ -106,8 +110,8 @@ class VoteThreshold(Component):
             {
                 "clear": In(1),
                 "add": In(1),
-                "number": In(p.number_bits),
-                "square": In(1),
+                "probability": In(p.probability_bits),
+                "add_square": In(1),
                 "score": In(p.score_bits),
                 "start": In(1),
                 "length": In(range(p.slots + 1)),
@@ -115,7 +119,7 @@ class VoteThreshold(Component):
                 "b": In(WEIGHT_BITS),
                 "done": Out(1),
                 "negative": Out(1),
-                "nobody": Out(1),
+                "no_votes": Out(1),
                 "limit": Out(p.limit_bits),
             }
         )
@@ -128,116 +132,126 @@ class VoteThreshold(Component):
         m = Module()
         p = self._parameters
         n = p.product_bits
-        total = Signal(p.sum_bits, reset_less=True)
+        total = Signal(p.sum_bits, reset_less=True)  # S1
         with m.If(self.clear):
             m.d.sync += total.eq(0)
         with m.Elif(self.add):
-            m.d.sync += total.eq(total + self.number)
+            m.d.sync += total.eq(total + self.probability)
 
-        left = Signal(range(2 * n))
+        # One set of registers serves the states in turn.
+        cycles_left = Signal(range(2 * n))  # of the state
         radicand = Signal(2 * n, reset_less=True)
-        product = Signal(n, reset_less=True)  # A S1, less the root, what is not divided yet
-        digits = Signal(n - 1, reset_less=True)  # of the root, of the quotient
-        rest = Signal(n, reset_less=True)  # at most twice the root
-        serial = Signal(p.sum_bits, reset_less=True)  # S1, bit by bit
+        product = Signal(n, reset_less=True)  # A S1; less the root; the dividend not used yet
+        digits = Signal(n - 1, reset_less=True)  # of the root, then of the quotient
+        remainder = Signal(
+            n, reset_less=True
+        )  # of the root: at most twice the root; of the quotient
+        serial = Signal(p.sum_bits, reset_less=True)  # S1, shifted out bit by bit
         multiplying, rooting = Signal(), Signal()
         square_bit = self._squares(m, multiplying)
         bit = self._multiply(m, serial[0], self.a, LARGEST_WEIGHT, "mean", rooting)
         radicand_bit = self._radicand(m, square_bit, serial[0], total, multiplying)
 
-        # The radicand's next two bits join the rest; then the root's next digit is tried.
-        root_rest = Signal(n + 2)
-        root_less = Signal(n + 3)
+        # A step of the root: append the radicand's next two bits to the remainder, and try digit 1.
+        #   root_remainder   | remainder      | two bits |
+        #   - trial          | root's digits  | 0 1 |
+        root_remainder = Signal(n + 2)
+        root_trial = Signal(n + 3)
         m.d.comb += [
-            root_rest.eq(Cat(radicand[-2:], rest)),
-            root_less.eq(root_rest - Cat(Const(1, 2), digits)),
+            root_remainder.eq(Cat(radicand[-2:], remainder)),
+            root_trial.eq(root_remainder - Cat(Const(1, 2), digits)),
         ]
-        # Likewise the quotient's, where the rest is below the divisor.
-        short = len(self.length)
-        quotient_rest = Signal(short + 1)
-        quotient_less = Signal(short + 2)
+        # A step of the quotient: append the dividend's next bit, and try to subtract the divisor.
+        width = len(self.length)
+        quotient_remainder = Signal(width + 1)
+        quotient_trial = Signal(width + 2)
         m.d.comb += [
-            quotient_rest.eq(Cat(product[-1], rest[:short])),
-            quotient_less.eq(quotient_rest - self.length),
+            quotient_remainder.eq(Cat(product[-1], remainder[:width])),
+            quotient_trial.eq(quotient_remainder - self.length),
         ]
+        # A S1 - root - 1, by adding the root's one's complement; a carry out if root < A S1.
         difference = Signal(n + 1)
-        # The carry tells whether the root is less.
         m.d.comb += difference.eq(product + Cat(~digits, Const(1, 1)))
 
-        m.d.sync += left.eq(left - 1)
+        m.d.sync += cycles_left.eq(cycles_left - 1)
         last = Signal()
-        m.d.comb += last.eq(left == 0)
+        m.d.comb += last.eq(cycles_left == 0)
         m.d.comb += self.limit.eq(digits)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [serial.eq(total), left.eq(2 * n - 1)]
+                m.d.sync += [serial.eq(total), cycles_left.eq(2 * n - 1)]
                 with m.If(self.start):
                     m.next = "RADICAND"
-            with m.State("RADICAND"):
+            with m.State("RADICAND"):  # 2 n cycles: its bits, lowest first
                 m.d.comb += multiplying.eq(1)
                 m.d.sync += [
                     serial.eq(serial >> 1),
                     radicand.eq(Cat(radicand[1:], radicand_bit)),
                     digits.eq(0),
-                    rest.eq(0),
+                    remainder.eq(0),
                 ]
                 with m.If(last):
-                    m.d.sync += [serial.eq(total), left.eq(n - 1)]
+                    m.d.sync += [serial.eq(total), cycles_left.eq(n - 1)]
                     m.next = "ROOT"
-            with m.State("ROOT"):
+            with m.State("ROOT"):  # n cycles: A S1, lowest bit first; the root, highest first
                 m.d.comb += rooting.eq(1)
                 m.d.sync += [
                     serial.eq(serial >> 1),
                     product.eq(Cat(product[1:], bit)),
                     radicand.eq(radicand << 2),
-                    rest.eq(Mux(root_less[-1], root_rest, root_less)),
-                    digits.eq(Cat(~root_less[-1], digits)),
+                    remainder.eq(Mux(root_trial[-1], root_remainder, root_trial)),
+                    digits.eq(Cat(~root_trial[-1], digits)),
                 ]
                 with m.If(last):
                     m.next = "DIFFERENCE"
             with m.State("DIFFERENCE"):
-                exact = ~rest.any() & difference[:n].all()  # the root is A S1 itself
+                exact = (
+                    ~remainder.any() & difference[:n].all()
+                )  # the root is exact, and equals A S1
                 m.d.sync += [
                     product.eq(difference),
-                    self.nobody.eq(~difference[n]),
+                    self.no_votes.eq(~difference[n]),
                     self.negative.eq(~difference[n] & ~exact),
                     digits.eq(0),
-                    rest.eq(0),
-                    left.eq(n - WEIGHT_FRACTION - 1),
+                    remainder.eq(0),
+                    cycles_left.eq(n - WEIGHT_FRACTION - 1),
                 ]
                 m.next = "QUOTIENT"
-            with m.State("QUOTIENT"):
+            with m.State("QUOTIENT"):  # n - 12 cycles
                 m.d.comb += self.done.eq(last)
                 m.d.sync += [
                     product.eq(product << 1),
-                    rest.eq(Mux(quotient_less[-1], quotient_rest, quotient_less)[:short]),
-                    digits.eq(Cat(~quotient_less[-1], digits)),
+                    remainder.eq(
+                        Mux(quotient_trial[-1], quotient_remainder, quotient_trial)[:width]
+                    ),
+                    digits.eq(Cat(~quotient_trial[-1], digits)),
                 ]
                 with m.If(last):
                     m.next = "IDLE"
         return m
 
     def _squares(self, m: Module, shift: Signal) -> Value:
-        """S2 in two rows; while they shift, the lowest bit of their sum, and a carry kept."""
+        """S2 in carry-save form; with `shift`, returns the next bit of the sum of its two rows."""
         p = self._parameters
+        # Cycle 1: the square as two rows. Cycle 2: added to S2's two rows, four rows to two.
         product = Cat(*rows(reduce_columns(m, square_columns(self.score), 2)))
-        waiting = Signal()
+        square_valid = Signal()
         square = Signal(len(product), reset_less=True)
         sums, carries = (Signal(p.square_bits, name=name, reset_less=True) for name in ("s", "c"))
         carry = Signal()
-        m.d.sync += [waiting.eq(self.square), square.eq(product)]
+        m.d.sync += [square_valid.eq(self.add_square), square.eq(product)]
         half = len(product) // 2
         four = [square[:half], square[half:], sums, carries]
         columns = [
             [Bit(0.0, row[weight]) for row in four if weight < len(row)]
             for weight in range(p.square_bits)
         ]
-        new = rows(reduce_columns(m, columns, 2))
+        new_sums, new_carries = rows(reduce_columns(m, columns, 2))
         with m.If(self.clear):
             m.d.sync += [sums.eq(0), carries.eq(0), carry.eq(0)]
-        with m.Elif(waiting):
-            m.d.sync += [sums.eq(new[0]), carries.eq(new[1])]
-        with m.Elif(shift):
+        with m.Elif(square_valid):
+            m.d.sync += [sums.eq(new_sums), carries.eq(new_carries)]
+        with m.Elif(shift):  # a full adder for the lowest bits
             x, y = sums[0], carries[0]
             m.d.sync += [
                 sums.eq(sums >> 1),
@@ -250,8 +264,9 @@ class VoteThreshold(Component):
         """The next bit of B^2 (l S2 - S1^2)."""
         p = self._parameters
         minuend = self._multiply(m, square_bit, self.length, p.slots, "squares", shift)
-        most = p.slots * p.largest
-        subtrahend = self._multiply(m, sum_bit, total, most, "sum", shift)
+        largest_sum = p.slots * p.largest
+        subtrahend = self._multiply(m, sum_bit, total, largest_sum, "sum", shift)
+        # A full subtractor: the difference's bit, and the borrow for the next one.
         borrow = Signal()
         variance = Signal()
         m.d.comb += variance.eq(minuend ^ subtrahend ^ borrow)
@@ -261,15 +276,16 @@ class VoteThreshold(Component):
         return self._multiply(m, scaled, self.b, LARGEST_WEIGHT, "scaled", shift)
 
     def _multiply(
-        self, m: Module, bit: Value, factor: Value, most: int, name: str, shift: Signal
+        self, m: Module, bit: Value, factor: Value, largest: int, name: str, shift: Signal
     ) -> Value:
-        """The next bit of the product of `factor`, at most `most`, and a number given bit by bit.
+        """The next bit of the product of `factor`, at most `largest`, and a number's next bit.
 
-        What has not come out yet is less than the factor, and in the end 0: a product has as many
-        bits as its factors.
+        Both are lowest bit first. `pending` is the part of the product above the bits that were
+        output. It is less than the factor, and 0 in the end: a product has as many bits as its
+        factors together, and `bit` is 0 after the number's last one.
         """
-        pending = Signal(range(most), name=f"pending_{name}")
-        added = Signal(range(2 * most), name=f"added_{name}")
+        pending = Signal(range(largest), name=f"pending_{name}")
+        added = Signal(range(2 * largest), name=f"added_{name}")
         m.d.comb += added.eq(pending + Mux(bit, factor, 0))
         with m.If(shift):
             m.d.sync += pending.eq(added[1:])
@@ -277,7 +293,7 @@ class VoteThreshold(Component):
 
 
 def square_columns(x: Value) -> list[list[Bit]]:
-    """Bits that add up to x^2, by weight: x_i and x_j of different weights only once, doubled."""
+    """Bits that add up to x^2, by weight. x_i x_j and x_j x_i are one bit of twice the weight."""
     columns = [[] for _ in range(2 * len(x))]
     for i, low in enumerate(x):
         columns[2 * i].append(Bit(0.0, low))

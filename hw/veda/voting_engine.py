@@ -1,33 +1,43 @@
-"""Votes against rows of the KV cache, and which of them leaves (VEDA, sections III and V)."""
+"""Votes against rows of the KV cache, and their eviction (VEDA, sections III and V)."""
 
 import dataclasses
+from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.component import Component
+from hw.layout import FLAG, FixedPoint, count, index, position
 from hw.parameters import Parameters, require
 from hw.veda.vote_buffer import VoteBuffer
 from hw.veda.vote_fifo import VoteFifo
-from hw.veda.vote_threshold import WEIGHT_BITS, VoteThreshold, VoteThresholdParameters
+from hw.veda.vote_threshold import (
+    WEIGHT_BITS,
+    WEIGHT_FRACTION,
+    VoteThreshold,
+    VoteThresholdParameters,
+)
 
 FRACTION = 24
+"""Fraction bits of a probability: those of the smallest FP16 number."""
+
 ONE = 0x3C00
+"""FP16 bits of 1. Those of numbers from +0 to 1 are at most as large."""
 
 
 @dataclasses.dataclass(frozen=True)
 class VotingEngineParameters(Parameters):
     """
     capacity
-        Most live slots, 2 or more.
+        Live slots, at most; 2 or more.
     heads
-        Most heads.
+        Heads, at most.
     position_bits
-        Of a token's position: a sequence has up to 2^position_bits tokens.
+        Width of a token's position: a sequence has up to 2^position_bits tokens.
     count_bits
-        Of a slot's vote count, 1 to 16.
+        Width of a slot's vote count, 1 to 16.
     """
 
     capacity: int = 256
@@ -52,79 +62,84 @@ class VotingEngineParameters(Parameters):
             "paper": cls(capacity=4096, heads=32),
         }
 
-    @property
+    @cached_property
     def threshold(self) -> VoteThresholdParameters:
         return VoteThresholdParameters(self.capacity, FRACTION + 1, self.heads << FRACTION)
 
     @property
     def latency(self) -> int:
         """Cycles from a step's last probability to its report, with no vote and no eviction."""
-        return self.PASSING + 1
+        return self.PASS_CYCLES + 1
 
     @property
     def idle_bound(self) -> int:
-        """A pass over all slots, behind the threshold."""
+        """The threshold and a pass over all slots."""
         return self.step_cycles(self.capacity, 0, True, 0)
 
-    PASSING = 4
-    """Cycles from the last slot of a pass to its end."""
+    PASS_CYCLES = 4
+    """Cycles from the last slot of a pass through the slots to its end."""
 
     def step_cycles(self, length: int, heads: int, votes: bool, evictions: int) -> int:
-        """Cycles of a step with `length` slots live, the new one included, when nothing stalls."""
+        """Cycles of a step with `length` slots live, the new one included, without stalls.
+
+        votes, evictions
+            Whether it casts votes, and the number of slots it evicts.
+        """
         passes = max(int(votes), evictions)
         return (
             2
             + heads * length
-            + self.PASSING
+            + self.PASS_CYCLES
             + votes * self.threshold.latency
-            + sum(length - number + self.PASSING for number in range(passes))
+            + sum(length - number + self.PASS_CYCLES for number in range(passes))
             + evictions
             + max(1, evictions)
         )
 
-    @property
-    def job_layout(self) -> data.StructLayout:
-        """What a step shall do.
+    @cached_property
+    def command_layout(self) -> data.StructLayout:
+        """What a step does.
 
         ``restart`` a new sequence; ``vote`` cast votes; ``evict`` while more than ``target`` slots
-        are live; ``protected`` positions below it leave last; ``a``, ``b`` times 2^12; ``heads``,
-        where 0 means 1.
+        are live; ``protected`` positions below it are evicted last; ``a``, ``b`` the weights of
+        mean and deviation; ``heads``, where 0 means 1.
         """
+        weight = FixedPoint(unsigned(WEIGHT_BITS), WEIGHT_FRACTION)
         return data.StructLayout(
             {
-                "restart": 1,
-                "vote": 1,
-                "evict": 1,
-                "target": range(self.capacity + 1),
-                "protected": self.position_bits,
-                "a": WEIGHT_BITS,
-                "b": WEIGHT_BITS,
-                "heads": range(self.heads + 1),
+                "restart": FLAG,
+                "vote": FLAG,
+                "evict": FLAG,
+                "target": count(range(self.capacity + 1)),
+                "protected": position(self.position_bits),
+                "a": weight,
+                "b": weight,
+                "heads": count(range(self.heads + 1)),
             }
         )
 
-    @property
+    @cached_property
     def report_layout(self) -> data.StructLayout:
         """What a step did.
 
-        ``evict`` whether a slot leaves, ``slot`` which, ``position`` of its token, both 0 if none
-        does; ``length`` slots are live then; ``invalid`` if one of the step's probabilities was;
-        ``last`` on the step's last report.
+        ``evict`` a slot was evicted: ``slot``, with the ``position`` of its token, else both 0;
+        ``length`` slots are live now; ``invalid`` if one of the step's probabilities was; ``last``
+        on the step's last report.
         """
         return data.StructLayout(
             {
-                "evict": 1,
-                "slot": range(self.capacity),
-                "position": self.position_bits,
-                "length": range(self.capacity + 1),
-                "invalid": 1,
-                "last": 1,
+                "evict": FLAG,
+                "slot": index(range(self.capacity)),
+                "position": position(self.position_bits),
+                "length": count(range(self.capacity + 1)),
+                "invalid": FLAG,
+                "last": FLAG,
             }
         )
 
 
 class VotingEngine(Component):
-    """Each token votes against the slots it pays little attention to; the most voted leaves.
+    """Each token votes against the slots it pays little attention to; the most voted is evicted.
 
         s[j] = sum over heads of p[j],   T = a mean(s) - b std(s)
         T >= 0: every slot with s[j] < T gets a vote
@@ -136,49 +151,65 @@ class VotingEngine(Component):
                 │ └────────────→ VoteThreshold: S1, S2 ─→ T   4 n - 11 cycles
                 └─→ s < T ─────→ VoteBuffer: votes, most ─→ o  l cycles
 
-    A step is one token. It begins with a `job`, on which the new token joins in the slot after the
-    last, with a count of 0 and the next position, from 0 after a `restart`. Then `i` gives the
-    probabilities of all heads, each for all l live slots in order of their numbers. Then the votes
-    are cast, and while more than `target` slots are live and the job lets them, the slot with the
-    most votes leaves, of the oldest token on ties, and the token in the last slot moves into its
-    slot. Each slot that leaves is one report; a step in which none does has one report.
+        IDLE ─→ JOIN ─→ SUM ─→ SUMMED ─→ THRESHOLD ─→ COUNT ─→ COUNTED ─→ MOVE ─→ REPORT ─→ IDLE
 
-    All is exact: a probability is a multiple of 2^-24, and sums, mean, standard deviation and the
-    comparison are made on integers without rounding. Counts saturate. A NaN, or
-    a probability above 1 or with a sign, makes a step ``invalid``: it casts no vote.
+    A step without votes skips THRESHOLD; with neither votes nor an eviction it goes on with REPORT
+    at once; without an eviction it skips MOVE. REPORT goes back to COUNT for the next eviction.
 
-    Overflow: a cache of `capacity` slots evicts even where the job does not ask for it, as the next
-    token would have no slot. Protected tokens leave if there are no others. Positions wrap around
-    after 2^position_bits tokens.
+    A step is one token. It begins with a `command`: the new token joins in the slot after the last,
+    with no votes and the next position, 0 after a `restart`. Then `i` brings the probabilities of
+    all heads, each for all l live slots in order of their numbers. Then the votes are cast. While
+    more than `target` slots are live and the command allows it, the slot with the most votes is
+    evicted, of the oldest token on ties, and the token in the last slot moves into it. Each
+    eviction is one report; a step without evictions has one report.
+
+    All arithmetic is exact: a probability is a multiple of 2^-24, and sums, mean, standard
+    deviation and the comparison are integers without rounding. Counts saturate. A NaN, a negative
+    probability or one above 1 makes a step ``invalid``: it casts no vote.
+
+    Overflow: a cache of `capacity` slots evicts even where the command does not allow it, as the
+    next token would have no slot. Protected tokens are evicted if there are no others. Positions
+    wrap around after 2^position_bits tokens.
 
     Latency, n = ceil(log2(capacity heads)) + 39: with l slots live, 4 n + l - 2 cycles from the
-    last probability to a voting step's report, one more if a slot leaves; l + 6 for each further
-    slot that leaves. Throughput: a probability a cycle.
+    last probability to a voting step's report, one more with an eviction; l + 6 for each further
+    eviction. Throughput: a probability a cycle.
 
-    Handshake: ``i.ready`` is high from two cycles after a job to its last probability; then
-    ``job.ready`` after the last report is taken. All outputs depend on registers only.
+    Handshake: ``i.ready`` is high from two cycles after a command to its last probability;
+    ``command.ready`` after the last report is accepted. All outputs depend on registers only.
 
-    In the paper the scores' FIFO has 16 bits a slot; here it has 25 + ceil(log2 heads), so that no
-    rounding decides about a vote. Counts stay on the chip, of one layer.
+    In the paper the scores' FIFO has 16 bits a slot; here it has 25 + ceil(log2 heads), so that
+    rounding never decides a vote. Counts stay on the chip, of one layer.
 
     Members
     -------
-    job : :py:`In(stream.Signature(parameters.job_layout))`
-    i : :py:`In(stream.Signature(16))`
-        Probabilities, FP16.
+    command : :py:`In(stream.Signature(parameters.command_layout))`
+    i : :py:`In(stream.Signature(FP16))`
+        Probabilities.
     o : :py:`Out(stream.Signature(parameters.report_layout))`
         Reports.
+
+    Examples
+    --------
+    >>> from hw.veda.voting_engine import VotingEngine, VotingEngineParameters
+    >>> parameters = VotingEngineParameters(capacity=1024, heads=8)
+    >>> parameters.threshold.latency  # cycles from the last sum to the threshold
+    197
+    >>> parameters.step_cycles(length=1000, heads=8, votes=True, evictions=1)
+    9209
+    >>> VotingEngine(parameters).o.payload.shape().size
+    48
     """
 
-    summary = "Votes of every token against rows of the cache, and which row leaves it"
+    summary = "Votes of every token against rows of the cache, and which row is evicted"
     source = "VEDA, sections III and V"
 
     def __init__(self, parameters: VotingEngineParameters):
         self._parameters = parameters
         super().__init__(
             {
-                "job": In(stream.Signature(parameters.job_layout)),
-                "i": In(stream.Signature(FP16.width)),
+                "command": In(stream.Signature(parameters.command_layout)),
+                "i": In(stream.Signature(FP16)),
                 "o": Out(stream.Signature(parameters.report_layout)),
             }
         )
@@ -197,30 +228,32 @@ class VotingEngine(Component):
         )
         m.submodules.threshold = threshold = VoteThreshold(p.threshold)
 
-        job = Signal(p.job_layout, reset_less=True)
+        command = Signal(p.command_layout, reset_less=True)
         length = Signal(range(p.capacity + 1))  # live slots
-        token = Signal(p.position_bits)  # tokens joined, the next one's position
+        token = Signal(p.position_bits)  # tokens so far: the next one's position
         slot = Signal(range(p.capacity))
         next_slot = Signal(range(p.capacity + 1))
-        at_end = Signal()
+        last_slot = Signal()
         heads_left = Signal(range(p.heads + 1), reset_less=True)
         first_head = Signal(reset_less=True)
         final_head = Signal()
         invalid = Signal(reset_less=True)
-        evicting = Signal()
+        full, evicting = Signal(), Signal()
         evicted = Signal(reset_less=True)
         m.d.comb += [
             next_slot.eq(slot + 1),
-            at_end.eq(next_slot == length),
+            last_slot.eq(next_slot == length),
             final_head.eq(~heads_left[1:].any()),
-            evicting.eq((job.evict & (length > job.target)) | (length == p.capacity)),
+            full.eq(length == p.capacity),
+            evicting.eq((command.evict & (length > command.target)) | full),
         ]
 
-        # Slots pass through twice: to sum scores up, then to count votes.
-        counting = Signal(reset_less=True)
-        voting = Signal(reset_less=True)
-        moving = Signal()
-        m.d.comb += moving.eq(fifo.busy | buffer.busy)
+        # Slots pass through fifo and buffer once a head, to sum the scores, and once to count votes
+        # and find the most; without votes, once for each eviction.
+        counting = Signal(reset_less=True)  # else summing
+        voting = Signal(reset_less=True)  # slots below the threshold get votes
+        busy = Signal()  # slots are in the pipeline
+        m.d.comb += busy.eq(fifo.busy | buffer.busy)
         self._pass(m, fifo, buffer, threshold, counting, voting)
         m.d.comb += [
             fifo.issue.slot.eq(slot),
@@ -228,9 +261,9 @@ class VotingEngine(Component):
             fifo.issue.final.eq(final_head),
             fifo.issue.add.eq(~counting),
             threshold.length.eq(length),
-            threshold.a.eq(job.a),
-            threshold.b.eq(job.b),
-            buffer.protected.eq(job.protected),
+            threshold.a.eq(command.a),
+            threshold.b.eq(command.b),
+            buffer.protected.eq(command.protected),
             buffer.token.eq(token),
             self.o.payload.evict.eq(evicted),
             self.o.payload.length.eq(length),
@@ -243,40 +276,40 @@ class VotingEngine(Component):
                 self.o.payload.position.eq(buffer.best.position),
             ]
         with m.If(fifo.issue.valid):
-            m.d.sync += slot.eq(Mux(at_end, 0, next_slot))
+            m.d.sync += slot.eq(Mux(last_slot, 0, next_slot))
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += self.job.ready.eq(1)
-                m.d.sync += job.eq(self.job.payload)
-                with m.If(self.job.valid):
-                    with m.If(self.job.payload.restart):
+                m.d.comb += self.command.ready.eq(1)
+                m.d.sync += command.eq(self.command.payload)
+                with m.If(self.command.valid):
+                    with m.If(self.command.payload.restart):
                         m.d.sync += [length.eq(0), token.eq(0)]
                     m.next = "JOIN"
-            with m.State("JOIN"):
+            with m.State("JOIN"):  # the token takes the slot after the last
                 m.d.comb += [buffer.join.eq(1), buffer.clear.eq(1), threshold.clear.eq(1)]
                 m.d.sync += [
                     length.eq(length + 1),
                     token.eq(token + 1),
-                    heads_left.eq(job.heads),
+                    heads_left.eq(command.heads),
                     first_head.eq(1),
                     invalid.eq(0),
                     evicted.eq(0),
                     counting.eq(0),
                 ]
                 m.next = "SUM"
-            with m.State("SUM"):
+            with m.State("SUM"):  # a probability a cycle, all slots of each head
                 m.d.comb += [self.i.ready.eq(1), fifo.issue.valid.eq(self.i.valid)]
                 with m.If(self.i.valid):
                     m.d.sync += invalid.eq(invalid | (self.i.payload > ONE))
-                    with m.If(at_end):
+                    with m.If(last_slot):
                         m.d.sync += [heads_left.eq(heads_left - 1), first_head.eq(0)]
                         with m.If(final_head):
                             m.next = "SUMMED"
-            with m.State("SUMMED"):
-                with m.If(~moving):
+            with m.State("SUMMED"):  # wait for the last sum
+                with m.If(~busy):
                     m.d.sync += [voting.eq(0), counting.eq(1)]
-                    with m.If(job.vote & ~invalid):
+                    with m.If(command.vote & ~invalid):
                         m.d.comb += threshold.start.eq(1)
                         m.d.sync += voting.eq(1)
                         m.next = "THRESHOLD"
@@ -287,17 +320,17 @@ class VotingEngine(Component):
             with m.State("THRESHOLD"):
                 with m.If(threshold.done):
                     m.next = "COUNT"
-            with m.State("COUNT"):
+            with m.State("COUNT"):  # a slot a cycle
                 m.d.comb += [fifo.issue.valid.eq(1), buffer.clear.eq(slot == 0)]
-                with m.If(at_end):
+                with m.If(last_slot):
                     m.next = "COUNTED"
-            with m.State("COUNTED"):
-                with m.If(~moving):
+            with m.State("COUNTED"):  # wait for the last count
+                with m.If(~busy):
                     m.d.sync += voting.eq(0)
                     m.next = "REPORT"
                     with m.If(evicting):
                         m.next = "MOVE"
-            with m.State("MOVE"):
+            with m.State("MOVE"):  # the last slot's row into the evicted slot
                 m.d.comb += buffer.move.eq(1)
                 m.d.sync += [length.eq(length - 1), evicted.eq(1)]
                 m.next = "REPORT"
@@ -311,12 +344,20 @@ class VotingEngine(Component):
         return m
 
     def _pass(self, m: Module, fifo, buffer, threshold, counting: Signal, voting: Signal) -> None:
-        """What becomes of a slot on its way, from the sum of scores to its row."""
+        """A slot's way through the pipeline: its score, its vote, its row.
+
+        ::
+
+            cycle     0      1      2                      3                4
+            fifo      issue  read   held: compare with T   summed
+            threshold               S1 += p                square           S2 += square
+            buffer                  read                   count + vote     compare, write back
+        """
         m.d.comb += [
-            fifo.issue.number.eq(_fixed(self.i.payload)),
+            fifo.issue.probability.eq(_fixed(self.i.payload)),
             threshold.add.eq(fifo.held.valid & fifo.held.add),
-            threshold.number.eq(fifo.held.number),
-            threshold.square.eq(fifo.summed.valid & fifo.summed.final & ~counting),
+            threshold.probability.eq(fifo.held.probability),
+            threshold.add_square.eq(fifo.summed.valid & fifo.summed.final & ~counting),
             threshold.score.eq(fifo.summed.score),
             buffer.read.valid.eq(fifo.held.valid),
             buffer.read.slot.eq(fifo.held.slot),
@@ -324,22 +365,26 @@ class VotingEngine(Component):
             buffer.score.eq(fifo.summed.score),
             buffer.counting.eq(counting),
         ]
+        # The slot of the least score, kept for a threshold below 0: the next pass searches anew.
         least = Signal.like(buffer.best.slot, reset_less=True)
         with m.If(threshold.done):
             m.d.sync += least.eq(buffer.best.slot)
-        chosen = Signal()
+        below = Signal()
         vote = Signal()
         with m.If(threshold.negative):
-            m.d.comb += chosen.eq(fifo.held.slot == least)
+            m.d.comb += below.eq(fifo.held.slot == least)
         with m.Else():
-            m.d.comb += chosen.eq(~threshold.nobody & (fifo.held.score <= threshold.limit))
-        m.d.sync += vote.eq(chosen & voting)
+            m.d.comb += below.eq(~threshold.no_votes & (fifo.held.score <= threshold.limit))
+        m.d.sync += vote.eq(below & voting)
         m.d.comb += buffer.vote.eq(vote)
 
 
 def _fixed(p) -> Cat:
-    """A probability in units of 2^-24."""
+    """The FP16 probability `p` in units of 2^-24, 25 bits.
+
+    | 0…0 | hidden, mantissa (11) | field - 1 zeros |; of a subnormal no zeros. 1 has the field 15.
+    """
     field = p[FP16.mantissa : FP16.mantissa + 4]
     hidden = field.any()
-    shift = (field - hidden)[:4]  # a subnormal has the smallest exponent
+    shift = (field - hidden)[:4]
     return (Cat(p[: FP16.mantissa], hidden) << shift)[: FRACTION + 1]

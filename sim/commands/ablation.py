@@ -1,5 +1,7 @@
-"""Cycles of VEDA's attention: without its array or its scheduling (VEDA, Fig. 8, centre), without
-eviction (Fig. 8, right), and what follows for its throughput (Table II)."""
+"""Cycles of VEDA's attention without its array, its scheduling or its eviction (VEDA, Fig. 8).
+
+And the throughput that follows from them (Table II).
+"""
 
 import argparse
 import dataclasses
@@ -37,11 +39,11 @@ VARIANTS = {
     ("flexible", "element_serial"): "both",
 }
 PAPER = {("flexible", "separate"): 25, ("flexible", "element_serial"): 60}
-"""How many percent less than the base's latency."""
+"""Percent less than the base's latency."""
 
 
 def variant(dataflow: str, scheduling: str, longest: int, **sizes) -> VedaCoreParameters:
-    """A core with the paper's array, or another's `sizes`, for so many rows."""
+    """A core with the paper's array, or one of other `sizes`, for up to `longest` rows."""
     sizes = {"rows": 8, "columns": 8, "arrays": 2} | sizes
     capacity = 1 << (longest - 1).bit_length()
     options = {"dataflow": dataflow, "scheduling": scheduling}
@@ -49,40 +51,40 @@ def variant(dataflow: str, scheduling: str, longest: int, **sizes) -> VedaCorePa
 
 
 def growing(p: VedaCoreParameters, longest: int, heads: int) -> Steps:
-    """A sequence in which no row leaves: steps of 1, 2, 3, ... rows."""
+    """A sequence without evictions: steps of 1, 2, 3, ... rows."""
     steps = Steps(p)
     rng = np.random.default_rng(5)
-    job = {"vote": True, "evict": False, "target": 0, "protected": 0, "a": A, "b": B}
+    fields = {"vote": True, "evict": False, "target": 0, "protected": 0, "a": A, "b": B}
     for t in range(longest):
         rows = (rng.standard_normal((n, p.array.lanes)).astype(np.float16) for n in (heads, 1, 1))
-        steps.add(*rows, restart=t == 0, **job)
+        steps.add(*rows, restart=t == 0, **fields)
     return steps
 
 
 def head_cycles(outcome: Outcome, heads: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of every step: cycles from its first key offered to the first o taken, and between heads."""
+    """Of every step: cycles from its first key offered to its first o, and between heads' o."""
     offered = np.asarray(outcome.memories["cache"].offered)
     taken = np.asarray(outcome.cycles_of["o"]).reshape(-1, heads)
     lengths = np.arange(1, len(taken) + 1)
     first = np.cumsum(2 * heads * lengths) - 2 * heads * lengths
-    key = offered[offered >= 0][first] + 2  # through the reader's slot
+    key = offered[offered >= 0][first] + 2  # two cycles in the reader
     return taken[:, 0] - key + 1, np.diff(taken, axis=1)
 
 
 def measure(p: VedaCoreParameters, longest: int) -> np.ndarray:
     """Cycles of a head with 1 to `longest` rows, in the compiled RTL.
 
-    :raises ToolError: if a result or a number of cycles is not the model's.
+    :raises ToolError: if a result or a number of cycles differs from the model's.
     """
     design = generate(find("veda.veda_core"), p)
-    job = growing(p, longest, 1).stimulus([])
-    outcome = Harness(design).run(job, PATTERNS["none"], 1, FASTEST)
-    wrong = outcome.failure or compare(job, outcome.outputs, design.outputs, outcome.cycles_of)
+    stimulus = growing(p, longest, 1).stimulus([])
+    outcome = Harness(design).run(stimulus, PATTERNS["none"], 1, FASTEST)
+    wrong = outcome.failure or compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of)
     if wrong:
         raise ToolError(f"{p.dataflow}, {p.scheduling}: {wrong}")
     cycles, _ = head_cycles(outcome, 1)
     formula = [p.head_cycles(slots) for slots in range(1, longest + 1)]
-    if cycles.tolist() != formula or outcome.cycles != job.cycles:
+    if cycles.tolist() != formula or outcome.cycles != stimulus.cycles:
         raise ToolError(f"{p.dataflow}, {p.scheduling}: the formula must give the cycles measured")
     return cycles
 
@@ -104,8 +106,8 @@ LLAMA_WEIGHTS = 32 * (4 * 4096**2 + 3 * 4096 * 11008) + 32000 * 4096
 
 LLAMA_LAYERS = 32
 CLOCK = 1e9
-MANY = 100
-"""Equal steps, of which the first one's start is a small part."""
+STEPS = 100
+"""Equal steps that are averaged, so that the start of the first one hardly counts."""
 
 
 @functools.cache
@@ -118,27 +120,29 @@ def step_cycles(p: VedaCoreParameters, lengths: tuple[int, ...], evictions: int)
 def speedup(p: VedaCoreParameters, generated: int, ratio: float) -> float:
     """How much faster steps are with `ratio` of the prompt kept than with a cache that grows.
 
-    The row of the new token is in view besides those kept.
+    The new token's row is in view in addition to those kept.
     """
     growing = step_cycles(p, tuple(range(PROMPT + 1, PROMPT + generated + 1)), 0)
-    return growing / step_cycles(p, (int(PROMPT * ratio) + 1,) * MANY, 1)
+    return growing / step_cycles(p, (int(PROMPT * ratio) + 1,) * STEPS, 1)
 
 
 def rows_ratio(generated: int, ratio: float) -> float:
-    """The same of rows in view alone, without those of new tokens: what eviction could give."""
+    """The ratio of rows in view, without new tokens' rows: an upper bound of the speedup."""
     return (PROMPT + (generated + 1) / 2) / (PROMPT * ratio)
 
 
 def gops(p: VedaCoreParameters, length: int) -> float:
-    """Operations a nanosecond in a head of that many rows: two products, each l d additions and
-    multiplications."""
+    """Operations a nanosecond in a head of l = `length` rows.
+
+    Two products, each of l d additions and multiplications.
+    """
     return 4 * p.array.lanes * length / p.head_cycles(length)
 
 
 def tokens_per_second(p: VedaCoreParameters) -> tuple[float, float]:
-    """Of Llama-2-7B, by arithmetic: with the weights alone, and with attention as well.
+    """Of Llama-2-7B, calculated: with the weights alone, and with attention as well.
 
-    The array reads as many weights a cycle as it has PEs, 256 GB/s at 1 GHz; attention takes the
+    The array reads one weight a cycle for each PE, 256 GB/s at 1 GHz; attention takes the
     steps' mean over the paper's prompt and generated tokens.
     """
     weights = LLAMA_WEIGHTS / p.array.lanes
@@ -155,7 +159,7 @@ def speed_section() -> Section:
     ideal = rows_ratio(LENGTHS[0], RATIOS[0]), rows_ratio(LENGTHS[-1], RATIOS[-1])
     first, last = PROMPT + 1, PROMPT + GENERATED
     steps = [
-        4e-9 * CLOCK * p.array.lanes * p.heads * length / step_cycles(p, (length,) * MANY, 0)
+        4e-9 * CLOCK * p.array.lanes * p.heads * length / step_cycles(p, (length,) * STEPS, 0)
         for length in (first, last)
     ]
     heads = gops(p, first), gops(p, last)

@@ -195,7 +195,7 @@ REFUSED = {
     },
     "kllm.outlier_list": {
         "k=0": "k must be at least 1, not 0",
-        "ports=0": "ports must be at least 1, not 0",
+        "entries=0": "entries must be at least 1, not 0",
         "outliers=0": "outliers must be at least 1, not 0",
         "columns=0": "columns must be at least 1, not 0",
         "lanes=3": "lanes must be a power of two up to 64, not 3",
@@ -209,7 +209,7 @@ REFUSED = {
     "kllm.pe_lane": {
         "k=0": "k must be at least 1, not 0",
         "macs=3": "macs must be a power of two up to 256, not 3",
-        "ports=0": "ports must be at least 1, not 0",
+        "entries=0": "entries must be at least 1, not 0",
         "counter_stages=4": "stages must be between 0 and 3, not 4",
         "scale_stages=0": "scale_stages must be between 1 and 4, not 0",
     },
@@ -236,7 +236,7 @@ REFUSED = {
         "k=0": "k must be between 1 and 65536, not 0",
         "weight_bits=9": "weight_bits must be between 1 and 8, not 9",
         "counters=0": "counters must be at least 1, not 0",
-        "ports=0": "ports must be at least 1, not 0",
+        "entries=0": "entries must be at least 1, not 0",
     },
     "veda.pe_array": {
         "rows=3": "rows must be a power of two up to 256, not 3",

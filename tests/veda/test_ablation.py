@@ -1,4 +1,4 @@
-"""The core with a fixed adder tree, or with a softmax of its own: same votes, more cycles."""
+"""The core with a fixed adder tree, or a separate softmax: same votes, more cycles."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ SLOW = MemoryTiming((1, 20), reorder=True, seed=3)
 
 
 @pytest.mark.parametrize("accumulator", ["fp32", "fp16"])
-def test_twin_of_the_tree_is_close(accumulator):
+def test_model_of_the_tree_is_close(accumulator):
     """Tiles of 16 and of 1: 2^-10 of the magnitudes, where a row alone gives 2^-11."""
     rng = RNG(1)
     rows = rng.standard_normal((3, 49, 16)).astype(np.float16)
@@ -55,7 +55,7 @@ def test_twin_of_the_tree_is_close(accumulator):
 
 
 def test_formulas_and_the_paper():
-    """Of the base's cycles, both save the paper's 60 %, and the array almost its 25 %."""
+    """Both together save the paper's 60 % of the base's cycles; the array almost its 25 %."""
     base = averages(variant(*BASE, 1536))
     less = {o: 100 * (1 - averages(variant(*o, 1536)) / base) for o in VARIANTS}
     assert list(PAPER.values()) == [25, 60]
@@ -68,7 +68,7 @@ def test_formulas_and_the_paper():
 
 
 def test_the_page_of_speeds(tmp_path, capsys):
-    """It is the one in the docs, and its figures follow from the formula by hand."""
+    """It is the page in the docs, and its figures follow from the formula by hand."""
     path = tmp_path / "speed.md"
     assert (arguments := parser().parse_args(["ablation", "--speed", str(path)])).run(
         arguments
@@ -96,8 +96,8 @@ def test_tree_and_softmax_apart_in_icarus(shipped_trace):
     stimuli.append(growing(p, 14, 1).stimulus([]))
     design = generate(BLOCK, p)
     simulation = CocotbSimulation(design, "icarus")
-    plays = [(stimuli[0], "random"), (stimuli[1], "none"), (stimuli[2], "none")]
-    for (stimulus, stall), outcome in zip(plays, simulation.run(plays, 1), strict=True):
+    runs = [(stimuli[0], "random"), (stimuli[1], "none"), (stimuli[2], "none")]
+    for (stimulus, stall), outcome in zip(runs, simulation.run(runs, 1), strict=True):
         assert outcome.failure is None
         assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
         assert stall != "none" or outcome.cycles == stimulus.cycles

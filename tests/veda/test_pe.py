@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 
 from golden.arith.formats import canonical, to_bits
 from golden.veda.pe_array import _products
-from hw.veda.pe import SUMS, WideProduct, WideProductParameters, unpack_fp16
+from hw.veda.pe import ACCUMULATORS, WideProduct, WideProductParameters, unpack_fp16
 from sim.testbenches.operands import numbers
 
 
@@ -17,7 +17,7 @@ class Product(Component):
 
     def __init__(self, name: str):
         self._format = name
-        super().__init__({"a": In(16), "b": In(16), "o": Out(SUMS[name].width)})
+        super().__init__({"a": In(16), "b": In(16), "o": Out(ACCUMULATORS[name].width)})
 
     def elaborate(self, platform):
         m = Module()
@@ -35,13 +35,13 @@ EDGES = [np.inf, -np.inf, np.nan, 0, -0.0, 1, -65504, 2.0**-24]
 
 @pytest.mark.parametrize("name", ["fp20", "fp32"])
 def test_products(name):
-    """Of all pairs of edges, too; a short format's bits are FP32's upper ones."""
+    """Random pairs and all pairs of special values; a short format's bits are FP32's upper ones."""
     rng = np.random.default_rng(1)
     kinds = [numbers(kind, 40, rng) for kind in ("plain", "any", "small")]
     a = np.concatenate([*kinds, np.repeat(EDGES, len(EDGES))]).astype(np.float16)
     b = np.concatenate([*kinds[::-1], np.tile(EDGES, len(EDGES))]).astype(np.float16)
     product = canonical(_products(a, b, name).astype(np.float32))
-    want = to_bits(product).astype(np.int64) >> 23 - SUMS[name].mantissa
+    want = to_bits(product).astype(np.int64) >> 23 - ACCUMULATORS[name].mantissa
     dut = Product(name)
     found = []
 

@@ -1,4 +1,4 @@
-"""The PE array: its twin against sums by hand, every size, its rate, exact products."""
+"""The PE array: its bit-exact model against sums by hand, every size, its rate, exact products."""
 
 import math
 from fractions import Fraction
@@ -52,7 +52,7 @@ def rounded(total):
 
 
 def inner_by_hand(product, accumulator):
-    """The last PE subtracts the first finite sum from those behind it."""
+    """The last PE subtracts the first finite sum from the later ones."""
     totals = [tree_by_hand(product.vector, row, accumulator) for row in product.rows]
     found, reference = [], None
     for total in totals:
@@ -67,7 +67,7 @@ def inner_by_hand(product, accumulator):
 
 
 def tree_by_hand(query, row, accumulator):
-    """By the numbers of Fig. 5(d): PE n, from 1, adds those before and behind it."""
+    """By the numbers of Fig. 5(d): PE n, from 1, adds the PEs on both sides of it."""
     dtype, d = DTYPES[accumulator].type, len(row)
     product = [dtype(q) * dtype(w) for q, w in zip(query, row, strict=True)]
     if d == 1:
@@ -115,7 +115,7 @@ def test_golden_is_sums_by_hand(accumulator, stages):
 
 
 def nearest(exact: Fraction, bits: int) -> Fraction:
-    """Rounded to so many significant bits, a tie to even."""
+    """Rounded to `bits` significant bits, a tie to even."""
     if not exact:
         return exact
     exponent = math.frexp(exact)[1] - bits
@@ -177,7 +177,7 @@ def test_close_to_the_algorithm(shipped_trace, accumulator, bits):
         additions = len(rows) // p.add_stages + 1 if product.outer else p.levels
         want = exact(product)
         error = np.abs(product.result(p) - want)
-        # Products, sums and the last rounding; what is below normal numbers is that much off.
+        # Products, sums and the last rounding; 2^-24 is the spacing of subnormal numbers.
         if product.relative:
             additions, terms = additions + 1, terms + terms[0]
         bound = (additions + 2) * 2.0**-bits * terms + 2.0**-11 * np.abs(want) + 2.0**-24
@@ -233,11 +233,13 @@ def test_rate(small, length):
     scores = outcome.cycles_of["s"].reshape(3, length)
     assert np.array_equal(np.diff(scores, axis=1), np.ones((3, length - 1)))
     assert scores[0, 0] == 1 + p.latency  # the query takes the first cycle
-    # The first addition of the outer product is when the last inner one has left the adders.
+    # The outer product's first addition starts when the last inner one has left the adders.
     begun = scores[:, -1] - 2
-    assert np.array_equal(outcome.cycles_of["o"], begun + length - 1 + p.ending + 2)
-    # A query and the fold are over before the next row's product is.
-    assert np.array_equal(scores[1:, 0], begun[:-1] + length - 1 + p.folds + 1 + p.tree + 2)
+    assert np.array_equal(outcome.cycles_of["o"], begun + length - 1 + p.outer_end_cycles + 2)
+    # The query and the folds are done before the next row's product is.
+    assert np.array_equal(
+        scores[1:, 0], begun[:-1] + length - 1 + p.fold_cycles + 1 + p.tree_cycles + 2
+    )
 
 
 def test_latencies():
@@ -245,13 +247,13 @@ def test_latencies():
     paper = PeArrayParameters.preset("paper")
     assert (paper.lanes, paper.latency, paper.outer_latency) == (128, 19, 7)
     one = PeArrayParameters(1, 1, 1, add_stages=1)
-    assert (one.latency, one.folds, one.outer_latency) == (5, 0, 4)
+    assert (one.latency, one.fold_cycles, one.outer_latency) == (5, 0, 4)
     slow = PeArrayParameters(add_stages=4, multiply_stages=2)
-    assert (slow.latency, slow.folds, slow.outer_latency) == (32, 8, 16)
+    assert (slow.latency, slow.fold_cycles, slow.outer_latency) == (32, 8, 16)
 
 
 def test_bubbles_and_stalls_change_no_sum(small):
-    """Rows of outer products that come late go to the same partial sums."""
+    """Late rows of outer products go to the same partial sums."""
     p, rng = small.parameters, np.random.default_rng(8)
     products = [
         Product(True, numbers("any", n, rng), numbers("any", (n, p.lanes), rng))
@@ -264,7 +266,7 @@ def test_bubbles_and_stalls_change_no_sum(small):
 
 @pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.campaign)])
 def test_products_are_exact(small, every):
-    """All products of significands: what FP16 leaves of them, subtracted, leaves the rest.
+    """All products of significands, less their FP16 rounding: the error is exact.
 
     The sum a b - round16(a b) is an FP16 number if the product has all its bits.
     """

@@ -1,4 +1,4 @@
-"""The row map of four slots, proved for all time; and its limits."""
+"""The row map of four slots, by unbounded proof (k-induction); and its limits."""
 
 import pytest
 from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
@@ -10,11 +10,11 @@ from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
 SMALL = RowMapParameters(capacity=4, region_bits=1, tag_bits=1)
-LOOK_UP, FIRST, SECOND, THIRD = range(4)
+LOOK_UP, READ_LAST, WRITE_SLOT, WRITE_LAST = range(4)
 
 
 class RowMapSpec(Elaboratable):
-    """Any legal changes and look-ups, against a map that changes at once."""
+    """Any legal changes and look-ups, against a map that changes in one cycle."""
 
     def __init__(self, dut, inductive: bool = True):
         self.dut, self._inductive = dut, inductive
@@ -30,7 +30,7 @@ class RowMapSpec(Elaboratable):
         watch(m, first, dut.o)
         change, look = dut.change.payload, dut.i.payload
         changed = Signal()
-        asked = Signal()
+        looked_up = Signal()
         used = Signal(range(p.capacity + 1))
         length = Signal(range(p.capacity + 1))
         rows = [Signal(p.slot_bits, name=f"row_{k}") for k in range(p.capacity)]
@@ -38,7 +38,7 @@ class RowMapSpec(Elaboratable):
         expected = Signal.like(look.as_value())
         m.d.comb += [
             changed.eq(dut.change.valid & dut.change.ready & live),
-            asked.eq(dut.i.valid & dut.i.ready & live),
+            looked_up.eq(dut.i.valid & dut.i.ready & live),
         ]
         with m.If(dut.change.valid):
             legal = (change.slot < length) & (change.last == length - 1)
@@ -62,7 +62,7 @@ class RowMapSpec(Elaboratable):
                 for k, row in enumerate(rows):
                     with m.If(change.slot == k):
                         m.d.sync += row.eq(k)
-        with m.If(asked):
+        with m.If(looked_up):
             row = Array(rows)[look.slot]
             m.d.sync += expected.eq(dut.i.payload)
             m.d.sync += expected[p.tag_bits : p.tag_bits + p.slot_bits].eq(row)
@@ -70,8 +70,8 @@ class RowMapSpec(Elaboratable):
         internals = Internals(fragment)
         state = internals.signal("phase_state")
         swapping = changed & change.swap
-        since = Signal(range(p.SWAP))  # cycles since a swap, while it may take them
-        m.d.sync += since.eq(Mux(since == p.SWAP - 1, 0, since + (swapping | (since != 0))))
+        since = Signal(range(p.SWAP_CYCLES))  # cycles since a swap, up to its last
+        m.d.sync += since.eq(Mux(since == p.SWAP_CYCLES - 1, 0, since + (swapping | (since != 0))))
         with m.If(live):
             m.d.comb += [
                 Assert(~dut.o.valid | (dut.o.payload.as_value() == expected), "a wrong row"),
@@ -103,9 +103,9 @@ class RowMapSpec(Elaboratable):
             Assert(used <= p.capacity),
             Assert(since == state),
             Assert((state == LOOK_UP) | ~self.dut.o.valid),
-            Assert((state != FIRST) | (data == old[slot])),
-            Assert((state != SECOND) | (data == old[last])),
-            Assert((state <= FIRST) | (row == old[slot])),
+            Assert((state != READ_LAST) | (data == old[slot])),
+            Assert((state != WRITE_SLOT) | (data == old[last])),
+            Assert((state <= READ_LAST) | (row == old[slot])),
             Assert((state == LOOK_UP) | ((slot < used) & (last < used))),
         ]
         for k, new in enumerate(rows):
@@ -116,8 +116,8 @@ class RowMapSpec(Elaboratable):
                     m.d.comb += Assert(stored == new)
                 with m.Else():
                     m.d.comb += Assert(new == moved)
-                    third = (state == THIRD) & (slot == k)
-                    m.d.comb += Assert(stored == Mux(third, old[last], before[k]))
+                    writing_last = (state == WRITE_LAST) & (slot == k)
+                    m.d.comb += Assert(stored == Mux(writing_last, old[last], before[k]))
 
 
 def test_proof():
@@ -128,8 +128,8 @@ def test_proof():
 FAULTS = [
     ("(change.payload.slot == 0) | (change", "(change"),
     ("used.eq(change.payload.slot + 1)", "used.eq(used + 1)"),
-    ("get.addr.eq(swapped.last)", "get.addr.eq(swapped.slot)"),
-    ("put.addr.eq(swapped.last), put.data.eq(row)", "put.addr.eq(swapped.last)"),
+    ("read.addr.eq(swapped.last)", "read.addr.eq(swapped.slot)"),
+    ("write.addr.eq(swapped.last), write.data.eq(row)", "write.addr.eq(swapped.last)"),
     ("change.ready.eq(~o.valid)", "change.ready.eq(1)"),
     ("i.ready.eq(~change.valid & (~o", "i.ready.eq((~o"),
 ]

@@ -1,6 +1,6 @@
-"""The scheduler alone: its streams, proved for all time, and its limits.
+"""The scheduler alone: its streams, by unbounded proof, and its limits.
 
-What it does in which order is tested with the core, which plays whole sequences.
+The order of its actions is tested with the core, which runs whole sequences.
 """
 
 import pytest
@@ -17,7 +17,7 @@ SMALL = SchedulerParameters(2, 4, 4, 4, 3, 2)
 
 
 class SchedulerSpec(Elaboratable):
-    """All reads are done when the votes are decided, as they are made of them."""
+    """Reports arrive after all reads: votes depend on them."""
 
     def __init__(self, dut):
         self.dut = dut
@@ -27,14 +27,14 @@ class SchedulerSpec(Elaboratable):
         dut = self.dut
         m.submodules.dut = fragment = Fragment.get(dut, None)
         first = reset_first(m)
-        for port in (dut.job, dut.decided, dut.asked):
+        for port in (dut.command, dut.vote_report, dut.lookup):
             drive(m, first, port)
-        for port in (dut.votes, dut.report, dut.command, dut.request):
+        for port in (dut.vote_command, dut.report, dut.run, dut.request):
             watch(m, first, port)
             m.d.comb += Cover(~first & port.valid & ~port.ready, "a stalled beat")
         swapping = Internals(fragment).signal("map.phase_state") != 0
         m.d.comb += [
-            Assume(~dut.decided.valid | (~dut.asked.valid & ~dut.request.valid)),
+            Assume(~dut.vote_report.valid | (~dut.lookup.valid & ~dut.request.valid)),
             Assert(first | ~swapping | ~dut.request.valid, "a request while slots are swapped"),
         ]
         return m
@@ -48,10 +48,10 @@ def test_proof():
 @pytest.mark.parametrize(
     ("line", "instead"),
     [
-        ("request.valid.eq(rows.o.valid)", "request.valid.eq(rows.o.valid & ~self.job.valid)"),
+        ("request.valid.eq(rows.o.valid)", "request.valid.eq(rows.o.valid & ~self.command.valid)"),
         (
-            "report.valid.eq(decided.valid & free)",
-            "report.valid.eq(decided.valid & ~stimulus.valid)",
+            "report.valid.eq(vote_report.valid & free)",
+            "report.valid.eq(vote_report.valid & ~command.valid)",
         ),
     ],
     ids=["request", "report"],
@@ -66,18 +66,18 @@ THREE = SchedulerParameters(3, 4, 4, 4, 3, 2)
 
 
 def requests(dut: Scheduler, **fields: int) -> tuple[list[int], list[int]]:
-    """Addresses that a stimulus writes to, and the errors reported, within 30 cycles."""
+    """Addresses that a command writes to, and the errors reported, within 30 cycles."""
     addresses, errors = [], []
 
     async def testbench(context):
-        context.set(dut.job.payload, {"restart": 1, **fields})
-        context.set(dut.job.valid, 1)
-        for ready in (dut.votes.ready, dut.report.ready, dut.request.ready):
+        context.set(dut.command.payload, {"restart": 1, **fields})
+        context.set(dut.command.valid, 1)
+        for ready in (dut.vote_command.ready, dut.report.ready, dut.request.ready):
             context.set(ready, 1)
         for _ in range(30):
-            if context.get(dut.job.ready):
+            if context.get(dut.command.ready):
                 await context.tick()
-                context.set(dut.job.valid, 0)
+                context.set(dut.command.valid, 0)
             if context.get(dut.request.valid):
                 addresses.append(context.get(dut.request.payload.address))
             if context.get(dut.report.valid):
@@ -92,12 +92,12 @@ def requests(dut: Scheduler, **fields: int) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize(("heads", "group"), [(4, 1), (4, 0), (5, 2), (7, 7)])
-def test_a_job_of_too_many_heads_is_refused(heads, group):
-    """It makes no request and is reported; the other stimuli write within the cache."""
+def test_a_command_of_too_many_heads_is_refused(heads, group):
+    """It makes no request and is reported."""
     assert requests(Scheduler(THREE), heads=heads, group=group) == ([], [1])
 
 
-def test_other_jobs_are_not_refused():
+def test_other_commands_are_not_refused():
     for heads, group in ((4, 2), (3, 1), (3, 0), (0, 0), (4, 7)):
         addresses, errors = requests(Scheduler(THREE), heads=heads, group=group)
         assert len(addresses) == 2 * -(-max(heads, 1) // max(group, 1)) and not errors
@@ -111,7 +111,7 @@ def test_without_refusal_rows_lie_beyond_the_cache():
 
 
 def test_addresses():
-    """Of every row another one, as wide as the request says."""
+    """Different for every row, within the address width of a request."""
     p = SchedulerParameters()
     found = {
         p.address(head, value, row)

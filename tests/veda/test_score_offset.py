@@ -21,7 +21,7 @@ OFFSETS = {
     1 << 15: (256, 128),
     1 << 20: (1024, 1024),  # beyond FP16's range
 }
-"""An element of q and one of all rows of k that make the offset."""
+"""The element of q, and that of all rows of k, whose product is the offset."""
 
 
 def head(offset: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -44,9 +44,9 @@ def attention(q, k, v) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def core_result(q, k, v) -> np.ndarray:
     """The bit-exact model's, with all rows."""
     core = VedaCore(2 * ROWS)
-    stimulus = {"a": weight(1.0), "b": weight(0.2), "vote_cast": False, "evict": False}
+    command = {"a": weight(1.0), "b": weight(0.2), "vote_cast": False, "evict": False}
     for row in range(ROWS):
-        found = core.step(q[None], k[row][None], v[row][None], **stimulus)
+        found = core.step(q[None], k[row][None], v[row][None], **command)
     assert not found.invalid.any()
     return found.o[0].astype(np.float64)
 

@@ -1,5 +1,7 @@
 """Every block at its smallest legal parameters: one PE, one row, one head, a cache of two rows."""
 
+import dataclasses
+
 import pytest
 
 from hw.catalogue import find
@@ -24,7 +26,7 @@ SMALLEST = {
 
 
 CASES = [
-    pe_array,  # compiled for tests of its own, as the next
+    pe_array,  # compiled for other tests too, as the next one
     voting_engine,
     veda_core,  # with a special function unit of two elements inside
     pytest.param(special_function_unit, marks=pytest.mark.campaign),
@@ -60,8 +62,8 @@ def test_smallest(testbench, shipped_trace):
         *((VedaCoreParameters, name) for name in ("depth", "position_bits", "count_bits")),
     ],
 )
-def test_nothing_is_smaller(parameters, field):
+def test_smaller_values_are_refused(parameters, field):
     smallest = next(p for p in SMALLEST.values() if isinstance(p, parameters))
     value = getattr(smallest, field)
     with pytest.raises(ParameterError, match=f"^{field}|^rows, columns and arrays"):
-        type(smallest)(**vars(smallest) | {field: value // 2})
+        dataclasses.replace(smallest, **{field: value // 2})

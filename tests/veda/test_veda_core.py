@@ -1,4 +1,4 @@
-"""The core: its twin against the algorithm, whole sequences through the RTL, its cycles."""
+"""The core: its bit-exact model against the algorithm, whole sequences through the RTL, cycles."""
 
 import dataclasses
 
@@ -46,7 +46,7 @@ FAR = MemoryTiming((30, 60), interval=2, reorder=True, seed=4)
 
 
 class Core:
-    """The compiled core. Each stimulus is outcome from reset."""
+    """The compiled core. Each stimulus runs from reset."""
 
     def __init__(self, parameters: VedaCoreParameters):
         self.design = generate(BLOCK, parameters)
@@ -65,11 +65,11 @@ def small():
     return Core(SMALL)
 
 
-# --- the twin ---
+# --- the bit-exact model ---
 
 
 def doubt(s, positions) -> float:
-    """How little, in parts of the mean score, would have to change for other votes."""
+    """The least change, relative to the mean score, that would change the votes."""
     _, threshold = cast_votes(s, positions)
     least = np.sort(s)
     gap = np.abs(s - threshold).min() if threshold >= 0 else least[1] - least[0]
@@ -77,46 +77,52 @@ def doubt(s, positions) -> float:
 
 
 def side_by_side(trace, layer: int, tokens: int, target: int):
-    """Both algorithms on real tokens, the largest error of o while they agree, and the doubt about
-    the votes in the first step after which they do not; None if there is no such step."""
+    """Run the bit-exact and the float64 algorithm on real tokens.
+
+    Returns both, the largest error of o while they agree, and the doubt about the votes in the
+    first step after which they differ, None if there is no such step.
+    """
     settings = {"capacity": target, "reserved": target // 4, "prompt": target // 2}
-    twin = VotingAttention(**settings, scale=trace.scale, bit_exact=True)
+    exact_model = VotingAttention(**settings, scale=trace.scale, bit_exact=True)
     level_1 = VotingAttention(**settings, scale=trace.scale)
     error, first = 0.0, None
     for t in range(tokens):
         q, k, v = (x[layer, :, t].astype(np.float64) for x in (trace.q, trace.k, trace.v))
         slots = np.append(level_1.positions, t)
-        same = twin.evicted == level_1.evicted
-        got, want = twin.step(q, k, v), level_1.step(q, k, v)
+        same = exact_model.evicted == level_1.evicted
+        got, want = exact_model.step(q, k, v), level_1.step(q, k, v)
         if same:
             error = max(error, np.abs(got - want).max() / np.abs(want).max())
-        alike = twin.evicted == level_1.evicted and (twin.votes == level_1.votes).all()
+        alike = (
+            exact_model.evicted == level_1.evicted and (exact_model.votes == level_1.votes).all()
+        )
         if first is None and not alike:
             keys = trace.k[layer][:, slots].astype(np.float64)
             first = doubt(softmax(attention_scores(q, keys, trace.scale)).mean(axis=0), slots)
-    return twin, level_1, error, first
+    return exact_model, level_1, error, first
 
 
 @pytest.mark.parametrize(
     ("tokens", "target"), [(100, 32), pytest.param(320, 128, marks=pytest.mark.campaign)]
 )
-def test_twin_is_close_to_the_algorithm(shipped_trace, tokens, target):
-    """Results in FP16 against float64, and the first vote apart is one of a score at the threshold.
+def test_model_is_close_to_the_algorithm(shipped_trace, tokens, target):
+    """Results in FP16 against float64; the first vote that differs is of a score at the threshold.
 
-    From there the sequences may differ; most rows that leave are the same.
+    From there the sequences may differ; most evicted rows are the same.
     """
     for layer in range(len(shipped_trace.q)):
-        twin, level_1, error, first = side_by_side(shipped_trace, layer, tokens, target)
-        common = set(twin.evicted) & set(level_1.evicted)
+        exact_model, level_1, error, first = side_by_side(shipped_trace, layer, tokens, target)
+        common = set(exact_model.evicted) & set(level_1.evicted)
         print(
-            f"layer {layer}: error {error:.1e}, doubt {first}, {len(common)} of {len(twin.evicted)}"
+            f"layer {layer}: error {error:.1e}, doubt {first}, {len(common)} evictions of"
+            f" {len(exact_model.evicted)} in common"
         )
-        assert len(twin.evicted) == len(level_1.evicted) == tokens - target
+        assert len(exact_model.evicted) == len(level_1.evicted) == tokens - target
         assert 2.0**-14 < error < 2.0**-8
         assert first is None or first < 2.0**-9
-        assert len(common) > 0.95 * len(twin.evicted)
-        assert twin.traffic == level_1.traffic
-        assert (twin.rows, twin.state_bytes) == (level_1.rows, level_1.state_bytes)
+        assert len(common) > 0.95 * len(exact_model.evicted)
+        assert exact_model.traffic == level_1.traffic
+        assert (exact_model.rows, exact_model.state_bytes) == (level_1.rows, level_1.state_bytes)
 
 
 @pytest.mark.campaign
@@ -133,7 +139,7 @@ def test_perplexity_of_the_core(smollm2):
     assert core.rows == level_1.rows == 64
 
 
-def test_twin_without_evictions_is_dense_attention():
+def test_model_without_evictions_is_dense_attention():
     """With rows of no power of two too."""
     rng = RNG(1)
     q, k, v = (rng.standard_normal((heads, 40, 12)) for heads in (6, 2, 2))
@@ -142,8 +148,8 @@ def test_twin_without_evictions_is_dense_attention():
     assert got.shape == want.shape and np.abs(got - want).max() < 2.0**-7
 
 
-def test_twin_s_options():
-    """Protected rows stay; a prompt that the core cannot hold leaves early."""
+def test_options_of_the_model():
+    """Protected rows stay; a prompt longer than the core's capacity is evicted early."""
     rng = RNG(2)
     q, k, v = (rng.standard_normal((heads, 40, 8)) for heads in (2, 1, 1))
     kept = VotingAttention(12, reserved=6, protect_reserved=True, bit_exact=True)
@@ -156,7 +162,7 @@ def test_twin_s_options():
     assert len(short.positions) == 12
 
 
-def test_twin_votes_as_its_probabilities_say():
+def test_model_votes_as_its_probabilities_say():
     rng = RNG(3)
     core = VedaCore(32)
     counts = np.zeros(0, int)
@@ -215,7 +221,7 @@ def every_length(core, p, heads):
 
 @pytest.mark.parametrize("heads", [1, 3])
 def test_cycles_of_every_length(small, heads):
-    """2 l + 64 at most from the first key to o, and no more from one head to the next."""
+    """At most 2 l + 64 from the first key to o, and from one head to the next."""
     lengths, cycles, between = every_length(small, SMALL, heads)
     assert cycles.tolist() == [SMALL.head_cycles(length) for length in lengths]
     assert (cycles <= 2 * lengths + 64).all()
@@ -229,7 +235,7 @@ def test_cycles_of_every_length_in_a_wide_core():
     lengths, cycles, between = every_length(Core(p), p, 2)
     assert (cycles[7:] == 2 * lengths[7:] + 46).all() and (cycles <= 2 * lengths + 46).all()
     assert (between <= cycles[:, None]).all()
-    print("cycles from head to head beside 2 l:", np.unique(between[:, 0] - 2 * lengths))
+    print("cycles from head to head besides 2 l:", np.unique(between[:, 0] - 2 * lengths))
 
 
 def test_cycles_of_a_head_in_the_paper_s_core():
@@ -248,10 +254,9 @@ def test_memory_that_keeps_up(small, shipped_trace, latency):
 
 @pytest.mark.parametrize("prompt", [30, 40])
 def test_protected_rows_stay_after_a_long_prompt(small, shipped_trace, prompt):
-    """Without protection the first rows leave (golden.algorithms.veda.voting says why), also in the
-    core.
+    """Without protection the first rows are evicted, as golden.algorithms.veda.voting explains.
 
-    A prompt longer than the core's capacity leaves it row by row.
+    A prompt longer than the core's capacity is evicted row by row.
     """
     q, k, v, notes = layers_of(SMALL, shipped_trace)
     lost = []
@@ -269,7 +274,7 @@ def test_protected_rows_stay_after_a_long_prompt(small, shipped_trace, prompt):
 
 
 def test_what_is_in_memory(small, shipped_trace):
-    """Each row once, and read once for each head; no row is moved. Slots use as few rows."""
+    """Each row is written once, read once for each head, never moved; no more rows than slots."""
     steps, _ = real_steps(SMALL, shipped_trace, 44, target=20)
     outcome = small.check(steps.stimulus([]))
     use = outcome.memories["cache"]
@@ -281,23 +286,23 @@ def test_what_is_in_memory(small, shipped_trace):
     assert (written == written[0, 0]).all() and written[0, 0].sum() == 21
     slots = steps.core.engine.positions
     core = steps.core
-    for kind, twin in ((0, core.k), (1, core.v)):
+    for kind, expected in ((0, core.k), (1, core.v)):
         for head in range(kv_heads):
-            kept = payload.pack(SMALL.row_layout, {"": to_bits(twin[head, : len(slots)])})
+            kept = payload.pack(SMALL.row_layout, {"": to_bits(expected[head, : len(slots)])})
             found = {row.tobytes() for row in rows[head, kind]}
             assert all(row.tobytes() in found for row in kept)
 
 
-def test_spoilt_scores_are_flagged(small):
-    """NaN, plus infinity, all minus infinity; the next step is clean once the row is gone."""
+def test_invalid_scores_are_flagged(small):
+    """NaN, plus infinity, all minus infinity; the next step is valid once the row is evicted."""
     steps = Steps(SMALL)
-    stimulus = {"vote": True, "protected": 0, "a": A, "b": B}
+    fields = {"vote": True, "protected": 0, "a": A, "b": B}
     one = np.ones((1, 8), np.float16)
     kinds = [np.nan, np.inf, -np.inf]
     for kind in kinds:
-        spoilt = np.full((1, 8), kind, np.float16)
-        steps.add(one, spoilt, one, restart=True, evict=True, target=0, **stimulus)
-        steps.add(one, one, one, restart=False, evict=False, target=0, **stimulus)
+        row = np.full((1, 8), kind, np.float16)
+        steps.add(one, row, one, restart=True, evict=True, target=0, **fields)
+        steps.add(one, one, one, restart=False, evict=False, target=0, **fields)
     small.check(steps.stimulus([]), "random", SLOW)
     bad, good = steps.results[::2], steps.results[1::2]
     assert [r.invalid.all() for r in bad] == [True] * 3
@@ -313,22 +318,22 @@ THREE = VedaCoreParameters(1, 2, 1, 4, 4, 3, 4, position_bits=8, count_bits=4)
 @pytest.mark.parametrize(
     "p", [SMALL, pytest.param(THREE, marks=pytest.mark.campaign)], ids=["two", "three"]
 )
-def test_a_job_of_too_many_heads_is_refused(p):
-    """It makes no request, takes no rows and leaves the sequence as it was: the next step goes on.
+def test_a_command_of_too_many_heads_is_refused(p):
+    """It makes no request, takes no rows and does not change the sequence.
 
     With 3 kv heads the next one's rows would lie beyond the cache, which ends the run.
     """
     core = Core(p)
     rows = RNG(7).standard_normal((4, 4, p.array.lanes)).astype(np.float16)
     steps, without = Steps(p), Steps(p)
-    stimulus = {"vote": True, "protected": 0, "a": A, "b": B, "evict": True}
+    fields = {"vote": True, "protected": 0, "a": A, "b": B, "evict": True}
     for n in range(4):
         for run in (steps, without):
             settings = {"restart": n == 0, "group": 2, "target": 1}
-            run.add(rows[n], rows[n - 1, :2], rows[n - 2, :2], **settings, **stimulus)
+            run.add(rows[n], rows[n - 1, :2], rows[n - 2, :2], **settings, **fields)
         heads = rows[n, : p.kv_heads + 1]
         settings = {"restart": n % 2 == 1, "group": 1, "target": 0}
-        result = steps.add(heads, heads, heads, **settings, **stimulus)
+        result = steps.add(heads, heads, heads, **settings, **fields)
         assert result.refused and result.reports[0].length == 1
     outcome, plain = core.check(steps.stimulus([])), core.check(without.stimulus([]))
     assert outcome.cycles == steps.stimulus([]).cycles
@@ -338,8 +343,8 @@ def test_a_job_of_too_many_heads_is_refused(p):
     core.check(random_steps(p, 60, RNG(8)).stimulus([]), "random", SLOW)
 
 
-def test_jobs_beyond_the_array_s_heads_are_refused():
-    """Fields of a stimulus can say more heads than there are."""
+def test_commands_beyond_the_array_s_heads_are_refused():
+    """A command's fields can hold more heads than the core has."""
     core = VedaCore(8, heads=5, kv_heads=3)
     row = np.ones((7, 4), np.float16)
     settings = {"a": A, "b": B}
@@ -353,9 +358,9 @@ def test_jobs_beyond_the_array_s_heads_are_refused():
     "simulator", [pytest.param("verilator", marks=pytest.mark.campaign), "icarus"]
 )
 def test_reset_in_mid_step(simulator, shipped_trace):
-    """Rows asked for, scores and counts are forgotten, and so is where rows lie.
+    """A reset clears requests, scores, counts and the row map.
 
-    The first job's memory is too small for a later step, which ends the run at once.
+    The first stimulus's memory is too small for a later step, which ends the run at once.
     """
     timing = MemoryTiming((10, 40), reorder=True, seed=6)
     p = VedaCoreParameters(1, 2, 1, 32, 2, 2, 8, position_bits=8, count_bits=4)
@@ -441,10 +446,8 @@ def test_capacity_of_the_paper_s_core(shipped_trace):
     steps = Steps(p)
     for t in range(last + 1):
         full = t >= p.capacity - 1
-        stimulus = {"target": p.capacity - (5 if t == last else 1), "protected": 32, "a": A, "b": B}
-        steps.add(
-            q[t], k[t], v[t], restart=t == 0, vote=full or t % 32 == 31, evict=full, **stimulus
-        )
+        fields = {"target": p.capacity - (5 if t == last else 1), "protected": 32, "a": A, "b": B}
+        steps.add(q[t], k[t], v[t], restart=t == 0, vote=full or t % 32 == 31, evict=full, **fields)
     stimulus = steps.stimulus([])
     reports = [report for result in steps.results for report in result.reports]
     assert sum(report.evict for report in reports) == 17 + 4

@@ -1,4 +1,4 @@
-"""The voting engine: its twin against exact fractions and the algorithm; every size through RTL."""
+"""The voting engine: its model against exact fractions and the algorithm; every size in RTL."""
 
 import itertools
 from fractions import Fraction
@@ -33,7 +33,7 @@ SIZES = [
 ]
 
 
-# --- the twin ---
+# --- the bit-exact model ---
 
 
 def test_every_probability_is_a_multiple_of_the_smallest():
@@ -56,7 +56,7 @@ def votes_by_fractions(s, positions, a, b):
 
 
 def cases(rng, count):
-    """Scores, positions, weights: any, and few different ones, so that thresholds are met."""
+    """Scores, positions, weights: any, and few different ones, so that scores meet thresholds."""
     for _ in range(count):
         slots = int(rng.integers(1, 12))
         scale = rng.choice([4, 64, 1 << 12, 1 << 29])
@@ -185,23 +185,29 @@ def simulate(dut, testbench, clocked=True):
 
 def test_threshold_of_small_numbers():
     """Every list of up to three scores of 0 to 3, with weights that often meet them exactly."""
-    dut = VoteThreshold(VoteThresholdParameters(slots=3, number_bits=2, largest=3))
+    dut = VoteThreshold(VoteThresholdParameters(slots=3, probability_bits=2, largest=3))
     weights = [(4096, 819), (4096, 4096), (4096, 0), (0, 4096), (6144, 4096), (32767, 32767)]
     lists = [s for slots in (1, 2, 3) for s in itertools.product(range(4), repeat=slots)]
-    kinds = {"negative": 0, "nobody": 0, "all": 0, "some": 0}
+    kinds = {"negative": 0, "no votes": 0, "all": 0, "some": 0}
 
     async def testbench(ctx):
         for s, (a, b) in itertools.product(lists, weights):
             ctx.set(dut.clear, 1)
             await ctx.tick()
             ctx.set(dut.clear, 0)
-            for name, value in (("length", len(s)), ("a", a), ("b", b), ("add", 1), ("square", 1)):
+            for name, value in (
+                ("length", len(s)),
+                ("a", a),
+                ("b", b),
+                ("add", 1),
+                ("add_square", 1),
+            ):
                 ctx.set(getattr(dut, name), value)
             for score in s:
-                ctx.set(dut.number, score)
+                ctx.set(dut.probability, score)
                 ctx.set(dut.score, score)
                 await ctx.tick()
-            for name, value in (("add", 0), ("square", 0), ("start", 1)):
+            for name, value in (("add", 0), ("add_square", 0), ("start", 1)):
                 ctx.set(getattr(dut, name), value)
             await ctx.tick()
             ctx.set(dut.start, 0)
@@ -212,12 +218,12 @@ def test_threshold_of_small_numbers():
             assert cycles == dut.parameters.latency
             await ctx.tick()
             negative, limit = threshold(np.array(s), a, b)
-            nobody = bool(ctx.get(dut.nobody))
-            assert (ctx.get(dut.negative), nobody) == (negative, limit < 0)
-            assert nobody or ctx.get(dut.limit) == limit
+            no_votes = bool(ctx.get(dut.no_votes))
+            assert (ctx.get(dut.negative), no_votes) == (negative, limit < 0)
+            assert no_votes or ctx.get(dut.limit) == limit
             votes = sum(score <= limit for score in s)
             some = "some" if votes < len(s) else "all"
-            kinds["negative" if negative else some if votes else "nobody"] += 1
+            kinds["negative" if negative else some if votes else "no votes"] += 1
 
     simulate(dut, testbench)
     assert sum(kinds.values()) == 84 * 6 and min(kinds.values()) > 20, kinds
@@ -233,7 +239,7 @@ def test_threshold_of_small_numbers():
     ids=lambda p: f"capacity{p.capacity}",
 )
 def test_a_cache_that_fills_up(p):
-    """From one slot to all of them; then a slot leaves though the stimulus forbids it."""
+    """From one slot to all of them; then a slot is evicted though the command forbids it."""
     rng = np.random.default_rng(5)
     steps = Steps(p)
     for token in range(p.capacity + 3):
@@ -246,31 +252,31 @@ def test_a_cache_that_fills_up(p):
 
 
 def test_a_prompt_longer_than_the_cache(shipped_trace):
-    """Several slots leave in one step, one report each, and its last report says so."""
+    """Several slots are evicted in one step, one report each, the last with ``last``."""
     p = SIZES[1]
     reports = [step for step in real_steps(p, shipped_trace, 100).reports if len(step) > 1]
     assert reports and all([r.last for r in step] == [False, True] for step in reports)
 
 
 def test_an_invalid_step_leaves_no_trace():
-    """It counts no votes, and the next one is as if it had been a step without votes."""
+    """It counts no votes; later steps are as if it had been a step without votes."""
     p = SIZES[1]
     compiled = Compiled(BLOCK, p)
     for bad in (0x7C00, 0x7E01, 0xFC00, 0x8000, 0x3C01):
         steps = {True: Steps(p), False: Steps(p)}
-        for spoilt, outcome in steps.items():
+        for invalid, outcome in steps.items():
             rng = np.random.default_rng(bad)
             for token in range(8):
                 s = (rng.random((2, token + 1)) / 4).astype(np.float16)
-                if token == 4 and spoilt:
+                if token == 4 and invalid:
                     s[1, 2] = np.uint16(bad).view(np.float16)
-                stimulus = {"target": 1, "protected": 0, "a": A, "b": B, "evict": token == 7}
-                outcome.add(s, restart=token == 0, vote=token != 4 or spoilt, **stimulus)
+                fields = {"target": 1, "protected": 0, "a": A, "b": B, "evict": token == 7}
+                outcome.add(s, restart=token == 0, vote=token != 4 or invalid, **fields)
             compiled.check(outcome.stimulus([]), "none")
         left = [[(r.slot, r.position) for r in outcome.reports[-1]] for outcome in steps.values()]
         assert left[0] == left[1] and len(left[0]) == 7
-        invalid = [step[0].invalid for step in steps[True].reports]
-        assert invalid == [token == 4 for token in range(8)]
+        flags = [step[0].invalid for step in steps[True].reports]
+        assert flags == [token == 4 for token in range(8)]
 
 
 def test_every_size_and_stall(shipped_trace):

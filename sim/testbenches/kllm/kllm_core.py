@@ -194,7 +194,9 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
         function = None
         if new_tables and rng.random() < (0.7 if again else 0.3):
             function = int(rng.choice([0, 1, 1, 2, 3]))
-        products.append(Product(x, keep, tables, new_tables, weight, scale, integer, norm, function))
+        products.append(
+            Product(x, keep, tables, new_tables, weight, scale, integer, norm, function)
+        )
     return products
 
 
@@ -284,7 +286,14 @@ def build(
             address += len(words[-1]["scale"])
         length, columns = product.weight.shape
         commands.append(
-            (columns, stored[key], product.integer, product.new_tables, product.function, product.norm)
+            (
+                columns,
+                stored[key],
+                product.integer,
+                product.new_tables,
+                product.function,
+                product.norm,
+            )
         )
         count = -(-length // lanes)
         bits = rng.integers(0, 1 << 16, count * lanes)

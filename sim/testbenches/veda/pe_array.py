@@ -7,12 +7,12 @@ import numpy as np
 from golden.arith.formats import to_bits
 from golden.trace import Trace
 from golden.veda.pe_array import inner_products, outer_product
-from hw.veda.pe_array import SCORE, PeArrayParameters
+from hw.veda.product_array import SCORE, PeArrayParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.operands import numbers, to_fp16, vectors_by_name
 
-LONGEST = 24  # rows of most products
+LONGEST = 24  # rows of a product, at most
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Product:
     rows
         ``float16[l, d]``.
     relative
-        Whether the results of an inner product are less the first one.
+        Subtract the first result of an inner product from all of them.
     """
 
     outer: bool
@@ -116,14 +116,14 @@ def real_products(
 
 
 def _fit(array: np.ndarray, lanes: int) -> np.ndarray:
-    """Rows of so many FP16 elements."""
+    """FP16 rows, cut or padded to `lanes` elements."""
     half, _ = to_fp16("", array[:, :lanes])
     half = np.nan_to_num(half, posinf=65504, neginf=-65504)
     return np.pad(half, ((0, 0), (0, lanes - half.shape[1])))
 
 
 def random_products(p: PeArrayParameters, count: int, rng: np.random.Generator) -> list[Product]:
-    """Products of any length and order, of any kind of numbers."""
+    """Inner and outer products of any length and order, of all KINDS of numbers."""
     products = []
     for _ in range(count):
         outer = bool(rng.random() < 0.5)
@@ -136,7 +136,7 @@ def random_products(p: PeArrayParameters, count: int, rng: np.random.Generator) 
             if outer and rng.random() < 0.7:
                 vector, rows = _scaled(vector.shape, -12, 5, rng), _scaled(rows.shape, -3, 8, rng)
             if outer:
-                vector, rows = _peeled(p, vector, rows, whole=bool(rng.random() < 0.5))
+                vector, rows = _residual(p, vector, rows, whole=bool(rng.random() < 0.5))
             else:
                 vector, rows = _cancelled(p, vector, rows)
         elif kind < 0.6 and outer:
@@ -149,7 +149,7 @@ def random_products(p: PeArrayParameters, count: int, rng: np.random.Generator) 
 
 
 def _cancelled(p: PeArrayParameters, query: np.ndarray, rows: np.ndarray):
-    """Half of the products are minus the others as FP16 has them: what is left of those counts."""
+    """Half of the products are minus the others rounded to FP16: the sum is the rounding errors."""
     half = p.lanes // 2
     with np.errstate(all="ignore"):
         rows[:, half : 2 * half] = query[:half] * rows[:, :half]
@@ -157,8 +157,8 @@ def _cancelled(p: PeArrayParameters, query: np.ndarray, rows: np.ndarray):
     return query, rows
 
 
-def _peeled(p: PeArrayParameters, factors: np.ndarray, rows: np.ndarray, whole: bool):
-    """More rows, less what FP16 has of the sum, or each partial sum: its lowest bits are left."""
+def _residual(p: PeArrayParameters, factors: np.ndarray, rows: np.ndarray, whole: bool):
+    """Append rows that subtract the FP16 result, or each partial sum's: low-order bits remain."""
     for _ in range(2 if whole else 2 * p.add_stages):
         step, number = (1, 0) if whole else (p.add_stages, len(rows) % p.add_stages)
         part = factors[number::step], rows[number::step]
@@ -171,7 +171,7 @@ def _peeled(p: PeArrayParameters, factors: np.ndarray, rows: np.ndarray, whole: 
 
 
 def _scaled(shape, low: int, high: int, rng: np.random.Generator) -> np.ndarray:
-    """Numbers of any significand, from 2^low to 2^high."""
+    """FP16 numbers of any significand and sign, of magnitude 2^low to 2^high."""
     field = rng.integers(low + 15, high + 15, shape)
     return (
         (rng.integers(0, 2, shape) << 15 | field << 10 | rng.integers(0, 1024, shape))
@@ -181,22 +181,22 @@ def _scaled(shape, low: int, high: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _tied(p: PeArrayParameters, rng: np.random.Generator):
-    """Between two FP16 numbers, or off by very little, often the last place of FP32."""
+    """Outer product whose sums are ties between FP16 numbers, or off by as little as FP32 can."""
     value = rng.integers(0, 0x7000, p.lanes).astype(np.uint16).view(np.float16)
-    place = np.spacing(value).astype(np.float64)  # its last one
+    ulp = np.spacing(value).astype(np.float64)
     less = rng.integers(-1, 2, p.lanes) / 2.0 ** rng.choice([2, 6, 12, 13, 13, 13, 14], p.lanes)
     sign = rng.choice([-1, 1], p.lanes)
-    terms = np.stack([value, place / 2 * 2**6, place * less * 2**12]).astype(np.float16)
-    # A sum of 24 ones, all of FP32, or rounded up from there.
+    terms = np.stack([value, ulp / 2 * 2**6, ulp * less * 2**12]).astype(np.float16)
+    # A sum of 24 ones, FP32's full significand, or one that rounds up from there.
     ones = np.array([[2047 * 16], [2047 / 2], [rng.choice([24, 31])]], np.float16)
     terms = np.where(rng.random(p.lanes) < 0.2, ones, terms)
     factors = np.array([1, 2.0**-6, 2.0**-12], np.float16)
     order = rng.permutation(3)
-    every = np.zeros((3, p.add_stages), np.float16)  # the other partial sums have nothing
-    every[:, 0] = factors[order]
+    padded = np.zeros((3, p.add_stages), np.float16)  # the other partial sums are 0
+    padded[:, 0] = factors[order]
     rows = np.repeat((terms * sign.astype(np.float16))[order], p.add_stages, axis=0)
     first = int(rng.integers(0, p.add_stages))
-    return np.roll(every.ravel(), first), np.roll(rows, first, axis=0)
+    return np.roll(padded.ravel(), first), np.roll(rows, first, axis=0)
 
 
 KINDS = ("plain", "plain", "any", "small", "one", "special")
@@ -216,7 +216,7 @@ def build(
         rows["w"].append(to_bits(product.rows))
         rows["x"].append(to_bits(product.vector) if product.outer else any_factor)
         rows["outer"].append(np.full(length, product.outer))
-        # Outer products have no use for it.
+        # The array ignores it in outer products.
         any_flag = rng.random(length) < 0.5
         rows["relative"].append(any_flag if product.outer else np.full(length, product.relative))
         rows["last"].append(last)

@@ -1,4 +1,4 @@
-"""Testbench of the core: rows of q, k and v in, memory behind it, rows of o and evictions out.
+"""Testbench of the core: rows of q, k and v in, a memory attached, rows of o and evictions out.
 
 A transaction is a step, one token.
 """
@@ -10,7 +10,7 @@ from golden.arith.formats import to_bits
 from golden.trace import Trace
 from golden.veda.veda_core import StepResult, VedaCore
 from golden.veda.voting_engine import WEIGHT_BITS, weight
-from hw.veda.veda_core import VedaCoreParameters
+from hw.veda.veda_core import StepWork, VedaCoreParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
@@ -48,7 +48,7 @@ class VedaCoreTestbench:
         evicted = sum(report.evict for result in steps.results for report in result.reports)
         caption = (
             f"{count} steps with at most {target_of(p)} rows kept: on the left, errors of the "
-            f"results; on the right, tokens in the cache after each step, {evicted} having left."
+            f"results; on the right, tokens in the cache after each step, {evicted} evicted."
         )
         return " ".join([caption, *notes])
 
@@ -57,7 +57,7 @@ testbench = VedaCoreTestbench()
 
 
 class Steps:
-    """Steps one after the other, and what comes of them."""
+    """A sequence of steps and their results, for a stimulus."""
 
     def __init__(self, parameters: VedaCoreParameters):
         p = self.parameters = parameters
@@ -77,10 +77,10 @@ class Steps:
         self._q: list[np.ndarray] = []
         self._kv: list[np.ndarray] = []
         self._fields: dict[str, list[int]] = {}
-        self.work: list[tuple[int, int, int, bool, int] | None] = []
+        self.work: list[StepWork | None] = []
 
     def length(self, restart: bool) -> int:
-        """Slots that a next step has, the new one included."""
+        """Slots of the next step, the new one included."""
         return 1 if restart else len(self.core.engine.positions) + 1
 
     def add(
@@ -93,18 +93,20 @@ class Steps:
         vote: bool,
         evict: bool,
         group: int | None = None,
-        **stimulus,
+        **fields,
     ) -> StepResult:
-        """A step with ``q [heads, d]`` and ``k, v [kv heads, d]``, which a refused stimulus
-        leaves."""
+        """A step with ``q [heads, d]`` and ``k, v [kv heads, d]``, and its command's other fields.
+
+        A refused command's rows are not offered.
+        """
         heads = len(q)
         group = group or -(-heads // len(k))
         settings = {"group": group, "restart": restart, "vote_cast": vote, "evict": evict}
-        result = self.core.step(q, k, v, **settings, **stimulus)
+        result = self.core.step(q, k, v, **settings, **fields)
         if len(self.results) % 2:  # 0 counts as 1
             heads, group = (0 if number == 1 else number for number in (heads, group))
-        fields = {"restart": restart, "vote": vote, "evict": evict, "heads": heads, "group": group}
-        for name, value in (fields | stimulus).items():
+        fields |= {"restart": restart, "vote": vote, "evict": evict, "heads": heads, "group": group}
+        for name, value in fields.items():
             self._fields.setdefault(name, []).append(int(value))
         self._q.append(q[: len(result.o)])
         self.results.append(result)
@@ -115,7 +117,7 @@ class Steps:
         self._kv.append(np.stack([k, v], axis=1).reshape(-1, k.shape[1]))
         evictions = sum(report.evict for report in result.reports)
         votes = vote and not result.reports[0].invalid
-        self.work.append((result.p.shape[1], len(q), len(k), votes, evictions))
+        self.work.append(StepWork(result.p.shape[1], len(q), len(k), votes, evictions))
         return result
 
     def stimulus(self, notes: list[str]) -> Stimulus:
@@ -126,13 +128,13 @@ class Steps:
         heads = np.array([len(q) for q in self._q])
         last = np.zeros(heads.sum(), bool)
         last[np.cumsum(heads[heads > 0]) - 1] = True
-        # The cache and no row more: a request beyond it ends the run.
+        # As many rows as the cache has: a request beyond them ends the run with a failure.
         rows = p.kv_heads * 2 * p.capacity
         empty = np.zeros((rows, payload.words(p.row_layout)), np.uint32)
         return Stimulus(
             inputs={
-                "job": payload.pack(
-                    p.schedule.job_layout, {n: np.array(v) for n, v in self._fields.items()}
+                "command": payload.pack(
+                    p.schedule.command_layout, {n: np.array(v) for n, v in self._fields.items()}
                 ),
                 "kv": rows_of(p, np.concatenate(self._kv)),
                 "q": rows_of(p, np.concatenate(self._q)),
@@ -180,7 +182,7 @@ def target_of(p: VedaCoreParameters) -> int:
 
 
 def fit(array: np.ndarray, lanes: int) -> np.ndarray:
-    """FP16 rows of so many elements."""
+    """FP16 rows, cut or padded to `lanes` elements."""
     array = array[..., :lanes]
     half, _ = to_fp16("", array.reshape(-1, array.shape[-1]))
     half = np.nan_to_num(half.reshape(array.shape), posinf=65504, neginf=-65504)
@@ -188,7 +190,7 @@ def fit(array: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def layers_of(p: VedaCoreParameters, trace: Trace):
-    """``float16 q, k, v [layer, heads, token, d]`` of as many heads as the core has, and notes."""
+    """``float16 q, k, v [layer, heads, token, d]`` of the core's number of heads, and notes."""
     if trace.q is None:
         x = next(iter((trace.x or {n: w.T for n, w in trace.w.items()}).values()))
         size = x.shape[-1]
@@ -218,7 +220,7 @@ def fitted(size: int, lanes: int) -> str:
 def real_steps(
     p: VedaCoreParameters, trace: Trace, count: int, target: int | None = None
 ) -> tuple[Steps, list[str]]:
-    """Sequences of the trace's layers in turn, as long as there are steps.
+    """`count` steps: sequences of the trace's layers in turn.
 
     They reserve a quarter of the target, and evict after a prompt shorter or longer than it.
     """
@@ -251,9 +253,9 @@ def add_sequence(
     for t in range(tokens):
         slots = np.append([] if t == 0 else steps.kept[-1], t).astype(int)
         steps.exact.append(exact(q[:, t], k[:, slots], v[:, slots]))
-        stimulus = {"target": target, "protected": protected, "a": A, "b": B}
+        fields = {"target": target, "protected": protected, "a": A, "b": B}
         rows = (x[:, t] for x in (q, k, v))
-        steps.add(*rows, restart=t == 0, vote=t >= reserved, evict=t >= prompt, **stimulus)
+        steps.add(*rows, restart=t == 0, vote=t >= reserved, evict=t >= prompt, **fields)
 
 
 def exact(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -263,7 +265,7 @@ def exact(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def add_refused(steps: Steps, rng: np.random.Generator) -> None:
-    """A stimulus of too many heads, if the job's fields can say one."""
+    """A command of too many heads, if its fields are wide enough for one."""
     p = steps.parameters
     most = (1 << p.heads.bit_length()) - 1
     refused = [
@@ -283,8 +285,8 @@ def add_refused(steps: Steps, rng: np.random.Generator) -> None:
 def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) -> Steps:
     """Sequences of any length and heads; equal rows, so that votes tie; infinities and NaNs.
 
-    Some fill the cache without leave to evict, and many rows leave in their last step. Some have
-    many more tokens than rows, and some next to none of either. Between steps are stimuli that the
+    Some fill the cache with commands that do not evict, and evict many rows in their last step.
+    Some have many more tokens than rows, some very few of both. Between steps are commands that the
     core refuses.
     """
     done = Steps(p)
@@ -311,7 +313,7 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
             elif kind > 6:
                 left, target = int(rng.integers(2, 9)), int(rng.integers(0, min(p.capacity, 4)))
                 prompt = 0
-            left = min(left, positions)  # the next one would have the first one's position
+            left = min(left, positions)  # a longer sequence would repeat positions
             any_token = rng.integers(0, min(positions, 1 << rng.integers(1, 30)))
             protected = min(positions - 1, int(rng.choice([0, 2, target, any_token])))
             heads = int(rng.integers(1, p.heads + 1))
@@ -330,8 +332,8 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
         if kind == 1:
             k[:], q[:] = rng.integers(0, 2), 1  # scores tie
         elif kind == 2 and rng.random() < 0.3:
-            spoilt = (q, k, v)[rng.integers(0, 3)]
-            spoilt[tuple(rng.integers(0, spoilt.shape))] = rng.choice([np.inf, -np.inf, np.nan])
+            operand = (q, k, v)[rng.integers(0, 3)]
+            operand[tuple(rng.integers(0, operand.shape))] = rng.choice([np.inf, -np.inf, np.nan])
         elif kind == 3 and rng.random() < 0.2:
             q, k = np.full_like(q, 65504), np.full_like(k, rng.choice([-65504, 65504]))
         done.add(

@@ -6,10 +6,10 @@ A transaction is a step, one token's votes.
 import math
 
 import numpy as np
-from amaranth.hdl import unsigned
 
 from golden.trace import Trace
 from golden.veda.voting_engine import ONE, VoteReport, VotingEngine, fixed, threshold, weight
+from hw.arith.float_format import FP16
 from hw.veda.voting_engine import VotingEngineParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
@@ -57,7 +57,7 @@ testbench = VotingEngineTestbench()
 
 
 class Steps:
-    """Steps one after the other, and what comes of them."""
+    """A sequence of steps and their reports, for a stimulus."""
 
     def __init__(self, parameters: VotingEngineParameters):
         self.parameters = parameters
@@ -68,19 +68,17 @@ class Steps:
         self._cycles = 0
 
     def length(self, restart: bool) -> int:
-        """Slots that a next step has, the new one included."""
+        """Slots of the next step, the new one included."""
         return 1 if restart else len(self.engine.positions) + 1
 
-    def add(
-        self, p: np.ndarray, *, restart: bool, vote: bool, evict: bool, **stimulus: int
-    ) -> None:
-        """A step with probabilities ``p [heads, slots]``."""
+    def add(self, p: np.ndarray, *, restart: bool, vote: bool, evict: bool, **fields: int) -> None:
+        """A step with probabilities ``p [heads, slots]``, and its command's other fields."""
         length = self.length(restart)
-        reports = self.engine.step(p, restart=restart, vote_cast=vote, evict=evict, **stimulus)
+        reports = self.engine.step(p, restart=restart, vote_cast=vote, evict=evict, **fields)
         evictions = sum(report.evict for report in reports)
         votes = vote and not reports[0].invalid
         self._cycles += self.parameters.step_cycles(length, len(p), votes, evictions)
-        fields = {"restart": restart, "vote": vote, "evict": evict, "heads": len(p), **stimulus}
+        fields |= {"restart": restart, "vote": vote, "evict": evict, "heads": len(p)}
         for name, value in fields.items():
             self._fields.setdefault(name, []).append(int(value))
         self.p.append(p)
@@ -93,10 +91,10 @@ class Steps:
         names = ("evict", "slot", "position", "length", "invalid", "last")
         return Stimulus(
             inputs={
-                "job": payload.pack(
-                    p.job_layout, {name: np.array(v) for name, v in self._fields.items()}
+                "command": payload.pack(
+                    p.command_layout, {name: np.array(v) for name, v in self._fields.items()}
                 ),
-                "i": payload.pack(unsigned(16), {"payload": probabilities}),
+                "i": payload.pack(FP16, {"payload": probabilities}),
             },
             outputs={
                 "o": payload.pack(
@@ -129,7 +127,7 @@ def real_notes(p: VotingEngineParameters, trace: Trace) -> list[str]:
 
 
 def attention_inputs(p: VotingEngineParameters, trace: Trace):
-    """``q, k [layer, head, token, d]`` for as many heads as the engine has, and the scale."""
+    """``q, k [layer, head, token, d]`` for the engine's number of heads, and the scale."""
     if trace.q is None:
         x = next(iter((trace.x or {n: w.T for n, w in trace.w.items()}).values()))
         x = np.broadcast_to(x.astype(np.float64), (1, p.heads, *x.shape))
@@ -170,10 +168,10 @@ def real_steps(p: VotingEngineParameters, trace: Trace, steps: int) -> Steps:
 
 
 def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator) -> Steps:
-    """Sequences of any length and weights, with ties, thresholds that are met, and spoilt values.
+    """Sequences of any length and weights, with ties, scores at the threshold, and invalid values.
 
-    They end with a step in which all slots leave, so that their order tells of every vote. In some
-    the first tokens are protected and draw little attention, so that counts saturate.
+    They end with a step that evicts all slots, so that their order makes every vote observable. In
+    some the first tokens are protected and draw little attention, so that counts saturate.
     """
     done = Steps(p)
     left = 0
@@ -197,10 +195,12 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
         length = done.length(restart)
         if kind > 3:
             if length == 2 and rng.random() < 0.5:
-                scores, a, b = _exact(rng)
+                scores, a, b = _exact_difference(rng)
+            elif kind > 4:
+                scores, a, b = _at_threshold(length, heads, rng)
             else:
-                scores, a, b = _met(length, heads, rng) if kind > 4 else _alike(length, rng)
-            s = _split(scores, heads)
+                scores, a, b = _similar(length, rng)
+            s = _over_heads(scores, heads)
         else:
             s = _probabilities(heads, length, kind, rng)
         if rng.random() < 0.03:
@@ -220,36 +220,36 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
 
 
 def _weights(rng: np.random.Generator) -> tuple[int, int]:
-    """A and B: the paper's, equal ones, none, or any."""
+    """A and B: the paper's, equal ones, one of them 0, or any."""
     any_two = rng.integers(0, 1 << 15, 2) >> rng.integers(0, 15, 2)
     return [(A, B), (A, A), (A, 0), (0, B), any_two][rng.integers(0, 5)]
 
 
-def _met(length: int, heads: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
-    """Scores up to 2^24 a head, A and B, so that one score is the largest that gets a vote or the
-    least that gets none; for most of them."""
+def _at_threshold(length: int, heads: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
+    """Scores up to 2^24 a head, A and B. Mostly one score is the largest that gets a vote, or the
+    least that does not."""
     most = min(heads, int(rng.integers(1, 3))) << 24
     s = rng.integers(0, (most >> max(0, rng.integers(-16, 24))) + 1, length)
-    if heads > 1 and rng.random() < 0.5:  # all bits of a second probability lie low
+    if heads > 1 and rng.random() < 0.5:  # a second probability, of low-order bits
         low = rng.integers(0, 2048, length) << rng.integers(0, 3)
         s = np.minimum(s >> 13 << 13, 1 << 24) + low
     b = int(rng.integers(0, 1 << 15) >> rng.integers(0, 4))
     near = s[rng.integers(length)] << 12
     a = int(np.clip((near + b * s.std()) / max(1, s.mean()), 0, (1 << 15) - 1))
-    at, beyond = rng.integers(length), rng.integers(0, 2)
+    at, above = rng.integers(length), rng.integers(0, 2)
     for step in range(24):
         negative, limit = threshold(s, a, b)
         if not negative:
-            met = int(np.clip(limit + beyond, 0, most))
-            s[at] = met if step % 8 < 4 else (s[at] + met) // 2
-    # As FP16 has them; a small one then moves the threshold by what is missing.
-    s = fixed(_split(s, heads)).sum(axis=0)
+            wanted = int(np.clip(limit + above, 0, most))
+            s[at] = wanted if step % 8 < 4 else (s[at] + wanted) // 2
+    # Rounded to sums of FP16 numbers; then a small score moves the threshold to where it was.
+    s = fixed(_over_heads(s, heads)).sum(axis=0)
     small = (at + 1) % length
     if length > 2 and rng.random() < 0.8:
         s[small] = rng.integers(0, 2048)
         for _ in range(12):
             negative, limit = threshold(s, a, b)
-            missing = int(s[at]) - beyond - limit
+            missing = int(s[at]) - above - limit
             if negative or not missing:
                 break
             slope = (a - b * (s[small] - s.mean()) / max(1, s.std())) / (length << 12)
@@ -258,10 +258,10 @@ def _met(length: int, heads: int, rng: np.random.Generator) -> tuple[np.ndarray,
     return s, a, b
 
 
-def _exact(rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
-    """Two scores, A and B, so that b std - a mean is a power of two, or minus one, or nothing.
+def _exact_difference(rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
+    """Two scores, A and B, so that b std - a mean is a power of two, -1 or 0.
 
-    Of two scores the deviation is their difference u, with the sum v: B u - A v is what is wanted.
+    With two scores, of difference u and sum v, it is proportional to B u - A v.
     """
     for _ in range(64):
         a, b = (int(weight) | 1 for weight in rng.integers(0, 1 << 15, 2) >> rng.integers(0, 8, 2))
@@ -272,16 +272,16 @@ def _exact(rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
             if 0 <= difference <= total < 1 << 24 and (total - difference) % 2 == 0:
                 scores = np.array([total - difference, total + difference]) // 2
                 return rng.permutation(scores), a, b
-    return _alike(2, rng)
+    return _similar(2, rng)
 
 
-def _alike(length: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
-    """Scores up to 2^24 that differ in a bit or two, A and B: only the least one gets a vote."""
+def _similar(length: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
+    """Scores up to 2^24 that differ in a bit or two, A and B with T < 0: the least gets a vote."""
     flipped = np.where(rng.random(length) < 0.7, 1 << rng.integers(0, 24, length), 0)
     return rng.integers(0, 1 << 24) ^ flipped, 0, A
 
 
-def _split(s: np.ndarray, heads: int) -> np.ndarray:
+def _over_heads(s: np.ndarray, heads: int) -> np.ndarray:
     """Probabilities ``[heads, slots]`` that add up to `s` as far as one or two FP16 numbers can."""
     if heads == 1:
         return (s * 2.0**-24).astype(np.float16)[None]
@@ -295,10 +295,10 @@ def _split(s: np.ndarray, heads: int) -> np.ndarray:
 def _probabilities(heads: int, length: int, kind: int, rng: np.random.Generator) -> np.ndarray:
     """FP16 ``[heads, length]``; few are softmax's."""
     shape = (heads, length)
-    if kind == 0:  # the first slots draw next to nothing, the first one not always
+    if kind == 0:  # the first one or two slots draw very little
         p = rng.random(shape)
         p[:, int(rng.random() < 0.3) : 2] *= 2.0**-12
-    elif kind == 1:  # few different values, often equal or all of it in one slot
+    elif kind == 1:  # few different values, often ties
         p = rng.choice([0.0, 2.0**-24, 0.25, 1.0], (1, length), p=(0.5, 0.1, 0.2, 0.2))
         p = np.broadcast_to(p, shape)
     elif kind == 2:
