@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import data
 
 from hw.arith import carry_save
@@ -11,13 +11,14 @@ from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import find_format
 from hw.arith.float_max import FloatMax, FloatMaxParameters
+from hw.layout import NumberFormat, integer
 from hw.parameters import require
 
 UNITS = {"add": (FloatAdd, FloatAddParameters), "max": (FloatMax, FloatMaxParameters)}
 
 
 def spread(stages: int, units: int) -> list[int]:
-    """Ranks of registers for each of `units` in a row, evenly, the last one at the end."""
+    """Pipeline stages of each of `units` in a row, spread evenly, the last stage at the end."""
     ends = [stages * number // units for number in range(units + 1)]
     return [end - start for start, end in zip(ends[:-1], ends[1:], strict=True)]
 
@@ -26,9 +27,9 @@ def spread(stages: int, units: int) -> list[int]:
 class AdderTreeParameters(DatapathParameters):
     """
     n
-        Elements.
+        Number of elements.
     format
-        Theirs: ``fixed``, or the name of a floating-point format.
+        Number format: ``fixed``, or the name of a floating-point format.
     operation
         ``add``, or for floating-point numbers ``max``.
     width, signed
@@ -64,17 +65,17 @@ class AdderTreeParameters(DatapathParameters):
         return (self.n - 1).bit_length()
 
     @property
-    def element(self) -> Shape:
+    def element(self) -> NumberFormat:
         if self.format == "fixed":
-            return signed(self.width) if self.signed else unsigned(self.width)
-        return unsigned(find_format(self.format).width)
+            return integer(Shape(self.width, self.signed))
+        return find_format(self.format)
 
     @property
-    def result(self) -> Shape:
-        """A fixed-point sum has room for any."""
+    def result(self) -> NumberFormat:
+        """A fixed-point sum is wide enough for all operands."""
         if self.format != "fixed":
             return self.element
-        return Shape(self.width + self.levels, self.signed)
+        return integer(Shape(self.width + self.levels, self.signed))
 
     @classmethod
     def presets(cls) -> dict[str, "AdderTreeParameters"]:
@@ -93,20 +94,29 @@ class AdderTree(Datapath):
 
     Floating-point: each level takes its inputs in pairs, first and second, third and fourth and so
     on; an odd last one goes to the next level as it is. So with n = 5, ((0 + 1) + (2 + 3)) + 4,
-    each result rounded. The units are :class:`FloatAdd` or :class:`FloatMax`; `stages` ranks of
-    registers are spread evenly over the levels, at most as many for each as its units take.
+    each result rounded. The units are :class:`FloatAdd` or :class:`FloatMax`; the pipeline `stages`
+    are spread evenly over the levels, at most as many for each level as its units have.
 
-    Fixed-point sums are exact in any order, and grow by a bit a level. They are made by carry-save
-    adders and one final addition (:mod:`hw.arith.carry_save`), which is as small as a tree of
-    adders and takes a single carry propagation. A signed element -2^(w-1) s + r is taken as
-    2^(w-1) (1 - s) + r, less a constant for all.
+    Fixed-point sums are exact, and grow by one bit per level. They use carry-save adders and one
+    final addition (:mod:`hw.arith.carry_save`), which is as small as a tree of adders and has a
+    single carry propagation. The sign of an element is inverted, and a constant corrects that for
+    all elements at once: -2^(w-1) s + r = 2^(w-1) (1 - s) + r - 2^(w-1).
 
-    Latency: `stages`.
+    Latency: `stages`. Throughput: one result per cycle.
 
     Members
     -------
     i : :py:`In(ArrayLayout(element, n))`
     o : :py:`Out(result)`
+
+    Examples
+    --------
+    Sixteen 8-bit integers need 12 bits:
+
+    >>> from hw.arith.adder_tree import AdderTree, AdderTreeParameters
+    >>> parameters = AdderTreeParameters(n=16, format="fixed", width=8, stages=1)
+    >>> parameters.levels, AdderTree(parameters).o.shape()
+    (4, signed(12))
     """
 
     summary = "Sum or maximum of n numbers, floating-point or exact"
@@ -123,6 +133,7 @@ class AdderTree(Datapath):
         if p.format == "fixed":
             m.d.comb += self.o.eq(self._add(m, elements))
             return m
+        # Each level halves the number of elements.
         for level, stages in enumerate(spread(p.stages, p.levels)):
             pairs = zip(elements[::2], elements[1::2], strict=False)
             results = [
@@ -146,14 +157,16 @@ class AdderTree(Datapath):
         return unit.o
 
     def _delay(self, m: Module, name: str, stages: int, value: Value) -> Value:
-        for rank in range(stages):
-            register = Signal(len(value), name=f"{name}_{rank}", reset_less=True)
+        """An odd last element waits for the results of its level."""
+        for stage in range(stages):
+            register = Signal(len(value), name=f"{name}_{stage}", reset_less=True)
             with m.If(self.enable):
                 m.d.sync += register.eq(value)
             value = register
         return value
 
     def _add(self, m: Module, elements: list[Value]) -> Signal:
+        """The exact sum of fixed-point elements."""
         p = self.parameters
         width = p.width + p.levels
         rows = elements

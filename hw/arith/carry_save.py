@@ -1,12 +1,12 @@
-"""Sums of many numbers without carry propagation until the last addition."""
+"""Sums of many numbers by carry-save adders, with one carry propagation at the end."""
 
 import heapq
 from collections.abc import Callable
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-# Time until a full adder's outputs settle after its early two inputs and its late one, in units of
-# a two-input XOR gate.
+# Delay of a full adder's outputs from its two early inputs and from its late one, in units of a
+# two-input XOR gate.
 SUM, SUM_LATE, CARRY, CARRY_LATE = 2.0, 1.0, 1.7, 0.8
 
 CUTS = ((), ("result",), ("reduced", "result"), ("halfway", "reduced", "result"))
@@ -15,8 +15,15 @@ CUTS = ((), ("result",), ("reduced", "result"), ("halfway", "reduced", "result")
 def add_rows(m: Module, rows: list[Value], width: int, cut: Callable) -> Signal:
     """The sum of all rows modulo 2^width: carry-save adders on whole rows, then one addition.
 
-    Three numbers become a sum and a carry in one full adder for each bit (Wallace 1964), earliest
-    rows first. Rows are unsigned; zeros that are constant cost nothing once synthesized.
+    ::
+
+        x       | x x x x |
+        y       | y y y y |         one full adder for each bit (Wallace 1964)
+        z       | z z z z |
+        sum     | s s s s |
+        carry | c c c c 0 |
+
+    The earliest rows are added first. Rows are unsigned; constant zeros are removed by synthesis.
 
     cut
         Registers for the points of :data:`CUTS`.
@@ -49,4 +56,4 @@ def _reduce(m: Module, heap: list, height: int, width: int, name: str) -> None:
         row = Cat(Const(0, 1), carry)[:width]
         heapq.heappush(heap, (max(early + SUM, t2 + SUM_LATE), count, total))
         heapq.heappush(heap, (max(early + CARRY, t2 + CARRY_LATE), count + 1, row))
-        count += 2
+        count += 2  # numbers the rows, for their names and to order rows of equal time

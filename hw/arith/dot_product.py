@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value, unsigned
+from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import data
 
 from hw.arith import carry_save
@@ -11,6 +11,7 @@ from hw.arith.adder_tree import AdderTree, AdderTreeParameters, spread
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.float_format import find_format
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
+from hw.layout import NumberFormat, integer
 from hw.parameters import require
 
 
@@ -18,11 +19,11 @@ from hw.parameters import require
 class DotProductParameters(DatapathParameters):
     """
     n
-        Products.
+        Number of products.
     format
-        Of operands and result: ``fixed``, or the name of a floating-point format.
+        Format of operands and result: ``fixed``, or the name of a floating-point format.
     a_width, a_signed, b_width, b_signed
-        Of fixed-point operands.
+        Shapes of fixed-point operands.
     flush_subnormals
         As in the floating-point units.
     """
@@ -52,29 +53,28 @@ class DotProductParameters(DatapathParameters):
 
     @property
     def levels(self) -> int:
-        """Of the tree of adders."""
+        """Levels of the adder tree."""
         return (self.n - 1).bit_length()
 
     @property
-    def operands(self) -> dict[str, Shape]:
-        """Shapes of an element of a and of b."""
+    def operands(self) -> dict[str, NumberFormat]:
+        """Formats of an element of a and of b."""
         if self.format == "fixed":
             a, b = Shape(self.a_width, self.a_signed), Shape(self.b_width, self.b_signed)
-        else:
-            a = b = unsigned(find_format(self.format).width)
-        return {"a": a, "b": b}
+            return {"a": integer(a), "b": integer(b)}
+        return dict.fromkeys("ab", find_format(self.format))
 
     @property
-    def result(self) -> Shape:
-        """A fixed-point sum has room for any."""
+    def result(self) -> NumberFormat:
+        """A fixed-point sum is wide enough for all operands."""
         if self.format != "fixed":
             return self.operands["a"]
         width = self.a_width + self.b_width + self.levels
-        return Shape(width, self.a_signed or self.b_signed)
+        return integer(Shape(width, self.a_signed or self.b_signed))
 
     @property
     def multiplier_stages(self) -> int:
-        """Ranks of registers in floating-point multipliers; the rest is in the tree."""
+        """Pipeline stages of the floating-point multipliers; the others are in the tree."""
         return spread(self.stages, self.levels + 1)[0]
 
     @classmethod
@@ -95,20 +95,34 @@ class DotProduct(Datapath):
     """a[0] b[0] + a[1] b[1] + ... + a[n-1] b[n-1].
 
     Floating-point: every product and every sum is rounded; the sums are those of
-    :class:`AdderTree`, neighbours first. `stages` ranks of registers are spread evenly over the
+    :class:`AdderTree`, neighbours first. The pipeline `stages` are spread evenly over the
     multipliers and the tree's levels.
 
     Fixed-point: exact. All rows of partial products go into one carry-save reduction
-    (:mod:`hw.arith.carry_save`), so there is one carry propagation and no product by itself.
-    A partial product with the sign of exactly one operand has a negative weight: it is inverted,
-    and a constant for all of them put right at once (C. Baugh and B. Wooley, 1973).
+    (:mod:`hw.arith.carry_save`), so there is one carry propagation in all. A partial product of one
+    operand's sign bit and another bit has a negative weight: it is inverted, and one constant
+    corrects all of them (C. Baugh and B. Wooley, 1973). With 4-bit operands a and b::
 
-    Latency: `stages`.
+        row b0      |       ~a3b0  a2b0  a1b0  a0b0 |
+        row b1      |  ~a3b1  a2b1  a1b1  a0b1     |
+        …
+        row b3      | a3b3 ~a2b3 ~a1b3 ~a0b3       |      both signed: b3 has the negative weight
+
+    Latency: `stages`. Throughput: one dot product per cycle.
 
     Members
     -------
     a, b : :py:`In(ArrayLayout(element, n))`
     o : :py:`Out(result)`
+
+    Examples
+    --------
+    12-bit by 4-bit products, 64 of them, need 22 bits:
+
+    >>> from hw.arith.dot_product import DotProduct, DotProductParameters
+    >>> parameters = DotProductParameters(n=64, format="fixed", a_width=12, b_width=4)
+    >>> DotProduct(parameters).o.shape()
+    signed(22)
     """
 
     summary = "Dot product of n pairs, floating-point or exact"
@@ -131,17 +145,17 @@ class DotProduct(Datapath):
     def _float(self, m: Module, pairs: list[tuple[Value, Value]]) -> Value:
         p = self.parameters
         options = {"format": p.format, "flush_subnormals": p.flush_subnormals}
-        inside = p.multiplier_stages
+        tree_stages = p.stages - p.multiplier_stages
         m.submodules.tree = tree = AdderTree(
-            AdderTreeParameters(n=p.n, **options, stages=p.stages - inside)
+            AdderTreeParameters(n=p.n, **options, stages=tree_stages)
         )
-        if p.stages - inside:
+        if tree_stages:
             m.d.comb += tree.enable.eq(self.enable)
         for number, (a, b) in enumerate(pairs):
-            unit = FloatMultiply(FloatMultiplyParameters(**options, stages=inside))
+            unit = FloatMultiply(FloatMultiplyParameters(**options, stages=p.multiplier_stages))
             m.submodules[f"multiply_{number}"] = unit
             m.d.comb += [unit.a.eq(a), unit.b.eq(b), tree.i[number].eq(unit.o)]
-            if inside:
+            if p.multiplier_stages:
                 m.d.comb += unit.enable.eq(self.enable)
         return tree.o
 
@@ -150,16 +164,17 @@ class DotProduct(Datapath):
         width = len(self.o)
         rows, excess = [], 0
         for number, (a, b) in enumerate(pairs):
-            for place in range(p.b_width):
+            for j in range(p.b_width):
+                # Bits of the row with a negative weight: of exactly one sign bit.
                 negative = 0
                 for i in range(p.a_width):
                     of_a = p.a_signed and i == p.a_width - 1
-                    of_b = p.b_signed and place == p.b_width - 1
+                    of_b = p.b_signed and j == p.b_width - 1
                     negative |= (of_a != of_b) << i
-                excess += negative << place
-                row = Signal(place + p.a_width, name=f"row_{number}_{place}")
-                bits = (a & b[place].replicate(p.a_width)) ^ negative
-                m.d.comb += row.eq(Cat(Const(0, place), bits[: p.a_width]))
+                excess += negative << j
+                row = Signal(j + p.a_width, name=f"row_{number}_{j}")
+                bits = (a & b[j].replicate(p.a_width)) ^ negative
+                m.d.comb += row.eq(Cat(Const(0, j), bits[: p.a_width]))
                 rows.append(row)
         rows.append(Const(-excess % (1 << width), width))
         return carry_save.add_rows(m, rows, width, self.registers(m))

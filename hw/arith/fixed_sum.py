@@ -9,19 +9,20 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.fixed_to_float import normalise
 from hw.arith.float_format import FP16, FP32
 from hw.component import Component
+from hw.layout import FLAG
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 
 LARGEST = 2047 << 29
 """The largest FP16 number in units of the smallest, 2^-24."""
 
-SUM = data.StructLayout({"sum": FP32.width, "invalid": 1})
+SUM = data.StructLayout({"sum": FP32, "invalid": FLAG})
 
 
 def significand(m: Module, bits: Value, name: str) -> tuple[Signal, Signal, Signal]:
-    """An FP16 number as significand 2^(shift - 25), and whether it is no finite one.
+    """An FP16 number as digits 2^(shift - 25); returns (digits, shift, infinite or NaN).
 
-    shift is 1 to 30, and 31 where the number is not finite. The sign is the number's top bit.
+    The shift is 1 to 30, and 31 if the number is infinite or NaN. The sign is the number's top bit.
     """
     digits, shift = Signal(FP16.precision, name=f"{name}_digits"), Signal(5, name=f"{name}_shift")
     special = Signal(name=f"{name}_special")
@@ -41,17 +42,17 @@ class FixedSumParameters:
     terms
         Terms in a group.
     magnitude, shift
-        Widths of a term's integer and of the number of places it is shifted left.
+        Widths of a term's integer and of its left shift.
     even
-        Every shift is at least this, so that so many bits of a sum need not exist.
+        Smallest shift of a term: the lowest `even` bits of a sum are always zero, and not built.
     width
-        Bits of the sum once they are left away, sign included.
+        Bits of the sum above those, sign included.
     fraction
-        Of them, those behind the binary point.
+        Fraction bits among them.
     groups
-        Of a column, at least, if there is to be no wait.
+        Smallest number of groups of a column for which the full rate is wanted.
     latency
-        Cycles from acceptance of a column's last group to its sum being offered.
+        Cycles from acceptance of a column's last group to a valid sum at the output.
     """
 
     terms: int
@@ -64,14 +65,14 @@ class FixedSumParameters:
     latency: int
 
     LATENCY = 4
-    """Cycles from a group to the output being offered."""
+    """Cycles from a column's last group to its sum at the output."""
 
     @property
     def columns(self) -> int:
-        """Columns at once between acceptance and the output being taken, at full rate.
+        """Columns between acceptance and output at full rate: credits, and entries of the queue.
 
-        A credit comes home in time for the next column's last group; one more is at hand for the
-        groups before.
+        A credit returns after `latency` + 1 cycles, in which columns of `groups` cycles each are
+        accepted; one more is for the column that is being accepted.
         """
         return 1 + -(-(self.latency + 1) // self.groups)
 
@@ -84,23 +85,28 @@ class FixedSum(Component):
         terms ─→ shift, invert if negative ─→ carry-save ─→ 2 rows ─→ accumulator ─┐
             FP32 ←─ queue ←─ round ←─ normalise ←──────────── at the column's end ─┘
 
-    The sum is an integer in two's complement, so nothing is lost and no order matters; it is
-    rounded once, to nearest even. A zero sum is +0. A column with `invalid` in one of its groups
-    gives the quiet NaN. A negative term is inverted, and one added in its last place, which is
-    free: every carry-save adder leaves the last place of its carries empty.
+        shifted term    | 0 … | magnitude << shift | 0 … 0 |
+        signed          | ~sign | inverted if negative     |      less 2^top, for all terms at once
+        sum             | width bits                       | even | not built
 
-    There is no handshake on the terms: a parent takes the last group of a column only while
-    `available`, and says so by `take` in the same cycle; the pipeline then has room for the result.
-    Nothing in it stalls. A group a cycle; a result is offered LATENCY cycles after its last group.
+    The sum is an integer in two's complement, so it is exact and independent of the order; it is
+    rounded once, to nearest even. A zero sum is +0. A column with `invalid` in one of its groups
+    gives the quiet NaN. A negative term is inverted, and one is added to it, which needs no adder:
+    the lowest carry of every carry-save adder is free.
+
+    Handshake: none on the terms, and nothing in the pipeline stalls. A parent accepts the last
+    group of a column only while `available` is high, and raises `take` in the same cycle; the queue
+    then has an entry for the sum. Throughput: one group per cycle. Latency: LATENCY cycles from a
+    column's last group to its sum at the output.
 
     Members
     -------
     take : :py:`In(1)`
-        The last group of a column is accepted, it may arrive here later.
+        The parent accepts the last group of a column, which may arrive here later.
     available : :py:`Out(1)`
-        It may be. From registers.
+        `take` is allowed. Depends on registers only.
     valid, last, invalid : :py:`In(1)`
-        A group is there, the last of its column, with something in it that makes the sum a NaN.
+        `terms` is valid; it is the last group of its column; it contains an infinity or a NaN.
     terms : :py:`In(ArrayLayout({magnitude, shift, sign}, terms))`
         The group.
     o : :py:`Out(stream.Signature({sum, invalid}))`
@@ -108,7 +114,7 @@ class FixedSum(Component):
 
     def __init__(self, parameters: FixedSumParameters):
         p = self._parameters = parameters
-        term = data.StructLayout({"magnitude": p.magnitude, "shift": p.shift, "sign": 1})
+        term = data.StructLayout({"magnitude": p.magnitude, "shift": p.shift, "sign": FLAG})
         super().__init__(
             {
                 "take": In(1),
@@ -133,15 +139,17 @@ class FixedSum(Component):
             credits.give.eq(self.o.valid & self.o.ready),
         ]
 
+        # Stage 1: a group's terms, added to two rows and two single bits.
         control = Cat(self.valid, self.last, self.invalid)
         addends, ones = self._added(m)
         addends = [_register(m, f"row_{n}", row) for n, row in enumerate(addends)]
         ones = _register(m, "ones", Cat(ones))
         valid, last, invalid = _register(m, "control_rows", control, reset=True)
 
+        # Stage 2: accumulator; `first` group of a column: start from zero.
         first = Signal(init=1)
         total = Signal(p.width, reset_less=True)
-        spoilt = Signal()
+        invalid_sum = Signal()
         before = Signal(p.width)
         m.d.comb += before.eq(total & ~first.replicate(p.width))
         partial, carries = carry_save(m, before, *addends, p.width, "total")
@@ -149,23 +157,24 @@ class FixedSum(Component):
             m.d.sync += [
                 first.eq(last),
                 total.eq(partial + Cat(ones[0], carries) + ones[1]),
-                spoilt.eq(invalid | (spoilt & ~first)),
+                invalid_sum.eq(invalid | (invalid_sum & ~first)),
             ]
         done = _register(m, "done", valid & last, reset=True)
+        # Stage 3: normalise. Stage 4: round, into the queue.
         rounding = self._normalised(m, total)
         registers = {name: _register(m, f"{name}_normal", v) for name, v in rounding.items()}
-        done, spoilt = _register(m, "control_normal", Cat(done, spoilt), reset=True)
+        done, invalid_sum = _register(m, "control_normal", Cat(done, invalid_sum), reset=True)
         m.d.comb += [
             queue.i.valid.eq(done),
-            queue.i.payload.sum.eq(self._rounded(m, spoilt, **registers)),
-            queue.i.payload.invalid.eq(spoilt),
+            queue.i.payload.sum.eq(self._rounded(m, invalid_sum, **registers)),
+            queue.i.payload.invalid.eq(invalid_sum),
         ]
         return m
 
     def _added(self, m: Module) -> tuple[list[Value], list[Value]]:
-        """Two numbers and two bits that make the sum of a group's terms, modulo 2^width."""
+        """Two numbers and two bits whose sum is that of a group's terms, modulo 2^width."""
         p = self._parameters
-        # The highest bit that a term can have: less only where the sum has no room for more.
+        # Bits of a shifted term, cut to the width of the sum.
         top = min(p.magnitude + (1 << p.shift) - 1 - p.even, p.width - 1)
         waiting, ones = [], []
         for number, term in enumerate(self.terms):
@@ -188,7 +197,7 @@ class FixedSum(Component):
             waiting = [Cat(inverted, term.sign.replicate(p.width - top))]
         elif excess:
             waiting.append(Const(excess, p.width))
-        # First come, first added: rows that have passed as many adders meet.
+        # The oldest rows are added first, so that all pass about the same number of adders.
         number = 0
         while len(waiting) > 2:
             x, y, z, *waiting = waiting
@@ -201,7 +210,8 @@ class FixedSum(Component):
     def _normalised(self, m: Module, total: Value) -> dict[str, Value]:
         """Sign, fraction and exponent of the sum, and whether to round up."""
         p = self._parameters
-        # A negative sum is complemented only; the one to add is the carry out of endless ones.
+        # A negative sum is inverted; the missing one is decided with the rounding, as in
+        # :class:`hw.arith.fixed_to_float.FixedToFloat`.
         negative = Signal()
         digits = Signal(p.width)
         ones = negative.replicate(p.width - 1)
@@ -229,16 +239,16 @@ class FixedSum(Component):
         m.d.comb += power.eq((highest - zeros)[: FP32.exponent] & normal[-1].replicate(8))
         return {"fraction": fraction, "power": power, "up": up, "negative": negative}
 
-    def _rounded(self, m: Module, spoilt, fraction, power, up, negative) -> Value:
+    def _rounded(self, m: Module, invalid, fraction, power, up, negative) -> Value:
         magnitude = Signal(FP32.width - 1)
         m.d.comb += magnitude.eq(Cat(fraction, power) + up)
-        return Mux(spoilt, FP32.quiet_nan, Cat(magnitude, negative))
+        return Mux(invalid, FP32.quiet_nan, Cat(magnitude, negative))
 
 
 def carry_save(
     m: Module, x: Value, y: Value, z: Value, width: int, name: str
 ) -> tuple[Signal, Signal]:
-    """Sum and carries, the latter of twice the weight, of three numbers modulo 2^width."""
+    """Sum and carries of three numbers modulo 2^width; the carries have twice the weight."""
     size = min(max(len(x), len(y), len(z)), width)
     half, total, carries = (
         Signal(size, name=f"{kind}_{name}") for kind in ("half", "sum", "carries")

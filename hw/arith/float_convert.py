@@ -21,10 +21,10 @@ class FloatConvertParameters(FloatParameters):
         Whether subnormal operands count as zeros of their sign, and results that are subnormal
         once rounded become such zeros.
     saturate
-        Whether what is too large, infinite included, becomes the largest number of its sign
-        instead of infinity, or of NaN in a format without infinities; NaN stays NaN.
+        Whether a number that is too large, infinity included, becomes the largest number of its
+        sign instead of infinity (NaN in a format without infinities). NaN stays NaN.
     stages
-        0 to 2; the first of two ranks is in front of the rounding.
+        0 to 2; the first of two is before the rounding.
     """
 
     CUTS = ((), ("result",), ("shifted", "result"))
@@ -35,7 +35,7 @@ class FloatConvertParameters(FloatParameters):
     def __post_init__(self):
         super().__post_init__()
         source, result, rebased = self.source_format, self.float_format, self.rebased
-        # Other formats than today's might need subnormals on both sides.
+        # Both normalising and denormalising would be needed, which no pair of known formats does.
         if rebased > 0:
             fits = rebased > result.mantissa + 1
         else:
@@ -49,7 +49,7 @@ class FloatConvertParameters(FloatParameters):
 
     @property
     def rebased(self) -> int:
-        """What the exponent field becomes smaller by."""
+        """Difference of the biases, which is subtracted from the exponent field."""
         return self.source_format.bias - self.float_format.bias
 
     @classmethod
@@ -68,32 +68,41 @@ class FloatConvertParameters(FloatParameters):
 class FloatConvert(Datapath):
     """o = a in another format, rounded to nearest even.
 
-    Too large a number is infinity, and so is infinity; in a format without infinities both are
-    NaN; `saturate` changes that. Accuracy: correctly rounded, exact in a format with no fewer bits
-    in fraction and exponent.
+    A number that is too large becomes infinity; in a format without infinities it and infinity
+    become NaN; with `saturate` both become the largest number. Accuracy: correctly rounded, and
+    exact if the result's format has at least as many bits of mantissa and exponent.
 
     Latency: `stages` cycles. Throughput: one result per cycle.
 
-    Structure: the exponent is rebased, then one of three. To a format with smaller exponents,
-    subnormal operands are normalised. From one with the same smallest exponent nothing moves. To
-    one with larger exponents, the significand is shifted right where the result is subnormal; the
-    same shifter, told to shift everything out, clears it for results that underflow or overflow.
-    Exponent and fraction are then rounded as one integer.
+    Structure: the difference of the biases is subtracted from the exponent field. Then, depending
+    on the formats' smallest exponents: if the result's is lower, subnormal operands are normalised;
+    if it is higher, the significand is shifted right where the result is subnormal, and shifted
+    out where it underflows or overflows; if both are equal, nothing is shifted. Exponent and
+    fraction are then rounded as one integer::
+
+        operand     | sign | exponent | fraction                |
+        shifted            | power    | fraction | guard |  lost → sticky
+        rounded     | sign | power    | fraction | + up
 
     Members
     -------
-    a : :py:`In(width of source)`
-        Operand.
-    o : :py:`Out(width of format)`
-        The same in the other format.
+    a : :py:`In(source format)`
+    o : :py:`Out(format)`
+
+    Examples
+    --------
+    >>> from hw.arith.float_convert import FloatConvert, FloatConvertParameters
+    >>> unit = FloatConvert(FloatConvertParameters(source="fp32", format="fp8_e4m3", saturate=True))
+    >>> unit.a.shape(), unit.o.shape()
+    (unsigned(32), unsigned(8))
     """
 
     summary = "Any floating-point format to any other, correctly rounded"
     source = "library"
 
     def __init__(self, parameters: FloatConvertParameters):
-        operands = {"a": parameters.source_format.width}
-        super().__init__(parameters, operands, {"o": parameters.float_format.width})
+        operands = {"a": parameters.source_format}
+        super().__init__(parameters, operands, {"o": parameters.float_format})
 
     def elaborate(self, platform):
         m = Module()
@@ -117,7 +126,7 @@ class FloatConvert(Datapath):
             negative=self.a[-1],
         )
         fraction, guard = kept[1:], kept[0]
-        # For a NaN and for what is too large, the fraction is zero and there is no guard bit.
+        # For NaN and overflow, the power is all ones, fraction and guard bit are zero.
         special = nan if float_format.infinities else large
         code = float_format.quiet_nan & ((1 << mantissa) - 1)
         magnitude, up = Signal(float_format.width - 1), Signal()
@@ -142,10 +151,11 @@ class FloatConvert(Datapath):
         return m
 
     def _to_narrower(self, m: Module):
-        """Exponent, fraction with guard bit, whether bits were lost below, whether too large."""
+        """For a higher smallest exponent: (exponent, fraction and guard bit, sticky, too large)."""
         source, result = self.parameters.source_format, self.parameters.float_format
         rebased = self.parameters.rebased
         exponent = self.a[source.mantissa : -1]
+        # A subnormal result; one below half of the smallest subnormal number; an overflow.
         small, tiny, large = Signal(), Signal(), Signal()
         m.d.comb += small.eq(exponent <= rebased)
         m.d.comb += tiny.eq(exponent < rebased - result.mantissa)
@@ -161,12 +171,12 @@ class FloatConvert(Datapath):
         )
         dropped = len(digits) - result.mantissa - 1
         kept, lost = Cat(digits[dropped:], Const(1, 1)), [digits[:dropped].any()] if dropped else []
-        for place in reversed(range(len(shift))):
-            by = 1 << place
-            shifted = Signal(len(kept), name=f"shifted{place}")
-            out = Signal(name=f"lost{place}")
-            m.d.comb += out.eq(shift[place] & kept[:by].any())
-            m.d.comb += shifted.eq(Mux(shift[place], kept >> by, kept))
+        for level in reversed(range(len(shift))):
+            by = 1 << level
+            shifted = Signal(len(kept), name=f"shifted{level}")
+            out = Signal(name=f"lost{level}")
+            m.d.comb += out.eq(shift[level] & kept[:by].any())
+            m.d.comb += shifted.eq(Mux(shift[level], kept >> by, kept))
             kept, lost = shifted, [*lost, out]
         sticky, power = Signal(), Signal(result.exponent)
         m.d.comb += sticky.eq(Cat(lost).any())
@@ -178,7 +188,7 @@ class FloatConvert(Datapath):
         return power, kept[:-1], sticky, large
 
     def _to_wider(self, m: Module, nan: Signal):
-        """The same for smaller exponents or the same; only a special operand is too large."""
+        """For a lower or equal smallest exponent; only infinity and NaN are too large."""
         source, result = self.parameters.source_format, self.parameters.float_format
         rebased = -self.parameters.rebased
         exponent = self.a[source.mantissa : -1]

@@ -24,27 +24,34 @@ class FloatMaxParameters(FloatParameters):
 
 
 class FloatMax(Datapath):
-    """o = maximumNumber(a, b) of IEEE 754-2019: a number wins over a NaN.
+    """o = maximumNumber(a, b) of IEEE 754-2019: the larger number; NaN only if both are NaN.
 
-    Minus zero is less than plus zero. Two NaNs give the canonical quiet NaN, so that a running
-    maximum forgets NaNs as soon as it has met a number. The same results as RISC-V's ``fmax``.
-    Nothing is rounded: every result is exact.
+    Minus zero is less than plus zero. Two NaNs give the canonical quiet NaN, so a running maximum
+    is a number once one operand was. The same results as RISC-V's ``fmax``. Every result is exact.
 
     Latency: `stages` cycles. Throughput: one result per cycle.
 
-    Structure: the magnitude comparator of :class:`hw.arith.float_compare.FloatCompare`. Its answer
-    is the last to arrive and chooses between two early values of each operand's select signal. A
-    NaN's magnitude is above every number's, so it needs no further case. Nor do equal magnitudes:
-    with equal signs both operands are the result, with different ones the sign decides. Two NaNs
-    select neither operand: exponent and quiet bit, a product of sums of operands and select
-    signals, are then ones; the other bits, a sum of products, are zeros.
+    Structure: the magnitude comparator of :class:`hw.arith.float_compare.FloatCompare`. Its result
+    arrives last and selects between two early values of each operand's select signal. A NaN's
+    magnitude is above every number's, so it needs no further case. Nor do equal magnitudes: with
+    equal signs both operands are the result, with different ones the sign decides. Two NaNs select
+    neither operand: exponent and quiet bit, a product of sums of operands and select signals, are
+    then ones; the other bits, a sum of products, are zeros.
 
     Members
     -------
-    a, b : :py:`In(width)`
-        Operands.
-    o : :py:`Out(width)`
+    a, b : :py:`In(format)`
+    o : :py:`Out(format)`
         The larger one.
+
+    Examples
+    --------
+    >>> from hw.arith.float_max import FloatMax, FloatMaxParameters
+    >>> parameters = FloatMaxParameters(stages=1)
+    >>> parameters.slug()
+    'stages1_formatfp16_flush_subnormals0'
+    >>> FloatMax(parameters).o.shape()
+    unsigned(16)
     """
 
     summary = "Larger of two numbers, a NaN loses (IEEE 754-2019 maximumNumber)"
@@ -54,8 +61,8 @@ class FloatMax(Datapath):
     """Whether the result is the smaller operand instead."""
 
     def __init__(self, parameters: FloatMaxParameters):
-        width = parameters.float_format.width
-        super().__init__(parameters, {"a": width, "b": width}, {"o": width})
+        fmt = parameters.float_format
+        super().__init__(parameters, {"a": fmt, "b": fmt}, {"o": fmt})
 
     def elaborate(self, platform):
         m = Module()
@@ -67,19 +74,20 @@ class FloatMax(Datapath):
         a_nan, b_nan = Signal(), Signal()
         m.d.comb += a_nan.eq(is_nan(a, float_format))
         m.d.comb += b_nan.eq(is_nan(b, float_format))
-        # The operand of the wanted sign: of a maximum, one that is not negative.
+        # Signs that rule out an operand: of a maximum, the negative one.
         a_sign, b_sign = (~a[-1], ~b[-1]) if self.SMALLER else (a[-1], b[-1])
         take_a, take_b = Signal(), Signal()
         m.d.comb += take_b.eq(~b_nan & Mux(below, ~b_sign, a_nan | a_sign))
         m.d.comb += take_a.eq(~a_nan & Mux(below, b_nan | b_sign, ~a_sign))
 
+        # An AND-OR multiplexer, with ones for the bits of the quiet NaN if neither is selected.
         mantissa = float_format.mantissa
         result = []
-        for place, (a_bit, b_bit) in enumerate(zip(a, b, strict=True)):
+        for n, (a_bit, b_bit) in enumerate(zip(a, b, strict=True)):
             # Two NaNs have the same exponent, all ones.
-            if mantissa <= place < float_format.width - 1:
+            if mantissa <= n < float_format.width - 1:
                 result.append((a_bit | take_b) & (b_bit | take_a))
-            elif float_format.quiet_nan >> place & 1:
+            elif float_format.quiet_nan >> n & 1:
                 result.append((a_bit | ~take_a) & (b_bit | ~take_b))
             else:
                 result.append(a_bit & take_a | b_bit & take_b)

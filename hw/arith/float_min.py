@@ -11,21 +11,26 @@ class FloatMinParameters(FloatMaxParameters):
 
 
 class FloatMin(FloatMax):
-    """o = minimumNumber(a, b) of IEEE 754-2019: a number wins over a NaN.
+    """o = minimumNumber(a, b) of IEEE 754-2019: the smaller number; NaN only if both are NaN.
 
     Minus zero is less than plus zero. Two NaNs give the canonical quiet NaN. The same results as
-    RISC-V's ``fmin``. Nothing is rounded: every result is exact.
+    RISC-V's ``fmin``. Every result is exact.
 
     Latency: `stages` cycles. Throughput: one result per cycle.
 
-    Structure: :class:`hw.arith.float_max.FloatMax`, whose comparison counts the other way round.
+    Structure: :class:`hw.arith.float_max.FloatMax` with inverted signs.
 
     Members
     -------
-    a, b : :py:`In(width)`
-        Operands.
-    o : :py:`Out(width)`
+    a, b : :py:`In(format)`
+    o : :py:`Out(format)`
         The smaller one.
+
+    Examples
+    --------
+    >>> from hw.arith.float_min import FloatMin, FloatMinParameters
+    >>> FloatMin(FloatMinParameters(format="fp32")).b.shape()
+    unsigned(32)
     """
 
     summary = "Smaller of two numbers, a NaN loses (IEEE 754-2019 minimumNumber)"

@@ -12,12 +12,12 @@ from hw.parameters import require
 
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """The line ``slopes[i] * x + intercepts[i]`` where `i` bounds are below x.
+    """The line ``slopes[i] * x + intercepts[i]``, where `i` is the number of bounds below x.
 
     bounds
-        Between neighbouring intervals, increasing; one fewer than intervals.
+        Upper bounds of all intervals but the last, increasing.
     slopes, intercepts
-        Of each interval, the first of which reaches to minus infinity.
+        One of each for each interval; the first interval begins at minus infinity.
 
     All are bits of one floating-point format, finite.
     """
@@ -33,13 +33,13 @@ class Lines:
 
 
 def nearest(value: float, float_format: FloatFormat) -> int:
-    """Bits of a finite number rounded to nearest even, to the largest at most."""
+    """Bits of a finite number rounded to nearest even, saturated to the largest number."""
     magnitude = Fraction(abs(value))
     sign = int(math.copysign(1, value) < 0) << (float_format.width - 1)
     if not magnitude:
         return sign
     exponent = max(math.frexp(abs(value))[1] - 1, 1 - float_format.bias)
-    # Subnormals have the lowest normal exponent; a carry out of the mantissa counts it up.
+    # Subnormals have the lowest normal exponent; a carry out of the mantissa increments it.
     steps = round(magnitude / Fraction(2) ** (exponent - float_format.mantissa))
     bits = steps + (exponent + float_format.bias - 1 << float_format.mantissa)
     return sign | min(bits, float_format.largest)
@@ -47,7 +47,7 @@ def nearest(value: float, float_format: FloatFormat) -> int:
 
 @functools.cache
 def exponential(intervals: int, float_format: FloatFormat) -> Lines:
-    """e^x on (-inf, 0]: 0 far below, least-squares lines closer to 0.
+    """e^x on (-inf, 0]: the first line is 0, the others are least-squares fits.
 
     With u = e^(x/2), bounds evenly spaced in u make the largest error of every line about the same,
     as the curvature of e^x is u^2 and an interval's width about 2 du / u. With the first bound at

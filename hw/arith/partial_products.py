@@ -1,7 +1,7 @@
 """Unsigned products as columns of bits: radix-4 Booth digits, then Dadda's tree of adders.
 
-A column holds the bits of one weight, each with the time at which it settles, counted in levels
-of two-input XOR gates. The tree adds the earliest bits first.
+A column holds the bits of one weight, each with its delay in levels of two-input XOR gates. The
+tree adds the earliest bits first.
 """
 
 from typing import NamedTuple
@@ -21,17 +21,22 @@ def booth_columns(m: Module, x: Value, y: Value) -> Columns:
     """Bits that add up to `x` times `y`, of equal widths n, modulo 2^2n.
 
     Two bits of `y` and the one below make a digit d = -2 ... 2 (Booth 1951, MacSorley 1961). Its
-    row is |d| x, inverted where d < 0; adding 1 at its right end makes that a negation, and ones
-    left of it its sign, which are summed in advance for all rows. A bit of x, inverted or not, is
-    used as itself and by its left neighbour doubled, so that a row costs one XOR and one AND-OR
-    for each bit.
+    row is |d| x, inverted where d < 0::
+
+        | 1 1 1 1 1 1 | ~s | row: |d| x or ~(|d| x)  (n + 1 bits) |       s = 1 if d < 0
+                                                              + s
+
+    Adding s at the lowest bit makes the inversion a negation. The ones above the row are its sign
+    extension; those of all rows are added up in advance, as constants. A bit of x, inverted or not,
+    is used for itself and, doubled, for the next higher bit, so that a row costs one XOR and one
+    AND-OR for each bit.
     """
     n = len(x)
     columns, signs = [[] for _ in range(2 * n)], 0
     digits = [Const(0, 1), *y, Const(0, 1), Const(0, 1)]
     for low in range(0, n + 1, 2):
         below, middle, top = digits[low : low + 3]
-        signed = low + 1 < n  # the last digit is not: nothing is left above it
+        signed = low + 1 < n  # the last digit is not negative: y has no bits above it
         one, two = Signal(name=f"one_{low}"), Signal(name=f"two_{low}")
         chosen = Signal(n, name=f"multiplicand_{low}")
         row = Signal(n + 1, name=f"row_{low}")
@@ -59,10 +64,11 @@ def booth_columns(m: Module, x: Value, y: Value) -> Columns:
 
 
 def reduce_columns(m: Module, columns: Columns, height: int) -> Columns:
-    """The same sum in columns of at most `height` bits, with as few adders as can be (Dadda 1965).
+    """The same sum in columns of at most `height` bits, with the fewest adders (Dadda 1965).
 
     Carries out of the last column are dropped.
     """
+    # Dadda's sequence: full adders reduce 3 rows to 2, so 2, 3, 4, 6, 9, 13, ...
     heights = [2]
     while heights[-1] < max(map(len, columns)):
         heights.append(heights[-1] * 3 // 2)
@@ -73,6 +79,7 @@ def reduce_columns(m: Module, columns: Columns, height: int) -> Columns:
 
 
 def _level(m: Module, columns: Columns, most: int) -> Columns:
+    """One level: columns of at most `most` bits, with full adders and a half adder at the end."""
     reduced, carries = [], []
     for weight, column in enumerate(columns):
         waiting, sums, next_carries = sorted(column, key=lambda bit: bit.time), [], []
@@ -88,7 +95,7 @@ def _level(m: Module, columns: Columns, most: int) -> Columns:
 
 
 def _add(m: Module, bits: list[Bit], name: str) -> tuple[Bit, Bit]:
-    """Sum and carry of two or three bits, the last of which passes one gate less."""
+    """Sum and carry of two or three bits; the last one passes one gate only."""
     half = Signal(name=f"half_{name}")
     total, carry = Signal(name=f"sum_{name}"), Signal(name=f"carry_{name}")
     a, b, *rest = (bit.value for bit in bits)
@@ -103,17 +110,17 @@ def _add(m: Module, bits: list[Bit], name: str) -> tuple[Bit, Bit]:
 
 
 def pack(columns: Columns) -> Value:
-    """All bits as one value, for a rank of registers."""
+    """All bits as one value, for a pipeline register."""
     return Cat(bit.value for column in columns for bit in column)
 
 
 def unpack(columns: Columns, value: Value) -> Columns:
-    """The columns again, from what :func:`pack` made of them; all bits settle at once."""
+    """The inverse of :func:`pack`, for columns of the same heights; all bits have no delay."""
     bits = iter(value)
     return [[Bit(0.0, next(bits)) for _ in column] for column in columns]
 
 
 def rows(columns: Columns) -> tuple[Value, Value]:
-    """Two numbers to add up, from columns of at most two bits."""
+    """Columns of at most two bits as two numbers."""
     padded = [[bit.value for bit in column] + [Const(0, 1)] * 2 for column in columns]
     return Cat(column[0] for column in padded), Cat(column[1] for column in padded)

@@ -9,6 +9,7 @@ from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.float_format import FloatFormat
 from hw.arith.float_multiply_add import FloatMultiplyAdd, FloatMultiplyAddParameters
 from hw.arith.lines import FUNCTIONS, Lines
+from hw.layout import index
 from hw.parameters import require
 
 
@@ -18,13 +19,14 @@ class PiecewiseLinearParameters(FloatParameters):
     function
         ``exp`` on (-inf, 0].
     intervals
-        How many, 2 to 16.
+        Number of intervals, 2 to 16.
     """
 
     function: str = "exp"
     intervals: int = 8
 
-    # From two stages on the first one ends behind the table; the others are the multiply-add's.
+    # With two stages or more, the first one ends after the table; the others are in the
+    # multiply-add.
     CUTS: ClassVar = (
         (),
         ("result",),
@@ -58,25 +60,34 @@ class PiecewiseLinearParameters(FloatParameters):
 class PiecewiseLinear(Datapath):
     """slope[i] * x + intercept[i] of the interval i that x lies in, rounded once.
 
-    The interval is the number of bounds below x: it includes its upper bound. NaN gives NaN, and
-    an infinity of a line with slope 0 its intercept. The default lines are least-squares fits of
-    e^x on (-inf, 0] as LAD uses (:func:`hw.arith.lines.exponential`): for 8 intervals in FP16 at
-    most 0.0074 off, for 16 at most 0.0018; the first interval is 0. Above 0 the last line goes on.
+    i is the number of bounds below x: an interval includes its upper bound. NaN gives NaN, and an
+    infinite x on a line with slope 0 gives its intercept. The default lines are least-squares fits
+    of e^x on (-inf, 0] as LAD uses (:func:`hw.arith.lines.exponential`): for 8 intervals in FP16 at
+    most 0.0074 off, for 16 at most 0.0018; the first line is 0. The last line extends above 0.
 
-    Latency: `stages`. Every bound has a comparator against a constant; coefficients are chosen by
-    the comparators' results directly.
+    Latency: `stages`. Throughput: one result per cycle. Every bound has a comparator with a
+    constant, and the comparators' results select the coefficients directly.
 
     Parameters
     ----------
     lines : Lines or None
-        Other lines than the function's, as many as `intervals`.
+        Lines other than the function's; their number is `intervals`.
 
     Members
     -------
-    x : :py:`In(format width)`
-    y : :py:`Out(format width)`
+    x : :py:`In(format)`
+    y : :py:`Out(format)`
     interval : :py:`Out(range(intervals))`
         Number of x's interval; for a NaN that of the infinity of its sign.
+
+    Examples
+    --------
+    >>> from hw.arith.piecewise_linear import PiecewiseLinear, PiecewiseLinearParameters
+    >>> parameters = PiecewiseLinearParameters(intervals=8, stages=2)
+    >>> len(parameters.lines.bounds), hex(parameters.lines.bounds[-1])
+    (7, '0xb494')
+    >>> PiecewiseLinear(parameters).interval.shape()
+    unsigned(3)
     """
 
     summary = "Function as straight lines over intervals"
@@ -86,18 +97,19 @@ class PiecewiseLinear(Datapath):
         self._lines = parameters.lines if lines is None else lines
         count = len(self._lines.slopes)
         require(count == parameters.intervals, "lines must be as many as intervals", count)
-        width = parameters.float_format.width
-        super().__init__(parameters, {"x": width}, {"y": width, "interval": range(count)})
+        fmt = parameters.float_format
+        super().__init__(parameters, {"x": fmt}, {"y": fmt, "interval": index(range(count))})
 
     def elaborate(self, platform):
         m = Module()
         p, lines, cut = self.parameters, self._lines, self.registers(m)
         width = p.float_format.width
+        # Thermometer code: bit i is set if x is above bound i.
         above = Signal(len(lines.bounds))
         m.d.comb += above.eq(Cat(_exceeds(self.x, bound, p.float_format) for bound in lines.bounds))
 
         def choose(values, first: int, bits: int) -> Value:
-            """One of the values, the first of which belongs to interval `first`."""
+            """Multiplexer tree of the values of intervals `first`, `first` + 1, ..."""
             if len(set(values)) == 1:
                 return Const(values[0], bits)
             half = len(values) // 2
@@ -111,7 +123,7 @@ class PiecewiseLinear(Datapath):
             intercept.eq(choose(lines.intercepts, 0, width)),
             interval.eq(choose(range(p.intervals), 0, len(interval))),
         ]
-        # Infinity times 0 is NaN; what x is does not matter on a level line.
+        # Infinity times 0 would be NaN: on a line with slope 0, replace an infinite x by 0.
         level, infinite, finite_x = Signal(), Signal(), Signal(width)
         m.d.comb += level.eq(~slope[:-1].any())
         if p.float_format.infinities:

@@ -3,10 +3,11 @@
 import dataclasses
 import heapq
 
-from amaranth.hdl import Cat, Module, Signal, Value, unsigned
+from amaranth.hdl import Cat, Module, Signal, Value
 
 from hw.arith.carry_save import CARRY, CARRY_LATE, SUM, SUM_LATE
 from hw.arith.datapath import Datapath, DatapathParameters
+from hw.layout import count, mask
 from hw.parameters import require
 
 
@@ -31,17 +32,25 @@ class PopulationCountParameters(DatapathParameters):
 class PopulationCount(Datapath):
     """The number of ones among n bits.
 
-    Full adders take three bits of one weight to a sum of that weight and a carry of the next,
-    until one of each weight is left: at most n - 1 adders in all. The bits that settle earliest
-    go first, the last made before others of the same time (after Oklobdzija, Villeger and Liu,
-    "A method for speed optimized partial product reduction", 1996).
+    Full adders turn three bits of one weight into a sum of that weight and a carry of the next,
+    until each weight has one bit: at most n - 1 adders in all. Bits with the smallest delay are
+    added first, and among equal ones the newest (after Oklobdzija, Villeger and Liu, "A method for
+    speed optimized partial product reduction", 1996).
 
-    Latency: `stages`, 0 or 1.
+    Latency: `stages`, 0 or 1. Throughput: one count per cycle.
 
     Members
     -------
     i : :py:`In(n)`
     o : :py:`Out(range(n + 1))`
+
+    Examples
+    --------
+    16 bits can all be ones, so the count has five bits:
+
+    >>> from hw.arith.population_count import PopulationCount, PopulationCountParameters
+    >>> PopulationCount(PopulationCountParameters(n=16)).o.shape()
+    unsigned(5)
     """
 
     summary = "Number of ones among n bits"
@@ -49,11 +58,12 @@ class PopulationCount(Datapath):
 
     def __init__(self, parameters: PopulationCountParameters):
         n = parameters.n
-        super().__init__(parameters, {"i": unsigned(n)}, {"o": unsigned(n.bit_length())})
+        super().__init__(parameters, {"i": mask(n)}, {"o": count(n.bit_length())})
 
     def elaborate(self, platform):
         m = Module()
         width, adders = len(self.o), 0
+        # A heap of (delay, order, bit) for each weight.
         columns = [[] for _ in range(width + 1)]
         columns[0] = [(0.0, number, bit) for number, bit in enumerate(self.i)]
         for heap, carries in zip(columns[:-1], columns[1:], strict=True):
@@ -64,14 +74,14 @@ class PopulationCount(Datapath):
                 (sum_time, total), (carry_time, carry) = _add(m, bits, adders)
                 heapq.heappush(heap, (sum_time, -adders, total))
                 carries.append((carry_time, -adders, carry))
-        count = Signal.like(self.o)
-        m.d.comb += count.eq(Cat(heap[0][2] for heap in columns[:-1]))
-        m.d.comb += self.o.eq(self.registers(m)("result", count=count))
+        ones = Signal.like(self.o)
+        m.d.comb += ones.eq(Cat(heap[0][2] for heap in columns[:-1]))
+        m.d.comb += self.o.eq(self.registers(m)("result", ones=ones))
         return m
 
 
 def _add(m: Module, bits: list[tuple[float, int, Value]], number: int) -> list[tuple[float, Value]]:
-    """Sum and carry of two or three bits, each with the time at which it settles."""
+    """Sum and carry of two or three bits, each with its delay."""
     half, total, carry = (Signal(name=f"{kind}_{number}") for kind in ("half", "sum", "carry"))
     (t0, _, x), (t1, _, y), *last = bits
     early = max(t0, t1)

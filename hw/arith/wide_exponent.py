@@ -1,8 +1,8 @@
-"""Significands beside exponents of any size: what lies between two FP16 numbers in a function.
+"""Intermediate results as a significand and an exponent of a wider range than FP16's.
 
-e^-x is far below the numbers of FP16 where x e^x or e^x / sum is still among them. So powers,
-reciprocals and products are kept as a significand and an exponent of its own, and only the result
-is rounded to FP16.
+e^-x can be far below the range of FP16 while x e^x or e^x / sum is within it. So powers,
+reciprocals and products have a significand and a wide exponent, and only the result is rounded to
+FP16.
 """
 
 from amaranth.hdl import Module, Mux, Signal, Value, signed
@@ -14,34 +14,34 @@ from hw.arith.reciprocal import double_reciprocal
 from hw.arith.split_table import fit
 
 FRACTION = 14
-"""Bits behind the point of an exponential's argument."""
+"""Fraction bits of an exponential's argument."""
 
 LIMIT = 5
-"""Bits in front of it: e^32 and e^-32 are out of every range."""
+"""Integer bits of it: e^32 and e^-32 are out of every range."""
 
 LOG2_E = 3 * ((1 << 18) - (1 << 13) - (1 << 11) + (1 << 8) - (1 << 5) + 1)
 """log2(e) in units of 2^-19, from few powers of two; 1.2e-6 too small."""
 
 POWER = 12
-"""Bits behind the point of the power of two; of the significand, two more."""
+"""Fraction bits of the power of two; the significand has two more."""
 
 SIGNIFICAND = POWER + 3
-"""Bits of a power's significand, of which the highest and the lowest are one."""
+"""Bits of a power's significand; the highest and the lowest bit are one."""
 
 INVERSE = Multipartite(12, 7, (Field(6, 3, 5), Field(5, 0, 3)), 6, 2)
-"""2 / (1 + f) of a fraction that was cut off to 12 bits, off by less than 2^-12.3 of itself."""
+"""2 / (1 + f) of a fraction that was truncated to 12 bits; relative error below 2^-12.3."""
 
 INVERSE_WIDTH = 15
 
 INVERSE_ROOT = Multipartite(13, 7, (Field(6, 3, 6), Field(4, 0, 3)), 8, 1)
-"""2 / sqrt of a number from one to four that was cut off to 12 bits behind the parity."""
+"""2 / sqrt(u) for 1 <= u < 4; the index is the parity of the exponent and 12 truncated bits."""
 
 EXPONENT = signed(8)
-"""Holds an exponent field, however far it is out of range."""
+"""Shape of an exponent field that may be out of FP16's range."""
 
 
 def power(m: Module, argument: Value, name: str = "power") -> Signal:
-    """log2(e) times a fixed-point number, rounded to POWER bits behind the point."""
+    """log2(e) times a fixed-point number, rounded to POWER fraction bits."""
     places = 19 + FRACTION - POWER
     product = argument * LOG2_E + (1 << places - 1)
     result = Signal.like(product[places:], name=name)
@@ -52,9 +52,9 @@ def power(m: Module, argument: Value, name: str = "power") -> Signal:
 
 
 def significand(m: Module, fraction: Value) -> Signal:
-    """2^-f of a fraction of POWER bits, in units of 2^-(POWER + 2), one unit too small on average.
+    """2^-f of a fraction of POWER bits, in units of 2^-(POWER + 2), rounded down.
 
-    Half a unit more is the middle of where the power can be: :func:`middle`.
+    The error is 0 to 1 unit, so users append a one as half a unit more.
     """
     table = fit(significands(POWER, POWER + 2))
     below = Signal(POWER + 2, name="below")
@@ -63,22 +63,28 @@ def significand(m: Module, fraction: Value) -> Signal:
 
 
 def inverse(m: Module, fraction: Value) -> Signal:
-    """2 / (1 + f) of a fraction of 12 bits, in units of 2^-14: always 1.something."""
+    """2 / (1 + f) of a fraction of 12 bits, in units of 2^-14: from 1 to below 2."""
     result = Signal(INVERSE_WIDTH, name="inverse")
     m.d.comb += result.eq(sum(INVERSE.terms(m, double_reciprocal, fraction), 0))
     return result
 
 
 def round_fp16(m: Module, digits: Value, field: Value, name: str = "result"):
-    """A number as FP16 without sign: magnitude, and whether it is beyond the largest.
+    """A positive number as FP16; returns (bits without sign, too large).
 
     digits
         w bits, of which the highest or the next one is set, unless the result is subnormal.
     field
         Biased exponent: the number is digits 2^(field - 15 - (w - 1)).
 
-    Rounds to nearest, a tie up: digits are not exact, so that ties mean nothing. A magnitude
-    that is beyond is arbitrary.
+    ::
+
+        digits      | 1 x x … x x x | …      window from the top, or, with `left`,
+                    | 0 1 x … x x x | …      one bit further down
+        window      | 1 | mantissa | r |     shifted right if the result is subnormal
+
+    Rounds to nearest, ties up: the digits are not exact, so ties do not matter. If the number is
+    too large, the bits are arbitrary.
     """
     kept = FP16.mantissa + 2
     left, below = Signal(name=f"{name}_left"), Signal(name=f"{name}_below")

@@ -82,7 +82,7 @@ class DatapathTestbench:
         for number, (port, kind) in enumerate(self._operands(parameters).items()):
             kind, elements = kind if isinstance(kind, tuple) else (kind, None)
             count = vectors * (elements or 1)
-            if trace is not None and not (isinstance(kind, Shape) and kind.width == 1):
+            if trace is not None and (isinstance(kind, str) or kind.width > 1):
                 real, name = draw.trace_values(trace, count, number)
                 if isinstance(kind, str):
                     values[port] = draw.cast(real, kind)
