@@ -81,7 +81,7 @@ def test_rules_are_those_of_the_checks():
 
 def test_words_are_found_where_a_docstring_points():
     lane = find("topick.pe_lane").parameters_class
-    assert meaning(lane, "entries") == "Of the scoreboard: tokens under way at most."
+    assert meaning(lane, "entries") == "Entries of the scoreboard: tokens in flight at most."
     assert meaning(lane, "fraction") == meaning(find("topick.pec").parameters_class, "fraction")
     assert meaning(lane, "d").startswith("Elements of a query and a key")
     assert meaning(lane, "nothing") == ""
