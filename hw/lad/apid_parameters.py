@@ -11,7 +11,7 @@ from hw.layout import FLAG, count, index, mask, position
 from hw.parameters import Parameters, require
 
 MODE_BITS = 4
-"""Of a mode, the number of an interval."""
+"""Width of a mode, the number of an interval."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ApidParameters(Parameters):
     lanes
         Positions in a beat.
     positions
-        Most positions of a step.
+        Positions of a step at most.
     depth
         Entries of the queue of active positions, a power of two.
     outputs
@@ -31,7 +31,7 @@ class ApidParameters(Parameters):
         Bounds between intervals, from the lowest: eighths below 0 with ``_`` between them. The
         default is that of ``golden.algorithms.lad``: -10, -6.5, -4.5, -3.25, -2.25, -1.375, -0.625.
     counter_bits
-        Of a mode's counter.
+        Width of a mode's counter.
     """
 
     lanes: int = 12

@@ -184,6 +184,7 @@ class Vpu(Component):
         is_dot = Signal()
         is_vector = Signal()
         taken = Signal()
+        # A dot product takes a credit, an entry of the queue, before it enters the multipliers.
         m.d.comb += [
             advance.eq(~self.o_vec.valid | self.o_vec.ready),
             is_dot.eq(operation.mode == Mode.DP),

@@ -21,7 +21,7 @@ class LaneLayouts(Scores):
 
     @property
     def sum_bits(self) -> int:
-        """Of an element of the weighted sum, signed."""
+        """Width of an element of the weighted sum, signed."""
         return 2 * self.bits
 
     @property

@@ -31,9 +31,9 @@ class PeLaneParameters(LaneLayouts, Parameters):
     threshold_bits
         As in :class:`hw.topick.rpdu.RpduParameters`.
     entries
-        Of the scoreboard: tokens in flight at most.
+        Entries of the scoreboard: tokens in flight at most.
     token_bits
-        Of a token's number.
+        Width of a token's number.
     """
 
     d: int = 64

@@ -16,15 +16,15 @@ from hw.parameters import require
 class PecParameters(DatapathParameters):
     """
     width
-        Of a score's binary logarithm, signed.
+        Width of a score's binary logarithm, signed.
     margin_bits
-        Of a margin, unsigned; less than `width`.
+        Width of a margin, unsigned; less than `width`.
     fraction
-        Fraction bits of both.
+        Fraction bits of binary logarithms and margins.
     precision
-        Bits of a term's significand.
+        Width of a term's significand.
     limb
-        Bits of a limb, a power of two, at least `precision`.
+        Width of a limb, a power of two, at least `precision`.
     """
 
     width: int = 32
@@ -65,17 +65,17 @@ class PecParameters(DatapathParameters):
 
     @property
     def shift_bits(self) -> int:
-        """Of a term's shift, signed; one more than a logarithm's integer part."""
+        """Width of a term's shift, signed; one more than a logarithm's integer part."""
         return self.width + 1 - self.fraction
 
     @property
     def offset_bits(self) -> int:
-        """Of a bit position within a limb."""
+        """Width of a bit position within a limb."""
         return self.limb.bit_length() - 1
 
     @property
     def limb_bits(self) -> int:
-        """Of a limb's number, signed."""
+        """Width of a limb's number, signed."""
         return self.shift_bits - self.offset_bits
 
 

@@ -12,9 +12,9 @@ from hw.parameters import require
 class RpduParameters(DatapathParameters):
     """
     width
-        Of a score's and of the denominator's binary logarithm, signed.
+        Width of a score's and of the denominator's binary logarithm, signed.
     margin_bits, threshold_bits
-        Of a margin and of the threshold, unsigned; less than `width`.
+        Widths of a margin and of the threshold, unsigned; less than `width`.
     """
 
     width: int = 32

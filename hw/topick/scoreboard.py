@@ -17,11 +17,11 @@ from hw.stream.queue import Queue, QueueParameters
 class ScoreboardParameters(Parameters):
     """
     entries
-        Tokens, 2 or more.
+        Slots, 2 or more: tokens in flight at most.
     score_bits
-        Of a partial score, signed.
+        Width of a partial score, signed.
     shift_bits, precision
-        Of a term: see :class:`hw.topick.pec.Pec`.
+        Widths of a term's shift and significand, see :class:`hw.topick.pec.Pec`.
     """
 
     entries: int = 64

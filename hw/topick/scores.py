@@ -19,13 +19,13 @@ class Scores:
     d
         Elements of a query and a key, 2 or more.
     bits
-        Of an element, two's complement.
+        Width of an element, two's complement.
     chunk_bits
         Bits of an element that are read together; divides `bits`.
     scale_bits, shift_bits
-        Of a scale's mantissa and shift.
+        Widths of a scale's mantissa and shift.
     width
-        Of a binary logarithm, signed; wide enough for that of every score.
+        Width of a binary logarithm, signed; it holds that of every score.
     """
 
     def check_scores(self) -> None:
@@ -56,7 +56,7 @@ class Scores:
 
     @property
     def score_bits(self) -> int:
-        """Of a score, signed."""
+        """Width of a score, signed."""
         return 2 * self.bits + self.growth
 
     @property
@@ -66,5 +66,5 @@ class Scores:
 
     @property
     def margin_bits(self) -> int:
-        """Of a margin as a binary logarithm, unsigned."""
+        """Width of a margin as a binary logarithm, unsigned."""
         return self.width - 1 - self.chunk_bits

@@ -33,11 +33,11 @@ def lines_layout(rows: int) -> data.StructLayout:
 class ArrayParameters(Parameters):
     """
     rows
-        Keys, 2 or more.
+        Rows, one for each key, 2 or more.
     d
         Cells of a row, 2 or more.
     key_bits
-        Of a cell, 1 to 8: levels -2^(key_bits - 1) to 2^(key_bits - 1).
+        Bits of a cell, 1 to 8, for the levels -2^(key_bits - 1) to 2^(key_bits - 1).
     query_bits
         Bit planes of a query at most, 1 to 8.
     """

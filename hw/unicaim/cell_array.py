@@ -29,7 +29,7 @@ class CellArrayParameters(ArrayParameters):
     spread_mv
         Standard deviation of the devices' threshold voltages, 0 to 200. The paper's is 54.
     seed
-        Of the devices' errors.
+        Seed of the devices' errors.
     """
 
     spread_mv: int = 0
@@ -46,7 +46,7 @@ class CellArrayParameters(ArrayParameters):
 
     @property
     def steps(self) -> int:
-        """Of a discharge, at most, for any number of rows: 1026 for the paper's scores."""
+        """Steps of a discharge at most, for any number of rows: 1026 for the paper's scores."""
         return 2 * self.score_limit + 2
 
     @property

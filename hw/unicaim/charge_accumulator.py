@@ -27,9 +27,9 @@ class AccumulatorOp(enum.IntEnum, shape=2):
 class ChargeAccumulatorParameters(Parameters):
     """
     rows
-        Capacitors, 2 or more.
+        Rows, each with an accumulator, 2 or more.
     score_bits
-        Of a signed score, 2 to 24.
+        Width of a signed score, 2 to 24.
     fraction
         Fraction bits of an accumulation, 0 to 16.
     share
@@ -58,7 +58,7 @@ class ChargeAccumulatorParameters(Parameters):
 
     @property
     def width(self) -> int:
-        """Of an accumulation."""
+        """Width of an accumulation."""
         return self.score_bits + self.fraction
 
     @property

@@ -19,7 +19,7 @@ class DigitalArrayParameters(ArrayParameters):
 
     @property
     def steps(self) -> int:
-        """Of every search: one for each bit of a score. 11 for the paper's scores."""
+        """Steps of every search: one for each bit of a score. 11 for the paper's scores."""
         return self.score.width
 
 

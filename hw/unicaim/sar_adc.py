@@ -16,7 +16,7 @@ from hw.unicaim.sar_controller import SarController
 class SarAdcParameters(Parameters):
     """
     bits
-        Of the result, 1 to 24.
+        Width of the result, 1 to 24.
     fraction
         Fraction bits of the input, in steps of the result, 1 to 8.
     """
@@ -44,7 +44,7 @@ class SarAdcParameters(Parameters):
 
     @property
     def sample(self) -> FixedPoint:
-        """Twice the range of codes, in steps of 2^-fraction."""
+        """Shape of a sample: twice the range of codes, in steps of 2^-fraction."""
         return FixedPoint(signed(self.bits + 1 + self.fraction), self.fraction)
 
 

@@ -126,8 +126,7 @@ def build(
     i, g, o = (
         {name: np.concatenate(parts) for name, parts in d.items()} for d in (rows, words, groups)
     )
-    fields = {f"s[{lane}]": i["s"][:, lane] for lane in range(p.lanes)}
-    fields |= _words(i)
+    fields = {"s": i["s"]} | _words(i)
     counters = _words(g) | {name: _mask(g[name]) for name in ("write", "halve")}
     counters |= {"beat": g["beat"], "last": g["last"]}
     positions = {

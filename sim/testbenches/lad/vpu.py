@@ -164,7 +164,7 @@ def build(p: VpuParameters, operations: Operations, notes: list[str]) -> Stimulu
     return Stimulus(
         inputs={"i": payload.pack(p.input_layout, fields)},
         outputs={
-            "o_vec": payload.pack(p.vector, _elements(to_bits(vectors))),
+            "o_vec": payload.pack(p.vector, {"": to_bits(vectors)}),
             "o_scal": payload.pack(FP16, {"payload": to_bits(dots)}),
         },
         transaction_of={
@@ -175,7 +175,3 @@ def build(p: VpuParameters, operations: Operations, notes: list[str]) -> Stimulu
         cycles=vpu_cycles(list(o.mode), latency=p.latency, dot_latency=p.dot_latency),
         notes=notes,
     )
-
-
-def _elements(table: np.ndarray) -> dict[str, np.ndarray]:
-    return {f"[{k}]": table[:, k] for k in range(table.shape[1])}

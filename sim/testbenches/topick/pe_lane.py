@@ -138,7 +138,7 @@ class Replay:
             "request": payload.pack(p.tag_layout, _columns(requests, "token chunk slot")),
             "difference": payload.pack(p.difference_layout, _columns(found, "limb high low")),
             "kept": payload.pack(p.kept_layout, _columns(kept, "token t kept last")),
-            "o": payload.pack(p.sum_layout, {f"[{n}]": sums[:, n] for n in range(p.d)}),
+            "o": payload.pack(p.sum_layout, {"": sums}),
         }
         again = [owner for owner, d in zip(self.owners, decisions, strict=True) if d.requests]
         return Stimulus(
@@ -351,18 +351,18 @@ def random_head(p: PeLaneParameters, most: int, rng: np.random.Generator) -> Hea
     tokens = longest if rng.random() < 0.2 else int(rng.integers(1, longest + 1))
     tokens = min(most, tokens, 1 << p.token_bits)
     low, high = -(1 << p.bits - 1), (1 << p.bits - 1) - 1
-    kind = int(rng.integers(0, 6))
-    if kind == 0:
+    kind = ("extreme", "any scale", "any", "any", "any", "any")[int(rng.integers(0, 6))]
+    if kind == "extreme":
         q, k = (rng.choice([low, high, 0, -1], n) for n in (p.d, (tokens, p.d)))
     else:
         q = rng.integers(low, high + 1, p.d) >> rng.integers(0, p.bits)
         k = rng.integers(low, high + 1, (tokens, p.d))
     v = rng.integers(low, high + 1, (int(rng.integers(1, 4)), p.d))
-    weights = rng.integers(low if kind == 0 else 0, high + 1, len(v))
+    weights = rng.integers(low if kind == "extreme" else 0, high + 1, len(v))
     spread = max(1.0, float((k @ q).std()))
     threshold = float(rng.choice([0.3, 0.1, 0.01, codable(p, 1e-3), 0.0, 0.9]))
     head = coded_head(p, q, float(rng.choice([0.3, 2.0, 8.0, 64.0])) / spread, threshold, tokens)
-    if kind == 1:
+    if kind == "any scale":
         any_scale = int(rng.integers(0, 1 << p.scale_bits)), int(rng.integers(0, 1 << p.shift_bits))
         head = dataclasses.replace(head, mantissa=any_scale[0], shift=any_scale[1])
     latency = [(1, 2), (1, 6), (2, 60), (12, 14)][int(rng.integers(0, 4))]

@@ -133,7 +133,7 @@ class Steps:
             },
             outputs={
                 "lines": pack_bits(np.concatenate(lines)),
-                "values": pack_values(p, np.array(self.values)),
+                "values": payload.pack(p.values_layout, {"": np.array(self.values)}),
             },
             transaction_of={
                 "lines": np.repeat(owners, [len(high) for high in self.searches]),
@@ -145,29 +145,24 @@ class Steps:
         )
 
 
-def pack_values(p: ArrayParameters, values: np.ndarray) -> np.ndarray:
-    """Scores [beats, rows] as beats of `values`."""
-    bits = values[..., None] >> np.arange(p.score.width) & 1
-    return pack_bits(bits.reshape(len(values), -1))
-
-
 def random_steps(steps: Steps, vectors: int, rng: np.random.Generator) -> Steps:
     """Any rows and queries, with ties, few rows in use, k of all sizes, and the extreme scores."""
     p = steps.parameters
     limit = key_limit(p.key_bits)
+    largest = {"zero": 0, "ternary": 1, "any": limit, "extreme": limit}
     for _ in range(vectors):
         if rng.random() < 0.15:
             steps.clear()
-        kind = rng.integers(0, 4)
-        most = (0, 1, limit, limit)[kind]
+        kind = list(largest)[rng.integers(len(largest))]
+        most = largest[kind]
         for _ in range(rng.choice([0, 1, 2, p.rows if p.rows <= 64 else 8])):
             levels = rng.integers(-most, most + 1, p.d)
-            if kind == 3:
+            if kind == "extreme":
                 levels = np.where(rng.random(p.d) < 0.95, limit, -limit)
             steps.write(int(rng.integers(p.rows)), levels)
         bits = int(rng.integers(1, p.query_bits + 1))
         planes = rng.integers(-1, 2, (bits, p.d))
-        if kind == 3:
+        if kind == "extreme":
             planes[:] = rng.choice([-1, 1])
         steps.query(planes, int(rng.choice([1, p.rows, rng.integers(0, p.rows + 1)])))
     return steps

@@ -9,6 +9,7 @@ from golden.trace import Trace
 from golden.unicaim.cells import row_scores
 from golden.unicaim.charge_accumulator import ChargeAccumulator
 from hw.unicaim.charge_accumulator import AccumulatorOp, ChargeAccumulatorParameters
+from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.unicaim.operands import pack_bits, real_levels
 
@@ -85,12 +86,9 @@ class Beats:
         p = self.parameters
         op, row, mean = np.array(self._beats).T
         last = np.arange(p.planes) == p.planes - 1
-        values = np.array(self._values)[..., None] >> np.arange(p.score_bits) & 1
-        layout = p.input_layout
-        fields = {"op": op, "row": row, "mean": mean}
-        bits = [fields[name][:, None] >> np.arange(layout[name].width) & 1 for name in fields]
+        fields = {"op": op, "row": row, "mean": mean, "values": np.array(self._values)}
         return Stimulus(
-            inputs={"i": pack_bits(np.hstack([*bits, values.reshape(len(op), -1)]))},
+            inputs={"i": payload.pack(p.input_layout, fields)},
             outputs={
                 "o": pack_bits(
                     np.concatenate([np.column_stack([high, last]) for high in self._searches])

@@ -93,9 +93,7 @@ async def _head(ctx, dut, p, head, k, timing, record, cycle, holds, stall, rng) 
         chunk_of(k[token], chunk, z) for token in range(head.tokens) for chunk in range(p.chunks)
     ]
     memory = MemoryModel(
-        payload.pack(
-            p.chunk_layout, {f"[{n}]": column for n, column in enumerate(np.array(rows).T)}
-        ),
+        payload.pack(p.chunk_layout, {"": np.array(rows)}),
         timing,
     )
     denominator = Denominator(limb=p.limb, fraction=p.fraction)

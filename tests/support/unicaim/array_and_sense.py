@@ -129,10 +129,7 @@ class Queries:
                 "k": payload.pack(unsigned(p.rows.bit_length()), {"payload": np.array(self._k)}),
             },
             outputs={
-                "values": payload.pack(
-                    array.values_layout,
-                    {f"[{row}]": values for row, values in enumerate(np.array(self._scores).T)},
-                ),
+                "values": payload.pack(array.values_layout, {"": np.array(self._scores)}),
                 "o": payload.pack(p.sense.output_layout, addresses),
             },
             transaction_of={"values": owners, "o": np.repeat(owners, sizes)},
