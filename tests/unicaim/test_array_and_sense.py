@@ -64,7 +64,7 @@ def real(parameters: ArrayAndSenseParameters, trace, queries: int) -> Queries:
 def test_real_keys_and_queries(compiled, shipped_trace):
     queries = real(compiled.parameters, shipped_trace, 60)
     ties = 0
-    for scores, rows in zip(queries._scores, queries.selected, strict=True):
+    for scores, rows in zip(queries.values, queries.selected, strict=True):
         ties += len(rows) < ROWS and (np.sort(scores)[-len(rows) - 1] == scores[rows].min())
     assert ties > 5, "ties decide somewhere"
     for stall in ("none", "bursts"):
@@ -84,7 +84,7 @@ def test_cycles_of_a_selection(compiled):
     if p.kind == "digital":
         assert set(cycles) == {p.array.steps + 1} == {p.array.score_limit.bit_length() + 2} == {7}
     else:
-        fourth = [np.sort(scores)[-4] for scores in queries._scores]
+        fourth = [np.sort(scores)[-4] for scores in queries.values]
         assert cycles.tolist() == [p.array.score_limit + score + 3 for score in fourth]
         assert max(cycles) <= p.array.steps + 1 == 51
 
@@ -119,7 +119,7 @@ def test_the_papers_scores_within_12_cycles():
 def test_the_golden_model_of_a_query(shipped_trace):
     """What the testbench expects is the algorithm's, on scores as it computes them."""
     queries = real(ArrayAndSenseParameters("digital", ROWS, D), shipped_trace, 12)
-    for scores, rows in list(zip(queries._scores, queries.selected, strict=True))[4:]:
+    for scores, rows in list(zip(queries.values, queries.selected, strict=True))[4:]:
         k = len(rows)
         assert np.array_equal(np.flatnonzero(top_k(scores, k)), rows)
         assert scores[rows].min() >= np.sort(scores)[-k]

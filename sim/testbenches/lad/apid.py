@@ -10,6 +10,7 @@ from golden.arith.formats import from_bits, to_bits
 from golden.lad.apid import Identified, identify
 from golden.lad.cycles import apid_cycles
 from golden.trace import Trace
+from hw.arith.float_format import FP16
 from hw.lad.apid_parameters import MODE_BITS, ApidParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
@@ -79,56 +80,17 @@ def build(
     p: ApidParameters, steps: list[Step], rng: np.random.Generator, notes: list[str]
 ) -> Stimulus:
     """The stimulus of these steps."""
-    rows = {name: [] for name in ("s", "mode", "count")}
-    words = {name: [] for name in ("mode", "count", "write", "halve", "beat", "last")}
-    groups = {name: [] for name in ("index", "mode", "count", "keep", "last")}
-    of_words, of_groups, active = [], [], []
-    for number, step in enumerate(steps):
-        n, found = len(step.s), step.result(p)
-        beats = p.beats_of(n)
-        fill = beats * p.lanes - n
-        # Arbitrary padding of the last beat.
-        padding = {
-            "s": rng.integers(0, 1 << 16, fill),
-            "mode": rng.integers(0, 1 << MODE_BITS, fill),
-            "count": rng.integers(0, 1 << p.counter_bits, fill),
-        }
-        given = {"s": to_bits(step.s), "mode": step.mode, "count": step.count}
-        for name, array in given.items():
-            rows[name].append(np.append(array, padding[name]).reshape(beats, p.lanes))
-        zeros = np.zeros(fill, int)
-        results = {
-            "mode": np.append(found.mode, zeros),
-            "count": np.append(found.count, padding["count"]),
-            "write": np.append(~found.active, zeros),
-            "halve": np.append(found.halve, zeros),
-        }
-        for name, array in results.items():
-            words[name].append(array.reshape(beats, p.lanes))
-        words["beat"].append(np.arange(beats))
-        words["last"].append(np.arange(beats) == beats - 1)
-        of_words += [number] * beats
-
-        index = np.flatnonzero(found.active)
-        count = -(-len(index) // p.outputs)
-        spare = count * p.outputs - len(index)
-        out = {"index": index, "mode": found.mode[index], "count": step.count[index]}
-        for name, array in out.items():
-            padded = np.append(array, np.zeros(spare, int))
-            groups[name].append(padded.reshape(count, p.outputs))
-        keep = np.append(np.ones(len(index), int), np.zeros(spare, int))
-        groups["keep"].append(_mask(keep.reshape(count, p.outputs)))
-        groups["last"].append(np.arange(count) == count - 1)
-        of_groups += [number] * count
-        spread = np.append(found.active, zeros).reshape(beats, p.lanes)
-        active.append(spread.sum(axis=1).tolist())
-
-    i, g, o = (
-        {name: np.concatenate(parts) for name, parts in d.items()} for d in (rows, words, groups)
+    beats, counters, groups = [], [], []
+    for step in steps:
+        found = step.result(p)
+        given, expected = _beats(p, step, found, rng)
+        beats.append(given)
+        counters.append(expected)
+        groups.append(_groups(p, step, found))
+    i, c, o = (
+        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        for parts in (beats, counters, groups)
     )
-    fields = {"s": i["s"]} | _words(i)
-    counters = _words(g) | {name: _mask(g[name]) for name in ("write", "halve")}
-    counters |= {"beat": g["beat"], "last": g["last"]}
     positions = {
         f"positions[{number}].{name}": o[name][:, number]
         for name in ("index", "mode", "count")
@@ -138,19 +100,20 @@ def build(
         "m": to_bits(np.array([step.m for step in steps], np.float16)),
         "n": np.array([len(step.s) for step in steps]),
     }
+    flags = {name: c[name] for name in ("write", "halve", "beat", "last")}
     return Stimulus(
         inputs={
             "command": payload.pack(p.command_layout, commands),
-            "i": payload.pack(p.input_layout, fields),
+            "i": payload.pack(p.input_layout, {"s": i["s"]} | _words(i)),
         },
         outputs={
-            "counters": payload.pack(p.counters_layout, counters),
+            "counters": payload.pack(p.counters_layout, _words(c) | flags),
             "o": payload.pack(p.active_layout, positions | {"keep": o["keep"], "last": o["last"]}),
         },
-        transaction_of={"counters": np.array(of_words), "o": np.array(of_groups)},
+        transaction_of={"counters": _owners(counters), "o": _owners(groups)},
         transactions=len(steps),
         cycles=apid_cycles(
-            active,
+            [part["active"].tolist() for part in counters],
             latency=p.latency,
             outputs=p.outputs,
             room_limit=p.queue.room_limit,
@@ -159,7 +122,63 @@ def build(
     )
 
 
+def _beats(p: ApidParameters, step: Step, found: Identified, rng) -> tuple[dict, dict]:
+    """A step's input beats and its beats of counters, each by field, with arbitrary padding.
+
+    Of the latter also ``active``, the number of active positions of each beat.
+    """
+    n = len(step.s)
+    beats = p.beats_of(n)
+    fill = beats * p.lanes - n
+    s, mode, count = (
+        rng.integers(0, 1 << bits, fill) for bits in (FP16.width, MODE_BITS, p.counter_bits)
+    )
+
+    def rows(array, padding=0):
+        return np.append(array, np.broadcast_to(padding, fill)).reshape(beats, p.lanes)
+
+    given = {
+        "s": rows(to_bits(step.s), s),
+        "mode": rows(step.mode, mode),
+        "count": rows(step.count, count),
+    }
+    expected = {
+        "mode": rows(found.mode),
+        "count": rows(found.count, count),
+        "write": _mask(rows(~found.active)),
+        "halve": _mask(rows(found.halve)),
+        "beat": np.arange(beats),
+        "last": np.arange(beats) == beats - 1,
+        "active": rows(found.active).sum(axis=1),
+    }
+    return given, expected
+
+
+def _groups(p: ApidParameters, step: Step, found: Identified) -> dict[str, np.ndarray]:
+    """A step's groups of active positions by field."""
+    index = np.flatnonzero(found.active)
+    count = -(-len(index) // p.outputs)
+
+    def rows(array):
+        padding = np.zeros(count * p.outputs - len(index), int)
+        return np.append(array, padding).reshape(count, p.outputs)
+
+    return {
+        "index": rows(index),
+        "mode": rows(found.mode[index]),
+        "count": rows(step.count[index]),
+        "keep": _mask(rows(np.ones(len(index), int))),
+        "last": np.arange(count) == count - 1,
+    }
+
+
+def _owners(parts: list[dict[str, np.ndarray]]) -> np.ndarray:
+    """The step of each beat."""
+    return np.repeat(np.arange(len(parts)), [len(part["last"]) for part in parts])
+
+
 def _words(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Words of G, field by field."""
     lanes = table["mode"].shape[1]
     return {f"g[{k}].{name}": table[name][:, k] for name in ("mode", "count") for k in range(lanes)}
 

@@ -80,19 +80,13 @@ class ArrayTestbench:
         return " ".join([caption, *steps.notes])
 
 
-class Steps:
-    """Beats on the bit lines in order, and the searches and scores that they lead to."""
+class BitLines:
+    """Beats on the bit lines of an array, and the keys that they write."""
 
-    def __init__(
-        self, testbench: ArrayTestbench, parameters: ArrayParameters, notes: list[str] = ()
-    ):
-        p = self.parameters = parameters
-        self.testbench, self.notes = testbench, list(notes)
-        self.keys = np.zeros((p.rows, p.d), np.int64)
-        self.used = np.zeros(p.rows, bool)
-        self.searches: list[np.ndarray] = []
-        self.answers: list[np.ndarray] = []
-        self.values: list[np.ndarray] = []
+    def __init__(self, parameters: ArrayParameters):
+        self.parameters = parameters
+        self.keys = np.zeros((parameters.rows, parameters.d), np.int64)
+        self.used = np.zeros(parameters.rows, bool)
         self._beats: list[tuple] = []
 
     def write(self, row: int, levels: np.ndarray) -> None:
@@ -103,11 +97,32 @@ class Steps:
         self.used[:] = False
         self._beats.append((ArrayOp.CLEAR, 0, 0, np.zeros(self.parameters.d, int)))
 
-    def query(self, planes: np.ndarray, k: int) -> None:
-        """``planes`` [any, d] of digits, the least significant plane first."""
-        p = self.parameters
+    def apply(self, planes: np.ndarray) -> None:
+        """A query: ``planes`` [any, d] of digits, the least significant plane first."""
         for number, digits in reversed(list(enumerate(planes))):
             self._beats.append((ArrayOp.QUERY, 0, int(number == 0), digits))
+
+    def payloads(self) -> np.ndarray:
+        columns = [np.array(column) for column in zip(*self._beats, strict=True)]
+        fields = dict(zip(("op", "row", "last", "levels"), columns, strict=True))
+        return payload.pack(self.parameters.input_layout, fields)
+
+
+class Steps(BitLines):
+    """Beats on the bit lines in order, and the searches and scores that they lead to."""
+
+    def __init__(
+        self, testbench: ArrayTestbench, parameters: ArrayParameters, notes: list[str] = ()
+    ):
+        super().__init__(parameters)
+        self.testbench, self.notes = testbench, list(notes)
+        self.searches: list[np.ndarray] = []
+        self.answers: list[np.ndarray] = []
+        self.values: list[np.ndarray] = []
+
+    def query(self, planes: np.ndarray, k: int) -> None:
+        p = self.parameters
+        self.apply(planes)
         scores = np.where(self.used, self.testbench.scores(p, self.keys, planes), 0)
         high, too_many = self.testbench.search(scores, self.used, k, p.score_limit)
         self.searches.append(high)
@@ -116,7 +131,7 @@ class Steps:
 
     def stimulus(self) -> Stimulus:
         p = self.parameters
-        ops, rows, lasts, levels = (np.array(column) for column in zip(*self._beats, strict=True))
+        beats = self.payloads()
         lines = [
             np.column_stack(
                 [high, self.testbench.last(high, p), np.full(len(high), self.testbench.stoppable)]
@@ -126,9 +141,7 @@ class Steps:
         owners = np.arange(len(self.searches))
         return Stimulus(
             inputs={
-                "i": payload.pack(
-                    p.input_layout, {"op": ops, "row": rows, "last": lasts, "levels": levels}
-                ),
+                "i": beats,
                 "too_many": payload.pack(unsigned(1), {"payload": np.concatenate(self.answers)}),
             },
             outputs={
@@ -140,7 +153,7 @@ class Steps:
                 "values": owners,
             },
             transactions=len(self.searches),
-            cycles=p.cycles(len(ops), sum(map(len, self.searches))),
+            cycles=p.cycles(len(beats), sum(map(len, self.searches))),
             notes=self.notes,
         )
 

@@ -6,14 +6,11 @@ A transaction is a search and what precedes it: rows that start, and scores.
 import numpy as np
 
 from golden.trace import Trace
-from golden.unicaim.cells import row_scores
 from golden.unicaim.charge_accumulator import ChargeAccumulator
 from hw.unicaim.charge_accumulator import AccumulatorOp, ChargeAccumulatorParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
-from sim.testbenches.unicaim.operands import pack_bits, real_levels
-
-D = 16
+from sim.testbenches.unicaim.operands import pack_bits, real_scores
 
 
 class ChargeAccumulatorTestbench:
@@ -103,9 +100,9 @@ class Beats:
 
 def real_beats(p: ChargeAccumulatorParameters, trace: Trace, steps: int) -> Beats:
     """All rows in use, then every step evicts one row in turn and adds up a query's scores."""
-    keys, queries, notes = real_levels(trace, D, 3, 1, p.rows + steps)
+    scores, notes = real_scores(trace, p.rows, steps)
     limit = (1 << p.score_bits - 1) - 1
-    scores = np.clip(row_scores(keys[: p.rows], queries[p.rows :]), -limit, limit)
+    scores = np.clip(scores, -limit, limit)
     beats = Beats(p, notes)
     for row in range(p.rows):
         beats.start(row, mean=False)

@@ -3,15 +3,14 @@
 import numpy as np
 
 from golden.trace import Trace
-from golden.unicaim.cells import row_scores
 from golden.unicaim.charge_accumulator import ChargeAccumulator
 from golden.unicaim.eviction_sense import eviction_sense
 from hw.unicaim.eviction_sense import EvictionSenseParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
-from sim.testbenches.unicaim.operands import pack_bits, real_levels
+from sim.testbenches.unicaim.operands import pack_bits, real_scores
 
-D, SHARE, FRACTION, SCORE_BITS = 16, 2, 4, 8
+SHARE, FRACTION, SCORE_BITS = 2, 4, 8
 
 
 class EvictionSenseTestbench:
@@ -26,20 +25,22 @@ class EvictionSenseTestbench:
             return stimulus_of(
                 parameters, [random_search(parameters.rows, rng) for _ in range(vectors)]
             )
-        accumulator, scores, notes = real_scores(parameters, trace, vectors)
+        model = accumulator(parameters.rows)
+        scores, notes = real_scores(trace, parameters.rows, vectors)
         searches = []
         for row in scores:
-            accumulator.share(row)
-            searches.append(accumulator.planes())
+            model.share(row)
+            searches.append(model.planes())
         return stimulus_of(parameters, searches, notes)
 
     def picture(self, parameters: EvictionSenseParameters, trace: Trace, figure) -> str:
-        accumulator, scores, notes = real_scores(parameters, trace, 16)
+        model = accumulator(parameters.rows)
+        scores, notes = real_scores(trace, parameters.rows, 16)
         history = []
         for row in scores:
-            accumulator.share(row)
-            history.append(accumulator.held.copy())
-        evicted = eviction_sense(accumulator.planes())
+            model.share(row)
+            history.append(model.held.copy())
+        evicted = eviction_sense(model.planes())
         axes = figure.subplots()
         lines = np.array(history) / (1 << FRACTION)
         axes.plot(lines, color="0.8")
@@ -56,12 +57,11 @@ class EvictionSenseTestbench:
 testbench = EvictionSenseTestbench()
 
 
-def real_scores(p: EvictionSenseParameters, trace: Trace, count: int):
-    """An accumulator with all rows in use, scores [count, rows] for it, and notes."""
-    keys, queries, notes = real_levels(trace, D, 3, 1, p.rows + count)
-    accumulator = ChargeAccumulator(p.rows, SCORE_BITS, FRACTION, SHARE)
-    accumulator.used[:] = True
-    return accumulator, row_scores(keys[: p.rows], queries[p.rows :]), notes
+def accumulator(rows: int) -> ChargeAccumulator:
+    """An accumulator with all rows in use."""
+    model = ChargeAccumulator(rows, SCORE_BITS, FRACTION, SHARE)
+    model.used[:] = True
+    return model
 
 
 def random_search(rows: int, rng: np.random.Generator) -> np.ndarray:

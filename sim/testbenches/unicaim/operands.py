@@ -3,7 +3,7 @@
 import numpy as np
 
 from golden.trace import Trace
-from golden.unicaim.cells import key_levels, key_step, query_levels
+from golden.unicaim.cells import key_levels, key_step, query_levels, row_scores
 
 
 def real_levels(
@@ -26,6 +26,15 @@ def real_levels(
         " cells' levels; once all are used they are repeated."
     )
     return keys.astype(np.int64), query_levels(q, query_bits).astype(np.int64), [note]
+
+
+def real_scores(trace: Trace, rows: int, count: int) -> tuple[np.ndarray, list[str]]:
+    """Scores of `count` queries of one bit for 3-bit keys, 16 cells in a row, and notes.
+
+    Returns int [count, rows], within -64 to 64.
+    """
+    keys, queries, notes = real_levels(trace, 16, 3, 1, rows + count)
+    return row_scores(keys[:rows], queries[rows:]), notes
 
 
 def pack_bits(bits: np.ndarray) -> np.ndarray:

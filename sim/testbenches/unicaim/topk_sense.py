@@ -9,15 +9,14 @@ from amaranth.hdl import unsigned
 
 from golden.trace import Trace
 from golden.unicaim.cell_array import discharge
-from golden.unicaim.cells import row_scores
 from golden.unicaim.digital_array import search
 from golden.unicaim.topk_sense import topk_sense
 from hw.unicaim.topk_sense import TopkSenseParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
-from sim.testbenches.unicaim.operands import pack_bits, real_levels
+from sim.testbenches.unicaim.operands import pack_bits, real_scores
 
-D = 16  # cells in a row of real scores
+LIMIT = 64  # of real scores
 
 
 class TopkSenseTestbench:
@@ -31,17 +30,17 @@ class TopkSenseTestbench:
         if trace is None:
             random_searches(searches, vectors, np.random.default_rng(seed))
         else:
-            scores, searches.notes = real_scores(parameters, trace, vectors)
+            scores, searches.notes = real_scores(trace, parameters.rows, vectors)
             for number, row in enumerate(scores):
                 used = np.arange(parameters.rows) < parameters.rows * 3 // 4 + number
-                searches.add(row, used, max(1, parameters.rows // 8), 4 * D)
+                searches.add(row, used, max(1, parameters.rows // 8), LIMIT)
         return searches.stimulus()
 
     def picture(self, parameters: TopkSenseParameters, trace: Trace, figure) -> str:
         p, k = parameters, max(1, parameters.rows // 8)
-        scores, notes = real_scores(p, trace, 1)
+        scores, notes = real_scores(trace, p.rows, 1)
         searches = Searches(p)
-        searches.add(scores[0], np.ones(p.rows, bool), k, 4 * D)
+        searches.add(scores[0], np.ones(p.rows, bool), k, LIMIT)
         chosen = searches.addresses[0]
         axes = figure.subplots()
         axes.bar(range(p.rows), scores[0], color="0.7")
@@ -103,12 +102,6 @@ class Searches:
             cycles=sum(cycles),
             notes=self.notes,
         )
-
-
-def real_scores(p: TopkSenseParameters, trace: Trace, count: int) -> tuple[np.ndarray, list[str]]:
-    """Scores of `count` queries, int [count, rows], on 3-bit cells with queries of one bit."""
-    keys, queries, notes = real_levels(trace, D, 3, 1, p.rows + count)
-    return row_scores(keys[: p.rows], queries[p.rows :]), notes
 
 
 def random_searches(searches: Searches, count: int, rng: np.random.Generator) -> None:

@@ -14,12 +14,12 @@ from golden.unicaim.cells import query_planes
 from hw.catalogue import Block
 from hw.component import Component
 from hw.parameters import Parameters
-from hw.unicaim.array import ArrayOp
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray, DigitalArrayParameters
 from hw.unicaim.topk_sense import TopkSense, TopkSenseParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
+from sim.testbenches.unicaim.array_testbench import BitLines
 
 ARRAYS = {
     "digital": (DigitalArray, DigitalArrayParameters),
@@ -82,40 +82,26 @@ class ArrayAndSense(Component):
 BLOCK = Block(ArrayAndSense)
 
 
-class Queries:
+class Queries(BitLines):
     """Rows written and queries; expected outputs are the golden model's top k."""
 
     def __init__(self, parameters: ArrayAndSenseParameters):
-        p = self.parameters = parameters
-        self.keys, self.used = np.zeros((p.rows, p.d), np.int64), np.zeros(p.rows, bool)
+        super().__init__(parameters.array)
+        self.sense = parameters.sense
         self.selected: list[np.ndarray] = []
-        self._scores: list[np.ndarray] = []
-        self._k: list[int] = []
-        self._beats: list[tuple] = []
-
-    def write(self, row: int, levels: np.ndarray) -> None:
-        self.keys[row], self.used[row] = levels, True
-        self._beats.append((ArrayOp.WRITE, row, 0, levels))
-
-    def clear(self) -> None:
-        self.used[:] = False
-        self._beats.append((ArrayOp.CLEAR, 0, 0, np.zeros(self.parameters.d, int)))
+        self.values: list[np.ndarray] = []
+        self.k: list[int] = []
 
     def query(self, levels: np.ndarray, k: int) -> None:
-        for number, digits in reversed(
-            list(enumerate(query_planes(levels, self.parameters.query_bits)))
-        ):
-            self._beats.append((ArrayOp.QUERY, 0, int(number == 0), digits))
+        self.apply(query_planes(levels, self.parameters.query_bits))
         scores = self.keys @ levels
-        self._scores.append(np.where(self.used, scores, 0))
-        self._k.append(k)
+        self.values.append(np.where(self.used, scores, 0))
+        self.k.append(k)
         selected = top_k(scores, k, self.used) if k else np.zeros_like(self.used)
         self.selected.append(np.flatnonzero(selected))
 
     def stimulus(self) -> Stimulus:
-        p, array = self.parameters, self.parameters.array
-        ops, rows, lasts, levels = (np.array(column) for column in zip(*self._beats, strict=True))
-        fields = {"op": ops, "row": rows, "last": lasts, "levels": levels}
+        array = self.parameters
         sizes = [max(1, len(rows)) for rows in self.selected]
         owners = np.arange(len(sizes))
         addresses = {
@@ -125,12 +111,12 @@ class Queries:
         }
         return Stimulus(
             inputs={
-                "i": payload.pack(array.input_layout, fields),
-                "k": payload.pack(unsigned(p.rows.bit_length()), {"payload": np.array(self._k)}),
+                "i": self.payloads(),
+                "k": payload.pack(unsigned(array.rows.bit_length()), {"payload": np.array(self.k)}),
             },
             outputs={
-                "values": payload.pack(array.values_layout, {"": np.array(self._scores)}),
-                "o": payload.pack(p.sense.output_layout, addresses),
+                "values": payload.pack(array.values_layout, {"": np.array(self.values)}),
+                "o": payload.pack(self.sense.output_layout, addresses),
             },
             transaction_of={"values": owners, "o": np.repeat(owners, sizes)},
             transactions=len(sizes),
