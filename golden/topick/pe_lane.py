@@ -2,7 +2,7 @@
 
 The algorithm is :func:`golden.algorithms.topick.decide.decide`. What differs: scores are binary
 logarithms rounded down to 2^-fraction, margins are rounded away from the score, terms are rounded
-down, and the denominator that a decision sees is whatever logarithm comes with it.
+down, and each decision is made with the logarithm of the denominator that comes with its chunk.
 """
 
 from dataclasses import dataclass

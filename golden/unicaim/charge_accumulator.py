@@ -16,7 +16,7 @@ class ChargeAccumulator:
         self.used = np.zeros(rows, bool)
 
     def share(self, values: np.ndarray) -> None:
-        """One step's scores [rows]; every accumulation moves towards its own, rounded half up."""
+        """One step's scores [rows]; every accumulation moves towards its row's, rounded half up."""
         distance = (values.astype(np.int64) << self._fraction) - self.held
         self.held += (distance + (1 << self._share >> 1)) >> self._share
 

@@ -29,8 +29,8 @@ class Apid(Component):
     A step begins with a `command`; then its n positions follow in beats, oldest first. Every beat
     outputs one of `counters`, in which the counters of its inactive positions' modes are
     incremented. A counter that becomes full, 2^bits - 1, is halved, rounded down; the position's
-    other counters must then be halved too, so that their order stays. The active positions enter
-    the queue with their word of G. The latest `window` positions are always active, with mode 0,
+    other counters must then be halved too, which keeps their order. The active positions enter the
+    queue with their word of G. The latest `window` positions are always active, with mode 0,
     whatever their score and word; so every step has an active position.
 
     Example with bounds -10, -6, -3, -1: a position of mode 2, the interval from -6 to -3, with

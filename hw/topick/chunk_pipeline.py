@@ -10,6 +10,17 @@ from amaranth.lib import data
 class Chunk:
     """A chunk of a key in a pipeline stage. Numbers that the stage does not hold are None.
 
+    The stages of a lane, one cycle apart, and what each one's registers hold::
+
+        product   q k of each element; the scoreboard's entry: previous score, earlier term
+        dot       sum of the products
+        score     s = previous 2^chunk_bits + dot
+        scaled    s mantissa
+        t         t, by a right shift                 (log_denominator is taken here)
+        decided   prune, request or keep;  Pec: exponent of the term
+        term                               Pec: significand of the term
+        result                             Pec: difference to the earlier term
+
     previous
         Partial score before this chunk.
     shift, significand

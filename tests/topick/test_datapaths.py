@@ -53,7 +53,7 @@ def test_threshold_codes():
     for threshold in (1e-3, 0.3, 0.999, 2e-7):
         code = threshold_code(threshold, **sizes)
         assert 2.0 ** (-code / 1024) <= threshold < 2.0 ** (-(code - 1) / 1024)
-    # The smallest above 0 that prunes, and what prunes nothing.
+    # The smallest threshold that prunes, and smaller ones, whose code prunes nothing.
     assert threshold_code(2.0 ** (-65534 / 1024), **sizes) == 65534
     assert threshold_code(0.0, **sizes) == threshold_code(1e-30, **sizes) == 65535
     with pytest.raises(ValueError, match="threshold must be at least 0 and below 1, not 1"):

@@ -101,7 +101,7 @@ def test_a_search_is_as_long_for_any_number_of_rows():
 def test_the_papers_scores_within_12_cycles():
     """Exactly k rows from the 12th cycle on, with d = 128.
 
-    Of 64 rows: what depends on their number is the sense's count, and its own tests have 576.
+    With 64 rows: only the sense's count depends on their number, and its tests have 576.
     """
     rows = 64
     p = ArrayAndSenseParameters("digital", rows, 128)

@@ -23,7 +23,7 @@ def exact(p, q, mantissa, shift):
 
 
 class MarginGeneratorTestbench(DatapathTestbench):
-    """Real queries where a trace has some, with scales of their own and of a key's."""
+    """Queries of the trace, if it has any, each with its own scale times that of the keys."""
 
     def draw(self, parameters, trace, vectors, seed):
         if trace is None or trace.q is None:

@@ -114,7 +114,7 @@ def real_beats(p: ChargeAccumulatorParameters, trace: Trace, steps: int) -> Beat
 
 
 def random_beats(p: ChargeAccumulatorParameters, searches: int, rng: np.random.Generator) -> Beats:
-    """Any scores and rows, with the extremes, means of few rows and of none."""
+    """Any scores and rows, with extreme scores, and means of one, some and no rows."""
     beats = Beats(p)
     low, high = -(1 << p.score_bits - 1), (1 << p.score_bits - 1) - 1
     for _ in range(searches):

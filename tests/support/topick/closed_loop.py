@@ -87,83 +87,57 @@ def run(
     return records
 
 
+@dataclasses.dataclass
+class Loop:
+    """A head in progress: what surrounds the lane.
+
+    tokens
+        Not yet taken.
+    offered
+        The response at the port: its tag and data.
+    log2
+        The denominator at the port: whether it is known, and its logarithm.
+    delayed
+        Differences with the cycle from which they count.
+    in_flight
+        Requests without a response taken.
+    """
+
+    memory: MemoryModel
+    denominator: Denominator
+    tokens: list[int]
+    offered: tuple | None = None
+    log2: tuple[bool, int] | None = None
+    delayed: list = dataclasses.field(default_factory=list)
+    in_flight: int = 0
+
+
 async def _head(ctx, dut, p, head, k, timing, record, cycle, holds, stall, rng) -> int:
+    """Run a head; returns the cycle after its last transfer."""
     z = sizes_of(p)
     rows = [
         chunk_of(k[token], chunk, z) for token in range(head.tokens) for chunk in range(p.chunks)
     ]
-    memory = MemoryModel(
-        payload.pack(p.chunk_layout, {"": np.array(rows)}),
-        timing,
+    loop = Loop(
+        MemoryModel(payload.pack(p.chunk_layout, {"": np.array(rows)}), timing),
+        Denominator(limb=p.limb, fraction=p.fraction),
+        request_order(np.array([head.tokens - 1]), head.tokens)[:, 0].tolist(),
     )
-    denominator = Denominator(limb=p.limb, fraction=p.fraction)
-    delayed = []  # cycle from which a difference counts, and the difference
-    tokens = request_order(np.array([head.tokens - 1]), head.tokens)[:, 0].tolist()
-    offered = None  # response
-    in_flight = 0
-
     ctx.set(Value.cast(dut.command.payload), _command(p, head))
     ctx.set(dut.command.valid, 1)
     ctx.set(dut.value.valid, 0)
-    log2 = None
     idle = 0
     while not record.ended:
-        ctx.set(dut.token.valid, bool(tokens))
-        if tokens:
-            ctx.set(dut.token.payload, tokens[0])
-        if offered is None:
-            offered = memory.response(cycle)
-            if offered is not None:
-                tag, row = offered
-                ctx.set(dut.response.payload.as_value(), tag | row << payload.width(p.tag_layout))
-        ctx.set(dut.response.valid, offered is not None)
-        while delayed and delayed[0][0] <= cycle:
-            denominator.add(*delayed.pop(0)[1])
-        if log2 is None and rng.random() >= stall:
-            log2 = denominator.log2()
-            ctx.set(dut.log_denominator.payload, {"known": log2[0], "log2": log2[1]})
-        ctx.set(dut.log_denominator.valid, log2 is not None)
-        ctx.set(dut.request.ready, (holds is None or in_flight < holds) and rng.random() >= stall)
-        ctx.set(dut.difference.ready, rng.random() >= stall)
-        ctx.set(dut.kept.ready, rng.random() >= stall)
-
-        moved = False
-        command_taken = bool(ctx.get(dut.command.valid) and ctx.get(dut.command.ready))
-        if tokens and ctx.get(dut.token.ready):
-            tokens.pop(0)
-            record.requested, moved = cycle, True
-        if ctx.get(dut.request.valid) and ctx.get(dut.request.ready):
-            tag = ctx.get(dut.request.payload)
-            record.requests.append((tag.token, tag.chunk, tag.slot))
-            memory.request(
-                cycle, ctx.get(dut.request.payload.as_value()), tag.token * p.chunks + tag.chunk
-            )
-            in_flight, moved = in_flight + 1, True
-        if offered is not None and ctx.get(dut.response.ready):
-            tag = ctx.get(dut.response.payload.tag)
-            record.arrivals.append((tag.token, tag.chunk, tag.slot))
-            record.taken.append(cycle)
-            offered, in_flight, moved = None, in_flight - 1, True
-        if log2 is not None and ctx.get(dut.log_denominator.ready):
-            record.seen.append(log2)
-            log2, moved = None, True
-        if ctx.get(dut.difference.valid) and ctx.get(dut.difference.ready):
-            found = ctx.get(dut.difference.payload)
-            record.differences.append((found.limb, found.high, found.low))
-            delayed.append((cycle + DELAY, record.differences[-1]))
-            moved = True
-        if ctx.get(dut.kept.valid) and ctx.get(dut.kept.ready):
-            beat = ctx.get(dut.kept.payload)
-            if beat.kept:
-                record.kept[beat.token] = beat.t
-            record.ended, moved = bool(beat.last), True
+        _drive(ctx, dut, p, loop, cycle, holds, stall, rng)
+        command_taken = _fires(ctx, dut.command)
+        moved = _transfer(ctx, dut, p, loop, record, cycle)
         await ctx.tick()
         if command_taken:
             ctx.set(dut.command.valid, 0)
         idle = 0 if moved or command_taken else idle + 1
         assert idle < TIMEOUT_CYCLES, f"no transfer for {idle} cycles up to cycle {cycle}"
         cycle += 1
-    # The head's last difference may come after its last score.
+    # The head's last difference may follow its last score.
     ctx.set(dut.kept.ready, 0)
     ctx.set(dut.difference.ready, 1)
     if ctx.get(dut.difference.valid):
@@ -172,6 +146,66 @@ async def _head(ctx, dut, p, head, k, timing, record, cycle, holds, stall, rng) 
     await ctx.tick()
     assert not ctx.get(dut.difference.valid)
     return cycle + 1
+
+
+def _fires(ctx, port) -> bool:
+    return bool(ctx.get(port.valid) and ctx.get(port.ready))
+
+
+def _drive(ctx, dut, p, loop: Loop, cycle: int, holds, stall, rng) -> None:
+    """Set the lane's inputs and the ready signals of its outputs for this cycle."""
+    ctx.set(dut.token.valid, bool(loop.tokens))
+    if loop.tokens:
+        ctx.set(dut.token.payload, loop.tokens[0])
+    if loop.offered is None:
+        loop.offered = loop.memory.response(cycle)
+        if loop.offered is not None:
+            tag, row = loop.offered
+            ctx.set(dut.response.payload.as_value(), tag | row << payload.width(p.tag_layout))
+    ctx.set(dut.response.valid, loop.offered is not None)
+    while loop.delayed and loop.delayed[0][0] <= cycle:
+        loop.denominator.add(*loop.delayed.pop(0)[1])
+    if loop.log2 is None and rng.random() >= stall:
+        loop.log2 = loop.denominator.log2()
+        ctx.set(dut.log_denominator.payload, {"known": loop.log2[0], "log2": loop.log2[1]})
+    ctx.set(dut.log_denominator.valid, loop.log2 is not None)
+    room = holds is None or loop.in_flight < holds
+    ctx.set(dut.request.ready, room and rng.random() >= stall)
+    ctx.set(dut.difference.ready, rng.random() >= stall)
+    ctx.set(dut.kept.ready, rng.random() >= stall)
+
+
+def _transfer(ctx, dut, p, loop: Loop, record: Record, cycle: int) -> bool:
+    """Record this cycle's transfers; whether there is one."""
+    moved = False
+    if loop.tokens and ctx.get(dut.token.ready):
+        loop.tokens.pop(0)
+        record.requested, moved = cycle, True
+    if _fires(ctx, dut.request):
+        tag = ctx.get(dut.request.payload)
+        record.requests.append((tag.token, tag.chunk, tag.slot))
+        bits = ctx.get(dut.request.payload.as_value())
+        loop.memory.request(cycle, bits, tag.token * p.chunks + tag.chunk)
+        loop.in_flight, moved = loop.in_flight + 1, True
+    if loop.offered is not None and ctx.get(dut.response.ready):
+        tag = ctx.get(dut.response.payload.tag)
+        record.arrivals.append((tag.token, tag.chunk, tag.slot))
+        record.taken.append(cycle)
+        loop.offered, loop.in_flight, moved = None, loop.in_flight - 1, True
+    if loop.log2 is not None and ctx.get(dut.log_denominator.ready):
+        record.seen.append(loop.log2)
+        loop.log2, moved = None, True
+    if _fires(ctx, dut.difference):
+        found = ctx.get(dut.difference.payload)
+        record.differences.append((found.limb, found.high, found.low))
+        loop.delayed.append((cycle + DELAY, record.differences[-1]))
+        moved = True
+    if _fires(ctx, dut.kept):
+        beat = ctx.get(dut.kept.payload)
+        if beat.kept:
+            record.kept[beat.token] = beat.t
+        record.ended, moved = bool(beat.last), True
+    return moved
 
 
 def _command(p: PeLaneParameters, head: Head) -> int:
