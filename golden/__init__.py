@@ -1,4 +1,4 @@
-"""NumPy models of the accelerators: what must come out."""
+"""NumPy models of the accelerators, and a language model for real input data."""
 
 
 class InputError(ValueError):

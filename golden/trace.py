@@ -1,4 +1,4 @@
-"""Traces: what a language model really feeds its attention and its matrix products.
+"""Traces: inputs of a real language model's attention and matrix products.
 
 A trace is one ``.npz`` file:
 
@@ -15,8 +15,8 @@ name        shape                        holds
 =========== ============================ ==================================================
 
 Arrays are float16, float32 or float64; the largest magnitude in each is 0 or between ``SMALLEST``
-and ``LARGEST``. What FP16 cannot hold is rounded, to infinity if need be, where a block is fed with
-it. All arrays together have at most ``MOST_BYTES`` bytes. ``q``, ``k``, ``v`` and ``scale`` come
+and ``LARGEST``. Testbenches round values to a block's format, to infinity if they exceed it. All
+arrays together have at most ``MOST_BYTES`` bytes. ``q``, ``k``, ``v`` and ``scale`` come
 together or not at all; a file holds those, or some ``x/`` or ``w/``, or everything. Query head
 ``h`` reads kv head ``h // group``, ``group`` being heads divided by kv heads.
 """
@@ -34,9 +34,9 @@ import numpy as np
 from golden.files import replacing
 
 LARGEST = 1e15
-"""Magnitude of an array's largest value, at most: products of two still add up in float32."""
+"""Bound on an array's largest magnitude, so that sums of products stay finite in float32."""
 SMALLEST = 1e-30
-"""Magnitude of an array's largest value, at least, unless all are zero. FP16 ends at 6e-8."""
+"""Least value of an array's largest magnitude, unless it is 0. FP16 ends at 6e-8."""
 MOST_BYTES = 1 << 30
 """Size of all arrays together, uncompressed."""
 
@@ -168,7 +168,7 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
                     raise TraceError(
                         f"unknown array {name!r}; it may hold q, k, v, scale, meta, x/NAME, w/NAME"
                     )
-            # A few megabytes of zeros can be gigabytes: nothing is read before this is known.
+            # A few compressed megabytes can be gigabytes of zeros, so sizes are checked first.
             size = sum(member.file_size for member in archive.zip.infolist())
             if size > MOST_BYTES:
                 raise TraceError(

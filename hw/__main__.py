@@ -117,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
         " latency, ports and the fields of their payloads).",
     )
     verilog.add_argument("block", help="block name as in `python -m hw list`, or all")
-    add_configuration(verilog, "preset name, or all for every preset")
+    add_configuration(verilog, "preset name, or all")
     verilog.add_argument(
         "-o",
         "--output",

@@ -38,7 +38,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     names = "\n".join(f"  {describe(name)}" for name in POLICIES)
     command = commands.add_parser(
         "eval",
-        help="what each algorithm costs in quality and saves in traffic",
+        help="quality and traffic of each algorithm",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Run the language model with each algorithm in its attention (or, for rtn and\n"
         "kllm, in its matrix products) and print perplexity, output error against dense\n"
@@ -57,8 +57,8 @@ def register(commands: argparse._SubParsersAction) -> None:
         type=at_least(1),
         default=1,
         metavar="N",
-        help="tokens at the start that are given: nothing is counted there, and policies that treat"
-        " a prompt otherwise take it from here (default: %(default)s)",
+        help="length of the prompt at the start, where nothing is counted; some policies treat it"
+        " differently (default: %(default)s)",
     )
     command.add_argument(
         "--policy",
@@ -105,7 +105,7 @@ def run_eval(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json_text(about | {"policies": [m.as_json() for m in measured]}))
     else:
-        # A file or a pipe has no width of its own.
+        # A file or a pipe has no width.
         console = Console(width=None if sys.stdout.isatty() else 110)
         console.print(table(measured, f"{about['input']}, {about['counted']} tokens counted"))
         for m in measured:

@@ -1,4 +1,4 @@
-"""Run one algorithm on the model or on a trace and say what it costs and saves."""
+"""Run one algorithm on the model or on a trace and measure its error and its traffic."""
 
 import copy
 import dataclasses
@@ -18,25 +18,25 @@ from golden.trace import Trace
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """One algorithm on one input. Everything is counted after the prompt only.
+    """Results of one algorithm on one input, counted after the prompt only.
 
     perplexity
-        Of the tokens after the prompt; None for a trace, which has no words.
+        Of the tokens after the prompt; None for a trace, which has no text.
     error
-        Relative error of what the algorithm replaces, ||got - exact|| / ||exact|| over the tokens,
-        averaged over the layers: the attention's output against dense attention's or, when matrix
-        products are quantised, each product against the float one. Both see the same inputs, so
-        errors of earlier layers do not count.
+        Relative error ||got - exact|| / ||exact|| over the tokens, averaged over the layers. It is
+        that of the attention's output against dense attention's or, if matrix products are
+        quantised, of each product against the float one. Both get the same inputs, so errors of
+        earlier layers do not count.
     traffic
         Reads of K and V, all layers.
     rows
         Tokens held in the cache at the end, averaged over layers and kv heads.
     cache_bytes
-        K, V and whatever else the algorithm keeps, at the end, all layers.
+        K, V and the algorithm's further state at the end, all layers.
     figures
-        What the algorithm counts beside this, averaged over the layers.
+        Further counts of the algorithm, averaged over the layers.
     seconds
-        Wall clock.
+        Wall-clock time.
     """
 
     policy: str
@@ -56,10 +56,10 @@ class Measurement:
 
 
 class Compared(DecodeAttention):
-    """An attention with dense attention beside it, which sees the same inputs.
+    """An attention, compared with dense attention on the same inputs.
 
-    Returns what the first one does, from the first token on, but counts traffic and error after
-    the first `prompt` tokens only.
+    Returns the outputs of the first from the first token on, but counts traffic and error only
+    after the first `prompt` tokens.
     """
 
     def __init__(self, attention: DecodeAttention, prompt: int, scale: float | None) -> None:
@@ -95,7 +95,7 @@ class Compared(DecodeAttention):
 
 
 class Differences:
-    """Squares of errors and of what is exact, summed up."""
+    """Sums of the squares of errors and of exact values."""
 
     def __init__(self) -> None:
         self._error = self._exact = 0.0
@@ -106,7 +106,7 @@ class Differences:
 
     @property
     def relative(self) -> float:
-        """||error|| / ||exact||; 0 when nothing was added."""
+        """||error|| / ||exact||; 0 if nothing was added."""
         return float(np.sqrt(self._error / self._exact)) if self._exact else 0.0
 
 
@@ -140,10 +140,10 @@ def measure(
     progress: bool = False,
     **defaults,
 ) -> Measurement:
-    """The policy on the model, which reads `tokens` in windows of `context`.
+    """Measure a policy on the model, which reads `tokens` in windows of `context`.
 
-    The first `prompt` tokens of each window are the prompt, which is not counted; `defaults` go to
-    a policy that has such parameters.
+    The first `prompt` tokens of each window are the prompt, which is not counted. `defaults` are
+    parameters for policies that have them.
     """
     started = time.perf_counter()
     defaults |= {"prompt": prompt}
@@ -166,7 +166,7 @@ def measure(
 def measure_trace(
     policy: Policy, trace: Trace, *, prompt: int = 1, progress: bool = False
 ) -> Measurement:
-    """The policy on the attention of every layer of a trace, which holds q, k and v."""
+    """Measure a policy on the attention of every layer of a trace that holds q, k and v."""
     started = time.perf_counter()
     attentions = []
     layers = tqdm(range(len(trace.q)), desc=policy.text, unit="layer", disable=not progress)

@@ -12,14 +12,14 @@ FORMATS = ("png", "svg", "pdf")
 
 
 def figure(width: float = 6.4, height: float = 4.0) -> "Figure":
-    """A figure that draws without a display."""
-    from matplotlib.figure import Figure  # takes a second, which other commands need not wait for
+    """A figure that needs no display."""
+    from matplotlib.figure import Figure  # here, as its import takes a second
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def scatter(measured: list[Measurement], title: str) -> "Figure":
-    """Quality against traffic: perplexity where there is one, else the output's error."""
+    """Quality against traffic: perplexity if it was measured, else the output's error."""
     drawn = figure()
     axes = drawn.add_subplot()
     words = all(m.perplexity is not None for m in measured)

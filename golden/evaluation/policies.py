@@ -1,4 +1,4 @@
-"""The algorithms by name, and how ``NAME:param=value,...`` becomes one."""
+"""The algorithms by name, with parameters as in ``voting:capacity=128``."""
 
 import dataclasses
 import difflib
@@ -38,7 +38,7 @@ class Policy:
     """One algorithm with its parameters.
 
     text
-        As given: ``voting:capacity=128``.
+        As typed, such as ``voting:capacity=128``.
     """
 
     text: str
@@ -51,13 +51,13 @@ class Policy:
         return not _is_attention(self.name)
 
     def attention(self, **defaults) -> DecodeAttention:
-        """A fresh instance for one layer; `defaults` count where the text and the class allow."""
+        """A new instance for one layer; `defaults` set parameters that the text does not."""
         if self.quantises_products:
             return DenseAttention()
         return POLICIES[self.name](**self._with(defaults))
 
     def model(self, model: Llama, **defaults) -> Llama:
-        """The model that multiplies as the policy says; ``InputError`` when it refuses a value."""
+        """The model with the policy's matrix products; ``InputError`` if it refuses a value."""
         if not self.quantises_products:
             return model
         try:
@@ -73,8 +73,8 @@ class Policy:
 def parse(text: str, **defaults) -> Policy:
     """A policy from ``NAME`` or ``NAME:param=value,param=value``; tuples as ``1/2/3``.
 
-    `defaults` are what the caller will give to ``attention`` or ``model``. Raises ``InputError``
-    when the name, a parameter or a value is wrong.
+    `defaults` are those that the caller passes to ``attention`` or ``model`` later. Raises
+    ``InputError`` if the name, a parameter or a value is wrong.
     """
     name, _, rest = text.partition(":")
     if name not in POLICIES:
@@ -122,7 +122,7 @@ def _is_attention(name: str) -> bool:
 
 
 def _value(text: str, key: str, value: str, annotation) -> object:
-    """The value as the parameter's annotation has it."""
+    """The value, converted to the type of the parameter's annotation."""
     kinds = getattr(annotation, "__args__", None) or (annotation,)
     if type(None) in kinds and value == "none":
         return None

@@ -86,7 +86,7 @@ LEAST_TOKENS = 600
 
 
 def open_all(gguf: Path | None, text: Path | None, tokens: int, needed: int) -> None:
-    """Open what this process needs for :func:`run`."""
+    """Open the model and the text that :func:`run` uses in this process."""
     global _opened
     words, source = read_text(text)
     model, tokenizer, about = open_model(gguf)
@@ -97,7 +97,7 @@ def open_all(gguf: Path | None, text: Path | None, tokens: int, needed: int) -> 
 
 
 def run(task: Run | str) -> Measurement | dict:
-    """Do one run, or compute an experiment's extras."""
+    """Perform one run, or compute the extras of an experiment, given by name."""
     if isinstance(task, str):
         return EXPERIMENTS[task].extras(_opened)
     policy = parse(task.policy, prompt=task.prompt)
@@ -149,8 +149,8 @@ def _write_index(output: Path) -> None:
 INTRODUCTION = (
     "`make eval` writes this folder. The papers measured models of 1 to 70 billion parameters on"
     " contexts of 1024 to 4096 tokens; here it is one of 135 million parameters on about a thousand"
-    " tokens, which any machine can repeat. So a figure need not come out the same, and where it"
-    " does not the page says what we think is the cause."
+    " tokens, which any machine can repeat. So a figure may differ from the paper's, and the page"
+    " then states the likely cause."
 )
 
 

@@ -1,4 +1,4 @@
-"""What an experiment says: claims of a paper beside our figures, tables and pictures."""
+"""An experiment's page: claims of a paper beside our figures, tables and pictures."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(StrEnum):
-    """Whether a paper's figure came out here too."""
+    """Whether a paper's figure was reproduced."""
 
     REPRODUCED = "reproduced"
     PARTLY = "partly"
@@ -31,10 +31,14 @@ class Verdict(StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A model, a text and what to say of them, and others to calibrate with.
+    """A model and tokens of a text, opened for the experiments.
 
-    ``tokens`` are those that experiments run on unless a run asks for more, ``all_tokens`` as many
-    as any asks for.
+    about
+        Name and SHA-256 of the model and name of the text, for the pages.
+    tokens, all_tokens
+        Tokens that experiments run on, and those of the experiment that needs most.
+    samples
+        Token sequences to calibrate with.
     """
 
     model: Llama
@@ -49,7 +53,7 @@ class Opened:
 class Run:
     """One policy on the first `tokens` tokens of the text, in windows of `context`.
 
-    The first `prompt` tokens of each window are given.
+    The first `prompt` tokens of each window are given, the others are predicted.
     """
 
     policy: str
@@ -60,7 +64,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A figure of the paper, ours, the verdict, and why."""
+    """A figure of the paper, ours, the verdict, and the reason for it."""
 
     paper: str
     ours: str

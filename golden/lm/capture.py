@@ -1,4 +1,4 @@
-"""Traces of a model at work on a text."""
+"""Traces of a model that runs on a text."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def capture(
     meta: dict,
     progress: bool = False,
 ) -> Trace:
-    """Run ``model`` over ``tokens`` and keep what enters the given ``layers``.
+    """Run ``model`` over ``tokens`` and keep the inputs of the given ``layers``.
 
     ``q``, ``k``, ``v`` hold every head and token. ``x/layerL.attn`` are the activations that Wq, Wk
     and Wv multiply and ``x/layerL.down`` those of the FFN's down projection, for the first

@@ -27,7 +27,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     """Add both commands to the parser's."""
     trace = commands.add_parser(
         "trace",
-        help="run the language model on a text and keep what enters its layers",
+        help="run the language model on a text and keep the inputs of its layers",
         description="Run the language model on the first tokens of a text and write the queries,"
         " keys, values, activations and weights of some layers to a trace file.",
     )
@@ -73,12 +73,12 @@ def run_trace(arguments: argparse.Namespace) -> None:
     """Write a trace file. Raises ``InputError`` or ``OSError``."""
     output = arguments.output
     check_output(output)
-    # What can be wrong with the command line is found before a download starts.
-    asked = None if arguments.layers is None else _parse_layers(arguments.layers)
+    # The command line is checked before a download starts.
+    chosen = None if arguments.layers is None else _parse_layers(arguments.layers)
     text, source = read_text(arguments.text)
     model, tokenizer, about = open_model(arguments.gguf)
     count = model.config.layers
-    layers = asked or sorted({count // 10, count // 2, count * 9 // 10})
+    layers = chosen or sorted({count // 10, count // 2, count * 9 // 10})
     if max(layers) >= count:
         raise InputError(f"--layers: the model has layers 0 to {count - 1}, so not {max(layers)}")
     if arguments.tokens > model.config.context:

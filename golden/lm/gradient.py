@@ -34,7 +34,7 @@ def activation_gradients(
     """Gradients [token, dim] of the loss, by layer and input, of the samples' tokens end to end.
 
     Inputs are ``attn`` (what Wq, Wk and Wv multiply), ``wo``, ``ffn`` (Wgate and Wup) and ``down``.
-    Each sample sees itself alone.
+    Samples do not attend to each other.
     """
     c = model.config
     ends = np.cumsum([len(sample) for sample in samples])
@@ -62,7 +62,7 @@ def activation_gradients(
 
 
 class _LayerPass:
-    """One layer forward, all that it computes kept, and back."""
+    """One layer forward, keeping intermediate results, and backward."""
 
     def __init__(
         self, model: Llama, layer: Layer, x: np.ndarray, angles: np.ndarray, parts: list[slice]

@@ -1,4 +1,4 @@
-"""English to run a model on."""
+"""English text to run a model on."""
 
 import os
 from pathlib import Path
@@ -31,9 +31,9 @@ def read_text(path: str | os.PathLike | None) -> tuple[str, str]:
 def default_text() -> str:
     """Prose of Python 3.11's language reference, which comes with the package.
 
-    It is what the module ``pydoc_data.topics`` of CPython 3.11.7 holds, paragraphs of two lines or
-    more only: grammar, code and lists are left out. It is the Python Software Foundation's, under
-    the licence beside it; the file has the SHA-256 ``DEFAULT_SHA256``.
+    The paragraphs of two lines or more of the module ``pydoc_data.topics`` of CPython 3.11.7, which
+    leaves out grammar, code and lists. Its owner is the Python Software Foundation, its licence is
+    in the same folder; the file has the SHA-256 ``DEFAULT_SHA256``.
     """
     return (_FOLDER / "python_reference.txt").read_text(encoding="utf-8")
 
@@ -50,5 +50,5 @@ def first_tokens(tokenizer: Tokenizer, text: str, count: int, what: str) -> list
     """
     tokens = tokenizer.encode(text, count)
     if len(tokens) < count:
-        raise InputError(f"text {what}: it has {len(tokens)} tokens, fewer than the {count} asked")
+        raise InputError(f"text {what}: it has {len(tokens)} tokens, fewer than {count}")
     return tokens

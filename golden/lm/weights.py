@@ -1,8 +1,7 @@
-"""Weights of a Llama-family model, and how a GGUF file holds them.
+"""Weights of a Llama-family model, read from a GGUF file.
 
-The file format and its names are those of ggml's ``docs/gguf.md``. Quantised tensors are
-dequantised to float32 by the ``gguf`` package, one layer at a time as they are asked for, so that
-memory holds one layer.
+The file format and its names are those of ggml's ``docs/gguf.md``. The ``gguf`` package dequantises
+tensors to float32, one layer at a time on access, so that memory holds one layer.
 """
 
 import os
@@ -92,7 +91,7 @@ class GGUFFile:
             raise InputError(f"model {path}: there is no such file")
         try:
             reader = gguf.GGUFReader(self.path)
-        # The reader meets damage wherever it happens to trip over it.
+        # The reader does not check the file: damage raises any of these.
         except (ValueError, IndexError, KeyError, OverflowError, MemoryError) as error:
             raise InputError(f"model {path}: it is not a whole GGUF file ({error})") from None
         self._fields = reader.fields
@@ -103,12 +102,12 @@ class GGUFFile:
         return self.require(key) if key in self._fields else default
 
     def require(self, key: str):
-        """Value of a metadata key that must be there."""
+        """Value of a metadata key that the file must have."""
         if key not in self._fields:
             raise InputError(f"model {self.path}: it lacks the metadata {key}")
         try:
             return self._fields[key].contents()
-        # Texts are decoded here and no earlier.
+        # Texts are decoded only here.
         except (ValueError, IndexError, KeyError, TypeError) as error:
             raise InputError(f"model {self.path}: metadata {key} is damaged ({error})") from None
 
@@ -163,12 +162,12 @@ class GGUFFile:
 
 
 def _short(value: object) -> str:
-    """For a message; a list may be long."""
+    """A value in a message, shortened if it is long."""
     return repr(value) if len(repr(value)) <= 40 else f"a {type(value).__name__}"
 
 
 class _GGUFLayers(Sequence):
-    """The layers of a GGUF file, dequantised each time they are asked for."""
+    """The layers of a GGUF file, dequantised at each access."""
 
     def __init__(self, file: GGUFFile, config: Config) -> None:
         self._file = file

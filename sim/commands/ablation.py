@@ -213,7 +213,7 @@ def speed_section() -> Section:
 
 
 def draw(path: Path) -> None:
-    import matplotlib  # takes a second, which other commands need not wait for
+    import matplotlib  # here, as its import takes a second
 
     drawn = figure(6.4, 3.6)
     axes = drawn.add_subplot()
@@ -236,7 +236,7 @@ def draw(path: Path) -> None:
         drawn.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def command(arguments) -> int:
+def ablation_command(arguments) -> int:
     if arguments.speed:
         with replacing(arguments.speed) as file:
             file.write(speed_section().markdown().encode())
@@ -287,7 +287,7 @@ def register(commands) -> None:
         help="only write the page on speedup by eviction, GOPS and tokens/s, from the formulas",
     )
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
-    parser.set_defaults(run=command)
+    parser.set_defaults(run=ablation_command)
 
 
 def longest(text: str) -> int:

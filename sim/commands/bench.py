@@ -1,6 +1,6 @@
-"""`python -m sim bench`: how fast designs simulate, and what emitting equal modules once gains.
+"""``python -m sim bench``: simulation speeds, and the gain of emitting equal modules once.
 
-All seconds are CPU seconds, which depend less than others on what else the machine does.
+All seconds are CPU seconds, which depend less on other work of the machine.
 """
 
 import contextlib
@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from amaranth.back import rtlil
-from rich.console import Console
 from rich.table import Table
 
 from hw.catalogue import Block, find
@@ -27,6 +26,7 @@ from hw.export import module_name, to_rtlil, to_verilog
 from hw.kllm.orizuru import OrizuruParameters
 from hw.parameters import Parameters
 from sim.commands.arguments import count
+from sim.commands.terminal import print_table
 from sim.core.design import from_file, generate
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import Stimulus
@@ -40,9 +40,9 @@ CONFIGURATIONS = (
     ("kllm.orizuru", "small"),
     ("kllm.orizuru", "default"),
 )
-CYCLES = 10_000  # of a measured check, at least, when nothing stalls
-# Of the runs of a measurement the fastest counts. There are at least 3 of them and for half a
-# second, but none is begun after 10 seconds.
+CYCLES = 10_000  # of a measured run, at least, when nothing stalls
+# The fastest of several runs counts: at least REPEATS of them and SECONDS in total, but none starts
+# after ENOUGH seconds.
 REPEATS, SECONDS, ENOUGH = 3, 0.5, 10
 LIMIT = 300
 
@@ -62,12 +62,12 @@ WAYS = {
 
 @dataclasses.dataclass
 class Speed:
-    """One way to play one configuration's check.
+    """Simulation speed of one configuration with one driver.
 
     start_s
-        Seconds that a check of a single transaction takes: mostly starting the simulator.
+        Seconds of a run of a single transaction: mostly starting the simulator.
     cycles_per_s
-        Of the rest of the check: what one more cycle costs.
+        Of a long run less that: the rate of further cycles.
     """
 
     block: str
@@ -81,10 +81,10 @@ class Speed:
 
 @dataclasses.dataclass
 class Emission:
-    """One way to emit one design, and what follows from it.
+    """One way to emit one design, with its size, compile time and speed.
 
     build_s
-        Seconds to compile the harness; None if it was not done at the limit.
+        Seconds to compile the harness; None if it took longer than the limit.
     """
 
     way: str
@@ -101,15 +101,15 @@ def cpu_seconds() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def best_time(simulation: Simulation, job: Stimulus, stall: str) -> tuple[float, int]:
-    """Seconds of the fastest of several plays of one job, and the cycles simulated in each.
+def best_time(simulation: Simulation, stimulus: Stimulus, stall: str) -> tuple[float, int]:
+    """Seconds of the fastest of several runs of one stimulus, and the cycles simulated in each.
 
-    :raises ToolError: if the design fails the check; the speed of a wrong answer means nothing.
+    :raises ToolError: if the outputs are wrong.
     """
     times = []
     while sum(times) < SECONDS or (len(times) < REPEATS and sum(times) < ENOUGH):
         started = cpu_seconds()
-        [(outcome, found)] = simulation.run([(job, stall)], seed=1)
+        [(outcome, found)] = simulation.run([(stimulus, stall)], seed=1)
         times.append(cpu_seconds() - started)
         if outcome.failure or found:
             said = outcome.failure or found[0]
@@ -118,13 +118,13 @@ def best_time(simulation: Simulation, job: Stimulus, stall: str) -> tuple[float,
 
 
 def stimulus_of(block: Block, parameters: Parameters, cycles: int) -> Stimulus:
-    """The block's check on corner cases and random data, long enough for that many cycles."""
+    """The block's stimulus of corner cases and random data, of at least that many cycles."""
     vectors = load_testbench(block).default_vectors(parameters)
-    while (
-        job := stimuli_of(block, parameters, load_trace(None), vectors, seed=1)[1]
-    ).cycles < cycles:
+    while True:
+        _, stimulus = stimuli_of(block, parameters, load_trace(None), vectors, seed=1)
+        if stimulus.cycles >= cycles:
+            return stimulus
         vectors *= 2
-    return job
 
 
 def measure_speeds(
@@ -178,8 +178,9 @@ def measure_emission(
         if seconds is not None:
             emission.build_s = round(seconds, 1)
             progress(f"{block.name} {parameters.slug()}, {way}: run")
-            job = stimulus_of(block, parameters, CYCLES)
-            seconds, cycles = best_time(Simulation(design, "verilator", "harness"), job, "none")
+            stimulus = stimulus_of(block, parameters, CYCLES)
+            simulation = Simulation(design, "verilator", "harness")
+            seconds, cycles = best_time(simulation, stimulus, "none")
             emission.cycles_per_s = round(cycles / seconds)
     return emission
 
@@ -190,7 +191,7 @@ def empty_cache() -> Iterator[Path]:
     before, compiled = os.environ.get("SENBAZURU_BUILD"), compiled_folder()
     with tempfile.TemporaryDirectory(prefix="senbazuru_") as folder:
         folder = Path(folder)
-        for runtime in compiled.glob("runtime_*"):  # every build needs it, so it is no one's cost
+        for runtime in compiled.glob("runtime_*"):  # shared by all builds, so not measured
             shutil.copytree(runtime, folder / "compiled" / runtime.name)
         os.environ["SENBAZURU_BUILD"] = str(folder)
         try:
@@ -253,7 +254,7 @@ def print_speeds(speeds: list[Speed]) -> None:
     for s in speeds:
         numbers = (f"{s.cycles:,}", f"{s.start_s:.4f}", f"{s.cycles_per_s:,}")
         table.add_row(s.block, s.preset, s.driver, s.stall, *numbers)
-    print_wide(table)
+    print_table(table)
 
 
 def print_emissions(emissions: list[Emission], limit: float) -> None:
@@ -274,13 +275,7 @@ def print_emissions(emissions: list[Emission], limit: float) -> None:
             f"{e.build_s:.1f}" if compiled else f"> {limit:g} (wall)",
             f"{e.cycles_per_s:,}" if compiled else "",
         )
-    print_wide(table)
-
-
-def print_wide(table: Table) -> None:
-    # Never narrower than the table, or piped output would lose columns.
-    console = Console()
-    Console(width=max(console.width, 110)).print(table)
+    print_table(table)
 
 
 def bench_command(arguments) -> int:
@@ -312,8 +307,8 @@ def register(commands) -> None:
         "bench",
         description=(
             "Measure simulated cycles per CPU second of each driver, simulator and stall pattern, "
-            "and what emitting equal modules once gains on a design of 128 equal units. Takes some "
-            "minutes; best on a machine that does little else. No time is judged."
+            "and the gain of emitting equal modules once on a design of 128 equal units. Takes "
+            "minutes, on a machine that should do little else. Nothing is judged."
         ),
     )
     command.add_argument(

@@ -1,8 +1,8 @@
-"""`python -m sim campaign`: the tests that are too long for the suite, as tasks that resume.
+"""``python -m sim campaign``: the tests that are too long for the suite, as tasks that resume.
 
-Tests of one file that follow each other are one task, as they share what they compile, until they
-are expected to take MINUTES. ``tests/campaign.json`` has the seconds of dear tests, by which the
-dearest tasks start first.
+Consecutive tests of one file are one task, as they share compiled designs, until they are expected
+to take MINUTES. ``tests/campaign.json`` has the seconds of the longest tests; the longest tasks
+start first.
 """
 
 import dataclasses
@@ -15,12 +15,12 @@ import tempfile
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
 from golden.files import replacing
 from sim.commands.arguments import add_execution, execution
+from sim.commands.terminal import print_table
 from sim.core.jobs import executor
 from sim.core.jobs.executor import SOURCES, Task
 from sim.core.tools import ROOT, ToolError
@@ -36,12 +36,12 @@ DEAREST = 10
 
 @dataclasses.dataclass
 class TestRun:
-    """What became of some tests.
+    """Results of some tests.
 
     seconds
-        Of wall-clock time, by name, of those that were run.
+        Wall-clock time by name, of the tests that were run.
     cpu_s
-        Processor time of all, with what they started.
+        Processor time of all tests and the programs they started.
     failures
         A line for each test that failed.
     skipped
@@ -133,19 +133,19 @@ def _pytest(arguments: list[str]) -> subprocess.CompletedProcess:
 
 
 def _said(output: subprocess.CompletedProcess) -> str:
-    """The line of pytest's output that says most."""
+    """The most informative line of pytest's output."""
     lines = [line for line in (output.stdout + output.stderr).splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(.*: )?error: (?!usage)", line, re.I)]
-    return (errors + lines[-1:] + ["it said nothing"])[0]
+    return (errors + lines[-1:] + ["no output"])[0]
 
 
 def campaign_command(arguments) -> int:
     recorded = json.loads(RECORD.read_text())
     where = execution(arguments)
     sources = (*SOURCES, "tests", "pyproject.toml")
-    # Kept as well: it imports all tests, which takes a quarter of a minute.
-    asked = Task("collect", collect, (tuple(arguments.tests),))
-    (found,) = executor.execute([asked], sources=sources, quiet=True, fresh=arguments.fresh)
+    # A task as well, whose result is kept: importing all tests takes a quarter of a minute.
+    collecting = Task("collect", collect, (tuple(arguments.tests),))
+    (found,) = executor.execute([collecting], sources=sources, quiet=True, fresh=arguments.fresh)
     names = found.result()
     tasks = group(names, recorded)
     if arguments.list:
@@ -164,7 +164,7 @@ def campaign_command(arguments) -> int:
     measured = {}
     for outcome in outcomes:
         measured |= outcome.value.seconds if outcome.value else {}
-    _print_table(outcomes, measured)
+    _summarise(outcomes, measured)
     if arguments.record:
         _record(recorded, measured)
     for line in failed:
@@ -183,16 +183,14 @@ def _complaints(outcome: executor.Outcome) -> list[str]:
     return [f"FAIL {line}" for line in run.failures]
 
 
-def _print_table(outcomes: list[executor.Outcome], measured: dict[str, float]) -> None:
+def _summarise(outcomes: list[executor.Outcome], measured: dict[str, float]) -> None:
     runs = [outcome.value for outcome in outcomes if outcome.value]
     table = Table(title="The dearest tests of the campaign")
     table.add_column("test")
     table.add_column("s", justify="right")
     for name in sorted(measured, key=measured.get, reverse=True)[:DEAREST]:
         table.add_row(name.removeprefix("tests/"), f"{measured[name]:.0f}")
-    console = Console(highlight=False)
-    # Never narrower than the table, or names would be cut short.
-    Console(highlight=False, width=max(console.width, 110)).print(table)
+    print_table(table)
     failures = sum(len(run.failures) for run in runs)
     skipped = sum(len(run.skipped) for run in runs)
     kept = sum(outcome.kept for outcome in outcomes)
@@ -204,7 +202,7 @@ def _print_table(outcomes: list[executor.Outcome], measured: dict[str, float]) -
 
 
 def _record(recorded: dict[str, float], measured: dict[str, float]) -> None:
-    """Write the seconds of dear tests down; those of tests that were not run stay."""
+    """Write the seconds of dear tests to the record; tests that were not run keep theirs."""
     seconds = recorded | {name: round(value) for name, value in measured.items()}
     dear = {name: seconds[name] for name in sorted(seconds) if seconds[name] >= DEAR}
     with replacing(RECORD) as file:
@@ -218,7 +216,7 @@ def register(commands) -> None:
         "campaign",
         description=(
             "Run the tests marked `campaign`, the dearest first, each group in a process of its "
-            "own. What passed is kept: a second run resumes with the rest, or with what failed. "
+            "own. Groups that passed are kept: a second run resumes with the others. "
             "Exits 1 if a test failed or if a group ran none."
         ),
     )

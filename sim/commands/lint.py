@@ -1,4 +1,4 @@
-"""`python -m sim lint`: Verilator's lint and Yosys' checks of generated Verilog."""
+"""``python -m sim lint``: Verilator's lint and Yosys' checks of generated Verilog."""
 
 import re
 import tempfile
@@ -15,7 +15,7 @@ from sim.core.design import MODULE, Design, generate
 from sim.core.jobs import executor
 from sim.core.tools import ToolError, environment, verilator
 
-# What Amaranth's way of writing Verilog trips over, and why it is harmless. All else is an error.
+# Warnings that Amaranth's Verilog causes and that are harmless; any other warning is an error.
 # Rule, text of the warning, reason.
 WAIVERS = (
     ("DECLFILENAME", "*", "a file holds a block and its sub-blocks; its name is the top's"),
@@ -28,7 +28,7 @@ WAIVERS = (
 
 
 VAST = 500
-"""Instances from which on Verilator, which looks at each, takes minutes and many gigabytes."""
+"""Instances from which on Verilator, which checks each, takes minutes and many gigabytes."""
 
 
 def lint(block: Block, parameters: Parameters) -> None:
@@ -42,8 +42,8 @@ def lint(block: Block, parameters: Parameters) -> None:
 def check(design: Design) -> None:
     """Check one design, as ``lint`` does.
 
-    Of a vast one Verilator gets the modules one by one, which leaves out what goes through
-    several, such as a loop of combinational logic.
+    Verilator checks the modules of a vast design one by one, and so misses faults across modules,
+    such as a combinational loop.
     """
     with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
         source = Path(scratch) / f"{design.module}.v"
@@ -78,7 +78,7 @@ def check(design: Design) -> None:
 
 
 def modules_apart(verilog: str) -> Iterator[tuple[str, str, str]]:
-    """Each module's name and text, and the modules that it uses with nothing inside but ports."""
+    """Each module's name and text, with stubs of the modules it uses, which have only ports."""
     texts = re.findall(r"^module \\?.*?^endmodule$", verilog, re.M | re.S)
     modules = {MODULE.match(text)[1]: text for text in texts}
     stubs = {name: text[: text.index(");\n") + 2] + "\nendmodule" for name, text in modules.items()}

@@ -1,6 +1,6 @@
-"""``python -m sim mutate``: does a block's testbench notice every fault that matters?
+"""``python -m sim mutate``: inject faults into a block and check that its testbench fails.
 
-A testbench that passes has shown nothing until it is known what it would have failed on.
+It measures which faults the testbench can detect at all.
 """
 
 import collections
@@ -47,7 +47,7 @@ def as_json(report: Report) -> dict:
 
 
 def describe(report: Report) -> str:
-    """The report for people: totals, then lines by mutants left alive, then each survivor."""
+    """The report as text: totals, source lines by surviving mutants, then each survivor."""
     times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report.seconds.items())
     lines = [
         f"{report.block} {report.preset}, seed {report.seed}: {report.mutants} mutants ({times})",
@@ -106,7 +106,7 @@ def mutate_all(arguments) -> int:
     return 1 if any(report.survivors for report in reports) else 0
 
 
-def run_command(arguments) -> int:
+def mutate_command(arguments) -> int:
     if arguments.block == "all":
         return mutate_all(arguments)
     block, parameters = configuration(arguments)
@@ -130,9 +130,9 @@ def register(commands) -> None:
     command = commands.add_parser(
         "mutate",
         description=(
-            "Make faulty copies of a block (mutants), play each the testbench's jobs under every "
-            "stall pattern until one fails, and prove that those nothing fails on behave as the "
-            "block does, for all time. Exits 1 if some mutant is neither noticed nor proved "
+            "Make faulty copies of a block (mutants), run the testbench on each under every stall "
+            "pattern until it fails, and try to prove by k-induction that the survivors are "
+            "equivalent to the block. Exits 1 if some mutant is neither detected nor proved "
             "equivalent; each is listed with its Python source line."
         ),
     )
@@ -160,4 +160,4 @@ def register(commands) -> None:
         help="only faults whose source line, FILE:LINE, matches (default: all)",
     )
     add_execution(command)
-    command.set_defaults(run=run_command)
+    command.set_defaults(run=mutate_command)

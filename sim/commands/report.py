@@ -1,4 +1,4 @@
-"""`python -m sim report`: every block in every simulator, as a table and as one HTML page."""
+"""``python -m sim report``: every block in every simulator, as a table and as one HTML page."""
 
 import base64
 import collections
@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 import jinja2
-from rich.console import Console
 from rich.table import Table
 
 from golden.files import file_sha256, replacing
 from hw.catalogue import Block, blocks, configurations, find, select
 from sim.commands.arguments import add_execution, count, execution
+from sim.commands.terminal import print_table
 from sim.core import tools
 from sim.core.design import generate
 from sim.core.jobs import executor
@@ -81,9 +81,9 @@ def run_row(
     simulation = Simulation(design, simulator, driver)
     vectors = vectors or load_testbench(block).default_vectors(parameters)
     result = RunResult(block.name, preset, simulator, driver, 1, "all")
-    plays = list(itertools.product(stimuli_of(block, parameters, trace, vectors, seed=1), PATTERNS))
-    for (job, stall), outcome in zip(plays, simulation.run(plays, seed=1), strict=True):
-        add(result, job, stall, *outcome)
+    runs = list(itertools.product(stimuli_of(block, parameters, trace, vectors, seed=1), PATTERNS))
+    for (stimulus, stall), outcome in zip(runs, simulation.run(runs, seed=1), strict=True):
+        add(result, stimulus, stall, *outcome)
     row.vectors, row.mismatches = result.transactions, result.mismatches
     row.cycles, row.predicted = result.cycles, result.predicted
     if not result.passed:
@@ -123,7 +123,7 @@ def draw(block: Block, trace):
 
 
 def picture(block: Block, trace) -> dict | None:
-    """What the page shows of a block: image as an SVG data URI, caption, preset, parameters."""
+    """A block's picture on the page: SVG as a data URI, caption, preset and parameters."""
     drawn = draw(block, trace)
     if drawn is None:
         return None
@@ -177,7 +177,7 @@ def write_page(rows: list[Row], blocks: list[Block], trace, folder: Path) -> Pat
     return path
 
 
-def print_table(rows: list[Row]) -> None:
+def print_rows(rows: list[Row]) -> None:
     table = Table(title="RTL against golden models: real and random data, with and without stalls")
     for heading in ("block", "preset", "simulator", "driver"):
         table.add_column(heading)
@@ -195,15 +195,13 @@ def print_table(rows: list[Row]) -> None:
             *map(str, numbers),
             f"[{colour}]{row.verdict}[/]",
         )
-    # Never narrower than the table, or piped output would lose columns.
-    console = Console()
-    Console(width=max(console.width, 120)).print(table)
+    print_table(table)
     for reason in dict.fromkeys(row.reason for row in rows if row.reason):
         print(f"*** {reason}")
 
 
 def affordable(block: Block, preset: str, simulator: str) -> bool:
-    """Whether a report on all blocks has it: huge designs only at first preset, in Verilator."""
+    """Whether a report on all blocks runs it: huge designs only at first preset in Verilator."""
     first = preset == block.parameters_class.preset_name("first")
     if first and simulator == "verilator":
         return True
@@ -214,9 +212,9 @@ def report_command(arguments) -> int:
     trace = load_trace(arguments.trace)
     blocks = select(arguments.block)
     chosen = configurations(arguments.block, arguments.presets)
-    jobs = [(*configuration, simulator) for configuration in chosen for simulator in SIMULATORS]
-    left_out = [] if len(blocks) == 1 else [job for job in jobs if not affordable(*job)]
-    jobs = [job for job in jobs if job not in left_out]
+    runs = [(*configuration, simulator) for configuration in chosen for simulator in SIMULATORS]
+    left_out = [] if len(blocks) == 1 else [run for run in runs if not affordable(*run)]
+    runs = [run for run in runs if run not in left_out]
     output = arguments.output or tools.build_folder() / "report"
     tools.require_writable(output, folder=True)
     output.mkdir(parents=True, exist_ok=True)
@@ -225,7 +223,7 @@ def report_command(arguments) -> int:
         path = path.resolve()
         sha256 = file_sha256(path)
     tasks = []
-    for block, preset, simulator in jobs:
+    for block, preset, simulator in runs:
         # Icarus has no other driver.
         driver = arguments.driver if simulator == "verilator" else "cocotb"
         what = (block.name, preset, simulator, driver, path, sha256, arguments.vectors)
@@ -244,7 +242,7 @@ def report_command(arguments) -> int:
     if arguments.json:
         print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
     else:
-        print_table(rows)
+        print_rows(rows)
         if left_out:
             names = ", ".join(
                 f"{block.name} {preset} in {tool}" for block, preset, tool in left_out
@@ -263,8 +261,8 @@ def register(commands) -> None:
         "report",
         description=(
             "Run blocks in both simulators on real and random data, with and without stalls; "
-            "print a table and write one self-contained HTML page with pictures. Exits 1 if "
-            "anything differs from the golden model or from the cycle formula."
+            "print a table and write one self-contained HTML page with pictures. Exits 1 if an "
+            "output differs from the golden model or a cycle count from the formula."
         ),
     )
     names = ", ".join(block.name for block in blocks())
@@ -280,8 +278,8 @@ def register(commands) -> None:
         "--driver",
         choices=("harness", "cocotb"),
         default="harness",
-        help="what drives Verilator: the compiled harness, which is faster to build and to run "
-        "(default), or cocotb, which always drives Icarus",
+        help="driver for Verilator: the compiled harness, which compiles and runs faster "
+        "(default), or cocotb, which is always used for Icarus",
     )
     add_execution(command)
     command.add_argument(

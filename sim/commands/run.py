@@ -58,7 +58,7 @@ def run_command(arguments) -> int:
 
 
 def show_progress() -> None:
-    """What is compiled, on standard error."""
+    """Print what is compiled, on standard error."""
     handler = logging.StreamHandler(sys.stderr)
     PROGRESS.handlers = [handler]
     PROGRESS.setLevel(logging.INFO)
@@ -95,7 +95,7 @@ def register(commands) -> None:
         description=(
             "Build a block's Verilog, drive it with real data from a trace and with corner cases "
             "and random data, and compare every output beat with the golden model. Exits 1 on a "
-            "mismatch, a broken stream rule, a hang or a cycle count that is not the formula's."
+            "mismatch, a broken stream rule, a hang or a cycle count other than the formula's."
         ),
     )
     add_configuration(command, everything=True)
@@ -117,13 +117,13 @@ def register(commands) -> None:
     command.add_argument(
         "--stall",
         choices=list(PATTERNS),
-        help="how producers and consumers hesitate (default: every pattern, one after another)",
+        help="stalls of producers and consumers (default: every pattern, one after another)",
     )
     command.add_argument(
         "--verilog",
         type=Path,
         metavar="FILE.v",
-        help="simulate this file, with the generated module's ports, in place of it",
+        help="simulate this file in place of the generated Verilog; it must have the same ports",
     )
     command.add_argument(
         "--trust",
@@ -137,8 +137,8 @@ def register(commands) -> None:
         "--memory",
         metavar="TIMING",
         help=(
-            "of the block's memories: any of latency=1..80,order=in|any,interval=2,seed=3 "
-            "(default: a timing of its own for each stall pattern)"
+            "timing of the block's memories: any of latency=1..80,order=in|any,interval=2,seed=3 "
+            "(default: a different timing for each stall pattern)"
         ),
     )
     command.add_argument("--waves", type=Path, metavar="FILE.fst", help="write waves to this file")
@@ -148,7 +148,7 @@ def register(commands) -> None:
         default=TIMEOUT_S,
         metavar="SECONDS",
         help=(
-            "give a run up after so long without a simulated cycle, as in an endless loop of "
+            "end a run after this time without a simulated cycle, as in an endless loop of "
             "combinational logic (default: %(default)s)"
         ),
     )

@@ -12,6 +12,7 @@ from hw.arguments import add_set
 from hw.catalogue import Block, configurations, select
 from hw.parameters import ParameterError
 from sim.commands.arguments import add_execution, count, execution
+from sim.commands.terminal import print_table
 from sim.core.jobs import executor
 from sim.core.tools import ToolError
 from sim.synth import SynthesisError, libraries, report
@@ -38,7 +39,7 @@ def register(commands) -> None:
         nargs="+",
         default=["default"],
         metavar="P",
-        help="preset names, or all for every preset",
+        help="preset names, or all",
     )
     add_set(command)
     command.add_argument(
@@ -119,12 +120,10 @@ def synth(arguments) -> int:
         plain = [e if isinstance(e, dict) else dataclasses.asdict(e) for e in entries]
         print(json.dumps(plain, indent=2, allow_nan=False))
         return 0
-    console = Console(highlight=False)
-    table = report.ecp5_table(entries) if arguments.ecp5 else report.table(entries)
-    # Never narrower than the table, or figures would be cut short.
-    Console(highlight=False, width=max(console.width, 110)).print(table)
+    print_table(report.ecp5_table(entries) if arguments.ecp5 else report.table(entries))
     if not arguments.ecp5:
         notes = [*map(report.slowest, entries), *notes]
+    console = Console(highlight=False)
     for note in notes:
         console.print(note, markup=False)
     return 0

@@ -55,7 +55,7 @@ def use(entry: Path) -> None:
 
 
 def entries() -> Iterator[Entry]:
-    """Everything in the cache, what a killed process left half-done too."""
+    """Everything in the cache, including folders that a killed process left unfinished."""
     for folder in (compiled_folder(), build_folder() / "generated"):
         for path in folder.iterdir() if folder.exists() else ():
             try:
@@ -71,7 +71,7 @@ def _size(path: Path) -> int:
 
 
 def prune(most: int, kept_s: float = KEPT_S) -> list[Entry]:
-    """Remove what is forgotten, and the least recently used down to `most` bytes; what is gone.
+    """Remove old entries, then the least recently used down to `most` bytes; returns them.
 
     kept_s
         Entries used within this number of seconds stay in any case.
@@ -87,7 +87,7 @@ def prune(most: int, kept_s: float = KEPT_S) -> list[Entry]:
 
 
 def _remove(entry: Entry) -> bool:
-    """Remove an entry at once, unless it was used meanwhile."""
+    """Remove an entry in one step, unless another process has used it since."""
     aside = entry.path.with_name(f".removing_{entry.path.name}_{os.getpid()}")
     try:
         if entry.path.stat().st_mtime != entry.used:
@@ -103,7 +103,7 @@ def _remove(entry: Entry) -> bool:
 
 
 def prune_now_and_then() -> None:
-    """Prune, unless that was done lately; to be called when something was added."""
+    """Prune, at most once in BETWEEN_S seconds; call it after adding an entry."""
     most, stamp = limit(), compiled_folder() / ".pruned"
     if not stamp.exists() or time.time() - stamp.stat().st_mtime > BETWEEN_S:
         stamp.touch()

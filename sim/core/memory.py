@@ -1,11 +1,9 @@
-"""Model of an external memory: tagged requests in, responses out after a while, in any order.
+"""Model of an external memory: tagged requests in, responses out after a latency, in any order.
 
-A memory is what a stimulus says about one pair of streams at a design's ports: the rows behind it
-and where address, tag and data lie in the payloads. How slow it is and in which order it answers is
-a
-:class:`MemoryTiming`, chosen like a stall pattern when the stimulus is outcome.
-:class:`MemoryModel` here and ``memory.h`` in the compiled harness give the same schedule, cycle for
-cycle.
+A stimulus binds a :class:`Memory` to a pair of streams at a design's ports: its rows, and where
+address, tag and data lie in the payloads. Latency, bandwidth and order are a :class:`MemoryTiming`,
+which the run chooses, as it chooses the stall pattern. :class:`MemoryModel` here and ``memory.h``
+in the compiled harness have the same schedule, cycle for cycle.
 """
 
 import dataclasses
@@ -63,9 +61,9 @@ class MemoryTiming:
     def from_text(cls, text: str, seed: int = 0) -> "MemoryTiming":
         """A timing as typed: ``latency=1..80,order=any,interval=2,seed=3``, or a part of it.
 
-        What is left out is as in the fastest memory; `seed` where the text has none.
+        Settings left out are those of the fastest memory, and `seed`.
 
-        :raises ParameterError: in one sentence.
+        :raises ParameterError: for an unknown setting or a value out of range.
         """
         values = {"latency": "1", "order": "in", "interval": "1", "seed": str(seed)}
         for setting in text.split(","):
@@ -105,8 +103,8 @@ class MemoryTiming:
 
 FASTEST = MemoryTiming()
 
-# Of a run's memories under each stall pattern, if it names no timing. The formula counts with the
-# fastest; the others show what depends on latency, order or bandwidth.
+# Default timing of memories under each stall pattern. The cycle formulas hold for the fastest; the
+# others show errors that depend on latency, order or bandwidth.
 TIMINGS = {
     "none": FASTEST,
     "random": MemoryTiming((1, 20), reorder=True),
@@ -162,8 +160,8 @@ class Memory:
         struct or an array stands for all of it, and ``payload`` for all of a payload that has no
         such field.
     response_tag, data
-        Fields of the response; by default its tag is called as the request's.
-        With `tag` None there are no tags, and responses must come in order.
+        Fields of the response; its tag has the name of the request's by default. If `tag` is None,
+        there are no tags and responses are in order.
     write, write_data
         Fields of the request that turn it into a write of one row; None for a read-only memory.
     """
@@ -246,15 +244,15 @@ def _find(shape, path: str | None) -> Bits:
 
 @dataclasses.dataclass
 class MemoryUse:
-    """What a run did to a memory.
+    """Accesses of one run to a memory.
 
     contents
-        ``uint32[rows, words]`` afterwards.
+        ``uint32[rows, words]`` after the run.
     row_bits
-        Bits of a row, as the data field has them.
+        Bits of a row, the width of the data field.
     accepted, offered
-        ``int64[requests]``: the cycle in which each request was accepted and that in which its
-        response was first offered; -1 for a write and for what was still under way at the end.
+        ``int64[requests]``: the cycle in which each request was accepted, and the one in which its
+        response was first offered; -1 for a write and for a response still outstanding at the end.
     """
 
     contents: np.ndarray
@@ -276,9 +274,9 @@ class MemoryUse:
 class MemoryModel:
     """Cycle-level model of one memory; rows are Python integers.
 
-    For each cycle, call `response` if no earlier response still waits to be taken, then `request`
-    if one is accepted in it. Any number of requests may be under way, with equal tags too. A read
-    sees the row as it was when it was accepted, so after every earlier write to it.
+    For each cycle, call `response` unless an earlier response still waits to be accepted, then
+    `request` if one is accepted in it. Any number of requests may be outstanding, with equal tags
+    too. A read returns the row as it was when the read was accepted, after all earlier writes.
     """
 
     def __init__(
@@ -320,7 +318,7 @@ class MemoryModel:
         heapq.heappush(self._waiting, (due, number, tag, self._rows[address]))
 
     def response(self, cycle: int) -> tuple[int, int] | None:
-        """Tag and row to offer from `cycle` on, if there is a response for it."""
+        """Tag and row of the response to offer from `cycle` on; None if no response is due."""
         while self._waiting and self._waiting[0][0] <= cycle:
             heapq.heappush(self._ready, heapq.heappop(self._waiting)[1:])
         if not self._ready or cycle < self._next_response:
@@ -345,7 +343,7 @@ class MemoryModel:
 
 
 def fault(name: str, number: int, write: bool, address: int, rows: int, cycle: int) -> str:
-    """The sentence for a request out of range."""
+    """The message for a request out of range."""
     does = "writes" if write else "reads"
     return (
         f"memory {name}: request {number} {does} row {address} in cycle {cycle}, "
@@ -354,11 +352,11 @@ def fault(name: str, number: int, write: bool, address: int, rows: int, cycle: i
 
 
 def timing_of(timing: MemoryTiming | Mapping[str, MemoryTiming], memory: str) -> MemoryTiming:
-    """One memory's timing, where a run is given one for all or one for each by name."""
+    """One memory's timing, from one timing for all memories or from one for each by name."""
     return timing if isinstance(timing, MemoryTiming) else timing[memory]
 
 
 def timings_of(memories: Mapping[str, Memory], timing: MemoryTiming) -> dict[str, MemoryTiming]:
-    """One timing for all of a job's memories, of which those without tags answer in order."""
+    """One timing for all of a stimulus's memories; those without tags answer in order."""
     in_order = dataclasses.replace(timing, reorder=False)
     return {name: in_order if m.tag is None else timing for name, m in memories.items()}

@@ -1,7 +1,7 @@
-"""Programs that this project starts: they end with it, whatever ends it.
+"""Programs that this project starts: they end when it ends, for any reason.
 
-:func:`run` takes the place of ``subprocess.run``. Each program runs below ``supervisor.py``, which
-ends it and all that it started, even after a SIGKILL.
+Use :func:`run` in place of ``subprocess.run``. Each program runs below ``supervisor.py``, which
+ends it and its descendants, even after a SIGKILL of this process.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Stuck(Exception):
-    """A program was ended because it no longer got on."""
+    """A program was ended because it made no progress."""
 
 
 def run(
@@ -54,15 +54,16 @@ def run(
     stuck: Callable[[], bool] | None = None,
     grace: float = GRACE_S,
 ) -> subprocess.CompletedProcess:
-    """Run a program to its end; its output as text, unless `stdout` and `stderr` are files.
+    """Run a program to its end; returns its output as text, unless it goes to files.
 
     timeout
         Seconds after which it is ended; its status is then that of SIGTERM or of SIGKILL.
     grace
-        Seconds from the signal that asks it to end to the one that makes it.
+        Seconds from SIGTERM to SIGKILL.
     stuck
-        Called now and then; once it says so, the program is ended. Only with output to files.
-    :raises Stuck: if it was.
+        Called every POLL_S seconds; once it returns true, the program is ended. Only with output
+        to files.
+    :raises Stuck: if `stuck` ended it.
     :raises FileNotFoundError: if there is no such program.
     """
     if shutil.which(command[0], path=(env or os.environ).get("PATH")) is None:
@@ -97,15 +98,15 @@ def run(
         _running.discard(process)
 
 
-def apart(function: Callable[[], Any], seconds: float) -> Any:
-    """What `function` returns in a copy of this process, as it may crash or never end.
+def call_in_fork(function: Callable[[], Any], seconds: float) -> Any:
+    """Call `function` in a fork of this process, as it may crash or never end.
 
-    :raises Stuck: with a sentence, if it does.
+    :raises Stuck: with the reason, if it does.
     """
     libc = ctypes.CDLL(None)
     read, write = os.pipe()
     with tempfile.TemporaryFile("w+", errors="replace") as said, warnings.catch_warnings():
-        # Python warns of threads, which a copy lacks; `function` is to be a call of compiled code.
+        # Python warns that a fork has no other threads; `function` calls compiled code alone.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
         if child == 0:
@@ -132,7 +133,7 @@ def apart(function: Callable[[], Any], seconds: float) -> Any:
 
 
 def _answer(function: Callable[[], Any], write: int, said: int, libc: ctypes.CDLL) -> NoReturn:
-    """Call `function` in the copy, send what it returns, and leave without cleaning up."""
+    """Call `function` in the fork, send its result, and exit without cleaning up."""
     try:
         faulthandler.disable()
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -149,7 +150,7 @@ def _answer(function: Callable[[], Any], write: int, said: int, libc: ctypes.CDL
 
 @contextlib.contextmanager
 def clean_exit() -> Iterator[None]:
-    """Within it, SIGTERM and SIGHUP unwind the program as Ctrl-C does, and end what it started."""
+    """Inside, SIGTERM and SIGHUP raise an exception, as Ctrl-C does, and end started programs."""
 
     def handle(number, frame):
         for process in list(_running):  # of other threads, too, which get no exception
@@ -168,7 +169,7 @@ def clean_exit() -> Iterator[None]:
 
 
 def silence_unused() -> None:
-    """No warnings of components that an interrupt kept from being used, of which it has many."""
+    """Suppress Amaranth's warnings of unused components, which an interrupt leaves behind."""
     if "amaranth" in sys.modules:
         from amaranth.hdl import UnusedElaboratable
 

@@ -1,4 +1,4 @@
-"""What running a block's testbench showed: counts, failures, and the command to repeat one."""
+"""The result of a block's testbench: counts, failures, and the command that repeats one."""
 
 import dataclasses
 import shlex
@@ -12,7 +12,7 @@ from sim.core.stimulus import Mismatch, Outcome, Stimulus
 
 @dataclasses.dataclass
 class RunResult:
-    """One configuration in one simulator.
+    """The result of one configuration in one simulator.
 
     configuration
         The preset's name and every parameter that differs from it.
@@ -28,8 +28,8 @@ class RunResult:
         Cycles the block's formula gives for the same stimuli; None where stalls or a slow memory
         make it meaningless.
     failures
-        One sentence for each stimulus that a broken stream rule, a hang or a wrong cycle count
-        ended.
+        One sentence for each stimulus that broke a stream rule, hung or took a wrong number of
+        cycles.
     reproduce
         The command that repeats the first failure alone; None if nothing failed.
     """
@@ -82,7 +82,7 @@ def command_line(
     verilog: Path | None,
     trust: bool,
 ) -> str:
-    """The command that repeats what a result says of one stall pattern."""
+    """The command that repeats a result under one stall pattern."""
     words = ["python", "-m", "sim", "run", result.block, "--preset", result.preset]
     for setting in settings:
         words += ["--set", setting]
@@ -107,10 +107,10 @@ def add(
     stimulus: Stimulus,
     stall: str,
     outcome: Outcome,
-    found: list[Mismatch],
+    mismatches: list[Mismatch],
     formula: bool = True,
 ) -> None:
-    """Count one job's run into a result.
+    """Add the outcome of one stimulus to a result.
 
     formula
         Whether the block's cycle formula holds where nothing stalls, as it does unless a memory is
@@ -118,17 +118,17 @@ def add(
     """
     counted = formula and stall == "none"
     result.transactions += stimulus.transactions
-    result.mismatches += len(found)
+    result.mismatches += len(mismatches)
     if stall in ("none", result.stall):
         result.cycles += outcome.cycles
     result.simulated += outcome.simulated
     if counted:
         result.predicted = (result.predicted or 0) + stimulus.cycles
     where = f"stall {stall}: " if result.stall == "all" else ""
-    if found and result.first_mismatch is None:
-        result.first_mismatch = f"{where}{found[0]}"
+    if mismatches and result.first_mismatch is None:
+        result.first_mismatch = f"{where}{mismatches[0]}"
     if outcome.failure is not None:
         result.failures.append(f"{where}{outcome.failure}")
-    elif not found and counted and outcome.cycles != stimulus.cycles:
+    elif not mismatches and counted and outcome.cycles != stimulus.cycles:
         took = f"took {outcome.cycles} cycles where the formula says {stimulus.cycles}"
         result.failures.append(f"{where}{took}")

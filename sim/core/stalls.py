@@ -1,4 +1,4 @@
-"""How producers and consumers hesitate: duty and burst length of valid and ready."""
+"""Stall patterns: duty cycle and burst length of valid and ready."""
 
 import dataclasses
 import random
@@ -11,8 +11,8 @@ class Stall:
     valid, ready
         Fraction of cycles in which sources offer and sinks accept.
     burst
-        Mean length in cycles of a run of stalled or of active cycles, relative to a memoryless
-        choice; 1 decides each cycle anew.
+        Mean length in cycles of a run of stalled or of active cycles, relative to independent
+        choices; 1 is an independent choice in each cycle.
     late
         Whether a sink raises ready only for a beat it has already seen for a cycle. The stream
         rules allow it, and a component that waits for ready before it raises valid then hangs.
@@ -36,7 +36,7 @@ PATTERNS = {
 
 
 class Throttle:
-    """One stream's hesitation; ``step()`` once a cycle says whether it is open."""
+    """Stalls of one stream: ``step()``, called once a cycle, returns whether it may transfer."""
 
     def __init__(self, chances: tuple[float, float], seed: str):
         self._stop, self._start = chances

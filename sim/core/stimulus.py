@@ -1,7 +1,7 @@
-"""What a block's testbench states: beats to drive in, beats that must come out, cycles it may take.
+"""What a testbench states of a run: input beats, expected output beats, predicted cycles.
 
 A testbench knows nothing of simulators. It turns a configuration and real or random operands into a
-:class:`Stimulus`; the cocotb testbench and the compiled harness both play any stimulus.
+:class:`Stimulus`; the cocotb driver and the compiled harness both run any stimulus.
 """
 
 import dataclasses
@@ -47,16 +47,16 @@ class Stimulus:
     transactions
         Transactions compared, as the block's users count them (vectors, products, beats).
     cycles
-        Cycles the block's formula predicts from the first input beat offered to the last output
-        beat taken, both included, when nothing stalls.
+        Cycles that the block's formula predicts from the first input beat offered to the last
+        output beat accepted, both included, when nothing stalls.
     notes
-        What the testbench did to the trace to make it fit, one sentence each.
+        How the testbench changed the trace to make it fit, one sentence each.
     memories
         Name to :class:`sim.core.memory.Memory`: request and response streams served by a memory
         model instead of `inputs` and `outputs`.
     stall
-        The stall pattern's name, set by whoever plays the stimulus: a testbench whose output order
-        depends on arrival compares accordingly.
+        Name of the stall pattern, set by the driver: a testbench whose output order depends on the
+        order of arrival compares accordingly.
     """
 
     inputs: dict[str, np.ndarray]
@@ -71,17 +71,17 @@ class Stimulus:
 
 @dataclasses.dataclass
 class Outcome:
-    """What a simulator made of a stimulus.
+    """What a simulator returned for a stimulus.
 
     outputs
         Stream name to ``uint32[beats, words]`` as received.
     cycles_of
-        Stream name to ``int64[beats]``: the cycle each beat was taken in, counted from 0, the
-        first in which inputs were offered.
+        Stream name to ``int64[beats]``: the cycle in which each beat was accepted. Cycle 0 is the
+        first in which inputs are offered.
     cycles
         Cycles up to the last transfer, that one included.
     simulated
-        All cycles simulated, for speed figures.
+        All cycles simulated, for measurements of speed.
     failure
         Why the run ended early: a broken stream rule or a hang; None if it did not.
     memories
@@ -101,7 +101,7 @@ class Testbench(Protocol):
     """A module's ``testbench`` object, in ``sim.testbenches.<folder>.<block>``."""
 
     def default_vectors(self, parameters: "Parameters") -> int:
-        """Transactions of each kind that a simulation in Icarus plays in seconds."""
+        """Transactions of each kind that Icarus simulates in seconds."""
         ...
 
     def stimulus(
@@ -111,9 +111,9 @@ class Testbench(Protocol):
         ...
 
     def picture(self, parameters: "Parameters", trace: "Trace", figure) -> str | None:
-        """Draw what the block does to real data into a matplotlib figure; return its caption.
+        """Draw what the block does to real data into a matplotlib figure.
 
-        None if that is nothing to look at.
+        Returns the caption; None if the block has nothing to draw.
         """
         ...
 
@@ -121,14 +121,14 @@ class Testbench(Protocol):
 def compare(
     stimulus: Stimulus, got: dict[str, np.ndarray], layouts: dict, cycles_of: dict
 ) -> list[Mismatch]:
-    """Every output beat that differs from the job's, in stream order.
+    """Every output beat that differs from the expected one, in stream order.
 
     got
         Stream name to ``uint32[beats, words]`` as received; missing and extra beats are mismatches.
     layouts
         Stream name to payload shape.
     cycles_of
-        Stream name to ``int[beats]``, the cycle in which each beat was taken.
+        Stream name to ``int[beats]``, the cycle in which each beat was accepted.
     """
     found = []
     for stream, expected in stimulus.outputs.items():

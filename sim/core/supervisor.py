@@ -1,10 +1,11 @@
-"""Run a command that ends with the process that started it: a program of its own, no module.
+"""Run a command that ends with the process that started it. A program, not a module.
 
     python -I -S supervisor.py PARENT GRACE COMMAND...
 
-The command gets a process group of its own. The whole group is ended when the process PARENT has
-ended, in whatever way, and when this one is interrupted, terminated or hung up: by SIGTERM and,
-GRACE seconds later, by SIGKILL. The status is the command's, or 128 and the signal it ended by.
+The command gets a process group of its own. The group is ended when the process PARENT ends for any
+reason, or when this process receives SIGINT, SIGTERM or SIGHUP: first by SIGTERM, GRACE seconds
+later by SIGKILL. The exit status is the command's, or 128 plus the number of the signal that ended
+it.
 """
 
 import contextlib
@@ -13,13 +14,13 @@ import signal
 import sys
 import time
 
-CHECK_S = 0.5  # between two looks at the parent
+CHECK_S = 0.5  # between two checks of the parent
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 def main() -> int:
     parent, grace, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
-    # Signals wait until they are asked for, so that none gets lost.
+    # Signals stay blocked until sigtimedwait takes them, so that none is lost.
     awaited = ENDING | {signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     try:
@@ -27,18 +28,18 @@ def main() -> int:
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         return 127
-    asked = None  # when the group was asked to end
+    terminated = None  # time of the group's SIGTERM
     while True:
         arrived = signal.sigtimedwait(awaited, CHECK_S)
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            send(child, signal.SIGKILL)  # to whatever it left running
+            send(child, signal.SIGKILL)  # to processes it left running
             return code if (code := os.waitstatus_to_exitcode(status)) >= 0 else 128 - code
         orphaned = os.getppid() != parent
-        if asked is None and (orphaned or (arrived and arrived.si_signo in ENDING)):
+        if terminated is None and (orphaned or (arrived and arrived.si_signo in ENDING)):
             send(child, signal.SIGTERM)
-            asked = time.monotonic()
-        elif asked is not None and time.monotonic() > asked + grace:
+            terminated = time.monotonic()
+        elif terminated is not None and time.monotonic() > terminated + grace:
             send(child, signal.SIGKILL)
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 DRIVERS = ("cocotb", "harness")
 SIMULATORS = ("verilator", "icarus")
-TIMEOUT_S = 120  # without a simulated cycle, until a run is given up
+TIMEOUT_S = 120  # without a simulated cycle, before a run is ended
 
 
 class ToolError(RuntimeError):
@@ -25,7 +25,7 @@ class ToolError(RuntimeError):
 
 
 def build_folder() -> Path:
-    """Everything this project makes: ``build/``, or ``$SENBAZURU_BUILD``."""
+    """Folder of everything this project writes: ``build/``, or ``$SENBAZURU_BUILD``."""
     folder = Path(os.environ.get("SENBAZURU_BUILD", ROOT / "build")).resolve()
     if " " in str(folder):
         raise ToolError(f"{folder} has spaces, which make and Verilator cannot handle")
@@ -33,7 +33,7 @@ def build_folder() -> Path:
 
 
 def compiled_folder() -> Path:
-    """Compiled simulations, each in a folder named by the hash of all that went into it."""
+    """Compiled simulations, each in a folder named by the hash of all its inputs."""
     return build_folder() / "compiled"
 
 
@@ -74,10 +74,10 @@ COCOTB_ADVICE = (
 
 @functools.cache
 def has_cocotb() -> bool:
-    """Whether Python is there as a shared library, which cocotb loads into the simulator.
+    """Whether Python is installed as a shared library, which cocotb loads into the simulator.
 
-    A plain Debian has it inside the program only. Looks where cocotb's own search does, with the
-    standard library alone: set-up asks before anything is installed.
+    A plain Debian has only the program. Searches where cocotb does, with the standard library
+    alone, as set-up calls this before anything is installed.
     """
     names = {sysconfig.get_config_var("INSTSONAME"), sysconfig.get_config_var("LDLIBRARY")}
     for name in (names - {None}) | {f"{LIBPYTHON}.so"}:
@@ -98,7 +98,7 @@ def require_cocotb() -> None:
 
 @functools.cache
 def versions() -> str:
-    """Versions of everything that decides what a compiled simulation is."""
+    """Versions of all tools that a compiled simulation depends on."""
     programs = [["g++", "-dumpfullversion"]] + [["iverilog", "-V"]] * has_icarus()
     outputs = [subprocess.run(p, capture_output=True, text=True).stdout for p in programs]
     packages = [importlib.metadata.version(name) for name in ("verilator", "cocotb")]
@@ -126,34 +126,34 @@ PROGRESS = logging.getLogger("senbazuru")
 
 
 def compiling(what: str) -> None:
-    """Say what takes the next seconds, to whoever listens: the command line, on standard error."""
+    """Log what takes the next seconds; the command line prints it on standard error."""
     PROGRESS.info("compiling %s …", what)
 
 
 def require_writable(path: Path, folder: bool = False) -> None:
-    """Find out before long work whether its result can be written.
+    """Check before long work that its result can be written.
 
     folder
-        Whether `path` is to be a folder, in which files are written, or a file.
-    :raises ToolError: if it cannot.
+        Whether `path` is a folder to write files to, or a file.
+    :raises ToolError: if it cannot be written.
     """
     if path.is_dir() and not folder:
         raise ToolError(f"{path} is a folder, and a file is to be written")
-    there = path if folder else path.parent
-    while not there.exists() and there != there.parent:
-        there = there.parent
+    existing = path if folder else path.parent
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
     try:
         if path.exists() and not folder:
             with open(path, "ab"):
                 pass
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise ToolError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def build_log(name: str, text: str) -> Path:
-    """Keep a failed build's output where the user can read it."""
+    """Write a failed build's output to a file for the user; returns its path."""
     path = compiled_folder() / f"{name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

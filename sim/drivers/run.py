@@ -1,4 +1,4 @@
-"""Run a block's testbench: build, run real and random stimuli, compare with the golden model."""
+"""Run a block's testbench: compile, simulate real and random stimuli, compare the outputs."""
 
 import dataclasses
 import importlib
@@ -33,7 +33,7 @@ def load_trace(path: Path | None) -> traces.Trace:
 def stimuli_of(
     block: Block, parameters: Parameters, trace: traces.Trace, vectors: int, seed: int
 ) -> list[Stimulus]:
-    """The same number of real transactions and of corner cases and random ones."""
+    """Two stimuli of `vectors` transactions: real data, and corner cases with random data."""
     testbench = load_testbench(block)
     return [
         testbench.stimulus(parameters, trace, vectors, seed),
@@ -42,14 +42,13 @@ def stimuli_of(
 
 
 class Simulation:
-    """A design compiled for a simulator and a driver, ready to run jobs.
+    """A design compiled for a simulator and a driver, ready to run stimuli.
 
     timeout
         Wall-clock seconds without a simulated cycle after which cocotb's simulator is ended.
     foreign
-        Whether the Verilog is somebody else's, so that it may crash or never end: the harness then
-        works in a copy of this process, for `timeout` and a second for each 100 cycles of a
-        stimulus.
+        Whether the Verilog is the user's, so that it may crash or never end: the harness then runs
+        in a fork of this process, for `timeout` and a second for each 100 cycles of a stimulus.
     """
 
     def __init__(
@@ -73,45 +72,46 @@ class Simulation:
     def run(
         self, stimuli: list[tuple[Stimulus, str]], seed: int, memory: MemoryTiming | None = None
     ) -> list[tuple[Outcome, list[Mismatch]]]:
-        """Run stimuli under stall patterns, each from reset; what they returned and what differs.
+        """Run (stimulus, stall pattern) pairs, each from reset; an outcome and its mismatches each.
 
         memory
-            Timing of the jobs' memories; by default that of each stall pattern.
+            Timing of all memories; by default that of each stall pattern.
         """
         timings = []
         for stimulus, stall in stimuli:
             stimulus.stall = stall
             timings.append(timings_of(stimulus.memories, memory_timing(stall, seed, memory)))
         if self.driver == "harness":
-            played = []
-            for (stimulus, stall), timing in zip(stimuli, timings, strict=True):
-                played.append(self._in_harness(stimulus, stall, seed, timing))
+            outcomes = [
+                self._run_in_harness(stimulus, stall, seed, timing)
+                for (stimulus, stall), timing in zip(stimuli, timings, strict=True)
+            ]
         else:
             waves = self._waves is not None
             simulation = self._compile(
                 CocotbSimulation, self.simulator, waves=waves, timeout=self._timeout
             )
-            played = simulation.run(stimuli, seed, self._waves, timings)
+            outcomes = simulation.run(stimuli, seed, self._waves, timings)
         check = getattr(load_testbench(self.design.block), "compare", compare)
-        found = []
-        for (stimulus, stall), outcome in zip(stimuli, played, strict=True):
+        results = []
+        for (stimulus, stall), outcome in zip(stimuli, outcomes, strict=True):
             stimulus.stall = stall
-            # A simulator that broke off leaves nothing to compare, only its reason.
-            lost = outcome.failure is not None and outcome.simulated == 0
-            outputs = self.design.outputs
-            found.append(
-                [] if lost else check(stimulus, outcome.outputs, outputs, outcome.cycles_of)
-            )
-        return list(zip(played, found, strict=True))
+            mismatches = []
+            # A simulator that did not run left nothing to compare.
+            if outcome.failure is None or outcome.simulated:
+                layouts = self.design.outputs
+                mismatches = check(stimulus, outcome.outputs, layouts, outcome.cycles_of)
+            results.append((outcome, mismatches))
+        return results
 
-    def _in_harness(self, stimulus: Stimulus, stall: str, seed: int, timing) -> Outcome:
+    def _run_in_harness(self, stimulus: Stimulus, stall: str, seed: int, timing) -> Outcome:
         if not self._foreign:
             harness = self._compile(Harness)
             harness.reset()
             return harness.run(stimulus, PATTERNS[stall], seed, timing)
 
         def run() -> Outcome:
-            # Loaded in the copy alone: one made here has threads, which the copy would lack.
+            # Loaded in the fork alone: a model made here has threads, which the fork would lack.
             harness = Harness(self.design)
             return harness.run(stimulus, PATTERNS[stall], seed, timing)
 
@@ -119,7 +119,7 @@ class Simulation:
         failure = "not run, as the harness did not end before"
         if not self._stuck:
             try:
-                return processes.apart(run, self._timeout + stimulus.cycles / 100)
+                return processes.call_in_fork(run, self._timeout + stimulus.cycles / 100)
             except processes.Stuck as stuck:
                 self._stuck, failure = True, f"the harness: {stuck}"
         outputs = {name: beats[:0] for name, beats in stimulus.outputs.items()}
@@ -154,7 +154,7 @@ def run(
     waves: Path | None = None,
     timeout: float = TIMEOUT_S,
 ) -> RunResult:
-    """Run a block's stimuli and count what differs.
+    """Run a block's testbench and count mismatches.
 
     stall
         One stall pattern, or None for all of them.
@@ -197,11 +197,11 @@ def run(
     if memories:
         result.memory = {name: str(memory_timing(name, seed, memory)) for name in patterns}
     started = time.monotonic()
-    plays = list(itertools.product(stimuli, patterns))
+    runs = list(itertools.product(stimuli, patterns))
     formula = memory is None or memory.is_fastest
-    outcomes = simulation.run(plays, seed, memory)
-    for (stimulus, pattern), outcome in zip(plays, outcomes, strict=True):
-        add(result, stimulus, pattern, *outcome, formula=formula)
+    outcomes = simulation.run(runs, seed, memory)
+    for (stimulus, pattern), (outcome, mismatches) in zip(runs, outcomes, strict=True):
+        add(result, stimulus, pattern, outcome, mismatches, formula=formula)
         if result.reproduce is None and (result.mismatches or result.failures):
             result.reproduce = command_line(
                 result, settings, pattern, trace, memory, verilog, trust
@@ -211,9 +211,9 @@ def run(
 
 
 def require_memory(block: Block, memories: dict, timing: MemoryTiming) -> None:
-    """Refuse a timing for a block that cannot use it.
+    """Check that a block can use a memory timing.
 
-    :raises ParameterError: if the block has no memory, or none that may answer in any order.
+    :raises ParameterError: if the block has no memory, or none that may answer out of order.
     """
     if not memories:
         raise ParameterError(f"{block.name} has no memory, so it takes no --memory")

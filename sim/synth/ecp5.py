@@ -1,7 +1,7 @@
 """Maps a design to a Lattice ECP5 by Yosys, places and routes it by nextpnr.
 
-Out of context: no pads and no global buffers are put around it, so a block with more ports than
-the device has pins is measured too. The device is an LFE5U-85F, speed grade 6.
+Out of context, without pads and global buffers, so a block may have more ports than the device has
+pins. The device is an LFE5U-85F, speed grade 6.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from sim.synth import SynthesisError
 
 DEVICE = "LFE5U-85F-6"
 DEVICE_OPTIONS = ["--85k", "--package", "CABGA756", "--speed", "6"]
-# Higher than any design reaches, so that the tools never rest; and one seed for all.
+# A frequency that no design reaches, so that the tools always optimise; one seed for all.
 EFFORT = ["--freq", "500", "--seed", "1", "--timing-allow-fail"]
 DSP = ("MULT18X18D", "MULT9X9D", "ALU54B", "ALU24B")
 REGISTER = "TRELLIS_FF"
@@ -21,17 +21,17 @@ REGISTER = "TRELLIS_FF"
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What a design takes of the device.
+    """Resources of the device that a design uses.
 
     lut4
-        Four-input tables, those of carry cells (two each) and of small memories (six for 16 words
-        of 4 bits, as nextpnr places them) included.
+        Four-input tables, including those of carry cells (two each) and of small memories (six for
+        16 words of 4 bits, as nextpnr places them).
     dsp, bram
         Multiplier and ALU cells; block memories of 18 kbit.
     carries
         CCU2C cells, of two bits each.
     fmax_mhz
-        Highest clock of paths between registers, after routing; None where there is none.
+        Highest clock of the paths between registers, after routing; None without such a path.
     """
 
     lut4: int
@@ -56,7 +56,7 @@ def measure(rtlil: str, name: str, folder: Path) -> Usage:
         counts[cell["type"]] = counts.get(cell["type"], 0) + 1
     latches = [kind for kind in counts if "LATCH" in kind.upper()]
     if latches:
-        raise SynthesisError(f"{name} has latches, which ECP5 has not")
+        raise SynthesisError(f"{name} has latches, which ECP5 does not have")
     carries = counts.get("CCU2C", 0)
     return Usage(
         counts.get("LUT4", 0) + 2 * carries + 6 * counts.get("TRELLIS_DPR16X4", 0),

@@ -1,14 +1,14 @@
 """Maps a design to the cells of a library by Yosys and ABC.
 
-Two recipes, after the same synthesis. ``area`` takes the smallest gates; it has no delay target
-and adds no buffers, so a net with many readers is slow. ``speed`` has a delay target of nothing:
-it restructures for depth, then buffers and sizes gates, knowing that a buffer drives each input.
-With the generic set there is no sizing.
+After the same synthesis there are two recipes. ``area`` uses the smallest gates, without a delay
+target and without buffers, so a net of large fan-out is slow. ``speed`` has a delay target of zero:
+it restructures for depth, then inserts buffers and sizes gates, with a buffer as the driver of each
+input. The generic set has one size of each gate.
 
-A design is mapped as one piece, unless pieces of some size are asked for: those are mapped by
-themselves, each once however often it appears, and joined again for timing. Large designs take
-minutes so and not hours; nothing is merged across the edges of a piece, and no gate is sized for
-what lies behind one.
+A design is mapped as one piece by default. If `pieces` is a number of gates, sub-modules of at
+least that size are mapped separately, each once however many instances it has, and joined again for
+timing. Large designs then take minutes instead of hours; but no gates are merged across the border
+of a piece, and none is sized for a load outside its piece.
 """
 
 import dataclasses
@@ -116,8 +116,8 @@ class Mapper:
     folder
         An empty folder for the tools' files.
     pieces
-        Map sub-modules of at least so many gates, what they contain included, as pieces; None for
-        the design in one piece.
+        Gates, those of sub-modules included, from which on a sub-module is mapped as a piece of its
+        own; None maps the design as one piece.
 
     :raises ToolError: if Yosys cannot synthesize the design.
     """
@@ -141,7 +141,7 @@ class Mapper:
             self.abc += " -constr inputs.constr"
         commands = [
             "read_rtlil design.il",
-            # Flip-flops of silicon start with any value; only a reset gives them one.
+            # Flip-flops power up with any value; only a reset sets them.
             "attrmap -remove init",
             f"synth {'-flatten' if pieces is None else ''} -booth -noabc -top {name}",
             "tee -q -o gates.json stat -json",
@@ -152,18 +152,18 @@ class Mapper:
             cell.register and not cell.dont_use for cell in library.cells.values()
         ):
             raise SynthesisError(f"{library.name} has no flip-flops, which {name} needs")
-        apart = (
+        separate = (
             []
             if pieces is None
             else large_modules(json.loads((folder / "gates.json").read_text()), name, pieces)
         )
-        gates_made = (folder / "gates.il").read_text().count("\n  cell ")
+        gates = (folder / "gates.il").read_text().count("\n  cell ")
         commands = [
             "read_rtlil gates.il",
-            *(f"setattr -mod -set keep_hierarchy 1 {module}" for module in apart),
+            *(f"setattr -mod -set keep_hierarchy 1 {module}" for module in separate),
             *(["flatten", "opt_clean"] if pieces is not None else []),
             # As `synth` does itself, but on large multipliers it takes minutes.
-            *(["abc", "opt -fast"] if gates_made < LARGE else []),
+            *(["abc", "opt -fast"] if gates < LARGE else []),
             "attrmap -remove init",
             "delete */t:$scopeinfo",
             "dfflibmap -liberty library.lib",
@@ -199,7 +199,7 @@ class Mapper:
         netlist = Netlist.from_json((self.folder / "mapped.json").read_text(), self.name)
         timing = analyse(netlist, self.library, self.driver)
         verilog = (self.folder / "mapped.v").read_text()
-        # The banner before the module says nothing of the design.
+        # Without Yosys' banner, which precedes the module.
         verilog = verilog[verilog.index("\nmodule") + 1 :] + "\n" + models(netlist, self.library)
         return Mapped(mode, netlist, timing, self.library, verilog)
 
@@ -222,12 +222,12 @@ def _register_share(timing: Timing) -> float:
 
 
 def large_modules(statistics: dict, top: str, least: int) -> list[str]:
-    """Modules of at least so many gates, without those of other such modules inside them."""
+    """Modules of at least `least` gates, not counting those of other such modules inside them."""
     modules = statistics["modules"]
     sizes: dict[str, int] = {}
 
     def size(name: str) -> int:
-        """Gates of a module and what would be flattened into it."""
+        """Gates of a module and of those that are flattened into it."""
         if name not in sizes:
             total = 0
             for kind, count in modules[name]["num_cells_by_type"].items():
@@ -241,10 +241,10 @@ def large_modules(statistics: dict, top: str, least: int) -> list[str]:
 
 
 def _lone_cells(library: Library) -> tuple[list[str], bool]:
-    """Gates of one size only, and whether the others can build anything.
+    """Gates of one size only, and whether the others suffice for any function.
 
-    ABC's `map` takes a gate's delay from its larger sizes, and crashes where there are none. It
-    leaves out gates of more than five inputs.
+    ABC's `map` derives a gate's delay from its larger sizes, and crashes on a gate of one size. It
+    ignores gates of more than five inputs.
     """
     found = {key: cells for key, cells in gates(library).items() if len(key[0]) <= 5}
     lone = [cells[0].name for cells in found.values() if len(cells) == 1]

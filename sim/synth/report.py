@@ -1,4 +1,4 @@
-"""What synthesis found, as rows for programs and tables for people."""
+"""Results of synthesis, as rows for programs and tables for people."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ class Row:
     """One configuration, mapped in one mode to one cell library.
 
     area_um2, delay_ps
-        None for the generic set, which knows neither; `delay_levels` is None for all others.
+        None for the generic set, which has neither; `delay_levels` is None for all other libraries.
     nand2_equivalents
         Area over that of the library's smallest two-input NAND; None if it has none.
     start, end
@@ -25,9 +25,9 @@ class Row:
     paths
         The slowest delay of each kind of path, in ps or levels.
     slack_ps, met
-        For a clock period that was asked for.
+        Slack at the requested clock period, and whether it is met; None without one.
     netlist
-        The file written, if one was asked for.
+        The file written; None without ``--netlist``.
     """
 
     block: str

@@ -95,14 +95,14 @@ FAULTS = {
     "binary": ("trace --text binary --gguf TINY -o t.npz", "text binary: byte 2 is not UTF-8"),
     "short": (
         "trace --text short.txt --gguf TINY --tokens 60 -o t.npz",
-        "text short.txt: it has 5 tokens, fewer than the 60 asked",
+        "text short.txt: it has 5 tokens, fewer than 60",
     ),
     "no model": ("trace --gguf no.gguf -o t.npz", "model no.gguf: there is no such file"),
     "bad model": ("trace --gguf text.txt -o t.npz", "model text.txt: it is not a whole GGUF file"),
     "one token": ("perplexity --gguf TINY --tokens 1", "a perplexity needs 2 tokens at least"),
     "perplexity short": (
         "perplexity --text short.txt --gguf TINY",
-        "text short.txt: it has 5 tokens, fewer than the 2000 asked",
+        "text short.txt: it has 5 tokens, fewer than 2000",
     ),
 }
 

@@ -266,7 +266,7 @@ def test_trace_without_a_model(run):
             "rtn:weight_bits=1: bits must be between 2 and 8",
         ),
         ("--tokens 20 --policy kllm:thresholds=no", "thresholds must be 'dynamic' or 'static'"),
-        ("--tokens 9000", "it has 168 tokens, fewer than the 9000 asked"),
+        ("--tokens 9000", "it has 168 tokens, fewer than 9000"),
     ],
 )
 def test_bad_command_lines(run, options, sentence):

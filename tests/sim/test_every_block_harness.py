@@ -62,8 +62,8 @@ def test_any_trace_fits_any_block(block, tmp_path):
         traces.save(path, random_trace(kind))
         stimulus = load_testbench(block).stimulus(parameters, traces.load(path), vectors, seed=1)
         result = RunResult(block.name, "first", "verilator", "harness", 1, "all")
-        plays = [(stimulus, stall) for stall in PATTERNS]
-        for (_, stall), outcome in zip(plays, simulation.run(plays, seed=1), strict=True):
+        pairs = [(stimulus, stall) for stall in PATTERNS]
+        for (_, stall), outcome in zip(pairs, simulation.run(pairs, seed=1), strict=True):
             runs.add(result, stimulus, stall, *outcome)
         assert result.passed, (kind, result.first_mismatch, result.failures)
         assert result.transactions == 3 * vectors and result.cycles == result.predicted

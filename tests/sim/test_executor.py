@@ -201,7 +201,7 @@ def test_a_cluster(build):
 
 def test_a_worker_with_other_sources_is_refused():
     with pytest.raises(ToolError, match="other sources"):
-        executor._call_there(b"", LITTLE, "another")
+        executor._call_on_worker(b"", LITTLE, "another")
 
 
 def test_no_cluster_is_one_sentence(monkeypatch):

@@ -1,4 +1,4 @@
-"""The compiled harness plays what it is told, and fails when a component is broken."""
+"""The compiled harness runs stimuli, and fails when a component is broken."""
 
 import dataclasses
 import shutil

@@ -86,15 +86,15 @@ def test_signals_are_as_before_afterwards():
 
 
 def test_a_call_apart():
-    assert processes.apart(lambda: {"a": 1}, 10) == {"a": 1}
+    assert processes.call_in_fork(lambda: {"a": 1}, 10) == {"a": 1}
     with pytest.raises(processes.Stuck, match=r"^it did not end within 0 s: is there an endless"):
-        processes.apart(lambda: time.sleep(60), 0.1)
+        processes.call_in_fork(lambda: time.sleep(60), 0.1)
 
     def broken():
         raise ValueError("no such stream")
 
     with pytest.raises(processes.Stuck, match="SIGKILL: ValueError.'no such stream'"):
-        processes.apart(broken, 10)
+        processes.call_in_fork(broken, 10)
 
     def crash():
         os.write(2, b"note\n%Error: it did not converge\n")
@@ -103,4 +103,4 @@ def test_a_call_apart():
     with pytest.raises(
         processes.Stuck, match="^it was ended with SIGABRT: %Error: it did not conv"
     ):
-        processes.apart(crash, 10)
+        processes.call_in_fork(crash, 10)

@@ -177,7 +177,7 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
         [
             Table("Perplexity", ["method", *PRECISIONS], rows),
             Table(
-                "All products by the accelerator's bit-exact twin, FP16 in and FP16 out, from the"
+                "All products by the accelerator's bit-exact model, FP16 in and FP16 out, from the"
                 " same quantised data. Disturbed is the algorithm six times with results off by up"
                 " to half an FP16 ulp at random: an index that moves in one layer moves others in"
                 " the next, so perplexities that differ by less than this spread say nothing."

@@ -19,17 +19,17 @@ from sim.core.jobs.workers import Worker, call, call_pickled
 from sim.core.tools import ToolError
 
 SOURCES = ("hw", "golden", "sim")
-"""Folders whose files decide most results."""
+"""Folders whose files most results depend on."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One call.
+    """One call of a function.
 
     name
-        What people call it.
+        Name in messages.
     function
-        A module's function, which other processes can import.
+        A function of a module, so that other processes can import it.
     arguments
         Picklable values whose ``repr`` is their whole content.
     """
@@ -41,12 +41,12 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a task returned, or the exception that ended it.
+    """The value of a task, or the exception that ended it.
 
     seconds
-        Wall-clock time it took when it ran.
+        Wall-clock time of the task.
     kept
-        Whether the value is that of an earlier run.
+        Whether the value was kept by an earlier run.
     """
 
     task: Task
@@ -58,7 +58,7 @@ class Outcome:
     def result(self) -> Any:
         """The value.
 
-        :raises Exception: the task's, if one ended it.
+        :raises Exception: the one that ended the task.
         """
         if self.error is not None:
             raise self.error
@@ -79,23 +79,23 @@ def execute(
     keep: Callable[[Any], bool] = lambda value: True,
     quiet: bool = False,
 ) -> Iterator[Outcome]:
-    """Outcomes of all tasks: those of earlier runs first, then each as it is done.
+    """Outcomes of all tasks: first those kept by earlier runs, then each as it is done.
 
-    Closing the iterator, or an interrupt, ends local workers and all that they started at once.
+    Closing the iterator, or an interrupt, ends local workers and their descendants at once.
 
     jobs
         Worker processes; 1 calls the functions in this process, one after another.
     scheduler
-        Address of a Dask scheduler, whose workers run in a copy of this repository. It takes the
-        place of local processes.
+        Address of a Dask scheduler to use in place of local processes. Its workers run in a copy of
+        this repository.
     fresh
-        Whether to ignore what earlier runs have kept.
+        Whether to ignore results kept by earlier runs.
     sources
-        Files and folders of the repository that decide the results.
+        Files and folders of the repository that the results depend on.
     keep
-        Whether a value is worth keeping. A task that raises is always repeated.
+        Whether to keep a value. A task that raised an exception is always repeated.
     quiet
-        Whether to show no progress bar, as elsewhere than on a terminal.
+        Whether to show no progress bar even on a terminal.
     :raises ToolError: if the cluster cannot be reached.
     """
     tasks = list(tasks)
@@ -111,7 +111,7 @@ def execute(
                 yield Outcome(task, found[0], None, found[1], kept=True)
         if not left:
             return
-        # Closed here, not when it is collected, so that no worker outlives its consumer.
+        # Closed explicitly, not by the garbage collector, so that workers end at once.
         run = _cluster(left, scheduler, results) if scheduler else _local(left, jobs)
         try:
             for outcome in run:
@@ -174,7 +174,7 @@ def _cluster(tasks: list[Task], address: str, results: Results) -> Iterator[Outc
         for task in tasks:
             pickled = pickle.dumps((task.function, task.arguments))
             future = client.submit(
-                _call_there, pickled, results.sources, results.digest, pure=False
+                _call_on_worker, pickled, results.sources, results.digest, pure=False
             )
             futures[future] = task
         try:
@@ -186,8 +186,8 @@ def _cluster(tasks: list[Task], address: str, results: Results) -> Iterator[Outc
             client.cancel(list(futures), force=True)
 
 
-def _call_there(pickled: bytes, sources: tuple[str, ...], digest: str) -> bytes:
-    """What a worker of the cluster does."""
+def _call_on_worker(pickled: bytes, sources: tuple[str, ...], digest: str) -> bytes:
+    """Runs on a worker of the cluster, whose sources must be those of this machine."""
     if digest_once(sources) != digest:
         raise ToolError("a worker of the cluster has other sources or tools than this machine")
     return call_pickled(pickled)

@@ -1,4 +1,4 @@
-"""Results of long computations, kept in the build folder by the content that decides them.
+"""Results of long computations, kept in the build folder.
 
 The key of a result is a hash of the function's name, its arguments, the project's sources and the
 versions of all tools.
@@ -40,29 +40,29 @@ def digest(sources: tuple[str, ...]) -> str:
     return content.hexdigest()
 
 
-# A process that lives long has imported what was on its disk then, not what is there by now.
+# Computed once: a process keeps the sources that it imported, even if the files change later.
 digest_once = functools.cache(digest)
 
 
 class Results:
-    """Results that some sources decide.
+    """Results that depend on some sources.
 
     sources
         Files and folders of the repository.
     digest
-        :func:`digest` of them when this process first asked.
+        :func:`digest` of them when this process first computed it.
     """
 
     def __init__(self, sources: tuple[str, ...]) -> None:
         self.sources, self.digest, self._stamp = sources, digest_once(sources), _stamp(sources)
 
     def load(self, function: Callable, arguments: tuple) -> Any:
-        """What an earlier run has kept of a call; None if it has kept nothing."""
+        """The result of a call that an earlier run has kept, or None."""
         path = self._path(function, arguments)
         return pickle.loads(path.read_bytes()) if path.exists() else None
 
     def store(self, function: Callable, arguments: tuple, result: Any) -> None:
-        """Keep a call's result, unless the sources have been edited: which it used is unknown."""
+        """Keep a call's result, unless the sources were edited since: which it used is unknown."""
         if _stamp(self.sources) == self._stamp:
             path = self._path(function, arguments)
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Worker processes that end at once, with all that they started, when their parent does."""
+"""Worker processes that end at once, with their descendants, when their parent ends."""
 
 import collections
 import contextlib
@@ -30,7 +30,7 @@ def call(function: Callable, arguments: tuple) -> tuple:
 
 
 def call_pickled(pickled: bytes) -> bytes:
-    """:func:`call` between processes: takes (function, arguments), pickled, and so returns."""
+    """:func:`call` for other processes: (function, arguments) and the result are pickled."""
     try:
         answer = call(*pickle.loads(pickled))
     except Exception as unknown:
@@ -44,18 +44,17 @@ def call_pickled(pickled: bytes) -> bytes:
 class Worker:
     """A process that makes one call after another until its pipe is closed.
 
-    The system closes the pipe when this process ends, however that happens: by an exception, an
-    interrupt or SIGKILL.
+    The system closes the pipe when this process ends, for any reason, and the worker then ends.
 
     pipe
-        Where answers arrive.
+        Connection on which answers arrive.
     """
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, end = context.Pipe()
         self.process = context.Process(target=_serve, args=(end,))
-        # An interrupt from the keyboard reaches the worker, too, until it has left our group.
+        # Until the worker has a process group of its own, Ctrl-C would reach it too.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             self.process.start()
@@ -64,13 +63,13 @@ class Worker:
             end.close()
 
     def start(self, function: Callable, arguments: tuple) -> None:
-        """Begin a call."""
-        # If the process has died, the answer says so.
+        """Start a call."""
+        # If the process has died, `answer` returns the error.
         with contextlib.suppress(BrokenPipeError):
             self.pipe.send_bytes(pickle.dumps((function, arguments)))
 
     def answer(self) -> tuple:
-        """What :func:`call` returned. Ends the worker if its process has died."""
+        """The result of :func:`call`. Ends the worker if its process has died."""
         try:
             return pickle.loads(self.pipe.recv_bytes())
         except (EOFError, ConnectionResetError):
@@ -83,7 +82,7 @@ class Worker:
         return self.pipe.closed
 
     def end(self) -> None:
-        """End the process and all that it started."""
+        """End the process and its descendants."""
         self.pipe.close()
         self.process.join(5)
         if self.process.is_alive():
@@ -92,14 +91,14 @@ class Worker:
 
 
 class _NoTerminal(io.TextIOWrapper):
-    """Standard error on which no progress bar shows: the parent has one."""
+    """Standard error that shows no progress bar: the parent process has one."""
 
     def isatty(self) -> bool:
         return False
 
 
 def _serve(pipe: Connection) -> None:
-    """What a worker's process runs."""
+    """Main loop of a worker process."""
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -111,28 +110,28 @@ def _serve(pipe: Connection) -> None:
 
 
 def _receive(pipe: Connection, calls: queue.SimpleQueue) -> None:
-    """Pass calls on while the main thread computes; end everything when the parent is gone."""
+    """Queue calls while the main thread computes; end everything when the parent has ended."""
     try:
         while True:
             calls.put(pipe.recv_bytes())
     except (EOFError, OSError):
-        # Provers have sessions of their own, so the process group is not all.
+        # Provers have sessions of their own, outside this process group.
         for process in _descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        # By its number: 0 would be the parent's group if this process had not left it.
+        # By its number: 0 would be the parent's group if setpgid had failed.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(os.getpid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _descendants(root: int) -> list[int]:
-    """Processes below one, those in sessions of their own too, parents first."""
+    """All descendants of a process, in whatever session, parents first."""
     children = collections.defaultdict(list)
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = status.read_text().rpartition(")")[2].split()[1]
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
         children[int(parent)].append(int(status.parent.name))
     found = [root]

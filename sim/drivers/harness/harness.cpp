@@ -1,5 +1,6 @@
 // Compiled stream harness: drives beats into a Verilated model and collects its output beats,
-// millions of cycles for one call from Python. Compiled once; a design comes as a table of ports.
+// millions of cycles in one call from Python. Compiled once for all designs: a design is a table of
+// ports.
 #include "harness.h"
 #include "memory.h"
 #include <algorithm>
@@ -20,7 +21,7 @@ struct Random {  // xorshift64
     }
 };
 
-struct Throttle {  // hesitation of one stream, a two-state Markov chain
+struct Throttle {  // stalls of one stream, a two-state Markov chain
     uint32_t stop = 0, start = 0xffffffffu;
     bool open = true;
     bool step(Random& random) {
@@ -52,15 +53,15 @@ struct Stream {  // a stream's ports on the model
     int64_t words;
 };
 
-struct Source : Stream {  // offers its beats in order, or whatever its memory answers
+struct Source : Stream {  // offers its beats in order, or its memory's responses
     const uint32_t* beats = nullptr;
     int64_t count = 0, taken = 0;
     bool offering = false;
     Memory* memory = nullptr;
-    Throttle gate;
+    Throttle throttle;
 };
 
-struct Sink : Stream {  // collects beats, or hands them to its memory
+struct Sink : Stream {  // collects beats, or passes them to its memory
     uint32_t* beats = nullptr;
     int64_t* cycles = nullptr;
     int64_t expected = 0, room = 0, count = 0;
@@ -68,7 +69,7 @@ struct Sink : Stream {  // collects beats, or hands them to its memory
     bool accepting = false, held = false;
     Memory* memory = nullptr;
     std::vector<uint32_t> beat, holding;
-    Throttle gate;
+    Throttle throttle;
 };
 
 enum Status { finished, hung, valid_dropped, payload_changed, out_of_range, memory_only };
@@ -79,9 +80,9 @@ struct Result {  // as Python reads it
     int64_t simulated;  // all cycles
 };
 
-struct Patience {  // in cycles, as Python fills it
+struct Limits {  // in cycles, as Python fills it
     int64_t hang;         // without any transfer
-    int64_t drain_cycles;       // after the last expected beat and the last memory transfer
+    int64_t drain;        // after the last expected beat and the last memory transfer
     int64_t memory_only;  // with transfers on memory streams alone
 };
 
@@ -143,8 +144,8 @@ public:
         reset();
     }
 
-    Result run(const Patience& timeout_cycles) {
-        last = last_memory = last_job = complete = -1;
+    Result run(const Limits& limits) {
+        last = last_memory = last_beat = complete = -1;
         for (cycle = 0;; cycle++) {
             for (Source& s : sources) *s.valid = offer(s);
             for (Sink& s : sinks) *s.ready = accept(s);
@@ -165,12 +166,12 @@ public:
 
             if (complete < 0) {
                 if (done) complete = cycle;
-                else if (cycle > last + timeout_cycles.hang)
+                else if (cycle > last + limits.hang)
                     return {hung, 0, cycle, last + 1, cycle + 1};
-            } else if (cycle >= std::max(complete, last_memory) + timeout_cycles.drain_cycles) {
+            } else if (cycle >= std::max(complete, last_memory) + limits.drain) {
                 return {finished, 0, cycle, complete + 1, cycle + 1};
             }
-            if (last_memory > last_job + timeout_cycles.memory_only)
+            if (last_memory > last_beat + limits.memory_only)
                 return {memory_only, 0, cycle, last + 1, cycle + 1};
         }
     }
@@ -180,19 +181,19 @@ private:
     void* model;
     uint8_t *clk = nullptr, *rst = nullptr;  // null in a combinational design
     int64_t cycle, complete;  // complete: the cycle of the last expected transfer, or -1
-    int64_t last, last_memory, last_job;  // latest transfer on any stream, memories', the job's
+    int64_t last, last_memory, last_beat;  // latest transfer: any, of a memory, other
 
     void evaluate() { table.evaluate(model); }
 
     void transferred(bool memory) {
         last = cycle;
-        (memory ? last_memory : last_job) = cycle;
+        (memory ? last_memory : last_beat) = cycle;
     }
 
     bool offer(Source& s) {
         if (s.offering) return true;
         if (!s.memory && s.taken == s.count) return false;
-        if (!s.gate.step(random)) return false;
+        if (!s.throttle.step(random)) return false;
         const uint32_t* beat = s.memory ? s.memory->response(cycle) : s.beats + s.taken * s.words;
         if (!beat) return false;
         put(s.payload, beat);
@@ -200,7 +201,7 @@ private:
     }
 
     bool accept(Sink& s) {
-        return s.accepting = (complete >= 0 || (s.gate.step(random) && (s.held || !s.late))) &&
+        return s.accepting = (complete >= 0 || (s.throttle.step(random) && (s.held || !s.late))) &&
                              s.count < s.room;
     }
 
@@ -246,7 +247,7 @@ void harness_source(Harness* h, int k, const uint32_t* beats, int64_t count, dou
                     double start) {
     Source& s = h->sources[k];
     s = Source{{s}, beats, count};
-    s.gate.stop = chance(stop), s.gate.start = chance(start);
+    s.throttle.stop = chance(stop), s.throttle.start = chance(start);
 }
 void harness_sink(Harness* h, int k, uint32_t* beats, int64_t* cycles, int64_t expected,
                   int64_t room, int late, double stop, double start) {
@@ -254,11 +255,11 @@ void harness_sink(Harness* h, int k, uint32_t* beats, int64_t* cycles, int64_t e
     s = Sink{{s}, beats, cycles, expected, room};
     s.beat.resize(s.words);
     s.late = late;
-    s.gate.stop = chance(stop), s.gate.start = chance(start);
+    s.throttle.stop = chance(stop), s.throttle.start = chance(start);
 }
 int64_t harness_received(Harness* h, int k) { return h->sinks[k].count; }
-void harness_run(Harness* h, const Patience* timeout_cycles, Result* result) {
-    *result = h->run(*timeout_cycles);
+void harness_run(Harness* h, const Limits* limits, Result* result) {
+    *result = h->run(*limits);
 }
 void harness_forget_memories(Harness* h) { h->memories.clear(); }
 // Answer requests that leave at one sink from `contents` at one source, both set before.

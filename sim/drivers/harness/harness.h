@@ -1,5 +1,5 @@
-// What a compiled design offers the stream harness: sim/drivers/harness/verilated.py writes the table, one for each
-// design, and harness.cpp, which is compiled once for all designs, reads it.
+// Interface of a compiled design to the stream harness. sim/drivers/harness/verilated.py writes one
+// table for each design; harness.cpp, which is compiled once for all designs, reads it.
 #pragma once
 #include <cstdint>
 

@@ -54,7 +54,7 @@ public:
            const MemoryTiming& timing)
         : contents(contents), rows(rows), row_words(row_words), port(port), timing(timing) {}
 
-    // Cycle in which each request was accepted and its response offered; -1 where there is none.
+    // Cycle in which each request was accepted and its response first offered; -1 without one.
     std::vector<int64_t> accepted, offered;
     int64_t rows_read = 0, rows_written = 0;
 

@@ -1,5 +1,4 @@
-"""Compiled stream harness: a stimulus outcome by C++ around the Verilated design, one call for it
-all."""
+"""The compiled harness: C++ around the Verilated design runs a whole stimulus in one call."""
 
 import ctypes
 import functools
@@ -15,9 +14,9 @@ from sim.core.stalls import Stall
 from sim.core.stimulus import Outcome, Stimulus
 from sim.drivers.harness.verilated import compile_engine, compile_harness
 
-EXTRA_BEATS = 16  # room for beats that should not come
-# Cycles in which only memories transfer before the design counts as hung, for each of their rows
-# and at least: far more than reading everything once takes.
+EXTRA_BEATS = 16  # room for unexpected beats
+# Cycles in which only memories transfer before the design counts as hung, per row and at least: far
+# more than reading every row once takes.
 MEMORY_ONLY_PER_ROW, MEMORY_ONLY = 64, 1 << 20
 
 _FINISHED, _HUNG, _VALID_DROPPED, _PAYLOAD_CHANGED, _OUT_OF_RANGE, _MEMORY_ONLY = range(6)
@@ -25,7 +24,7 @@ _RULES = {_VALID_DROPPED: "valid was withdrawn", _PAYLOAD_CHANGED: "the payload 
 
 
 class Harness:
-    """A compiled design that plays jobs. Compiled once for a given Verilog text, then cached."""
+    """A compiled design that runs stimuli. Compiled once for a Verilog text, then cached."""
 
     def __init__(self, design: Design):
         self._design = design
@@ -54,12 +53,12 @@ class Harness:
         seed: int,
         timing: MemoryTiming | Mapping[str, MemoryTiming] = FASTEST,
     ) -> Outcome:
-        """Drive every input beat, collect until all expected beats came and a little longer.
+        """Reset during random traffic, drive all input beats, collect the output beats.
 
-        Before that comes random traffic that a reset cuts off.
+        After the last expected beat the run goes on for a while, to catch beats too many.
 
         timing
-            Of all the job's memories, or of each by its name.
+            Timing of all memories, or of each by its name.
         """
         library, model, design = self._library, self._model, self._design
         bound = self._streams_of_memories(stimulus)
@@ -67,10 +66,10 @@ class Harness:
         library.harness_forget_memories(model)
         inputs = []  # held while the model reads them
         for number, (name, shape) in enumerate(design.inputs.items()):
-            none = np.zeros((0, payload.words(shape)), np.uint32)
-            beats = (
-                none if name in bound else np.ascontiguousarray(stimulus.inputs[name], np.uint32)
-            )
+            if name in bound:  # its memory drives it
+                beats = np.zeros((0, payload.words(shape)), np.uint32)
+            else:
+                beats = np.ascontiguousarray(stimulus.inputs[name], np.uint32)
             inputs.append(beats)
             chances = stall.chances(stall.valid)
             library.harness_source(model, number, _address(beats), len(beats), *chances)
@@ -92,30 +91,29 @@ class Harness:
 
         library.harness_disturb(model)
         result = np.zeros(5, np.int64)
-        timeout_cycles = self._patience(contents, timings)
-        library.harness_run(model, _address(timeout_cycles), _address(result))
+        limits = self._limits(contents, timings)
+        library.harness_run(model, _address(limits), _address(result))
         status, stream, cycle, cycles, simulated = (int(value) for value in result)
 
         for number, name in enumerate(design.outputs):
             received = library.harness_received(model, number)
             outputs[name] = outputs[name][:received]
             cycles_of[name] = cycles_of[name][:received]
-        failure = self._failure(status, stream, cycle, timeout_cycles)
+        failure = self._failure(status, stream, cycle, limits)
         uses = {}
         for number, (name, memory) in enumerate(stimulus.memories.items()):
             uses[name], (address, write) = self._use(number, contents[name], ports[name])
             if status == _OUT_OF_RANGE and list(design.outputs)[stream] == memory.request:
                 latest, rows = len(uses[name].accepted) - 1, len(contents[name])
                 failure = fault(name, latest, bool(write), address, rows, cycle)
-        outcome = Outcome(
+        return Outcome(
             outputs={name: beats for name, beats in outputs.items() if name not in bound},
             cycles_of={name: at for name, at in cycles_of.items() if name not in bound},
             cycles=cycles,
             simulated=simulated,
             failure=failure,
+            memories=uses,
         )
-        outcome.memories = uses
-        return outcome
 
     def _streams_of_memories(self, stimulus: Stimulus) -> set[str]:
         bound = [s for m in stimulus.memories.values() for s in (m.request, m.response)]
@@ -124,8 +122,8 @@ class Harness:
                 raise ValueError(f"stream {stream} must belong to one memory alone")
         return set(bound)
 
-    def _patience(self, contents: dict, timings: dict[str, MemoryTiming]) -> np.ndarray:
-        """Limits as harness.cpp reads them: to hang, to drain_cycles, with memories alone."""
+    def _limits(self, contents: dict, timings: dict[str, MemoryTiming]) -> np.ndarray:
+        """``Limits`` of harness.cpp: cycles of a hang, of draining, of memory traffic alone."""
         slowest = max((t.latency[1] + t.interval for t in timings.values()), default=0)
         rows = sum(len(beats) * timings[name].interval for name, beats in contents.items())
         return np.array(
@@ -155,7 +153,7 @@ class Harness:
         )
 
     def _use(self, number: int, contents, port: MemoryPort) -> tuple[MemoryUse, tuple[int, int]]:
-        """What became of a memory, and address and kind of its latest request."""
+        """Accesses to a memory; address of its latest request and whether that was a write."""
         requests = self._library.harness_memory_requests(self._model, number)
         accepted, offered = np.zeros(requests, np.int64), np.zeros(requests, np.int64)
         counts = np.zeros(4, np.uint64)
@@ -166,13 +164,11 @@ class Harness:
         use = MemoryUse(contents, port.data.width, rows_read, rows_written, accepted, offered)
         return use, latest
 
-    def _failure(
-        self, status: int, stream: int, cycle: int, timeout_cycles: np.ndarray
-    ) -> str | None:
+    def _failure(self, status: int, stream: int, cycle: int, limits: np.ndarray) -> str | None:
         if status == _HUNG:
-            return f"no transfer for {timeout_cycles[0]} cycles before cycle {cycle}"
+            return f"no transfer for {limits[0]} cycles before cycle {cycle}"
         if status == _MEMORY_ONLY:
-            return f"only memories transferred for {timeout_cycles[2]} cycles before cycle {cycle}"
+            return f"only memories transferred for {limits[2]} cycles before cycle {cycle}"
         if status in _RULES:
             name = list(self._design.outputs)[stream]
             what = _RULES[status]

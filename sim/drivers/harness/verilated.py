@@ -1,8 +1,8 @@
 """Compile designs for the stream harness: Verilator's C++ and a table of ports, by g++ alone.
 
-What all designs share is compiled once and kept: the harness itself with Verilator's run-time
-library in one shared library, and the headers that every design reads, precompiled. A small design
-is then one file for one call of the compiler, without make.
+The parts that all designs share are compiled once and kept: a shared library of the harness and
+Verilator's run-time library, and the precompiled headers. A small design is then one file, compiled
+by one call of g++ without make.
 """
 
 import fcntl
@@ -30,17 +30,17 @@ from sim.core.tools import (
 HERE = Path(__file__).parent
 INTERFACE = HERE / "harness.h"
 ENGINE = [HERE / "harness.cpp", HERE / "memory.h", INTERFACE]
-# Read by every design's C++, and most of a small one's time to compile.
+# Included by every design; compiling these takes most of the time of a small design.
 HEADERS = """\
 #include "verilated.h"
 #include <algorithm>
 #include <cstring>
 """
-# Verilator's data-flow optimiser has bugs that give wrong results without a word: one took a
-# zero-extended operand of a signed sum for a negative one. Without it, nothing here is slower.
+# Verilator's data-flow optimiser has bugs that silently give wrong results: one took a
+# zero-extended operand of a signed sum for a negative number. Nothing here is slower without it.
 NO_DFG = "-fno-dfg"
-# cocotb's builds: Verilator writes files for each module, and reading the headers takes a third of
-# a second each: joined to a few, they compile twice as fast.
+# For cocotb's builds: Verilator writes files for each module, and each takes a third of a second to
+# read the headers. Joined to a few files they compile twice as fast.
 FEW_FILES = ["--output-groups", "2"]
 TRANSLATE = [
     "--cc",
@@ -61,9 +61,8 @@ COMPILE = [
     *("-std=gnu++17", "-fPIC", "-w", "-pthread", "-fno-gnu-unique", "-fcf-protection=none"),
     *(f"-DVM_{feature}=0" for feature in ("COVERAGE", "SC", "TIMING", "TRACE")),
 ]
-# Small designs are one file for the compiler. From PARTS bytes of C++ on a design is compiled in
-# parts, side by side, and optimised less, for large ones compile for a minute at -O2. Code that
-# runs once is not optimised at all there.
+# Small designs are one file for the compiler. From PARTS bytes of C++ on, a design is compiled in
+# parallel parts and at -O1, as large designs take a minute at -O2, and code that runs once at -O0.
 SMALL, LARGE_OFTEN, LARGE_ONCE = "-O2", "-O1", "-O0"
 PARTS = 400_000
 # Verilator optimises across instances and then writes code for each, which takes minutes to compile
@@ -93,7 +92,7 @@ def optimisation(design: Design) -> list[str]:
 def compile_harness(design: Design) -> Path:
     """Path of the design's shared library, for the library of :func:`compile_engine`.
 
-    Built unless the cache has it.
+    Built if the cache lacks it.
     """
     key = design.digest(INTERFACE.read_text(), HEADERS, repr(_ports(design)), *_tools())
     folder = compiled_folder() / f"harness_{design.module[:60]}_{key}"
@@ -125,9 +124,10 @@ def _digest(*texts: str) -> str:
 
 
 def _built(folder: Path, name: str, build: Callable[[Path], None]) -> Path:
-    """A file of a folder of the cache; `build` makes a missing folder aside.
+    """A file in a folder of the cache, which `build` fills if it is missing.
 
-    An interrupted build is never taken for a finished one, and of several processes one builds.
+    The folder is built under another name and then renamed, so an interrupted build is never taken
+    for a finished one. A lock lets one of several processes build.
     """
     if not (folder / name).exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -216,12 +216,12 @@ def _run(command: list[str], folder: Path, what: str) -> None:
 
 
 def _tools() -> list[str]:
-    """What a compiled simulation depends on besides sources."""
+    """Everything besides its sources that a compiled simulation depends on."""
     return [repr([TRANSLATE, COMPILE, SMALL, LARGE_OFTEN, LARGE_ONCE, PARTS]), versions()]
 
 
 def keep_copies(files: Iterable[Path], folder: Path) -> None:
-    """Copy files into the cache as one folder, whole or not at all; the first to do so wins."""
+    """Copy files into the cache as one folder, whole or not at all, unless it exists."""
     if folder.exists():
         return
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".keeping_") as scratch:
