@@ -10,7 +10,7 @@ ifneq ($(words $(CURDIR)),1)
 $(error this folder's path has spaces, which make and Verilator cannot handle)
 endif
 
-# Options of long jobs, as in `make campaign LONG="--jobs 8"` or LONG="--scheduler tcp://host:8786".
+# Options of commands that run many tasks, as in `make campaign LONG="--jobs 8"` or LONG="--scheduler tcp://host:8786".
 LONG ?=
 
 .DEFAULT_GOAL := help
@@ -35,10 +35,12 @@ demo: setup ## Verilog of every block, simulated against its golden model on rea
 test: setup ## the whole test suite
 	@$(PYTHON) -m pytest -n 2 --dist loadfile
 
-style: $(STAMP) ## ruff, formatting, import rules
+style: $(STAMP) ## ruff, formatting, import rules, words, types
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/lint-imports
+	@$(PYTHON) -m tests.support.words
+	@$(PYTHON) -m mypy
 
 lint: style ## the same, and Verilator's and Yosys' checks of every preset (ten minutes)
 	@$(PYTHON) -m sim lint all $(LONG)
@@ -46,13 +48,13 @@ lint: style ## the same, and Verilator's and Yosys' checks of every preset (ten 
 verilog: $(STAMP) ## Verilog of every block and preset into build/verilog
 	@$(PYTHON) -m hw verilog all --preset all -o build/verilog
 
-sim: setup ## every block's bench by cocotb, in both simulators, under every stall pattern
+sim: setup ## every block's testbench by cocotb, in both simulators, under every stall pattern
 	@$(PYTHON) -m sim report --presets first,default --driver cocotb -o build/report $(LONG)
 
 mutate: $(STAMP) ## mutation tests of every block (long)
 	@$(PYTHON) -m sim mutate all --preset first --count 200 $(LONG)
 
-campaign: setup ## tests too long for the suite, the proofs among them (an hour)
+campaign: setup ## tests too long for the suite, proofs included (an hour)
 	@$(PYTHON) -m sim campaign $(LONG)
 
 exhaustive: $(STAMP) ## every pair of FP16 and BF16 operands through six units (a minute; also in make test)
