@@ -1,7 +1,8 @@
-"""Columns through the exact sums, proved for all time: none is lost, stuck or one too many.
+"""Exact sums (reduction, sparse path): no column is lost, stuck or doubled; unbounded proof.
 
-The claims are about columns, not about their sums' values, which simulation compares. Beats,
-columns' lengths and stalls are arbitrary; registers start arbitrary, behind a cycle of reset.
+Properties of columns, not of the values of their sums, which simulation compares. Beats, lengths of
+columns and stalls are arbitrary. Registers power up with any value; reset is high in the first
+cycle.
 """
 
 import pytest
@@ -47,22 +48,22 @@ class ColumnsSpec(Elaboratable):
         first = reset_first(m)
         drive(m, first, dut.i)
         watch(m, first, dut.o)
-        ended, taken = Signal(), Signal()
+        ended, issued = Signal(), Signal()
         m.d.comb += [
             ended.eq(dut.i.valid & dut.i.ready & dut.i.payload.last & ~first),
-            taken.eq(dut.o.valid & dut.o.ready & ~first),
+            issued.eq(dut.o.valid & dut.o.ready & ~first),
         ]
         # Ends of columns of the last `latency` cycles, the newest first: not yet at the output.
         recent = Signal(p.latency - 1)
         m.d.sync += recent.eq(recent << 1 | ended)
         inside = Signal(range(columns + 2))
-        m.d.sync += inside.eq(inside + ended - taken)
+        m.d.sync += inside.eq(inside + ended - issued)
         moving = sum(recent)
         with m.If(~first):
             m.d.comb += [
                 Assert(inside <= columns, "more columns than the queue holds"),
                 Assert(dut.i.ready | (inside == columns), "refused with room"),
-                Assert(~(taken & (inside == 0)), "a sum from nowhere"),
+                Assert(~(issued & (inside == 0)), "a sum from nowhere"),
                 Assert(dut.o.valid == (inside > moving), "a sum too early, late or lost"),
             ]
             if self._closed:
@@ -88,7 +89,7 @@ class ColumnsSpec(Elaboratable):
                 ]
         m.d.comb += [
             Cover(inside == columns, "full"),
-            Cover(taken & ended & (moving == 0), "one in and one out of a quiet pipeline"),
+            Cover(issued & ended & (moving == 0), "one in and one out of a quiet pipeline"),
         ]
         return m
 

@@ -21,7 +21,7 @@ from sim.checks.formal.specs import Internals, reset_first
 
 
 class Counter(Elaboratable):
-    """Counts to `top` and starts again; a register that reset does not touch says it has begun."""
+    """Counts to `top` and starts again."""
 
     def __init__(self, top=5, init=0, reset_less=False):
         self.count = Signal(4, init=init, reset_less=reset_less)
@@ -88,7 +88,7 @@ def test_registers_power_up_with_any_value(tmp_path):
 
 
 class Row(Elaboratable):
-    """Gives out a memory row that nothing ever wrote."""
+    """Outputs a memory row that is never written."""
 
     def __init__(self):
         self.count = Signal(4)

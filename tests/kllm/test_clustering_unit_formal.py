@@ -1,8 +1,8 @@
-"""The clustering unit with one midpoint and one lane, proved for all time.
+"""The clustering unit with one midpoint and one lane: order and indices of beats, unbounded proof.
 
-Any midpoints, scales, values and stalls: every beat comes out once, in order, with the index that
-IEEE 754's order of the value and the rounded product gives. What the multiplier makes of its
-operands is proved where it is; here it is the same multiplier that the specification has.
+For any midpoints, scales, values and stalls: every beat is output once, in order, with the index
+that IEEE 754's order of the value and the rounded product gives. The multiplier has a proof of its
+own; here the specification contains the same one.
 """
 
 import pytest
@@ -174,7 +174,7 @@ FAULTS = {
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
 def test_injected_fault_is_found(fault):
-    """With one line of the source replaced, the claim meant for it fails."""
+    """With one line of the source replaced, the assertion meant for it fails."""
     line, instead, found_by = FAULTS[fault]
     module = with_fault(clustering_unit, line, instead)
     dut = module.ClusteringUnit(module.ClusteringUnitParameters(activation_bits=1, lanes=1))

@@ -1,9 +1,9 @@
-"""Codebook replacement, proved for all time: every row and every beat in its place, none stuck.
+"""Codebook replacement: every row and every beat in its place, none stuck; unbounded proof.
 
-The claims are about which number goes where, not about the arithmetic, which is proved and
-simulated elsewhere: a cheap function of the same operands stands in for each unit, with the same
-registers. Orders, scales, vectors and stalls are arbitrary; registers start arbitrary, behind a
-cycle of reset.
+Properties of which number goes where, not of arithmetic, which is proved and simulated elsewhere: a
+cheap function of the same operands replaces each arithmetic unit, with the same registers.
+Commands, scales, vectors and stalls are arbitrary. Registers power up with any value; reset is high
+in the first cycle.
 """
 
 import pytest

@@ -1,7 +1,7 @@
-"""The column counter, proved for all time: every group has the counts of its column, in its time.
+"""The column counter: every group has the counts of its column, in its cycle; unbounded proof.
 
-Small counters are proved for arbitrary columns and stalls, from arbitrary register contents and one
-cycle of reset, against a model that counts by comparing each pair of indices with each bin.
+Small counters with arbitrary columns and stalls, against a model that compares each pair of indices
+with each bin. Registers power up with any value; reset is high in the first cycle.
 """
 
 import pytest
@@ -147,7 +147,7 @@ class ColumnCounterSpec(Elaboratable):
                 m.d.comb += Assert(internals.signal(next(names)) == counted[number])
 
     def _tie_sum(self, m, internals, stage, number, of_counters):
-        """What a rank of registers holds is the same number."""
+        """The registers of a pipeline stage hold the model's numbers."""
         p = self.dut.parameters
         point = p.CUTS[p.stages][stage - 1]
         if point == "counter":

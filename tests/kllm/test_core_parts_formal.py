@@ -1,4 +1,4 @@
-"""The accelerator's own parts, for all time: rules of streams, beats to all, tables' banks."""
+"""Parts of the KLLM core: rules of streams, forked beats, banks of tables; unbounded proofs."""
 
 import pytest
 from amaranth.asserts import AnySeq

@@ -1,6 +1,6 @@
-"""One over RMS, proved for all time: each vector has one factor, in its time, whatever stalls.
+"""One over RMS: each vector has one factor, in its cycle, under any stalls; unbounded proof.
 
-The multiply-add, which has no say in this, is left out.
+The multiply-add has no influence on this, and is left out.
 """
 
 import pytest

@@ -1,8 +1,8 @@
-"""The Orizuru engine, proved for all time: every pair is the next largest and the next smallest.
+"""The Orizuru engine: every pair is the next largest and the next smallest value; unbounded proof.
 
-Each engine is proved for arbitrary FP16 values, keep masks, vector lengths, numbers of pairs and
-stalls, vector after vector, from arbitrary register contents and one cycle of reset. Every claim
-on its outputs is shown to be refutable: with one line of the hardware changed, it must fail.
+Each engine has arbitrary FP16 values, keep masks, vector lengths, numbers of pairs and stalls, and
+takes vector after vector. Registers power up with any value; reset is high in the first cycle. Each
+assertion on outputs is shown to fail when one line of the hardware is changed.
 """
 
 import importlib.util

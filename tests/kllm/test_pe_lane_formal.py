@@ -1,9 +1,9 @@
-"""Columns through the lane, proved for all time: none is lost, doubled or early.
+"""Columns through the KLLM lane: none is lost, doubled or early; unbounded proof.
 
-The claims are about columns, not about their results' values, which simulation compares. Steps,
-columns' lengths, products, tokens and stalls are arbitrary; registers start arbitrary, behind a
-cycle of reset. Each of the lane's paths is a queue, so that columns keep their order where all have
-the same number of them.
+Properties of columns, not of their values, which simulation compares. Steps, lengths of columns,
+products, vector scales and stalls are arbitrary. Registers power up with any value; reset is high
+in the first cycle. Each of the lane's paths is a queue, so columns keep their order if all paths
+hold the same number of them.
 """
 
 import dataclasses

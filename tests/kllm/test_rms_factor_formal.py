@@ -1,9 +1,9 @@
-"""Vectors through the factor unit, proved for all time: one token each, of its own order, in time.
+"""Vectors through the RMS factor unit: one factor each, of its command, in time; unbounded proof.
 
-The claims are about vectors, not about what their factors are, which simulation compares: what
-is counted and added is left out, and the root is of an arbitrary number in every cycle. Beats,
-vectors' lengths, orders, scales and stalls are arbitrary; registers start arbitrary, behind a cycle
-of reset.
+Properties of vectors, not of their factors, which simulation compares: counting and adding are left
+out, and the root is of an arbitrary number in every cycle. Beats, lengths of vectors, commands,
+scales and stalls are arbitrary. Registers power up with any value; reset is high in the first
+cycle.
 """
 
 import pytest

@@ -1,10 +1,10 @@
-"""Beats through the softmax: none is lost, doubled, exchanged or stuck, whatever stalls.
+"""Beats through the softmax: none is lost, doubled, exchanged or stuck, under any stalls.
 
-The claims are about beats, not about probabilities, which simulation compares: lanes that pass on
-their score stand in for the exponential and the product, with the same registers, so that what
-comes out must be what went in, and nothing is computed. The rules of streams are proved for all
-time, the other claims for all that can happen in the first cycles after a reset. For those to be
-enough for rows to come out behind each other, fewer rows can wait and a sum takes fewer cycles.
+Properties of beats, not of probabilities, which simulation compares: lanes that pass on their score
+replace the exponential and the product, with the same registers, so that each output must equal its
+input. The rules of streams have an unbounded proof; the other properties are checked by bounded
+model checking from reset. So that rows follow each other within that bound, fewer rows can wait and
+a sum takes fewer cycles.
 """
 
 import pytest
@@ -144,7 +144,7 @@ def plain(monkeypatch):
 
 
 def test_stream_rules():
-    """For all time, and with the lanes as they are."""
+    """Unbounded proof (k-induction), with the real lanes."""
     prove_block(StreamRulesSpec(Softmax(P), "o", ["i"]), "softmax_rules", depth=2)
 
 

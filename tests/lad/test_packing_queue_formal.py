@@ -1,8 +1,8 @@
-"""The packing queue, proved for all time: entries in order, none lost, doubled or misplaced.
+"""The packing queue: entries in order, none lost, doubled or misplaced; unbounded proof.
 
-Pushes within `room`, ends of runs and stalls are arbitrary; registers and memories start arbitrary,
-behind a cycle of reset. Any one entry is followed from its push to its group. Also the streams of
-the active position identification around it.
+Pushes within `room`, ends of runs and stalls are arbitrary. Registers and memories power up with
+any value; reset is high in the first cycle. One arbitrary entry is followed from its push to its
+group. Also the streams of the active position identification around the queue.
 """
 
 import pytest
@@ -61,9 +61,9 @@ class PackingSpec(Elaboratable):
         new, count = Signal(range(p.lanes + p.outputs)), sum(dut.mask)
         odd = Signal()  # with two places in a group, whether the last one is half full
         m.d.comb += new.eq(Mux(dut.end, count + (odd ^ count[0]), count))
-        given = Signal()
-        m.d.comb += given.eq(dut.o.valid & dut.o.ready & ~first)
-        m.d.sync += places.eq(places + Mux(pushed, new, 0) - Mux(given, 2, 0))
+        issued = Signal()
+        m.d.comb += issued.eq(dut.o.valid & dut.o.ready & ~first)
+        m.d.sync += places.eq(places + Mux(pushed, new, 0) - Mux(issued, 2, 0))
         with m.If(pushed):
             m.d.sync += odd.eq(odd ^ new[0])
 
@@ -91,9 +91,9 @@ class PackingSpec(Elaboratable):
             m.d.sync += [
                 following.eq(1),
                 is_last.eq(dut.end & ~higher),
-                ahead.eq(places + before - Mux(given, 2, 0)),
+                ahead.eq(places + before - Mux(issued, 2, 0)),
             ]
-        with m.Elif(following & given):
+        with m.Elif(following & issued):
             m.d.sync += ahead.eq(ahead - 2)
             with m.If(ahead < 2):
                 m.d.sync += [following.eq(0), done.eq(1)]
@@ -113,7 +113,7 @@ class PackingSpec(Elaboratable):
         with m.If(~first):
             m.d.comb += [
                 Assert(places <= p.depth + p.outputs, "more places than there are"),
-                Assert(~given | (places >= 2), "a group from nowhere"),
+                Assert(~issued | (places >= 2), "a group from nowhere"),
                 Assert(~at_output | kept, "an entry is not kept"),
                 Assert(~at_output | (got == value), "wrong data or order"),
                 Assert(~at_output | ~is_last | o.last, "a run's end is lost"),

@@ -1,8 +1,8 @@
-"""The vector processing unit's control, proved for all time.
+"""The vector processing unit's control: one result for each operation; unbounded proof.
 
-Operations, bubbles and stalls are arbitrary; registers start arbitrary, behind a cycle of reset.
-Results keep the rules of streams, each operation makes its one result, none is lost in the queue,
-and an operation waits only for a vector that is not taken or, a DP, for the queue.
+Operations, bubbles and stalls are arbitrary. Registers power up with any value; reset is high in
+the first cycle. Results keep the rules of streams, and none is lost in the queue. An operation
+waits only for a vector that is stalled or, if it is a DP, for room in the queue.
 """
 
 import pytest
@@ -38,11 +38,11 @@ class ControlSpec(Elaboratable):
         dots, vectors = Signal(range(most + 2)), Signal(range(p.latency + 2))
         begun = Signal()
         is_dot, is_vector = mode == Mode.DP, (mode == Mode.EM) | (mode == Mode.S)
-        given = {port: port.valid & port.ready & ~first for port in (dut.o_vec, dut.o_scal)}
+        issued = {port: port.valid & port.ready & ~first for port in (dut.o_vec, dut.o_scal)}
         m.d.comb += begun.eq(dut.i.valid & dut.i.ready & ~first)
         m.d.sync += [
-            dots.eq(dots + (begun & is_dot) - given[dut.o_scal]),
-            vectors.eq(vectors + (begun & is_vector) - given[dut.o_vec]),
+            dots.eq(dots + (begun & is_dot) - issued[dut.o_scal]),
+            vectors.eq(vectors + (begun & is_vector) - issued[dut.o_vec]),
         ]
         open_ = ~dut.o_vec.valid | dut.o_vec.ready
         # A dot product moves on unless a vector stops it, so it is at the output after that many.

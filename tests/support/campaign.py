@@ -1,4 +1,4 @@
-"""Cases of a parametrized test of which the suite takes some and ``make campaign`` the others."""
+"""Cases of a parametrized test: some run in the suite, all in ``make campaign``."""
 
 from collections.abc import Collection, Iterable
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def suite_takes(chosen: Collection, cases: Iterable) -> list:
-    """The cases, those marked for the campaign that are not `chosen`: by value, or first value."""
+    """The cases; those not in `chosen`, by value or first value, get the mark `campaign`."""
     marked = []
     for case in cases:
         values = case if isinstance(case, tuple) else (case,)

@@ -1,4 +1,4 @@
-"""A module read again with one line of its source replaced: a fault put in on purpose."""
+"""A module compiled again with one line of its source replaced: an injected fault."""
 
 import sys
 import types
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def with_fault(module: types.ModuleType, line: str, instead: str) -> types.ModuleType:
-    """A copy of `module` in whose source `line`, which must occur once, reads `instead`."""
+    """A copy of `module` in whose source `line`, which must occur exactly once, is `instead`."""
     source = Path(module.__file__)
     text = source.read_text()
     assert text.count(line) == 1, f"{source.name} must have one {line!r}"

@@ -18,7 +18,7 @@ WORDS = {
     r"asked for|asks for|asking for": "request, need",
     r"so many": "the number, n",
     r"twins?": "bit-exact model",
-    r"for all time|for ever": "unbounded (k-induction)",
+    r"for all time|for ever\b": "unbounded (k-induction)",
     r"(?:is|are|was|were) (?-i:none)\b(?! of)": "the condition itself: NaN, invalid, empty",
     r"one that is none|that is no number": "NaN",
     r"no number": "NaN",

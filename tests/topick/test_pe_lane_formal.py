@@ -1,4 +1,4 @@
-"""The guarantee, proved for all time on a lane of two elements: no token is pruned wrongly.
+"""ToPick's guarantee on a lane of two elements: no token is pruned wrongly; unbounded proof.
 
 Query, scale, threshold, the key of one arbitrary token, all other tokens and their chunks, the
 denominators, every latency, order of arrival and stall are arbitrary. If the token is pruned, its

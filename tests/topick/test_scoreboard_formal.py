@@ -1,4 +1,4 @@
-"""The scoreboard, proved for all time: stream rules, and one arbitrary slot as a mailbox."""
+"""The scoreboard: rules of streams, and one arbitrary slot as a mailbox; unbounded proof."""
 
 import pytest
 from amaranth.asserts import AnyConst
@@ -14,8 +14,8 @@ SIZE = ScoreboardParameters(entries=3, score_bits=2, shift_bits=1, precision=1)
 
 
 class MailboxSpec(Elaboratable):
-    """What was parked in a slot last is what its next read gets, once; a slot that nobody holds
-    is given out, and no slot twice, if only who holds one gives it back."""
+    """A slot as a mailbox: its next read gets the entry written last, once. A free slot is issued,
+    and none is issued twice, if only its holder returns it."""
 
     def __init__(self, dut: Scoreboard, inductive: bool = True):
         self.dut, self._inductive = dut, inductive
@@ -72,7 +72,7 @@ class MailboxSpec(Elaboratable):
             m.d.comb += [
                 Assert(dut.free.valid == (held != p.entries), "a free slot is not offered"),
                 Assert(~(dut.write.valid & ~write.park) | dut.write.ready, "refused a slot"),
-                Assert(~(dut.free.valid & taken & (dut.free.payload == slot)), "given out twice"),
+                Assert(~(dut.free.valid & taken & (dut.free.payload == slot)), "issued twice"),
             ]
         m.d.comb += [
             Cover(dut.entry.valid & coming & (answer.score == 1) & parked, "read and parked again"),
@@ -132,7 +132,7 @@ def test_cover():
 FAULTS = {
     "reads_nothing": ("ready.eq(parked & (", "ready.eq(1 & (", "a read of nothing"),
     "overwrites": ("~(full & write_slot).any()", "1", "parked twice"),
-    "gives_twice": ("fresh.eq(fresh + 1)", "fresh.eq(fresh)", "given out twice"),
+    "gives_twice": ("fresh.eq(fresh + 1)", "fresh.eq(fresh)", "issued twice"),
     "never_back": ("self.write.valid & ~self.write.payload.park", "0", "is not offered"),
 }
 

@@ -1,4 +1,4 @@
-"""Both arrays' outputs keep the rules of streams, for all time."""
+"""Outputs of both arrays keep the rules of streams; unbounded proof."""
 
 import pytest
 

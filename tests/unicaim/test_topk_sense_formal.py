@@ -1,7 +1,7 @@
-"""The top k's sense for three rows, proved for all time.
+"""The top-k sense for three rows: answers and addresses; unbounded proof.
 
-Any steps, k and stalls, from arbitrary registers and one cycle of reset: every step has one answer,
-and the addresses are those of the selected rows, rising, each once.
+For any steps, k and stalls: every step has one answer, and the addresses are those of the selected
+rows, rising, each once. Registers power up with any value; reset is high in the first cycle.
 """
 
 import pytest

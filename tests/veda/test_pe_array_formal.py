@@ -1,8 +1,8 @@
-"""The PE array's control, proved for all time.
+"""The PE array's control: results, queries and their order; unbounded proof.
 
-Any rows, queries, bubbles and stalls: results keep the rules of streams, each row of an inner
-product makes one, in order and with its ``last``, each outer product makes one, queries are taken
-one for a product, and nothing waits for longer than the adders are taken.
+For any rows, queries, bubbles and stalls: results keep the rules of streams. Each row of an inner
+product makes one result, in order and with its ``last``; each outer product makes one. One query is
+accepted for each product, and nothing waits longer than the adders are busy.
 """
 
 import pytest
@@ -198,7 +198,7 @@ FAULTS = {
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
 def test_injected_fault_is_found(fault):
-    """With one line of the source replaced, the claim meant for it fails."""
+    """With one line of the source replaced, the assertion meant for it fails."""
     line, instead, found_by = FAULTS[fault]
     module = with_fault(pe_array, line, instead)
     spec = ControlSpec(module.PeArray(SIZES[0]), invariant=False)

@@ -1,11 +1,10 @@
-"""Elements through the special function unit: none is lost, doubled or stuck, whatever stalls.
+"""Elements through the special function unit: none is lost, doubled or stuck, under any stalls.
 
-The claims are about elements and stimuli, not about results, which simulation compares: a
-normalisation that passes on its element stands in for the real one, with the same registers, so
-that what comes out must be what went in; nothing is computed. They are proved for all that can
-happen in the first cycles after a reset, long enough for a vector to come out behind another. The
-rules of streams, and that no queue is ever asked for more than it has room for, are proved for
-all time.
+Properties of elements and commands, not of results, which simulation compares: a normalisation that
+passes on its element replaces the real one, with the same registers, so that each output must equal
+its input. They are checked by bounded model checking from reset, with a bound within which one
+vector follows another. The rules of streams, and that no queue is written without room, have
+unbounded proofs.
 """
 
 import pytest
@@ -242,7 +241,7 @@ FAULTS = {
 @pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
 def test_injected_fault_is_found(plain, monkeypatch, fault):
-    """With one line of the source replaced, the claim meant for it fails."""
+    """With one line of the source replaced, the assertion meant for it fails."""
     line, instead, found_by = FAULTS[fault]
     module = with_fault(special_function_unit, line, instead)
     for name, part in (("Normalisation", PlainNormalisation), ("FloatAdd", NoSum)):

@@ -1,8 +1,9 @@
-"""Counts and evictions of a voting engine of four slots and two heads, proved for all time.
+"""Counts and evictions of a voting engine of four slots and two heads; unbounded proof.
 
-Jobs, probabilities and stalls are arbitrary; registers and memories start arbitrary, behind a cycle
-of reset. What is left to simulation is arithmetic: which slots get a vote. That a slot gets one at
-most, only where votes are cast, and that the right slots leave, holds whatever the threshold is.
+Commands, probabilities and stalls are arbitrary. Registers and memories power up with any value;
+reset is high in the first cycle. Simulation checks the arithmetic: which slots get a vote. Proved
+for any threshold: a slot gets at most one vote, only where votes are cast, and the right slots are
+evicted.
 """
 
 import pytest
@@ -51,7 +52,7 @@ class VotingSpec(Elaboratable):
 
         # The command, what is left of its probabilities, and whether votes may be cast.
         command = Signal(p.command_layout)
-        spoilt = Signal()
+        invalid = Signal()
         left = Signal(range(p.heads * p.capacity + 1))
         length = Signal(range(p.capacity + 2))
         token = Signal(p.position_bits)
@@ -67,19 +68,19 @@ class VotingSpec(Elaboratable):
             accepted.eq(dut.command.valid & dut.command.ready & live),
             taken.eq(dut.i.valid & dut.i.ready & live),
             moves.eq((state == MOVE) & live),
-            casting.eq(command.vote & ~spoilt),
+            casting.eq(command.vote & ~invalid),
             wanted.eq((command.evict & (length > command.target)) | (length == p.capacity)),
         ]
         m.d.sync += joins.eq(accepted)
         with m.If(accepted):
-            m.d.sync += [command.eq(offered), spoilt.eq(0)]
+            m.d.sync += [command.eq(offered), invalid.eq(0)]
             with m.If(offered.restart):
                 m.d.sync += [length.eq(0), token.eq(0)]
         with m.If(joins):
             m.d.sync += [length.eq(length + 1), token.eq(token + 1)]
             m.d.sync += left.eq(Mux(command.heads == 2, (length + 1) << 1, length + 1))
         with m.If(taken):
-            m.d.sync += [left.eq(left - 1), spoilt.eq(spoilt | (dut.i.payload > ONE))]
+            m.d.sync += [left.eq(left - 1), invalid.eq(invalid | (dut.i.payload > ONE))]
         with m.If(moves):
             m.d.sync += length.eq(length - 1)
 
@@ -138,7 +139,7 @@ class VotingSpec(Elaboratable):
                 Assert(o.last == ~wanted, "wrong last"),
                 Assert(evicted | ~wanted, "nothing evicted"),
                 Assert(o.length == length, "wrong length"),
-                Assert(o.invalid == spoilt, "wrong invalid"),
+                Assert(o.invalid == invalid, "wrong invalid"),
                 Assert(o.evict == evicted, "wrong evict"),
                 Assert(o.slot == Mux(evicted, out, 0), "wrong slot"),
                 Assert(o.position == Mux(evicted, out_position, 0), "wrong position"),
@@ -158,7 +159,7 @@ class VotingSpec(Elaboratable):
     def _tie(self, m, internals, state, rows, before, length, model):
         """Where slots are on their way through the rows, and what the search has found."""
         p = self.dut.parameters
-        command, spoilt, casting = model["command"], model["spoilt"], model["casting"]
+        command, invalid, casting = model["command"], model["invalid"], model["casting"]
         signal = internals.signal
         slot, voting, counting = signal("slot"), signal("voting"), signal("counting")
         read = signal("fifo.read")[1 : 1 + len(slot)]
@@ -186,7 +187,7 @@ class VotingSpec(Elaboratable):
             Assert((state != IDLE) | (length < p.capacity)),
             Assert((state != JOIN) | (length < p.capacity)),
             Assert((state == IDLE) | (state == JOIN) | (state == REPORT) | (length != 0)),
-            Assert((state == IDLE) | (state == JOIN) | (signal("invalid") == spoilt)),
+            Assert((state == IDLE) | (state == JOIN) | (signal("invalid") == invalid)),
             Assert((state == IDLE) | (state == JOIN) | (signal("evicted") == model["evicted"])),
             Assert((state == IDLE) | (command.heads == 1) | (command.heads == 2)),
             Assert(((done == 0) & (issued == 0)) | passing | (state == MOVE) | (state == REPORT)),
@@ -220,7 +221,7 @@ class VotingSpec(Elaboratable):
         # Before the first pass there are no votes of this step.
         untouched = (state == JOIN) | sums | (state == THRESHOLD)
         with m.If(untouched):
-            m.d.comb += [Assert(~model["evicted"]), Assert((state != JOIN) | ~spoilt)]
+            m.d.comb += [Assert(~model["evicted"]), Assert((state != JOIN) | ~invalid)]
         for k, (row, old) in enumerate(zip(rows, before, strict=True)):
             with m.If((untouched | (passing & voting & (k >= done))) & (k < length)):
                 m.d.comb += Assert(row.count == old.count)

@@ -1,4 +1,4 @@
-"""What the tests of functions share: every operand, errors in ulp, two ways to play a unit."""
+"""Shared by the tests of functions: every operand, errors in ulp, two ways to run a unit."""
 
 import dataclasses
 

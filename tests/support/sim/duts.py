@@ -24,7 +24,7 @@ class RowReaderParameters(Parameters):
     tag_bits
         The tags are counted through; in order, one reorder slot for each.
     ordered
-        Give the rows out as they were asked for, not as they arrive.
+        Output the rows in the order of their requests, not as they arrive.
     """
 
     address_bits: int = 6
@@ -141,7 +141,7 @@ class ReaderPair(wiring.Component):
 
 
 class Spinner(wiring.Component):
-    """Reads row 0 for ever and never says a word."""
+    """Reads row 0 in every cycle and outputs nothing."""
 
     def __init__(self, parameters: RowReaderParameters):
         super().__init__(
@@ -183,7 +183,7 @@ class FaultyBufferParameters(Parameters):
 
 
 class FaultyBuffer(wiring.Component):
-    """A one-entry buffer at full throughput, with a fault if asked for."""
+    """A one-entry buffer at full throughput, with a fault if one is given."""
 
     LAYOUT = data.StructLayout({"index": 12, "value": 40})
 
