@@ -32,8 +32,8 @@ RANKS = {
 
 
 class ColumnsSpec(Elaboratable):
-    """A sum for each column's last beat, in its cycle when nothing stalls; never more inside than
-    the queue holds, and input refused only then."""
+    """One sum for each column's last beat, `latency` cycles later if nothing stalls. The input is
+    refused only if as many columns are inside as the queue holds."""
 
     def __init__(self, dut, closed=True):
         self._dut, self._closed = dut, closed
@@ -53,7 +53,7 @@ class ColumnsSpec(Elaboratable):
             ended.eq(dut.i.valid & dut.i.ready & dut.i.payload.last & ~first),
             issued.eq(dut.o.valid & dut.o.ready & ~first),
         ]
-        # Ends of columns of the last `latency` cycles, the newest first: not yet at the output.
+        # Columns that ended in the last `latency` - 1 cycles, newest in bit 0: inside the pipeline.
         recent = Signal(p.latency - 1)
         m.d.sync += recent.eq(recent << 1 | ended)
         inside = Signal(range(columns + 2))
@@ -89,7 +89,7 @@ class ColumnsSpec(Elaboratable):
                 ]
         m.d.comb += [
             Cover(inside == columns, "full"),
-            Cover(issued & ended & (moving == 0), "one in and one out of a quiet pipeline"),
+            Cover(issued & ended & (moving == 0), "a column ends while the only sum leaves"),
         ]
         return m
 
@@ -110,20 +110,22 @@ def test_cover(name):
 
 
 class ShortQueue(Queue):
-    """Has one entry less than it should."""
+    """One entry fewer than its parameters say."""
 
     def __init__(self, parameters, shape=None):
         super().__init__(QueueParameters(parameters.width, parameters.depth - 1), shape)
 
 
 class GenerousCounter(fixed_sum.CreditCounter):
-    """Lends one credit more than there are entries."""
+    """One credit more than the queue has entries."""
 
     def __init__(self, parameters):
         super().__init__(fixed_sum.CreditCounterParameters(parameters.credits + 1))
 
 
 class MiserlyCounter(fixed_sum.CreditCounter):
+    """One credit fewer than the queue has entries."""
+
     def __init__(self, parameters):
         super().__init__(fixed_sum.CreditCounterParameters(parameters.credits - 1))
 

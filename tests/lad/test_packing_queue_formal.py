@@ -32,7 +32,10 @@ SIZES = [PackingQueueParameters(2, 2, 8), PackingQueueParameters(3, 2, 8)]
 
 
 class PackingSpec(Elaboratable):
-    """A model counts places: entries, and those that closing a run's last group leaves empty."""
+    """The model counts used places: entries, and places left empty at the end of a run.
+
+    A run that ends with a half full group leaves the other place of that group empty.
+    """
 
     def __init__(self, dut, invariant=True):
         self._dut, self._invariant = dut, invariant
@@ -56,7 +59,7 @@ class PackingSpec(Elaboratable):
         pushed = Signal()
         m.d.comb += pushed.eq(dut.push & ~first)
 
-        # Places used: in the banks, and all, with the group at the output.
+        # Used places: those in the banks and those of the group at the output.
         places = Signal(range(p.depth + p.outputs + 1))
         new, count = Signal(range(p.lanes + p.outputs)), sum(dut.mask)
         odd = Signal()  # with two places in a group, whether the last one is half full
@@ -67,7 +70,8 @@ class PackingSpec(Elaboratable):
         with m.If(pushed):
             m.d.sync += odd.eq(odd ^ new[0])
 
-        # One entry, a lane of a push, and the places ahead of it.
+        # One entry is followed: an arbitrary lane of an arbitrary push. `ahead` counts the places
+        # that leave before it.
         lane = Signal(range(p.lanes))
         follow, following, done = Signal(), Signal(), Signal()
         ahead = Signal.like(places)
@@ -124,7 +128,10 @@ class PackingSpec(Elaboratable):
             if self._invariant:
                 self._invariants(m, internals, places, odd, following, ahead, value, is_last)
         m.d.comb += [
-            Cover(done & is_last & (places == 0), "the followed entry ended a run, all are out"),
+            Cover(
+                done & is_last & (places == 0),
+                "the followed entry ended a run, and the queue is empty",
+            ),
             Cover(~dut.room & ~first, "full"),
         ]
         return m
@@ -141,7 +148,8 @@ class PackingSpec(Elaboratable):
             Assert(odd == tail[0]),
             Assert(~following | (ahead < places)),
         ]
-        # Where the followed entry lies, and that what is before it in its group ends no run.
+        # The banks hold the followed entry at its place, and the entry before it in its group, if
+        # there is one, ends no run.
         bits = (p.banks - 1).bit_length()
         in_banks = Signal()
         place, partner = Signal.like(tail), Signal.like(tail)
@@ -161,7 +169,7 @@ class PackingSpec(Elaboratable):
                 ]
             with m.If(in_banks & place[0] & (partner[:bits] == bank)):
                 m.d.comb += Assert(~other[1])
-        # A run's end leaves no open group; a half full one has no end in it.
+        # The end of a run closes its group, so the entry of a half full group ends no run.
         half = Signal.like(tail)
         m.d.comb += half.eq(tail - 1)
         for bank in range(p.banks):
@@ -208,7 +216,7 @@ def test_injected_fault_is_found(fault):
 
 
 class ApidSpec(Elaboratable):
-    """Any stimuli and beats: outputs keep the rules, each beat has its counters, in its cycle."""
+    """Any commands and beats: outputs keep the rules of streams, each beat has its counters."""
 
     def __init__(self, dut):
         self._dut = dut
@@ -230,7 +238,7 @@ class ApidSpec(Elaboratable):
         used = internals.signal("queue.used")
         with m.If(~first):
             m.d.comb += [
-                Assert(inside <= p.latency, "more beats than ranks"),
+                Assert(inside <= p.latency, "more beats than pipeline stages"),
                 Assert(~dut.counters.valid | (inside != 0), "counters from nowhere"),
                 Assert(used <= p.depth, "more active positions than the queue holds"),
                 Assert(inside == sum(internals.signal("valid"))),

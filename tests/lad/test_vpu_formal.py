@@ -45,7 +45,8 @@ class ControlSpec(Elaboratable):
             vectors.eq(vectors + (begun & is_vector) - issued[dut.o_vec]),
         ]
         open_ = ~dut.o_vec.valid | dut.o_vec.ready
-        # A dot product moves on unless a vector stops it, so it is at the output after that many.
+        # A dot product advances unless a vector at the output is stalled. Not counting such stalls,
+        # it is at the output after `dot_latency` cycles.
         waits = Signal(range(p.dot_latency + 1))
         with m.If((dots == 0) | dut.o_scal.valid):
             m.d.sync += waits.eq(0)
@@ -54,7 +55,7 @@ class ControlSpec(Elaboratable):
         with m.If(~first):
             m.d.comb += [
                 Assert(dots <= most, "more dot products than the queue holds"),
-                Assert(vectors <= p.latency, "more vectors than ranks"),
+                Assert(vectors <= p.latency, "more vectors than pipeline stages"),
                 Assert(~dut.o_scal.valid | (dots != 0), "a dot product from nowhere"),
                 Assert(~dut.o_vec.valid | (vectors != 0), "a vector from nowhere"),
                 Assert(
@@ -74,7 +75,7 @@ class ControlSpec(Elaboratable):
 
     def _invariants(self, m, internals, dots, vectors, waits):
         most = self._dut.parameters.credits.credits
-        ranks, adding = internals.signal("dots"), internals.signal("adding")
+        dot_stages, adding = internals.signal("dots"), internals.signal("adding")
         held = internals.signal("vectors")
         level = internals.signal("queue.fifo.level")
         produce, consume = (internals.signal(f"queue.fifo.{n}") for n in ("produce", "consume"))
@@ -82,13 +83,13 @@ class ControlSpec(Elaboratable):
         m.d.comb += [
             Assert((produce < most) & (consume < most) & (level <= most)),
             Assert(produce == Mux(place < most, place, place - most)),
-            Assert(sum(ranks) + sum(adding) + level == dots),
+            Assert(sum(dot_stages) + sum(adding) + level == dots),
             Assert(internals.signal("credits.free") + dots == most),
             Assert(sum(held) == vectors),
-            Assert(~(ranks & held).any()),
+            Assert(~(dot_stages & held).any()),
         ]
-        # The foremost dot product has passed as many ranks as cycles have been counted.
-        stages = [*ranks, *adding]
+        # The oldest dot product has passed at least as many stages as cycles are counted.
+        stages = [*dot_stages, *adding]
         for number, stage in enumerate(stages):
             ahead = sum(stages[number + 1 :])
             m.d.comb += Assert(

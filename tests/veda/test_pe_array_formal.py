@@ -48,55 +48,64 @@ class ControlSpec(Elaboratable):
         for port in (dut.s, dut.o):
             watch(m, first, port)
         row = dut.i.payload
-        took = Signal()
-        asked = Signal()
-        scored = Signal()
-        summed = Signal()
+        row_accepted = Signal()
+        query_accepted = Signal()
+        score_issued = Signal()
+        sums_issued = Signal()
         m.d.comb += [
-            took.eq(dut.i.valid & dut.i.ready & live),
-            asked.eq(dut.q.valid & dut.q.ready & live),
-            scored.eq(dut.s.valid & dut.s.ready & live),
-            summed.eq(dut.o.valid & dut.o.ready & live),
+            row_accepted.eq(dut.i.valid & dut.i.ready & live),
+            query_accepted.eq(dut.q.valid & dut.q.ready & live),
+            score_issued.eq(dut.s.valid & dut.s.ready & live),
+            sums_issued.eq(dut.o.valid & dut.o.ready & live),
         ]
 
-        # A product ends before the next begins.
+        # Assumption: a product ends before the next begins.
         within, within_outer = Signal(), Signal()
-        with m.If(took):
+        with m.If(row_accepted):
             m.d.sync += [within.eq(~row.last), within_outer.eq(row.outer)]
         m.d.comb += Assume(~dut.i.valid | ~within | (row.outer == within_outer))
 
-        # Inner rows and outer products inside; one row is followed.
+        # Inner rows and outer products inside. One inner row is followed: `ahead` counts the rows
+        # whose scores leave before its score.
         most = p.tree_cycles + p.multiply_stages + 3
         rows, sums = Signal(range(most + 1)), Signal(range(most + 1))
         ahead, value = Signal(range(most + 1)), Signal()
         following, chosen = Signal(), Signal()
-        took_inner = Signal()
-        took_sum = Signal()
+        inner_accepted = Signal()
+        outer_ended = Signal()
         loaded = Signal()
         m.d.comb += [
-            took_inner.eq(took & ~row.outer),
-            took_sum.eq(took & row.outer & row.last),
+            inner_accepted.eq(row_accepted & ~row.outer),
+            outer_ended.eq(row_accepted & row.outer & row.last),
         ]
-        m.d.sync += [rows.eq(rows + took_inner - scored), sums.eq(sums + took_sum - summed)]
+        m.d.sync += [
+            rows.eq(rows + inner_accepted - score_issued),
+            sums.eq(sums + outer_ended - sums_issued),
+        ]
         pick = Signal()
-        m.d.comb += pick.eq(took_inner & ~chosen & AnySeq(1))
+        m.d.comb += pick.eq(inner_accepted & ~chosen & AnySeq(1))
         with m.If(pick):
-            m.d.sync += [chosen.eq(1), following.eq(1), value.eq(row.last), ahead.eq(rows - scored)]
-        with m.Elif(following & scored):
+            m.d.sync += [
+                chosen.eq(1),
+                following.eq(1),
+                value.eq(row.last),
+                ahead.eq(rows - score_issued),
+            ]
+        with m.Elif(following & score_issued):
             with m.If(ahead == 0):
                 m.d.sync += following.eq(0)
             with m.Else():
                 m.d.sync += ahead.eq(ahead - 1)
-        with m.If(asked):
+        with m.If(query_accepted):
             m.d.sync += loaded.eq(1)
-        with m.Elif(took_inner & row.last):
+        with m.Elif(inner_accepted & row.last):
             m.d.sync += loaded.eq(0)
 
         waits = Signal(range(p.tree_cycles + p.outer_end_cycles + 2))
         open_ = (~dut.s.valid | dut.s.ready) & (~dut.o.valid | dut.o.ready)
         waiting = Signal()
         m.d.comb += waiting.eq(dut.i.valid & open_ & ~dut.i.ready & (row.outer | loaded) & live)
-        with m.If(open_ | took):
+        with m.If(open_ | row_accepted):
             m.d.sync += waits.eq(Mux(waiting, waits + 1, 0))
         with m.If(live):
             m.d.comb += [
@@ -107,9 +116,9 @@ class ControlSpec(Elaboratable):
                     ~(following & dut.s.valid & (ahead == 0)) | (dut.s.payload.last == value),
                     "a score out of order",
                 ),
-                Assert(~took_inner | loaded, "a row without its query"),
-                Assert(~asked | (~loaded & dut.i.valid & ~row.outer), "a query too early"),
-                Assert(~(asked & took), "a query and a row at once"),
+                Assert(~inner_accepted | loaded, "a row without its query"),
+                Assert(~query_accepted | (~loaded & dut.i.valid & ~row.outer), "a query too early"),
+                Assert(~(query_accepted & row_accepted), "a query and a row at once"),
                 Assert(waits <= max(p.tree_cycles, p.outer_end_cycles), "a row is stuck"),
                 Assert(rows <= p.tree_cycles + p.multiply_stages + 2, "too many rows inside"),
             ]
@@ -124,8 +133,8 @@ class ControlSpec(Elaboratable):
                     Assert(~within | within_outer | loaded),
                     Assert((waits == 0) | signal(f"valid_{head}")),
                 ]
-                # What the head waits for is so far from its end, and that many waits from its
-                # beginning at most.
+                # Cycles waited plus cycles left until the adders are free are never more than one
+                # product takes.
                 left = Signal(range(p.tree_cycles + p.outer_end_cycles + 2))
                 with m.If(outer):
                     until = Const(0)
@@ -141,12 +150,12 @@ class ControlSpec(Elaboratable):
         m.d.comb += [
             Cover(dut.s.valid & ~dut.s.ready & (rows > 2), "scores wait"),
             Cover(dut.o.valid & ~dut.o.ready & (rows != 0), "sums wait, the next product is in"),
-            Cover(following & dut.s.valid & (ahead == 0) & value, "the followed row comes out"),
+            Cover(following & dut.s.valid & (ahead == 0) & value, "the score of the followed row"),
         ]
         return m
 
     def _invariants(self, m, internals, rows, sums, ahead, value, following):
-        """Where the rows and sums are."""
+        """Registers agree with the rows and sums inside, stage by stage."""
         p, signal = self.dut.parameters, internals.signal
         s, o = self.dut.s, self.dut.o
         flight, lasts = signal("flight"), signal("lasts")
@@ -165,9 +174,9 @@ class ControlSpec(Elaboratable):
             Assert(fold <= p.outer_end_cycles),
             Assert(~signal("summed") | ~signal("scored")),
         ]
-        # Since an outer product's last fold, inner ones have come no further than its sums.
+        # While an outer product folds, inner rows in the adders entered after its last row.
         for place in range(p.tree_cycles):
-            m.d.comb += Assert(~flight[place] | (fold == 0) | (fold >= p.fold_cycles + place + 2))
+            m.d.comb += Assert(~flight[place] | (fold == 0) | (fold >= p.folds + place + 2))
         before, found = Const(0), []
         for valid, last in stages:
             found.append(valid & (ahead == before) & (last == value))
