@@ -57,7 +57,7 @@ DEPTH = 26
 
 
 class GuaranteeSpec(Elaboratable):
-    """The memory gives each slot the chunk that was asked for with it, at any time; the chunks of
+    """The memory answers each slot with the requested chunk, after any time; the chunks of
     the one token that is looked at are of its key. Other chunks are arbitrary.
     """
 
@@ -95,7 +95,7 @@ class GuaranteeSpec(Elaboratable):
         for slot in range(p.entries):
             with m.If(asks & (dut.request.payload.slot == slot)):
                 m.d.sync += [away[slot].eq(1), asked[slot].eq(dut.request.payload)]
-                m.d.comb += Assert(~away[slot], "asked for twice")
+                m.d.comb += Assert(~away[slot], "requested twice")
             with m.Elif(answers & (tag.slot == slot)):
                 m.d.sync += away[slot].eq(0)
             with m.If(dut.response.valid & (tag.slot == slot)):
