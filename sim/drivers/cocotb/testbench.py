@@ -1,8 +1,8 @@
 """The cocotb test that runs any stimulus. It runs inside the simulator; see
 :mod:`sim.drivers.cocotb.runner`.
 
-``SENBAZURU_JOBS`` names a pickled list of stimulus descriptions. Each is a test of its own; the
-results of number n are written to ``played_n`` beside that file. ``SENBAZURU_ALIVE`` names a file
+``SENBAZURU_STIMULI`` names a pickled list of stimulus descriptions. Each is a test of its own; the
+results of number n are written to ``outcome_N`` beside that file. ``SENBAZURU_ALIVE`` names a file
 that is touched as long as simulated time passes.
 """
 
@@ -17,9 +17,9 @@ from cocotb.clock import Clock
 
 from sim.drivers.cocotb.stream import PERIOD_NS, Cycles, Monitor, Port, Sink, Source, reset
 
-JOBS = Path(os.environ["SENBAZURU_JOBS"])
+STIMULI = Path(os.environ["SENBAZURU_STIMULI"])
 ALIVE = Path(os.environ["SENBAZURU_ALIVE"])
-DESCRIPTIONS = pickle.loads(JOBS.read_bytes())
+DESCRIPTIONS = pickle.loads(STIMULI.read_bytes())
 ALIVE.touch()  # the simulator has started
 if any(description["memories"] for description in DESCRIPTIONS):
     # These bring NumPy and Amaranth with them, half of the time that a small run takes.
@@ -136,4 +136,4 @@ async def run(dut, number):
         "failure": failure,
         "memories": {name: server.model.use for name, server in servers.items()},
     }
-    JOBS.with_name(f"played_{number}").write_bytes(pickle.dumps(result))
+    STIMULI.with_name(f"outcome_{number}").write_bytes(pickle.dumps(result))
