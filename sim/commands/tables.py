@@ -39,18 +39,31 @@ class Row:
         Where its figures and its proofs are explained.
     rate
         Throughput in words, as the page has it.
+    area
+        What the page says of area and speed, of a block too large for ``synthesis.json``.
     """
 
     block: str
     page: str
     rate: str
+    area: str = "see page"
 
 
 OVERVIEW = (
-    Row("kllm.kllm_core", "kllm", "4096 × 4096 in 2048 cycles on 16 lanes"),
+    Row(
+        "kllm.kllm_core",
+        "kllm",
+        "4096 × 4096 in 2048 cycles on 16 lanes",
+        "small, mapped for 2 ns: 499,169 µm², 514 MHz",
+    ),
     Row("kllm.orizuru", "kllm", "a pair a cycle, at any N"),
     Row("kllm.functional_unit", "kllm", "8 softmax scores and one function a cycle"),
-    Row("veda.veda_core", "veda", "a head of l rows in 2 l + 46 cycles, d = 128"),
+    Row(
+        "veda.veda_core",
+        "veda",
+        "a head of l rows in 2 l + 46 cycles, d = 128",
+        "small, mapped for area: 81,860 µm²",
+    ),
     Row("veda.special_function_unit", "veda", "an element a cycle"),
     Row("veda.voting_engine", "veda", "a probability a cycle"),
     Row("topick.pe_lane", "topick", "a chunk of d elements of 4 bits a cycle"),
@@ -69,17 +82,17 @@ def overview() -> list[str]:
         preset = block.parameters_class.preset_name("default")
         latency = block.parameters_class.preset(preset).latency
         name = f"[`{block.name}`](docs/{row.page}.md) {preset}"
-        measured, status = _measured(block.name, preset), _status(block.name)
+        measured, status = _measured(block.name, preset) or row.area, _status(block.name)
         lines.append(_row(name, block.summary, str(latency), row.rate, measured, status))
     return lines
 
 
 def _measured(name: str, preset: str) -> str:
-    """Area and speed of a configuration, or of the block's one that was measured."""
+    """Area and speed of a configuration, or of another one of the block; empty if none was."""
     rows = [row for row in _read(SYNTHESIS) if row["block"] == name]
     rows.sort(key=lambda row: row["preset"] != preset)
     if not rows:
-        return "see page"
+        return ""
     [row, *_] = rows
     other = "" if row["preset"] == preset else f"{row['preset']}: "
     speed = f"{row['delay_ps']:.0f} ps"
