@@ -75,9 +75,10 @@ class PayloadLayout:
         """
         payload = 0
         for path, value in values.items():
-            items = {path: value}
-            if path not in self.fields and isinstance(value, Sequence):
+            if isinstance(value, Sequence):
                 items = {f"{path}[{number}]": item for number, item in enumerate(value)}
+            else:
+                items = {path: value}
             for name, item in items.items():
                 if name not in self.fields:
                     raise KeyError(f"no field {name}, only {', '.join(self.fields)}")

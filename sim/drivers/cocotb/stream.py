@@ -112,7 +112,7 @@ class Source:
         self._cycles, self._port, self._layout = cycles, port, layout
         pattern = find_stall(stall)
         self._throttle = Throttle(pattern.chances(pattern.valid), f"{seed}{port.name}")
-        self._queue = deque()
+        self._queue: deque[int] = deque()
         self._filled, self._emptied = Event(), Event()
         self.idle = True
         port.valid.value = 0
