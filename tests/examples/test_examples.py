@@ -87,6 +87,7 @@ def test_a_fault_in_the_verilog_top_is_found(simulator, build, tmp_path):
 
 
 def test_verilog_top_lints_and_maps_to_gates(build):
+    tools.require_cocotb()  # by the makefile, which also simulates
     run = make("verilog_top", build, "lint", "gates")
     assert run.returncode == 0, run.stdout
     assert "%Warning" not in run.stdout

@@ -58,6 +58,7 @@ def test_arrays_and_arrays_in_structures():
     found = PayloadLayout.from_port({"fields": fields})
     assert found.fields["pairs[1].value[1]"] == Field(23, 3, True)
     assert found.pack({"pairs[1].value": [-1, 3]}) == 0b011_111 << 20
+    assert found.pack({"pairs[1].value": np.array([-1, 3], np.int8)}) == 0b011_111 << 20
     assert found.unpack(0b011_111 << 20)["pairs[1].value[0]"] == -1
     assert found.span("pairs[1]") == (20, 6) and found.span("payload") == (4, 22)
 

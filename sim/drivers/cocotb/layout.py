@@ -7,7 +7,7 @@ equivalent for whole stimuli is :mod:`sim.core.payload`.
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 
@@ -67,7 +67,7 @@ class PayloadLayout:
                 found[name or "payload"] = Field(offset, entry["width"], entry["signed"])
         return cls(found)
 
-    def pack(self, values: Mapping[str, int | Sequence[int]]) -> int:
+    def pack(self, values: Mapping[str, int | Iterable[int]]) -> int:
         """The payload with these fields; others are 0. An array may be given whole, by its name.
 
         :raises KeyError: for a field that there is not.
@@ -75,7 +75,7 @@ class PayloadLayout:
         """
         payload = 0
         for path, value in values.items():
-            if isinstance(value, Sequence):
+            if isinstance(value, Iterable):
                 items = {f"{path}[{number}]": item for number, item in enumerate(value)}
             else:
                 items = {path: value}
