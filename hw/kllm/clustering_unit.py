@@ -173,6 +173,7 @@ class ClusteringUnit(Component):
         prepared, prepared_keys = self._prepare(m, swap)
         keys = self._bank("key")
         done = Signal()  # the vector's last beat is accepted
+        # A vector passes from the swap to its last beat; the next keys are swapped in with that.
         m.d.comb += [
             x.ready.eq(clustering & (~o.valid | o.ready)),
             done.eq(x.valid & x.ready & x.payload.last),
@@ -224,12 +225,14 @@ class ClusteringUnit(Component):
             scale.ready.eq(step & final),
             midpoints.ready.eq(step & scale.payload.load),
         ]
+        # Rotate the stored midpoints; a loaded one enters in place of the oldest.
         with m.If(step):
             m.d.sync += number.eq(Mux(final, 0, number + 1))
             m.d.sync += [
                 register.eq(new)
                 for register, new in zip(stored, [*stored[1:], midpoint], strict=True)
             ]
+        # One multiplier scales them; a scale of zero is replaced by 1.
         m.submodules.multiply = multiply = FloatMultiply(FloatMultiplyParameters(stages=1))
         is_zero = ~scale.payload.scale[:-1].any()
         m.d.comb += [
@@ -237,6 +240,7 @@ class ClusteringUnit(Component):
             multiply.b.eq(Mux(is_zero, ONE, scale.payload.scale)),
         ]
         m.d.sync += [stepped.eq(step), finished.eq(step & final)]
+        # A NaN is above every value, so that no value counts it as below.
         scaled = Signal(FP16.width)
         m.d.comb += scaled.eq(multiply.o)
         new_key = Mux(is_nan(scaled), Const(NEVER_BELOW, FP16.width), to_key(scaled))

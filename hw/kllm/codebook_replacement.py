@@ -196,6 +196,7 @@ class CodebookReplacement(Component):
         with m.If(function.enable):
             m.d.sync += x.eq(Mux(passing, value, scaled))
         m.d.comb += [function.op.eq(op), function.x.eq(x)]
+        # A vector ends with its last beat, and with it the command.
         ended = Signal()
         m.d.comb += [
             ended.eq(self.o.valid & self.o.ready & self.o.payload.last),
@@ -245,6 +246,7 @@ class CodebookReplacement(Component):
             self.write.payload.row.eq(row),
             built.eq(self.write.valid & advance & (row == p.centroids - 1)),
         ]
+        # One valid bit for each stage of the pipeline; the row number counts rows written.
         with m.If(advance):
             m.d.sync += [under_way.eq(under_way << 1 | issue), number.eq(number + issue)]
             m.d.sync += row.eq(row + self.write.valid)
@@ -296,6 +298,7 @@ class CodebookReplacement(Component):
             issued.eq(Mux(taken, 0, issued | chosen)),
             returned.eq(Mux(taken, 0, returned | arriving)),
         ]
+        # A returned function waits in its lane's register until the beat is complete.
         for lane, value in enumerate(i.payload.values):
             replaced = Signal(FP16.width, name=f"replaced_{lane}", reset_less=True)
             with m.If(arriving[lane]):

@@ -217,8 +217,10 @@ class ColumnCounter(Component):
             self.o.valid.eq(busy),
             self.o.payload.last.eq(at_end),
         ]
+        # After the last beat of a column the next one starts from zero.
         with m.If(add):
             m.d.sync += fresh.eq(last)
+        # The buffer is loaded with a column's last beat, and free after its last group.
         with m.If(load):
             m.d.sync += busy.eq(1)
         with m.Elif(leaving):
@@ -279,6 +281,7 @@ class ColumnCounter(Component):
             concat.weight.eq(beat.weight),
             concat.mask.eq(beat.mask.as_value()),
         ]
+        # Counter n counts positions n * inputs to (n + 1) * inputs - 1 of the beat.
         counters = []
         for number in range(p.counters):
             counter = IndexDistributionCounter(p.counter)
@@ -348,12 +351,14 @@ class RowAccumulators(Component):
         buffered = Signal(p.count_bits, name=f"buffered_{column}", reset_less=True)
         before = Signal(p.count_bits, name=f"before_{column}")
         m.d.comb += before.eq(Mux(self.first, 0, counted))
+        # Counts of all counters and the accumulator are added in carry-save form.
         rows = [counts[column] for counts in self.counts]
         if "result" in chosen:
             # The counters' sum has a register of its own, wide enough for a beat of equal indices.
             width = min(p.segment.bit_length(), p.count_bits)
             rows = [carry_save.add_rows(m, rows, width, cut)]
         after = carry_save.add_rows(m, [*rows, before], p.count_bits, _no_cut)
+        # The last sum of a column goes to the buffer in the same cycle.
         with m.If(self.add):
             m.d.sync += counted.eq(after)
         with m.If(self.load):

@@ -179,6 +179,7 @@ class IndexDistributionCounter(Datapath):
         p = self.parameters
         compared = [Cat(pair) for pair in zip(self.index, self.mask, strict=True)]
         equal = [Signal(i + 1, name=f"equal_{i}") for i in range(p.inputs)]
+        # numbers[i]: how many of the inputs 0 to i equal input i.
         numbers = []
         for i in range(p.inputs):
             m.d.comb += equal[i].eq(Cat(*(compared[i] == other for other in compared[:i]), 1))
@@ -189,6 +190,7 @@ class IndexDistributionCounter(Datapath):
             m.submodules[f"number_{i}"] = unit
             m.d.comb += unit.i.eq(equal[i])
             numbers.append(unit.o)
+        # An input is the last of its kind if no later one equals it. In integer mode none holds.
         last = Signal(p.inputs)
         for i in range(p.inputs):
             later = Cat(row[i] for row in equal[i + 1 :])
@@ -259,6 +261,7 @@ class GatheredRow(Component):
         m = Module()
         p = self._parameters
         for number, column in enumerate(self.columns):
+            # Lines of the row and the column: for each bit, one shared line and the others.
             held = Signal(p.lines, name=f"held_{number}")
             m.d.comb += held.eq(self.row & column)
             start = 0

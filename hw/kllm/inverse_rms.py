@@ -150,6 +150,7 @@ class InverseRms(Component):
             m.d.comb += [unit.b.eq(i.payload.s), unit.c.eq(i.payload.o)]
         with m.Else():
             m.d.comb += [unit.b.eq(i.payload.inverse_k), unit.c.eq(i.payload.eps)]
+        # The cycle counter stops in the last cycle while the output register is not free.
         with m.If(advance):
             m.d.sync += cycle.eq(Mux(done, 0, cycle + 1))
         with m.If(~o.valid | o.ready):
@@ -173,6 +174,7 @@ class InverseRms(Component):
             # 14 - floor((exponent - 127) / 2)
             field.eq(14 + 64 - ((exponent + 1) >> 1)),
         ]
+        # m is 0 or r too large: the largest number. m negative, infinite or NaN: NaN. Both flagged.
         magnitude, beyond = round_fp16(m, root, field)
         r = Signal(FP16.width)
         m.d.comb += saturated.eq((beyond | zero) & ~invalid)

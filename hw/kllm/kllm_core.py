@@ -188,6 +188,7 @@ class KllmCore(Component):
         ]
         with m.If(replace.write.valid):
             m.d.comb += table.write.payload.eq(replace.write.payload)
+        # Tables outside ProductTable: a register for each bank, read as a whole.
         tables = {}
         kinds = {
             "centroids": (Table.WEIGHT_CENTROIDS, 1 << p.weight_bits),
@@ -303,6 +304,7 @@ class KllmCore(Component):
 
     def _step(self, m: Module, join: StepJoin, lanes, codebooks):
         """Give all lanes the same step, but each its own weights and scale."""
+        # The weights' codebook of the step's bank goes to all lanes.
         step = join.o.payload
         codebook = Signal(len(codebooks[0]))
         m.d.comb += [
@@ -350,6 +352,7 @@ class KllmCore(Component):
         done = Signal(range(p.n + 1))  # columns of earlier beats
         left = Signal(range(p.n + 1))
         finished = Signal()  # the product's last beat is accepted
+        # The command with the number of columns stays until the product's last beat.
         m.d.comb += [
             left.eq(commands.payload.columns - done),
             y.valid.eq(lanes[0].o.valid),

@@ -192,10 +192,12 @@ class Orizuru(Component):
             taken.eq(self.i.valid & loading),
             end.eq(vector.last | (beat == p.beats - 1)),
         ]
+        # The flag of NaNs covers the kept values of all beats.
         nans = Cat(is_nan(value) for value in vector.values) & vector.keep
         # Lanes beyond N are ignored.
         inside = p.n - (p.beats - 1) * p.lanes
         nans &= Cat((beat != p.beats - 1) | (lane < inside) for lane in range(p.lanes))
+        # The last beat's number of pairs counts down while they are popped.
         with m.If(taken):
             m.d.sync += [
                 first.eq(end),
@@ -250,6 +252,7 @@ class Orizuru(Component):
         m.d.comb += [key.eq(to_key(v)) for key, v in zip(keys, self.i.payload.values, strict=True)]
         beat_taken = Signal(p.beats)
         m.d.comb += beat_taken.eq(Cat(taken & (beat == b) for b in range(p.beats)))
+        # A leaf reads the lanes of its slots: part of a beat, or whole beats one after another.
         bus = min(p.lanes, p.radix)
         leaves = []
         for number in range(p.units[0]):
@@ -271,6 +274,7 @@ class Orizuru(Component):
         p = self._parameters
         heads = [getattr(leaf, f"head_{end}") for leaf in leaves]
         advances = [getattr(leaf, f"advance_{end}") for leaf in leaves]
+        # Each level joins `radix` units of the level below.
         entries = p.radix
         for level in range(1, p.depth):
             merges = []

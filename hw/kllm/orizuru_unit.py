@@ -98,6 +98,7 @@ class OrizuruLeaf(Component):
         for i in range(slots):
             with m.If(self.write[i // self._bus]):
                 m.d.sync += keys[i].eq(self.keys[i % self._bus])
+        # Write and keep of each slot: a bit of `write` stands for `bus` slots.
         write, keep = Signal(slots), Signal(slots)
         m.d.comb += [
             write.eq(Cat(bit.replicate(self._bus) for bit in self.write)),
@@ -127,6 +128,7 @@ class OrizuruLeaf(Component):
                     chosen = Mux(Mux(path, nan[1], nan[0]), NAN_KEY, ~chosen)
                 pair_keys[end].append(Mux(out[left] & out[right], EMPTY_KEY, chosen))
                 picks[end].append(Cat(~path, path))
+        # An odd slot has no partner and wins its pair.
         if slots % 2:
             last = keys[-1]
             inverted = Mux(is_nan_key(last, self._format), NAN_KEY, ~last)
@@ -149,6 +151,7 @@ class OrizuruLeaf(Component):
             )
             with m.If(advance):
                 m.d.sync += [head.key.eq(tree.best), head.index.eq(encode(won))]
+            # A slot is removed when popped; a write restores it, or removes it if it is not kept.
             popped = won & advance.replicate(slots)
             m.d.sync += removed[end].eq(
                 (write & ~keep) | (~write & (self.clear.replicate(slots) | popped | removed[end]))

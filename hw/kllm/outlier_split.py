@@ -202,12 +202,14 @@ class OutlierSplit(Component):
         sent = self._send(m, get, sending, final, marks)
         searching = Signal()
         done = self._search(m, finder, searching, invalid, sent, marks)
+        # An infinity or NaN in any beat makes the scale NaN.
         with m.If(taken):
             m.d.sync += [
                 beat.eq(Mux(ended, 0, beat + 1)),
                 invalid.eq(special | (invalid & beat.any())),
                 final.eq(beat),
             ]
+        # One vector at a time: fill the buffer, search its outliers and scale, send it.
         with m.FSM():
             with m.State("FILL"):
                 m.d.comb += filling.eq(1)
@@ -261,6 +263,7 @@ class OutlierSplit(Component):
             self.outliers.payload.present.eq(pair.present),
             largest.eq(Mux(tops[0] > tops[1], tops[0], tops[1])),
         ]
+        # The last pair is known by counting, as Orizuru's last pair is that of the inliers.
         left = Signal(range(max(2, p.outliers)), init=p.outliers - 1)  # pairs after this one
         m.d.comb += self.outliers.payload.last.eq(left == 0)
         for mark, end in zip(ends, ("max", "min"), strict=True):
@@ -272,10 +275,12 @@ class OutlierSplit(Component):
             ]
         with m.If(marked):
             m.d.sync += left.eq(Mux(left == 0, p.outliers - 1, left - 1))
+        # Marks are collected until the vector is sent.
         with m.If(marked & pair.present):
             m.d.sync += marks.eq(marks | ends[0] | ends[1])
         with m.Elif(sent & ~searching):
             m.d.sync += marks.eq(0)
+        # The scale: the larger magnitude of the inliers' extremes, 1 for 0.
         with m.If(done):
             number = Mux(largest.any(), largest, Const(ONE, FP16.width))
             m.d.sync += [
@@ -304,6 +309,7 @@ class OutlierSplit(Component):
             o.payload.outlier.eq(kept & marked),
             sent.eq(o.valid & o.ready & o.payload.last),
         ]
+        # The buffer's read port is the output register of values; marks are read beside it.
         with m.If(~o.valid | o.ready):
             m.d.sync += o.valid.eq(read)
         with m.If(read):

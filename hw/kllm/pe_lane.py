@@ -270,6 +270,7 @@ class PeLane(Component):
             scales.i.valid.eq(self.i.valid & step.last & sparse.i.ready & counter.i.ready),
             scales.i.payload.eq(step.scale),
         ]
+        # Counter and sparse path read the fields of the step that they need.
         for name in ("activation", "weight", "mask", "integer", "last"):
             m.d.comb += Value.cast(counter.i.payload[name]).eq(Value.cast(step[name]))
         for name in ("entries", "codebook", "weight", "last"):

@@ -143,8 +143,10 @@ class ProductTable(Component):
                 no_columns | (room & final & (column == self.replay.payload.columns))
             ),
         ]
+        # The read ports of the memories are the output register.
         with m.If(room):
             m.d.sync += o.valid.eq(taken)
+        # Groups 0 to G - 1 for each column; the group wraps by itself, G being a power of two.
         if p.groups > 1:
             with m.If(taken):
                 m.d.sync += group.eq(group + 1)

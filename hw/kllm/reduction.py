@@ -145,6 +145,7 @@ class Reduction(ColumnSum):
         """count * significand of each bin's product."""
         group, special = self.i.payload, []
         for number, (times, product) in enumerate(zip(group.counts, group.products, strict=True)):
+            # The shift is applied by FixedSum; here only the integers are multiplied.
             digits, shift, infinite_or_nan = significand(m, product, f"bin_{number}")
             special.append(infinite_or_nan & times.any())
             m.d.sync += [

@@ -256,6 +256,7 @@ class RmsFactor(Component):
         ]
         for part in (reduction.o, squares.o, self.scale, self.command):
             m.d.comb += part.ready.eq(done)
+        # From the last counts to the result, counts of the next vector wait.
         with m.If(done):
             m.d.sync += reduced.eq(0)
         with m.Elif(counted & counter.o.payload.last):

@@ -224,6 +224,7 @@ class Softmax(Component):
             full.eq(beat == p.beats - 1),
             ended.eq(taken & (i.payload.last | full)),
         ]
+        # A row that is too long ends with its last stored beat; the rest is dropped.
         with m.If(taken):
             m.d.sync += beat.eq(Mux(ended, 0, beat + 1))
             m.d.sync += dropping.eq(full & ~i.payload.last)
@@ -288,6 +289,7 @@ class Softmax(Component):
             finished.eq(read & last),
             maxima.ready.eq(finished),
         ]
+        # A beat is read when its term has room, so that nothing in this pass stalls.
         with m.If(read):
             m.d.sync += beat.eq(Mux(last, 1, beat + 1))
         terms.reserve(m, read)
@@ -331,6 +333,7 @@ class Softmax(Component):
         exponent = Signal(EXPONENT, reset_less=True)
         zeros = ~leading
         m.d.sync += [fraction.eq(top[width - 13 : -1]), exponent.eq(p.sum_integer - 1 - zeros)]
+        # The row's number of beats and flags accompany the sum.
         out = sums.payload
         flags = Cat(row.beats, row.undefined, row.empty)
         *_, flags = _delay(m, "row", flags, SUM_LATENCY - 1)

@@ -174,6 +174,7 @@ class SparsePath(ColumnSum):
 
 def select(m: Module, number: Value, values: list[Value], name: str) -> Value:
     """``values[number]``, by a tree of multiplexers; any of them for a number that is too large."""
+    # Each bit of the number halves the values, lowest bit first.
     for level, bit in enumerate(number):
         pairs = [values[n : n + 2] for n in range(0, len(values), 2)]
         values = []

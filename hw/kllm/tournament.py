@@ -43,6 +43,7 @@ class Tournament(Component):
             """Returns (best key, one-hot index) of `count` keys from `first` on."""
             if count == 1:
                 return self.keys[first], None
+            # The left part is a full tree, the right part takes the rest.
             half = 1 << (count - 1).bit_length() - 1
             left, left_won = winner(first, half)
             right, right_won = winner(first + half, count - half)
@@ -50,6 +51,7 @@ class Tournament(Component):
             path = Signal(name=f"path_{first}_{count}")
             best = Signal(self._width, name=f"best_{first}_{count}")
             m.d.comb += [path.eq(right > left), best.eq(Mux(path, right, left))]
+            # The winner's one-hot number: that of the chosen part, the other part masked.
             left_won = ~path if left_won is None else left_won & (~path).replicate(half)
             right_won = path if right_won is None else right_won & path.replicate(count - half)
             won = Signal(count, name=f"won_{first}_{count}")

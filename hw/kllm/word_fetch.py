@@ -82,6 +82,7 @@ class WordFetch(Component):
         word = Signal(range(p.beats))
         taken = Signal()
         ended = Signal()
+        # A vector waits for room in the queue of counts even where it does not end.
         m.d.comb += [
             vector.valid.eq(x.valid & counts.ready),
             x.ready.eq(vector.ready & counts.ready),
@@ -106,6 +107,7 @@ class WordFetch(Component):
         address = Signal(p.address_width)
         issue = Signal()
         final = Signal()
+        # The first set starts at the command's address, each other one behind the set before.
         m.d.comb += [
             read.valid.eq(command.valid & counts.valid),
             read.payload.address.eq(address),
