@@ -1,8 +1,8 @@
 """Cycle model of the accelerator, for a memory that always keeps up.
 
 It follows each product from its command to its last result. The tests require the hardware to take
-exactly these cycles. What depends on parameters only is in :class:`Timing`, from the ``latency``
-and similar properties of the blocks; what depends on the vector and the matrix is in :class:`Work`.
+exactly these cycles. Constants of a core are in :class:`Timing`, which the testbench makes from the
+parameters of the blocks; what depends on vectors and matrices is in :class:`Work`.
 """
 
 import dataclasses
@@ -162,8 +162,7 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
             complete = arrival + rows - 1
 
             def accepted_at(arrives, freed=buffered, held=complete_at):
-                """The cycle in which the lanes accept the step that reaches the accumulators
-                then."""
+                """When the lanes accept the step that is then at the accumulators."""
                 passed = arrives - freed
                 return arrives - t.stages if passed >= t.stages else held - t.stages + passed
 

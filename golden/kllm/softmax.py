@@ -17,7 +17,7 @@ def softmax(scores: np.ndarray, keep: np.ndarray, length: int) -> tuple[np.ndarr
         ``bool[rows, n]``: the other scores are replaced by minus infinity.
     length
         Scores in the longest row that the hardware accepts, at least n: it decides how the sum is
-        truncated. See :class:`hw.kllm.softmax.Softmax` for what makes a row invalid.
+        truncated. See :class:`hw.kllm.softmax.Softmax` for invalid rows.
 
     Error in units in the last place of a probability, at most 1.69: its rounding, 0.5; between any
     two terms, 0.61, mostly from rounding x log2(e) to 2^-12; rounding two scores to 2^-14, 0.125;

@@ -73,6 +73,10 @@ class CodebookReplacementParameters(Parameters):
         """Cycles from a centroid or an outlier to its function, through a register in front."""
         return 1 + self.element_function.stages
 
+    def wait(self, outliers: int) -> int:
+        """Cycles by which a function of `outliers` outliers delays their beat."""
+        return outliers + self.latency - 1 if outliers else 0
+
     def cycles(self, outliers: list[list[int]], replace: list[bool]) -> int:
         """Cycles from the first scale offered to the last beat accepted, when nothing stalls.
 
@@ -83,7 +87,7 @@ class CodebookReplacementParameters(Parameters):
         """
         total = 0
         for beats, with_function in zip(outliers, replace, strict=True):
-            waits = sum(count + self.latency - 1 for count in beats if with_function and count)
+            waits = sum(map(self.wait, beats)) if with_function else 0
             total += (self.rebuild if with_function else 1) + len(beats) + waits
         return total
 

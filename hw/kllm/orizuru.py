@@ -78,8 +78,17 @@ class OrizuruParameters(Parameters):
         return self.depth + 2
 
     def cycles(self, beats: int, k: int) -> int:
-        """Cycles a vector of `beats` input beats and `k` pairs keeps the engine busy."""
+        """Cycles for which a vector of `beats` input beats and `k` pairs occupies the engine."""
         return beats + (self.depth + k if k else 0)
+
+    def total_cycles(self, beats: list[int], pairs: list[int]) -> int:
+        """Cycles from the first beat offered to the last pair accepted, when nothing stalls.
+
+        beats, pairs
+            Of each vector. The output buffer adds a cycle to the last pair.
+        """
+        occupied = sum(self.cycles(count, k) for count, k in zip(beats, pairs, strict=True))
+        return occupied + (pairs[-1] > 0)
 
     @property
     def input_layout(self) -> data.StructLayout:

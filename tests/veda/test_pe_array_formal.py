@@ -176,7 +176,7 @@ class ControlSpec(Elaboratable):
         ]
         # While an outer product folds, inner rows in the adders entered after its last row.
         for place in range(p.tree_cycles):
-            m.d.comb += Assert(~flight[place] | (fold == 0) | (fold >= p.folds + place + 2))
+            m.d.comb += Assert(~flight[place] | (fold == 0) | (fold >= p.fold_cycles + place + 2))
         before, found = Const(0), []
         for valid, last in stages:
             found.append(valid & (ahead == before) & (last == value))

@@ -26,8 +26,8 @@ def real_indices(
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Indices of a trace's activations and weights, ``activation, weight, mask [columns, k]``.
 
-    Each column is one token's activations beside one channel's weights, quantised, and cut or
-    repeated to k; the mask leaves out the token's outliers, 0.5 % at either end.
+    Each column has the activations of one vector and the weights of one channel, quantised, and cut
+    or repeated to k; the mask excludes the vector's outliers, 0.5 % at either end.
     """
     arrays = vectors_by_name(trace)
     notes = [f"Columns are {', '.join(arrays)}, quantised, and cut or repeated to {k}."]
@@ -40,7 +40,7 @@ def real_indices(
         w = np.clip(np.asarray(w, np.float32), -LARGEST, LARGEST)
         outlier = dynamic_outliers(x, outlier_count(x.shape[1]))
         if outlier.all():
-            outlier[:] = False  # vectors of one or two values would have none left
+            outlier[:] = False  # a vector of one or two values would have no inliers
         scaled = x.astype(np.float64) / inlier_scale(x, outlier)[:, None]
         codebook = fit_activation_codebook(scaled[~outlier], activation_bits)
         a = quantize_activations(x, codebook, outlier)
@@ -80,7 +80,7 @@ class ConcatUnitTestbench(DatapathTestbench):
         return values, []
 
     def picture(self, parameters, trace, figure) -> None:
-        """Bits side by side are nothing to look at."""
+        """No picture: the unit only concatenates bits."""
 
 
 testbench = ConcatUnitTestbench(

@@ -21,8 +21,8 @@ class ElementFunctionTestbench(DatapathTestbench):
     def draw(self, parameters, trace, vectors, seed):
         """Operands of a trace, functions taking turns; or drawn ones.
 
-        First come all corner cases with every function, subnormal numbers of a single bit too.
-        Of the others, half are where e^x is a number.
+        First all corner cases with every function, also subnormal numbers of a single bit. Of the
+        others, half have e^x in range.
         """
         if trace is not None:
             values, notes = super().draw(parameters, trace, vectors, seed)

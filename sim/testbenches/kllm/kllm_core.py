@@ -91,7 +91,7 @@ class KllmCoreTestbench:
         error = np.linalg.norm(y - exact) / np.linalg.norm(exact)
         caption = (
             f"{len(y)} columns of one product; the vector's quantisation to "
-            f"{p.activation_bits} bits beside {2 * p.outliers} outliers costs {error:.1%}."
+            f"{p.activation_bits} bits with {2 * p.outliers} outliers costs {error:.1%}."
         )
         return " ".join([caption, *notes])
 
@@ -238,8 +238,8 @@ def tables_beats(
 def fit_memory(p: KllmCoreParameters, products: list[Product]) -> list[Product]:
     """The products with matrices that together fit the address width.
 
-    Matrices are cut to the columns that fit alone; where there is no more room, a product has an
-    earlier one's matrix, and its vector is cut or repeated to that one's length.
+    Matrices are cut to the columns that fit alone. In a full memory a product has the matrix of an
+    earlier one, and its vector is cut or repeated to the length of that one.
     """
     rows, used, fitted, stored = 1 << p.address_width, 0, [], set()
     for product in products:
@@ -401,12 +401,13 @@ def function_cycles(p: KllmCoreParameters, product: Product, outlier: np.ndarray
     padded = np.zeros(-(-len(outlier) // 16) * 16, bool)
     padded[: len(outlier)] = outlier
     count = padded.reshape(-1, 16).sum(axis=1)
-    return np.where(count > 0, count + p.codebook_replacement.latency - 1, 0).tolist()
+    return [p.codebook_replacement.wait(outliers) for outliers in count.tolist()]
 
 
 def timing_of(p: KllmCoreParameters) -> Timing:
+    """The cycle model's constants of a core."""
     return Timing(
-        load_rows=(1 << p.activation_bits) + 4,
+        load_rows=(1 << p.activation_bits) + len(Table) - 1,  # one row of each other table
         table_rows=1 << p.activation_bits,
         search=p.outlier_split.search,
         setup=p.clustering_unit.setup,

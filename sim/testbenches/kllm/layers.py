@@ -59,7 +59,7 @@ def layers_of(
         w = np.resize(wide.T, (n, k)).T
         outlier = dynamic_outliers(x, min(outliers, k))
         scale = inlier_scale(x, outlier).astype(np.float32)[:, None]
-        # A vector of nothing but outliers has no inliers to fit: its codebook is of them.
+        # A vector of outliers only has no inliers: its codebook is fitted to the outliers.
         inliers = np.ones_like(outlier) if outlier.all() else ~outlier
         samples = (x.astype(np.float32) / scale)[inliers]
         codebook = fit_activation_codebook(samples, activation_bits)

@@ -71,7 +71,7 @@ testbench = OrizuruTestbench()
 
 
 def vectors_of(trace: Trace, n: int, vectors: int) -> tuple[np.ndarray, list[str]]:
-    """``float16[vectors, n]`` from a trace's activations (or what it has instead)."""
+    """``float16[vectors, n]`` from a trace's activations (or its other arrays)."""
     arrays = vectors_by_name(trace)
     names, widths = ", ".join(arrays), ", ".join(str(array.shape[1]) for array in arrays.values())
     notes = [f"Vectors of {n} values are cut from or joined of rows of {names} ({widths} values)."]
@@ -234,12 +234,11 @@ def build(
             "last": final[wanted],
         },
     )
-    busy = sum(p.cycles(int(b), int(c)) for b, c in zip(beats, k, strict=True))
     return Stimulus(
         inputs={"i": inputs},
         outputs={"o": outputs},
         transaction_of={"o": transaction},
         transactions=vectors,
-        cycles=busy + int(k[-1] > 0),  # the output buffer adds one cycle at the very end
+        cycles=p.total_cycles(beats.tolist(), k.tolist()),
         notes=notes,
     )

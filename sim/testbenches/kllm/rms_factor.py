@@ -48,7 +48,7 @@ class RmsFactorTestbench:
         return build(p, rows, rng, notes)
 
     def picture(self, parameters: RmsFactorParameters, trace: Trace, figure) -> str:
-        """The factors of real vectors beside those of the vectors themselves."""
+        """Errors of the factors of real vectors, relative to those of the unquantised vectors."""
         p = parameters
         layers, notes = layers_of(trace, p.k, 4, p.bits, 4, p.outliers)
         axes = figure.subplots()
@@ -73,7 +73,7 @@ testbench = RmsFactorTestbench()
 
 
 def random_vectors(p: RmsFactorParameters, vectors: int, rng: np.random.Generator) -> list[tuple]:
-    """Indices, what counts, pairs, squares, scale, 1 / K, eps and whether to normalise, of each."""
+    """Indices, mask, pairs, squares, scale, 1 / K, eps and `normalise` of each vector."""
     rows = []
     for _ in range(vectors):
         special = rng.random()

@@ -50,7 +50,7 @@ def before(a, b, end: str, float_format: FloatFormat = FP16):
 
 
 class OrizuruSpec(Elaboratable):
-    """Every pair that leaves `dut` is the right one, in its cycle, whatever goes in and stalls.
+    """Every output pair of `dut` is right and in its cycle, for any inputs and stalls.
 
     A vector of B beats with k > 0 makes the engine refuse input for depth cycles and one more per
     pair; a pair is made in each cycle in which the two-entry output buffer has room, and offered in
@@ -85,7 +85,7 @@ class OrizuruSpec(Elaboratable):
     invalid : Signal
         A value kept is NaN.
     made, queue : Signal, list of data.View
-        Pairs made that have not left, and which they are, oldest first.
+        Number of pairs that are made and not output, and these pairs, oldest first.
     """
 
     def __init__(self, dut, invariant: Callable | None = None, only: str | None = None):
@@ -146,7 +146,7 @@ class OrizuruSpec(Elaboratable):
                     ]
 
     def _expected(self, m):
-        """The next pair: at each end the one value left that precedes all others left."""
+        """The next pair: at each end the remaining value that precedes all others."""
         p = self.dut.parameters
         expected = Signal(p.output_layout)
         self._best = {end: Signal(p.n, name=f"best_{end}") for end in ENDS}
@@ -270,9 +270,9 @@ class OrizuruSpec(Elaboratable):
 def invariant(m, spec: OrizuruSpec, internals: Internals) -> None:
     """How the engine holds the specification's values, masks and pairs.
 
-    A unit's head and the units below it hold disjoint sets of values; together they are what is
-    left, and the head's rank beats all below it. Order keys appear here because the leaves store
-    them; what the specification asserts of the outputs does not rest on them.
+    A unit's head and the units below it hold disjoint sets of values; together they are the
+    remaining values, and the head's key is the largest. Order keys appear here because the leaves
+    store them; the specification's claims on the outputs do not depend on them.
     """
     p, draining = spec.dut.parameters, ~spec.loading
     m.d.comb += [
@@ -293,7 +293,7 @@ def invariant(m, spec: OrizuruSpec, internals: Internals) -> None:
     for end in ENDS:
         m.d.comb += Assert(~(spec.left[end] & ~spec.kept).any())
 
-    ranks = {end: _ranks(m, spec, internals, end) for end in ENDS}
+    keys = {end: _keys(m, spec, internals, end) for end in ENDS}
     for end in ENDS:
         below, entries = _leaf_masks(m, spec, internals, end), p.radix
         for level, units in enumerate(p.units):
@@ -304,32 +304,32 @@ def invariant(m, spec: OrizuruSpec, internals: Internals) -> None:
             for number in range(units):
                 head, base = internals.signal(path.format(number)), number * entries
                 under = below[base : base + entries]
-                held += _head(m, spec, head, end, loaded, base, under, ranks[end])
+                held += _head(m, spec, head, end, loaded, base, under, keys[end])
             below, entries = held, entries * p.radix
         with m.If(draining):
             m.d.comb += Assert(Cat(below) == spec.left[end])
 
 
-def _ranks(m, spec, internals, end):
-    """The leaves' order keys belong to the values; returns each value's rank at that end.
+def _keys(m, spec, internals, end):
+    """The leaves' order keys belong to the values; returns each value's key at that end.
 
-    That ranks compare as values do follows; it is asserted as a lemma, so that the rest of the
+    That keys compare as values do follows; it is asserted as a lemma, so that the rest of the
     invariant is about unsigned integers only.
     """
     p = spec.dut.parameters
-    ranks = []
+    keys = []
     for i, value in enumerate(spec.values):
         unit, slot = divmod(i, p.radix)
         key = internals.signal(f"leaf_{unit}.key_{slot}")
         m.d.comb += Assert(~spec.kept[i] | (key == to_key(value)))
         if end == "min":
             key = Mux(is_nan_key(key), NAN_KEY, ~key)
-        ranks.append(key)
+        keys.append(key)
     for i in range(p.n):
         for j in range(i + 1, p.n):
             with m.If(spec.kept[i] & spec.kept[j]):
-                m.d.comb += Assert(spec.precedes[end][i][j] == (ranks[i] >= ranks[j]))
-    return ranks
+                m.d.comb += Assert(spec.precedes[end][i][j] == (keys[i] >= keys[j]))
+    return keys
 
 
 def _leaf_masks(m, spec, internals, end):
@@ -343,13 +343,13 @@ def _leaf_masks(m, spec, internals, end):
     return list(there)
 
 
-def _head(m, spec, head, end, loaded, base, below, ranks):
+def _head(m, spec, head, end, loaded, base, below, keys):
     """Assertions on one unit's head; returns which values are in the head or below it."""
-    rank, index = head[: FP16.width], head[FP16.width :]
+    best, index = head[: FP16.width], head[FP16.width :]
     held = Signal(len(below), name=f"{end}_{base}_held")
     m.d.comb += held.eq(Cat(below))
     with m.If(loaded):
-        with m.If(rank == 0):
+        with m.If(best == 0):
             m.d.comb += [Assert(~Cat(below).any()), Assert(index == 0)]
         with m.Else():
             m.d.comb += Assert(index < len(below))
@@ -359,11 +359,11 @@ def _head(m, spec, head, end, loaded, base, below, ranks):
                         held[i].eq(1),
                         Assert(spec.kept[base + i]),
                         Assert(~below[i]),
-                        Assert(rank == ranks[base + i]),
+                        Assert(best == keys[base + i]),
                     ]
                     for j in range(len(below)):
                         if j != i:
-                            other = ranks[base + j]
-                            beaten = (rank >= other) if i < j else (rank > other)
+                            other = keys[base + j]
+                            beaten = (best >= other) if i < j else (best > other)
                             m.d.comb += Assert(~below[j] | beaten)
     return list(held)

@@ -1,4 +1,4 @@
-"""A quantised model that remembers what it multiplied."""
+"""A quantised model that records its multiplications."""
 
 import numpy as np
 
