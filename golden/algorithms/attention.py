@@ -32,7 +32,7 @@ class Traffic:
     k_bytes: int = 0
     v_bytes: int = 0
     dense_rows: int = 0
-    """Rows of K that dense attention would have read, and as many of V."""
+    """Rows of K that dense attention would have read; the number of V rows is the same."""
     dense_bytes: int = 0
     """Bytes of K and V together that dense attention would have read."""
 
@@ -47,12 +47,12 @@ class Traffic:
         return self.bytes / self.dense_bytes if self.dense_bytes else 1.0
 
     def add(self, other: "Traffic") -> None:
-        """Count what another counter has counted."""
+        """Add another counter's counts."""
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def since(self, earlier: "Traffic") -> "Traffic":
-        """What was counted after a copy, ``earlier``, was made."""
+        """The counts since ``earlier``, a copy made before."""
         names = self.__dataclass_fields__
         return Traffic(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
 
@@ -64,7 +64,7 @@ class Traffic:
         self.v_bytes += v_rows * d * ELEMENT_BYTES
 
     def dense(self, rows: int, d: int) -> None:
-        """Count what dense attention would have read: ``rows`` of K and ``rows`` of V."""
+        """Count dense attention's reads: ``rows`` of K and ``rows`` of V."""
         self.dense_rows += rows
         self.dense_bytes += 2 * rows * d * ELEMENT_BYTES
 
@@ -72,10 +72,18 @@ class Traffic:
 class DecodeAttention(ABC):
     """Attention of one layer; an instance keeps that layer's cache and is used for one sequence.
 
-    ``traffic`` counts cache reads; ``evicted`` lists the positions that left the cache, in the
-    order in which they left (for policies that evict per head, a position appears when the last
-    head has dropped it). ``rows`` is the number of K rows (and as many V rows) held after the
-    latest step, summed over kv heads; ``state_bytes`` what the algorithm keeps beside them.
+    ``traffic`` counts cache reads; ``evicted`` lists the positions evicted from the cache, in
+    order of eviction (for policies that evict per head, a position is listed when the last head has
+    dropped it). ``rows`` is the number of K rows held after the latest step, summed over kv heads,
+    and also of V rows; ``state_bytes`` is the rest of the algorithm's state.
+
+    A policy over a short sequence:
+
+    >>> attention = DenseAttention()
+    >>> q, k, v = np.ones((4, 8)), np.ones((2, 8)), np.ones((2, 8))  # 4 query heads, 2 kv heads
+    >>> attention.step(q, k, v).shape, attention.traffic.k_rows
+    ((4, 8), 2)
+
     """
 
     def __init__(self) -> None:
@@ -86,14 +94,14 @@ class DecodeAttention(ABC):
 
     @abstractmethod
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Take the next token's row and attend to everything kept so far, itself included.
+        """Append the next token's row and attend to all rows kept, the new one included.
 
         ``q`` is [query heads, d], ``k`` and ``v`` [kv heads, d], positions already encoded; the
         result is [query heads, d].
         """
 
     def figures(self) -> dict[str, float]:
-        """Figures peculiar to the algorithm so far, by name; none unless it overrides this."""
+        """The algorithm's own figures so far, by name; empty by default."""
         return {}
 
     def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -164,7 +172,7 @@ class DenseAttention(DecodeAttention):
         scale = q.dtype.type(1 / np.sqrt(d) if self._scale is None else self._scale)
         q = grouped(q, kv_heads) * scale
         o = np.empty_like(q)
-        # Blocks of queries bound the memory for scores and skip most keys of the future.
+        # Blocks of queries limit the memory for scores and skip most keys of later tokens.
         for first in range(0, tokens, _QUERY_BLOCK):
             last = min(first + _QUERY_BLOCK, tokens)
             end = start + last

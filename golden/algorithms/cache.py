@@ -26,20 +26,20 @@ class KVCache:
         return self._v[:, : self._length]
 
     def append(self, k: np.ndarray, v: np.ndarray) -> None:
-        """Take the next slots: [kv heads, d] for one token, [kv heads, tokens, d] for some."""
+        """Fill the next slots: [kv heads, d] for one token, [kv heads, tokens, d] for several."""
         if k.ndim == 2:
             k, v = k[:, None], v[:, None]
         needed = self._length + k.shape[1]
         if needed > self._k.shape[1]:
-            # Doubled, so that appending one by one stays cheap.
-            room = max(needed, 2 * self._length)
-            self._k, self._v = self._grown(self._k, k, room), self._grown(self._v, v, room)
+            # Doubled, so that appending tokens one by one takes linear time.
+            capacity = max(needed, 2 * self._length)
+            self._k, self._v = self._grown(self._k, k, capacity), self._grown(self._v, v, capacity)
         self._k[:, self._length : needed] = k
         self._v[:, self._length : needed] = v
         self._length = needed
 
-    def _grown(self, old: np.ndarray, new: np.ndarray, room: int) -> np.ndarray:
-        grown = np.empty((new.shape[0], room, new.shape[2]), new.dtype)
+    def _grown(self, old: np.ndarray, new: np.ndarray, capacity: int) -> np.ndarray:
+        grown = np.empty((new.shape[0], capacity, new.shape[2]), new.dtype)
         if self._length:
             grown[:, : self._length] = old[:, : self._length]
         return grown

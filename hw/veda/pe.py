@@ -232,7 +232,7 @@ class PeParameters(Parameters):
 
     @property
     def negative_zero(self) -> Const:
-        """The neutral element of addition: -0 changes no number, not even -0."""
+        """-0, the neutral element of addition: x + -0 = x for every x, +0 and -0 included."""
         width = self.float_format.width
         return Const(1 << (width - 1), width)
 

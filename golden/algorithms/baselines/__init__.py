@@ -1,4 +1,4 @@
-"""What the accelerators are compared with: eviction policies that need no hardware of their own."""
+"""Baselines: eviction policies and a quantisation that need no hardware of their own."""
 
 from golden.algorithms.baselines.h2o import H2OAttention
 from golden.algorithms.baselines.snapkv import SnapKVAttention

@@ -1,4 +1,4 @@
-"""H2O, heavy-hitter oracle: keep the tokens with the most attention so far, and the newest.
+"""H2O, heavy-hitter oracle: keeps the tokens with the most attention so far, and the newest.
 
 Source: Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language
 Models", arXiv:2306.14048. The paper evicts per head; with grouped queries the rows belong to kv
@@ -25,9 +25,9 @@ class H2OAttention(DecodeAttention):
     """Attention over at most ``capacity`` earlier tokens and the new one, per kv head.
 
     Half of ``capacity``, rounded up, is for the newest tokens, the new one included. When more than
-    ``capacity`` rows are held after a step, the one with the lowest score of all the others leaves,
-    the oldest token on ties. A score is the sum of the attention probabilities that the row has
-    been given since it joined, over all query heads of the group, each token's own included.
+    ``capacity`` rows are held after a step, the other row with the lowest score is evicted, the
+    oldest token on ties. A score is the sum of the row's attention probabilities since it was
+    added, over all query heads of the group, its own token's included.
     ``scale`` multiplies the scores before the softmax; 1 / sqrt(d) when not given.
     """
 
@@ -64,9 +64,9 @@ class H2OAttention(DecodeAttention):
         if position <= self._capacity:
             self._cache.append(k, v)
             new = np.full((len(k), 1), position)
-            none = np.zeros((len(k), 1), k.dtype)
+            zero = np.zeros((len(k), 1), k.dtype)
             self._positions = np.hstack([self._positions.reshape(len(k), -1), new])
-            self._accumulated = np.hstack([self._accumulated.reshape(len(k), -1), none])
+            self._accumulated = np.hstack([self._accumulated.reshape(len(k), -1), zero])
         else:
             self._cache.k[:, -1], self._cache.v[:, -1] = k, v
             self._positions[:, -1], self._accumulated[:, -1] = position, 0

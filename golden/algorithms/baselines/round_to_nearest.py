@@ -1,8 +1,8 @@
 """Round to nearest: integer quantisation of weights and activations, KLLM's baseline RTN [V-A].
 
-Symmetric: x is taken for s q with the integer q = round(x / s), ties to even, of magnitude at most
+Symmetric: x becomes s q with the integer q = round(x / s), ties to even, of magnitude at most
 Q = 2^(bits - 1) - 1, and s = max |x| / Q. One scale for each output channel of a matrix, one for
-each token of activations; 1 where all is zero. No outliers, no calibration.
+each token of activations; 1 where all values are zero. No outliers, no calibration.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ def round_to_nearest(x: np.ndarray, bits: int, axis: int) -> tuple[np.ndarray, n
 
 
 def rounded(x: np.ndarray, bits: int | None, axis: int) -> np.ndarray:
-    """`x` as its integers have it; `x` itself where `bits` is None."""
+    """`x` rounded to its integers times their scale; `x` itself where `bits` is None."""
     if bits is None:
         return x
     integers, scale = round_to_nearest(x, bits, axis)
@@ -40,7 +40,7 @@ def rounded(x: np.ndarray, bits: int | None, axis: int) -> np.ndarray:
 class RoundToNearestLlama(Llama):
     """A model with rounded weights and activations in all its layers' matrix products.
 
-    ``weight_bits`` and ``activation_bits`` are 2 to 8; None leaves those as they are. Attention,
+    ``weight_bits`` and ``activation_bits`` are 2 to 8; None: not quantised. Attention,
     norms, embedding and output stay float32.
     """
 
@@ -58,7 +58,7 @@ class RoundToNearestLlama(Llama):
 
 
 class _RoundedLayers(Sequence):
-    """Layers whose matrices are rounded each time they are asked for."""
+    """Layers whose matrices are rounded at each access."""
 
     def __init__(self, layers: Sequence[Layer], bits: int | None) -> None:
         self._layers = layers

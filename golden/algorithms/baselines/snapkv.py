@@ -1,4 +1,4 @@
-"""SnapKV-style selection: after the prompt, keep what its last queries looked at.
+"""SnapKV-style selection: after the prompt, keeps the rows that its last queries attended to.
 
 Source: Li et al., "SnapKV: LLM Knows What You are Looking for Before Generation", arXiv:2404.14469.
 The paper selects per head; with grouped queries the rows belong to kv heads, so the scores of a
@@ -23,7 +23,7 @@ class SnapKVAttention(DecodeAttention):
 
     The last ``window`` tokens of the prompt observe: their probabilities for each earlier token are
     summed, over the query heads of the group too, and averaged over ``kernel`` neighbouring
-    positions (fewer tokens than that at the ends, absent ones counting as 0). Kept are the
+    positions (0 beyond the ends). Kept are the
     ``capacity`` - ``window`` earlier tokens with the largest result, the oldest on ties, and the
     window itself. Nothing is dropped from a prompt of no more than ``capacity`` tokens. As in the
     paper, generation then only appends, so the cache grows by a row a token beyond ``capacity``.

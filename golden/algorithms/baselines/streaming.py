@@ -20,10 +20,10 @@ from golden.algorithms.cache import KVCache
 class StreamingAttention(DecodeAttention):
     """Attention over the first ``sinks`` tokens, the newest of those after them, and the new one.
 
-    ``capacity`` rows are kept per kv head between steps, the sinks included, and the new token is
-    seen beside them, as in the other policies of this package. When full, the oldest token that is
-    no sink leaves and the new one takes its slot. ``scale`` multiplies the scores before the
-    softmax; 1 / sqrt(d) when not given.
+    ``capacity`` rows are kept per kv head between steps, the sinks included, and a step attends to
+    these and the new token, as in the other policies of this package. When full, the oldest token
+    that is not a sink is evicted and the new one takes its slot. ``scale`` multiplies the scores
+    before the softmax; 1 / sqrt(d) when not given.
     """
 
     def __init__(self, capacity: int, sinks: int = 4, scale: float | None = None) -> None:
@@ -43,7 +43,7 @@ class StreamingAttention(DecodeAttention):
         kv_heads, d = k.shape
         position = self._tokens
         self._tokens += 1
-        # The cache has one slot more than the capacity, where the new token waits.
+        # The cache has one slot more than the capacity, for the new token.
         if position <= self._capacity:
             self._cache.append(k, v)
         else:

@@ -1,4 +1,4 @@
-"""Golden models of KLLM.
+"""KLLM's algorithm, in floating point.
 
 ``model``, a language model with these products, is not imported here: it needs the language model.
 """

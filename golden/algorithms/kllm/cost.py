@@ -13,7 +13,7 @@ class Cost:
     sparse_macs
         Of the outliers: 2 k N.
     plain_macs
-        Of the same product on floating-point numbers: K N.
+        Of the same product in floating point: K N.
     counts
         Increments of counters: K N, the outliers' masked ones among them.
     comparisons

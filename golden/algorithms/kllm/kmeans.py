@@ -6,15 +6,15 @@ position, splitting at positions e costs
 
     const - sum over clusters of (M1[e'] - M1[e])^2 / (M0[e'] - M0[e]).
 
-Up to ``EXACT`` distinct values are solved so. More are first merged into about that many bins, and
-the bins' optimal solution is refined by Lloyd's steps on the values themselves: within 0.5 % of the
-least cost on the distributions tested, most often much nearer.
+Up to ``EXACT`` distinct values are solved this way. More values are first merged into about EXACT
+bins, and the bins' optimal solution is refined by Lloyd's steps on the values themselves: within
+0.5 % of the least cost on the distributions tested, usually much closer.
 """
 
 import numpy as np
 
 EXACT = 512
-"""Most distinct values for which the solution is optimal. Time grows with its square."""
+"""Distinct values up to which the solution is optimal. Time grows with its square."""
 
 _LLOYD_STEPS = 1000
 
@@ -23,14 +23,14 @@ def kmeans(x: np.ndarray, k: int, weights: np.ndarray | None = None) -> np.ndarr
     """``float64[k]`` ascending centroids c that minimise sum of weight * min over c of (x - c)^2.
 
     Where `x` has fewer than `k` distinct values, these are the centroids and the largest repeats.
-    Values of weight 0 count for nothing. The result depends on the values and weights alone, not
+    Values of weight 0 are ignored. The result depends on the values and weights alone, not
     on their order, but for the rounding of sums.
 
     x
         Finite floats of any shape, at least one.
     weights
-        As many, finite and at least 0, not all 0; all 1 when not given.
-    :raises ValueError: if they are not such arrays or `k` is less than 1.
+        One for each value, finite and at least 0, not all 0; all 1 when not given.
+    :raises ValueError: for other arrays, or if `k` is less than 1.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, not {k}")
@@ -74,7 +74,7 @@ def optimal_ends(m0: np.ndarray, m1: np.ndarray, k: int) -> np.ndarray:
 
 
 def lloyd(value: np.ndarray, m0: np.ndarray, m1: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Centroids after Lloyd's steps from the clusters between `ends` until nothing moves.
+    """Centroids after Lloyd's steps from the clusters between `ends`, until these stay.
 
     ``value`` is sorted. A value midway between two centroids belongs to the lower one; a cluster
     that loses all its values keeps its centroid.
@@ -98,7 +98,7 @@ def midpoints(codebook: np.ndarray) -> np.ndarray:
 
 
 def nearest(x: np.ndarray, codebook: np.ndarray) -> np.ndarray:
-    """``uint8`` index of the centroid nearest each of `x`: how many midpoints lie below it.
+    """``uint8`` index of the centroid nearest each of `x`: the number of midpoints below it.
 
     So a value midway between two centroids gets the lower index. ``codebook`` is ascending and has
     at most 256 centroids; midpoints and comparisons are float64.

@@ -1,9 +1,9 @@
-"""A language model whose matrix products KLLM multiplies (KLLM, sections III-D and V-A).
+"""A language model with KLLM's matrix products (KLLM, sections III-D and V-A).
 
-All seven matrices of each layer and what they multiply are quantised; attention, norms,
+All seven matrices of each layer and their inputs are quantised; attention, norms,
 element-wise functions, embedding and output stay float32. Products are those of the dequantised
 operands in float32, which equal :func:`golden.algorithms.kllm.matvec.matvec` but for rounding and
-take far less time; or the accelerator's, FP16 in and FP16 out, on every bit.
+are much faster; or the accelerator's, FP16 in and FP16 out, bit-exact.
 """
 
 import dataclasses
@@ -47,13 +47,13 @@ def calibration_samples(
 ) -> list[list[int]]:
     """Runs of tokens to train activation codebooks on, [V-A]'s 16 by default.
 
-    They start evenly spread over the second half of `text`, by default ``default_text``: take
-    tokens to measure on from the first half.
+    They start evenly spread over the second half of `text`, by default ``default_text``; measure on
+    tokens of the first half.
     """
     text = default_text() if text is None else text
     half = len(text) // 2
     starts = half + np.arange(samples) * (len(text) - half) // samples
-    # A start inside a word would make tokens that the model seldom sees.
+    # A start inside a word would make rare tokens.
     return [tokenizer.encode(text[text.find(" ", start) :], length) for start in starts]
 
 
@@ -61,8 +61,8 @@ def calibration_samples(
 class ActivationQuantizer:
     """How one product's input is quantised: outliers, scale and codebook.
 
-    ``thresholds`` and ``scale`` are fixed offline in KLLM-S and None in KLLM, which finds
-    ``share`` of each token's values to be outliers and takes the token's own scale.
+    ``thresholds`` and ``scale`` are fixed offline in KLLM-S and None in KLLM, where ``share`` of
+    each token's values are outliers and the scale is the token's own.
     """
 
     codebook: np.ndarray
@@ -84,7 +84,7 @@ def fit_activation_quantizer(
 
     Static thresholds leave ``share`` / 2 of all calibration values beyond each; the larger of their
     magnitudes is the fixed scale. ``fisher`` [token, K] is the diagonal Fisher information of `x`;
-    that of x / s_A, which is what the codebook holds, is s_A^2 as large.
+    that of x / s_A, the codebook's values, is s_A^2 times as large.
     """
     x = x.astype(np.float16)
     thresholds = scale = None
@@ -102,21 +102,21 @@ def fit_activation_quantizer(
 
 
 class QuantizedLlama(Llama):
-    """A model with K-Means weights and activations, quantised as it is made.
+    """A model with K-Means weights and activations, quantised when constructed.
 
     weight_bits, activation_bits
-        1 to 8; None leaves the weights or activations as they are.
+        1 to 8; None: not quantised.
     outlier_share
         Of a token's activations, both ends together; weights have no outliers.
     thresholds
         Of outliers: ``dynamic``, each token's own by Orizuru (KLLM), or ``static``, fixed by
         calibration along with the scale (KLLM-S).
     fisher
-        Whether the calibration activations count by their diagonal Fisher information [V-A].
+        Weight the calibration activations by their diagonal Fisher information [V-A].
     bit_exact
-        Whether :func:`golden.kllm.kllm_core.kllm_core` makes the products, bit by bit what the
-        accelerator does; it may be set later too. Weights and activations are quantised and
-        thresholds dynamic then: the accelerator knows nothing else.
+        Compute the products by :func:`golden.kllm.kllm_core.kllm_core`, bit-exactly as the
+        accelerator does; the attribute may be set later too. It needs quantised weights and
+        activations and dynamic thresholds: the accelerator has no other mode.
 
     ``activations[layer][input]`` is how each input of ``INPUTS`` is quantised, ``matrices[layer]``
     holds each layer's :class:`QuantizedWeights` by name.
@@ -141,7 +141,7 @@ class QuantizedLlama(Llama):
             raise ValueError("bit_exact: thresholds must be 'dynamic'")
         if bit_exact and None in (weight_bits, activation_bits):
             raise ValueError("bit_exact: weights and activations must both be quantised")
-        outlier_count(1, outlier_share)  # refuses a share out of range
+        outlier_count(1, outlier_share)  # raises ValueError for a share out of range
         sensitivity = fisher_information(model, samples, progress=progress) if fisher else {}
         norms: list[tuple[np.ndarray, np.ndarray]] = []
         self.bit_exact = bit_exact
@@ -149,7 +149,7 @@ class QuantizedLlama(Llama):
         self.activations: list[dict[str, ActivationQuantizer]] = []
 
         def calibrate(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
-            """Quantise a layer's weights now and its activations as they come by."""
+            """Quantise a layer's weights now and its activations as they arrive."""
             matrices, activations = {}, {}
             norms.append((layer.attn_norm, layer.ffn_norm))
             self.matrices.append(matrices)
@@ -211,10 +211,10 @@ def core_product(
 
 
 class SeparateSamples:
-    """Dense attention over samples laid end to end, each of which sees itself alone.
+    """Dense attention over concatenated samples, each of which attends to itself only.
 
-    Takes the place of a ``DecodeAttention`` where all tokens come at once. Positions go on
-    counting, which rotary encoding, being relative, does not notice.
+    Replaces a ``DecodeAttention`` where all tokens are processed at once. Positions count on across
+    samples; rotary encoding is relative, so that has no effect.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
@@ -228,7 +228,7 @@ class SeparateSamples:
 
 
 class _QuantizedLayers(Sequence):
-    """Layers with quantised matrices, dequantised to float32 each time they are asked for."""
+    """Layers with quantised matrices, dequantised to float32 at each access."""
 
     def __init__(
         self,

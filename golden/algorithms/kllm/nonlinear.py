@@ -1,7 +1,7 @@
 """Nonlinear functions on indices (KLLM, section III-C; equation 2, figure 4).
 
-All take one token and leave its indices alone. New scales, zero points, codebooks and outliers are
-float64.
+All take one token and do not change its indices. New scales, zero points, codebooks and outliers
+are float64.
 """
 
 import dataclasses

@@ -3,7 +3,7 @@
     A[k] = s_A (C_A[index] - z_A)        B[k, n] = s_B[n] (C_B[index] - z_B[n])
 
 Weights: one codebook for each matrix, one scale for each output channel. Activations: one codebook,
-trained offline, for all tokens, one scale for each token; each token's outliers stay as they are.
+trained offline, for all tokens, one scale for each token; outliers are not quantised.
 Codebooks, scales, zero points and outliers are FP16, indices ``uint8``. Zero points are 0 here;
 :func:`golden.algorithms.kllm.nonlinear.layer_norm` makes others.
 """
@@ -38,7 +38,7 @@ class QuantizedActivations:
     """Vectors A [..., K], one for each token.
 
     index
-        [..., K]; an outlier's is that of the nearest centroid and counts for nothing.
+        [..., K]; an outlier's is that of the nearest centroid and is not used.
     codebook
         [2^nA].
     scale, zero
@@ -87,7 +87,7 @@ def quantize_weights(w: np.ndarray, bits: int = 4) -> QuantizedWeights:
 def outlier_count(n: int, share: float = 0.01) -> int:
     """Outliers at each end of a token of `n` values: ceil(share / 2 * n), at most `n`.
 
-    ``share``, 0 to 1, is that of both ends together and is taken for the decimal it prints as.
+    ``share``, 0 to 1, is that of both ends together, and exactly the decimal that it prints as.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"the share of outliers must be between 0 and 1, not {share}")
@@ -103,9 +103,9 @@ def dynamic_outliers(x: np.ndarray, k: int) -> np.ndarray:
         raise ValueError(f"k must be between 0 and N = {x.shape[-1]}, not {k}")
     outlier = np.zeros(x.shape, bool)
     key = order_key(x)
-    for order in (key, ~key):
-        # A stable sort of 16-bit integers is a radix sort, so all of it costs little.
-        index = np.argsort(order, axis=-1, kind="stable")[..., :k]
+    for sort_key in (key, ~key):
+        # A stable sort of 16-bit integers is a radix sort, so sorting all values is cheap.
+        index = np.argsort(sort_key, axis=-1, kind="stable")[..., :k]
         np.put_along_axis(outlier, index, True, axis=-1)
     return outlier
 

@@ -1,4 +1,4 @@
-"""Golden models of LAD."""
+"""LAD's algorithm, in floating point."""
 
 from golden.algorithms.lad.attention import LocalityAwareAttention
 from golden.algorithms.lad.drift import Drift, measure_drift

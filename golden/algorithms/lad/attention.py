@@ -1,18 +1,18 @@
 """Locality aware attention (LAD, section III).
 
-Decided where the paper leaves it open:
+Choices where the paper leaves it open:
 
 - Modes, counters and the caches A to F belong to the query head, since they depend on q; centres
-  and norms to the kv head. The paper has as many of the one as of the other.
+  and norms to the kv head. The paper has equal numbers of both.
 - The window's scores are exact in EAS too, so m is never below one of them.
 - A score above m (identification by centres may take m too low) uses the last interval's line.
 - M are the positions whose mode's interval starts at ``near`` or above.
 - The traffic is that of a machine without prefetching: a row counts once in a step where it is
   needed, in J, C, M or the window; a key read for its score is not read again for the output. The
-  paper counts such keys twice, ``2|J|d + (|C| + |M|)d`` words, and saves no byte by prefetching J'
-  either: it moves reads out of the attention period. What is left in it, J - J', and what was
-  prefetched in vain, J' - J, are in the statistics; so are the reads of G, of counters and of the
-  caches A to F, which are no rows of K or V.
+  paper counts such keys twice, ``2|J|d + (|C| + |M|)d`` words. Prefetching J' saves no bytes there
+  either: it moves reads out of the attention period. The reads that remain in it, J - J', the
+  useless ones, J' - J, and those of G, of counters and of the caches A to F, which are not rows of
+  K or V, are in the statistics.
 """
 
 import numpy as np
@@ -20,7 +20,12 @@ import numpy as np
 from golden.algorithms.attention import DecodeAttention, floats, grouped, weighted_sum
 from golden.algorithms.cache import KVCache
 from golden.algorithms.lad.caches import Caches
-from golden.algorithms.lad.identification import CHUNK_BITS, ByBounds, ByCentres, Found
+from golden.algorithms.lad.identification import (
+    CHUNK_BITS,
+    ByBounds,
+    ByCentres,
+    IdentificationResult,
+)
 from golden.algorithms.lad.modes import Modes
 from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS, PiecewiseExp
 from golden.algorithms.lad.statistics import Statistics
@@ -98,7 +103,7 @@ class LocalityAwareAttention(DecodeAttention):
         keys, values, n = self._cache.k, self._cache.v, len(self._cache)
         old = max(n - self._window, 0)
 
-        # EAS and APID. All exact scores are at hand; ``find`` looks only at those it has read.
+        # EAS and APID. All exact scores are computed; ``find`` uses only those of keys it has read.
         self.identification.add(keys)
         exact = (grouped(q, len(k)) @ keys.transpose(0, 2, 1)).reshape(len(q), n)
         found = self.identification.find(q, exact, self.modes, old)
@@ -135,7 +140,7 @@ class LocalityAwareAttention(DecodeAttention):
         self.caches = Caches(heads, d, dtype, self._storage)
         self.active = np.zeros((heads, 0), bool)
 
-    def _count(self, found: Found, active: np.ndarray, refreshed: bool) -> None:
+    def _count(self, found: IdentificationResult, active: np.ndarray, refreshed: bool) -> None:
         """Traffic and statistics of a step, before ``self.active`` is overwritten: it is J'."""
         kv_heads, n = found.k_rows.shape
         heads, d = len(active), self._cache.k.shape[2]
@@ -151,7 +156,7 @@ class LocalityAwareAttention(DecodeAttention):
             s.refresh_rows += _number(needed & ~v_rows)
             k_rows, v_rows = k_rows | needed, v_rows | needed
         self.traffic.read(_number(k_rows), _number(v_rows), d)
-        # Of keys not read whole, some chunks.
+        # Of keys not read completely, the chunks that were read.
         chunks = int(found.chunks[~k_rows[:, : found.chunks.shape[1]]].sum())
         self.traffic.k_bytes += chunks * d * CHUNK_BITS // 8
         self.traffic.dense(kv_heads * n, d)

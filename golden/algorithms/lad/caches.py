@@ -4,13 +4,13 @@ import numpy as np
 
 
 class Caches:
-    """A [query heads, d, d], B, C, D [query heads, d], E, F [query heads]; empty ones are zero.
+    """A [query heads, d, d], B, C, D [query heads, d], E, F [query heads]; initially zero.
 
     With a* and b* a position's coefficients in its mode, sums over all positions:
     A = a* k^T v, B = a* v, C = b* v, D = a* k, E = a*, F = b*.
 
-    The output is a small difference of large terms, qA - mB + C, so it needs them more exact than
-    it is itself. On a real model caches in FP16 drift by up to three per cent within 2000 steps,
+    The output is a small difference of large terms, qA - mB + C, so it needs them more accurate
+    than itself. On a real model caches in FP16 drift by up to three per cent within 2000 steps,
     which costs several per cent of the output and 2.8 of perplexity; recomputed every 64 steps they
     stay within about half a per cent; in FP32 within 1e-5 without that
     (``golden.algorithms.lad.drift``).
@@ -50,7 +50,7 @@ class Caches:
         h, j = np.nonzero(updated)
         if len(h) == 0:
             return
-        # U of each head side by side, the shorter ones filled up with coefficients of zero.
+        # U of each head side by side, the shorter ones padded with coefficients of zero.
         sizes = np.bincount(h, minlength=len(updated))
         place = np.arange(len(h)) - (np.cumsum(sizes) - sizes)[h]
         shape = (len(updated), sizes.max())

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from golden.algorithms.lad.growing import Growing
+from golden.algorithms.lad.position_tables import PositionTables
 
 
 class Centres:
-    """Which keys of each kv head are centres, and what every other key is to its centre.
+    """Which keys of each kv head are centres, and every other key relative to its centre.
 
     Tables over [kv heads, positions]: ``cid``, the position of the key's centre (its own when it is
-    one), ``norm``, the key's length, and ``dnorm``, its length in its centre's (negative when it
-    points the other way), so that ``k ~ dnorm * K[cid]``.
+    one), ``norm``, the key's length, and ``dnorm``, its length relative to its centre's (negative
+    when it points the other way), so that ``k ~ dnorm * K[cid]``.
     """
 
     def __init__(self, collinear: float) -> None:
@@ -45,7 +45,7 @@ class Centres:
         """
         kv_heads, new, heads = len(keys), keys.shape[1] - 1, np.arange(len(keys))
         if self._tables is None:
-            self._tables = Growing(
+            self._tables = PositionTables(
                 kv_heads, cid=np.int64, norm=keys.dtype, dnorm=keys.dtype, is_centre=bool
             )
         self._tables.append()

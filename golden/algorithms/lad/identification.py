@@ -1,7 +1,7 @@
 """Finding the active positions: by centres (LAD, section III-D) or by bounds.
 
-Both answer the same question, which positions have left their mode's interval, and the maximum m
-of all scores on the way, but from different reads of K. ``ByCentres`` is the paper's. ``ByBounds``
+Both find the positions that have left their mode's interval, and the maximum m of all scores, from
+different reads of K. ``ByCentres`` is the paper's. ``ByBounds``
 is not in the paper: it bounds every score by the leading bits of the key, as ToPick does, and finds
 all active positions without exception.
 """
@@ -13,8 +13,8 @@ import numpy as np
 
 from golden.algorithms.attention import grouped
 from golden.algorithms.lad.centres import Centres
-from golden.algorithms.lad.growing import Growing
 from golden.algorithms.lad.modes import Modes
+from golden.algorithms.lad.position_tables import PositionTables
 
 CHUNKS = 3
 """Chunks of a key that identification may read one by one."""
@@ -25,11 +25,12 @@ _BITS = 16
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a step's identification found, for n positions, ``old`` of them before the window.
+class IdentificationResult:
+    """Result of a step's identification, for n positions, ``old`` of them before the window.
 
     ``m`` [query heads]; ``active`` bool [query heads, old]; ``k_rows`` bool [kv heads, n], keys
-    read whole; ``chunks`` [kv heads, old], chunks of four bits an element that were read of a key.
+    read completely; ``chunks`` [kv heads, old], chunks of four bits an element that were read of a
+    key.
     """
 
     m: np.ndarray
@@ -39,7 +40,7 @@ class Found:
 
 
 class Identification(ABC):
-    """One layer's. The words of G that it keeps for a position and kv head are ``g_words``."""
+    """Identification of one layer. ``g_words``: words of G for each position and kv head."""
 
     g_words: int
 
@@ -48,11 +49,13 @@ class Identification(ABC):
         """A new key: the last of ``keys`` [kv heads, positions, d]."""
 
     @abstractmethod
-    def find(self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int) -> Found:
+    def find(
+        self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int
+    ) -> IdentificationResult:
         """Active positions for ``q`` [query heads, d], already scaled.
 
-        ``exact`` [query heads, positions] holds all scores; only those of keys that ``Found``
-        declares as read are looked at. The window starts at position ``old``.
+        ``exact`` [query heads, positions] holds all scores; only those of keys that the
+        result lists as read are used. The window starts at position ``old``.
         """
 
 
@@ -72,7 +75,9 @@ class ByCentres(Identification):
     def add(self, keys: np.ndarray) -> None:
         self.centres.add(keys)
 
-    def find(self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int) -> Found:
+    def find(
+        self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int
+    ) -> IdentificationResult:
         cid, dnorm, is_centre = self.centres.cid, self.centres.dnorm, self.centres.is_centre
         by_kv = grouped(exact, len(cid))
         s = np.take_along_axis(by_kv, cid[:, None], axis=2) * dnorm[:, None]
@@ -83,26 +88,25 @@ class ByCentres(Identification):
         m = s.max(axis=1)
         active = modes.outside(s[:, :old] - m[:, None])
         k_rows = is_centre | grouped(read, len(cid)).any(axis=1)
-        return Found(m, active, k_rows, np.zeros((len(cid), old), np.uint8))
+        return IdentificationResult(m, active, k_rows, np.zeros((len(cid), old), np.uint8))
 
 
 class ByBounds(Identification):
     """Chunks of four bits of every key bound its score, until the bound is enough.
 
     A key's elements are kept in 16-bit two's complement with one unit for the key, an FP16 number,
-    in planes of four bits, most significant first; a key read whole costs what an FP16 key does,
-    and a plane a quarter of it. (Of ToPick's 12-bit keys it is a third, and their one scale for all
-    keys may saturate, which would void the bounds. Rounding to 16 bits itself is not modelled, as
-    rounding to FP16 is not elsewhere.) With the first b planes known, an element lies in
-    [low, low + 2^(16 - 4b)] units, so the score lies in
-    ``q . low + 2^(16 - 4b) [sum of q's negatives, sum of q's positives]`` units, widened by what
-    floating-point arithmetic may round.
+    in planes of four bits, most significant first; a key read completely has the bytes of an FP16
+    key, and a plane a quarter of them. (Of ToPick's 12-bit keys it is a third, and their one scale
+    for all keys may saturate, which would void the bounds. Rounding to 16 bits itself is not
+    modelled, as rounding to FP16 is not elsewhere.) With the first b planes known, an element lies
+    in [low, low + 2^(16 - 4b)] units, so the score lies in ``q . low + 2^(16 - 4b) [sum of q's
+    negatives, sum of q's positives]`` units, widened by what floating-point arithmetic may round.
 
     First the maximum: every key's first chunk is read; those whose upper bound exceeds the greatest
     lower bound have their next chunk read, and at last the whole key; so m is exact. Then the
     modes: a position is inactive if its bound lies inside its mode's interval; where the bound
-    holds a border of the interval, the next chunk is read; what is still undecided after the third
-    one is active. A chunk read for one query head serves the group.
+    holds a border of the interval, the next chunk is read; a position that is undecided after
+    the third one is active. A chunk read for one query head serves the group.
     """
 
     g_words = 1  # the unit
@@ -114,7 +118,7 @@ class ByBounds(Identification):
         kv_heads, _, d = keys.shape
         if self._keys is None:
             columns = {f"low{chunks}": (keys.dtype, d) for chunks in range(1, CHUNKS + 1)}
-            self._keys = Growing(kv_heads, unit=keys.dtype, **columns)
+            self._keys = PositionTables(kv_heads, unit=keys.dtype, **columns)
         self._keys.append()
         key = keys[:, -1]
         largest = np.abs(key).max(axis=1) / 2 ** (_BITS - 1)
@@ -143,14 +147,18 @@ class ByBounds(Identification):
         greatest = (base + (rest * positive + slack)) * unit
         return least.reshape(len(q), old), greatest.reshape(len(q), old)
 
-    def find(self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int) -> Found:
+    def find(
+        self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int
+    ) -> IdentificationResult:
         kv_heads, n = len(self._keys["unit"]), exact.shape[1]
         group = len(q) // kv_heads
         k_rows = np.zeros((kv_heads, n), bool)
         k_rows[:, old:] = True
         m = exact[:, old:].max(axis=1)
         if old == 0:
-            return Found(m, np.zeros((len(q), 0), bool), k_rows, np.zeros((kv_heads, 0), np.uint8))
+            return IdentificationResult(
+                m, np.zeros((len(q), 0), bool), k_rows, np.zeros((kv_heads, 0), np.uint8)
+            )
         planes = [self.bounds(q, chunks, old) for chunks in range(1, CHUNKS + 1)]
         least, greatest = planes[0]
         chunks = np.ones((kv_heads, old), np.uint8)
@@ -180,4 +188,4 @@ class ByBounds(Identification):
             if step < CHUNKS:
                 certain = (high <= modes.lower[:, :old]) | (low > modes.upper[:, :old])
                 refine(~inside & ~certain & ~known, step)
-        return Found(m, ~inside, k_rows, chunks)
+        return IdentificationResult(m, ~inside, k_rows, chunks)

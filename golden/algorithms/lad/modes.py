@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from golden.algorithms.lad.growing import Growing
 from golden.algorithms.lad.piecewise_exp import PiecewiseExp
+from golden.algorithms.lad.position_tables import PositionTables
 
 
 class Modes:
     """For each query head and position, how often its score fell into each interval.
 
-    Tables over [query heads, positions]: ``mode``, and what follows from it: ``lower``, ``upper``,
+    Tables over [query heads, positions]: ``mode``, and derived from it ``lower``, ``upper``,
     ``a``, ``b`` of that interval. A new position has mode 0 (a = b = 0) and empty counters.
 
     A counter has ``counter_bits`` bits. When one of a position's counters is full (2^bits - 1), all
-    of that position's are halved, rounded down, which never swaps two of them.
+    of that position's are halved, rounded down, which keeps their order.
     """
 
     def __init__(self, heads: int, exp: PiecewiseExp, counter_bits: int) -> None:
@@ -21,12 +21,12 @@ class Modes:
             raise ValueError(f"counter_bits must lie between 2 and 16, not {counter_bits}")
         self._exp, self._full = exp, 2**counter_bits - 1
         kind = exp.a.dtype
-        # As in the accelerator, the mode's own counter lies apart, beside the mode (G's fourth
-        # word): it is needed for every position, the others for the active ones alone. Its entry in
-        # ``cnt`` is out of date.
+        # As in the accelerator, the mode's own counter is stored with the mode (G's fourth word):
+        # it is needed for every position, the others only for active ones. Its entry in ``cnt`` is
+        # out of date.
         columns = {"mode": np.uint8, "count": np.uint16, "cnt": (np.uint16, len(exp))}
         columns |= dict.fromkeys(("lower", "upper", "a", "b"), kind)
-        self._tables = Growing(heads, **columns)
+        self._tables = PositionTables(heads, **columns)
 
     @property
     def mode(self) -> np.ndarray:
@@ -67,11 +67,12 @@ class Modes:
         return (x <= self.lower[:, :n]) | (x > self.upper[:, :n])
 
     def record(self, interval: np.ndarray, leaving: int) -> np.ndarray:
-        """Count one interval for each position; modes follow. Returns U as a mask.
+        """Count one interval for each position and update the modes. Returns U as a mask.
 
         ``interval`` [query heads, positions]. Positions before ``leaving`` take the interval as
         their mode when its increased counter exceeds their mode's. Position ``leaving``, the oldest
-        of the window, takes it always; those after it never. ``leaving`` below 0: none does.
+        of the window, always takes it; those after it never do. ``leaving`` below 0: no position
+        leaves.
         """
         count, cnt = self._tables["count"], self._tables["cnt"]
         same = interval == self.mode
@@ -102,10 +103,10 @@ class Modes:
             self._tables[name][h, j] = getattr(self._exp, name)[to]
 
     def top_probabilities(self, window: int) -> tuple[float, float]:
-        """How likely a position's likeliest interval is, and its two likeliest together (Fig. 2b).
+        """Probability of a position's likeliest interval, and of its two likeliest (Fig. 2b).
 
         Averaged over heads and all positions but the newest ``window``, whose histories are short.
-        NaN when there are none.
+        NaN without such positions.
         """
         counters = np.sort(self.counters[:, : max(len(self._tables) - window, 0)], axis=-1)
         if counters.size == 0:

@@ -1,4 +1,4 @@
-"""exp on (-inf, 0] as straight lines over intervals (LAD, section III-A)."""
+"""exp on (-inf, 0], piecewise linear (LAD, section III-A)."""
 
 import numpy as np
 
@@ -26,15 +26,15 @@ class PiecewiseExp:
     ``bounds`` are the inner bounds, rising, all below 0: I - 1 of them make I intervals. Interval 0
     reaches -inf and has a = b = 0. The others have the line whose squared error, integrated over
     the interval, is least; each is fitted alone, so neighbours need not meet at their bound. The
-    last one ends at 0, but serves all above its lower bound: a score above the maximum that was
-    identified is possible, and then the line goes on.
+    last one ends at 0, but is used above 0 too: a score above the maximum that was identified is
+    possible.
 
     An interval holds its upper bound and not its lower one, since the paper's MD takes "the biggest
     lower bound that is smaller than the score". Its APID would call a score on the lower bound of
     its mode inactive; here both follow MD, so that the two never disagree about a score.
 
-    The tables have type ``dtype``; lines are fitted in float64. Raises ``ValueError`` for bounds
-    that are no such list.
+    The tables have type ``dtype``; lines are fitted in float64. Raises ``ValueError`` for other
+    bounds.
     """
 
     def __init__(self, bounds: tuple[float, ...], dtype: type = np.float64) -> None:

@@ -1,4 +1,4 @@
-"""What the locality aware attention counts beside its traffic."""
+"""Counts of the locality aware attention, besides its traffic."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class Statistics:
     updates: int = 0
     """|U|, the position that leaves the window included."""
     false_negatives: int = 0
-    """Taken for inactive, but with the score outside the mode's interval, measured from m."""
+    """Identified as inactive, though the score less m is outside the mode's interval."""
     above: int = 0
     """Active with a score above m, which identification by centres may take too low."""
     rows: int = 0
@@ -32,9 +32,9 @@ class Statistics:
     """M without C: keys read only because of their large mode."""
     active_rows: int = 0
     new_rows: int = 0
-    """J - J', what the paper fetches in the attention period when J' was prefetched."""
+    """J - J', fetched in the attention period when J' was prefetched, as in the paper."""
     stale_rows: int = 0
-    """J' - J, what the paper prefetches in vain."""
+    """J' - J, prefetched without use."""
     refresh_rows: int = 0
     """Rows of K and of V read only to recompute the caches."""
     g_bytes: int = 0
@@ -61,10 +61,10 @@ class Statistics:
 
     @property
     def side_bytes(self) -> int:
-        """Reads beside K and V."""
+        """Reads of anything but K and V."""
         return self.g_bytes + self.counter_bytes + self.cache_bytes
 
     def add(self, other: "Statistics") -> None:
-        """Count what another counter has counted."""
+        """Add another counter's counts."""
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))

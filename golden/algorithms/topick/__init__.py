@@ -1,4 +1,4 @@
-"""Golden models of ToPick (Token-Picker)."""
+"""ToPick's algorithm (Token-Picker), in floating point and integer codes."""
 
 from golden.algorithms.topick.decide import (
     Decisions,

@@ -1,4 +1,4 @@
-"""Which tokens to prune on the leading bits of their keys (Token-Picker, section 3).
+"""Pruning tokens by the leading bits of their keys (Token-Picker, section 3).
 
 The names are the paper's: chunk ``b`` of a key holds its bits number b from the most significant;
 ``s^b`` is the partial score with the unknown bits 0; ``p''`` the upper bound of a probability.
@@ -39,8 +39,8 @@ def margins(q: np.ndarray, bits: int, chunk_bits: int) -> tuple[np.ndarray, np.n
 def request_order(newest: np.ndarray, tokens: int) -> np.ndarray:
     """Tokens in the order in which their first chunks are requested (section 3.1, Fig. 4a).
 
-    The newest, then token 0, then the rest from new to old: those carry the most weight as a rule,
-    so the denominator grows early.
+    The newest, then token 0, then the rest from new to old: usually the first of these have the
+    largest weights, so the denominator grows early.
 
     newest
         Number of each query's newest token, int[queries].
@@ -54,11 +54,11 @@ def request_order(newest: np.ndarray, tokens: int) -> np.ndarray:
 def arrival_order(tokens: int, chunks: int, latency: int) -> list[tuple[int, int]]:
     """Events (place in the request order, chunk) as a memory of that ``latency`` returns them.
 
-    A new first chunk arrives in each slot of time, and a later chunk of the same key ``latency``
-    slots after the one before it, which is when the decision asks for it. In one slot the key that
-    was requested earlier comes first. So 0 gives one key after another, and ``tokens`` or more
-    gives all first chunks, then all second ones (section 3.2, Fig. 5). The chunks of pruned keys,
-    which are never asked for, are listed too.
+    A new first chunk arrives in each time slot, and a later chunk of the same key ``latency`` slots
+    after the one before it, on whose arrival it was requested. Within a slot, keys arrive in the
+    order of requests. So latency 0 gives one key after another, and ``tokens`` or more gives all
+    first chunks, then all second ones (section 3.2, Fig. 5). The chunks of pruned keys, which are
+    never requested, are listed too.
     """
     events = [(n, b) for n in range(tokens) for b in range(chunks)]
     return sorted(events, key=lambda event: (event[0] + event[1] * latency, event))
@@ -66,7 +66,7 @@ def arrival_order(tokens: int, chunks: int, latency: int) -> list[tuple[int, int
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """What ``decide`` made of each token; arrays have its tokens and lanes.
+    """Decisions of ``decide`` on each token and lane.
 
     read
         Chunks read, int8[tokens, ...]; 0 where there is no token.
@@ -75,8 +75,8 @@ class Decisions:
     weight
         exp(score - largest score) of the kept, 0 elsewhere, float64[tokens, ...].
     denominator
-        What the differences add up to at the end, float64[...]: the sum of ``weight`` but for
-        rounding, so a kept token's probability is ``weight / denominator``.
+        Sum of all updates, float64[...]: the sum of ``weight`` but for rounding, so a kept token's
+        probability is ``weight / denominator``.
     """
 
     read: np.ndarray
@@ -96,28 +96,28 @@ def decide(
 ) -> Decisions:
     """Replay an arrival order of (token, chunk) events and prune by p'' <= threshold (Eq. 5).
 
-    At each event, ``s_max = partial + most`` of that chunk is compared with the denominator as the
-    earlier events have left it, the token's own earlier term included:
+    At each event, ``s_max = partial + most`` of that chunk is compared with the denominator after
+    the earlier events, the token's own earlier term included:
     ``s_max - ln(denominator) <= ln(threshold)`` prunes, equality too. A pruned token's earlier
     term leaves the denominator; otherwise its term exp(s_min) replaces the earlier one. A token
     that is not pruned at its last chunk is kept.
 
-    Whatever the order, the denominator is at most the exact one, so no token whose exact
-    probability exceeds the threshold is pruned, up to the rounding of float64; and with a threshold
-    below 1 one token is always kept, as it is at least its own term. Sums run in the order of the
+    In any order the denominator is at most the exact one, so no token whose exact probability
+    exceeds the threshold is pruned, up to the rounding of float64. With a threshold below 1 one
+    token is always kept, as the denominator is at least its own term. Sums run in the order of the
     events, so lanes do not influence each other in any bit.
 
     order
-        Events; each token's chunks come one by one from 0. Those of tokens that are pruned by then
-        cannot happen and are skipped; hence ``read`` counts as many events as a trace of real
-        arrivals holds, if the trace was made by the same decisions.
+        Events; each token's chunks in order from 0. Events of tokens that are pruned already are
+        skipped. So for a trace of real arrivals, made by the same decisions, ``read`` counts all
+        its events.
     partial
         Integers s^b [chunks, tokens, ...]; axes after the first two are independent lanes (heads
         and queries) with the same order.
     least, most
         Margins M_min and M_max, integers [chunks, ...].
     scale
-        What a score of 1 stands for before exp, [...] or one number; above 0.
+        Argument of exp for a score of 1, [...] or one number; above 0.
     threshold
         0 (nothing is pruned) to 1, exclusive.
     present
@@ -136,27 +136,27 @@ def decide(
     scale = np.broadcast_to(scale, shape).reshape(lanes)
     alive = np.ones((tokens, *shape), bool) if present is None else present.copy()
     alive = alive.reshape(tokens, lanes)
-    # Relative to the largest score, so that exp overflows nowhere. It cancels in p''.
+    # Relative to the largest score, so that exp cannot overflow. It cancels in p''.
     top = np.where(alive, partial[-1], -np.inf).max(axis=0)
     least, most = least - top, most - top
     read = np.zeros((tokens, lanes), np.int8)
     term = np.zeros((tokens, lanes))
     denominator = np.zeros(lanes)
-    with np.errstate(divide="ignore"):  # ln(0) is -inf: nothing is below it, nothing is pruned
+    with np.errstate(divide="ignore"):  # ln(0) is -inf: no token is pruned
         ln_threshold = np.log(threshold)
         for token, b in order:
-            asks = np.flatnonzero(alive[token])
-            if not len(asks):
+            live = np.flatnonzero(alive[token])  # lanes in which the token is not pruned
+            if not len(live):
                 continue
-            s = partial[b, token, asks]
-            s_max = (s + most[b, asks]) * scale[asks]
-            s_min = (s + least[b, asks]) * scale[asks]
-            pruned = s_max - np.log(denominator[asks]) <= ln_threshold
+            s = partial[b, token, live]
+            s_max = (s + most[b, live]) * scale[live]
+            s_min = (s + least[b, live]) * scale[live]
+            pruned = s_max - np.log(denominator[live]) <= ln_threshold
             new = np.where(pruned, 0.0, np.exp(s_min))
-            denominator[asks] += new - term[token, asks]
-            term[token, asks] = new
-            alive[token, asks] = ~pruned
-            read[token, asks] = b + 1
+            denominator[live] += new - term[token, live]
+            term[token, live] = new
+            alive[token, live] = ~pruned
+            read[token, live] = b + 1
     undecided = np.argwhere(alive & (read < chunks))
     if len(undecided):
         token, lane = undecided[0]

@@ -21,12 +21,12 @@ class QuantisedCache:
     """K and V of one layer as codes of ``bits`` bits, the scales calibrated on the first tokens.
 
     The largest magnitude of K (and of V, apart) in the first ``calibration`` tokens of a kv head,
-    times ``headroom``, is the largest magnitude that its codes reach. From then on the scales stay
-    and larger values saturate, so what is stored is never quantised again. Before that, the
-    scales follow the maximum so far, and a token that raises it has all codes made anew.
+    times ``headroom``, is the largest magnitude that its codes reach. From then on the scales are
+    fixed and larger values saturate, so stored codes never change. Before that, the scales follow
+    the maximum so far, and a token that raises it causes all codes to be recomputed.
 
     ``k`` and ``v`` are views of the codes, int32[kv heads, tokens, d]; ``k_scale`` and ``v_scale``
-    are float64[kv heads]: what a code of 1 stands for.
+    are float64[kv heads]: the value of code 1.
     """
 
     def __init__(self, bits: int, calibration: int, headroom: float) -> None:
@@ -50,10 +50,10 @@ class QuantisedCache:
         return self._codes.v
 
     def append(self, k: np.ndarray, v: np.ndarray) -> int:
-        """Store leading tokens of ``k`` and ``v`` [kv heads, tokens, d]; returns how many.
+        """Store leading tokens of ``k`` and ``v`` [kv heads, tokens, d]; returns their number.
 
-        As many as share one pair of scales, at least one: a later token of the calibration that
-        raises a maximum stays outside, since the queries before it must not see its scale.
+        Those that share one pair of scales, at least one: a later token of the calibration that
+        raises a maximum is not stored yet, as the queries before it must not see its scale.
         """
         count = k.shape[1]
         left = self._calibration - len(self)

@@ -1,4 +1,4 @@
-"""Golden models of UniCAIM."""
+"""UniCAIM's algorithm, in floating point and levels of cells."""
 
 from golden.algorithms.unicaim.attention import StaticDynamicAttention
 from golden.algorithms.unicaim.selection import (

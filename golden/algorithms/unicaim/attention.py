@@ -35,31 +35,31 @@ class StaticDynamicAttention(DecodeAttention):
        overwrites the row with the smallest accumulation, ties to the lowest address;
     2. measures the similarity of every row, the new one included, to each query head (``key_bits``
        of 0: exactly; else on the levels of ``golden.unicaim.cells``);
-    3. selects the ``top_k`` rows of each query head (``golden.algorithms.unicaim.selection.top_k``,
-    which
-       explains ``fill``) and attends to these exactly; a head left with no row gives zeros;
+    3. selects the ``top_k`` rows of each query head, as ``selection.top_k`` explains with ``fill``,
+       and attends to these exactly; a head without any row gives zeros;
     4. accumulates, per kv head and row.
 
-    That is the circuit's order: the race that ends a step finds the row that the next token's one
-    write cycle overwrites, and the new token takes part in its own step like any other row.
+    That is the circuit's order: the discharge at the end of a step finds the row that the next
+    token's one write cycle overwrites, and the new token takes part in its own step like any other
+    row.
 
-    ``accumulate`` is ``"charge"``, what the circuit does (III-B4): the accumulation of a row moves
+    ``accumulate`` is ``"charge"``, as in the circuit (III-B4): the accumulation of a row moves
     by 2^-``share`` of its distance to the similarity, summed over the group (in units of
     ``row_scores`` on cells, of attention scores otherwise). After the prompt all accumulators are
     preset to the similarity 0. With ``"attention"`` it is the table of III-A2: to the sums from the
-    prompt each step adds the probabilities of the selected rows, summed over the group. A
-    row written in step 1 starts from the mean accumulation of the other rows in use, or from 0
+    prompt each step adds the probabilities of the selected rows, summed over the group. A row
+    written in step 1 starts from the mean accumulation of the other rows in use, or from 0
     (``start`` of ``"mean"`` or ``"zero"``).
 
-    Traffic: similarities are computed where the keys lie and read nothing. A selected row counts
+    Traffic: similarities are computed in the array and read no rows. A selected row counts
     as one read of K, its conversion, and one of V, once per kv head if any head of the group
     selected it. ``conversions`` counts the analog-to-digital conversions of decode steps, one per
     selected row and query head. ``state_bytes`` has four bytes for each accumulation or sum, and
     ``key_bits`` for each cell.
 
-    The cells' key step is set by all keys of the prompt and then stays. Exact attention uses the
-    keys as given. The paper's array would convert the scores of the same 3-bit levels, which a
-    softmax does not forgive: on the language model that about doubles the perplexity.
+    The cells' key step is set by all keys of the prompt and then constant. Exact attention uses the
+    keys as given. The paper's array would convert the scores of the same 3-bit levels; on the
+    language model that about doubles the perplexity.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class StaticDynamicAttention(DecodeAttention):
             self._levels[:, rows] = key_levels(self._k[:, rows], self._key_step, self._key_bits)
         if self._accumulate == "attention":
             self._accumulation[:, rows] = self._sums[heads, kept]
-        # How many kv heads hold a token; it has left the cache when none does.
+        # The number of kv heads that hold each token; at 0 it is evicted.
         holders = np.bincount(kept.ravel(), minlength=self._prompt)
         self._holders = {p: int(n) for p, n in enumerate(holders) if n}
         self.evicted += [p for p, n in enumerate(holders) if n == 0]

@@ -1,6 +1,6 @@
-"""What the sense lines decide: the top k rows, the accumulation, the row to evict.
+"""Decisions on the sense lines: the top k rows, the accumulation, the row to evict.
 
-Rows are addressed from 0 along the last axis, with any axes before it. Unused rows take no part.
+Rows are addressed from 0 along the last axis, with any axes before it. Unused rows are ignored.
 """
 
 import numpy as np
@@ -9,11 +9,11 @@ import numpy as np
 def top_k(
     scores: np.ndarray, k: int, used: np.ndarray | None = None, fill: bool = True
 ) -> np.ndarray:
-    """The rows still high when the race of the CAM mode stops (section III-B3, Fig. 7).
+    """The rows still high when the discharge of the CAM mode stops (section III-B3, Fig. 7).
 
     Lines discharge in the order of their scores, lowest first, rows with equal scores together,
-    and the race stops as soon as k rows or fewer are high. That may be fewer than k, even none;
-    ``fill`` then adds the rows that dropped last, lowest address first, up to exactly k. With k
+    until at most k rows are high. That may be fewer than k, even 0; ``fill`` then adds the rows
+    that discharged last, lowest address first, up to exactly k. With k
     rows or fewer in use all of them are selected.
 
     ``scores`` is [..., rows], ``used`` a mask of that shape, every row when not given. Returns a
@@ -27,14 +27,14 @@ def top_k(
         return used.copy()
     # Integers and floats alike: an unused row is below every score that a used one can have.
     ranked = np.where(used, scores.astype(np.result_type(scores, np.float32)), -np.inf)
-    # A row is high at the end when no more than k rows score as much as it does, so the (k + 1)th
-    # largest score is the highest that drops.
-    dropped = np.partition(ranked, rows - k - 1, axis=-1)[..., rows - k - 1, None]
-    high = ranked > dropped
+    # A row stays high if at most k rows have its score or more, so the (k + 1)th largest score is
+    # the highest that discharges.
+    discharged = np.partition(ranked, rows - k - 1, axis=-1)[..., rows - k - 1, None]
+    high = ranked > discharged
     if fill:
-        last = (ranked == dropped) & used
-        room = k - np.count_nonzero(high, axis=-1)[..., None]
-        high |= last & (np.cumsum(last, axis=-1) <= room)
+        last = (ranked == discharged) & used
+        missing = k - np.count_nonzero(high, axis=-1)[..., None]
+        high |= last & (np.cumsum(last, axis=-1) <= missing)
     return high
 
 
@@ -48,7 +48,7 @@ def charge_share(accumulation: np.ndarray, scores: np.ndarray, share: int) -> np
 
 
 def eviction_candidate(accumulation: np.ndarray, used: np.ndarray | None = None) -> np.ndarray:
-    """The row of the smallest accumulation, the first to reach V_S in the second race.
+    """The row of the smallest accumulation, the first to reach V_S in the second discharge.
 
     Ties go to the lowest address. ``accumulation`` is [..., rows], ``used`` a mask of that shape;
     returns row addresses [...].

@@ -45,14 +45,14 @@ def spread_scores(
     trials: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Scores as the sense lines show them, in the unit of ``row_scores``.
+    """Scores on the sense lines, in the unit of ``row_scores``.
 
     ``keys`` [rows, d] and ``queries`` [queries, d] are levels, ``spread`` is in key levels. Each
     trial is an array with devices of its own, written once. Returns float [trials, queries, rows].
     """
     a, b = spread * rng.standard_normal((2, trials, *keys.shape))
     stored = keys + (a - b) / 2
-    # Every plane reads the row's own error once, and plane b counts 2^b times.
+    # Every plane adds the row's own error once, and plane b has the weight 2^b.
     row_error = (a + b).sum(axis=-1) / 2 * query_limit(query_bits)
     return queries.astype(stored.dtype) @ stored.transpose(0, 2, 1) + row_error[:, None]
 
@@ -75,8 +75,8 @@ def recall_against_spread(
 ) -> np.ndarray:
     """Recall of the top k for each of ``spreads``, in key levels, over all queries and trials.
 
-    ``reference`` is the right selection, a mask [queries, rows]; the one on the same levels without
-    spread when not given. Every spread scales the same draws, so the curve is smooth.
+    ``reference`` is the correct selection, a mask [queries, rows]; by default that of the same
+    levels without spread. Every spread scales the same random numbers, so the curve is smooth.
     """
     if reference is None:
         reference = top_k(row_scores(keys, queries), k)

@@ -1,22 +1,22 @@
 """Voting-based eviction from the KV cache (VEDA, section III, figures 2 and 3; engine: section V).
 
 Every token votes against the rows that it pays little attention to, and when the cache is full the
-row with the most votes leaves it. Voting is by layer: the attention scores s' (probabilities after
-the softmax) of all query heads are averaged first, and a row leaves all heads at once.
+row with the most votes is evicted. Voting is by layer: the attention scores s' (probabilities after
+the softmax) of all query heads are averaged first, and a row is evicted from all heads at once.
 
-What the paper leaves open is settled like this:
+Choices where the paper leaves it open:
 
 - The new token is part of its own vote: s' covers all l rows in view, its own included, so that
   the row counts in the mean and the standard deviation and may receive a vote. (In figure 2 the
-  first of six tokens has six scores, the last has one, its own.) It may even be the one to leave:
-  it then has the only vote. It never leaves on a tie, being the youngest.
+  first of six tokens has six scores, the last has one, its own.) It may itself be evicted if it
+  has the only vote. It is never evicted on a tie, being the youngest.
 - "Earliest" means the oldest token, not the lowest slot, also where the threshold is negative and
   several rows share the minimum.
 - Counts are 16 bits wide, as the paper's vote buffer, and saturate.
 - The reserved stage is about voters: the first R tokens cast no vote, but their rows may receive
-  votes and leave. ``protect_reserved`` keeps them for good. A prompt longer than the capacity needs
-  that: a token whose threshold is negative casts one vote, so many rows have none when the prompt
-  ends, and ties evict the oldest of them, the attention sink first.
+  votes and be evicted. ``protect_reserved`` keeps them. A prompt longer than the capacity needs
+  that: a token whose threshold is negative casts one vote, so at the end of the prompt most rows
+  have no votes, and ties evict the oldest of them, the attention sink first.
 - The paper calls R the lower bound of the cache. A smaller capacity is allowed; before the first
   vote it evicts the oldest token.
 """
@@ -37,7 +37,7 @@ from golden.veda.veda_core import VedaCore
 from golden.veda.voting_engine import weight
 
 MAX_VOTES = 2**16 - 1
-"""Where a vote count stays."""
+"""Where a vote count saturates."""
 
 _SLOT_BYTES = 2 + 4
 """A slot's vote count and its token's position."""
@@ -70,8 +70,8 @@ def count_votes(counts: np.ndarray, votes: np.ndarray) -> np.ndarray:
 def slot_to_evict(counts: np.ndarray, positions: np.ndarray, protected: int = 0) -> int:
     """The slot with the most votes, of the oldest token on ties.
 
-    Tokens at positions below ``protected`` are passed over. Raises ``ValueError`` when that leaves
-    no slot.
+    Tokens at positions below ``protected`` are not considered. Raises ``ValueError`` if all are
+    protected.
     """
     candidates = positions >= protected
     if not candidates.any():
@@ -88,13 +88,13 @@ def _oldest(candidates: np.ndarray, positions: np.ndarray) -> int:
 class VotingAttention(DecodeAttention):
     """Attention over at most ``capacity`` earlier tokens and the new one, evicting by vote.
 
-    A step: the new token's row joins with no votes; attention over all rows, ``capacity`` + 1 at
+    A step: the new token's row is added with no votes; attention over all rows, ``capacity`` + 1 at
     most; its votes are counted; then, while more than ``capacity`` rows are held, the row with the
-    most votes leaves and the row in the last slot, the new token's, takes its slot. So slots are
-    not in order of age. A later token sees neither the evicted row nor its count.
+    most votes is evicted and the row in the last slot, the new token's, moves into its slot. So
+    slots are not in order of age. Later tokens see neither the evicted row nor its count.
 
     capacity
-        S, rows kept per kv head between steps. With at least as many as tokens it is dense.
+        S, rows kept per kv head between steps. From the number of tokens on it is dense attention.
     reserved
         R: tokens at positions below it cast no vote.
     a, b
@@ -108,11 +108,11 @@ class VotingAttention(DecodeAttention):
     scale
         Multiplies the scores before the softmax; 1 / sqrt(d) when not given.
     bit_exact
-        Whether it is the core that computes: q is scaled, then q, k and v are rounded to FP16, and
-        filled up to a power of two of elements. See :class:`golden.veda.veda_core.VedaCore`.
+        Compute as VEDA's core does: q is scaled, then q, k and v are rounded to FP16 and padded to
+        a power of two of elements. See :class:`golden.veda.veda_core.VedaCore`.
     rows
         The core's capacity; by default the least power of two above `capacity` and `prompt`. With
-        fewer, rows leave during the prompt.
+        fewer, rows are evicted during the prompt.
 
     ``positions`` and ``votes`` [slots] are the kept tokens' positions and vote counts. ``traffic``
     counts a row once for each kv head. The core reads it once for each query head: that is the
@@ -163,7 +163,7 @@ class VotingAttention(DecodeAttention):
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         position = self._tokens
         self._tokens += 1
-        compute = self._in_float64 if self._core is None else self._in_the_core
+        compute = self._step_float if self._core is None else self._step_core
         o, slots = compute(q, k, v, position)
         kv_heads, d = k.shape
         self.traffic.read(kv_heads * slots, kv_heads * slots, d)
@@ -180,8 +180,8 @@ class VotingAttention(DecodeAttention):
             return {}
         return {"core_reads_percent": 100 * self._core_rows / self._dense_rows}
 
-    def _in_float64(self, q, k, v, position: int) -> tuple[np.ndarray, int]:
-        """o, and the slots that it is made of."""
+    def _step_float(self, q, k, v, position: int) -> tuple[np.ndarray, int]:
+        """o, and the number of slots attended to."""
         q, k, v = floats(q, k, v)
         self._join(k, v, position)
         slots = len(self.positions)
@@ -195,12 +195,13 @@ class VotingAttention(DecodeAttention):
                 self._evict(slot_to_evict(self.votes, self.positions, self._protected))
         return o, slots
 
-    def _in_the_core(self, q, k, v, position: int) -> tuple[np.ndarray, int]:
+    def _step_core(self, q, k, v, position: int) -> tuple[np.ndarray, int]:
+        """The same, by the core's bit-exact model."""
         d = k.shape[1]
         scale = 1 / np.sqrt(d) if self._scale is None else self._scale
-        fill = (1 << (d - 1).bit_length()) - d
+        padding = (1 << (d - 1).bit_length()) - d
         q, k, v = (
-            np.pad(x, ((0, 0), (0, fill))).astype(np.float16)
+            np.pad(x, ((0, 0), (0, padding))).astype(np.float16)
             for x in (np.asarray(q, np.float64) * scale, np.asarray(k), np.asarray(v))
         )
         result = self._core.step(

@@ -74,10 +74,10 @@ def test_equals_the_plain_loops_on_real_data(shipped_trace):
 
 
 def test_equal_scores_evict_the_oldest():
-    """Token t attends to ``looks[t]`` alone, so scores count looks; four rows, two of them newest.
+    """Token t attends only to token ``looks[t]``, so a score is a count; four rows, two newest.
 
-    1 leaves with none and 4 takes its slot, 3 leaves with none, then 2 and 4 have one each: 2 is
-    the oldest, though 4 is in the lower slot.
+    Token 1 is evicted with score 0 and 4 takes its slot; then 3 with score 0. Then 2 and 4 have
+    score 1: 2 is evicted as the oldest, though 4 is in the lower slot.
     """
     looks = [0, 0, 0, 2, 0, 4, 0]
     unit = np.eye(7)

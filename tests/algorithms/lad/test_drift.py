@@ -51,16 +51,16 @@ def test_drift_is_bounded(data, request):
 
 
 def test_a_wrong_cache_shows(random, monkeypatch):
-    """From step 200 on, one number of one cache is off by its half."""
+    """From step 200 on, one number of one cache is 1.5 times as large."""
     step = LocalityAwareAttention.step
 
-    def spoiled(self, q, k, v):
+    def faulty_step(self, q, k, v):
         o = step(self, q, k, v)
         if self.statistics.steps == 200:
             self.caches.B[1] *= 1.5
         return o
 
-    monkeypatch.setattr(LocalityAwareAttention, "step", spoiled)
+    monkeypatch.setattr(LocalityAwareAttention, "step", faulty_step)
     drift = measure_drift(*random, every=10, bounds=PAPER_BOUNDS)
     wrong = drift.caches["B"][:, 1] > 0.01
     assert drift.steps[wrong][0] == 200

@@ -62,12 +62,12 @@ def paper(order, q, keys, bits, chunk_bits, scale, threshold):
         if threshold:
             closest = min(closest, abs(bound - math.log(threshold)))
             pruned[token] = bound <= math.log(threshold)
-    assert all(gone or count == chunks for gone, count in zip(pruned, known, strict=True))
-    return known, [not gone for gone in pruned], closest
+    assert all(cut or count == chunks for cut, count in zip(pruned, known, strict=True))
+    return known, [not cut for cut in pruned], closest
 
 
 def by_slots(tokens, chunks, latency):
-    """Arrivals by playing time: each slot delivers what is due in it, oldest request first."""
+    """Arrivals slot by slot: each delivers the chunks due in it, oldest request first."""
     order, due, slot = [], [], 0
     while len(order) < tokens * chunks:
         if slot < tokens:
@@ -271,7 +271,7 @@ def test_the_denominator_is_the_one_before_the_event():
 
 
 def test_equal_tokens_are_decided_by_their_place_in_the_order():
-    """The third of four equal tokens finds a sum of 2, p'' = 1/2, and leaves it at 2 again."""
+    """The third of four equal tokens finds a sum of 2, so p'' = 1/2, and the sum stays 2."""
     made = one_chunk([3, 3, 3, 3], 0.5)
     assert made.kept.tolist() == [True, True, False, False]
     assert made.denominator == 2

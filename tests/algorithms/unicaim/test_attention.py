@@ -202,8 +202,8 @@ def test_equals_the_definition_where_similarities_tie(options, group, more, seed
     compare(options, group, 2, options["prompt"] + more, seed, whole=True)
 
 
-def test_a_race_without_a_winner_gives_zeros():
-    """All rows tie, so the bare circuit's race ends with none."""
+def test_a_discharge_of_all_rows_gives_zeros():
+    """All rows tie, so the circuit's discharge ends with no row high."""
     q, k, v = (np.ones((1, 6, 4)) for _ in range(3))
     attention = StaticDynamicAttention(heavy=4, reserved=2, top_k=2, prompt=4, fill=False)
     o = attention.sequence(q, k, v)

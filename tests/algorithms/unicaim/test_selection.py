@@ -1,4 +1,4 @@
-"""The races against their plain statement: sort the rows and take from the top or the bottom."""
+"""The discharges against a plain model: sort the rows and take from the top or the bottom."""
 
 import numpy as np
 import pytest
@@ -15,27 +15,27 @@ from golden.algorithms.unicaim.selection import (
 ROWS = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=12)
 
 
-def race(scores, used, k, fill):
-    """The race, drop by drop: rows of the lowest score left fall together until k or fewer race."""
-    racing = [row for row in range(len(scores)) if used[row]]
-    fallen = []
-    while len(racing) > k:
-        lowest = min(scores[row] for row in racing)
-        fallen = [row for row in racing if scores[row] == lowest]
-        racing = [row for row in racing if scores[row] != lowest]
+def discharge(scores, used, k, fill):
+    """The discharge, step by step: rows of the lowest score drop until k or fewer are high."""
+    high = [row for row in range(len(scores)) if used[row]]
+    dropped = []
+    while len(high) > k:
+        lowest = min(scores[row] for row in high)
+        dropped = [row for row in high if scores[row] == lowest]
+        high = [row for row in high if scores[row] != lowest]
     if fill:
-        racing += fallen[: k - len(racing)]
-    return sorted(racing)
+        high += dropped[: k - len(high)]
+    return sorted(high)
 
 
 @given(ROWS, st.integers(1, 13), st.booleans(), st.sampled_from([np.int64, np.float32]))
 @example([(2, True)] * 5, 2, True, np.int64)
 @example([(2, True)] * 5, 2, False, np.int64)
 @example([(0, False)] * 3 + [(-3, True)], 1, True, np.float32)
-def test_top_k_is_the_race(rows, k, fill, dtype):
+def test_top_k_is_the_discharge(rows, k, fill, dtype):
     scores, used = np.array([r[0] for r in rows], dtype), np.array([r[1] for r in rows])
     selected = top_k(scores, k, used, fill)
-    assert np.flatnonzero(selected).tolist() == race(scores, used, k, fill)
+    assert np.flatnonzero(selected).tolist() == discharge(scores, used, k, fill)
     if fill:
         assert selected.sum() == min(k, used.sum())
     else:
@@ -51,7 +51,7 @@ def test_top_k_of_distinct_scores_is_a_sort(k):
 
 
 def test_the_papers_example():
-    """Top 3 of 9 keys whose scores are all different (Fig. 7c), and what a tie makes of it."""
+    """Top 3 of 9 keys whose scores are all different (Fig. 7c), and with a tie."""
     scores = np.array([-4, 3, 0, 4, -2, 1, 2, -1, -3])
     assert np.flatnonzero(top_k(scores, 3)).tolist() == [1, 3, 6]
     scores[5] = 2
@@ -59,13 +59,13 @@ def test_the_papers_example():
     assert np.flatnonzero(top_k(scores, 3, fill=False)).tolist() == [1, 3]
 
 
-def test_many_races_at_once():
+def test_many_discharges_at_once():
     scores = np.random.default_rng(1).integers(-4, 5, (3, 5, 20))
     used = np.random.default_rng(2).random((3, 5, 20)) < 0.6
     for fill in (True, False):
         selected = top_k(scores, 4, used, fill)
         for i in np.ndindex(3, 5):
-            assert np.flatnonzero(selected[i]).tolist() == race(scores[i], used[i], 4, fill)
+            assert np.flatnonzero(selected[i]).tolist() == discharge(scores[i], used[i], 4, fill)
 
 
 def test_inputs_are_left_alone():

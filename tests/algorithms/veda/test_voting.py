@@ -14,7 +14,7 @@ from golden.algorithms.veda.voting import MAX_VOTES
 
 
 def random_qkv(heads, kv_heads, tokens, d, seed, sharpness=1.0):
-    """float64; ``sharpness`` scales the queries: large ones give outliers, so T below zero."""
+    """float64; ``sharpness`` scales the queries: large ones make outliers, so T is below zero."""
     rng = np.random.default_rng(seed)
     q, k, v = (rng.normal(size=(n, tokens, d)) for n in (heads, kv_heads, kv_heads))
     return sharpness * q, k, v
@@ -185,10 +185,10 @@ def test_real_data_in_float32(shipped_trace, settings):
     prompt = settings.get("prompt", 0)
     protected = 32 if "protect_reserved" in settings else 0
     for t in range(300):
-        before, gone = state(attention) | {t: 0}, len(attention.evicted)
+        before, evicted = state(attention) | {t: 0}, len(attention.evicted)
         assert attention.step(q[:, t], k[:, t], v[:, t]).dtype == np.float32
-        left, after = attention.evicted[gone:], state(attention)
-        assert len(left) == (max(t + 1 - 64, 0) - gone if t >= prompt else 0)
+        left, after = attention.evicted[evicted:], state(attention)
+        assert len(left) == (max(t + 1 - 64, 0) - evicted if t >= prompt else 0)
         assert after.keys() == before.keys() - set(left)
         assert all(after[p] - before[p] in (0, 1) for p in after)
         for out in left:
@@ -240,7 +240,7 @@ def test_a_negative_threshold_gives_one_vote_a_step():
 
 
 def test_equal_scores_below_zero_evict_in_order_of_age():
-    """Zero keys: all scores equal, the vote goes to the oldest, which then leaves."""
+    """Zero keys: all scores are equal, the oldest gets the vote and is evicted."""
     q, k, v = random_qkv(2, 1, 20, 4, seed=4)
     attention = VotingAttention(6, reserved=0, a=-1.0, b=0.0)
     attention.sequence(q, 0 * k, v)
@@ -274,7 +274,7 @@ def test_the_new_token_takes_the_slot_with_no_votes():
 
 
 def test_votes_saturate_in_use():
-    """Full counts stay, do not wrap, and the oldest of them leaves."""
+    """Full counts saturate, and the oldest of those slots is evicted."""
     q, k, v = random_qkv(4, 2, 12, 8, seed=8)
     attention = VotingAttention(10, reserved=0, a=100.0, b=0.0)  # everyone gets every vote
     attention.sequence(q[:, :10], k[:, :10], v[:, :10])
