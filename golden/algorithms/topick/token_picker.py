@@ -1,8 +1,8 @@
 """Token-Picker: attention that drops improbable tokens on the leading bits of their keys.
 
 Source: Park et al., "Token-Picker: Accelerating Attention in Text Generation with Minimized Memory
-Transfer via Probability Estimation", DAC 2024, sections 3 and 4. What the paper leaves open is
-settled here: K and V have fixed scales per kv head (``QuantisedCache``), q has its own scale each
+Transfer via Probability Estimation", DAC 2024, sections 3 and 4. Choices where the paper leaves it
+open: K and V have fixed scales per kv head (``QuantisedCache``), q has its own scale each
 step, and the memory's latency gives the order in which chunks arrive (``arrival_order``).
 """
 
@@ -25,15 +25,15 @@ class TokenPickerAttention(DecodeAttention):
     """Prunes tokens whose probability is certain to be at most ``threshold``; 0 prunes nothing.
 
     ``bits`` is the precision of q, K and V, read in chunks of ``chunk_bits`` (section 4).
-    ``latency`` is the time from asking for a chunk to its arrival, in chunks; the default, 512, is
-    what the scoreboards of the paper's 16 lanes hold (Table 1). ``calibration`` and ``headroom``
-    fix the scales of K and V (``QuantisedCache``). ``scale`` multiplies the scores before the
-    softmax; 1 / sqrt(d) when not given.
+    ``latency`` is the time from the request for a chunk to its arrival, in chunks; the default,
+    512, is the capacity of the scoreboards of the paper's 16 lanes (Table 1). ``calibration`` and
+    ``headroom`` fix the scales of K and V (``QuantisedCache``). ``scale`` multiplies the scores
+    before the softmax; 1 / sqrt(d) when not given.
 
     Traffic counts each chunk of a key once per kv head and step, if any query head of the group
-    asks for it, and the values of tokens that any of them keeps; a chunk, and a row of V, takes
-    whole bytes. Every first chunk is read, so ``k_rows`` is dense attention's; what is saved shows
-    in ``k_bytes``. ``Traffic`` compares with a dense reader of FP16; ``k_reduction``,
+    requests it, and the values of tokens that any of them keeps; a chunk, and a row of V, takes
+    whole bytes. Every first chunk is read, so ``k_rows`` is dense attention's; the saving is in
+    ``k_bytes``. ``Traffic`` compares with a dense reader of FP16; ``k_reduction``,
     ``v_reduction`` and ``reduction`` compare as the paper does. ``state_bytes`` are the scales,
     4 bytes each.
     """
@@ -75,14 +75,14 @@ class TokenPickerAttention(DecodeAttention):
     def counts(self) -> np.ndarray:
         """Tokens per step (one at least) and query head, int[step, query head, chunks + 1].
 
-        Column b counts those whose chunk b was asked for, so column 0 those in view; the last
+        Column b counts those whose chunk b was requested, so column 0 those in view; the last
         column counts those kept. Its share of column 0 is what Fig. 3 compares.
         """
         return np.concatenate(self._counts)
 
     @property
     def k_reduction(self) -> float:
-        """How many times fewer bytes of K than all rows at ``bits`` bits (Fig. 8); 1 at first."""
+        """Bytes of all K rows at ``bits`` bits over the bytes of K read (Fig. 8); 1 at first."""
         return self._reduction(1, self.traffic.k_bytes)
 
     @property
@@ -96,11 +96,11 @@ class TokenPickerAttention(DecodeAttention):
         return self._reduction(2, self.traffic.bytes)
 
     def figures(self) -> dict[str, float]:
-        """Sums over steps and query heads: tokens in view, chunks asked for, tokens kept."""
+        """Sums over steps and query heads: tokens in view, chunks requested, tokens kept."""
         chunks = self.counts.sum(axis=(0, 1))
         return {
             "tokens in view": float(chunks[0]),
-            "chunks asked for": float(chunks[:-1].sum()),
+            "chunks requested": float(chunks[:-1].sum()),
             "tokens kept": float(chunks[-1]),
         }
 
@@ -113,7 +113,7 @@ class TokenPickerAttention(DecodeAttention):
     def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Blocks of queries at once, equal to stepping; more tokens may follow."""
         q, k, v = floats(q, k, v)
-        grouped(q, len(k))  # heads that do not share evenly are refused before anything is stored
+        grouped(q, len(k))  # raises an error before anything is stored
         o = np.empty_like(q)
         first = 0
         while first < q.shape[1]:
@@ -137,7 +137,7 @@ class TokenPickerAttention(DecodeAttention):
 
         order = request_order(newest, tokens)
         present = np.broadcast_to((order >= 0)[:, None], (tokens, heads, queries))
-        made = decide(
+        decisions = decide(
             arrival_order(tokens, self._chunks, self._latency),
             self._partial_scores(codes, order),
             *margins(codes, self._bits, self._chunk_bits),
@@ -145,12 +145,12 @@ class TokenPickerAttention(DecodeAttention):
             self._threshold,
             present,
         )
-        self._count(made.read, made.kept, d)
+        self._count(decisions.read, decisions.kept, d)
 
-        # Back from the order of requests to the order of tokens; -1 is a column to throw away.
+        # From the order of requests back to that of tokens; -1 is an extra column that is dropped.
         weight = np.zeros((heads, queries, tokens + 1))
-        np.put_along_axis(weight, order.T[None], made.weight.transpose(1, 2, 0), axis=2)
-        p = (weight[..., :-1] / made.denominator[..., None]).astype(q.dtype)
+        np.put_along_axis(weight, order.T[None], decisions.weight.transpose(1, 2, 0), axis=2)
+        p = (weight[..., :-1] / decisions.denominator[..., None]).astype(q.dtype)
         values = (self._cache.v * self._cache.v_scale[:, None, None]).astype(q.dtype)
         o = grouped(p, kv_heads).reshape(kv_heads, -1, tokens) @ values
         return o.reshape(q.shape)

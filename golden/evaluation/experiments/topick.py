@@ -128,7 +128,7 @@ def _by_head(measured: Measurement) -> dict[str, float]:
     """How many times fewer bytes each query head needs, all heads together."""
     counts = measured.figures
     view, asked, kept = (
-        counts[name] for name in ("tokens in view", "chunks asked for", "tokens kept")
+        counts[name] for name in ("tokens in view", "chunks requested", "tokens kept")
     )
     k, v = asked / (CHUNKS * view), kept / view
     return {"V": 1 / v, "K": 1 / k, "both": 2 / (k + v)}

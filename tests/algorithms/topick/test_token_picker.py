@@ -118,7 +118,7 @@ def test_plain_loops(heads, kv_heads, settings):
     pairs = [(h, t) for h in range(heads) for t in range(25)]
     assert attention.figures() == {
         "tokens in view": heads * 25 * 26 / 2,
-        "chunks asked for": sum(map(sum, (read[pair] for pair in pairs))),
+        "chunks requested": sum(map(sum, (read[pair] for pair in pairs))),
         "tokens kept": sum(map(sum, (kept[pair] for pair in pairs))),
     }
     assert attention.rows == 25 * kv_heads
