@@ -132,6 +132,7 @@ class WideProduct(Datapath):
             zero.eq(~a.significand[-1] | ~b.significand[-1]),
             nan.eq(fractions[0] | fractions[1] | special & zero),
         ]
+        # The pipeline register, if there is one.
         bits, lower, special, zero, nan, sign = self.registers(m)(
             "reduced",
             columns=pack(columns),

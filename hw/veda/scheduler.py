@@ -192,6 +192,7 @@ class Scheduler(Component):
         stored = Signal()
         region = Signal(p.map.region_bits)
         swap = Signal()
+        # The requests' slots, and the row map's changes: a new slot, or a swap after an eviction.
         m.d.comb += [
             heads_next.eq(heads_done + Mux(storing, group, 1)),
             final.eq(heads_next >= self.heads),

@@ -259,6 +259,7 @@ class SpecialFunctionUnit(Component):
                 with m.If(drained):
                     m.next = "COLLECT"
 
+        # The buffer of elements, with one address for both ports, as they are used in turn.
         buffer = memory.Memory(shape=unsigned(FP16.width), depth=p.length, init=[])
         m.submodules.buffer = buffer
         write_port, read_port = buffer.write_port(), buffer.read_port()
@@ -281,7 +282,7 @@ class SpecialFunctionUnit(Component):
             )
         )
         m.d.comb += credits.take.eq(flags[0])
-        delayed = delay_line(m, "flags", flags, LATENCY)
+        delayed = delay_line(m, "flags", flags, LATENCY)  # go with the element
         m.d.comb += [
             unit.x.eq(x),
             # One adder for both: the moments are complete before an element is read.
@@ -302,6 +303,7 @@ class SpecialFunctionUnit(Component):
             QueueParameters(layout.size, credits.parameters.credits), shape=layout
         )
         wiring.connect(m, results.o, wiring.flipped(self.o))
+        # The last stage: flags of the vector with its result.
         valid, last, is_softmax, cut = delayed[-1]
         undefined = cut | Mux(is_softmax, softmax.undefined, moments.undefined)
         empty = is_softmax & softmax.empty

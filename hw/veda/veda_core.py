@@ -270,7 +270,7 @@ class VedaCore(Component):
     ['restart', 'vote', 'evict', 'target', 'protected', 'a', 'b', 'heads', 'group']
     """
 
-    summary = "A layer's decode step: attention of its heads, and which row leaves the cache"
+    summary = "A layer's decode step: attention of its heads, and which row is evicted"
     source = "VEDA, section V and Fig. 7"
 
     def __init__(self, parameters: VedaCoreParameters):
@@ -301,6 +301,8 @@ class VedaCore(Component):
         m.submodules.special_function_unit = softmax = SpecialFunctionUnit(p.softmax)
         m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting)
 
+        # Commands and reports pass through the scheduler, which runs the reader. Its requests
+        # come back to the scheduler by slot, and leave by row.
         wiring.connect(m, wiring.flipped(self.command), schedule.command)
         wiring.connect(m, schedule.vote_command, voting.command)
         wiring.connect(m, voting.o, schedule.vote_report)
@@ -310,6 +312,9 @@ class VedaCore(Component):
         wiring.connect(m, wiring.flipped(self.response), reader.response)
         wiring.connect(m, wiring.flipped(self.q), array.q)
         self._store(m, schedule.request)
+
+        # Scores, softmax, probabilities; for comparison a head's scores or probabilities are
+        # collected first.
         scores, probabilities = array.s, softmax.o
         if p.scheduling == "separate":
             scores = self._buffered(m, "scores", scores, SCORE)
@@ -352,12 +357,13 @@ class VedaCore(Component):
         """Rows into the array: keys as they arrive, values each with its probability."""
         value = Signal()  # rows are of V
         probability = Signal()  # one is valid, and the voting engine is ready for it
-        taken = Signal()
-        ended = Signal()
+        taken = Signal()  # a row of V and its probability
+        ended = Signal()  # the head's last
         head = Signal.like(heads)
-        final = Signal()
+        final = Signal()  # the step's last head
         invalid = Signal(reset_less=True)
         last = Signal(reset_less=True)
+        # A row of V, its probability and the vote's copy of that transfer in the same cycle.
         m.d.comb += [
             probability.eq(probabilities.valid & voting.i.ready),
             array.i.valid.eq(rows.valid & (~value | probability)),

@@ -228,18 +228,19 @@ class VotingEngine(Component):
         )
         m.submodules.threshold = threshold = VoteThreshold(p.threshold)
 
+        # State of the sequence, then of the step and of the pass through the slots.
         command = Signal(p.command_layout, reset_less=True)
         length = Signal(range(p.capacity + 1))  # live slots
         token = Signal(p.position_bits)  # tokens so far: the next one's position
-        slot = Signal(range(p.capacity))
+        slot = Signal(range(p.capacity))  # the next one of the pass
         next_slot = Signal(range(p.capacity + 1))
         last_slot = Signal()
         heads_left = Signal(range(p.heads + 1), reset_less=True)
         first_head = Signal(reset_less=True)
         final_head = Signal()
         invalid = Signal(reset_less=True)
-        full, evicting = Signal(), Signal()
-        evicted = Signal(reset_less=True)
+        full, evicting = Signal(), Signal()  # evicting: a slot is to be evicted
+        evicted = Signal(reset_less=True)  # this step's last report is of an eviction
         m.d.comb += [
             next_slot.eq(slot + 1),
             last_slot.eq(next_slot == length),
@@ -265,6 +266,7 @@ class VotingEngine(Component):
             threshold.b.eq(command.b),
             buffer.protected.eq(command.protected),
             buffer.token.eq(token),
+            # A report is offered after its eviction, so `evicting` means that another one follows.
             self.o.payload.evict.eq(evicted),
             self.o.payload.length.eq(length),
             self.o.payload.invalid.eq(invalid),

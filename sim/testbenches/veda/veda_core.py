@@ -18,6 +18,17 @@ from sim.testbenches.operands import to_fp16
 
 A, B = weight(1.0), weight(0.2)  # the paper's
 
+KINDS = (
+    "fills the cache",  # beyond its capacity, with commands that do not evict
+    "ties",  # equal scores
+    "special",  # an infinity or NaN in q, k or v
+    "large",  # scores beyond FP16
+    *("plain", "plain"),
+    "long",  # up to 256 tokens, a small target
+    *("short", "short", "short"),  # few tokens, a small target
+)
+"""Kinds of random sequences, each as likely as it is often listed."""
+
 
 class VedaCoreTestbench:
     def default_vectors(self, parameters: VedaCoreParameters) -> int:
@@ -299,18 +310,18 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
             continue
         restart = left == 0 and (number > 0 or rng.random() < 0.5)
         if left == 0:
-            kind = int(rng.integers(0, 10))
+            kind = KINDS[rng.integers(0, len(KINDS))]
             longest = min(p.capacity, int(rng.choice([6, 32])))
             left = int(rng.integers(1, longest + 1, 2).max())
-            if kind == 0:
+            if kind == "fills the cache":
                 left = p.capacity + int(rng.integers(1, 5))
             target = int(rng.integers(0, min(p.capacity, rng.choice([12, p.capacity])) + 1))
             prompt = int(rng.integers(0, left + 1))
-            if kind == 6:
+            if kind == "long":
                 longest = min(positions, 256)
                 left, target = int(rng.integers(min(30, longest), longest + 1)), min(target, 4)
                 prompt = 0
-            elif kind > 6:
+            elif kind == "short":
                 left, target = int(rng.integers(2, 9)), int(rng.integers(0, min(p.capacity, 4)))
                 prompt = 0
             left = min(left, positions)  # a longer sequence would repeat positions
@@ -329,12 +340,12 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
         scale = rng.choice([0.3, 1.0, 3.0])
         q = (rng.standard_normal((heads, d)) * scale).astype(np.float16)
         k, v = rng.standard_normal((2, kv_heads, d)).astype(np.float16)
-        if kind == 1:
-            k[:], q[:] = rng.integers(0, 2), 1  # scores tie
-        elif kind == 2 and rng.random() < 0.3:
+        if kind == "ties":
+            k[:], q[:] = rng.integers(0, 2), 1
+        elif kind == "special" and rng.random() < 0.3:
             operand = (q, k, v)[rng.integers(0, 3)]
             operand[tuple(rng.integers(0, operand.shape))] = rng.choice([np.inf, -np.inf, np.nan])
-        elif kind == 3 and rng.random() < 0.2:
+        elif kind == "large" and rng.random() < 0.2:
             q, k = np.full_like(q, 65504), np.full_like(k, rng.choice([-65504, 65504]))
         done.add(
             q,
@@ -343,7 +354,7 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
             restart=restart,
             vote=rng.random() < 0.9,
             group=group,
-            evict=left == 0 if kind == 0 else length > prompt,
+            evict=left == 0 if kind == "fills the cache" else length > prompt,
             target=target,
             protected=protected,
             a=weights[0],

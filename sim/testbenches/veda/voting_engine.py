@@ -16,6 +16,16 @@ from sim.core.stimulus import Stimulus
 
 A, B = weight(1.0), weight(0.2)  # the paper's
 
+KINDS = (
+    "saturating",  # long; the first slots draw very little attention, so their counts saturate
+    "few values",  # often ties
+    "softmax",
+    "any bits",
+    "similar",  # scores differ in a bit or two
+    *["at threshold"] * 4,
+)
+"""Kinds of random sequences, each as likely as it is often listed."""
+
 
 class VotingEngineTestbench:
     def default_vectors(self, parameters: VotingEngineParameters) -> int:
@@ -178,25 +188,26 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
     for number in range(steps):
         restart = left == 0 and (number > 0 or rng.random() < 0.5)
         if left == 0:
-            kind = int(rng.integers(0, 9))
-            longest = min(48, 1 << p.position_bits) if kind == 0 else min(p.capacity, 9)
+            kind = KINDS[rng.integers(0, len(KINDS))]
+            saturating = kind == "saturating"
+            longest = min(48, 1 << p.position_bits) if saturating else min(p.capacity, 9)
             left = int(rng.integers(1, longest + 1, 2).max())
             target = int(rng.integers(0, min(p.capacity, 12) + 1))
             most = (1 << p.position_bits) - 1
             protected = min(most, rng.choice([0, 0, rng.integers(1, 4), rng.integers(1, 16), most]))
-            if kind == 0 and rng.random() < 0.5:
+            if saturating and rng.random() < 0.5:
                 protected, target = min(most, 2), min(p.capacity, 4)
-            prompt = 0 if kind == 0 else int(rng.integers(0, longest + 2))
+            prompt = 0 if saturating else int(rng.integers(0, longest + 2))
         left -= 1
         a, b = (int(weight) for weight in _weights(rng))
         if left == 0:
             target, prompt = 0, 0
         heads = int(rng.integers(1, p.heads + 1, 2).max())
         length = done.length(restart)
-        if kind > 3:
+        if kind in ("similar", "at threshold"):
             if length == 2 and rng.random() < 0.5:
                 scores, a, b = _exact_difference(rng)
-            elif kind > 4:
+            elif kind == "at threshold":
                 scores, a, b = _at_threshold(length, heads, rng)
             else:
                 scores, a, b = _similar(length, rng)
@@ -292,16 +303,16 @@ def _over_heads(s: np.ndarray, heads: int) -> np.ndarray:
     return p
 
 
-def _probabilities(heads: int, length: int, kind: int, rng: np.random.Generator) -> np.ndarray:
-    """FP16 ``[heads, length]``; few are softmax's."""
+def _probabilities(heads: int, length: int, kind: str, rng: np.random.Generator) -> np.ndarray:
+    """FP16 ``[heads, length]`` of the first four KINDS."""
     shape = (heads, length)
-    if kind == 0:  # the first one or two slots draw very little
+    if kind == "saturating":  # the first one or two slots draw very little
         p = rng.random(shape)
         p[:, int(rng.random() < 0.3) : 2] *= 2.0**-12
-    elif kind == 1:  # few different values, often ties
+    elif kind == "few values":
         p = rng.choice([0.0, 2.0**-24, 0.25, 1.0], (1, length), p=(0.5, 0.1, 0.2, 0.2))
         p = np.broadcast_to(p, shape)
-    elif kind == 2:
+    elif kind == "softmax":
         e = np.exp(rng.normal(scale=rng.choice([0.1, 2.0, 8.0]), size=shape))
         p = e / e.sum(axis=1, keepdims=True)
     else:  # any bits up to 1
