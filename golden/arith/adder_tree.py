@@ -9,7 +9,7 @@ from golden.arith.float_max import float_max
 
 
 def tree(values: np.ndarray, unit: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-    """`unit` over the last axis: neighbours in pairs, an odd last one goes on to the next level."""
+    """`unit` over the last axis, in pairs of neighbours; an odd last one goes to the next level."""
     while values.shape[-1] > 1:
         even = values.shape[-1] & ~1
         results = unit(values[..., 0:even:2], values[..., 1:even:2])
@@ -20,7 +20,7 @@ def tree(values: np.ndarray, unit: Callable[[np.ndarray, np.ndarray], np.ndarray
 def adder_tree(
     values: np.ndarray, operation: str = "add", *, flush_subnormals: bool = False
 ) -> np.ndarray:
-    """Sums or maxima over the last axis, rounded in the order of the hardware; integers exact."""
+    """Sums or maxima over the last axis, rounded in the hardware's order; of integers exact."""
     if values.dtype.kind in "iu":
         return values.sum(axis=-1)
     unit = {"add": float_add, "max": float_max}[operation]

@@ -7,7 +7,7 @@ from golden.arith.float_multiply import float_multiply
 
 
 def dot_product(a: np.ndarray, b: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
-    """Over the last axis: rounded in the order of the hardware; integers exact."""
+    """Over the last axis, rounded in the hardware's order; of integers exact."""
     if a.dtype.kind in "iu":
         return (a * b).sum(axis=-1)
     products = float_multiply(a, b, flush_subnormals=flush_subnormals)

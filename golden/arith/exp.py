@@ -15,7 +15,7 @@ WIDTHS = {
     DTYPES["fp8_e4m3"]: (2, 8, Multipartite(5, 2, ((2, 0, 3),), 11)),
     DTYPES["fp8_e5m2"]: (3, 8, Multipartite(6, 2, ((2, 0, 4),), 35)),
 }
-"""Highest exponent of an operand, bits behind the product's point, and the multipartite tables."""
+"""Highest exponent of an operand, fraction bits of the product, and the multipartite tables."""
 
 
 def excess(n: int, k: int) -> int:
@@ -37,15 +37,15 @@ def exp(x: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
     mantissa_bits, bias = info.nmant, 1 - int(info.minexp)
     infinity, fields = overflow(x.dtype), split(x)
     negative = fields.negative
-    # Subnormal numbers are taken for 1.m times the next power of two: e to either is about 1.
+    # Subnormal numbers are read as 1.m times a power of two: the result is 1 in either case.
     exponent = fields.exponent - (fields.significand >> mantissa_bits == 0)
     significand = fields.significand | 1 << mantissa_bits
 
     # x log2(e), two's complement, floor for magnitudes and one unit less for negative numbers.
     triple = 3 * significand
     product = np.zeros_like(significand)
-    for place, sign in ((1, 1), (6, -1), (8, -1), (11, 1), (14, -1)):
-        left = product_bits - mantissa_bits - place
+    for right, sign in ((1, 1), (6, -1), (8, -1), (11, 1), (14, -1)):
+        left = product_bits - mantissa_bits - right
         product += sign * (triple << left if left >= 0 else triple >> -left)
     right = product_bits - width - np.minimum(exponent, highest)
     scaled = np.where(
@@ -58,8 +58,8 @@ def exp(x: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
     field = whole + bias - 1
     total += np.maximum(field, 0) << width
     result = total >> (width - mantissa_bits) >> np.clip(-field, 0, 60)
-    is_far = exponent > highest
-    result = np.where(~negative & (is_far | (result > infinity)), infinity, result)
-    result = np.where(negative & is_far, 0, result)
+    too_far = exponent > highest
+    result = np.where(~negative & (too_far | (result > infinity)), infinity, result)
+    result = np.where(negative & too_far, 0, result)
     result = canonical(np.where(is_nan(x), x, from_bits(result, x.dtype)))
     return flush(result) if flush_subnormals else result

@@ -1,4 +1,4 @@
-"""Floating-point numbers taken apart into the integers that hardware works on."""
+"""Fields of floating-point numbers, as integers."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ class Fields:
     """Finite numbers are (-1)^negative * significand * 2^(exponent - mantissa bits).
 
     exponent, significand
-        As ``int64``. The significand of a subnormal number has a zero as its highest bit.
+        ``int64``. The significand includes the hidden bit, which is 0 in subnormal numbers.
     """
 
     negative: np.ndarray
@@ -21,13 +21,14 @@ class Fields:
     significand: np.ndarray
 
     def normalised(self, bits: int) -> "Fields":
-        """The same numbers with a significand of `bits` + 1 bits whose highest is set, or zero."""
+        """The same numbers with normalised significands of `bits` + 1 bits; zeros stay zeros."""
         length = np.frexp(self.significand.astype(np.float64))[1]
         left = np.where(self.significand == 0, 0, bits + 1 - length)
         return Fields(self.negative, self.exponent - left, self.significand << left)
 
 
 def split(x: np.ndarray) -> Fields:
+    """Fields of floating-point values of any format."""
     info = ml_dtypes.finfo(x.dtype)
     bits = to_bits(x).astype(np.int64)
     magnitude = bits & ((1 << (info.bits - 1)) - 1)
@@ -38,14 +39,14 @@ def split(x: np.ndarray) -> Fields:
 
 
 def with_sign(magnitudes: np.ndarray, negative: np.ndarray, dtype) -> np.ndarray:
-    """Values of bit patterns without a sign, and their signs."""
+    """Values from bit patterns without sign, and signs."""
     return from_bits(
         magnitudes | negative.astype(np.int64) << (ml_dtypes.finfo(dtype).bits - 1), dtype
     )
 
 
 def overflow(dtype) -> int:
-    """Bits of what is too large: plus infinity, or NaN in a format without."""
+    """Bits of a result that is too large: infinity, or NaN in a format without infinities."""
     return to_bits(np.array(ml_dtypes.finfo(dtype).max, dtype)).item() + 1
 
 

@@ -1,4 +1,4 @@
-"""Golden twin of the conversion from fixed point to floating point."""
+"""Bit-exact model of the conversion from fixed point to floating point."""
 
 import numpy as np
 

@@ -11,8 +11,8 @@ def float_add(
     """``a + b``, or ``a - b`` where `subtract`, correctly rounded, in the dtype of `a` and `b`.
 
     NumPy and ml_dtypes add 16- and 8-bit numbers in float32 and round once more, which gives the
-    correctly rounded sum: 24 bits are at least twice the precision and two. NaNs are the one of
-    the hardware. With `flush_subnormals`, subnormal operands and results are zeros of their sign.
+    correctly rounded sum: 24 bits are at least twice the precision and two. NaNs are the hardware's
+    quiet NaN. With `flush_subnormals`, subnormal operands and results are zeros of their sign.
     """
     if flush_subnormals:
         a, b = flush(a), flush(b)

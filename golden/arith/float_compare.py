@@ -1,4 +1,4 @@
-"""Golden twin of the comparison of floating-point numbers."""
+"""Bit-exact model of the comparison of floating-point numbers."""
 
 import numpy as np
 

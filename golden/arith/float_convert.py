@@ -1,4 +1,4 @@
-"""Golden twin of the conversion between floating-point formats, and the rounding it shares."""
+"""Bit-exact model of the conversion between floating-point formats; shared rounding."""
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +12,7 @@ def float_convert(
     """`a` in the format named `to`, rounded once, to nearest even.
 
     saturate
-        Whether what is too large, infinite included, becomes the largest number.
+        Whether numbers that are too large, infinity included, become the largest number.
     """
     if flush_subnormals:
         a = flush(a)
@@ -25,8 +25,8 @@ def round_to(
 ) -> np.ndarray:
     """``float64`` values in the format named `to`, rounded once, to nearest even.
 
-    The result's last place is found first; dividing by that power of two and multiplying again is
-    exact, so that the only rounding is the one to an integer.
+    In units of the result's last place, the value is rounded to an integer; scaling by that power
+    of two is exact, so this is the only rounding.
     """
     dtype = DTYPES[to]
     info = ml_dtypes.finfo(dtype)

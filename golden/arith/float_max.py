@@ -1,4 +1,4 @@
-"""Golden twin of the maximum of floating-point numbers, and what it shares with the minimum."""
+"""Bit-exact model of the maximum, and of the minimum, of floating-point numbers."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from golden.arith.formats import canonical, flush, is_nan
 
 
 def float_max(a: np.ndarray, b: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
-    """IEEE 754's maximumNumber: a number wins over a NaN, plus zero over minus zero."""
+    """IEEE 754's maximumNumber: NaN only for two NaNs, plus zero is above minus zero."""
     return extreme(a, b, smaller=False, flush_subnormals=flush_subnormals)
 
 

@@ -6,12 +6,12 @@ from golden.arith.formats import canonical, flush
 
 
 def float_multiply(a: np.ndarray, b: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
-    """``a * b`` rounded to nearest even; NaNs are the canonical one.
+    """``a * b`` rounded to nearest even; NaNs are the hardware's quiet NaN.
 
     NumPy multiplies float32 in hardware; it and ml_dtypes multiply all narrower formats in float32
     and round again, which rounds only once: a product of two significands of up to 12 bits is
-    exact in float32. BF16 reaches as far down as float32 does, but what float32 has to round there
-    is less than half of BF16's smallest number, and zero if it becomes half.
+    exact in float32. BF16 has the exponents of float32, but where float32 rounds a subnormal
+    product, it is below half of BF16's smallest number, or becomes that half and then zero.
 
     flush_subnormals
         Subnormal operands count as zeros of their sign, and so does a result that is subnormal

@@ -13,9 +13,9 @@ def float_multiply_add(
 
     Products of two significands of at most 24 bits are exact in float64, whose exponents reach far
     below any such product. Their sum with `c` is rounded to odd: TwoSum (Knuth) gives the error
-    of the float64 sum exactly, and where there is one and the sum's last bit is 0, the sum moves
-    by one towards the error. Of a number rounded to odd with 53 bits, rounding to p <= 51 bits is
-    rounding the exact number (Boldo and Melquiond, 2008).
+    of the float64 sum exactly, and if it is not zero and the sum's last bit is 0, the sum moves by
+    one unit towards the error. Rounding that to p <= 51 bits gives the correctly rounded result
+    (Boldo and Melquiond, 2008).
 
     flush_subnormals
         Subnormal operands count as zeros of their sign, and so does a result that is subnormal
@@ -32,6 +32,7 @@ def float_multiply_add(
 
 
 def _add_to_odd(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x + y in float64, rounded to odd."""
     total = x + y
     without = total - x
     error = (x - (total - without)) + (y - without)
@@ -42,7 +43,7 @@ def _add_to_odd(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _round(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """float64 to nearest even; a cast by way of float32 would round twice."""
+    """float64 to nearest even; ml_dtypes' cast through float32 would round twice."""
     info = ml_dtypes.finfo(dtype)
     _, exponent = np.frexp(values)
     unit = np.ldexp(1.0, np.maximum(exponent - 1, info.minexp) - info.nmant)

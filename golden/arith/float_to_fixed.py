@@ -1,4 +1,4 @@
-"""Golden twin of the conversion from floating point to fixed point."""
+"""Bit-exact model of the conversion from floating point to fixed point."""
 
 import numpy as np
 

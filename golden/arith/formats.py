@@ -1,4 +1,4 @@
-"""Floating-point formats as NumPy dtypes, and what the hardware does to NaNs and subnormals."""
+"""Floating-point formats as NumPy dtypes; canonical NaNs and flushing as in the hardware."""
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +10,7 @@ DTYPES = {
     "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
-"""The hardware's names of formats, and the dtypes whose values and bits are the same."""
+"""Format names of the hardware, and dtypes with the same values and bits."""
 
 
 def bits_dtype(dtype) -> np.dtype:
@@ -31,7 +31,7 @@ def from_bits(bits: np.ndarray, dtype) -> np.ndarray:
 
 
 def quiet_nan(dtype) -> int:
-    """Bits of the one NaN that hardware returns: positive, quiet, no payload."""
+    """Bits of the NaN that hardware returns: positive, quiet, no payload."""
     info = ml_dtypes.finfo(dtype)
     if np.dtype(dtype) == DTYPES["fp8_e4m3"]:
         return 0x7F
@@ -40,7 +40,7 @@ def quiet_nan(dtype) -> int:
 
 
 def is_nan(values: np.ndarray) -> np.ndarray:
-    """Which values are NaN, judged by their bits: no signalling NaN raises a warning."""
+    """Whether values are NaN, by their bits, so that a signalling NaN raises no warning."""
     bits = to_bits(values)
     magnitude = bits & bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
     if values.dtype == DTYPES["fp8_e4m3"]:
@@ -49,7 +49,7 @@ def is_nan(values: np.ndarray) -> np.ndarray:
 
 
 def canonical(values: np.ndarray) -> np.ndarray:
-    """The same values with every NaN the one that hardware returns."""
+    """The same values with each NaN replaced by the hardware's quiet NaN."""
     bits = to_bits(values)
     nan = bits.dtype.type(quiet_nan(values.dtype))
     return np.where(is_nan(values), nan, bits).view(values.dtype)

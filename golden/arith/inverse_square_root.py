@@ -40,5 +40,5 @@ def inverse_square_root(x: np.ndarray, *, flush_subnormals: bool = False) -> np.
     is_zero = fields.significand == 0
     magnitude = np.where(is_infinite(x), 0, np.where(is_zero, overflow(x.dtype), magnitude))
     result = with_sign(magnitude, fields.negative, x.dtype)
-    without = is_nan(x) | fields.negative & ~is_zero
-    return canonical(np.where(without, from_bits(np.array(quiet_nan(x.dtype)), x.dtype), result))
+    undefined = is_nan(x) | fields.negative & ~is_zero
+    return canonical(np.where(undefined, from_bits(np.array(quiet_nan(x.dtype)), x.dtype), result))

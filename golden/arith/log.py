@@ -45,19 +45,20 @@ def log(x: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
     # m - 1, in units of 2^-(bits + 1), and its product with the table's slope.
     distance = np.where(halved == 1, fraction - (1 << bits), 2 * fraction)
     steepness = table(slope, fraction ^ 1 << (bits - 1))
-    places, coarse = bits + 1 + table.width + table.guard, bits + 6
+    # Fraction bits of the sum, and of E ln(2).
+    fine, coarse = bits + 1 + table.width + table.guard, bits + 6
     ln_2 = round(EXACT.multiply(EXACT.ln(Decimal(2)), 1 << coarse))
-    total = distance * steepness + (whole * ln_2 << (places - coarse))
+    total = distance * steepness + (whole * ln_2 << (fine - coarse))
 
-    # Rounded by adding half of what is the last kept place's unit, which may carry.
+    # Rounded by adding half a unit in the last place, which may carry into the exponent.
     length = np.frexp(np.abs(total).astype(np.float64))[1]
     dropped = length - bits - 1
     scaled = np.abs(total) << np.maximum(-dropped, 0)
     dropped = np.maximum(dropped, 0)
     rounded = (scaled + (1 << dropped >> 1)) >> dropped
-    magnitude = np.where(total == 0, 0, ((length + bias - 2 - places) << bits) + rounded)
+    magnitude = np.where(total == 0, 0, ((length + bias - 2 - fine) << bits) + rounded)
     is_zero = split(x).significand == 0
     magnitude = np.where(is_zero | is_infinite(x), infinity, magnitude)
     result = with_sign(magnitude, is_zero | (total < 0) & ~is_infinite(x), x.dtype)
-    without = is_nan(x) | fields.negative & ~is_zero
-    return canonical(np.where(without, from_bits(np.array(quiet_nan(x.dtype)), x.dtype), result))
+    undefined = is_nan(x) | fields.negative & ~is_zero
+    return canonical(np.where(undefined, from_bits(np.array(quiet_nan(x.dtype)), x.dtype), result))

@@ -9,7 +9,7 @@ import numpy as np
 def logarithms(precision: int, output: int, rounding: str, truncates: bool) -> np.ndarray:
     """For each m, log2(1 + m / 2^precision) in units of 2^-output, rounded.
 
-    The integer part of log2(v^k) is a bit length, and k log2(v) for k = 2^output.
+    In integers: for k = 2^output, the bit length of v^k gives floor(log2(v^k)) = floor(k log2(v)).
     """
     whole, power = 1 << precision, 1 << output
     first = whole + int(rounding == "up" and truncates)
@@ -25,7 +25,7 @@ def log2_fixed(
 ) -> np.ndarray:
     """log2(x) of integers of `width` bits, in units of 2^-output; 0 counts as 1.
 
-    Of x, `precision` bits behind the leading one are looked at: see
+    The `precision` bits of x below the leading one index a table: see
     :class:`hw.arith.log2_fixed.Log2Fixed` for the equations.
     """
     x = np.maximum(np.asarray(x, np.int64), 1)

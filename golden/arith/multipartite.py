@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 SCALE = 40
-"""Bits behind the point of the exact function values that the tables are made from."""
+"""Fraction bits of the exact function values that the tables are made from."""
 
 Function = Callable[[int, int], int]
 """``function(n, k)`` is the function's value at n / 2^k times 2^SCALE, rounded down."""
@@ -18,14 +18,14 @@ class Multipartite:
     """Tables for a function of a fraction of `width` bits, in units of 2^-(width + guard).
 
     coarse
-        The upper bits that choose a cell; a table has the function in the middle of each.
+        Number of upper bits that select a cell; a table has the function in the middle of each.
     fields
         ``(segment, low, high)``: the bits `low` to `high` - 1 add their distance from the middle
         times the slope, a slope for each value of the upper `segment` bits.
     addend
         Added to every result, in quarters of its unit.
     exact
-        Whether the fraction is exact; else it was cut off and stands for half a unit more.
+        Whether the fraction is exact. A truncated one stands for half a unit more.
     """
 
     width: int
@@ -40,18 +40,17 @@ class Multipartite:
         values = []
         for cell in range(1 << self.coarse):
             middle = ((2 * cell + 1) << (self.width - self.coarse)) - self.exact
-            places = self.width + 1
-            while middle % 2 == 0 and places:
-                middle, places = middle // 2, places - 1
-            quarters = function(middle, places) >> (SCALE - self.width - self.guard - 2)
+            bits = self.width + 1
+            while middle % 2 == 0 and bits:
+                middle, bits = middle // 2, bits - 1
+            quarters = function(middle, bits) >> (SCALE - self.width - self.guard - 2)
             values.append((quarters + self.addend) // 4)
         return np.array(values)
 
     def offsets(self, function: Function, segment: int, low: int, high: int) -> np.ndarray:
-        """What a field adds: a row for each slope, a column for each value of the field.
+        """Offsets of a field: a row for each slope, a column for each value of the field.
 
-        Upper halves are rounded down; lower ones mirror them as complements, which is half a unit
-        to the other side.
+        Those of the upper half are rounded down; those of the lower half are their complements.
         """
         half, unit = 1 << (high - low - 1), 1 << (low + self.guard)
         ends = [function(i, segment) for i in range((1 << segment) + 1)]
@@ -74,6 +73,6 @@ class Multipartite:
 
 @functools.cache
 def _tables(tables: Multipartite, function: Function) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The middles, and what each field adds."""
+    """The middles, and the offsets of each field."""
     fields = [tables.offsets(function, *field) for field in tables.fields]
     return tables.middles(function), fields

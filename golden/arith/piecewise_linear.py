@@ -16,14 +16,14 @@ def piecewise_linear(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The line of each x's interval, rounded once, and the interval's number.
 
-    An interval includes its upper bound; `bounds` lie between intervals. All arrays have x's dtype.
-    A NaN counts to the interval of the infinity of its sign; an infinity on a level line gives the
-    line's intercept.
+    An interval includes its upper bound; `bounds` has one entry fewer than there are intervals. All
+    arrays have x's dtype. A NaN has the interval of the infinity of its sign; an infinity on a line
+    with slope 0 gives the line's intercept.
     """
     nan = is_nan(x)
     sign = to_bits(x) >> (8 * x.dtype.itemsize - 1)
-    place = np.where(nan, np.array(0, x.dtype), x).astype(np.float64)
-    interval = np.searchsorted(bounds.astype(np.float64), place, side="left")
+    number = np.where(nan, np.array(0, x.dtype), x).astype(np.float64)
+    interval = np.searchsorted(bounds.astype(np.float64), number, side="left")
     interval = np.where(nan, np.where(sign == 1, 0, len(bounds)), interval)
     slope, intercept = slopes[interval], intercepts[interval]
     level = slope.astype(np.float64) == 0

@@ -32,8 +32,8 @@ def reciprocal(x: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
     fields = split(x).normalised(bits)
     significand = table(double_reciprocal, fields.significand & ((1 << bits) - 1)) >> table.guard
     exponent = -fields.exponent - 1
-    down = np.clip(least - exponent, 0, 60)
-    magnitude = (significand >> down) + (np.maximum(exponent - least, 0) << bits)
+    shift = np.clip(least - exponent, 0, 60)  # of subnormal results
+    magnitude = (significand >> shift) + (np.maximum(exponent - least, 0) << bits)
     magnitude = np.where(fields.significand == 0, infinity, np.minimum(magnitude, infinity))
     result = with_sign(np.where(is_infinite(x), 0, magnitude), fields.negative, x.dtype)
     result = canonical(np.where(is_nan(x), x, result))

@@ -1,4 +1,4 @@
-"""Significands beside exponents of any size; see :mod:`hw.arith.wide_exponent`."""
+"""Significands with a wide exponent; see :mod:`hw.arith.wide_exponent`."""
 
 import numpy as np
 
@@ -8,19 +8,19 @@ from golden.arith.multipartite import Multipartite
 from golden.arith.reciprocal import double_reciprocal
 
 FRACTION = 14
-"""Bits behind the point of an exponential's argument."""
+"""Fraction bits of an exponential's argument."""
 
 LOG2_E = 3 * (2**18 - 2**13 - 2**11 + 2**8 - 2**5 + 1)
 """log2(e) in units of 2^-19."""
 
 POWER = 12
-"""Bits behind the point of the power of two; of the significand, three more."""
+"""Fraction bits of the power of two; the significand has three more."""
 
 INVERSE = Multipartite(12, 7, ((6, 3, 5), (5, 0, 3)), 6, 2)
-"""2 / (1 + f) of a fraction that was cut off to 12 bits."""
+"""2 / (1 + f) of a fraction that was truncated to 12 bits."""
 
 INVERSE_ROOT = Multipartite(13, 7, ((6, 3, 6), (4, 0, 3)), 8, 1)
-"""2 / sqrt of a number from one to four that was cut off; see double_root."""
+"""2 / sqrt(u) of a truncated number, 1 <= u < 4; see double_root."""
 
 
 def powers(argument: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -28,8 +28,8 @@ def powers(argument: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     e^-x is about significand 2^-shift; significands are at least a half and below one.
     """
-    places = 19 + FRACTION - POWER
-    power = (np.asarray(argument, np.int64) * LOG2_E + (1 << (places - 1))) >> places
+    dropped = 19 + FRACTION - POWER
+    power = (np.asarray(argument, np.int64) * LOG2_E + (1 << (dropped - 1))) >> dropped
     table = exp2_fixed.significands(POWER, POWER + 2)
     return 2 * table[power & ((1 << POWER) - 1)] + 1, power >> POWER
 
@@ -40,7 +40,7 @@ def inverse(fraction: np.ndarray) -> np.ndarray:
 
 
 def round_fp16(digits: np.ndarray, width: int, field: np.ndarray) -> np.ndarray:
-    """digits 2^(field - 15 - (width - 1)) as ``float16``, a tie up; infinite if too large.
+    """digits 2^(field - 15 - (width - 1)) as ``float16``, ties up; infinite if too large.
 
     Of `width` bits of digits the highest or the next one is set, unless the result is subnormal.
     """

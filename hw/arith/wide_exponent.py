@@ -42,12 +42,12 @@ EXPONENT = signed(8)
 
 def power(m: Module, argument: Value, name: str = "power") -> Signal:
     """log2(e) times a fixed-point number, rounded to POWER fraction bits."""
-    places = 19 + FRACTION - POWER
-    product = argument * LOG2_E + (1 << places - 1)
-    result = Signal.like(product[places:], name=name)
+    dropped = 19 + FRACTION - POWER
+    product = argument * LOG2_E + (1 << dropped - 1)
+    result = Signal.like(product[dropped:], name=name)
     if argument.shape().signed:
-        result = Signal(signed(len(product) - places), name=name)
-    m.d.comb += result.eq(product >> places)
+        result = Signal(signed(len(product) - dropped), name=name)
+    m.d.comb += result.eq(product >> dropped)
     return result
 
 

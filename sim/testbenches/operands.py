@@ -1,4 +1,4 @@
-"""Operands that testbenches take from a trace, and random ones."""
+"""Operands from a trace, and random FP16 numbers."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from golden.trace import Trace
 
 
 def to_fp16(name: str, array: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """`array` as float16, and a note if some of it is too large for that."""
+    """`array` as float16, and a note if some values exceed its range."""
     with np.errstate(over="ignore"):
         half = np.asarray(array).astype(np.float16)
     infinite = int(np.count_nonzero(np.isinf(half)))
@@ -23,7 +23,8 @@ def vectors_by_name(trace: Trace) -> dict[str, np.ndarray]:
 
 
 def numbers(kind: str, shape, rng: np.random.Generator) -> np.ndarray:
-    """FP16: about 1, of any size, subnormal and small, plus and minus one, or of all sorts."""
+    """FP16 numbers: ``plain`` (about 1), ``any`` (finite), ``small`` (most subnormal), ``one`` (of
+    both signs), or another kind: about 1 with some infinities, NaNs, limits and zeros."""
     bits = rng.integers(0, 1 << 16, shape).astype(np.uint16)
     infinite = bits & 0x7C00 == 0x7C00
     if kind == "plain":
@@ -34,8 +35,8 @@ def numbers(kind: str, shape, rng: np.random.Generator) -> np.ndarray:
         bits = bits & 0x8000 | (bits & 0x7FF) >> rng.integers(0, 11, shape).astype(np.uint16)
     elif kind == "one":
         bits = bits & 0x8000 | 0x3C00
-    else:  # few of them, or none would be left of a sum
-        few = rng.random(shape) < rng.choice([0.02, 0.3])
+    else:  # mostly finite, so that most sums are finite
+        special = rng.random(shape) < rng.choice([0.02, 0.3])
         edges = rng.choice([0x7C00, 0x7C00, 0x7E00, 0x7D01, 0x7BFF, 0, 0], shape)
-        bits = np.where(few, bits & 0x8000 | edges, bits & 0x8FFF | 0x3000)
+        bits = np.where(special, bits & 0x8000 | edges, bits & 0x8FFF | 0x3000)
     return np.asarray(bits).astype(np.uint16).view(np.float16)

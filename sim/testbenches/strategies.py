@@ -30,8 +30,9 @@ def pick(rng: np.random.Generator, weights: Mapping[str, float]) -> str:
 
 def picks(rng: np.random.Generator, shape: Shape | None, weights: Mapping[str, float]):
     """An array of names, for :func:`select` or comparisons (``kind == "long"``)."""
-    weight = np.array(list(weights.values()), float)
-    return rng.choice(np.array(list(weights)), shape, p=weight / weight.sum())
+    names, weight = np.array(list(weights)), np.array(list(weights.values()), float)
+    uniform = (weight == weight[0]).all()  # draws as rng.integers does
+    return rng.choice(names, shape, p=None if uniform else weight / weight.sum())
 
 
 def mixture(

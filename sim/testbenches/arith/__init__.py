@@ -1,1 +1,1 @@
-"""Benches of the arithmetic units."""
+"""Testbenches of the arithmetic units."""

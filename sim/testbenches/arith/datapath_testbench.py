@@ -1,4 +1,4 @@
-"""Testbench of the arithmetic units: operands in, the golden twin's results out, one each cycle."""
+"""Testbench of the arithmetic units: operands in, the bit-exact model's results out."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -12,21 +12,21 @@ from golden.arith.formats import DTYPES, to_bits
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.arith import operands as draw
+from sim.testbenches.strategies import picks, select, sometimes
 
 if TYPE_CHECKING:
     from golden.trace import Trace
     from hw.arith.datapath import DatapathParameters
 
 Kinds = Mapping[str, "str | Shape | tuple[str | Shape, int]"]
-"""Port name to the name of a floating-point format or to an integer shape.
-
-With a number beside it, to an array of so many; ``unsigned(1)`` stands for a port of single bits
-then, which may be wider than an integer of NumPy.
+"""Port name to the name of a floating-point format or to an integer shape, or for an array port to
+(element, number of elements). An array of ``unsigned(1)`` is a port of single bits, which may be
+wider than an integer of NumPy.
 """
 
 
 class DatapathTestbench:
-    """Every result must be the golden twin's; a transaction is one operation.
+    """Every result must equal the bit-exact model's; a transaction is one operation.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ class DatapathTestbench:
         have their format's dtype, integers are ``int64``; an array port has one row for each
         operation.
     exact
-        The same on ``float64`` values without rounding, for the picture; None if `golden` is exact.
+        The same in ``float64`` without rounding, for the picture; None if `golden` is exact.
     scale
-        For each integer operand, what values of a trace are multiplied by before rounding.
+        Factor for values of a trace before they are rounded to integer operands.
     integers
         Draws random integer operands, like :func:`sim.testbenches.arith.operands.random_integers`.
     """
@@ -104,7 +104,7 @@ class DatapathTestbench:
         return values, notes
 
     def picture(self, parameters: "DatapathParameters", trace: "Trace", figure) -> str | None:
-        """Results on real operands and their errors; where all are exact, what decides them."""
+        """Results and errors on a trace's operands; if all are exact, results by their operands."""
         values, notes = self.draw(parameters, trace, 4000, seed=1)
         port, result = next(iter(self._golden(parameters, **values).items()))
         got = result.astype(np.float64)
@@ -162,10 +162,10 @@ def last_place(values: np.ndarray, kind: "str | Shape | tuple[str | Shape, int]"
 
 
 def _plot(axes, x: tuple[str, np.ndarray], y: tuple[str, np.ndarray], colour=None):
-    """Points, as an image: thousands of them would make a drawing of megabytes."""
+    """Scatter plot as an image, since thousands of vector points would take megabytes."""
     axes.set_xlabel(x[0])
     axes.set_ylabel(y[0])
-    if colour is not None:  # the middle, where the most are
+    if colour is not None:  # the middle, where most points are
         axes.set_xlim(np.quantile(x[1], [0.01, 0.99]))
         axes.set_ylim(np.quantile(y[1], [0.01, 0.99]))
         low, high = np.quantile(colour, [0.02, 0.98])
@@ -183,25 +183,25 @@ def _plot(axes, x: tuple[str, np.ndarray], y: tuple[str, np.ndarray], colour=Non
 
 
 def random_vectors(name: str, count: int, elements: int, rng) -> np.ndarray:
-    """Vectors of a format whose sums and products mostly stay numbers.
+    """Vectors of a format whose sums and products are mostly finite.
 
-    Half of them have elements of one magnitude and a fifth of any; every fourth vector of both
-    kinds, and all of the rest, have an element or two of special values or random bits.
+    Magnitudes are equal in a vector, any, or about 1. All vectors of the last kind and a quarter of
+    the others have one or two elements with special values or random bits.
     """
     info = ml_dtypes.finfo(DTYPES[name])
     spread = 2.0 ** rng.integers(int(info.minexp) // 2, int(info.maxexp) // 2, (count, 1))
     any_size = 2.0 ** rng.integers(int(info.minexp) // 2, int(info.maxexp) // 2, (count, elements))
-    kind = rng.integers(0, 10, (count, 1))
-    magnitudes = np.where(kind < 5, spread, np.where(kind < 7, any_size, 1.0))
+    kind = picks(rng, (count, 1), {"equal": 5, "any": 2, "special": 3})
+    magnitudes = select(kind, {"equal": spread, "any": any_size, "special": 1.0})
     values = draw.cast(rng.standard_normal((count, elements)) * magnitudes, name)
-    special = (kind >= 7) | (rng.integers(0, 4, (count, 1)) == 0)
-    chosen = special & (rng.random((count, elements)) < 1.5 / elements)
+    special = (kind == "special") | sometimes(rng, 1 / 4, (count, 1))
+    chosen = special & sometimes(rng, 1.5 / elements, (count, elements))
     values[chosen] = draw.random_floats(name, np.count_nonzero(chosen), [], rng)
     return values
 
 
 def limits(shape: Shape) -> tuple[int, int]:
-    """The least and the greatest integer of a shape."""
+    """The smallest and the largest integer of a shape."""
     if shape.signed:
         return -(1 << shape.width - 1), (1 << shape.width - 1) - 1
     return 0, (1 << shape.width) - 1

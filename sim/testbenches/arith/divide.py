@@ -6,10 +6,11 @@ import numpy as np
 from golden.arith.divide import divide
 from golden.arith.formats import DTYPES, from_bits
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench
+from sim.testbenches.strategies import sometimes
 
 
 class DivideTestbench(DatapathTestbench):
-    """Like its base; every sixth random operand is subnormal, with its highest bit anywhere."""
+    """A sixth of the random operands are subnormal, with their highest one in any position."""
 
     def draw(self, parameters, trace, vectors, seed):
         values, notes = super().draw(parameters, trace, vectors, seed)
@@ -18,8 +19,8 @@ class DivideTestbench(DatapathTestbench):
             bits = ml_dtypes.finfo(DTYPES[parameters.format]).nmant
             for port, drawn in values.items():
                 small = rng.integers(0, 1 << bits, vectors) >> rng.integers(0, bits, vectors)
-                chosen = rng.integers(0, 6, vectors) == 0
-                values[port] = np.where(chosen, from_bits(small, parameters.format), drawn)
+                subnormal = sometimes(rng, 1 / 6, vectors)
+                values[port] = np.where(subnormal, from_bits(small, parameters.format), drawn)
         return values, notes
 
 

@@ -1,4 +1,4 @@
-"""Testbench of FixedToFloat: integers of every magnitude against the golden twin."""
+"""Testbench of FixedToFloat: integers of every magnitude against the bit-exact model."""
 
 import numpy as np
 
@@ -12,5 +12,5 @@ testbench = DatapathTestbench(
         "o": fixed_to_float(a, p.format, fraction=p.fraction, flush_subnormals=p.flush_subnormals)
     },
     exact=lambda p, a: np.ldexp(a, -p.fraction),
-    scale=50_000.0,  # no power of two, or FP16 numbers of a trace would all stay exact
+    scale=50_000.0,  # not a power of two, so that a trace's FP16 numbers are rounded
 )

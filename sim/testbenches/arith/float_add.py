@@ -7,25 +7,26 @@ from amaranth.hdl import unsigned
 from golden.arith.float_add import float_add
 from golden.arith.formats import from_bits, to_bits
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench
+from sim.testbenches.strategies import picks, sometimes
 
 
 class FloatAddTestbench(DatapathTestbench):
-    """Also pairs of limits, pairs whose upper bits cancel, and pairs that one bit makes no tie."""
+    """Half of the pairs are at limits, cancel in their upper bits, or are close to ties."""
 
     def draw(self, parameters, trace, vectors, seed):
         values, notes = super().draw(parameters, trace, vectors, seed)
         if trace is None:
             rng = np.random.default_rng(seed)
-            kind = rng.integers(0, 8, vectors)
-            for number, draw in enumerate((_across_a_power, _cancelling, _limits, _few_bits)):
+            kind = picks(rng, vectors, {"any": len(PAIRS)} | dict.fromkeys(PAIRS, 1))
+            for name, draw in PAIRS.items():
                 pair = draw(values["a"].dtype, vectors, rng)
                 for port, drawn in zip("ab", pair, strict=True):
-                    values[port] = np.where(kind == number, drawn, values[port])
+                    values[port] = np.where(kind == name, drawn, values[port])
         return values, notes
 
 
 def _across_a_power(dtype, count, rng) -> tuple[np.ndarray, np.ndarray]:
-    """Powers of two, and numbers at most three places below them, each of any sign."""
+    """Powers of two, and numbers at most three units below them, each of any sign."""
     info = ml_dtypes.finfo(dtype)
     exponents = rng.integers(1, (1 << info.bits - 1 - info.nmant) - 1, count)
     power = exponents << info.nmant
@@ -39,7 +40,7 @@ def _cancelling(dtype, count, rng) -> tuple[np.ndarray, np.ndarray]:
     info = ml_dtypes.finfo(dtype)
     exponents = (1 << info.bits - 1 - info.nmant) - 1
     low = rng.integers(0, min(info.nmant + 4, exponents), count)
-    exponent = np.where(rng.integers(0, 4, count) > 0, low, rng.integers(0, exponents, count))
+    exponent = np.where(sometimes(rng, 3 / 4, count), low, rng.integers(0, exponents, count))
     a = exponent << info.nmant | rng.integers(0, 1 << info.nmant, count)
     span = rng.integers(1, info.nmant + 2, count)
     b = a ^ rng.integers(0, 1 << info.nmant + 1, count) >> info.nmant + 1 - span
@@ -61,7 +62,7 @@ def _limits(dtype, count, rng) -> np.ndarray:
 
 
 def _few_bits(dtype, count, rng) -> tuple[np.ndarray, np.ndarray]:
-    """Any number, and one below it with at most two bits in its fraction, at any distance."""
+    """Any number, and a smaller one, at any distance, with at most two ones in its fraction."""
     info = ml_dtypes.finfo(dtype)
     a = rng.integers(0, 1 << info.bits - 1, count)
     distance = rng.integers(0, info.nmant + 4, count)
@@ -71,6 +72,14 @@ def _few_bits(dtype, count, rng) -> tuple[np.ndarray, np.ndarray]:
     signs = rng.integers(0, 2, (2, count)) << info.bits - 1
     b = exponent << info.nmant | fraction
     return from_bits(a | signs[0], dtype), from_bits(b | signs[1], dtype)
+
+
+PAIRS = {
+    "across a power of two": _across_a_power,
+    "cancelling": _cancelling,
+    "limits": _limits,
+    "few bits": _few_bits,
+}
 
 
 def _golden(parameters, a, b, subtract):

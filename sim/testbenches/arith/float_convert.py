@@ -1,4 +1,4 @@
-"""Testbench of FloatConvert: any two formats against the golden twin."""
+"""Testbench of FloatConvert: any two formats against the bit-exact model."""
 
 import numpy as np
 
@@ -6,11 +6,14 @@ from golden.arith.float_convert import float_convert
 from golden.arith.formats import from_bits, to_bits
 from sim.testbenches.arith import operands
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench
+from sim.testbenches.strategies import sometimes
 
 
 class _ConvertTestbench(DatapathTestbench):
-    """Half of the random operands are halfway between numbers of the result's format but for one
-    bit at most, many of those between subnormal ones."""
+    """Half of the random operands are ties, or one bit from a tie, many between subnormal results.
+
+    A tie is halfway between two numbers of the result's format.
+    """
 
     def draw(self, parameters, trace, vectors, seed):
         values, notes = super().draw(parameters, trace, vectors, seed)
@@ -19,7 +22,7 @@ class _ConvertTestbench(DatapathTestbench):
             source, result = parameters.source_format, parameters.float_format
             below = to_bits(operands.random_floats(parameters.format, vectors, [], rng))
             subnormal = rng.integers(0, 1 << rng.integers(0, result.mantissa + 2, vectors))
-            below = np.where(rng.integers(0, 2, vectors) == 1, subnormal, below)
+            below = np.where(sometimes(rng, 0.5, vectors), subnormal, below)
             ends = [from_bits(bits, parameters.format) for bits in (below, below + 1)]
             with np.errstate(invalid="ignore", over="ignore"):
                 middle = sum(end.astype(np.float64) for end in ends) / 2
@@ -27,8 +30,7 @@ class _ConvertTestbench(DatapathTestbench):
             sign = rng.integers(0, 2, vectors) << source.width - 1
             flip = rng.integers(0, 2, vectors) << rng.integers(0, source.mantissa + 1, vectors)
             close = to_bits(middle) ^ (sign ^ flip).astype(to_bits(middle).dtype)
-            chosen = rng.integers(0, 2, vectors) == 1
-            bits = np.where(chosen, close, to_bits(values["a"]))
+            bits = np.where(sometimes(rng, 0.5, vectors), close, to_bits(values["a"]))
             values["a"] = from_bits(bits, parameters.source)
         return values, notes
 

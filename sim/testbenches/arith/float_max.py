@@ -1,4 +1,4 @@
-"""Testbench of FloatMax: related pairs of operands against the golden twin."""
+"""Testbench of FloatMax: related pairs of operands against the bit-exact model."""
 
 import numpy as np
 

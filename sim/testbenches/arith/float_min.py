@@ -1,4 +1,4 @@
-"""Testbench of FloatMin: related pairs of operands against the golden twin."""
+"""Testbench of FloatMin: related pairs of operands against the bit-exact model."""
 
 import numpy as np
 

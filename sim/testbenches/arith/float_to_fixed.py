@@ -1,4 +1,4 @@
-"""Testbench of FloatToFixed: result and flags against the golden twin."""
+"""Testbench of FloatToFixed: result and flags against the bit-exact model."""
 
 import numpy as np
 from amaranth.hdl import unsigned

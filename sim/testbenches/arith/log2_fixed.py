@@ -6,6 +6,7 @@ from amaranth.hdl import unsigned
 from golden.arith.log2_fixed import log2_fixed
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench
 from sim.testbenches.arith.operands import random_integers
+from sim.testbenches.strategies import mixture
 
 
 def golden(p, x):
@@ -14,12 +15,13 @@ def golden(p, x):
 
 
 def integers(bits, signed, count, rng):
-    """Every other integer has few bits set, so that each bit is once alone in finding the first."""
+    """Half of the integers have few ones, so that each bit of the leading-one search matters."""
     dense = random_integers(bits, signed, count, rng)
     first = 1 << rng.integers(0, bits, count)
     few = rng.integers(0, first) & rng.integers(0, first) & rng.integers(0, first)
-    few = np.where(rng.integers(0, 2, count) == 0, few, 0)
-    return np.where(rng.integers(0, 2, count) == 0, dense, first | few)
+    return mixture(
+        rng, count, {"dense": (2, dense), "few bits": (1, first | few), "one bit": (1, first)}
+    )
 
 
 testbench = DatapathTestbench(

@@ -7,13 +7,14 @@ import numpy as np
 
 from golden.arith.formats import DTYPES, from_bits, quiet_nan, to_bits
 from sim.testbenches.operands import vectors_by_name
+from sim.testbenches.strategies import every_magnitude, picks, signs, sometimes
 
 if TYPE_CHECKING:
     from golden.trace import Trace
 
 
 def corners(dtype) -> np.ndarray:
-    """Every kind of value of a format, both signs: around each power of two, limits, specials."""
+    """Corner values of a format, both signs: around each power of two, limits, infinities, NaN."""
     info = ml_dtypes.finfo(dtype)
     fractions = np.array([0, 1, 2, 3], np.int64)
     fractions = np.concatenate([fractions, (1 << info.nmant - 1) + fractions - 1])
@@ -26,42 +27,41 @@ def corners(dtype) -> np.ndarray:
 
 
 def random_floats(name: str, count: int, others: list[np.ndarray], rng) -> np.ndarray:
-    """`count` values of a format: a third corners, a third random bits, a third close to another.
+    """`count` values of a format: corners, random bits, and values close to another operand.
 
     others
-        Operands drawn before, of any format: a close value has the same bits but for the sign and
-        a few of the lowest, or an exponent near theirs.
+        Operands drawn before, of any format. A close value has the bits of one of the same format,
+        plus or minus a few units of any bit, and any sign.
     """
     dtype = DTYPES[name]
     info = ml_dtypes.finfo(dtype)
     span = 1 << info.bits
     bits = rng.integers(0, span, count, dtype=np.int64)
-    kind = rng.integers(0, 3, count)
+    kind = picks(rng, count, {"corner": 1, "close": 1, "random": 1})
     edge = to_bits(corners(dtype)).astype(np.int64)
-    bits = np.where(kind == 0, rng.choice(edge, count), bits)
+    bits = np.where(kind == "corner", rng.choice(edge, count), bits)
     same = [other for other in others if other.dtype == dtype]
     if same:
         near = to_bits(same[rng.integers(len(same))]).astype(np.int64)
         nudge = rng.integers(-3, 4, count) * (1 << rng.integers(0, info.nmant + 1, count))
         close = near + nudge ^ rng.integers(0, 2, count) << (info.bits - 1)
-        bits = np.where(kind == 1, close % span, bits)
+        bits = np.where(kind == "close", close % span, bits)
     return from_bits(bits, dtype)
 
 
 def random_integers(bits: int, signed: bool, count: int, rng) -> np.ndarray:
-    """``int64[count]``: limits, values of every magnitude, both signs where there are two."""
+    """``int64[count]``: limits, values of every magnitude, both signs if signed."""
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    magnitude = rng.integers(0, 1 << 62, count) >> (62 - rng.integers(0, bits + 1, count))
-    values = np.where(rng.integers(0, 2, count) == 1, magnitude, -magnitude)
+    values = signs(rng, count) * every_magnitude(rng, bits, count)
     edges = np.array([low, low + 1, -1, 0, 1, high - 1, high])
-    values = np.where(rng.integers(0, 4, count) == 0, rng.choice(edges, count), values)
+    values = np.where(sometimes(rng, 1 / 4, count), rng.choice(edges, count), values)
     return np.where((values < low) | (values > high), values & high, values)
 
 
 def trace_values(trace: "Trace", count: int, operand: int) -> tuple[np.ndarray, str]:
-    """``float32[count]`` of a trace's activations or keys, another part for each operand.
+    """``float32[count]`` of a trace's activations or keys, a different part for each operand.
 
-    The second result says what they are.
+    Also returns a description of the part.
     """
     arrays = vectors_by_name(trace)
     name = list(arrays)[operand % len(arrays)]

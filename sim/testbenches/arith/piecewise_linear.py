@@ -17,7 +17,7 @@ def golden(p, x):
 
 
 class PiecewiseLinearTestbench(DatapathTestbench):
-    """Random operands begin next to the bounds; then comes every value of the format, shuffled."""
+    """Random operands: neighbours of the bounds first, then every value of the format, shuffled."""
 
     def draw(self, parameters, trace, vectors, seed):
         values, notes = super().draw(parameters, trace, vectors, seed)
@@ -26,8 +26,8 @@ class PiecewiseLinearTestbench(DatapathTestbench):
             near = np.array(parameters.lines.bounds)[:, None] + np.arange(-2, 3)
             every = np.random.default_rng(seed).permutation(1 << min(8 * bits.itemsize, 16))
             chosen = np.resize(np.concatenate([near.ravel(), every]), vectors)
-            kept = 8 * bits.itemsize > 16  # then the random ones are better
-            chosen = np.concatenate([near.ravel(), bits])[:vectors] if kept else chosen
+            if 8 * bits.itemsize > 16:  # too many values: random ones instead
+                chosen = np.concatenate([near.ravel(), bits])[:vectors]
             values["x"] = from_bits(chosen, values["x"].dtype)
         return values, notes
 

@@ -7,10 +7,11 @@ from golden.arith.formats import to_bits
 from golden.arith.population_count import population_count
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench
 from sim.testbenches.arith.operands import cast, trace_values
+from sim.testbenches.strategies import sometimes
 
 
 class PopulationCountTestbench(DatapathTestbench):
-    """Random bits are drawn so that every count comes about as often."""
+    """Random bits of a random density, so that all counts have about the same probability."""
 
     def draw(self, parameters, trace, vectors, seed):
         if trace is not None:
@@ -20,7 +21,7 @@ class PopulationCountTestbench(DatapathTestbench):
             return {"i": bits.reshape(vectors, -1)}, [f"i is {name} as FP16 bits."]
         rng = np.random.default_rng(seed)
         share = rng.integers(0, parameters.n + 1, (vectors, 1)) / parameters.n
-        bits = rng.random((vectors, parameters.n)) < share
+        bits = sometimes(rng, share, (vectors, parameters.n))
         return {"i": bits.astype(np.int64)}, []
 
 

@@ -9,7 +9,7 @@ from sim.testbenches.arith.operands import corners
 
 
 class UnaryTestbench(DatapathTestbench):
-    """Like its base; random operands are all corner cases first, then no number twice.
+    """Random operands: all corner cases first, then every number of the format, shuffled.
 
     golden
         ``golden(x, flush_subnormals=...)``.
@@ -34,7 +34,7 @@ class UnaryTestbench(DatapathTestbench):
         rng = np.random.default_rng(seed)
         dtype = DTYPES[parameters.format]
         info = ml_dtypes.finfo(dtype)
-        # NaNs and subnormal numbers of both signs whose mantissa's only bit is anywhere.
+        # NaNs and subnormal numbers of both signs with a single bit set in the mantissa.
         single, fields = 1 << np.arange(info.nmant), 1 << (info.bits - 1 - info.nmant)
         upper = np.array([0, fields - 1, fields, 2 * fields - 1])
         marked = from_bits((upper[:, None] << info.nmant | single).ravel(), dtype)
