@@ -1,4 +1,4 @@
-"""Trees of adders: exact sums, roundings in the documented order, every spread of stages."""
+"""Trees of adders: exact sums, rounding in the documented order, every number of stages."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_order_of_five():
     expected = float_add(float_add(float_add(a, b), float_add(c, d)), e)
     assert (adder_tree(values) == expected).all()
     flat = float_add(float_add(float_add(float_add(a, b), c), d), e)
-    assert (expected != flat).sum() > 100  # so the order can be told
+    assert (expected != flat).sum() > 100  # the order matters
 
 
 def test_neighbours_in_pairs():

@@ -32,7 +32,7 @@ class DifferenceParameters(DatapathParameters):
 
 
 class Difference(Datapath):
-    """a - b and which is greater; with `faulty`, b misses the second rank of registers."""
+    """a - b and which is greater; with `faulty`, b skips the second pipeline stage."""
 
     def __init__(self, parameters):
         w = parameters.width
@@ -86,7 +86,7 @@ def test_streams_around_a_unit(stages):
 
 
 class WithoutPauses(Difference):
-    """Its registers advance in every cycle."""
+    """Ignores `enable`: its registers are updated in every cycle."""
 
     def registers(self, m):
         return Registers(m, self.parameters.CUTS[self.parameters.stages], Const(1))
@@ -97,7 +97,7 @@ class WithoutPauses(Difference):
     [(Difference, False, True), (Difference, True, False), (WithoutPauses, False, False)],
 )
 def test_registers_are_compared_cycle_by_cycle(unit, faulty, passes):
-    """As gates: a value that misses a pipeline stage is found, and one that does not wait."""
+    """In the netlist, a value that skips a pipeline stage, or ignores `enable`, is found."""
     a, b = np.random.default_rng(2).integers(-128, 128, (2, 500))
     net = Netlist(unit(DifferenceParameters(stages=3, faulty=faulty)))
     results = {"o": a - b, "greater": (a > b).astype(int)}
@@ -124,7 +124,7 @@ def test_enable_is_high_unless_connected_and_holds_everything_when_low():
     simulator.add_testbench(testbench)
     simulator.run()
     assert unit.enable.init == 1
-    assert seen == [0, 2, 2, 12, 32]  # the 22 of the cycle without enable never entered
+    assert seen == [0, 2, 2, 12, 32]  # 22, of the cycle without enable, is ignored
 
 
 def test_ports():
@@ -143,7 +143,7 @@ def test_stages_have_limits():
 
 @pytest.mark.parametrize("fault, passes", [("", True), ("~", False)])
 def test_somebody_else_s_verilog_for_a_unit(tmp_path, fault, passes):
-    """A plain module with the unit's ports is outcome through the same streams."""
+    """A plain module with the unit's ports runs between the same streams."""
     parameters = DifferenceParameters(stages=1)
     name = generate(BLOCK, parameters).module.removesuffix("_streamed")
     path = tmp_path / "other.v"

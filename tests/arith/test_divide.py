@@ -49,7 +49,7 @@ def exact(a, b):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_errors_over_all_significands(name):
-    """With exponents that make no result subnormal, so it is every case there is."""
+    """With exponents that make no result subnormal: these are all cases of the significands."""
     kind = DivideParameters(format=name).float_format
     one = kind.bias << kind.mantissa
     given = pairs(from_bits(one + np.arange(1 << kind.mantissa), name))

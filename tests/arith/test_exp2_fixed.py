@@ -32,7 +32,7 @@ def test_significands_by_integer_powers(fraction, precision):
 
 @pytest.mark.parametrize("settings", [{}, {"precision": 16, "output": 16}, {"integer": 8}])
 def test_bounds_at_every_operand(settings):
-    """With s as above all that is left is integer: u = 1, p = 2^tail."""
+    """With s as above, the rest is integer arithmetic: u = 1, p = 2^tail."""
     down, up = (Exp2FixedParameters(**settings, rounding=way) for way in ("down", "up"))
     x = np.arange(1 << (down.integer + down.fraction))
     tail, n = down.output - down.precision, (x >> down.fraction).tolist()

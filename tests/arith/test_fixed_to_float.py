@@ -82,7 +82,7 @@ def test_golden_twin_by_the_definition(format, width, fraction):
 
 @pytest.mark.parametrize("format", ["fp16", "fp32", "bf16"])
 def test_golden_twin_as_numpy_casts(format):
-    """Through float32 only what is exact in it, or NumPy rounds twice."""
+    """float32 only holds exact values here, so that NumPy does not round twice."""
     a = integers(24 if format != "fp32" else 40, True, seed=6)
     with np.errstate(over="ignore"):
         expected = a.astype(np.float32).astype(DTYPES[format])

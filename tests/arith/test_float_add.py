@@ -143,7 +143,7 @@ def test_proof_refutes_a_wrong_unit(unit, format):
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_cases_of_a_proof_cover_all_operands(most):
-    """The last two cases are what the first ones leave, so a claim that fails there is refuted."""
+    """The last two cases cover all remaining operands: a claim that fails there is refuted."""
     parameters = FloatAddParameters("fp8_e5m2")
     f = parameters.float_format
     cases = exponent_differences("a", "b", f)
@@ -157,7 +157,7 @@ decode = functools.cache(exact.decode)
 
 
 def by_definition(a: int, b: int, f) -> int:
-    """Bits of a sum, in fractions."""
+    """Bits of a sum, computed with fractions."""
     x, y = decode(a, f), decode(b, f)
     texts = {v for v in (x, y) if isinstance(v, str)}
     if "nan" in texts or len(texts) == 2:
@@ -236,7 +236,7 @@ def test_zeros_and_flushed_numbers():
 
 
 class Accumulator(Elaboratable):
-    """A one-stage adder whose result is its operand, but for the first number."""
+    """An accumulator: a one-stage adder whose result is its operand after the first number."""
 
     def __init__(self):
         self.unit = FloatAdd(FloatAddParameters(stages=1))

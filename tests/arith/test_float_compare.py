@@ -49,7 +49,7 @@ def test_every_fp32_pair_by_proof(flush):
 
 
 def test_proof_refutes_that_zeros_differ():
-    """Equality of values is not equality of bits, nor the other way round."""
+    """Equal values may have different bits (zeros), and equal bits be unordered (NaNs)."""
     same = "(= equal (ite (and (= a b) (not (fp.isNaN a_float))) #b1 #b0))"
     result = prove(
         FloatCompare(FloatCompareParameters()), same, dict.fromkeys("ab", FORMATS["fp16"])
@@ -60,7 +60,7 @@ def test_proof_refutes_that_zeros_differ():
 
 @pytest.mark.parametrize("format", ["fp8_e4m3", "fp8_e5m2"])
 def test_golden_twin_by_the_definition(format):
-    """All pairs against comparisons of fractions."""
+    """All pairs, compared as fractions."""
     a, b = pairs(format, seed=0)
     value = [decode(number, FORMATS[format]) for number in range(256)]
     number = [{"inf": 1 << 99, "-inf": -1 << 99}.get(v, v) for v in value]

@@ -86,7 +86,7 @@ def test_every_operand_by_proof(source, format):
 
 
 def test_every_fp32_to_bf16_by_proof():
-    """The solver has no BF16, but rounding is adding almost half to the bits and cutting them."""
+    """The solver has no BF16: add almost half to the bits, and truncate them."""
     odd = "((_ zero_extend 31) ((_ extract 16 16) a))"
     rounded = f"((_ extract 31 16) (bvadd a #x00007fff {odd}))"
     unit = FloatConvert(FloatConvertParameters("bf16"))

@@ -47,7 +47,7 @@ def test_every_fp32_pair_by_proof(flush):
 
 
 def test_proof_refutes_that_a_nan_wins():
-    """As it does in IEEE 754's maximum, unlike in maximumNumber."""
+    """Returns NaN if either operand is NaN, as IEEE 754's maximum, unlike maximumNumber."""
     larger = LARGER.format(a="a_float", b="b_float")
     nan_wins = f"(ite (or (fp.isNaN a_float) (fp.isNaN b_float)) (_ NaN 5 11) {larger})"
     claim, floats = equals("o", nan_wins, FORMATS["fp16"]), dict.fromkeys("ab", FORMATS["fp16"])
@@ -59,7 +59,7 @@ def test_proof_refutes_that_a_nan_wins():
 
 @pytest.mark.parametrize("format", ["fp8_e4m3", "fp8_e5m2"])
 def test_golden_twin_by_the_definition(format):
-    """All pairs against the maximum of fractions, NaNs against the rules in words."""
+    """All pairs, with the maximum of fractions and explicit rules for NaN."""
     a, b = pairs(format, seed=0)
     value = [decode(number, FORMATS[format]) for number in range(256)]
     number = [{"inf": 1 << 99, "-inf": -1 << 99}.get(v, v) for v in value]

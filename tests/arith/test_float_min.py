@@ -1,4 +1,4 @@
-"""Minimum: the maximum's mirror image, by itself for NaNs.
+"""Minimum: the negated maximum of negated operands; NaNs by themselves.
 
 All pairs of 16-bit numbers are in ``tests/sim/test_exhaustive.py``.
 """
@@ -46,7 +46,7 @@ def test_every_fp32_pair_by_proof():
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_golden_twin_mirrors_the_maximum(format):
-    """min(a, b) = -max(-a, -b), the zeros' signs included; only the canonical NaN has no mirror."""
+    """min(a, b) = -max(-a, -b), also for zeros; only the canonical NaN is not negated."""
     a, b = pairs(format, seed=5)
     sign = 1 << FORMATS[format].width - 1
     negated = (

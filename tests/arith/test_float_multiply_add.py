@@ -1,4 +1,4 @@
-"""Fused multiply-add: unit and golden twin, all FP8 operands, references that share nothing."""
+"""Fused multiply-add: unit and bit-exact model, all FP8 operands, independent references."""
 
 import ctypes
 import ctypes.util
@@ -34,7 +34,7 @@ FLUSHED = [("fp16", ""), ("fp8_e4m3", ""), ("fp16", "fp32")]
 
 
 def drawn(format, sum_format="", count=100_000, flush=False, seed=SEED):
-    """Random operands and the golden twin's results."""
+    """Random operands and the bit-exact model's results."""
     parameters = FloatMultiplyAddParameters(format, flush, sum_format=sum_format)
     operands, _ = testbench.draw(parameters, None, count, seed)
     return operands, testbench._golden(parameters, **operands)

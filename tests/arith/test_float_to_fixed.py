@@ -61,7 +61,7 @@ def test_registers(stages):
 
 
 def by_definition(value, p):
-    """Result, overflow, inexact of a value, in integers."""
+    """Result, overflow and inexact of a value, in integer arithmetic."""
     low = -(1 << p.width - 1) if p.signed else 0
     high = (1 << p.width - p.signed) - 1
     if isinstance(value, str):
@@ -84,7 +84,7 @@ DEFINED = [
 
 @pytest.mark.parametrize("p", [*DEFINED, FloatToFixedParameters()], ids=lambda p: p.slug())
 def test_golden_twin_by_the_definition(p):
-    """Every value against fractions: their floor, ceiling, truncation and round() are Python's."""
+    """Every value, with floor, ceiling, truncation and round() of Python's fractions."""
     a = values(p.format, seed=0)
     expected = [by_definition(decode(n, FORMATS[p.format]), p) for n in range(len(a))]
     got = golden(p, a)

@@ -19,7 +19,7 @@ def results(p, x):
 
 
 def ends(p) -> np.ndarray:
-    """First and last operand of every run that shares exponent and looked-at bits."""
+    """First and last operand of every run with the same exponent and table index."""
     whole = 1 << p.precision
     significands = np.arange(whole, 2 * whole)
     firsts = [

@@ -1,7 +1,7 @@
-"""Gates equal RTL: synthesized units run their testbenches' stimuli in place of the generated ones.
+"""Netlists equal RTL: synthesized units in the testbenches of the generated ones.
 
-The gates are the generic set's; what libraries do is tested with the synthesis command. Mostly in
-Icarus, which takes a netlist in a fraction of the time that compiling it does.
+The gates are generic; cell libraries are tested with the synthesis command. Mostly in Icarus,
+which reads a netlist in a fraction of the time that Verilator needs to compile it.
 """
 
 import re
@@ -46,7 +46,7 @@ def test_a_netlist_equals_the_golden_model(name, preset, mode, simulator, tmp_pa
 
 
 def test_a_netlist_of_pieces_equals_the_golden_model(tmp_path):
-    """Of a block with a part in a part, the inner one large enough to be mapped by itself."""
+    """Of a block with nested sub-blocks, the inner one large enough to be mapped by itself."""
     block = find("kllm.sparse_path")
     parameters = block.parameters_class.preset("small")
     netlist = mapped(block, parameters, "area", tmp_path, pieces=150)

@@ -44,7 +44,7 @@ def decode(float_format):
 
 
 def canonical(float_format):
-    """For every bit pattern: the same with zeros positive and one NaN."""
+    """For each bit pattern: the same with positive zeros and the quiet NaN."""
     value = decode(float_format)
     bits = np.arange(1 << float_format.width)
     quiet = ((1 << (float_format.exponent + 1)) - 1) << (float_format.mantissa - 1)
@@ -52,7 +52,7 @@ def canonical(float_format):
 
 
 def evaluate(function, inputs, results=1):
-    """What the hardware expression(s) `function` gives for each row of `inputs` (one Signal each).
+    """Results of the hardware expression(s) `function` for each row of `inputs` (one Signal each).
 
     inputs
         List of (width, integers).
@@ -88,7 +88,7 @@ def evaluate(function, inputs, results=1):
 
 @pytest.fixture(scope="module", params=IN_SIMULATION, ids=name)
 def table(request):
-    """A format, and for every bit pattern: key, whether NaN, whether its key is a NaN's."""
+    """A format, and for each bit pattern: its key, NaN or not, NaN's key or not."""
     float_format = request.param
 
     def expressions(bits):
@@ -113,7 +113,7 @@ def test_keys_sort_as_the_values_do(table):
     numbers = np.flatnonzero(~np.isnan(value))
     by_value = numbers[np.argsort(value[numbers], kind="stable")]
     steps = np.diff(key[by_value])
-    # Sorted by value, keys rise where the value does and stay where it does, as at the two zeros.
+    # Sorted by value, keys increase with the value, and equal values have equal keys (zeros).
     np.testing.assert_array_equal(steps > 0, np.diff(value[by_value]) > 0)
     assert (steps >= 0).all()
     assert key[numbers].min() > NAN_KEY > EMPTY_KEY
@@ -217,7 +217,7 @@ class OrderKeySpec(Elaboratable):
 
 @pytest.mark.parametrize("float_format", BY_PROOF, ids=name)
 def test_every_pair_compares_as_its_keys(float_format):
-    # Nothing here has a clock, so one step is all there is.
+    # Combinational, so one step is complete.
     folder = f"order_key_{name(float_format)}"
     prove_block(OrderKeySpec(float_format), folder, "bmc", depth=1)
 
@@ -278,7 +278,7 @@ def test_injected_fault_is_found(fault, found_by):
 
 
 def test_the_specification_orders_as_numpy_does():
-    """The proofs stand on this order, so it is compared with another implementation of it."""
+    """The proofs rely on this order, so it is compared with another implementation."""
     special = [0x0000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0x7BFF, 0x7C00, 0x7C01, 0x7E00, 0x7FFF]
     special = np.array(special + [bits | 0x8000 for bits in special])
     rng = np.random.default_rng(5)

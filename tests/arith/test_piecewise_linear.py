@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Straight lines over intervals: fitted by least squares, outcome with every operand."""
+"""Straight lines over intervals: fitted by least squares, run with every operand."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ def test_nearest_rounds_as_numpy_does(name):
     rng = np.random.default_rng(1)
     values = rng.standard_normal(3000) * 2.0 ** rng.integers(-20, 4, 3000)
     values = np.concatenate([values, [0.0, -0.0, 1.0, 2.0**-9, 3 * 2.0**-10, 2.0**-24, 1.5]])
-    # ml_dtypes rounds by way of float32, and so must the numbers be.
+    # ml_dtypes rounds through float32, and so does this.
     values = values.astype(np.float32).astype(np.float64)
     expected = to_bits(values.astype(dtype)).tolist()
     assert [nearest(v, FORMATS[name]) for v in values.tolist()] == expected
@@ -80,7 +80,7 @@ def test_hardware_at_every_operand(settings):
 
 
 def test_other_lines():
-    """Positive bounds and zero: whatever the user fits."""
+    """Lines of the user's own, with positive bounds and zero."""
     bits = [
         nearest(v, FORMATS["fp16"]) for v in (-1.5, 0.0, 0.75, 2.0, 0.0, -1.0, 0.5, 1.0, 3.0, 0.25)
     ]

@@ -1,4 +1,4 @@
-"""Two tables for one function: exact at every index, smaller where that is possible."""
+"""Two tables for one function: exact at every index, and smaller than one table where possible."""
 
 import math
 

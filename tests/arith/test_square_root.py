@@ -22,7 +22,7 @@ def operands(name, count=200_000, seed=1):
 
 @pytest.mark.parametrize("name", [*SMALL, "fp32"])
 def test_correct_rounding(name):
-    """A root in float64 is precise enough for rounding it once more to be correct."""
+    """A root in float64 is precise enough to be rounded again correctly."""
     x = operands(name)
     with np.errstate(invalid="ignore"):
         exact = np.sqrt(float64(x))

@@ -23,13 +23,13 @@ def every(name: str) -> np.ndarray:
 
 
 def float64(x: np.ndarray) -> np.ndarray:
-    """The same values, also of NaNs that NumPy warns of."""
+    """The same values in float64, without NumPy's warning of signalling NaNs."""
     with np.errstate(invalid="ignore"):
         return x.astype(np.float64)
 
 
 def follows_largest(dtype) -> float:
-    """The number after the largest of a format, were its exponents not limited."""
+    """The number after the largest one, if the format had one more exponent."""
     largest = to_bits(np.array(ml_dtypes.finfo(dtype).max, dtype)).item()
     below, largest = from_bits(np.array([largest - 1, largest]), dtype).astype(np.float64)
     return 2 * largest - below

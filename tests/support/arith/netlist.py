@@ -109,7 +109,7 @@ class Netlist:
         return number
 
     def _sorted(self, gates: dict) -> list:
-        """Gates as (output, (input, other input or None)), each behind those that drive it."""
+        """Gates as (output, (input, other input or None)), in topological order."""
         order, placed = [], set()
 
         def place(output):

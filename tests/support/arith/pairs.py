@@ -1,4 +1,4 @@
-"""What the tests of comparison, conversion and their kin share: operands, and who differs."""
+"""Shared by the tests of comparisons and conversions: operands, and differences of results."""
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def integers(width: int, signed: bool, seed: int, count: int = 200_000) -> np.nd
 
 
 def bits(array: np.ndarray) -> np.ndarray:
-    """What a port carries: integers as they are, floats as their bits."""
+    """Values of a port: integers as they are, floats as their bits."""
     return array if array.dtype.kind in "iu" else to_bits(array)
 
 
@@ -54,12 +54,14 @@ def differences(net, operands: dict, expected: dict) -> int:
 
 
 def registers_agree(net, operands: dict, expected: dict, stages: int, seed: int) -> None:
-    """Every operation enters the pipeline, then further ones follow, with random pauses; each
-    result is checked at the output as long as it is to stay there."""
+    """A pipeline with random pauses of `enable` gives the expected results in the expected cycles.
+
+    A result is checked in every cycle in which it must be at the output.
+    """
     rng = np.random.default_rng(seed)
     count = len(next(iter(operands.values())))
-    # Each cycle's operations are the last one's moved by a word of 64 lanes. The lanes left over,
-    # and those of too few operations to move, hold random ones of them.
+    # Each cycle's operations are those of the cycle before, moved by a word of 64 lanes. The other
+    # lanes, and all lanes if the operations fill one word only, hold random ones of them.
     lanes = max(1024, -(-count // 64) * 64)
     chosen = np.concatenate([np.arange(count), rng.integers(0, count, lanes - count)])
     given, right = (
