@@ -21,28 +21,30 @@ from sim.core.tools import ToolError
 
 
 def list_blocks(arguments) -> None:
-    entries = [
-        {
-            "block": block.name,
-            "presets": {
-                name: preset.slug() for name, preset in block.parameters_class.presets().items()
-            },
-            "summary": block.summary,
-            "source": block.source,
-        }
-        for block in blocks()
-    ]
     if arguments.names:
-        print("\n".join(entry["block"] for entry in entries))
+        print("\n".join(block.name for block in blocks()))
         return
+    slugs = {
+        block: {name: p.slug() for name, p in block.parameters_class.presets().items()}
+        for block in blocks()
+    }
     if arguments.json:
+        entries = [
+            {
+                "block": block.name,
+                "presets": presets,
+                "summary": block.summary,
+                "source": block.source,
+            }
+            for block, presets in slugs.items()
+        ]
         print(json.dumps(entries, indent=2))
         return
-    width = max(len(entry["block"]) for entry in entries)
-    for entry in entries:
-        print(f"{entry['block']:{width}} {entry['summary']} ({entry['source']})")
-        longest = max(map(len, entry["presets"]))
-        for name, slug in entry["presets"].items():
+    width = max(len(block.name) for block in slugs)
+    for block, presets in slugs.items():
+        print(f"{block.name:{width}} {block.summary} ({block.source})")
+        longest = max(map(len, presets))
+        for name, slug in presets.items():
             print(f"{'':{width}}   {name:{longest}} {slug}")
 
 

@@ -9,6 +9,7 @@ import functools
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,18 +47,24 @@ def variant(dataflow: str, scheduling: str, longest: int, **sizes) -> VedaCorePa
     """A core with the paper's array, or one of other `sizes`, for up to `longest` rows."""
     sizes = {"rows": 8, "columns": 8, "arrays": 2} | sizes
     capacity = 1 << (longest - 1).bit_length()
-    options = {"dataflow": dataflow, "scheduling": scheduling}
-    return VedaCoreParameters(**sizes, capacity=capacity, heads=1, kv_heads=1, **options)
+    return VedaCoreParameters(
+        **sizes,
+        capacity=capacity,
+        heads=1,
+        kv_heads=1,
+        dataflow=dataflow,
+        scheduling=scheduling,
+    )
 
 
 def growing(p: VedaCoreParameters, longest: int, heads: int) -> Steps:
     """A sequence without evictions: steps of 1, 2, 3, ... rows."""
     steps = Steps(p)
     rng = np.random.default_rng(5)
-    fields = {"vote": True, "evict": False, "target": 0, "protected": 0, "a": A, "b": B}
+    command: dict[str, Any] = {"vote": True, "evict": False, "target": 0, "protected": 0}
     for t in range(longest):
         rows = (rng.standard_normal((n, p.array.lanes)).astype(np.float16) for n in (heads, 1, 1))
-        steps.add(*rows, restart=t == 0, **fields)
+        steps.add(*rows, restart=t == 0, a=A, b=B, **command)
     return steps
 
 
@@ -153,7 +160,7 @@ def tokens_per_second(p: VedaCoreParameters) -> tuple[float, float]:
 
 def speed_section() -> Section:
     """The paper's speeds beside ours, from the cycle formulas alone."""
-    p = VedaCoreParameters.preset("paper")
+    p = VedaCoreParameters.presets()["paper"]
     table = {ratio: [speedup(p, n, ratio) for n in LENGTHS] for ratio in RATIOS}
     slowest, fastest = table[RATIOS[0]][0], table[RATIOS[-1]][-1]
     ideal = rows_ratio(LENGTHS[0], RATIOS[0]), rows_ratio(LENGTHS[-1], RATIOS[-1])

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from amaranth.back import rtlil
+from amaranth.back.rtlil import convert
 from rich.table import Table
 
 from hw.catalogue import Block, find
@@ -56,7 +56,7 @@ WAYS = {
     # Equal modules once, all names.
     "shared": lambda component, name: ModuleLibrary(name).convert(component),
     # As Amaranth does it: a module for each instance, all names.
-    "unshared": lambda component, name: rtlil.convert(component, name=name, emit_src=False),
+    "unshared": lambda component, name: convert(component, name=name, emit_src=False),
 }
 
 
@@ -106,7 +106,7 @@ def best_time(simulation: Simulation, stimulus: Stimulus, stall: str) -> tuple[f
 
     :raises ToolError: if the outputs are wrong.
     """
-    times = []
+    times: list[float] = []
     while sum(times) < SECONDS or (len(times) < REPEATS and sum(times) < ENOUGH):
         started = cpu_seconds()
         [(outcome, found)] = simulation.run([(stimulus, stall)], seed=1)
@@ -189,8 +189,8 @@ def measure_emission(
 def empty_cache() -> Iterator[Path]:
     """A temporary build folder without any design in it, used until the context ends."""
     before, compiled = os.environ.get("SENBAZURU_BUILD"), compiled_folder()
-    with tempfile.TemporaryDirectory(prefix="senbazuru_") as folder:
-        folder = Path(folder)
+    with tempfile.TemporaryDirectory(prefix="senbazuru_") as name:
+        folder = Path(name)
         for runtime in compiled.glob("runtime_*"):  # shared by all builds, so not measured
             shutil.copytree(runtime, folder / "compiled" / runtime.name)
         os.environ["SENBAZURU_BUILD"] = str(folder)

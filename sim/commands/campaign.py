@@ -105,12 +105,12 @@ def run_tests(names: tuple[str, ...]) -> TestRun:
             raise ToolError(f"pytest ended with status {output.returncode}: {_said(output)}")
         run = TestRun(cpu_s=_cpu_seconds() - before)
         for case in xml.parse(report).iter("testcase"):
-            name = f"{case.get('classname').replace('.', '/')}.py::{case.get('name')}"
+            name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
             kinds = {child.tag: child.get("message", "") for child in case}
             if "skipped" in kinds:
                 run.skipped.append(kinds["skipped"])
                 continue
-            run.seconds[name] = float(case.get("time"))
+            run.seconds[name] = float(case.get("time", "0"))
             said = kinds.get("failure", kinds.get("error"))
             if said is not None:
                 run.failures.append(f"{name}: {said.splitlines()[0] if said else 'failed'}")
@@ -161,7 +161,7 @@ def campaign_command(arguments) -> int:
         failed += complaints
         for line in complaints:
             tqdm.write(line)
-    measured = {}
+    measured: dict[str, float] = {}
     for outcome in outcomes:
         measured |= outcome.value.seconds if outcome.value else {}
     _summarise(outcomes, measured)
@@ -188,7 +188,7 @@ def _summarise(outcomes: list[executor.Outcome], measured: dict[str, float]) -> 
     table = Table(title="The dearest tests of the campaign")
     table.add_column("test")
     table.add_column("s", justify="right")
-    for name in sorted(measured, key=measured.get, reverse=True)[:DEAREST]:
+    for name in sorted(measured, key=measured.__getitem__, reverse=True)[:DEAREST]:
         table.add_row(name.removeprefix("tests/"), f"{measured[name]:.0f}")
     print_table(table)
     failures = sum(len(run.failures) for run in runs)

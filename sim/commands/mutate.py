@@ -55,7 +55,7 @@ def describe(report: Report) -> str:
         f"  proved equivalent     {len(report.equivalent):5}",
         f"  survivors             {len(report.survivors):5}",
     ]
-    table = collections.defaultdict(lambda: [0, 0, 0])
+    table: dict[str, list[int]] = collections.defaultdict(lambda: [0, 0, 0])
     groups = (
         report.killed,
         [survivor.mutant for survivor in report.equivalent],

@@ -45,7 +45,7 @@ class Row:
     vectors: int = 0
     mismatches: int = 0
     cycles: int = 0
-    predicted: int = 0
+    predicted: int | None = 0
     wall_s: float = 0.0
     verdict: str = "pass"
     reason: str = ""

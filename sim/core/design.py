@@ -9,6 +9,7 @@ import importlib.metadata
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from amaranth.lib import wiring
 
@@ -107,9 +108,10 @@ def generate(block: Block, parameters: Parameters) -> Design:
     verilog = _kept(block, parameters, "design", lambda: export(block, parameters).verilog)
     component = with_streams(block.create(parameters), module)
     if isinstance(component, Streamed):
-        module, streams = _streams(block, parameters)
-        verilog += "\n" + streams
-    inputs, outputs = {}, {}
+        module, around = _streams(block, parameters)
+        verilog += "\n" + around
+    inputs: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     for path, member, _ in component.signature.flatten(component):
         if path[-1] == "payload":
             streams = inputs if member.flow is wiring.In else outputs

@@ -290,10 +290,12 @@ class MemoryModel:
         self._words = np.shape(contents)[1]
         self._row_bits = 32 * self._words if row_bits is None else row_bits
         self._timing, self._name = timing, name
-        self._accepted, self._offered = [], []
+        self._accepted: list[int] = []
+        self._offered: list[int] = []
         self._rows_read = self._rows_written = 0
-        self._waiting = []  # (cycle due, request number, tag, row)
-        self._ready = []  # (request number, tag, row)
+        # (cycle due, request number, tag, row) and (request number, tag, row)
+        self._waiting: list[tuple[int, int, int, int]] = []
+        self._ready: list[tuple[int, int, int]] = []
         self._latest_due = self._next_response = 0
 
     def request(self, cycle: int, tag: int, address: int, data: int | None = None) -> None:

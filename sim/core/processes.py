@@ -112,7 +112,7 @@ def call_in_fork(function: Callable[[], Any], seconds: float) -> Any:
         if child == 0:
             _answer(function, write, said.fileno(), libc)
         os.close(write)
-        ready = []
+        ready: list = []
         try:
             with open(read, "rb") as file:
                 ready, _, _ = select.select([file], [], [], seconds)

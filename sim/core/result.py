@@ -96,10 +96,10 @@ def command_line(
         "--memory": memory,
         "--verilog": verilog,
     }
-    words += [
-        word for name, value in options.items() if value is not None for word in (name, value)
-    ]
-    return shlex.join([*map(str, words), *(["--trust"] if trust else [])])
+    for name, value in options.items():
+        if value is not None:
+            words += [name, str(value)]
+    return shlex.join([*words, *(["--trust"] if trust else [])])
 
 
 def add(

@@ -5,6 +5,9 @@ import importlib
 import itertools
 import time
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from golden import trace as traces
 from hw.catalogue import Block
@@ -67,7 +70,8 @@ class Simulation:
             raise ToolError("the compiled harness writes no waves; use the cocotb driver")
         self.design, self.simulator, self.driver = design, simulator, driver
         self._waves, self._timeout, self._foreign = waves, timeout, foreign
-        self._compiled, self._stuck = {}, False
+        self._compiled: dict[tuple, Any] = {}
+        self._stuck = False
 
     def run(
         self, stimuli: list[tuple[Stimulus, str]], seed: int, memory: MemoryTiming | None = None
@@ -96,7 +100,7 @@ class Simulation:
         results = []
         for (stimulus, stall), outcome in zip(stimuli, outcomes, strict=True):
             stimulus.stall = stall
-            mismatches = []
+            mismatches: list[Mismatch] = []
             # A simulator that did not run left nothing to compare.
             if outcome.failure is None or outcome.simulated:
                 layouts = self.design.outputs
@@ -123,7 +127,7 @@ class Simulation:
             except processes.Stuck as stuck:
                 self._stuck, failure = True, f"the harness: {stuck}"
         outputs = {name: beats[:0] for name, beats in stimulus.outputs.items()}
-        return Outcome(outputs, {name: [] for name in outputs}, 0, 0, failure)
+        return Outcome(outputs, {name: np.zeros(0, np.int64) for name in outputs}, 0, 0, failure)
 
     def _compile(self, kind, *arguments, **options):
         key = (kind, arguments, *options.items())

@@ -257,7 +257,7 @@ def _genlib(library: Library) -> str:
     lines = []
     for cell in library.cells.values():
         for pin in cell.pins.values():
-            if cell.register is None and pin.direction == "output":
+            if cell.register is None and pin.direction == "output" and pin.function:
                 logic = function.to_genlib(function.parse(pin.function))
                 lines.append(f"GATE {cell.name} {cell.area} {pin.name}={logic};")
                 lines.append("PIN * UNKNOWN 1 999 1.0 0.0 1.0 0.0")

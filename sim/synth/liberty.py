@@ -171,7 +171,7 @@ def _parse(text: str, path: Path) -> Group:
                 at += 1
             elif tokens[at + 1] == ":":
                 at += 2
-                words = []
+                words: list[str] = []
                 # Where a writer forgot the semicolon, a value ends before the next name.
                 while tokens[at] not in (";", "}") and not (words and tokens[at + 1] in (":", "(")):
                     words.append(tokens[at])
@@ -218,15 +218,16 @@ class _Reader:
     """Turns groups into cells, in picoseconds and femtofarads."""
 
     def __init__(self, library: Group):
-        number, unit = re.fullmatch(
-            r"([\d.]+)\s*(\w+)", library.attributes.get("time_unit", "1ns")
-        ).groups()
-        self.time = float(number) * TIME_UNITS[unit.lower()]
+        time_unit = library.attributes.get("time_unit", "1ns")
+        found = re.fullmatch(r"([\d.]+)\s*(\w+)", time_unit)
+        if found is None:
+            raise ValueError(f"time_unit {time_unit}")
+        self.time = float(found[1]) * TIME_UNITS[found[2].lower()]
         number, unit = library.complex.get("capacitive_load_unit", ["1", "pf"])
         self.load = float(number) * LOAD_UNITS[unit.lower()]
-        self.default_load = _number(library.attributes.get("default_input_pin_cap", 0))
+        self.default_load = library.attributes.get("default_input_pin_cap", "0")
         self.templates = {g.arguments[0]: g for g in library.of("lu_table_template")}
-        self.axes = {}
+        self.axes: dict[tuple[float, ...], tuple[float, ...]] = {}
         self.library = library
 
     def axis(self, numbers: tuple[float, ...], scale: float) -> tuple[float, ...]:
@@ -239,11 +240,11 @@ class _Reader:
             return None
         name = group.arguments[0] if group.arguments else "scalar"
         numbers = tuple(x * self.time for x in _numbers(group.complex["values"]))
-        template = self.templates.get(name)
-        if template is None and len(numbers) != 1:
-            raise SynthesisError(f"table template {name} is not in the library")
         if len(numbers) == 1:
             return Table((0.0,), (0.0,), ((numbers[0],),))
+        template = self.templates.get(name)
+        if template is None:
+            raise SynthesisError(f"table template {name} is not in the library")
         axes = {}
         for n in (1, 2):
             variable = template.attributes.get(f"variable_{n}")
@@ -283,14 +284,12 @@ class _Reader:
     def pin(self, group: Group, name: str) -> Pin:
         attributes = group.attributes
         plain = attributes.get("capacitance", self.default_load)
+        rise, fall = (attributes.get(f"{edge}_capacitance", plain) for edge in ("rise", "fall"))
         kept = ("combinational", "rising_edge", "falling_edge", "setup_rising", "setup_falling")
         return Pin(
             name,
             attributes.get("direction", "internal"),
-            tuple(
-                _number(attributes.get(key, plain)) * self.load
-                for key in ("rise_capacitance", "fall_capacitance")
-            ),
+            (_number(rise) * self.load, _number(fall) * self.load),
             attributes.get("function"),
             "three_state" in attributes,
             tuple(
@@ -303,7 +302,7 @@ class _Reader:
 
     def cell(self, group: Group) -> Cell:
         flip_flops = group.of("ff", "ff_bank")
-        area = _number(group.attributes.get("area", 0))
+        area = _number(group.attributes.get("area", "0"))
         if area < 0:
             raise ValueError(f"cell {group.arguments[0]} has an area of {area:g}")
         return Cell(
@@ -311,7 +310,7 @@ class _Reader:
             area,
             {name: self.pin(pin, name) for pin in group.of("pin") for name in pin.arguments},
             flip_flops[0].attributes if flip_flops else None,
-            tuple(flip_flops[0].arguments[:2]) if flip_flops else None,
+            (flip_flops[0].arguments[0], flip_flops[0].arguments[1]) if flip_flops else None,
             bool(group.of("latch", "latch_bank", "statetable")),
             group.attributes.get("dont_use", "false").lower() == "true",
         )

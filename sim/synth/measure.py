@@ -69,15 +69,18 @@ def measure(name: str, preset: str, parameters: Parameters, target: Target) -> l
         mapper = Mapper(rtlil, module, library, Path(scratch), target.pieces)
         entries = []
         for mode in target.modes:
-            mapped = mapper.map_for(target.clock) if mode == "clock" else mapper.map(mode)
-            entry = report.row(block, preset, parameters, mapped, target.clock)
+            if mode == "clock" and target.clock is not None:
+                mapped = mapper.map_for(target.clock)
+            else:
+                mapped = mapper.map(mode)
+            row = report.row(block, preset, parameters, mapped, target.clock)
             if target.netlist:
                 target.netlist.mkdir(parents=True, exist_ok=True)
                 path = target.netlist / f"{module}.{mode}.v"
                 with replacing(path) as file:
                     file.write(mapped.verilog.encode())
-                entry = dataclasses.replace(entry, netlist=str(path))
-            entries.append((entry, report.explanation(mapped)))
+                row = dataclasses.replace(row, netlist=str(path))
+            entries.append((row, report.explanation(mapped)))
         return entries
 
 

@@ -25,8 +25,8 @@ def model(cell: Cell) -> str:
     ports = [pin for pin in cell.pins.values() if pin.direction in ("input", "output")]
     lines = [f"module {cell.name}({', '.join(pin.name for pin in ports)});"]
     lines += [f"  {pin.direction} {pin.name};" for pin in ports]
-    if cell.register is not None:
-        lines += _register(cell)
+    if cell.register is not None and cell.state is not None:
+        lines += _register(cell.register, cell.state)
     for pin in ports:
         if pin.direction == "output":
             if pin.function is None:
@@ -39,18 +39,19 @@ def _verilog(text: str) -> str:
     return function.to_verilog(function.parse(text))
 
 
-def _register(cell: Cell) -> list[str]:
-    true, inverted = cell.state
-    clock, edges = _event(cell.register.get("clocked_on", ""), "clock")
+def _register(register: dict[str, str], state: tuple[str, str]) -> list[str]:
+    """Declarations and the process of a flip-flop, from its ``ff`` group."""
+    true, inverted = state
+    clock, edges = _event(register.get("clocked_on", ""), "clock")
     lines = [f"  reg {true};", f"  wire {inverted} = ~{true};", *clock]
     steps = []
     for attribute, value in (("clear", "1'b0"), ("preset", "1'b1")):
-        if attribute in cell.register:
-            wires, edge = _event(cell.register[attribute], attribute)
+        if attribute in register:
+            wires, edge = _event(register[attribute], attribute)
             lines += wires
             edges += f" or {edge}"
-            steps.append(f"if ({_verilog(cell.register[attribute])}) {true} <= {value}; else")
-    steps.append(f"{true} <= {_verilog(cell.register['next_state'])};")
+            steps.append(f"if ({_verilog(register[attribute])}) {true} <= {value}; else")
+    steps.append(f"{true} <= {_verilog(register['next_state'])};")
     return [*lines, f"  always @({edges})", *(f"    {step}" for step in steps)]
 
 

@@ -51,10 +51,10 @@ class Netlist:
             if cell["type"] != "$scopeinfo"
             for pins in [cell["connections"]]
         ]
-        ports = {"input": {}, "output": {}}
+        ports: dict[str, dict[str, list[int | None]]] = {"input": {}, "output": {}}
         for name, port in module["ports"].items():
             ports[port["direction"]][name] = [net(bit) for bit in port["bits"]]
-        names = {}
+        names: dict[int, str] = {}
         for name, wire in module["netnames"].items():
             for bit, at in enumerate(() if wire["hide_name"] else wire["bits"]):
                 names.setdefault(at, bit_name(name, bit, len(wire["bits"])))
@@ -87,9 +87,10 @@ class Netlist:
             model = library.cells[cell.kind]
             for pin in model.pins.values() if model.register else ():
                 for arc in pin.arcs:
-                    if arc.kind.endswith("_edge"):
-                        nets.add(cell.connections.get(arc.related))
-        return nets - {None}
+                    net = cell.connections.get(arc.related)
+                    if arc.kind.endswith("_edge") and net is not None:
+                        nets.add(net)
+        return nets
 
     def in_order(self, library: Library) -> list[Instance]:
         """Cells without registers, each after those that drive it.

@@ -73,7 +73,7 @@ def row(
         flipflops=mapped.flipflops,
         nand2_equivalents=round(mapped.area / nand2, 1) if nand2 else None,
         delay_ps=None if generic else delay(mapped.delay),
-        delay_levels=delay(mapped.delay) if generic else None,
+        delay_levels=round(mapped.delay / 1000) if generic else None,
         start=worst.start if worst else None,
         end=worst.end if worst else None,
         paths={kind: delay(path.delay) for kind, path in mapped.timing.paths.items()},
@@ -118,7 +118,7 @@ def slowest(entry: Row) -> str:
     if entry.start is None:
         return f"{what}: nothing lies between two ports or registers."
     path = f"slowest from {entry.start} to {entry.end}"
-    if entry.met is None:
+    if entry.slack_ps is None:
         return f"{what}: {path}."
     margin = f"met by {entry.slack_ps}" if entry.met else f"missed by {-entry.slack_ps}"
     return f"{what}: {entry.clock_ps:g} ps {margin} ps; {path}."

@@ -89,7 +89,7 @@ class _Analysis:
         clocks = self.netlist.clocks(self.library)
         for name, nets in self.netlist.inputs.items():
             for bit, net in enumerate(nets):
-                if net in clocks:
+                if net is None or net in clocks:
                     continue
                 label = bit_name(name, bit, len(nets))
                 for edge in (RISE, FALL):
@@ -101,9 +101,10 @@ class _Analysis:
         if self.driver is not None:
             for pin in self.driver.pins.values():
                 for arc in pin.arcs if pin.direction == "output" else ():
-                    if arc.delay[edge] and arc.slew[edge]:
-                        times.append(arc.delay[edge](0.0, load) - arc.delay[edge](0.0, 0.0))
-                        slews.append(arc.slew[edge](0.0, load))
+                    delay, slew = arc.delay[edge], arc.slew[edge]
+                    if delay and slew:
+                        times.append(delay(0.0, load) - delay(0.0, 0.0))
+                        slews.append(slew(0.0, load))
         return max(times), max(slews)
 
     def start_registers(self) -> None:
@@ -120,10 +121,11 @@ class _Analysis:
                     if not arc.kind.endswith("_edge"):
                         continue
                     for edge in (RISE, FALL):
-                        if arc.delay[edge]:
+                        delay, slews = arc.delay[edge], arc.slew[edge]
+                        if delay:
                             load = self.loads(net)[edge]
-                            slew = arc.slew[edge](0.0, load) if arc.slew[edge] else 0.0
-                            time = arc.delay[edge](0.0, load)
+                            slew = slews(0.0, load) if slews else 0.0
+                            time = delay(0.0, load)
                             self.arrive(net, edge, "register", time, slew, None, label)
 
     def propagate(self) -> None:
@@ -189,7 +191,7 @@ class _Analysis:
         return tuple(reversed(steps))
 
     def worst_paths(self) -> dict[str, Path]:
-        worst = {}
+        worst: dict[str, tuple] = {}
         for end_kind, label, net, setup in self.ends():
             for edge in (RISE, FALL):
                 for kind in ("input", "register"):

@@ -9,6 +9,7 @@ import dataclasses
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from tqdm import tqdm
@@ -67,16 +68,20 @@ class Exhaustive:
     """
 
     def __init__(self, name: str, format: str, flush: bool = False, unit: Datapath | None = None):
-        block = find(name)
-        unit = unit or block.create(block.parameters_class(format=format, flush_subnormals=flush))
+        if unit is None:
+            block = find(name)
+            settings = [f"format={format}", f"flush_subnormals={flush}"]
+            unit = cast(
+                Datapath, block.create(block.parameters_class().replace_from_text(settings))
+            )
         self.label = f"{name} {format}{', subnormals flushed' if flush else ''}"
         self._operations = OPERATIONS[name]
         self._bf16, self._flush = FORMATS.index(format), flush
         inputs = {"b": 0, "a": 16, "subtract": 32} if "b" in unit.operands else {"a": 0}
-        outputs, place = {}, 0
+        outputs, offset = {}, 0
         for port in unit.results:
-            outputs[port] = place
-            place += len(getattr(unit, port))
+            outputs[port] = offset
+            offset += len(getattr(unit, port))
         inputs = {port: inputs[port] for port in unit.operands}
         self._unit = ctypes.CDLL(str(compile_unit(unit, inputs, outputs))).unit
         self._library = _library()
@@ -92,7 +97,8 @@ class Exhaustive:
         unit = ctypes.cast(self._unit, ctypes.c_void_p)
         arrays = (firsts.ctypes.data, len(firsts), found.ctypes.data)
         compared = self._library.exhaustive_pairs(unit, *which, *arrays)
-        return compared, Difference(*found[1:].tolist(), operation) if found[0] else None
+        different, a, b, expected, got = found.tolist()
+        return compared, Difference(a, b, expected, got, operation) if different else None
 
     def run(
         self, firsts: np.ndarray | None = None, threads: int = 1, label: str | None = None

@@ -4,12 +4,13 @@
 so that a second run resumes where the first one ended.
 """
 
+import contextlib
 import dataclasses
 import multiprocessing
 import multiprocessing.connection
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from tqdm import tqdm
@@ -113,7 +114,7 @@ def execute(
             return
         # Closed explicitly, not by the garbage collector, so that workers end at once.
         run = _cluster(left, scheduler, results) if scheduler else _local(left, jobs)
-        try:
+        with contextlib.closing(run):
             for outcome in run:
                 task = outcome.task
                 if outcome.error is None and keep(outcome.value):
@@ -121,15 +122,14 @@ def execute(
                 bar.set_description(task.name)
                 bar.update()
                 yield outcome
-        finally:
-            run.close()
 
 
-def _local(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
+def _local(tasks: list[Task], jobs: int) -> Generator[Outcome, None, None]:
     if jobs == 1:
         yield from (Outcome(task, *call(task.function, task.arguments)) for task in tasks)
         return
-    waiting, running = iter(tasks), {}
+    waiting = iter(tasks)
+    running: dict[Any, tuple[Worker, Task]] = {}  # by the worker's pipe
 
     def start(worker: Worker | None) -> None:
         """Issue the next task to a worker, or to a new one; end it after the last."""
@@ -160,7 +160,7 @@ def _local(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
             worker.end()
 
 
-def _cluster(tasks: list[Task], address: str, results: Results) -> Iterator[Outcome]:
+def _cluster(tasks: list[Task], address: str, results: Results) -> Generator[Outcome, None, None]:
     try:
         from dask.distributed import Client, as_completed
     except ImportError:
@@ -179,8 +179,8 @@ def _cluster(tasks: list[Task], address: str, results: Results) -> Iterator[Outc
             futures[future] = task
         try:
             for future in as_completed(futures, loop=client.loop):
-                error = future.exception()
-                answer = (None, error) if error else pickle.loads(future.result())
+                failure = future.exception()
+                answer = (None, failure) if failure else pickle.loads(future.result())
                 yield Outcome(futures[future], *answer)
         finally:
             client.cancel(list(futures), force=True)

@@ -103,7 +103,7 @@ def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     sys.stderr = _NoTerminal(sys.stderr.buffer, line_buffering=True)
-    calls = queue.SimpleQueue()
+    calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(pipe, calls), daemon=True).start()
     while True:
         pipe.send_bytes(call_pickled(calls.get()))

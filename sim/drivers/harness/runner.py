@@ -30,7 +30,7 @@ class Harness:
         self._design = design
         self._library = _engine()
         self._table = _load(compile_harness(design))
-        self._model = None
+        self._model: ctypes.c_void_p | None = None
         self.reset()
 
     def reset(self, **constants: int) -> None:
@@ -139,17 +139,19 @@ class Harness:
         inputs, outputs = self._design.inputs, self._design.outputs
         parts = [port.address, port.request_tag, port.write, port.write_data]
         parts += [port.response_tag, port.data]
-        layout = [value for bits in parts for value in (bits.offset, bits.width)]
-        layout.append(payload.words(inputs[memory.response]))
-        numbers = [*timing.latency, timing.interval, int(timing.reorder), timing.seed]
+        fields = [value for bits in parts for value in (bits.offset, bits.width)]
+        layout = np.array([*fields, payload.words(inputs[memory.response])], np.int64)
+        numbers = np.array(
+            [*timing.latency, timing.interval, int(timing.reorder), timing.seed], np.uint64
+        )
         self._library.harness_memory(
             self._model,
             list(outputs).index(memory.request),
             list(inputs).index(memory.response),
             _address(contents),
             *contents.shape,
-            _address(layout := np.array(layout, np.int64)),
-            _address(numbers := np.array(numbers, np.uint64)),
+            _address(layout),
+            _address(numbers),
         )
 
     def _use(self, number: int, contents, port: MemoryPort) -> tuple[MemoryUse, tuple[int, int]]:
@@ -160,9 +162,9 @@ class Harness:
         self._library.harness_memory_use(
             self._model, number, _address(accepted), _address(offered), _address(counts)
         )
-        rows_read, rows_written, *latest = (int(value) for value in counts)
+        rows_read, rows_written, address, write = (int(value) for value in counts)
         use = MemoryUse(contents, port.data.width, rows_read, rows_written, accepted, offered)
-        return use, latest
+        return use, (address, write)
 
     def _failure(self, status: int, stream: int, cycle: int, limits: np.ndarray) -> str | None:
         if status == _HUNG:

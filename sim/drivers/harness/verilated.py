@@ -176,7 +176,8 @@ def _compile_design(design: Design, done: Path) -> None:
 
 def _halves(files: list[Path]) -> list[list[Path]]:
     """Two lists of about equal size in bytes; the second is empty where there is one file."""
-    halves, sizes = ([], []), [0, 0]
+    halves: tuple[list[Path], list[Path]] = ([], [])
+    sizes = [0, 0]
     for path in sorted(files, key=lambda path: -path.stat().st_size):
         smaller = sizes[1] < sizes[0]
         halves[smaller].append(path)
