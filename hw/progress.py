@@ -1,4 +1,4 @@
-"""What is under way, on a terminal."""
+"""Progress on a terminal."""
 
 import sys
 import threading
@@ -7,9 +7,9 @@ from tqdm import tqdm
 
 
 class Progress:
-    """A bar over designs on standard error, which names the step and whose clock never stands.
+    """A progress bar over designs on standard error, with the current step and a running clock.
 
-    Nothing is shown where standard error is no terminal, or if `quiet`. Use it in a ``with``
+    Nothing is shown if standard error is not a terminal, or if `quiet`. Use it in a ``with``
     statement, which removes the bar.
     """
 
@@ -32,7 +32,7 @@ class Progress:
         self._bar.close()
 
     def step(self, text: str) -> None:
-        """Name what begins."""
+        """Show the name of the step that begins."""
         self._bar.set_description(text)
 
     def done(self) -> None:

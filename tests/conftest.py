@@ -3,7 +3,7 @@
 import os
 import sys
 
-# Tests run side by side; threads of linear algebra within each would only get in their way.
+# Tests run in parallel, so threads of linear algebra within each would only slow them down.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
@@ -17,12 +17,12 @@ from tests.support.lm.tiny_llama import random_tensors, write_gguf
 
 pytest_plugins = ["tests.support.costs"]
 
-# Examples are the same in every run and slow machines do not fail them; a failing one is printed.
+# The same examples in every run, without a time limit; a failing example is printed.
 settings.register_profile("project", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("project")
 
 
-# Where CI runs, whatever is missing is a failure; elsewhere it is a loud skip.
+# In CI a missing tool is a failure; elsewhere the test is skipped, and says why.
 MAY_SKIP = not os.environ.get("CI")
 
 

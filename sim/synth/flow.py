@@ -75,7 +75,7 @@ class Mapped:
 
     @property
     def delay(self) -> float:
-        """Of the slowest path, in ps; 0 where nothing lies between two ends."""
+        """Delay of the slowest path, in ps; 0 without a path."""
         worst = self.timing.worst
         return worst.delay if worst else 0.0
 

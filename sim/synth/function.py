@@ -57,7 +57,7 @@ def _chain(tokens, part, signs, name):
 
 
 def _term(tokens):
-    """None in place of a tree stands for a mistake."""
+    """A recursive-descent parser; None in place of a tree is a syntax error."""
     if not tokens or tokens[0] in ")&*|+^'":
         return None, tokens
     head, tokens = tokens[0], tokens[1:]

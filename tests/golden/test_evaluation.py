@@ -56,7 +56,7 @@ def random_trace() -> Trace:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_is_described_and_its_defaults_can_be_written(name):
-    """What the help shows can be given back."""
+    """The policies shown by the help can be typed."""
     text = describe(name).replace("capacity,", "capacity=48,").replace("prompt,", "prompt=9,")
     policy = parse(text)
     assert policy.name == name
@@ -119,7 +119,7 @@ def test_a_default_of_the_caller_counts_unless_the_text_says_otherwise():
 
 def test_dense_attention_measures_as_itself(model, tokens):
     measured = measure(parse("dense"), model, tokens)
-    # The two add up matrix products in orders of their own.
+    # The two sum matrix products in different orders.
     assert measured.perplexity == pytest.approx(perplexity(model, tokens).perplexity, rel=1e-6)
     assert measured.error == 0 and measured.traffic.ratio == 1
     assert measured.rows == TOKENS

@@ -1,4 +1,4 @@
-"""Trace files: what goes in comes out, and what is wrong is said in one sentence."""
+"""Trace files: writing and reading are inverse, and errors are one sentence."""
 
 import io
 import json

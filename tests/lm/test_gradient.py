@@ -17,7 +17,7 @@ INPUT |= {"gate": "ffn", "up": "ffn", "down": "down"}
 
 @pytest.fixture(scope="module")
 def model(tiny):
-    """Of float64 weights, so that differences mean something."""
+    """A model of float64 weights, precise enough for finite differences."""
     weights = read_weights(GGUFFile(tiny))
     names = [field.name for field in dataclasses.fields(Layer)]
     layers = [
@@ -30,7 +30,7 @@ def model(tiny):
 
 
 class Nudged(Llama):
-    """One element of one input is moved."""
+    """A model that adds a step to one element of one input."""
 
     def __init__(self, weights, layer, into, token, element, by):
         super().__init__(weights)

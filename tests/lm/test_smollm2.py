@@ -68,7 +68,7 @@ def test_shipped_traces_can_be_made_again(smollm2, prose, tmp_path):
 
 
 def test_the_beginning_of_shipped_traces_can_be_made_again(opened, prose):
-    """No token sees a later one, so a few come out as among all."""
+    """No token attends to a later one, so the first tokens' results do not change."""
     model, tokenizer = opened
     stored = load(shipped()[0])
     made = capture(

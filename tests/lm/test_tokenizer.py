@@ -9,7 +9,7 @@ from tests.support.lm.tiny_llama import MERGES, TOKENS, byte_tokens, write_gguf
 
 
 def words(pre, text):
-    """What a pre-tokenizer makes of ``text``, seen through a vocabulary that merges all words."""
+    """Words of ``text`` by a pre-tokenizer, with a vocabulary that merges every word."""
     return list(Tokenizer(TOKENS, MERGES, pre)._split(text))
 
 

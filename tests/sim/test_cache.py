@@ -1,4 +1,4 @@
-"""The cache of compiled designs: what goes, and what stays whatever the limit."""
+"""The cache of compiled designs: what is removed, and what stays below any limit."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Proofs of equivalence on a design whose faults are chosen to be hard to judge."""
+"""Proofs of equivalence on a design with faults that are hard to judge."""
 
 import re
 from pathlib import Path
@@ -11,10 +11,10 @@ from sim.core.yosys import yosys
 
 # A register of one beat, a count of beats modulo 3 and a history of the last three valids. Faults:
 #  1  from count 3, which never occurs, it goes on to 2 and not to 0
-#  2  the payload is also loaded while nothing is offered, which nobody sees
+#  2  the payload is also loaded while nothing is offered, which no output shows
 #  3  every third beat's payload is inverted
-#  4  refuses beats while it holds one, even one that is being taken
-#  5  the payload follows the input also while it must stand
+#  4  refuses beats while it holds one, even one that is being accepted
+#  5  the payload follows the input even while it must be held
 #  6  reset leaves valid as it is
 #  7  a payload of 3 is changed to 0
 #  8  an output differs only three offers in a row after the count was 3, which it never is

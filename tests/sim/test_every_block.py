@@ -20,7 +20,7 @@ from sim.drivers.harness.verilated import HUGE
 
 
 def simulators(block, preset: str) -> tuple[str, ...]:
-    """Where a preset is outcome: not where it takes minutes and says little more."""
+    """Simulators to run a preset in: those that add something for the time they take."""
     first = preset == block.parameters_class.preset_name("first")
     if issubclass(block.parameters_class, DatapathParameters) and not first:
         return ("icarus",)

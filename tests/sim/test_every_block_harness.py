@@ -1,4 +1,4 @@
-"""Every block by the compiled harness: any trace, every stall, and the same as cocotb sees."""
+"""Every block by the compiled harness: any trace, every stall pattern, and equal to cocotb."""
 
 import re
 
@@ -52,7 +52,7 @@ KINDS = ("attention", "activations", "weights", "everything", "one number", "hug
 
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
 def test_any_trace_fits_any_block(block, tmp_path):
-    """Cut or repeated, and said so; under every stall pattern."""
+    """The trace is cut or repeated, with a note; under every stall pattern."""
     parameters = first_preset(block)
     design = generate(block, parameters)
     vectors = 30 if design.instances < HUGE else 4
@@ -81,7 +81,7 @@ BOTH_DRIVERS = ("stream.queue", "arith.float_add", "kllm.orizuru")
 
 @pytest.mark.parametrize("name", suite_takes(BOTH_DRIVERS, [block.name for block in blocks()]))
 def test_both_drivers_see_the_same(name):
-    """Outputs and the cycle of every one of them, whoever drives."""
+    """Outputs and their cycles are the same with both drivers."""
     block = find(name)
     parameters = first_preset(block)
     trace = runs.load_trace(None)

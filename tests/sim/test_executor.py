@@ -15,7 +15,7 @@ from sim.core.jobs.executor import Task, execute
 from sim.core.tools import ROOT, ToolError
 
 LITTLE = ("sim/__init__.py",)
-"""Sources that are hashed in no time."""
+"""A small source, which is hashed quickly."""
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def test_workers_are_other_processes_and_one_that_dies_is_replaced():
 
 
 def test_a_second_run_resumes():
-    """What was done is kept, what failed or was not worth it is not."""
+    """Results are kept; failures and values that `keep` refuses are not."""
     run = execute(squares(2, 3, 4), sources=LITTLE)
     assert next(run).value == 4
     run.close()

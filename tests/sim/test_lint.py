@@ -1,4 +1,4 @@
-"""Lint passes what is generated and refuses what is broken."""
+"""Lint passes generated Verilog and refuses broken Verilog."""
 
 import dataclasses
 import re
@@ -92,7 +92,7 @@ def test_broken_designs_are_refused(fault, monkeypatch):
     ids=["latch", "undriven", "black box"],
 )
 def test_yosys_refuses_them_too(body, check, monkeypatch):
-    """Each tool is enough by itself where both look."""
+    """Faults that both tools detect are detected by each alone."""
     first = lint._check
 
     def yosys_only(command, tool, *more):

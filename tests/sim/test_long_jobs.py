@@ -1,4 +1,4 @@
-"""Commands that are long jobs: each block once, in order, with what was done kept."""
+"""Commands of many tasks: each block once, in order, and results are kept."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ def few(tmp_path, monkeypatch):
 
 @pytest.fixture
 def mapped(monkeypatch):
-    """Names of blocks that were mapped, none of them in truth."""
+    """Names of the blocks that a substitute of the mapper was called for."""
     names = []
 
     def measure(name, preset, parameters, target):
@@ -56,7 +56,7 @@ def test_synthesis_resumes_and_keeps_the_order(run, mapped):
     known = len(mapped)
     assert run(f"synth stream.queue {options}")[0] == 0 and len(mapped) == known
     assert run(f"synth stream.queue {options} --fresh")[0] == 0 and len(mapped) == known + 1
-    assert run(f"synth stream.queue {options.replace('--ecp5', '')}")[0] == 0  # another question
+    assert run(f"synth stream.queue {options.replace('--ecp5', '')}")[0] == 0  # another task
     assert len(mapped) == known + 2
 
 
@@ -69,7 +69,7 @@ def test_netlists_are_written_again(run, mapped, tmp_path):
 
 
 def test_results_resume(monkeypatch, tmp_path):
-    """A text of another content is another question."""
+    """A text of other content is another task."""
     text = tmp_path / "text"
     text.write_text("one")
     tasks = ["veda", Run("dense", 600)]

@@ -93,7 +93,7 @@ def reads(count: int, seed: int = 1) -> list[tuple[int, None]]:
 
 
 def mixed(p: RowReaderParameters, count: int) -> list[tuple[int, int | None]]:
-    """Reads and writes of few rows, so that they often meet."""
+    """Reads and writes of few rows, so that many have equal addresses."""
     source, new = random.Random(7), payload.to_ints(contents(p, seed=8))
     return [
         (source.randrange(6), new[k % ROWS] if source.random() < 0.4 else None)
@@ -125,7 +125,7 @@ def test_rows_in_order_through_a_reorder_buffer(timing, stall):
 @pytest.mark.parametrize("stall", PATTERNS)
 @pytest.mark.parametrize("timing", TIMINGS)
 def test_rows_as_they_arrive(timing, stall):
-    """Each read is answered once, tags being reused while others with the same are under way."""
+    """Each read is answered once, even with equal tags outstanding."""
     stimulus = stimulus_of(ARRIVAL, reads(300))
     outcome = run(ARRIVAL, stimulus, TIMINGS[timing], stall)
     assert outcome.failure is None

@@ -1,4 +1,4 @@
-"""Mutation testing: good checks leave nothing unexplained, weak ones are found out."""
+"""Mutation testing: good checks leave no surviving mutant, weak checks do."""
 
 import argparse
 import dataclasses

@@ -1,4 +1,4 @@
-"""Packing of payloads against Amaranth's own."""
+"""Packing of payloads, compared with Amaranth's."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Programs end with the process that started them, and calls that crash or hang end alone."""
+"""Programs end with the process that started them; a forked call that crashes ends alone."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def wait_until(condition, seconds: float = 20):
 
 
 def runs(pid: int) -> bool:
-    """Whether it is there and no zombie."""
+    """Whether a process runs, and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

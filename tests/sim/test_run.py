@@ -175,7 +175,7 @@ def test_an_output_that_never_comes(run, tmp_path, driver):
     path = skid_buffer_with(tmp_path, r"o__valid <= [^;]*;", "o__valid <= 1'h0;")
     status, out, _ = run(f"{SKID} --driver {driver} --verilog {path} --json")
     result = json.loads(out)
-    # The stimulus of real data and that of random data both get nothing out.
+    # Neither the stimulus of real data nor that of random data has any output.
     assert status == 1 and result["mismatches"] == 2
     assert result["first_mismatch"] == (
         "transaction 0, stream o, beat 0, field beat: expected a beat, got nothing"
@@ -279,7 +279,7 @@ def test_verilog_that_does_not_compile(run, tmp_path, driver, monkeypatch):
 
 
 def test_a_command_imports_only_what_it_needs():
-    """The figure of `--help`'s time is in the docs; what makes it is here."""
+    """The docs state the time of ``--help``; it depends on these imports."""
     script = (
         "import sys; from sim.__main__ import parser; parser('run'); parser('');"
         "print(*{name.partition('.')[0] for name in sys.modules})"

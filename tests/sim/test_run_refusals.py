@@ -61,7 +61,7 @@ def test_a_build_folder_with_spaces_is_one_sentence(run, tmp_path, monkeypatch):
 
 
 def test_an_interrupt_is_one_line(run, monkeypatch):
-    """Without the warnings of all the components that were not used any more."""
+    """Without warnings of unused components."""
     kept = []
     # Amaranth warns only once something was elaborated.
     to_rtlil(SkidBuffer(SkidBufferParameters(width=8)), "top")

@@ -1,4 +1,4 @@
-"""Set-up: what it looks for, what it says, what it pins; and work without Python's library."""
+"""Set-up: packages it needs, messages, pins; and runs without Python's shared library."""
 
 import ctypes
 import importlib.metadata

@@ -149,7 +149,7 @@ SMALLEST = (
     ("unicaim.sar_adc", {"bits": 1, "fraction": 1}),
 )
 
-# One pair of one value: none at all says little.
+# One pair of one value.
 ONE_PAIR = ("kllm.orizuru", {"n": 1, "k": 1, "lanes": 1, "radix": 2})
 
 DEAR = {

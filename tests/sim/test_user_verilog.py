@@ -1,4 +1,4 @@
-"""Somebody else's Verilog: its ports in any style, and what it may do outside of a simulation."""
+"""A user's Verilog: ports in any style, and text that could act outside the simulation."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What tests cost: the dear ones run in ``make campaign``, and a run ends with its dearest files.
+"""CPU time of tests: dear ones run in ``make campaign``, and a run ends with the dearest files.
 
 A pytest plugin of :mod:`tests.conftest`. ``dear.txt`` lists the tests that took more than DEAR CPU
 seconds when they were measured, by ``python -m pytest -n 2 --dist loadfile --record-costs`` on a
@@ -16,9 +16,9 @@ import pytest
 
 LIST = Path(__file__).parents[1] / "dear.txt"
 DEAR = 0.8
-# The examples; all pairs of 16-bit operands; every block on any trace and under every stall, in
-# Icarus, its lint and its sidecar; the first of several that share what they compile; unbounded
-# proofs (the dearest four of all these are in the list by hand).
+# The examples; all pairs of 16-bit operands; every block on any trace, every stall, in Icarus; lint
+# and its sidecar; the first of several tests that share compiled designs; unbounded proofs. The
+# four dearest of all these are in the list by hand.
 ALWAYS = re.compile(
     r"^tests/examples/|test_exhaustive.py::test_all_pairs|test_run.py::test_(text_|json_)"
     r"|test_every_block_harness.py::"
@@ -61,7 +61,7 @@ def pytest_runtest_setup(item):
 def pytest_runtest_makereport(item, call):
     report = yield
     if call.when == "teardown" and started in item.stash:
-        # Reports travel to the process that prints, whatever process ran the test.
+        # The report is sent to the process that prints the summary.
         report.user_properties.append(("cpu_s", cpu() - item.stash[started]))
     return report
 
