@@ -30,8 +30,8 @@ def register(commands: argparse._SubParsersAction) -> None:
         help="repeat each paper's main result and write pages with plots",
         description="Repeat each paper's main result on the language model and write, for each"
         " paper, a page that puts its figure beside ours, a picture and the data as JSON, with an"
-        " index. Takes some forty minutes; `python -m sim results` runs several tasks at a time and"
-        " resumes.",
+        " index. Takes some forty minutes; `python -m sim results` runs several tasks at a time, of"
+        " 1.5 GB of memory each, and resumes.",
     )
     add_model(command, tokens=1024)
     command.add_argument(

@@ -16,7 +16,7 @@ import jinja2
 from rich.table import Table
 
 from golden.files import file_sha256, replacing
-from hw.catalogue import Block, blocks, configurations, find, select
+from hw.catalogue import Block, configurations, find, select
 from sim.commands.arguments import add_execution, count, execution
 from sim.commands.terminal import print_table
 from sim.core import tools
@@ -265,8 +265,12 @@ def register(commands) -> None:
             "output differs from the golden model or a cycle count from the formula."
         ),
     )
-    names = ", ".join(block.name for block in blocks())
-    command.add_argument("block", nargs="?", default="all", help=f"all, or one of {names}")
+    command.add_argument(
+        "block",
+        nargs="?",
+        default="all",
+        help="block name as in `python -m hw list`, or all (default)",
+    )
     command.add_argument(
         "--presets",
         type=lambda text: text.split(","),
