@@ -171,6 +171,7 @@ class AdderTree(Datapath):
         width = p.width + p.levels
         rows = elements
         if p.signed:
+            # Inverted signs, and one constant row that corrects all of them.
             rows = [Cat(element[:-1], ~element[-1]) for element in elements]
             excess = p.n << (p.width - 1)
             rows.append(Const(-excess % (1 << width), width))

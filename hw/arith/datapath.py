@@ -88,6 +88,7 @@ class Datapath(Component):
         self._parameters: Any = parameters  # of the unit's own class
         self.operands, self.results = tuple(inputs), tuple(outputs)
         ports = {name: In(shape) for name, shape in inputs.items()}
+        # A combinational unit has neither clock nor enable.
         if parameters.stages:
             ports["enable"] = In(1, init=1)
         super().__init__(ports | {name: Out(shape) for name, shape in outputs.items()})

@@ -131,6 +131,7 @@ class Exp2Fixed(Datapath):
     def elaborate(self, platform):
         m = Module()
         p, cut = self.parameters, self.registers(m)
+        # x = n + f: f indexes the tables, n is the right shift.
         n = self.x[p.fraction :]
 
         def cut_tables(**outputs):

@@ -125,6 +125,7 @@ class FloatConvert(Datapath):
             nan=nan,
             negative=self.a[-1],
         )
+        # Rounding: exponent and fraction as one integer.
         fraction, guard = kept[1:], kept[0]
         # For NaN and overflow, the power is all ones, fraction and guard bit are zero.
         special = nan if float_format.infinities else large
@@ -133,7 +134,7 @@ class FloatConvert(Datapath):
         m.d.comb += magnitude.eq(Cat(fraction | code & special.replicate(mantissa), power))
         m.d.comb += up.eq(guard & (sticky | fraction[0]))
         if not float_format.infinities:
-            with m.If(magnitude.all()):
+            with m.If(magnitude.all()):  # NaN already
                 m.d.comb += up.eq(0)
         rounded, result, sign = Signal.like(magnitude), Signal.like(magnitude), Signal()
         m.d.comb += rounded.eq(magnitude + up)
@@ -160,12 +161,14 @@ class FloatConvert(Datapath):
         m.d.comb += small.eq(exponent <= rebased)
         m.d.comb += tiny.eq(exponent < rebased - result.mantissa)
         m.d.comb += large.eq(exponent > rebased + top_exponent(result))
+        # Right shift of a subnormal result; `all_out` clears the significand.
         all_out = result.mantissa + 2
         distance, shift = Signal(range(all_out + 1)), Signal(range(all_out + 1))
         m.d.comb += distance.eq(rebased + 1 - exponent)
         shift_out = Mux(tiny | large, Const(all_out, len(shift)), 0)
         m.d.comb += shift.eq(distance & small.replicate(len(shift)) | shift_out)
 
+        # The fraction with at least one bit below the result's, and the hidden bit above.
         digits = Cat(
             Const(0, max(result.mantissa + 1 - source.mantissa, 0)), self.a[: source.mantissa]
         )
@@ -198,6 +201,7 @@ class FloatConvert(Datapath):
         fraction, power = Signal(source.mantissa), Signal(result.exponent)
         m.d.comb += fraction.eq(self.a[: source.mantissa])
         m.d.comb += power.eq(exponent + rebased)
+        # Subnormal operands: flushed, or normalised if the result's smallest exponent is lower.
         if self.parameters.flush_subnormals:
             with m.If(~hidden):
                 m.d.comb += [fraction.eq(0), power.eq(0)]
@@ -211,6 +215,7 @@ class FloatConvert(Datapath):
         if result.infinities or source.infinities:
             with m.If(nan):
                 m.d.comb += fraction.eq(0)
+        # Cut the fraction to the result's width and a guard bit.
         padding = max(result.mantissa + 1 - source.mantissa, 0)
         digits = Cat(Const(0, padding), fraction)
         dropped = len(digits) - result.mantissa - 1

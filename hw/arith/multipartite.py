@@ -96,6 +96,8 @@ class Multipartite:
         half = field.high - field.low - 1
         values = []
         for segment in range(1 << field.segment):
+            # Slope of the chord over the segment, times (2 i + 1) / 2 units: a distance from the
+            # field's middle.
             rise = function(segment + 1, field.segment) - function(segment, field.segment)
             slope = rise << field.segment
             left = field.low + self.guard
@@ -104,6 +106,7 @@ class Multipartite:
 
     def middles(self, function: Function) -> list[int]:
         """The function in the middle of each cell, rounded down after adding `addend`."""
+        # Middles are odd multiples of half a cell; of an exact fraction's values, half a unit less.
         shift, cells = SCALE - self.width - self.guard - 2, range(1, 2 << self.coarse, 2)
         if not self.exact:
             values = [function(cell, self.coarse + 1) for cell in cells]

@@ -33,6 +33,7 @@ def booth_columns(m: Module, x: Value, y: Value) -> Columns:
     """
     n = len(x)
     columns, signs = [[] for _ in range(2 * n)], 0
+    # The bits of y with a zero below and zeros above, in overlapping groups of three.
     digits = [Const(0, 1), *y, Const(0, 1), Const(0, 1)]
     for low in range(0, n + 1, 2):
         below, middle, top = digits[low : low + 3]
@@ -41,6 +42,7 @@ def booth_columns(m: Module, x: Value, y: Value) -> Columns:
         chosen = Signal(n, name=f"multiplicand_{low}")
         row = Signal(n + 1, name=f"row_{low}")
         m.d.comb += [
+            # |d| is 1 or 2, and x inverted if d < 0.
             one.eq(middle ^ below),
             two.eq((top & ~middle & ~below) | (~top & middle & below)),
             chosen.eq(x ^ top.replicate(n)),
@@ -52,6 +54,8 @@ def booth_columns(m: Module, x: Value, y: Value) -> Columns:
         for column, bit in zip(columns[low:], row, strict=False):
             column.append(Bit(1.5, bit))
         if signed:
+            # The one that completes the negation, and the inverted sign above the row. The
+            # constant -2^(low + n + 1) makes up for the inversion and extends the sign.
             negative = Signal(name=f"negative_{low}")
             m.d.comb += negative.eq(top & ~(middle & below))
             columns[low].append(Bit(0.5, negative))
@@ -80,7 +84,7 @@ def reduce_columns(m: Module, columns: Columns, height: int) -> Columns:
 
 def _level(m: Module, columns: Columns, most: int) -> Columns:
     """One level: columns of at most `most` bits, with full adders and a half adder at the end."""
-    reduced, carries = [], []
+    reduced, carries = [], []  # `carries` of the column before
     for weight, column in enumerate(columns):
         waiting, sums, next_carries = sorted(column, key=lambda bit: bit.time), [], []
         while (excess := len(waiting) + len(sums) + len(carries) - most) > 0:

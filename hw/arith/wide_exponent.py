@@ -42,7 +42,7 @@ EXPONENT = signed(8)
 
 def power(m: Module, argument: Value, name: str = "power") -> Signal:
     """log2(e) times a fixed-point number, rounded to POWER fraction bits."""
-    dropped = 19 + FRACTION - POWER
+    dropped = 19 + FRACTION - POWER  # fraction bits of the product below the result's
     product = argument * LOG2_E + (1 << dropped - 1)
     result = Signal.like(product[dropped:], name=name)
     if argument.shape().signed:
@@ -95,12 +95,14 @@ def round_fp16(m: Module, digits: Value, field: Value, name: str = "result"):
     total = Signal(FP16.width, name=f"{name}_total")
     beyond = Signal(name=f"{name}_beyond")
     m.d.comb += [
+        # `left`: the leading one is the second digit, and the exponent can be one lower.
         left.eq(~digits[-1] & (field > 1)),
-        below.eq(field < 1),
-        base.eq(field - 1 - left),
+        below.eq(field < 1),  # below the normal numbers: shift right
+        base.eq(field - 1 - left),  # the leading one, when added, makes it the exponent
         shift.eq(1 - field),
         window.eq(Mux(left, digits[-kept - 1 : -1], digits[-kept:])),
     ]
+    # A right shift by 16 or more leaves zero.
     with m.If(~below):
         m.d.comb += shifted.eq(window)
     with m.Elif(~shift[4:-1].any()):
