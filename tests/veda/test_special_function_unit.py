@@ -15,6 +15,7 @@ from sim.core.design import generate
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import compare
 from sim.drivers.harness.runner import Harness
+from sim.testbenches.veda.low_order_vectors import Vector
 from sim.testbenches.veda.special_function_unit import (
     EPS,
     build,
@@ -39,7 +40,7 @@ ERROR = 1.7  # units in the last place of a probability
 
 def vector(x, op: int = Operation.SOFTMAX, eps: float = EPS):
     x = np.asarray(x, np.float16)
-    return x, int(op), np.float32(1 / len(x)), np.float32(eps)
+    return Vector(x, int(op), np.float32(1 / len(x)), np.float32(eps))
 
 
 def test_bounds_of_the_steps(capsys):
@@ -128,7 +129,7 @@ def test_close_to_layer_norm(rms, capsys):
                 worst = max(worst, ((np.abs(y - exact) - allowed) / unit).max())
                 assert not invalid
     with capsys.disabled():
-        print(f"\nrms {rms}: {worst:.3f} ulp beside what cancels")
+        print(f"\nrms {rms}: {worst:.3f} ulp besides what cancels")
     assert worst < 1.2
 
 

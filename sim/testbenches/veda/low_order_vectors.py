@@ -5,6 +5,8 @@ In these vectors sums lie where a table's index changes, and a rounded value can
 last bits. Each function makes one vector; `turn` from 0 to 1 walks through the tables.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from golden.arith.formats import from_bits
@@ -13,8 +15,23 @@ from golden.veda.moment_reduction import mean_and_variance
 from golden.veda.softmax_reduction import addend, exponential_sum, fraction_bits
 from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
 
-Vector = tuple[np.ndarray, int, np.float32, np.float32]
-"""Elements, operation (3 counts as layer norm), 1 / n and eps."""
+
+class Vector(NamedTuple):
+    """A vector and its command.
+
+    x
+        ``float16[n]``.
+    operation
+        Of :class:`Operation`; 3 counts as layer norm.
+    inverse, eps
+        1 / n, or what a test has in its place, and what is added to the variance.
+    """
+
+    x: np.ndarray
+    operation: int
+    inverse: np.float32
+    eps: np.float32
+
 
 INDEX = 12
 """Bits below the leading one that index the tables of reciprocals and of inverse roots."""
@@ -67,7 +84,7 @@ def whole_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
         added.append(_SCORES[found])
         left -= int(terms[found])
     added = rng.permutation(np.array(added))
-    return np.append(kept, added), int(Operation.SOFTMAX), np.float32(0), np.float32(0)
+    return Vector(np.append(kept, added), int(Operation.SOFTMAX), np.float32(0), np.float32(0))
 
 
 def whole_variance(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
@@ -81,7 +98,7 @@ def whole_variance(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector
     power += (power + parity) % 2
     wanted = np.float32((1 + fraction / (1 << INDEX)) * 2.0**power)
     eps = np.float32(float(wanted) - float(variance))
-    return x, operation, inverse, _moved(eps, rng.integers(-1, 2))
+    return Vector(x, operation, inverse, _moved(eps, rng.integers(-1, 2)))
 
 
 def near_mean(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
@@ -101,7 +118,7 @@ def near_mean(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     operation = int(rng.choice([Operation.LAYER_NORM, 3]))
     eps = np.float32((float(x[0]) * 2.0 ** -rng.integers(9, 24)) ** 2)
     sign = np.float16(rng.choice([-1, 1]))
-    return rng.permutation(x) * sign, operation, inverse, eps
+    return Vector(rng.permutation(x) * sign, operation, inverse, eps)
 
 
 def near_square(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
@@ -122,7 +139,7 @@ def near_square(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
         inverse = np.float32(rng.uniform(0.05, 1))
     _, variance = mean_and_variance(x, inverse, operation == Operation.RMS_NORM)
     eps = -_moved(variance, -int(rng.integers(1, 1 << rng.integers(1, 12))))
-    return rng.permutation(x), operation, inverse, np.float32(eps)
+    return Vector(rng.permutation(x), operation, inverse, np.float32(eps))
 
 
 def tied_product(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
@@ -143,7 +160,7 @@ def tied_product(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     inverse = np.float32(max(factor, 1) * 2.0 ** -int(rng.integers(23, 28)))
     _, variance = mean_and_variance(x, inverse, rms=True)
     eps = -_moved(variance, -int(rng.integers(1, 8)))
-    return x, int(Operation.RMS_NORM), inverse, eps
+    return Vector(x, int(Operation.RMS_NORM), inverse, eps)
 
 
 def carried_product(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
@@ -159,7 +176,7 @@ def carried_product(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vecto
             break
     inverse = np.float32(factor * 2.0 ** -int(rng.integers(23, 28)))
     _, variance = mean_and_variance(x, inverse, rms=True)
-    return x, int(Operation.RMS_NORM), inverse, -_moved(variance, -int(rng.integers(1, 8)))
+    return Vector(x, int(Operation.RMS_NORM), inverse, -_moved(variance, -int(rng.integers(1, 8))))
 
 
 def tied_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
@@ -186,7 +203,7 @@ def tied_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     x[0] = rng.choice([-1, 1]) * 2.0**largest
     inverse = np.float32(first / 4.0**largest)
     eps = np.float32(-second if negative else second)
-    return rng.permutation(x), int(Operation.RMS_NORM), inverse, eps
+    return Vector(rng.permutation(x), int(Operation.RMS_NORM), inverse, eps)
 
 
 def limits(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
@@ -197,7 +214,7 @@ def limits(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     kind = rng.choice([0, 1, 1, 2, 3, 3, 4])
     if kind == 0:  # no eps: sums of any size
         x = _elements(n, int(rng.choice([-24, -23, rng.integers(-24, 16)])), rng)
-        return x, operation, np.float32(1 / n), np.float32(rng.choice([0, 0, 2.0**-120]))
+        return Vector(x, operation, np.float32(1 / n), np.float32(rng.choice([0, 0, 2.0**-120])))
     wide = x.astype(np.float64)
     if kind == 1:  # the mean of the squares is the smallest number, or the largest
         power = rng.choice([-149, -130, -128, -127, -126, -126, 127.5, 128, 128])
@@ -223,7 +240,7 @@ def limits(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
             x = np.abs(x)
         result = rng.choice([-26, -25, -24, -15, -14, 15, 16, 17, -64, 64, 100, -100])
         eps = 2.0 ** np.clip(2 * (power - result) + rng.uniform(-0.6, 0.6), -126, 127)
-    return x, operation, np.float32(inverse), np.float32(eps)
+    return Vector(x, operation, np.float32(inverse), np.float32(eps))
 
 
 KINDS = {

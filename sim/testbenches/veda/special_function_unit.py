@@ -98,7 +98,7 @@ def real_vectors(
         else:
             some = rows[n // 3 % len(rows)]
             x = some[int(rng.integers(len(some)))][: p.length]
-        chosen.append((x, int(operation), np.float32(1 / len(x)), EPS))
+        chosen.append(Vector(x, int(operation), np.float32(1 / len(x)), EPS))
     scores = "" if trace.q is None else "Every third vector is one of scores of q and k; "
     others = f"rows of {', '.join(arrays)}, cut to {p.length} elements and repeated"
     notes.append(f"{scores}vectors are {others} where there are too few.")
@@ -144,7 +144,7 @@ def random_vectors(
             x = (mean + spread * rng.normal(size=n)).astype(np.float16)
             eps = np.float32(rng.choice([0, 1, 1]) * (spread * rng.random()) ** 2)
             inverse *= np.float32(1 + rng.integers(-4, 5) * 2.0**-23)
-            chosen.append((x, operation, inverse, eps))
+            chosen.append(Vector(x, operation, inverse, eps))
             continue
         kind = rng.random()
         if kind < 0.1:
@@ -155,7 +155,7 @@ def random_vectors(
             eps = np.float32(2.0 ** rng.uniform(-120, 120))
         if np.abs(x).max() < 2.0**-19:
             eps = np.float32(0)  # else eps would hide the squares
-        chosen.append((x, operation, inverse, eps))
+        chosen.append(Vector(x, operation, inverse, eps))
     return chosen
 
 
@@ -163,10 +163,10 @@ def short_vector(rng: np.random.Generator) -> Vector:
     """One or two elements: any sum of exponentials from 1 to 2, or any mean square."""
     if rng.random() < 0.5:
         x = np.array([0, np.log(rng.uniform(0.001, 1))]) + rng.choice([0, 3])
-        return x.astype(np.float16), int(Operation.SOFTMAX), np.float32(0), EPS
+        return Vector(x.astype(np.float16), int(Operation.SOFTMAX), np.float32(0), EPS)
     x = rng.uniform(1, 2, 1).astype(np.float16)
     eps = np.float32(rng.uniform(1, 2) * 2.0 ** rng.integers(-4, 5))
-    return x, int(Operation.RMS_NORM), np.float32(0), eps
+    return Vector(x, int(Operation.RMS_NORM), np.float32(0), eps)
 
 
 def random_elements(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -208,7 +208,7 @@ def random_elements(n: int, rng: np.random.Generator) -> np.ndarray:
 def build(p: SpecialFunctionUnitParameters, chosen: list[Vector], notes: list[str]) -> Stimulus:
     """The stimulus of these vectors."""
     results = [expected(p, *vector) for vector in chosen]
-    sizes = [len(x) for x, *_ in chosen]
+    sizes = [len(vector.x) for vector in chosen]
     ends = np.cumsum(sizes) - 1
     last = np.zeros(sum(sizes), bool)
     last[ends] = True
@@ -216,11 +216,11 @@ def build(p: SpecialFunctionUnitParameters, chosen: list[Vector], notes: list[st
     output_last = np.zeros(sum(lengths), bool)
     output_last[np.cumsum(lengths) - 1] = True
     scalars = {
-        name: np.array([vector[n] for vector in chosen], np.float32).view(np.uint32)
-        for n, name in ((2, "inverse"), (3, "eps"))
+        name: np.array([getattr(vector, name) for vector in chosen], np.float32).view(np.uint32)
+        for name in ("inverse", "eps")
     }
-    operations = np.array([op for _, op, *_ in chosen])
-    x = np.concatenate([x for x, *_ in chosen]).view(np.uint16)
+    operations = np.array([vector.operation for vector in chosen])
+    x = np.concatenate([vector.x for vector in chosen]).view(np.uint16)
     y = np.concatenate([y for y, _ in results]).astype(np.float16).view(np.uint16)
     invalid = np.repeat([flag for _, flag in results], lengths)
     return Stimulus(

@@ -191,7 +191,7 @@ def losses(model, tokens):
 @pytest.mark.model
 @pytest.mark.parametrize("bits", [3, 4])
 def test_the_real_model(smollm2, bits):
-    """The accelerator's errors are small beside those of quantising, and so is what comes of them.
+    """The accelerator's errors, and their effect, are small compared with those of quantising.
 
     A perplexity cannot tell more closely: that of the algorithm moves by some percent with any
     rounding, since indices that move in one layer move others in the next. So the difference of the

@@ -147,7 +147,7 @@ def test_fewer_values_than_centroids():
 
 
 def test_nearly_equal_values_far_from_zero():
-    """Sums about the mean, or else cancellation would leave nothing of the differences."""
+    """Sums about the mean: otherwise the differences would be lost to cancellation."""
     x = 2.0**30 + np.array([0, 1, 2, 1024, 1025]) / 1024
     np.testing.assert_allclose(kmeans(x, 2) - 2.0**30, [1 / 1024, 1024.5 / 1024], atol=1e-6)
 

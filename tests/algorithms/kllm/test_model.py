@@ -1,4 +1,4 @@
-"""The quantised model: its products are KLLM's, its calibration sees what the model sees."""
+"""The quantised model: its products are KLLM's, its calibration data are the model's own inputs."""
 
 import numpy as np
 import pytest

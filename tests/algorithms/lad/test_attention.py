@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 def integers(rng, tokens, d):
-    """Small integers: scores fall exactly on bounds, keys are often parallel, nothing rounds."""
+    """Small integers: scores fall exactly on bounds, keys are often parallel, sums are exact."""
     q = rng.integers(-2, 3, size=(HEADS, tokens, d))
     k = rng.integers(-2, 3, size=(KV_HEADS, tokens, d))
     v = rng.integers(-9, 10, size=(KV_HEADS, tokens, d))

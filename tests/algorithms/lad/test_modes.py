@@ -75,7 +75,7 @@ def test_halving_keeps_the_order():
 
 
 def test_a_mode_changes_only_when_exceeded():
-    """Intervals 3, 3, then 2, 2, 2: a tie at two each changes nothing, the third does."""
+    """Intervals 3, 3, then 2, 2, 2: a tie at two each keeps the mode, the third changes it."""
     modes = Modes(1, EXP, 12)
     modes.append()
     modes.record(np.array([[3]], np.uint8), 0)

@@ -217,7 +217,7 @@ def test_a_discharge_of_all_rows_gives_zeros():
 @pytest.mark.parametrize("key_bits", [0, 3])
 @pytest.mark.parametrize(("heavy", "prompt"), [(40, 12), (40, 40), (25, 25)])
 def test_is_dense_where_nothing_is_dropped_or_left_out(key_bits, heavy, prompt):
-    """More room and a larger k than there are tokens; a prompt shorter than heavy drops nothing."""
+    """More rows and a larger k than tokens; a prompt shorter than heavy is kept whole."""
     q, k, v = random_qkv(3, 2, 40, 8, seed=3)
     attention = StaticDynamicAttention(heavy, 15, 40, prompt, key_bits)
     dense = DenseAttention()

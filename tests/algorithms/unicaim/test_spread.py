@@ -46,7 +46,7 @@ def test_noise_of_planes():
 
 
 def test_devices_stay_while_a_row_is_kept():
-    """The same query sees the same noise again, and opposite digits see different devices."""
+    """Equal queries have equal noise; opposite digits read different devices."""
     rng = np.random.default_rng(3)
     queries = np.array([[1] * 64, [1] * 64, [-1] * 64])
     noise = spread_scores(np.zeros((400, 64), int), queries, 1, 1.0, 10, rng)
