@@ -97,7 +97,7 @@ def _blocks_of(module_name: str) -> list[Block]:
 def find(name: str) -> Block:
     """The block of that catalogue name. Imports no other blocks than it needs.
 
-    :raises ParameterError: if there is none.
+    :raises ParameterError: if it does not exist.
     """
     folder, _, module = name.partition(".")
     if folder in FOLDERS and module.isidentifier():

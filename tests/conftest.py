@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items):
 
 
 def skip_without_cocotb(monkeypatch):
-    """Whatever test asks for a cocotb simulation where none can run ends there, loudly skipped."""
+    """A test that needs a cocotb simulation where none can run is skipped, with its reason."""
     if MAY_SKIP and not tools.has_cocotb():
         reason = f"cocotb lacks {tools.LIBPYTHON}; {tools.COCOTB_ADVICE}"
         monkeypatch.setattr(tools, "require_cocotb", lambda: pytest.skip(reason))

@@ -135,7 +135,7 @@ def test_a_module_without_ports_or_with_one():
 
 
 def test_names_that_only_differ_in_what_verilog_forbids():
-    class Twins(wiring.Component):
+    class EqualNames(wiring.Component):
         o: Out(4)
 
         def elaborate(self, platform):
@@ -149,7 +149,7 @@ def test_names_that_only_differ_in_what_verilog_forbids():
             m.d.comb += self.o.eq(sum(signals))
             return m
 
-    verilog = to_verilog(to_rtlil(Twins(), "top"))
+    verilog = to_verilog(to_rtlil(EqualNames(), "top"))
     names = re.findall(r"^  (?:wire|reg) (?:\[\d+:0\] )?(\w+)(?: = .*)?;", verilog, re.M)
     assert len(set(names)) == len(names) and "\\" not in verilog
     assert {"x_y", "x_y_2", "x_y_3", "x", "reg_"} <= set(names)

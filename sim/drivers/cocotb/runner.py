@@ -203,7 +203,7 @@ class CocotbSimulation:
         waves
             Where to put the waves of it all, for a simulation compiled with them.
         timing
-            Of the stimuli's memories, as in :meth:`sim.drivers.harness.runner.Harness.play`, or a
+            Of the stimuli's memories, as in :meth:`sim.drivers.harness.runner.Harness.run`, or a
             list with one for each stimulus.
         """
         timings = timing if isinstance(timing, list) else [timing] * len(stimuli)
