@@ -103,7 +103,7 @@ class Datapath(Component):
         return Registers(m, chosen, self.enable if self._parameters.stages else None)
 
 
-Record = TypeVar("Record")
+Record = TypeVar("Record", bound=Any)
 """A dataclass whose fields are values."""
 
 

@@ -162,7 +162,7 @@ class FixedToFloat(Datapath):
         return m
 
 
-def normalise(m: Module, value: Value, fill: Value, stop: int = 0) -> tuple[Signal, Signal]:
+def normalise(m: Module, value: Value, fill: Value, stop: int = 0) -> tuple[Value, Signal]:
     """`value` shifted left until its highest bit is one, and the number of bits it was shifted.
 
     fill

@@ -1,7 +1,7 @@
 """Floating-point multiplication, correctly rounded, with subnormals."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
@@ -76,9 +76,9 @@ class Exponent:
     at_edge: Value
     nan: Value
     sign: Value
-    levels: Value | None = None
-    cleared: Value | None = None
-    nearly_normal: Value | None = None
+    levels: Any = None
+    cleared: Any = None
+    nearly_normal: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Window:
     at_edge: Value
     nan: Value
     sign: Value
-    nearly_normal: Value | None = None
+    nearly_normal: Any = None
 
 
 class FloatMultiply(Datapath):
@@ -169,7 +169,7 @@ class FloatMultiply(Datapath):
         m.d.comb += self.o.eq(cut("result", result=self._rounded(m, window)))
         return m
 
-    def _operands(self, m: Module) -> tuple[list[Value], Operands]:
+    def _operands(self, m: Module) -> tuple[list, Operands]:
         """Both significands, and properties of the operands."""
         fmt = self._format
         named = namer(m)

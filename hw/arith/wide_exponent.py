@@ -58,7 +58,7 @@ def significand(m: Module, fraction: Value) -> Signal:
     """
     table = fit(significands(POWER, POWER + 2))
     below = Signal(POWER + 2, name="below")
-    m.d.comb += below.eq(table.read(m, fraction, lambda **cut: tuple(cut.values())))
+    m.d.comb += below.eq(table.read(m, fraction, lambda **outputs: list(outputs.values())))
     return below
 
 

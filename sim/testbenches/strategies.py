@@ -10,6 +10,7 @@ array([ 69, 211, 255, 104, 255, 255,   0, 255])
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,7 +37,7 @@ def picks(rng: np.random.Generator, shape: Shape | None, weights: Mapping[str, f
 
 
 def mixture(
-    rng: np.random.Generator, shape: Shape, kinds: Mapping[str, tuple[float, ArrayLike]]
+    rng: np.random.Generator, shape: Shape, kinds: Mapping[str, tuple[float, Any]]
 ) -> np.ndarray:
     """Each element from one of the named kinds, drawn independently.
 
