@@ -80,7 +80,7 @@ def check(design: Design) -> None:
 def modules_apart(verilog: str) -> Iterator[tuple[str, str, str]]:
     """Each module's name and text, with stubs of the modules it uses, which have only ports."""
     texts = re.findall(r"^module \\?.*?^endmodule$", verilog, re.M | re.S)
-    modules = {MODULE.match(text)[1]: text for text in texts}
+    modules = {match[1]: text for text in texts if (match := MODULE.match(text))}
     stubs = {name: text[: text.index(");\n") + 2] + "\nendmodule" for name, text in modules.items()}
     names = "|".join(map(re.escape, modules))
     for name, text in modules.items():

@@ -49,9 +49,8 @@ def refuse_unsafe(path: Path, verilog: str) -> None:
 def generated_ports(verilog: str, module: str) -> Ports:
     """Ports of a module of Verilog that this project generated."""
     header = re.search(rf"^module {re.escape(module)}\(.*?^\);", verilog, re.M | re.S)
-    found = re.findall(
-        r"^  (input|output) (?:reg )?(?:signed )?(?:\[(\d+):0\] )?(\w+)", header[0], re.M
-    )
+    port = r"^  (input|output) (?:reg )?(?:signed )?(?:\[(\d+):0\] )?(\w+)"
+    found = re.findall(port, header[0], re.M) if header else []
     return {name: (direction, int(top or 0) + 1) for direction, top, name in found}
 
 
