@@ -18,6 +18,8 @@ IDLE, SEARCH, ADDRESSES = range(3)
 
 
 class SenseSpec(Elaboratable):
+    """The model: a search by steps until at most k rows are high, then their addresses."""
+
     def __init__(self, dut, invariant: bool = True):
         self.dut, self._invariant = dut, invariant
 
@@ -33,118 +35,126 @@ class SenseSpec(Elaboratable):
         watch(m, first, dut.o)
         m.d.comb += Assume(dut.k.payload <= ROWS)
 
-        racing, giving = Signal(), Signal()
+        # The search: `winners` is the last step with at most k rows high, `with_ties` the last one
+        # with more.
+        searching, addressing = Signal(), Signal()
         k = Signal(range(ROWS + 1))
-        few, many = Signal(ROWS), Signal(ROWS)
-        seen_few, crowded = Signal(), Signal()
+        winners, with_ties = Signal(ROWS), Signal(ROWS)
+        exceeded = Signal()
         remaining = Signal(ROWS)
-        owed, owed_answer = Signal(), Signal()
-        step, over, too_many, begin, gave = Signal(), Signal(), Signal(), Signal(), Signal()
+        pending, answer = Signal(), Signal()
+        begin, step, finished = Signal(), Signal(), Signal()
+        too_many, address_issued = Signal(), Signal()
         lines = dut.i.payload
         m.d.comb += [
             begin.eq(dut.k.valid & dut.k.ready & live),
             step.eq(dut.i.valid & dut.i.ready & live),
-            gave.eq(dut.o.valid & dut.o.ready & live),
+            address_issued.eq(dut.o.valid & dut.o.ready & live),
             too_many.eq(_count(lines.high) > k),
-            over.eq(step & (lines.last | (lines.stoppable & ~too_many))),
+            finished.eq(step & (lines.last | (lines.stoppable & ~too_many))),
         ]
-        few_after, many_after = Signal(ROWS), Signal(ROWS)
+        winners_after, with_ties_after = Signal(ROWS), Signal(ROWS)
         m.d.comb += [
-            few_after.eq(Mux(too_many, few, lines.high)),
-            many_after.eq(Mux(too_many, lines.high, many)),
+            winners_after.eq(Mux(too_many, winners, lines.high)),
+            with_ties_after.eq(Mux(too_many, lines.high, with_ties)),
         ]
         chosen = Signal(ROWS)
         m.d.comb += chosen.eq(
-            _selected(few_after, many_after, k - _count(few_after)) if fill else few_after
+            _selected(winners_after, with_ties_after, k - _count(winners_after))
+            if fill
+            else winners_after
         )
+        # Addresses: the lowest remaining row first.
         lowest = Signal(ROWS)
         m.d.comb += lowest.eq(remaining & (~remaining + 1))
         with m.If(begin):
-            m.d.sync += [racing.eq(1), k.eq(dut.k.payload), few.eq(0), many.eq(0)]
-            m.d.sync += [seen_few.eq(0), crowded.eq(0)]
+            m.d.sync += [searching.eq(1), k.eq(dut.k.payload), winners.eq(0), with_ties.eq(0)]
+            m.d.sync += exceeded.eq(0)
         with m.If(step):
-            m.d.sync += [few.eq(few_after), many.eq(many_after)]
-            m.d.sync += [seen_few.eq(seen_few | ~too_many), crowded.eq(crowded | too_many)]
-        with m.If(over):
-            m.d.sync += [racing.eq(0), giving.eq(1), remaining.eq(chosen)]
-        with m.If(gave):
+            m.d.sync += [winners.eq(winners_after), with_ties.eq(with_ties_after)]
+            m.d.sync += exceeded.eq(exceeded | too_many)
+        with m.If(finished):
+            m.d.sync += [searching.eq(0), addressing.eq(1), remaining.eq(chosen)]
+        with m.If(address_issued):
             m.d.sync += remaining.eq(remaining & ~lowest)
             with m.If(dut.o.payload.last):
-                m.d.sync += giving.eq(0)
+                m.d.sync += addressing.eq(0)
 
+        # Each step is owed one answer, which may be stalled.
         answered = dut.too_many.valid & dut.too_many.ready
-        m.d.sync += owed.eq((owed | step) & ~answered & live)
+        m.d.sync += pending.eq((pending | step) & ~answered & live)
         with m.If(step):
-            m.d.sync += owed_answer.eq(too_many)
+            m.d.sync += answer.eq(too_many)
 
         o = dut.o.payload
         with m.If(live):
             m.d.comb += [
-                Assert(dut.k.ready == ~(racing | giving), "k taken at the wrong time"),
-                Assert(dut.i.ready == (racing & ~owed), "a step taken at the wrong time"),
-                Assert(dut.too_many.valid == (owed | step), "an answer lost or from nowhere"),
+                Assert(dut.k.ready == ~(searching | addressing), "k accepted at the wrong time"),
+                Assert(dut.i.ready == (searching & ~pending), "a step accepted at the wrong time"),
+                Assert(dut.too_many.valid == (pending | step), "an answer lost or unexpected"),
                 Assert(
-                    ~dut.too_many.valid
-                    | (dut.too_many.payload == Mux(owed, owed_answer, too_many)),
+                    ~dut.too_many.valid | (dut.too_many.payload == Mux(pending, answer, too_many)),
                     "a wrong answer",
                 ),
-                Assert(dut.o.valid == giving, "addresses at the wrong time"),
-                Assert(~giving | (o.present == remaining.any()), "nothing, or not nothing"),
-                Assert(~giving | ~o.present | (1 << o.row == lowest), "a wrong address"),
-                Assert(~giving | (o.last == (remaining == lowest)), "a wrong last"),
+                Assert(dut.o.valid == addressing, "addresses at the wrong time"),
+                Assert(~addressing | (o.present == remaining.any()), "wrong present"),
+                Assert(~addressing | ~o.present | (1 << o.row == lowest), "a wrong address"),
+                Assert(~addressing | (o.last == (remaining == lowest)), "a wrong last"),
             ]
             if self._invariant:
                 self._invariants(m, Internals(fragment), locals())
         m.d.comb += [
-            Cover(live & gave & o.last & (_count(many) == 3) & (k == 2), "two of three"),
-            Cover(live & giving & ~o.present, "none"),
-            Cover(live & owed & giving & gave, "an answer waits"),
+            Cover(
+                live & address_issued & o.last & (_count(with_ties) == 3) & (k == 2), "two of three"
+            ),
+            Cover(live & addressing & ~o.present, "none"),
+            Cover(live & pending & addressing & address_issued, "an answer waits"),
         ]
         return m
 
     def _invariants(self, m, internals, spec):
         signal, fill = internals.signal, self.dut.parameters.fill
-        few, many, room = signal("winners"), signal("with_ties"), signal("room")
-        racing, giving, remaining = spec["racing"], spec["giving"], spec["remaining"]
+        winners, with_ties, room = signal("winners"), signal("with_ties"), signal("room")
+        searching, addressing, remaining = spec["searching"], spec["addressing"], spec["remaining"]
         m.d.comb += [
-            Assert(signal("fsm_state") == Mux(racing, SEARCH, Mux(giving, ADDRESSES, IDLE))),
-            Assert(~(racing & giving)),
-            Assert(signal("held") == spec["owed"]),
-            Assert(~spec["owed"] | (signal("answer") == spec["owed_answer"])),
+            Assert(signal("fsm_state") == Mux(searching, SEARCH, Mux(addressing, ADDRESSES, IDLE))),
+            Assert(~(searching & addressing)),
+            Assert(signal("held") == spec["pending"]),
+            Assert(~spec["pending"] | (signal("answer") == spec["answer"])),
             Assert(spec["k"] <= ROWS),
         ]
-        with m.If(racing):
+        with m.If(searching):
             m.d.comb += [
                 Assert(signal("k") == spec["k"]),
-                Assert(few == spec["few"]),
-                Assert(many == spec["many"]),
-                Assert(signal("exceeded") == spec["crowded"]),
-                Assert(spec["crowded"] == (_count(many) > spec["k"])),
-                Assert(spec["crowded"] | ~many.any()),
-                Assert(_count(few) <= spec["k"]),
-                Assert(room == spec["k"] - _count(few)),
-                Assert(signal("left") == _count(few)),
+                Assert(winners == spec["winners"]),
+                Assert(with_ties == spec["with_ties"]),
+                Assert(signal("exceeded") == spec["exceeded"]),
+                Assert(spec["exceeded"] == (_count(with_ties) > spec["k"])),
+                Assert(spec["exceeded"] | ~with_ties.any()),
+                Assert(_count(winners) <= spec["k"]),
+                Assert(room == spec["k"] - _count(winners)),
+                Assert(signal("left") == _count(winners)),
             ]
-        with m.If(giving):
+        with m.If(addressing):
             m.d.comb += [
-                Assert(remaining == (_selected(few, many, room) if fill else few)),
+                Assert(remaining == (_selected(winners, with_ties, room) if fill else winners)),
                 Assert(signal("left") == _count(remaining)),
                 Assert(signal("room") <= ROWS),
             ]
-        with m.If(~racing & ~giving):
-            m.d.comb += [Assert(few == 0), Assert(many == 0)]
+        with m.If(~searching & ~addressing):
+            m.d.comb += [Assert(winners == 0), Assert(with_ties == 0)]
 
 
 def _count(bits):
     return sum(bits[n] for n in range(ROWS))
 
 
-def _selected(few, many, room):
-    """`few`, and of the others in `many` the lowest `room`."""
+def _selected(winners, with_ties, room):
+    """`winners`, and of the others in `with_ties` the lowest `room`."""
     taken, chosen = 0, []
     for row in range(ROWS):
-        tie = many[row] & ~few[row]
-        chosen.append(few[row] | (tie & (taken < room)))
+        tie = with_ties[row] & ~winners[row]
+        chosen.append(winners[row] | (tie & (taken < room)))
         taken = taken + tie
     return Cat(chosen)
 
@@ -169,7 +179,7 @@ FAULTS = {
         "answer",
     ),
     "keeps_rows": ("[winners.eq(0), with_ties.eq(0)]", "[winners.eq(winners)]", "a wrong"),
-    "steps_too_early": ("self.i.ready.eq(~held)", "self.i.ready.eq(1)", "a step taken"),
+    "steps_too_early": ("self.i.ready.eq(~held)", "self.i.ready.eq(1)", "a step accepted"),
 }
 
 
