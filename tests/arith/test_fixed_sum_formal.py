@@ -24,10 +24,10 @@ BLOCKS = {
     "sparse": (SparsePath, SparsePathParameters(k=1, weight_bits=1, counters=1, entries=1)),
 }
 
-# Valid and last of the ranks in front of the sum.
-RANKS = {
-    Reduction: [("valid", "last")],
-    SparsePath: [("selected", "last_selected"), ("valid", "last")],
+# Registers of the pipeline stages before the sum: valid, and last beat of a column.
+STAGES = {
+    Reduction: [("valid_0", "last_0")],
+    SparsePath: [("valid_0", "last_0"), ("valid_1", "last_1")],
 }
 
 
@@ -70,7 +70,7 @@ class ColumnsSpec(Elaboratable):
                 internals = Internals(fragment)
                 ends = [
                     internals.signal(valid) & internals.signal(last)
-                    for valid, last in RANKS[type(dut)]
+                    for valid, last in STAGES[type(dut)]
                 ]
                 rows = internals.signal("sum.control_rows")
                 ends += [rows[0] & rows[1], internals.signal("sum.done")]
