@@ -17,7 +17,7 @@ TABLES = {
 
 
 def divide(a: np.ndarray, b: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
-    """a / b, less than one unit in the last place off; see :class:`hw.arith.divide.Divide`.
+    """a / b, with an error below one unit in the last place; see :class:`hw.arith.divide.Divide`.
 
     Formats of at most 16 bits. With `flush_subnormals`, subnormal operands count as zeros and
     subnormal results become zeros.

@@ -27,7 +27,7 @@ def excess(n: int, k: int) -> int:
 
 
 def exp(x: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
-    """e^x, less than one unit in the last place off; see :class:`hw.arith.exp.Exp`.
+    """e^x, with an error below one unit in the last place; see :class:`hw.arith.exp.Exp`.
 
     Formats of at most 16 bits. With `flush_subnormals`, subnormal results become zero.
     """

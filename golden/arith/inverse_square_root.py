@@ -24,7 +24,7 @@ def double_root(n: int, k: int) -> int:
 
 
 def inverse_square_root(x: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
-    """1 / sqrt(x), less than one unit in the last place off.
+    """1 / sqrt(x), with an error below one unit in the last place.
 
     Formats of at most 16 bits; see :class:`hw.arith.inverse_square_root.InverseSquareRoot`. With
     `flush_subnormals`, subnormal operands count as zeros of their sign.

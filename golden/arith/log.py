@@ -30,7 +30,7 @@ def slope(n: int, k: int) -> int:
 
 
 def log(x: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
-    """ln(x), less than one unit in the last place off; see :class:`hw.arith.log.Log`.
+    """ln(x), with an error below one unit in the last place; see :class:`hw.arith.log.Log`.
 
     Formats of at most 16 bits. With `flush_subnormals`, subnormal operands count as zeros of their
     sign.

@@ -63,7 +63,7 @@ class Divide(Datapath):
     1004
     """
 
-    summary = "Quotient, less than one unit in the last place off"
+    summary = "Quotient, error below one unit in the last place"
     source = "library"
 
     def __init__(self, parameters: DivideParameters):

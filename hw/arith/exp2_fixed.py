@@ -1,4 +1,4 @@
-"""Powers of two of fixed-point numbers, rounded down or up, never past the true value."""
+"""Powers of two of fixed-point numbers, as lower or upper bounds of the true value."""
 
 import dataclasses
 import functools
@@ -120,7 +120,7 @@ class Exp2Fixed(Datapath):
     unsigned(25)
     """
 
-    summary = "2^-x of a fixed-point number, rounded down or up, never past it"
+    summary = "Lower or upper bound of 2^-x in fixed point"
     source = "ToPick, section III"
 
     def __init__(self, parameters: Exp2FixedParameters):

@@ -54,7 +54,7 @@ class FloatMax(Datapath):
     unsigned(16)
     """
 
-    summary = "Larger of two numbers, a NaN loses (IEEE 754-2019 maximumNumber)"
+    summary = "Larger of two numbers, NaN only if both are (IEEE 754-2019 maximumNumber)"
     source = "library"
 
     SMALLER = False

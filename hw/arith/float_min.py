@@ -33,7 +33,7 @@ class FloatMin(FloatMax):
     unsigned(32)
     """
 
-    summary = "Smaller of two numbers, a NaN loses (IEEE 754-2019 minimumNumber)"
+    summary = "Smaller of two numbers, NaN only if both are (IEEE 754-2019 minimumNumber)"
     source = "library"
 
     SMALLER = True

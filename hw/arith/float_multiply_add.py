@@ -122,11 +122,11 @@ class FloatMultiplyAdd(Datapath):
         """
         narrow, precision = self._narrow, self._wide.precision
         leading = narrow.mantissa * (2 if self._flush else 1)
-        place = leading - 1 - precision
+        weight = leading - 1 - precision
         if not self._flush:
             smallest = 2 * narrow.mantissa - 1 + 2 * narrow.bias - self._wide.bias
-            place = min(place, max(smallest, -1) - precision)
-        return min(place, 0)
+            weight = min(weight, max(smallest, -1) - precision)
+        return min(weight, 0)
 
     def elaborate(self, platform):
         m = Module()
@@ -311,15 +311,15 @@ class FloatMultiplyAdd(Datapath):
         # The bits above the product only need an incrementer.
         carry = named("carry", total[self._above])
         upper = named("upper_sum", Mux(carry, (v.upper + 1)[: len(v.upper)], v.upper))
-        places = named(
-            "places",
+        bits = named(
+            "bits",
             Cat(v.lost ^ subtract, v.lower, total[: self._above], upper, subtract),
         )
-        low = places[: self._above + 2 - self._bottom + 1]
+        low = bits[: self._above + 2 - self._bottom + 1]
         # The high window: all bits above the product, and below them as many as are kept.
         width = max(len(low), 2 * self._wide.precision + 3)
-        windows = [Cat(subtract.replicate(width - len(low)), low), places[-width:]]
-        over = places[:-width] ^ subtract.replicate(len(places) - width)
+        windows = [Cat(subtract.replicate(width - len(low)), low), bits[-width:]]
+        over = bits[:-width] ^ subtract.replicate(len(bits) - width)
         return Sum(
             window=named("window", Mux(v.high, windows[1], windows[0])),
             sticky=named("sticky", v.high & over.any()),
@@ -367,13 +367,13 @@ class FloatMultiplyAdd(Datapath):
         """The result's bits."""
         named = namer(m)
         fmt = self._wide
-        places = named("places", v.kept ^ v.negative.replicate(len(v.kept)))
-        half, last = places[0], places[1]
+        bits = named("bits", v.kept ^ v.negative.replicate(len(v.kept)))
+        half, last = bits[0], bits[1]
         # A difference that is not negative still lacks a one in the last place (see above).
         one_short = signs.subtract & ~v.negative
         up = Mux(one_short, half | (~v.sticky & last), half & (v.sticky | last))
         # Exponent and fraction in one incrementer: a carry out of the fraction is right.
-        rounded = named("rounded", Cat(places[1:-1], v.field) + named("up", up))
+        rounded = named("rounded", Cat(bits[1:-1], v.field) + named("up", up))
         magnitude = rounded[: fmt.width - 1]
         if self._flush:
             normal = named("normal", magnitude[fmt.mantissa :].any())
@@ -387,6 +387,6 @@ class FloatMultiplyAdd(Datapath):
         magnitude = named("magnitude", magnitude[: fmt.width - 1])
         plus = signs.nan if fmt.infinities else magnitude.all()
         # Equal magnitudes: a difference of all ones, whose complement is plus zero.
-        zero = named("is_zero", v.negative & ~v.sticky & ~places.any() & ~signs.infinite)
+        zero = named("is_zero", v.negative & ~v.sticky & ~bits.any() & ~signs.infinite)
         sign = Mux(v.negative, signs.sign_negative & ~zero, signs.sign)
         return Cat(magnitude, sign & ~plus)

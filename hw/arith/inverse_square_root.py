@@ -60,7 +60,7 @@ class InverseSquareRoot(Datapath):
     (('x',), ('o',), 3)
     """
 
-    summary = "1 / sqrt(x), less than one unit in the last place off"
+    summary = "1 / sqrt(x), error below one unit in the last place"
     source = "library"
 
     def __init__(self, parameters: InverseSquareRootParameters):

@@ -1,4 +1,4 @@
-"""Binary logarithms of integers, rounded down or up, never past the true value."""
+"""Binary logarithms of integers, as lower or upper bounds of the true value."""
 
 import dataclasses
 import functools
@@ -125,7 +125,7 @@ class Log2Fixed(Datapath):
     unsigned(15)
     """
 
-    summary = "log2 of an integer, rounded down or up, never past it"
+    summary = "Lower or upper bound of log2 of an integer, in fixed point"
     source = "ToPick, section III"
 
     def __init__(self, parameters: Log2FixedParameters):

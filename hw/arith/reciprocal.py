@@ -60,7 +60,7 @@ class Reciprocal(Datapath):
     unsigned(16)
     """
 
-    summary = "1 / x, less than one unit in the last place off"
+    summary = "1 / x, error below one unit in the last place"
     source = "library"
 
     def __init__(self, parameters: ReciprocalParameters):

@@ -141,7 +141,7 @@ class SequentialReader(Component):
     unsigned(4)
     """
 
-    summary = "Runs of consecutive words from a memory that answers in any order"
+    summary = "Prefetches consecutive words, in order, from an out-of-order memory"
     source = "library"
 
     def __init__(self, parameters: SequentialReaderParameters, shape=None):
