@@ -23,8 +23,8 @@ def double_reciprocal(n: int, k: int) -> int:
 def reciprocal(x: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
     """1 / x, with an error below one unit in the last place.
 
-    See :class:`hw.arith.reciprocal.Reciprocal`. Formats of at most 16 bits. With `flush_subnormals`, subnormal operands count as zeros and
-    subnormal results become zeros.
+    See :class:`hw.arith.reciprocal.Reciprocal`. Formats of at most 16 bits. With
+    `flush_subnormals`, subnormal operands count as zeros and subnormal results become zeros.
     """
     table, bits = TABLES[x.dtype], ml_dtypes.finfo(x.dtype).nmant
     least, infinity = int(ml_dtypes.finfo(x.dtype).minexp), overflow(x.dtype)
