@@ -42,7 +42,7 @@ def golden(parameters, a):
 
 
 @pytest.mark.parametrize("parameters", CONFIGURATIONS, ids=lambda p: p.slug())
-def test_unit_is_its_golden_twin(parameters):
+def test_unit_is_its_golden_model(parameters):
     net = Netlist(FixedToFloat(parameters))
     a = integers(parameters.width, parameters.signed, seed=1)
     assert len(a) >= min(1 << parameters.width, 1 << 16)
@@ -72,7 +72,7 @@ def test_registers(stages):
         ("fp8_e5m2", 8, -12),
     ],
 )
-def test_golden_twin_by_the_definition(format, width, fraction):
+def test_golden_model_by_the_definition(format, width, fraction):
     a = np.unique(integers(width, True, seed=5, count=4000))
     scale = Fraction(2) ** -fraction
     expected = [encode(n * scale, False, FORMATS[format], saturate=False) for n in a.tolist()]
@@ -81,7 +81,7 @@ def test_golden_twin_by_the_definition(format, width, fraction):
 
 
 @pytest.mark.parametrize("format", ["fp16", "fp32", "bf16"])
-def test_golden_twin_as_numpy_casts(format):
+def test_golden_model_as_numpy_casts(format):
     """float32 only holds exact values here, so that NumPy does not round twice."""
     a = integers(24 if format != "fp32" else 40, True, seed=6)
     with np.errstate(over="ignore"):

@@ -41,7 +41,7 @@ def operands(parameters, count):
 
 @FLUSH
 @pytest.mark.parametrize("format, count", [("fp32", 1_000_000), *((f, 1 << 17) for f in SMALL)])
-def test_unit_is_its_golden_twin(format, count, flush):
+def test_unit_is_its_golden_model(format, count, flush):
     parameters = FloatAddParameters(format, flush)
     values = operands(parameters, count)
     assert len(values["a"]) >= count
@@ -170,7 +170,7 @@ def by_definition(a: int, b: int, f) -> int:
 
 @pytest.mark.parametrize("format, count", [("fp8_e4m3", 0), ("fp8_e5m2", 0), ("fp16", 3000),
                                            ("bf16", 3000), ("fp32", 3000)])  # fmt: skip
-def test_golden_twin_by_the_definition(format, count):
+def test_golden_model_by_the_definition(format, count):
     f = FORMATS[format]
     if count:
         drawn, _ = testbench.draw(FloatAddParameters(format), None, count, seed=SEED)
@@ -196,7 +196,7 @@ def test_golden_twin_by_the_definition(format, count):
 
 
 @pytest.mark.parametrize("format, width", [("fp16", 16), ("fp32", 32)])
-def test_golden_twin_by_softfloat(format, width):
+def test_golden_model_by_softfloat(format, width):
     softfloat = pytest.importorskip("softfloatpy")
     add, number = {
         "fp16": (softfloat.f16_add, softfloat.Float16),

@@ -23,7 +23,7 @@ CLAIM = """(and (= less (ite (fp.lt {a} {b}) #b1 #b0)) (= equal (ite (fp.eq {a} 
 
 
 @pytest.mark.parametrize("format, flush", PAIRS)
-def test_unit_is_its_golden_twin(format, flush):
+def test_unit_is_its_golden_model(format, flush):
     net = Netlist(FloatCompare(FloatCompareParameters(format, flush)))
     a, b = pairs(format, seed=1)
     assert net.flipflops == 0 and len(a) >= 1 << 16
@@ -59,7 +59,7 @@ def test_proof_refutes_that_zeros_differ():
 
 
 @pytest.mark.parametrize("format", ["fp8_e4m3", "fp8_e5m2"])
-def test_golden_twin_by_the_definition(format):
+def test_golden_model_by_the_definition(format):
     """All pairs, compared as fractions."""
     a, b = pairs(format, seed=0)
     value = [decode(number, FORMATS[format]) for number in range(256)]
@@ -73,7 +73,7 @@ def test_golden_twin_by_the_definition(format):
     np.testing.assert_array_equal(np.stack([got[name] for name in RELATIONS], axis=1), expected)
 
 
-def test_golden_twin_as_python_compares():
+def test_golden_model_as_python_compares():
     a, b = (operand[-20_000:] for operand in pairs("fp16", seed=3))
     x, y = (struct.unpack(f"<{len(v)}e", v.tobytes()) for v in (a, b))
     got = float_compare(a, b)

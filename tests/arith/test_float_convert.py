@@ -32,7 +32,7 @@ OPTIONS += [
 
 
 @pytest.mark.parametrize("source, format, flush, saturate", OPTIONS)
-def test_unit_is_its_golden_twin(source, format, flush, saturate):
+def test_unit_is_its_golden_model(source, format, flush, saturate):
     parameters = FloatConvertParameters(format, flush, source=source, saturate=saturate)
     net = Netlist(FloatConvert(parameters))
     a = values(source, seed=1, count=1_000_000 if format == "fp16" else 50_000)
@@ -51,7 +51,7 @@ def test_registers(source, format, stages):
 
 
 @pytest.mark.parametrize("source, format", PAIRS)
-def test_golden_twin_as_numpy_and_ml_dtypes_cast(source, format):
+def test_golden_model_as_numpy_and_ml_dtypes_cast(source, format):
     a = values(source, seed=2)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = canonical(a.astype(DTYPES[format]))
@@ -63,7 +63,7 @@ def test_golden_twin_as_numpy_and_ml_dtypes_cast(source, format):
     "source, format, saturate",
     [("fp8_e5m2", "fp8_e4m3", False), ("fp8_e5m2", "fp8_e4m3", True), ("fp16", "fp8_e4m3", True)],
 )
-def test_golden_twin_by_the_definition(source, format, saturate):
+def test_golden_model_by_the_definition(source, format, saturate):
     a = values(source, seed=0)
     result = FORMATS[format]
     expected = []

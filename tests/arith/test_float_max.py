@@ -22,7 +22,7 @@ LARGER = """(ite (and (fp.isZero {a}) (fp.isZero {b})) (ite (fp.isNegative {a}) 
 
 
 @pytest.mark.parametrize("format, flush", PAIRS)
-def test_unit_is_its_golden_twin(format, flush):
+def test_unit_is_its_golden_model(format, flush):
     net = Netlist(FloatMax(FloatMaxParameters(format, flush)))
     a, b = pairs(format, seed=1)
     assert net.flipflops == 0 and len(a) >= 1 << 16
@@ -58,7 +58,7 @@ def test_proof_refutes_that_a_nan_wins():
 
 
 @pytest.mark.parametrize("format", ["fp8_e4m3", "fp8_e5m2"])
-def test_golden_twin_by_the_definition(format):
+def test_golden_model_by_the_definition(format):
     """All pairs, with the maximum of fractions and explicit rules for NaN."""
     a, b = pairs(format, seed=0)
     value = [decode(number, FORMATS[format]) for number in range(256)]
@@ -73,7 +73,7 @@ def test_golden_twin_by_the_definition(format):
     np.testing.assert_array_equal(bits(float_max(a, b)), expected)
 
 
-def test_golden_twin_as_numpy_does():
+def test_golden_model_as_numpy_does():
     a, b = pairs("fp32", seed=4)
     chosen = (a != 0) | (b != 0)
     with np.errstate(invalid="ignore"):

@@ -22,7 +22,7 @@ SMALLER = """(ite (and (fp.isZero {a}) (fp.isZero {b})) (ite (fp.isNegative {a})
 
 
 @pytest.mark.parametrize("format, flush", PAIRS)
-def test_unit_is_its_golden_twin(format, flush):
+def test_unit_is_its_golden_model(format, flush):
     net = Netlist(FloatMin(FloatMinParameters(format, flush)))
     a, b = pairs(format, seed=1)
     assert net.flipflops == 0 and len(a) >= 1 << 16
@@ -45,7 +45,7 @@ def test_every_fp32_pair_by_proof():
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_golden_twin_mirrors_the_maximum(format):
+def test_golden_model_mirrors_the_maximum(format):
     """min(a, b) = -max(-a, -b), also for zeros; only the canonical NaN is not negated."""
     a, b = pairs(format, seed=5)
     sign = 1 << FORMATS[format].width - 1

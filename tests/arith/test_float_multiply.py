@@ -22,7 +22,7 @@ SAMPLED = ["fp8_e4m3", "fp8_e5m2", "fp32"]
 
 
 @pytest.mark.parametrize("format", SAMPLED)
-def test_unit_is_its_golden_twin(format):
+def test_unit_is_its_golden_model(format):
     net = Netlist(FloatMultiply(FloatMultiplyParameters(format)))
     a, b = pairs(format, seed=1, count=MILLION)
     assert net.flipflops == 0
@@ -31,7 +31,7 @@ def test_unit_is_its_golden_twin(format):
 
 
 @pytest.mark.parametrize("format", SAMPLED)
-def test_flushing_unit_is_its_golden_twin(format):
+def test_flushing_unit_is_its_golden_model(format):
     net = Netlist(FloatMultiply(FloatMultiplyParameters(format, True)))
     drawn, _ = testbench.draw(FloatMultiplyParameters(format), None, 200_000, seed=2)
     edges = pairs(format, seed=2, count=1)
@@ -70,7 +70,7 @@ def product(a: int, b: int, float_format) -> int:
     ("format", "flushing"),
     [*((format, False) for format in FORMATS), ("fp8_e4m3", True), ("fp16", True), ("fp32", True)],
 )
-def test_golden_twin_by_the_definition(format, flushing):
+def test_golden_model_by_the_definition(format, flushing):
     a, b = pairs(format, seed=4, count=3000)
     if DTYPES[format].itemsize > 1:
         a, b = a[-3000:], b[-3000:]
@@ -94,7 +94,7 @@ def test_error(format):
 
 
 @pytest.mark.parametrize(("format", "name"), [("fp16", "f16"), ("fp32", "f32")])
-def test_golden_twin_as_softfloat_does(format, name):
+def test_golden_model_as_softfloat_does(format, name):
     softfloat = pytest.importorskip("softfloatpy")
     a, b = pairs(format, seed=6, count=20_000)
     multiply = getattr(softfloat, f"{name}_mul")

@@ -58,7 +58,7 @@ def unit():
     + [pytest.param(*formats, False, marks=pytest.mark.campaign) for formats in MIXED[3:]]
     + [(*formats, True) for formats in FLUSHED],
 )
-def test_unit_is_its_golden_twin(format, sum_format, flush, unit):
+def test_unit_is_its_golden_model(format, sum_format, flush, unit):
     net = unit(format, sum_format, flush_subnormals=flush)
     count = 1_000_000 if (format, sum_format, flush) == ("fp16", "", False) else 50_000
     operands, expected = drawn(format, sum_format, count, flush)
@@ -120,7 +120,7 @@ def test_random_operands_meet_every_case():
 
 
 @pytest.mark.parametrize("format, sum_format", SAME + MIXED)
-def test_golden_twin_by_the_definition(format, sum_format):
+def test_golden_model_by_the_definition(format, sum_format):
     f, s = FORMATS[format], FORMATS[sum_format or format]
     operands, expected = drawn(format, sum_format, 4_000)
     worst, compared = Fraction(0), 0
@@ -142,7 +142,7 @@ def test_golden_twin_by_the_definition(format, sum_format):
     assert compared > 2_000 and worst <= Fraction(1, 2)
 
 
-def test_golden_twin_by_the_c_library():
+def test_golden_model_by_the_c_library():
     fmaf = ctypes.CDLL(ctypes.util.find_library("m")).fmaf
     fmaf.restype, fmaf.argtypes = ctypes.c_float, [ctypes.c_float] * 3
     operands, expected = drawn("fp32", count=50_000)
@@ -156,7 +156,7 @@ def test_golden_twin_by_the_c_library():
 
 
 @pytest.mark.parametrize("format, kind", [("fp16", "f16"), ("fp32", "f32")])
-def test_golden_twin_by_softfloat(format, kind):
+def test_golden_model_by_softfloat(format, kind):
     softfloat = pytest.importorskip("softfloatpy")
     number = {"f16": softfloat.Float16, "f32": softfloat.Float32}[kind]
     operands, expected = drawn(format, count=20_000)

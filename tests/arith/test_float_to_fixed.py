@@ -43,7 +43,7 @@ def golden(parameters, a):
 
 
 @pytest.mark.parametrize("parameters", CONFIGURATIONS, ids=lambda p: p.slug())
-def test_unit_is_its_golden_twin(parameters):
+def test_unit_is_its_golden_model(parameters):
     net = Netlist(FloatToFixed(parameters))
     a = values(parameters.format, seed=1)
     expected = golden(parameters, a)
@@ -83,7 +83,7 @@ DEFINED = [
 
 
 @pytest.mark.parametrize("p", [*DEFINED, FloatToFixedParameters()], ids=lambda p: p.slug())
-def test_golden_twin_by_the_definition(p):
+def test_golden_model_by_the_definition(p):
     """Every value, with floor, ceiling, truncation and round() of Python's fractions."""
     a = values(p.format, seed=0)
     expected = [by_definition(decode(n, FORMATS[p.format]), p) for n in range(len(a))]
@@ -95,7 +95,7 @@ def test_golden_twin_by_the_definition(p):
     assert seen == {(0, 0), (0, 1), (1, 0)}
 
 
-def test_golden_twin_as_numpy_casts():
+def test_golden_model_as_numpy_casts():
     a = values("fp32", seed=4)
     a = a[np.abs(a) < 2**31]
     assert len(a) > 50_000

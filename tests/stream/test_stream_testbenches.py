@@ -148,7 +148,7 @@ def test_arbiter_comparison_sees_order_within_a_source_only_when_stalled():
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, "skid"])
-def test_buffer_twin_has_the_hardware_s_cycles(depth):
+def test_buffer_model_has_the_hardware_s_cycles(depth):
     if depth == "skid":
         dut, _, _ = prepared("stream.skid_buffer", {"width": 8}, 1)
     else:
@@ -164,7 +164,7 @@ def test_buffer_twin_has_the_hardware_s_cycles(depth):
     assert accepted["i"] == np.flatnonzero(activity.accepted)[:count].tolist()
 
 
-def test_arbiter_twin_has_the_hardware_s_cycles():
+def test_arbiter_model_has_the_hardware_s_cycles():
     dut, _, _ = prepared("stream.arbiter", {"width": 8, "inputs": 3}, 1)
     *arrivals, takes = words.bursts(200, 4, seed=7)
     arrivals = np.array(arrivals, int)
