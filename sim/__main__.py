@@ -8,6 +8,7 @@ import sys
 # list.
 COMMANDS = {
     "run": "simulate a block against its golden model",
+    "generate": "continue a text by a language model whose attention is RTL",
     "report": "run every block in every simulator and write a page about it",
     "mutate": "inject faults into a block and see whether its testbench fails",
     "exhaustive": "compare all pairs of 16-bit operands of six units with the processor",
@@ -58,12 +59,15 @@ def main() -> int:
 
 def sentence(error: Exception) -> str | None:
     """The message to print for an error of the user's; None for a fault of this program."""
+    from golden import InputError
     from golden.trace import TraceError
     from hw.export import ExportError
     from hw.parameters import ParameterError
     from sim.core.tools import ToolError
+    from sim.drivers.engines.difference import Difference
 
-    if isinstance(error, (ParameterError, ExportError, TraceError, ToolError)):
+    known = (ParameterError, ExportError, TraceError, InputError, ToolError, Difference)
+    if isinstance(error, known):
         return str(error)
     if isinstance(error, OSError):
         return f"{error.filename or 'writing'}: {error.strerror or error}"

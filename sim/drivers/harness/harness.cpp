@@ -144,9 +144,11 @@ public:
         reset();
     }
 
-    Result run(const Limits& limits) {
-        last = last_memory = last_beat = complete = -1;
-        for (cycle = 0;; cycle++) {
+    // Counts cycles on from `first`, so that a memory's schedule survives from one run to the next.
+    Result run(const Limits& limits, int64_t first) {
+        last = last_memory = last_beat = first - 1;
+        complete = -1;
+        for (cycle = first;; cycle++) {
             for (Source& s : sources) *s.valid = offer(s);
             for (Sink& s : sinks) *s.ready = accept(s);
             if (clk) *clk = 0;
@@ -159,7 +161,7 @@ public:
             }
             for (Sink& s : sinks) {
                 if (Status status = sample_sink(s))
-                    return {status, &s - sinks.data(), cycle, last + 1, cycle + 1};
+                    return {status, &s - sinks.data(), cycle, last + 1 - first, cycle + 1 - first};
                 done &= s.count >= s.expected;
             }
             if (clk) *clk = 1, evaluate();
@@ -167,12 +169,12 @@ public:
             if (complete < 0) {
                 if (done) complete = cycle;
                 else if (cycle > last + limits.hang)
-                    return {hung, 0, cycle, last + 1, cycle + 1};
+                    return {hung, 0, cycle, last + 1 - first, cycle + 1 - first};
             } else if (cycle >= std::max(complete, last_memory) + limits.drain) {
-                return {finished, 0, cycle, complete + 1, cycle + 1};
+                return {finished, 0, cycle, complete + 1 - first, cycle + 1 - first};
             }
             if (last_memory > last_beat + limits.memory_only)
-                return {memory_only, 0, cycle, last + 1, cycle + 1};
+                return {memory_only, 0, cycle, last + 1 - first, cycle + 1 - first};
         }
     }
 
@@ -259,7 +261,11 @@ void harness_sink(Harness* h, int k, uint32_t* beats, int64_t* cycles, int64_t e
 }
 int64_t harness_received(Harness* h, int k) { return h->sinks[k].count; }
 void harness_run(Harness* h, const Limits* limits, Result* result) {
-    *result = h->run(*limits);
+    *result = h->run(*limits, 0);
+}
+// Goes on where the run before it ended, at cycle `first`, without a reset between.
+void harness_continue(Harness* h, const Limits* limits, int64_t first, Result* result) {
+    *result = h->run(*limits, first);
 }
 void harness_forget_memories(Harness* h) { h->memories.clear(); }
 // Answer requests that leave at one sink from `contents` at one source, both set before.

@@ -2,7 +2,7 @@
 
 import ctypes
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ class Harness:
         self._library = _engine()
         self._table = _load(compile_harness(design))
         self._model: ctypes.c_void_p | None = None
+        self._memories: dict[str, tuple[Memory, MemoryPort, np.ndarray]] = {}
         self.reset()
 
     def reset(self, **constants: int) -> None:
@@ -60,60 +61,98 @@ class Harness:
         timing
             Timing of all memories, or of each by its name.
         """
-        library, model, design = self._library, self._model, self._design
+        library, design = self._library, self._design
         bound = self._streams_of_memories(stimulus)
-        library.harness_seed(model, seed)
-        library.harness_forget_memories(model)
+        self.seed(seed)
+        library.harness_forget_memories(self._model)
         inputs = []  # held while the model reads them
-        for number, (name, shape) in enumerate(design.inputs.items()):
+        for name, shape in design.inputs.items():
             if name in bound:  # its memory drives it
                 beats = np.zeros((0, payload.words(shape)), np.uint32)
             else:
                 beats = np.ascontiguousarray(stimulus.inputs[name], np.uint32)
             inputs.append(beats)
-            chances = stall.chances(stall.valid)
-            library.harness_source(model, number, _address(beats), len(beats), *chances)
+            self.source(name, beats, stall)
         outputs, cycles_of = {}, {}
-        for number, (name, shape) in enumerate(design.outputs.items()):
+        for name, shape in design.outputs.items():
             expected = 0 if name in bound else len(stimulus.outputs[name])
             room = expected + EXTRA_BEATS
             outputs[name] = np.zeros((room, payload.words(shape)), np.uint32)
             cycles_of[name] = np.zeros(room, np.int64)
-            addresses = _address(outputs[name]), _address(cycles_of[name])
-            chances = stall.chances(stall.ready)
-            library.harness_sink(model, number, *addresses, expected, room, stall.late, *chances)
+            self.sink(name, outputs[name], cycles_of[name], expected, stall)
         timings = {name: timing_of(timing, name) for name in stimulus.memories}
-        contents, ports = {}, {}
-        for name, memory in stimulus.memories.items():
-            ports[name] = memory.port(design.outputs, design.inputs)
-            contents[name] = np.array(memory.contents, np.uint32)
-            self._bind(memory, ports[name], contents[name], timings[name])
+        contents = {n: np.array(m.contents, np.uint32) for n, m in stimulus.memories.items()}
+        self.bind(stimulus.memories, contents, timings)
 
-        library.harness_disturb(model)
-        result = np.zeros(5, np.int64)
-        limits = self._limits(contents, timings)
-        library.harness_run(model, _address(limits), _address(result))
-        status, stream, cycle, cycles, simulated = (int(value) for value in result)
+        library.harness_disturb(self._model)
+        outcome = self._outcome(library.harness_run, [], self.limits(contents, timings))
+        outcome.memories = self.uses()
+        received = {name: self.received(name) for name in design.outputs if name not in bound}
+        outcome.outputs = {name: outputs[name][:count] for name, count in received.items()}
+        outcome.cycles_of = {name: cycles_of[name][:count] for name, count in received.items()}
+        return outcome
 
-        for number, name in enumerate(design.outputs):
-            received = library.harness_received(model, number)
-            outputs[name] = outputs[name][:received]
-            cycles_of[name] = cycles_of[name][:received]
-        failure = self._failure(status, stream, cycle, limits)
-        uses = {}
-        for number, (name, memory) in enumerate(stimulus.memories.items()):
-            uses[name], (address, write) = self._use(number, contents[name], ports[name])
-            if status == _OUT_OF_RANGE and list(design.outputs)[stream] == memory.request:
-                latest, rows = len(uses[name].accepted) - 1, len(contents[name])
-                failure = fault(name, latest, bool(write), address, rows, cycle)
-        return Outcome(
-            outputs={name: beats for name, beats in outputs.items() if name not in bound},
-            cycles_of={name: at for name, at in cycles_of.items() if name not in bound},
-            cycles=cycles,
-            simulated=simulated,
-            failure=failure,
-            memories=uses,
+    def go_on(self, first: int, limits: np.ndarray) -> Outcome:
+        """Run on from where the last run ended, at cycle `first`, to the last expected beat."""
+        return self._outcome(self._library.harness_continue, [first], limits)
+
+    def seed(self, seed: int) -> None:
+        """Of the stall patterns."""
+        self._library.harness_seed(self._model, seed)
+
+    def source(self, name: str, beats: np.ndarray, stall: Stall) -> None:
+        """Beats for an input stream, ``uint32[beats, words]``, which the caller keeps alive."""
+        number, chances = list(self._design.inputs).index(name), stall.chances(stall.valid)
+        self._library.harness_source(self._model, number, _address(beats), len(beats), *chances)
+
+    def sink(
+        self, name: str, beats: np.ndarray, cycles: np.ndarray, expected: int, stall: Stall
+    ) -> None:
+        """Room for the beats of an output stream, and how many of them end a run."""
+        number, chances = list(self._design.outputs).index(name), stall.chances(stall.ready)
+        addresses = _address(beats), _address(cycles)
+        self._library.harness_sink(
+            self._model, number, *addresses, expected, len(beats), stall.late, *chances
         )
+
+    def received(self, name: str) -> int:
+        """Beats of an output stream in the latest run."""
+        return self._library.harness_received(self._model, list(self._design.outputs).index(name))
+
+    def bind(
+        self,
+        memories: Mapping[str, Memory],
+        contents: Mapping[str, np.ndarray],
+        timings: Mapping[str, MemoryTiming],
+    ) -> None:
+        """Put memories behind their streams; `contents` are read and written in place."""
+        self._memories = {
+            name: (m, m.port(self._design.outputs, self._design.inputs), contents[name])
+            for name, m in memories.items()
+        }
+        for name, (memory, port, rows) in self._memories.items():
+            self._bind(memory, port, rows, timings[name])
+
+    def uses(self) -> dict[str, MemoryUse]:
+        """What each memory did since it was bound, by name."""
+        return {
+            name: self._use(number, contents, port)[0]
+            for number, (name, (_, port, contents)) in enumerate(self._memories.items())
+        }
+
+    def _outcome(self, run: Callable, arguments: list[int], limits: np.ndarray) -> Outcome:
+        """Run the model; the outcome still lacks what streams and memories hold."""
+        result = np.zeros(5, np.int64)
+        run(self._model, _address(limits), *arguments, _address(result))
+        status, stream, cycle, cycles, simulated = (int(value) for value in result)
+        failure = self._failure(status, stream, cycle, limits)
+        if status == _OUT_OF_RANGE:
+            for number, (name, (memory, port, contents)) in enumerate(self._memories.items()):
+                if list(self._design.outputs)[stream] == memory.request:
+                    use, (address, write) = self._use(number, contents, port)
+                    latest, rows = len(use.accepted) - 1, len(contents)
+                    failure = fault(name, latest, bool(write), address, rows, cycle)
+        return Outcome({}, {}, cycles, simulated, failure)
 
     def _streams_of_memories(self, stimulus: Stimulus) -> set[str]:
         bound = [s for m in stimulus.memories.values() for s in (m.request, m.response)]
@@ -122,14 +161,20 @@ class Harness:
                 raise ValueError(f"stream {stream} must belong to one memory alone")
         return set(bound)
 
-    def _limits(self, contents: dict, timings: dict[str, MemoryTiming]) -> np.ndarray:
-        """``Limits`` of harness.cpp: cycles of a hang, of draining, of memory traffic alone."""
+    def limits(
+        self, contents: Mapping, timings: Mapping[str, MemoryTiming], drain: int | None = None
+    ) -> np.ndarray:
+        """``Limits`` of harness.cpp: cycles of a hang, of draining, of memory traffic alone.
+
+        drain
+            Cycles to go on after the last expected beat; by default the design's.
+        """
         slowest = max((t.latency[1] + t.interval for t in timings.values()), default=0)
         rows = sum(len(beats) * timings[name].interval for name, beats in contents.items())
         return np.array(
             [
                 self._design.timeout_cycles + slowest,
-                self._design.drain_cycles + slowest,
+                self._design.drain_cycles + slowest if drain is None else drain,
                 MEMORY_ONLY + MEMORY_ONLY_PER_ROW * rows,
             ],
             np.int64,
@@ -209,6 +254,7 @@ def _engine() -> ctypes.CDLL:
         ),
         "harness_received": ([pointer, ctypes.c_int], i64),
         "harness_run": ([pointer, pointer, pointer], None),
+        "harness_continue": ([pointer, pointer, i64, pointer], None),
         "harness_forget_memories": ([pointer], None),
         "harness_memory": (bind, None),
         "harness_memory_requests": ([pointer, ctypes.c_int], i64),

@@ -131,31 +131,32 @@ class Steps:
         self.work.append(StepWork(result.p.shape[1], len(q), len(k), votes, evictions))
         return result
 
-    def stimulus(self, notes: list[str]) -> Stimulus:
+    def stimulus(self, notes: list[str], since: int = 0) -> Stimulus:
+        """All steps, or those from number `since` on, for a core that has done the others."""
         p = self.parameters
-        number = np.arange(len(self.results))
-        reports = [report for result in self.results for report in result.reports]
+        results, work = self.results[since:], self.work[since:]
+        accepted = sum(step is not None for step in self.work[:since])
+        number = np.arange(len(results))
+        reports = [report for result in results for report in result.reports]
         names = ("evict", "slot", "position", "length", "invalid", "last", "error")
-        heads = np.array([len(q) for q in self._q])
+        heads = np.array([len(q) for q in self._q[since:]])
         last = np.zeros(heads.sum(), bool)
         last[np.cumsum(heads[heads > 0]) - 1] = True
-        # As many rows as the cache has: a request beyond them ends the run with a failure.
-        rows = p.kv_heads * 2 * p.capacity
-        empty = np.zeros((rows, payload.words(p.row_layout)), np.uint32)
         return Stimulus(
             inputs={
                 "command": payload.pack(
-                    p.schedule.command_layout, {n: np.array(v) for n, v in self._fields.items()}
+                    p.schedule.command_layout,
+                    {n: np.array(v[since:]) for n, v in self._fields.items()},
                 ),
-                "kv": rows_of(p, np.concatenate(self._kv)),
-                "q": rows_of(p, np.concatenate(self._q)),
+                "kv": rows_of(p, np.concatenate(self._kv[accepted:])),
+                "q": rows_of(p, np.concatenate(self._q[since:])),
             },
             outputs={
                 "o": payload.pack(
                     p.output_layout,
                     {
-                        "o": to_bits(np.concatenate([r.o for r in self.results])),
-                        "invalid": np.concatenate([r.invalid for r in self.results]),
+                        "o": to_bits(np.concatenate([r.o for r in results])),
+                        "invalid": np.concatenate([r.invalid for r in results]),
                         "last": last,
                     },
                 ),
@@ -166,21 +167,20 @@ class Steps:
             },
             transaction_of={
                 "o": np.repeat(number, heads),
-                "report": np.repeat(number, [len(r.reports) for r in self.results]),
+                "report": np.repeat(number, [len(r.reports) for r in results]),
             },
-            transactions=len(self.results),
-            cycles=p.cycles(self.work),
+            transactions=len(results),
+            cycles=p.cycles(work),
             notes=notes,
-            memories={
-                "cache": Memory(
-                    empty,
-                    "request",
-                    "response",
-                    write="write",
-                    write_data="data",
-                )
-            },
+            memories={"cache": self.memory()},
         )
+
+    def memory(self) -> Memory:
+        """As many rows as the cache has: a request beyond them ends the run with a failure."""
+        p = self.parameters
+        rows = p.kv_heads * 2 * p.capacity
+        empty = np.zeros((rows, payload.words(p.row_layout)), np.uint32)
+        return Memory(empty, "request", "response", write="write", write_data="data")
 
 
 def rows_of(p: VedaCoreParameters, rows: np.ndarray) -> np.ndarray:
