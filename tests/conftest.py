@@ -1,6 +1,7 @@
 """What every test shares: reproducible property tests, the shipped trace, loud skips."""
 
 import os
+import shlex
 import sys
 
 # Tests run in parallel, so threads of linear algebra within each would only slow them down.
@@ -58,7 +59,8 @@ def call(monkeypatch, capsys):
     """Calls a command line's ``main`` in this process; returns status, stdout and stderr."""
 
     def call(main, line: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["program", *line.split()])
+        """Words of `line` are quoted as in a shell."""
+        monkeypatch.setattr(sys, "argv", ["program", *shlex.split(line)])
         try:
             status = main()
         except SystemExit as exit:

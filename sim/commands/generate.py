@@ -1,5 +1,6 @@
 """`python -m sim generate`: a language model whose attention is computed by RTL."""
 
+import dataclasses
 import json
 import resource
 import sys
@@ -35,13 +36,14 @@ def run_command(arguments) -> int:
     require(total <= config.context, rule, total)
     block = find(arguments.attention)
     parameters = engine.parameters(config, arguments.capacity).replace_from_text(arguments.set)
+    engine.require_fit(parameters, config, arguments.capacity)
     say = (lambda text: None) if arguments.json else _status
     say(f"compiling {block.name} …")
     if arguments.verilog is None:
         design = generate(block, parameters)
     else:
         design = from_file(block, parameters, arguments.verilog, trust=arguments.trust)
-    attentions = engine.attentions(design, config, arguments.capacity, timing)
+    attentions = engine.attentions(design, config.layers, arguments.capacity, timing)
     say("reading the model …")
     model = in_memory(model)
 
@@ -86,7 +88,7 @@ def run_command(arguments) -> int:
         "dense_numpy_cpu_s_per_token": round(seconds, 3),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "model": about["model"],
-        "blocks": {block.name: vars(parameters)},
+        "blocks": {block.name: dataclasses.asdict(parameters)},
     }
     for attention in attentions:
         attention.close()

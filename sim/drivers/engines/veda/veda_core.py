@@ -107,14 +107,11 @@ class VedaEngine:
             kv_heads=config.kv_heads,
         )
 
-    def attentions(
-        self, design: Design, config: Config, rows: int, timing: MemoryTiming = FASTEST
-    ) -> list[VedaAttention]:
-        """One for each layer.
+    def require_fit(self, p: VedaCoreParameters, config: Config, rows: int) -> None:
+        """Refuse a core that the model or its rows do not fit.
 
-        :raises ParameterError: if the model does not fit, naming the parameter to change.
+        :raises ParameterError: naming the parameter to change.
         """
-        p = design.parameters
         group = config.heads // config.kv_heads
         require(config.heads <= p.heads, f"heads must be at least {config.heads}", p.heads)
         least = -(-config.heads // group)
@@ -123,7 +120,12 @@ class VedaEngine:
         rule = f"rows times columns times arrays must be at least the head size, {config.d}"
         require(config.d <= lanes, rule, lanes)
         require(rows < p.capacity, f"capacity must be more than the {rows} rows kept", p.capacity)
-        return [VedaAttention(design, n, rows, timing=timing) for n in range(config.layers)]
+
+    def attentions(
+        self, design: Design, layers: int, rows: int, timing: MemoryTiming = FASTEST
+    ) -> list[VedaAttention]:
+        """One for each layer, with the same compiled design inside."""
+        return [VedaAttention(design, layer, rows, timing=timing) for layer in range(layers)]
 
 
 engine = VedaEngine()
