@@ -112,7 +112,7 @@ def status_line(steps: list) -> str:
 
 
 def summary(result: dict, tokens: int) -> str:
-    """The end of a run for people to read, of so many tokens that the model read."""
+    """The end of a run for people to read, of `tokens` tokens that the model read."""
     last = result["cycles_per_token"][-1]
     different = result["first_difference"]
     dense = (
