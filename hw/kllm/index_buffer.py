@@ -191,7 +191,7 @@ class IndexBuffer(Component):
             keep = i.payload.keep & (part == n).replicate(p.lanes)
             beat = Cat(i.payload.index.as_value(), keep)
             m.d.comb += [
-                words.enable[n].eq(taken & (part <= n)),
+                words.enable[n].eq(taken if n == p.parts - 1 else taken & (part <= n)),
                 words.data.word_select(n, len(beat)).eq(beat),
             ]
         with m.If(taken):
