@@ -188,7 +188,7 @@ class OutlierList(Component):
     def elaborate(self, platform):
         m = Module()
         o = self.o
-        m.submodules.rows = rows = ReplayMemory(self._parameters.replay_memory)
+        m.submodules.replay = rows = ReplayMemory(self._parameters.replay_memory)
         self._list(m, rows)
         wiring.connect(m, wiring.flipped(self.columns), rows.columns)
         row = rows.o.payload

@@ -102,7 +102,7 @@ def test_for_people(run):  # noqa: F811
         assert line in out
     assert ":class:" not in out and "`" not in out and "Members" not in out
     _, out, _, _ = run("show kllm.orizuru")
-    assert "[15:0] values[0] to values[15], every 16 bits\n      [271:256] keep" in out
+    assert "[15:0] values[0] to values[15], every 16 bits, fp16\n      [271:256] keep" in out
     _, out, _, _ = run("show topick.pe_lane")
     assert "[31:0] log2, signed" in out
 
