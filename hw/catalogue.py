@@ -10,7 +10,6 @@ A block is a component class with the attributes `summary` and `source`, in the 
 import dataclasses
 import functools
 import importlib
-import inspect
 import pkgutil
 import sys
 from typing import TYPE_CHECKING
@@ -90,7 +89,7 @@ def _blocks_of(module_name: str) -> list[Block]:
     return [
         Block(item)
         for item in classes
-        if inspect.isclass(item) and item.__module__ == module_name and "summary" in vars(item)
+        if isinstance(item, type) and item.__module__ == module_name and "summary" in vars(item)
     ]
 
 

@@ -138,9 +138,9 @@ class ModuleLibrary:
     def __init__(self, name: str, *, emit_src: bool = False):
         self._name = name
         self._emit_src = emit_src
-        self._open = []  # components being converted, outermost first
-        self._modules = {}  # identity: (name, RTLIL text)
-        self._names = set()
+        self._open: list[wiring.Component] = []  # components being converted, outermost first
+        self._modules: dict[tuple, tuple[str, str]] = {}  # identity: (name, RTLIL text)
+        self._names: set[str] = set()
 
     def convert(self, top: wiring.Component) -> str:
         """RTLIL of `top` and, once each, of everything it is built of."""

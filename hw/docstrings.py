@@ -51,7 +51,7 @@ def contract(cls: type) -> str:
 def latency_words(parameters_class: type[Parameters]) -> str:
     """What the number of cycles counts, in the parameters' words or in general."""
     own = inspect.getdoc(parameters_class.latency)
-    return " ".join(plain(own or inspect.getdoc(Parameters.latency)).split())
+    return " ".join(plain(own or inspect.getdoc(Parameters.latency) or "").split())
 
 
 def timing(cls: type) -> list[str]:

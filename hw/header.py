@@ -76,7 +76,8 @@ def port_comments(ports: list[dict]) -> dict[str, list[str]]:
 
 def titles(ports: list[dict]) -> dict[str, str]:
     """A title for the first port of each group: of each stream, of the inputs, of the outputs."""
-    found, before = {}, "clock"
+    found: dict[str, str] = {}
+    before = ("", "clock")
     for port in ports:
         stream = stream_of(port["name"])
         group = (stream, "" if stream else port["direction"])

@@ -17,8 +17,9 @@ A field without a format reads ``unsigned``, ``signed``, ``bit`` or ``enum``.
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
-from amaranth.hdl import Const, Format, Shape, ShapeCastable, Value
+from amaranth.hdl import Const, Format, Shape, ShapeCastable, Value, unsigned
 from amaranth.lib import data, enum
 
 
@@ -135,7 +136,7 @@ def one_hot(shape) -> Integer:
     return Integer("one_hot", shape)
 
 
-FLAG = Integer("flag", 1)
+FLAG = Integer("flag", unsigned(1))
 """True or false."""
 
 
@@ -202,8 +203,9 @@ def shape_as_json(shape) -> dict:
     entry = {"width": cast.width, "signed": cast.signed, "format": format_of(shape)}
     if isinstance(shape, FixedPoint):
         entry["fraction_bits"] = shape.fraction
-    if isinstance(shape, enum.EnumMeta):
-        entry["values"] = {member.name: Const.cast(member).value for member in shape}
+    if isinstance(shape, enum.EnumType):
+        members: list[Any] = list(shape)
+        entry["values"] = {member.name: Const.cast(member).value for member in members}
     return entry
 
 
@@ -211,7 +213,7 @@ def format_of(shape) -> str:
     """Name of the number format of a plain shape."""
     if isinstance(shape, NumberFormat):
         return shape.format_name
-    if isinstance(shape, enum.EnumMeta):
+    if isinstance(shape, enum.EnumType):
         return "enum"
     cast = Shape.cast(shape)
     if cast.signed:

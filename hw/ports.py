@@ -17,17 +17,17 @@ def ordered_ports(signature: wiring.Signature) -> list[tuple[str, wiring.Member]
     The three ports of a stream stay together, as valid, ready and payload; a stream whose payload
     is an input stands among the inputs.
     """
-    groups = {}
+    groups: dict[str, dict[str, wiring.Member]] = {}
     for path, member, _ in signature.flatten(signature.create()):
         name = "__".join(map(str, path))
         group = stream_of(name) or name
-        groups.setdefault(group, {})[name] = member
+        groups.setdefault(group, {})[name] = member  # type: ignore[assignment]  # stubs say Flow
     ordered = []
-    for group in groups.values():
-        names = sorted(group, key=_within_stream)
+    for members in groups.values():
+        names = sorted(members, key=_within_stream)
         # Valid and payload go one way; ready comes back.
-        forward = group[names[0]].flow
-        ordered.append((forward is not wiring.In, [(name, group[name]) for name in names]))
+        forward = members[names[0]].flow
+        ordered.append((forward is not wiring.In, [(name, members[name]) for name in names]))
     ordered.sort(key=lambda entry: entry[0])
     return [port for _, ports in ordered for port in ports]
 
@@ -48,12 +48,13 @@ def list_ports(signature: wiring.Signature, clocks: list[str]) -> list[dict]:
     A port that holds a structure has ``fields`` in place of a format, see
     :meth:`hw.layout.Field.as_json`. Elements of an array are one entry.
     """
-    ports = [
+    ports: list[dict] = [
         {"name": name, "direction": "input", "width": 1, "signed": False, "format": "bit"}
         for name in clocks
     ]
     for name, member in ordered_ports(signature):
-        port = {"name": name, "direction": "input" if member.flow is wiring.In else "output"}
+        direction = "input" if member.flow is wiring.In else "output"
+        port: dict = {"name": name, "direction": direction}
         if layout_of(member.shape) is None:
             port |= shape_as_json(member.shape)
         else:

@@ -65,11 +65,13 @@ def _plain(names: set[str], taken: set[str], separator: str = "_") -> dict[str, 
     separator
         What stands for a dot or bracket.
     """
-    chosen, numbers = {}, {}
-    given = set()
+    chosen: dict[str, str] = {}
+    numbers: dict[str, int] = {}
+    given: set[str] = set()
     for name in sorted(filter(None, names), key=_in_natural_order):
         # A field or element is named after the signal it is part of: row$43.last, as row_2_last.
-        whole, part = re.match(r"([^.\[]*)(.*)", name).groups()
+        whole = re.split(r"[.\[]", name, maxsplit=1)[0]
+        part = name[len(whole) :]
         base = re.sub(r"\$\d+$", "", whole) if not part else chosen.get(whole, whole) + part
         base = re.sub(r"\W+", separator, base).strip("_") or "net"
         if base[0].isdigit() or base == name:  # the latter is a keyword
@@ -169,7 +171,8 @@ def name_memory_ports(rtlil: str) -> str:
 
 
 def _name_memory_ports(module: str) -> str:
-    ports, seen = [], set()
+    ports: list[list[tuple[str, str]]] = []
+    seen: set[str] = set()
     for name, member in NAMELESS.findall(module):
         if not ports or member in seen:  # the next port begins
             ports.append([])
@@ -178,7 +181,7 @@ def _name_memory_ports(module: str) -> str:
         seen.add(member)
     aliases = dict(re.findall(r"^connect (\\\S+) (.+)$", module, re.M))
     taken = set(re.findall(r"\\(\w+)", module))
-    names = {}
+    names: dict[str, str] = {}
     for port in ports:
         base = _memory_of(module, port, aliases) or "memory"
         prefix = base
