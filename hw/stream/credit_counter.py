@@ -73,13 +73,9 @@ class CreditCounter(Component):
         At least one credit is left. Depends on registers only.
     """
 
-    take: In(1)
-    give: In(1)
-    available: Out(1)
-
     def __init__(self, parameters: CreditCounterParameters):
         self._parameters = parameters
-        super().__init__()
+        super().__init__({"take": In(1), "give": In(1), "available": Out(1)})
 
     @property
     def parameters(self) -> CreditCounterParameters:
