@@ -1,6 +1,7 @@
 """A key's chunk in the pipeline of the lane, and one more stage of registers for it."""
 
 import dataclasses
+from typing import Any
 
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data
@@ -34,16 +35,17 @@ class Chunk:
 
     valid: Value
     tag: data.View
-    previous: Value | None = None
-    shift: Value | None = None
-    significand: Value | None = None
-    score: Value | None = None
-    scaled: Value | None = None
-    t: Value | None = None
-    request: Value | None = None
-    keep: Value | None = None
-    differs: Value | None = None
-    ended: Value | None = None
+    # Values, or None.
+    previous: Any = None
+    shift: Any = None
+    significand: Any = None
+    score: Any = None
+    scaled: Any = None
+    t: Any = None
+    request: Any = None
+    keep: Any = None
+    differs: Any = None
+    ended: Any = None
 
 
 def stage(m: Module, advance: Signal, name: str, chunk: Chunk) -> Chunk:
@@ -51,7 +53,7 @@ def stage(m: Module, advance: Signal, name: str, chunk: Chunk) -> Chunk:
 
     They change in the cycles in which `advance` is high. Only ``valid`` is reset.
     """
-    registers = {"valid": Signal(name=f"valid_{name}")}
+    registers: dict[str, Any] = {"valid": Signal(name=f"valid_{name}")}
     for field in dataclasses.fields(chunk):
         value = getattr(chunk, field.name)
         if value is not None and field.name != "valid":

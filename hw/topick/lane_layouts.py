@@ -14,6 +14,13 @@ from hw.topick.scores import Scores
 class LaneLayouts(Scores):
     """For the parameters of :class:`hw.topick.pe_lane.PeLane`."""
 
+    fraction: int
+    precision: int
+    limb: int
+    threshold_bits: int
+    entries: int
+    token_bits: int
+
     @functools.cached_property
     def pec(self) -> PecParameters:
         margin, fraction = self.margin_bits, self.fraction

@@ -148,8 +148,8 @@ class Pec(Datapath):
         }
         part = integer(signed(p.limb + 1))
         limb = integer(signed(p.limb_bits))
-        term = {name: integer(shape) for name, shape in term.items()}
-        super().__init__(p, inputs, {**term, "limb": limb, "high": part, "low": part})
+        outputs = {name: integer(shape) for name, shape in term.items()}
+        super().__init__(p, inputs, {**outputs, "limb": limb, "high": part, "low": part})
 
     def elaborate(self, platform):
         m = Module()

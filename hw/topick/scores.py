@@ -28,6 +28,13 @@ class Scores:
         Width of a binary logarithm, signed; it holds that of every score.
     """
 
+    d: int
+    bits: int
+    chunk_bits: int
+    scale_bits: int
+    shift_bits: int
+    width: int
+
     def check_scores(self) -> None:
         require(self.d >= 2, "d must be at least 2", self.d)
         require(2 <= self.bits <= 16, "bits must be between 2 and 16", self.bits)
