@@ -1,5 +1,7 @@
 """Active position identification (LAD, section IV-B, part 3)."""
 
+from typing import Any
+
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -154,7 +156,7 @@ class Apid(Component):
             ]
         with m.Elif(taken):
             m.d.sync += left.eq(left - p.lanes)
-        record = Signal(p.record_layout)
+        record: Any = Signal(p.record_layout)
         m.d.comb += record.last.eq(final)
         for lane, word in enumerate(self.i.payload.g):
             m.d.comb += [

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import operator
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, memory, stream
@@ -201,9 +202,10 @@ class PackingQueue(Component):
         """A memory that takes its entry of a push; returns the row that was read."""
         p = self._parameters
         name = f"bank_{bank}"
-        m.submodules[name] = rows = memory.Memory(
+        rows: memory.Memory = memory.Memory(
             shape=unsigned(self._row.size), depth=p.depth // p.banks, init=[]
         )
+        m.submodules[name] = rows
         write, read = rows.write_port(), rows.read_port()
         selected = Signal(p.lanes, name=f"selected_{bank}")  # one-hot or 0
         bits = (p.banks - 1).bit_length()
@@ -224,7 +226,7 @@ class PackingQueue(Component):
             read.addr.eq(front[bits:]),
             read.en.eq(fetch & (self._group(front) == bank // p.outputs)),
         ]
-        row = Signal(self._row, name=f"row_{bank}")
+        row: Any = Signal(self._row, name=f"row_{bank}")
         m.d.comb += row.as_value().eq(read.data)
         return row
 
@@ -233,7 +235,7 @@ class PackingQueue(Component):
         p, o = self._parameters, self.o.payload
         present = Const(1, 1)
         for place in range(p.outputs):
-            row = Signal(self._row, name=f"output_{place}")
+            row: Any = Signal(self._row, name=f"output_{place}")
             with m.Switch(group):
                 for number in range(p.groups):
                     with m.Case(number) if number < p.groups - 1 else m.Default():
