@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping
+from typing import Any, Self
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, enum, stream
@@ -55,7 +57,7 @@ class ArrayParameters(Parameters):
             require(1 <= value <= 8, f"{name} must be between 1 and 8", value)
 
     @classmethod
-    def presets(cls) -> dict[str, "ArrayParameters"]:
+    def presets(cls) -> Mapping[str, Self]:
         return {
             "small": cls(rows=8, d=4, query_bits=2),
             "default": cls(),
@@ -115,7 +117,7 @@ class Array(Component):
     """
 
     def __init__(self, parameters: ArrayParameters):
-        self._parameters = parameters
+        self._parameters: Any = parameters  # of the array's own class
         super().__init__(
             {
                 "i": In(stream.Signature(parameters.input_layout)),
@@ -126,7 +128,7 @@ class Array(Component):
         )
 
     @property
-    def parameters(self) -> ArrayParameters:
+    def parameters(self) -> Any:
         return self._parameters
 
     def elaborate(self, platform):

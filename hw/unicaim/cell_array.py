@@ -3,7 +3,9 @@
 import dataclasses
 import functools
 import random
+from collections.abc import Mapping
 from statistics import NormalDist
+from typing import Self
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data
@@ -41,7 +43,7 @@ class CellArrayParameters(ArrayParameters):
         require(0 <= self.spread_mv <= 200, rule, self.spread_mv)
 
     @classmethod
-    def presets(cls) -> dict[str, "CellArrayParameters"]:
+    def presets(cls) -> Mapping[str, Self]:
         return {**super().presets(), "spread": cls(rows=16, d=16, query_bits=2, spread_mv=54)}
 
     @property
