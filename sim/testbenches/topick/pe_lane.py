@@ -193,7 +193,7 @@ class Replay:
     def _values(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Fields of the values' beats, chunks in any order, and the sums."""
         p, z = self.parameters, self.sizes
-        fields = {name: [] for name in ("p", "data", "chunk", "last")}
+        fields: dict[str, list] = {name: [] for name in ("p", "data", "chunk", "last")}
         sums = []
         for data in self.heads:
             beats = [(i, b) for i in range(len(data.p)) for b in range(z.chunks)]
@@ -225,7 +225,7 @@ class PeLaneTestbench:
     ) -> Stimulus:
         rng = np.random.default_rng(seed)
         replay = Replay(parameters, rng)
-        notes = []
+        notes: list[str] = []
         left, number = vectors, 0
         while left:
             if trace is None:
@@ -299,7 +299,7 @@ def real_head(
     p: PeLaneParameters, trace: Trace, number: int, most: int, rng, longest: int = LONGEST
 ) -> tuple[HeadData, list[str]]:
     """A query of the trace's heads in turn, with the keys and values up to its token."""
-    if trace.q is None:
+    if trace.q is None or trace.k is None or trace.v is None:
         name, rows = next(iter(vectors_by_name(trace).items()))
         rows = np.asarray(rows, np.float64)
         tokens = min(len(rows), longest, most, 1 << p.token_bits)

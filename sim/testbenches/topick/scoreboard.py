@@ -54,7 +54,8 @@ class Tokens:
         self.writes: list[tuple[int, int]] = []  # slot, whether it parks
         self.reads: list[tuple[int, int]] = []  # slot, number of the entry
         self.owners: list[int] = []  # token of each read
-        in_flight = []  # token, slot, entries left to park, entry parked and not yet read
+        # Token, slot, entries left to park, entry parked and not yet read.
+        in_flight: list[list] = []
         begun = parked = 0
         most_in_flight = int(rng.integers(1, p.entries + 1))
         while begun < count or in_flight:
