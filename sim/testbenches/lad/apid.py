@@ -30,8 +30,15 @@ class Step:
     count: np.ndarray
 
     def result(self, p: ApidParameters) -> Identified:
-        options = {"bounds": p.bound_values, "window": p.window, "counter_bits": p.counter_bits}
-        return identify(self.s, self.m, self.mode, self.count, **options)
+        return identify(
+            self.s,
+            np.asarray(self.m),
+            self.mode,
+            self.count,
+            bounds=p.bound_values,
+            window=p.window,
+            counter_bits=p.counter_bits,
+        )
 
 
 class ApidTestbench:
@@ -193,7 +200,8 @@ def real_steps(
 ) -> tuple[list[Step], list[str]]:
     """Steps of one head after the other, with the modes and counters of all steps before."""
     length = min(p.positions, HISTORY + 3 * p.window)
-    steps, number = [], 0
+    steps: list[Step] = []
+    number = 0
     exp = PiecewiseExp(p.bound_values)
     while len(steps) < count:
         q, k, scale, notes = _head(trace, number, length)
@@ -220,7 +228,7 @@ def real_steps(
 def _head(trace: Trace, number: int, length: int):
     """Queries and keys of a head, repeated or cut to `length` tokens, their scale, and notes."""
     fitted = f"cut to {length} tokens or repeated"
-    if trace.q is None:
+    if trace.q is None or trace.k is None:
         arrays = vectors_by_name(trace)
         name = list(arrays)[number % len(arrays)]
         rows = np.resize(np.asarray(arrays[name], np.float64), (length, arrays[name].shape[1]))
@@ -244,7 +252,7 @@ def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> lis
     bounds = np.array(p.bound_values, np.float16)
     longest = min(p.positions, 300)
     for _ in range(count):
-        any_length, other_length = (rng.integers(1, longest + 1) for _ in range(2))
+        any_length, other_length = (int(rng.integers(1, longest + 1)) for _ in range(2))
         n = int(rng.choice([1, min(2, longest), any_length, other_length, longest]))
         # A small m has bits below those of s, so that their difference is rounded.
         small = rng.normal() * 2.0 ** -rng.integers(0, 12)
@@ -270,7 +278,7 @@ def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> lis
             0xFBFF,
             0x8000,
             0x0001,
-            rng.integers(1 << 16),
+            int(rng.integers(1 << 16)),
         ]
         s = np.where(odd, from_bits(rng.choice(values, n), np.float16), s)
         if rng.random() < 0.1:

@@ -70,7 +70,7 @@ def real_operations(p: VpuParameters, trace: Trace, count: int) -> tuple[Operati
     """For each head, a token's scores (DP), the terms of its output (S), and its query times its
     key (EM). Without attention, rows of activations or weights with each other."""
     parts, total = [], 0
-    notes = None
+    notes: list[str] = []
     number = 0
     while total < count:
         query, keys, weights, values, notes = _head(p, trace, number)
@@ -90,7 +90,7 @@ def real_operations(p: VpuParameters, trace: Trace, count: int) -> tuple[Operati
 def _head(p: VpuParameters, trace: Trace, number: int):
     """Query, keys, FP16 probabilities and values of one head, and notes."""
     fitted = f"cut or filled up to {p.d} elements"
-    if trace.q is None:
+    if trace.q is None or trace.k is None or trace.v is None:
         arrays = vectors_by_name(trace)
         name = list(arrays)[number % len(arrays)]
         rows = _fit(arrays[name], p.d)[:24]
@@ -141,11 +141,11 @@ def random_operations(p: VpuParameters, count: int, rng: np.random.Generator) ->
     load |= a | b
     # Half of the products cancel the others, so that low-order bits are observable.
     half = p.d // 2
-    for row in np.flatnonzero(chosen > 0.7):
-        vec1[row, half : 2 * half] = -1
-        load[row] = True
+    for chosen_row in np.flatnonzero(chosen > 0.7):
+        vec1[chosen_row, half : 2 * half] = -1
+        load[chosen_row] = True
         with np.errstate(all="ignore"):
-            vec2[row, half : 2 * half] = vec1[row, :half] * vec2[row, :half]
+            vec2[chosen_row, half : 2 * half] = vec1[chosen_row, :half] * vec2[chosen_row, :half]
     return Operations(mode, load, vec1, vec2, scal)
 
 
