@@ -4,7 +4,7 @@ A transaction is a query with the rows written before it. Answers are those of a
 that every search ends as it does in a design.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from amaranth.hdl import unsigned
@@ -112,7 +112,7 @@ class Steps(BitLines):
     """Beats on the bit lines in order, and the searches and scores that they lead to."""
 
     def __init__(
-        self, testbench: ArrayTestbench, parameters: ArrayParameters, notes: list[str] = ()
+        self, testbench: ArrayTestbench, parameters: ArrayParameters, notes: Sequence[str] = ()
     ):
         super().__init__(parameters)
         self.testbench, self.notes = testbench, list(notes)
@@ -177,5 +177,5 @@ def random_steps(steps: Steps, vectors: int, rng: np.random.Generator) -> Steps:
         planes = rng.integers(-1, 2, (bits, p.d))
         if kind == "extreme":
             planes[:] = rng.choice([-1, 1])
-        steps.query(planes, int(rng.choice([1, p.rows, rng.integers(0, p.rows + 1)])))
+        steps.query(planes, int(rng.choice([1, p.rows, int(rng.integers(0, p.rows + 1))])))
     return steps

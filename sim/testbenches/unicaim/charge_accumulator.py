@@ -3,6 +3,8 @@
 A transaction is a search and what precedes it: rows that start, and scores.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from golden.trace import Trace
@@ -47,7 +49,7 @@ testbench = ChargeAccumulatorTestbench()
 class Beats:
     """Beats in order, and the searches that they lead to."""
 
-    def __init__(self, parameters: ChargeAccumulatorParameters, notes: list[str] = ()):
+    def __init__(self, parameters: ChargeAccumulatorParameters, notes: Sequence[str] = ()):
         p = self.parameters = parameters
         self.model = ChargeAccumulator(p.rows, p.score_bits, p.fraction, p.share)
         self.notes = list(notes)

@@ -1,5 +1,7 @@
 """Testbench of the minimum search's sense: steps in, rows out. A transaction is a search."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from golden.trace import Trace
@@ -76,7 +78,7 @@ def random_search(rows: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def stimulus_of(
-    p: EvictionSenseParameters, searches: list[np.ndarray], notes: list[str] = ()
+    p: EvictionSenseParameters, searches: list[np.ndarray], notes: Sequence[str] = ()
 ) -> Stimulus:
     steps = [np.column_stack([high, np.arange(len(high)) == len(high) - 1]) for high in searches]
     rows = [eviction_sense(high) for high in searches]

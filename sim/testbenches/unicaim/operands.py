@@ -10,7 +10,7 @@ def real_levels(
     trace: Trace, d: int, key_bits: int, query_bits: int, count: int
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Levels of `count` keys and of as many queries, int [count, d] both, and notes."""
-    if trace.q is not None:
+    if trace.q is not None and trace.k is not None:
         k = trace.k.reshape(-1, trace.k.shape[-1])
         q = trace.q[:, :: trace.group].reshape(k.shape)
         what = "k and q of every kv head's first query head"

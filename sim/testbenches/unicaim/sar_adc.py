@@ -1,5 +1,7 @@
 """Testbench of the converter: samples in, codes out. A transaction is a conversion."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from amaranth.hdl import unsigned
 
@@ -60,7 +62,7 @@ def real_samples(p: SarAdcParameters, trace: Trace, count: int) -> tuple[np.ndar
     return np.rint(scores * limit / most).astype(np.int64), notes
 
 
-def stimulus_of(p: SarAdcParameters, samples: np.ndarray, notes: list[str] = ()) -> Stimulus:
+def stimulus_of(p: SarAdcParameters, samples: np.ndarray, notes: Sequence[str] = ()) -> Stimulus:
     codes = sar_adc(samples, p.bits, p.fraction)
     return Stimulus(
         inputs={"i": payload.pack(unsigned(p.sample.width), {"payload": samples})},

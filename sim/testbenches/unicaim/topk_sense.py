@@ -114,5 +114,6 @@ def random_searches(searches: Searches, count: int, rng: np.random.Generator) ->
         if rng.random() < 0.2:
             scores[:] = rng.choice([-limit, limit])
         used = rng.random(rows) < rng.choice([0, 0.2, 0.9, 1], p=(0.1, 0.2, 0.3, 0.4))
-        k = int(rng.choice([0, 1, rows, rng.integers(0, rows + 1)], p=(0.05, 0.15, 0.1, 0.7)))
+        any_k = int(rng.integers(0, rows + 1))
+        k = int(rng.choice([0, 1, rows, any_k], p=(0.05, 0.15, 0.1, 0.7)))
         searches.add(scores, used, k, limit)
