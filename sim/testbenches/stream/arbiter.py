@@ -80,7 +80,7 @@ class ArbiterTestbench:
         # A load of 0.6 beats per cycle in all, and an output that accepts in bursts.
         random = np.random.default_rng(1)
         arrivals = random.random((_CYCLES_SHOWN, inputs)) < 0.6 / inputs
-        takes = bursts(_CYCLES_SHOWN, 2, seed=1).any(axis=0)
+        takes = np.logical_or.reduce(bursts(_CYCLES_SHOWN, 2, seed=1))
         activity = arbiter.simulate(arrivals.astype(int), takes)
         axes = figure.subplots()
         for s in range(inputs):

@@ -10,7 +10,10 @@ from sim.testbenches.stream.beats import beats, bursts
 
 if TYPE_CHECKING:
     from golden.trace import Trace
-    from hw.parameters import Parameters
+    from hw.stream.queue import QueueParameters
+    from hw.stream.skid_buffer import SkidBufferParameters
+
+    BufferParameters = QueueParameters | SkidBufferParameters
 
 _CYCLES_SHOWN = 96
 
@@ -26,14 +29,14 @@ class BufferTestbench:
         Function from the parameters to the number of beats that the component holds.
     """
 
-    def default_vectors(self, parameters: "Parameters") -> int:
+    def default_vectors(self, parameters: "BufferParameters") -> int:
         return 256
 
     def __init__(self, name: str, depth):
         self._name, self._depth = name, depth
 
     def stimulus(
-        self, parameters: "Parameters", trace: "Trace | None", vectors: int, seed: int
+        self, parameters: "BufferParameters", trace: "Trace | None", vectors: int, seed: int
     ) -> Stimulus:
         words, notes = beats(trace, parameters.width, vectors, seed)
         return Stimulus(
@@ -45,7 +48,7 @@ class BufferTestbench:
             notes=notes,
         )
 
-    def picture(self, parameters: "Parameters", trace: "Trace | None", figure) -> str:
+    def picture(self, parameters: "BufferParameters", trace: "Trace | None", figure) -> str:
         """The cycles that each beat stays inside, and the number of beats inside."""
         depth = self._depth(parameters)
         arrivals, takes = bursts(_CYCLES_SHOWN, 2, seed=1)
