@@ -18,7 +18,9 @@ from numpy.typing import ArrayLike
 Shape = int | tuple[int, ...]
 
 
-def sometimes(rng: np.random.Generator, probability: ArrayLike, shape: Shape | None = None):
+def sometimes(
+    rng: np.random.Generator, probability: float | np.ndarray, shape: Shape | None = None
+):
     """True with this probability: one ``bool``, or an array of them where a shape is given."""
     drawn = rng.random(shape) < probability
     return bool(drawn) if np.ndim(drawn) == 0 and shape is None else drawn
