@@ -81,7 +81,7 @@ def test_all_vectors_of_a_small_index_buffer():
         compiled.check(stimulus, stall)
 
 
-def test_all_commands_of_a_small_outlier_split():
+def test_all_orders_of_a_small_outlier_split():
     """Every vector of up to four of these values, every mask: all orders, ties and ends."""
     p = OutlierSplitParameters(k=4, outliers=1, lanes=2)
     numbers = np.array([-2, -0.0, 1, 2, np.nan], np.float16)
