@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.wiring import In, Out
@@ -61,7 +61,7 @@ class FloatParameters(DatapathParameters):
         return find_format(self.format)
 
     @classmethod
-    def presets(cls) -> Mapping[str, "FloatParameters"]:
+    def presets(cls) -> Mapping[str, Self]:
         return {
             "fp16": cls(),
             "fp16_pipelined": cls(stages=cls.PIPELINED),
@@ -90,7 +90,7 @@ class Datapath(Component):
         ports = {name: In(shape) for name, shape in inputs.items()}
         # A combinational unit has neither clock nor enable.
         if parameters.stages:
-            ports["enable"] = In(1, init=1)
+            ports["enable"] = In(1, init=1)  # type: ignore[call-arg]  # stubs lack init
         super().__init__(ports | {name: Out(shape) for name, shape in outputs.items()})
 
     @property

@@ -162,7 +162,8 @@ class DotProduct(Datapath):
     def _fixed(self, m: Module, pairs: list[tuple[Value, Value]]) -> Value:
         p = self.parameters
         width = len(self.o)
-        rows, excess = [], 0  # `excess`: sum of the weights of all inverted bits
+        rows: list[Value] = []
+        excess = 0  # sum of the weights of all inverted bits
         for number, (a, b) in enumerate(pairs):
             for j in range(p.b_width):
                 # Bits of the row with a negative weight: of exactly one sign bit.

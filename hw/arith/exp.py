@@ -4,7 +4,7 @@ import dataclasses
 from math import isqrt
 from typing import ClassVar
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
 from hw.arith.datapath import Datapath
 from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
@@ -186,7 +186,7 @@ class Exp(Datapath):
         scaled = Signal(widths.exponent + 2 + widths.table.width)
         near = Signal(len(product) + 3)
         m.d.comb += near.eq(Cat(Const(0, 3), product) >> ~exponent[:2])
-        total = 0
+        total: int | Value = 0
         for upper in range(widths.exponent + fmt.bias + 4 >> 2):
             right = widths.product + 3 - widths.table.width - (4 * upper - fmt.bias + 3)
             if right < len(near):

@@ -176,7 +176,8 @@ class FixedSum(Component):
         p = self._parameters
         # Bits of a shifted term, cut to the width of the sum.
         top = min(p.magnitude + (1 << p.shift) - 1 - p.even, p.width - 1)
-        waiting, ones = [], []
+        waiting: list[Value] = []
+        ones: list[Value] = []
         for number, term in enumerate(self.terms):
             word = term.magnitude
             for level in range(p.shift):

@@ -214,7 +214,7 @@ class FloatAdd(Datapath):
 
         The longest shift comes first; its multiplexer is an AND-OR that can also `clear` the word.
         """
-        word = Cat(Const(0, 1), smaller)
+        word: Value = Cat(Const(0, 1), smaller)
         levels = list(range(len(distance)))
         for level in levels[-1:] + levels[:-1]:
             step = 1 << level
@@ -283,7 +283,7 @@ class FloatAdd(Datapath):
         ]
         # The row after the adder: a bit flips if the difference is negative, or if one is added
         # and all lower bits are ones.
-        ones = Const(1, 1)
+        ones: Value = Const(1, 1)
         flips = []
         for bit in total[:precision]:
             flips.append(negative | increment & ones)

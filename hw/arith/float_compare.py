@@ -99,7 +99,7 @@ def operand(m: Module, bits: Value, parameters: FloatParameters, name: str) -> S
     return counted
 
 
-def less_than(m: Module, a: Value, b: Value) -> Signal:
+def less_than(m: Module, a: Value, b: Value) -> Value:
     """Whether the unsigned `a` is less than `b` of the same width, in ceil(log2 width) levels."""
     generate, propagate = Signal(len(a)), Signal(len(a))
     m.d.comb += generate.eq(~a & b)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.fixed_to_float import normalise
@@ -173,7 +173,8 @@ class FloatConvert(Datapath):
             Const(0, max(result.mantissa + 1 - source.mantissa, 0)), self.a[: source.mantissa]
         )
         dropped = len(digits) - result.mantissa - 1
-        kept, lost = Cat(digits[dropped:], Const(1, 1)), [digits[:dropped].any()] if dropped else []
+        kept: Value = Cat(digits[dropped:], Const(1, 1))
+        lost = [digits[:dropped].any()] if dropped else []
         for level in reversed(range(len(shift))):
             by = 1 << level
             shifted = Signal(len(kept), name=f"shifted{level}")

@@ -177,6 +177,7 @@ class FloatMultiply(Datapath):
         fields = [port[fmt.mantissa : -1] for port in (self.a, self.b)]
         hidden = [named("hidden_a", fields[0].any()), named("hidden_b", fields[1].any())]
         normal = hidden[0] & hidden[1]
+        leading_zeros: Value
         if self._flush:
             leading_zeros, nonzero = Const(0, 1), named("nonzero", normal)
         else:

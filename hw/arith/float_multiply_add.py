@@ -1,7 +1,7 @@
 """Floating-point multiplication and addition with one rounding."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
@@ -9,13 +9,13 @@ from hw.arith.datapath import Datapath, FloatParameters, namer
 from hw.arith.float_format import FloatFormat, find_format
 from hw.arith.leading_zeros import leading_one
 from hw.arith.multiply_add_stages import Addends, Normal, Operand, Signs, Sum
-from hw.arith.partial_products import Bit, reduce_columns, rows
+from hw.arith.partial_products import Bit, Columns, reduce_columns, rows
 
 
 @dataclasses.dataclass(frozen=True)
 class FloatMultiplyAddParameters(FloatParameters):
     __doc__ = (
-        FloatParameters.__doc__
+        (FloatParameters.__doc__ or "")
         + """sum_format
         Format of the addend and the result; the product's if empty.
     """
@@ -40,8 +40,8 @@ class FloatMultiplyAddParameters(FloatParameters):
         return find_format(self.sum_format or self.format)
 
     @classmethod
-    def presets(cls) -> dict[str, "FloatMultiplyAddParameters"]:
-        return super().presets() | {"fp16_fp32": cls(sum_format="fp32")}
+    def presets(cls) -> dict[str, Self]:
+        return {**super().presets(), "fp16_fp32": cls(sum_format="fp32")}
 
 
 class FloatMultiplyAdd(Datapath):
@@ -265,7 +265,7 @@ class FloatMultiplyAdd(Datapath):
     def _carry_save(self, m: Module, x: Value, y: Value, addend: Value) -> tuple[Value, Value]:
         """Product plus addend as two rows; the addend arrives late and enters the last adders."""
         named = namer(m)
-        columns = [[] for _ in range(self._above)]
+        columns: Columns = [[] for _ in range(self._above)]
         for i, p in enumerate(x):
             for j, q in enumerate(y):
                 columns[i + j].append(Bit(0.5, named(f"partial_{i}_{j}", p & q)))

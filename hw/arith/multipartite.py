@@ -163,7 +163,7 @@ def look_up(m: Module, name: str, values: list[int], width: int, index: Value) -
 
     Equal constants are merged while the tree is built, which keeps the Verilog short.
     """
-    layer = [Const(value & ((1 << width) - 1), width) for value in values]
+    layer: list[Value] = [Const(value & ((1 << width) - 1), width) for value in values]
     for level, bit in enumerate(index):
         halves = zip(layer[::2], layer[1::2], strict=True)
         layer = []

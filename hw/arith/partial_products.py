@@ -32,7 +32,8 @@ def booth_columns(m: Module, x: Value, y: Value) -> Columns:
     AND-OR for each bit.
     """
     n = len(x)
-    columns, signs = [[] for _ in range(2 * n)], 0
+    columns: Columns = [[] for _ in range(2 * n)]
+    signs = 0
     # The bits of y with a zero below and zeros above, in overlapping groups of three.
     digits = [Const(0, 1), *y, Const(0, 1), Const(0, 1)]
     for low in range(0, n + 1, 2):
@@ -84,9 +85,12 @@ def reduce_columns(m: Module, columns: Columns, height: int) -> Columns:
 
 def _level(m: Module, columns: Columns, most: int) -> Columns:
     """One level: columns of at most `most` bits, with full adders and a half adder at the end."""
-    reduced, carries = [], []  # `carries` of the column before
+    reduced: Columns = []
+    carries: list[Bit] = []  # of the column before
     for weight, column in enumerate(columns):
-        waiting, sums, next_carries = sorted(column, key=lambda bit: bit.time), [], []
+        waiting = sorted(column, key=lambda bit: bit.time)
+        sums: list[Bit] = []
+        next_carries: list[Bit] = []
         while (excess := len(waiting) + len(sums) + len(carries) - most) > 0:
             inputs = 3 if excess > 1 else 2
             total, carry = _add(m, waiting[:inputs], f"{most}_{weight}_{len(sums)}")

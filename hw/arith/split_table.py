@@ -64,7 +64,7 @@ class SplitTable:
         return total[self.guard :]
 
 
-def _table(m: Module, name: str, entries: tuple[int, ...], index: Value) -> Signal:
+def _table(m: Module, name: str, entries: tuple[int, ...], index: Value) -> Value:
     entry = Signal(max(1, max(entries).bit_length()), name=name)
     with m.Switch(index):
         for number, value in enumerate(entries[:-1]):
@@ -95,7 +95,7 @@ def fit(values: tuple[int, ...]) -> SplitTable:
                 cost = bits + ADDER_BIT * (width + guard)
                 if cost < width << address:
                     candidates.append((cost, low, middle, guard))
-    failed = []
+    failed: list[tuple[int, int, int]] = []  # low, middle, guard
     for _, low, middle, guard in sorted(candidates):
         # More middle bits or fewer guard bits only add constraints: no solution either.
         if any(low == lo and middle >= mid and guard <= bits for lo, mid, bits in failed):

@@ -119,11 +119,12 @@ class SquareRoot(Datapath):
         fraction, odd = index[:-1], index[-1]
         digits = self.parameters.float_format.precision + 1
         # The operand, two bits for each digit: 01.f f f or, with an odd exponent, 1f.f f f
-        rests = Signal(2 * digits)
+        rests: Value = Signal(2 * digits)
         start = Mux(odd, Cat(Const(0, 1), fraction, Const(1, 1)), Cat(fraction, Const(1, 1)))
         m.d.comb += rests[-len(fraction) - 2 :].eq(start)
         cuts = {-(-digits * eighth // 8): f"digits_{eighth}" for eighth in range(2, 8)}
-        remainder, root = Const(0, 1), Const(0, 0)
+        remainder: Value = Const(0, 1)
+        root: Value = Const(0, 0)
         for row in range(digits):
             if row in cuts:
                 rests, remainder, root, others = cut(
