@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -263,7 +263,7 @@ class ClusteringUnit(Component):
         """
         key = Signal(FP16.width, name=f"x_key_{lane}")
         m.d.comb += key.eq(to_key(value))
-        bits = []
+        bits: list[Value] = []
 
         def above(midpoint, name: str) -> Signal:
             found = Signal(name=f"above_{name}_{lane}")
@@ -271,9 +271,9 @@ class ClusteringUnit(Component):
             return found
 
         # Step 1. Each group: whether the value lies in it, and the midpoints inside.
-        groups = [(Const(1, 1), keys)]
+        groups: list[tuple[Value, list[Signal]]] = [(Const(1, 1), keys)]
         for _ in range((self._parameters.activation_bits + 1) // 2):
-            halves = []
+            halves: list[tuple[Value, list[Signal]]] = []
             for within, inside in groups:
                 middle = len(inside) // 2
                 high = above(inside[middle], inside[middle].name)
@@ -285,14 +285,14 @@ class ClusteringUnit(Component):
             bits.append(Cat(upper for upper, _ in groups[1::2]).any())
 
         # Step 2. The midpoints of the value's group, and bisection over the comparisons.
-        level = []
+        level: list[Value] = []
         for n, candidates in enumerate(zip(*(inside for _, inside in groups), strict=True)):
             chosen = Signal(FP16.width, name=f"chosen_{n}_{lane}")
             m.d.comb += chosen.eq(select([within for within, _ in groups], candidates))
             level.append(above(chosen, str(n)))
         while level:
-            middle = level[len(level) // 2]
-            bits.append(middle)
-            halves = zip(level[: len(level) // 2], level[len(level) // 2 + 1 :], strict=True)
-            level = [Mux(middle, high, low) for low, high in halves]
+            centre = level[len(level) // 2]
+            bits.append(centre)
+            pairs = zip(level[: len(level) // 2], level[len(level) // 2 + 1 :], strict=True)
+            level = [Mux(centre, high, low) for low, high in pairs]
         return Cat(reversed(bits))

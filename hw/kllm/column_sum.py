@@ -36,7 +36,7 @@ class ColumnSum(Component):
     ``output_layout``, ``fixed_sum`` and ``multiply_stages``.
     """
 
-    def __init__(self, parameters):
+    def __init__(self, parameters: Any):
         self._parameters: Any = parameters
         super().__init__(
             {

@@ -1,5 +1,7 @@
 """KLLM's accelerator: vectors in, products with K-Means matrices out (KLLM, Fig. 5)."""
 
+from typing import Any
+
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -189,7 +191,7 @@ class KllmCore(Component):
         with m.If(replace.write.valid):
             m.d.comb += table.write.payload.eq(replace.write.payload)
         # Tables outside ProductTable: a register for each bank, read as a whole.
-        tables = {}
+        tables: dict[str, list[Signal]] = {}
         kinds = {
             "centroids": (Table.WEIGHT_CENTROIDS, 1 << p.weight_bits),
             "midpoints": (Table.MIDPOINTS, p.clustering_unit.midpoints),
@@ -382,5 +384,6 @@ def fork(m: Module, name: str, source, sinks: list):
         m.d.comb += sink.valid.eq(source.valid & ~had)
         with m.If(source.valid):
             m.d.sync += had.eq(~source.ready & (had | sink.ready))
-        for field, _ in Signal(sink.payload.shape()).shape():
+        record: Any = Signal(sink.payload.shape())  # for its layout, also where that is a Struct
+        for field, _ in record.shape():
             m.d.comb += Value.cast(sink.payload[field]).eq(Value.cast(source.payload[field]))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import cached_property
+from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -234,9 +235,11 @@ class OutlierList(Component):
 
         # Entries are gathered in registers; the row written is these and the new entry.
         place = data.StructLayout({"position": range(p.segment), "value": FP16.width})
-        held = [Signal(place, name=f"held_{n}", reset_less=True) for n in range(p.entries)]
+        held: list[Any] = [
+            Signal(place, name=f"held_{n}", reset_less=True) for n in range(p.entries)
+        ]
         filled = Signal(p.entries)
-        gathered = Signal(data.ArrayLayout(p.entry_layout, p.entries))
+        gathered: Any = Signal(data.ArrayLayout(p.entry_layout, p.entries))
         for n in range(p.entries):
             with m.If(filled[n]):
                 m.d.comb += [

@@ -25,15 +25,15 @@ from hw.stream.queue import Queue, QueueParameters
 class VectorScale(data.Struct):
     """Scale `s_a` of a product's vector, and a second factor `r`, such as 1 / RMS."""
 
-    s_a: FP16
-    r: FP16
+    s_a: FP16  # type: ignore[valid-type]  # a shape
+    r: FP16  # type: ignore[valid-type]  # a shape
 
 
 class Result(data.Struct):
     """Result `y` of a column; `invalid` if it is NaN."""
 
-    y: FP16
-    invalid: FLAG
+    y: FP16  # type: ignore[valid-type]  # a shape
+    invalid: FLAG  # type: ignore[valid-type]  # a shape
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,14 +84,15 @@ class SoftmaxParameters(Parameters):
     def cycles(self, rows: list[int]) -> int:
         """Cycles from the first beat offered to the last one accepted, when nothing stalls.
 
-        About the beats of all rows, and twice those of the last. It follows each beat: the cycles
-        in which it is accepted, read for the second pass, and read for the third.
+        About the beats of all rows, and twice those of the last.
 
         rows
             Beats of each row, also of those that are too long.
         """
-        taken, read, term_read = [], [], []
-        ends = []  # numbers of the rows' last beats
+        taken: list[int] = []  # cycle in which each beat is accepted
+        read: list[int] = []  # for the second pass
+        term_read: list[int] = []  # for the third
+        ends: list[int] = []  # numbers of the rows' last beats
         now = 0  # first cycle in which the next beat can be accepted
         for row, length in enumerate(rows):
             first = len(taken)
@@ -419,7 +420,7 @@ class _Buffer:
 
     def __init__(self, m: Module, name: str, depth: int, width: int):
         self._name, self._depth = name, depth
-        beats = memory.Memory(shape=unsigned(width), depth=depth, init=[])
+        beats: memory.Memory = memory.Memory(shape=unsigned(width), depth=depth, init=[])
         m.submodules[f"{name}s"] = beats
         self._in, self._out = beats.write_port(), beats.read_port()
         credits = CreditCounter(CreditCounterParameters(depth))

@@ -33,8 +33,8 @@ class Term(data.Struct):
         significand  | 1 | digits | 1 |
     """
 
-    digits: integer(POWER + 1)
-    shift: integer(SHIFT)
+    digits: integer(POWER + 1)  # type: ignore[valid-type]  # a shape
+    shift: integer(SHIFT)  # type: ignore[valid-type]  # a shape
 
 
 TERM_WIDTH = Term.as_shape().size

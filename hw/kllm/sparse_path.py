@@ -148,7 +148,8 @@ class SparsePath(ColumnSum):
 
     def _multiply(self, m: Module, terms) -> list[Value]:
         """Select each entry's centroid, then multiply the significands."""
-        row, special = self.i.payload, []
+        row = self.i.payload
+        special: list[Value] = []
         for number, entry in enumerate(row.entries):
             # Stage 1: value and centroid, both zero in an entry that is not valid.
             weight = select(m, entry.position, list(row.weight), f"index_{number}")
