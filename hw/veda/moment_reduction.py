@@ -151,6 +151,7 @@ class MomentReduction(Component):
         `done` is high for one cycle, the first in which both sums are complete.
         """
         # Stage 1: x = ± digits 2^(position - 24), and digits².
+        special: Value  # the element is NaN or infinite
         digits, shift, special = significand(m, self.x, "x")
         position = Signal(FP16.exponent)
         m.d.comb += position.eq(shift - 1)

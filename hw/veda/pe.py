@@ -1,7 +1,7 @@
 """Processing elements (PEs): a multiplier, one adder and a register (VEDA, Fig. 5(a))."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum
@@ -63,11 +63,11 @@ OPERAND = data.StructLayout(
 """
 
 
-def unpack_fp16(m: Module, number: Value, name: str) -> data.View:
+def unpack_fp16(m: Module, number: Value, name: str) -> Any:
     """The FP16 `number` as an OPERAND, subnormals normalised."""
     fraction, field = number[: FP16.mantissa], number[FP16.mantissa : -1]
     hidden = Signal(name=f"{name}_hidden")
-    operand = Signal(OPERAND, name=f"{name}_unpacked")
+    operand: Any = Signal(OPERAND, name=f"{name}_unpacked")
     m.d.comb += hidden.eq(field.any())
     # A subnormal is shifted up until its leading one is at the top. Its field counts as 1.
     normal, zeros = normalise(m, Cat(fraction, hidden), Const(0, 1))
@@ -297,8 +297,16 @@ class Pe(Component):
     def __init__(self, parameters: PeParameters):
         self._parameters = p = parameters
         width = p.float_format.width
-        controls = ("load_w", "load_query", "load_scalar", "multiply_enable", "add_enable")
-        controls += ("capture", "hold", "finish")
+        controls = (
+            "load_w",
+            "load_query",
+            "load_scalar",
+            "multiply_enable",
+            "add_enable",
+            "capture",
+            "hold",
+            "finish",
+        )
         super().__init__(
             {"row": In(FP16.width), "x": In(p.operand), "op": In(Op)}
             | {name: In(1) for name in controls}

@@ -165,7 +165,7 @@ class PeArray(ProductArray):
         """The PEs, wired to a tree but for the last one's operands; two of them if d = 1."""
         p = self._parameters
         numbers = range(1, max(2, p.lanes) + 1)
-        pes = [PeA(p.pe) if number % 2 else PeB(p.pe) for number in numbers]
+        pes: list[Pe] = [PeA(p.pe) if number % 2 else PeB(p.pe) for number in numbers]
         for number, pe in zip(numbers, pes, strict=True):
             m.submodules[f"pe_{number}"] = pe
             distance = (number & -number) // 2  # 2^(v - 1) at level v; 0 at level 0
@@ -179,7 +179,7 @@ class PeArray(ProductArray):
 
     def _subtract(
         self, m: Module, advance: Signal, control: "Control", total: Value, last_pe: PeB
-    ) -> Signal:
+    ) -> Value:
         """The last PE's operands: an inner product's `total`, and minus the reference or -0.
 
         Whether a total is finite is decided a cycle later, on the register that takes it, because

@@ -150,7 +150,8 @@ class TreeArray(ProductArray):
             FloatAddParameters(format="fp32", flush_subnormals=True, stages=ADD_STAGES)
         )
         m.submodules.round = convert = FloatConvert(FloatConvertParameters())
-        m.submodules.sums = sums = memory.Memory(shape=FP32.width, depth=p.lanes, init=[])
+        sums: memory.Memory = memory.Memory(shape=FP32.width, depth=p.lanes, init=[])
+        m.submodules.sums = sums
         read, write = sums.read_port(domain="comb"), sums.write_port()
         column = Signal(range(p.lanes))
         with m.If(taken):
@@ -161,8 +162,7 @@ class TreeArray(ProductArray):
             add.a.eq(widen.o),
             add.b.eq(Mux(kind.first_tile, 1 << (FP32.width - 1), read.data)),
         ]
-        flags = Cat(taken, kind.last_tile, s.payload.last, column)
-        flags = delay(m, "flags", flags, ADD_STAGES)
+        flags = delay(m, "flags", Cat(taken, kind.last_tile, s.payload.last, column), ADD_STAGES)
         summed, last_tile, last = flags[:3]
         m.d.comb += [
             write.en.eq(summed),

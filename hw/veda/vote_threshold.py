@@ -6,7 +6,7 @@ from functools import cached_property
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
-from hw.arith.partial_products import Bit, reduce_columns, rows
+from hw.arith.partial_products import Bit, Columns, reduce_columns, rows
 from hw.component import Component
 from hw.parameters import Parameters
 
@@ -292,9 +292,9 @@ class VoteThreshold(Component):
         return added[0]
 
 
-def square_columns(x: Value) -> list[list[Bit]]:
+def square_columns(x: Value) -> Columns:
     """Bits that add up to x^2, by weight. x_i x_j and x_j x_i are one bit of twice the weight."""
-    columns = [[] for _ in range(2 * len(x))]
+    columns: Columns = [[] for _ in range(2 * len(x))]
     for i, low in enumerate(x):
         columns[2 * i].append(Bit(0.0, low))
         for j in range(i + 1, len(x)):
