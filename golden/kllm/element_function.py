@@ -50,7 +50,7 @@ def silu(x: np.ndarray) -> np.ndarray:
 FUNCTIONS = {EXP: exp, SILU: silu, RECIPROCAL: reciprocal, SQUARE_ROOT: square_root}
 
 
-def element_function(x: np.ndarray, op: np.ndarray) -> np.ndarray:
+def element_function(x: np.ndarray, op: np.ndarray | int) -> np.ndarray:
     """``float16``: the function numbered `op` of each x."""
     return np.choose(op, [function(x) for function in FUNCTIONS.values()])
 
