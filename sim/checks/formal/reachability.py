@@ -7,6 +7,8 @@ lemmas hold. If such a step exists, its starting states are excluded first, as i
 found to be reachable only if a reset leads to it.
 """
 
+import functools
+import math
 import time
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -34,7 +36,7 @@ class OutOfTime(Exception):
 class Solver:
     """An incremental solver that gives up at a deadline (seconds, monotonic clock)."""
 
-    def __init__(self, terms: Terms, deadline: float):
+    def __init__(self, terms: Terms, deadline: float = math.inf):
         options = bitwuzla.Options()
         options.set(Option.PRODUCE_MODELS, True)
         options.set(Option.PRODUCE_UNSAT_ASSUMPTIONS, True)
@@ -85,15 +87,14 @@ class Reachability:
         self._next, self._reset, self._inputs = next, reset, inputs
         self._rule = rule
         self.lemmas: list[Term] = []
-        # Made when first needed; the solvers keep what they learn.
-        self._steps = self._resets = None
 
     def exclude(self, cube: Iterable[Literal], deadline: float) -> bool:
         """Try to prove that no state of the cube is ever reached; adds lemmas.
 
         :raises OutOfTime: at the deadline.
         """
-        terms, steps = self._terms, self._solver(deadline)
+        terms, steps = self._terms, self._steps
+        self._steps.deadline = self._resets.deadline = deadline
         cubes, pending = [], list(cube)
         while True:
             if self._reset_leads_into(pending):
@@ -112,13 +113,16 @@ class Reachability:
                 return False
             pending = self.shrink(steps, after, deadline)
 
-    def _solver(self, deadline: float) -> Solver:
-        if self._steps is None:
-            self._steps = Solver(self._terms, deadline)
-            self._steps.add(self._rule, *self.lemmas)
-            self._resets = Solver(self._terms, deadline)
-        self._steps.deadline = self._resets.deadline = deadline
-        return self._steps
+    # Both solvers are made when first needed, and keep what they learn.
+    @functools.cached_property
+    def _steps(self) -> Solver:
+        steps = Solver(self._terms)
+        steps.add(self._rule, *self.lemmas)
+        return steps
+
+    @functools.cached_property
+    def _resets(self) -> Solver:
+        return Solver(self._terms)
 
     def _reset_leads_into(self, cube: list[Literal]) -> bool:
         return self._resets.satisfiable(*(self.literal(it, self._reset) for it in cube))

@@ -36,7 +36,7 @@ class Session:
     as text, one list per scope, and every ``check-sat`` replays the open scopes into a new parser.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._scopes: list[list[str]] = [[]]
         self._parser: bitwuzla.Parser | None = None
 

@@ -18,8 +18,9 @@ inputs, stalls the outputs, models what the component must do, and asserts that 
 """
 
 from collections.abc import Callable
+from typing import Any
 
-from amaranth.asserts import AnySeq
+from amaranth.asserts import AnySeq  # type: ignore[attr-defined]  # stubs lack it
 from amaranth.hdl import (
     Assert,
     Assume,
@@ -44,7 +45,7 @@ def reset_first(m: Module) -> Signal:
     """
     first = Signal(init=1, reset_less=True)
     m.d.sync += first.eq(0)
-    m.d.comb += Assume(ResetSignal() == first)
+    m.d.comb += Assume(ResetSignal() == first)  # type: ignore[call-arg]  # message is optional
     return first
 
 
@@ -54,7 +55,7 @@ def drive(m: Module, first: Signal, port) -> None:
         port.valid.eq(AnySeq(1)),
         Value.cast(port.payload).eq(AnySeq(len(Value.cast(port.payload)))),
     ]
-    _hold(m, first, port, lambda condition, _: Assume(condition))
+    _hold(m, first, port, lambda condition, _: Assume(condition))  # type: ignore[call-arg]  # message is optional
 
 
 def watch(m: Module, first: Signal, port) -> None:
@@ -103,18 +104,19 @@ class Internals:
     def row(self, m: Module, path: str, address: Value) -> Signal:
         """The row of the memory `path` at `address`, through a read port added for it."""
         fragment, name = self._walk(path)
-        memory = fragment.find_subfragment(name)
-        if not isinstance(memory, MemoryInstance):
-            raise TypeError(f"{path} must be a memory, not {type(memory).__name__}")
+        found = fragment.find_subfragment(name)
+        if not isinstance(found, MemoryInstance):
+            raise TypeError(f"{path} must be a memory, not {type(found).__name__}")
+        memory: Any = found  # stubs lack its members
         row = Signal(memory._data.shape)
         at = Signal(ceil_log2(memory._data.depth))
         m.d.comb += at.eq(address)
         memory.read_port(domain="comb", addr=at, data=row, en=Const(1), transparent_for=())
         return row
 
-    def _walk(self, path: str) -> tuple[Fragment, str]:
+    def _walk(self, path: str) -> tuple[Any, str]:
         *folders, name = path.split(".")
-        fragment = self._fragment
+        fragment: Any = self._fragment  # stubs lack its statements
         for folder in folders:
             fragment = fragment.find_subfragment(folder)
         return fragment, name

@@ -96,12 +96,19 @@ def _zip(keys, values) -> dict:
     return dict(zip(keys, values, strict=True))
 
 
+def _search(pattern: str, text: str) -> str:
+    """The pattern's first group, where a line of the text has it."""
+    found = re.search(pattern, text, re.MULTILINE)
+    assert found, f"Yosys wrote no line like {pattern}"
+    return found[1]
+
+
 def read(smt2: str) -> System:
     """The system that ``write_smt2``, without options, describes in `smt2`."""
     manager = bitwuzla.TermManager()
     parser = bitwuzla.Parser(manager, bitwuzla.Options(), "smt2")
     terms = Terms(manager)
-    top = re.search(r"^; yosys-smt2-module (\S+)$", smt2, re.MULTILINE)[1]
+    top = _search(r"^; yosys-smt2-module (\S+)$", smt2)
     name = rf"\|{re.escape(top)}[#_][^|]*\|"
     # Every function has one argument, the state; without it functions become constants.
     text = re.sub(rf"\(({name}) state\)", r"\1", smt2)
@@ -130,8 +137,7 @@ def read(smt2: str) -> System:
     for port in ports("input"):
         if port != "clk":
             reading = re.escape(f"(define-fun |{top}_n {port}| ")
-            found = re.search(rf"^{reading}.*?(\|{re.escape(top)}#\d+\|)", text, re.MULTILINE)
-            inputs[port] = constants[found[1]]
+            inputs[port] = constants[_search(rf"^{reading}.*?(\|{re.escape(top)}#\d+\|)", text)]
     outputs = {port: terms.word(parser.parse_term(f"|{top}_n {port}|")) for port in ports("output")}
     edges = re.findall(rf"\(= (.*) \(({name}) next_state\)\)", text)
     after = {constants[register]: terms.word(parser.parse_term(value)) for value, register in edges}

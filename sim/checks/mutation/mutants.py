@@ -164,30 +164,28 @@ def _reads_without_clock(rtlil: str) -> list[str]:
     """Patterns of enables of combinational read ports, which must stay constant."""
     found = []
     for name, body in re.findall(r"  cell \$mem_v2 (\S+)\n(.*?)\n  end\n", rtlil, re.DOTALL):
-        clocks = re.search(r"parameter \\RD_CLK_ENABLE \d+'([01]+)", body)[1][::-1]
+        [clocks] = re.findall(r"parameter \\RD_CLK_ENABLE \d+'([01]+)", body)
         cell = re.escape(name.removeprefix("\\"))
-        bits = "|".join(str(bit) for bit, clocked in enumerate(clocks) if clocked == "0")
+        bits = "|".join(str(bit) for bit, clocked in enumerate(reversed(clocks)) if clocked == "0")
         if bits:
             found.append(rf" -cell \\?{cell} -port \\?RD_EN -portbit ({bits}) ")
     return found
 
 
 def _mutant(number: int, command: str, cells: "_CellSources") -> Mutant:
-    def option(name: str) -> str | None:
-        found = re.search(rf"-{name} (\S+)", command)
-        return found[1] if found else None
-
-    cell, control = option("cell"), option("ctrlbit")
+    # Such as: -mode cnot0 -module top -cell $add -port A -portbit 3 -ctrlbit 1 -src lane.py:42
+    options = dict(re.findall(r"-(mode|cell|port|portbit|ctrlbit) (\S+)", command))
+    cell, control = options["cell"], options.get("ctrlbit")
     # The wire's line comes before the cell's, which says more about what is wrong.
     sources = re.findall(r" -src (\S+)", command)[::-1]
     if not any(map(_is_ours, sources)):
         sources = cells.behind(cell) + sources
     return Mutant(
         number=number,
-        mode=option("mode"),
+        mode=options["mode"],
         cell=cell.lstrip("\\"),
-        port=option("port"),
-        bit=int(option("portbit")),
+        port=options["port"],
+        bit=int(options["portbit"]),
         control=None if control is None else int(control),
         sources=tuple(map(_short, sorted(sources, key=_is_ours, reverse=True))),
     )
@@ -229,7 +227,8 @@ class _CellSources:
                         self._readers.setdefault(wire, []).append(name)
 
     def behind(self, cell: str) -> list[str]:
-        seen, front, foreign = set(), [cell], []
+        seen, front = set(), [cell]
+        foreign: list[str] = []
         while front:
             name = front.pop(0)
             output = self._output.get(name, "")
