@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 from cocotb_tools.runner import Icarus, Verilator
 
 from golden.files import replacing
@@ -211,8 +212,8 @@ class CocotbSimulation:
             self._describe(stimulus, stall, seed, timing)
             for (stimulus, stall), timing in zip(stimuli, timings, strict=True)
         ]
-        with tempfile.TemporaryDirectory(prefix="senbazuru_") as scratch:
-            scratch = Path(scratch)
+        with tempfile.TemporaryDirectory(prefix="senbazuru_") as temporary:
+            scratch = Path(temporary)
             results = scratch / "results.xml"
             try:
                 self._run(scratch, descriptions, seed)
@@ -289,7 +290,7 @@ class CocotbSimulation:
         if reason is not None or not path.exists():
             nothing = {name: payload.from_ints([], shape) for name, shape in shapes.items()}
             reason = reason or "the simulator ended without a result"
-            return Outcome(nothing, {name: [] for name in nothing}, 0, 0, reason)
+            return Outcome(nothing, {name: np.zeros(0, np.int64) for name in nothing}, 0, 0, reason)
         result = pickle.loads(path.read_bytes())
         return Outcome(
             outputs={

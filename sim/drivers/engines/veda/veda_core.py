@@ -1,5 +1,7 @@
 """Attention of a language model on VEDA's core, one session a layer (VEDA, sections III and V)."""
 
+from typing import Any
+
 import numpy as np
 
 from golden.algorithms.attention import DecodeAttention
@@ -44,14 +46,15 @@ class VedaAttention(DecodeAttention):
         super().__init__()
         self._design, self._layer = design, layer
         self._target, self._reserved = rows, min(reserved, rows)
-        self._steps = Steps(design.parameters)
+        parameters: Any = design.parameters  # of this block
+        self._steps = Steps(parameters)
         self._session = Session(design, {"cache": self._steps.memory()}, timing)
         self._weights = {"a": weight(1.0), "b": weight(0.2)}
         self.cycles: list[int] = []
         self.bits = 0
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        token, lanes = len(self.cycles), self._design.parameters.array.lanes
+        token, lanes = len(self.cycles), self._steps.parameters.array.lanes
         (kv_heads, d), slots = k.shape, self._steps.length(token == 0)
         fill = ((0, 0), (0, lanes - d))
         rows = (np.asarray(q, np.float64) / np.sqrt(d), np.asarray(k), np.asarray(v))
