@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
-from amaranth.hdl import Shape
+from amaranth.hdl import Shape, unsigned
 from amaranth.lib import data
 
 from golden.arith.formats import DTYPES, to_bits
@@ -74,9 +74,12 @@ class DatapathTestbench:
         )
 
     def draw(
-        self, parameters: "DatapathParameters", trace: "Trace | None", vectors: int, seed: int
+        self, parameters: Any, trace: "Trace | None", vectors: int, seed: int
     ) -> tuple[dict[str, np.ndarray], list[str]]:
-        """Operands by port name, from a trace or random, and what was done to the trace."""
+        """Operands by port name, from a trace or random, and what was done to the trace.
+
+        `parameters` are of the unit's own class.
+        """
         rng = np.random.default_rng(seed)
         values, notes = {}, []
         for number, (port, kind) in enumerate(self._operands(parameters).items()):
@@ -137,7 +140,7 @@ class DatapathTestbench:
         pair = [(name, value) for name, value in wide.items() if value.ndim == 1][:2]
         axes = figure.subplots()
         if len(pair) == 2:
-            image = _plot(axes, *pair, got)
+            image = _plot(axes, pair[0], pair[1], got)
             figure.colorbar(image, label=port)
             what = f"{port} (colour) of pairs of {pair[0][0]} and {pair[1][0]}, but for outliers"
         elif not pair:
@@ -196,7 +199,7 @@ def random_vectors(name: str, count: int, elements: int, rng) -> np.ndarray:
     values = draw.cast(rng.standard_normal((count, elements)) * magnitudes, name)
     special = (kind == "special") | sometimes(rng, 1 / 4, (count, 1))
     chosen = special & sometimes(rng, 1.5 / elements, (count, elements))
-    values[chosen] = draw.random_floats(name, np.count_nonzero(chosen), [], rng)
+    values[chosen] = draw.random_floats(name, int(np.count_nonzero(chosen)), [], rng)
     return values
 
 
@@ -215,8 +218,9 @@ def pack(kinds: Kinds, values: dict[str, np.ndarray]) -> np.ndarray:
         kind, elements = kind if isinstance(kind, tuple) else (kind, None)
         if isinstance(kind, str):
             bits[port] = to_bits(array).astype(np.int64)
-            kind = 8 * array.dtype.itemsize
+            element = unsigned(8 * array.dtype.itemsize)
         else:
             bits[port] = np.asarray(array).astype(np.int64)
-        shapes[port] = kind if elements is None else data.ArrayLayout(kind, elements)
+            element = kind
+        shapes[port] = element if elements is None else data.ArrayLayout(element, elements)
     return payload.pack(data.StructLayout(shapes), bits)
