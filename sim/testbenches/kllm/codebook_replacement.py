@@ -20,8 +20,10 @@ from sim.testbenches.kllm.pe_lane import numbers
 
 BEATS = 6  # of a vector
 # Zeros, infinities, NaNs, subnormal numbers, the smallest and the largest normal ones, 1.
-SPECIAL = [0, 0x7C00, 0x7E00, 0x7C01, 0x3FF, 0x400, 0x7BFF, 0x3C00, 3, 5, *(1 << np.arange(10))]
-SPECIAL = np.array(SPECIAL, np.uint16)
+SPECIAL = np.array(
+    [0, 0x7C00, 0x7E00, 0x7C01, 0x3FF, 0x400, 0x7BFF, 0x3C00, 3, 5, *(1 << np.arange(10))],
+    np.uint16,
+)
 
 
 class CodebookReplacementTestbench:
@@ -38,7 +40,9 @@ class CodebookReplacementTestbench:
         p = parameters
         rng = np.random.default_rng(seed)
         k = BEATS * p.lanes
-        rows, notes = [], []
+        rows: list[tuple] = []
+        notes: list[str] = []
+        op: int | None  # a Function
         if trace is not None:
             layers, notes = layers_of(trace, k, 4, p.activation_bits, p.weight_bits, 1)
         for number in range(vectors):
@@ -62,7 +66,7 @@ class CodebookReplacementTestbench:
                 large = rng.random(len(codebook)) < 0.5
                 codebook = np.where(large, codebook * 16.0, codebook * 2.0**-24).astype(np.float16)
                 centroids = rng.uniform(-17, 11, p.centroids).astype(np.float16)
-                scale = np.float16(rng.uniform(1, 2))
+                scale = np.asarray(rng.uniform(1, 2)).astype(np.float16)
                 op = int(rng.choice([0, 0, 0, 1, 2, 3]))
             rows.append((x, outlier, scale, centroids, codebook, op))
         return build(p, rows, rng, notes)
@@ -75,7 +79,7 @@ class CodebookReplacementTestbench:
         axes = figure.subplots()
         for scale in front_end(layer.x[:4], layer.tables, 1).scale:
             x = float_multiply(layer.codebook, scale)
-            axes.plot(x, element_function(x, Function.SILU), ".-", label=f"scale {scale:g}")
+            axes.plot(x, element_function(x, int(Function.SILU)), ".-", label=f"scale {scale:g}")
         axes.set_xlabel("scaled centroid")
         axes.set_ylabel("its SiLU, the new centroid")
         axes.legend(loc="best")
@@ -98,7 +102,9 @@ def operands(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
 
 def build(p: CodebookReplacementParameters, rows: list[tuple], rng, notes: list[str]) -> Stimulus:
     """The stimulus of vectors: x, outlier, scale, centroids, codebook, function or None."""
-    commands, beats, results, writes, counts = [], [], [], [], []
+    commands, writes, counts = [], [], []
+    beats: list[tuple] = []
+    results: list[tuple] = []
     banks = rng.integers(0, 2, len(rows))
     for (x, outlier, scale, centroids, codebook, op), bank in zip(rows, banks, strict=True):
         replace = op is not None

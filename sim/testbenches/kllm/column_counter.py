@@ -10,8 +10,6 @@ from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.concat_unit import random_masks, real_indices
 from sim.testbenches.kllm.index_distribution_counter import random_indices
 
-ARRAYS = ("activation", "weight", "mask")
-
 
 class ColumnCounterTestbench:
     def default_vectors(self, parameters: ColumnCounterParameters) -> int:
@@ -37,7 +35,13 @@ class ColumnCounterTestbench:
         values, notes = real_indices(trace, p.activation_bits, p.weight_bits, p.k, 1)
         integer, end = np.zeros(1, bool), np.ones(1, bool)
         counts = column_counts(
-            *(values[name] for name in ARRAYS), integer, end, p.activation_bits, p.weight_bits
+            values["activation"],
+            values["weight"],
+            values["mask"],
+            integer,
+            end,
+            p.activation_bits,
+            p.weight_bits,
         )
         axes = figure.subplots()
         shape = (1 << p.activation_bits, 1 << p.weight_bits)
@@ -59,11 +63,11 @@ def random_columns(
     The first columns are corner cases: maximal counts, an empty mask, one beat.
     """
     p = parameters
-    lengths = [1, 1, p.beats, p.beats, p.beats, p.beats, 1, 1, p.groups, p.groups + 1]
-    lengths += [1 + max(p.groups - 2, 0), 2 * max(p.beats, p.groups)]
-    drawn = rng.integers(1, 1 + max(p.beats, p.groups + 2), max(0, vectors - len(lengths)))
+    corners = [1, 1, p.beats, p.beats, p.beats, p.beats, 1, 1, p.groups, p.groups + 1]
+    corners += [1 + max(p.groups - 2, 0), 2 * max(p.beats, p.groups)]
+    drawn = rng.integers(1, 1 + max(p.beats, p.groups + 2), max(0, vectors - len(corners)))
     short = rng.random(len(drawn)) < 0.3
-    lengths = np.append(lengths, np.where(short, 1 + drawn % 2, drawn))[:vectors]
+    lengths = np.append(corners, np.where(short, 1 + drawn % 2, drawn))[:vectors]
     columns = np.repeat(np.arange(vectors), lengths)
     shape = (len(columns), p.segment)
     index = random_indices(p.activation_bits + p.weight_bits, shape, rng)
@@ -97,7 +101,13 @@ def build(
     vectors = int(columns[-1]) + 1
     last = np.append(columns[1:] != columns[:-1], True)
     counts = column_counts(
-        *(beats[name] for name in ARRAYS), beats["integer"], last, p.activation_bits, p.weight_bits
+        beats["activation"],
+        beats["weight"],
+        beats["mask"],
+        beats["integer"],
+        last,
+        p.activation_bits,
+        p.weight_bits,
     )
     counts &= (1 << p.count_bits) - 1
     outputs = {

@@ -47,7 +47,7 @@ def real_indices(
         b = quantize_weights(w, weight_bits)
         found.append((a.index, b.index.T, ~outlier))
         notes += remarks
-    values = {"activation": [], "weight": [], "mask": []}
+    values: dict[str, list[np.ndarray]] = {"activation": [], "weight": [], "mask": []}
     for column in range(columns):
         # One column from each array in turn, so that a few already show every layer.
         turn, which = divmod(column, len(found))

@@ -70,9 +70,9 @@ class KllmCoreTestbench:
     ) -> Stimulus:
         rng = np.random.default_rng(seed)
         if trace is None:
-            products, notes = random_products(parameters, vectors, rng), []
-        else:
-            products, notes = real_products(parameters, trace, vectors)
+            products = random_products(parameters, vectors, rng)
+            return build(parameters, fit_memory(parameters, products), rng, [])
+        products, notes = real_products(parameters, trace, vectors)
         return build(parameters, fit_memory(parameters, products), rng, notes)
 
     def picture(self, parameters: KllmCoreParameters, trace: Trace, figure) -> str:
@@ -131,10 +131,12 @@ def real_products(
 
 def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator) -> list[Product]:
     """Vectors of every length and kind, small matrices, integers, repeated centroids."""
-    products = []
+    products: list[Product] = []
     for number in range(count):
         kind = int(rng.integers(0, 6))
-        length = int(rng.choice([p.k, p.k, rng.integers(1, p.k + 1), min(p.k, 2 * p.outliers + 1)]))
+        length = int(
+            rng.choice([p.k, p.k, int(rng.integers(1, p.k + 1)), min(p.k, 2 * p.outliers + 1)])
+        )
         small, large = (int(rng.integers(1, min(p.n, most) + 1)) for most in (4, 24))
         columns = int(
             rng.choice([1, min(p.n, p.lanes + 1), small, large, min(p.n, 9), min(p.n, 24)])
@@ -241,7 +243,9 @@ def fit_memory(p: KllmCoreParameters, products: list[Product]) -> list[Product]:
     Matrices are cut to the columns that fit alone. In a full memory a product has the matrix of an
     earlier one, and its vector is cut or repeated to the length of that one.
     """
-    rows, used, fitted, stored = 1 << p.address_width, 0, [], set()
+    rows, used = 1 << p.address_width, 0
+    fitted: list[Product] = []
+    stored: set[tuple[bytes, bytes]] = set()  # matrices in memory
     for product in products:
         length, columns = product.weight.shape
         words = -(-length // p.segment)
@@ -351,8 +355,8 @@ def build(
             "pairs": pairs,
         }.items()
     }
-    *fields, functions, norms = zip(*commands, strict=True)
-    columns, start, integer, new_tables = (np.array(a) for a in fields)
+    *others, functions, norms = zip(*commands, strict=True)
+    columns, start, integer, new_tables = (np.array(a) for a in others)
     unused = Norm(np.float32(np.nan), np.float32(np.nan))
     constants = {
         name: to_bits(np.array([getattr(norm or unused, name) for norm in norms], np.float32))

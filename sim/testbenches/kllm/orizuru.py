@@ -128,8 +128,8 @@ def neighbour_vectors(parameters: OrizuruParameters, rng: np.random.Generator):
     """Vectors whose values differ in one bit, for each bit and each level of a unit's trees."""
     n = parameters.n
     levels = max(1, min(n, parameters.radix).bit_length() - 1)
-    bit, level, side = np.meshgrid(np.arange(16), np.arange(levels), (0, 1))
-    bit, level, side = (grid.reshape(-1, 1) for grid in (bit, level, side))
+    grids = np.meshgrid(np.arange(16), np.arange(levels), (0, 1))
+    bit, level, side = (grid.reshape(-1, 1) for grid in grids)
     flip = (np.arange(n) >> level & 1) ^ side
     base = rng.integers(0, 1 << 16, bit.shape)
     x = (base ^ flip << bit).astype(np.uint16).view(np.float16)
@@ -207,7 +207,7 @@ def build(
     announced = last & ~((beats == p.beats)[:, None] & (rng.random((vectors, 1)) < 0.25))
     pairs = np.where(last, k[:, None], rng.integers(0, p.k + 1, last.shape))
     lanes = (kept | stray).reshape(vectors, p.beats, p.lanes)
-    masks = sum(lanes[..., lane].astype(object) << lane for lane in range(p.lanes))
+    masks = np.sum([lanes[..., lane].astype(object) << lane for lane in range(p.lanes)], axis=0)
     inputs = payload.pack(
         p.input_layout,
         {

@@ -29,6 +29,8 @@ class Product:
         ``[K]``.
     weight, s_b
         ``[columns, K]`` and ``[columns]``.
+    s_a, r
+        Scalars, or arrays of no dimension.
     """
 
     activation: np.ndarray
@@ -38,8 +40,8 @@ class Product:
     weight: np.ndarray
     table: np.ndarray
     codebook: np.ndarray
-    s_a: np.float16
-    r: np.float16
+    s_a: np.float16 | np.ndarray
+    r: np.float16 | np.ndarray
     s_b: np.ndarray
     integer: bool
 
@@ -146,8 +148,8 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
     products, made = [], 0
     while made < columns:
         run = int(min(columns - made, rng.choice([1, 2, RUN])))
-        length = int(rng.choice([1, min(p.k, p.segment), p.k, rng.integers(1, p.k + 1)]))
-        kind = rng.integers(0, 4)
+        length = int(rng.choice([1, min(p.k, p.segment), p.k, int(rng.integers(1, p.k + 1))]))
+        kind = int(rng.integers(0, 4))
         shape = (1 << p.activation_bits, 1 << p.weight_bits)
         share = rng.choice([0, 0.02, 0.2, 1])
         outlier = rng.random(length) < share

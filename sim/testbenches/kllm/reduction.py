@@ -101,7 +101,7 @@ def _counts(p: ReductionParameters, bins: int, rng: np.random.Generator) -> np.n
 def _products(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     bins = len(counts)
     sign = rng.integers(0, 2, bins).astype(np.uint16) << 15
-    bits = rng.integers(0, 0x7C00, bins).astype(np.uint16)
+    bits: np.ndarray = rng.integers(0, 0x7C00, bins).astype(np.uint16)
     kind = rng.integers(0, 9)
     if kind == 0:  # the largest number
         bits, sign = np.full(bins, 0x7BFF, np.uint16), np.full(bins, sign[0])

@@ -132,17 +132,17 @@ def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple
     goal = any_number(-24, 20, rng)
     if rng.random() < 0.4:
         goal = -float(o[0]) / float(scale) ** 2 * (1 + any_number(-26, -6, rng))
-    squares[bins] = terms_for(counts[bins], goal - known)
+    squares[bins] = terms_for(counts[bins], float(goal - known))
     s, o = sums_of_squares(index[None], keep[None], one, squares)
     constant = np.ones(1, np.float32)
-    total = mean_square(s, o, scale[None], constant, 0 * constant)[0]
+    total = mean_square(s, o, np.asarray(scale)[None], constant, 0 * constant)[0]
     kind = rng.integers(0, 4)
-    inverse_k = 1.0
+    factor = 1.0
     if kind == 0:
-        inverse_k = abs(any_number(-12, 1, rng))
+        factor = abs(any_number(-12, 1, rng))
     elif kind == 1 and np.isfinite(total) and total:  # brings r into range
-        inverse_k = 2.0 ** np.clip(int(rng.integers(-20, 20)) - np.frexp(total)[1], -126, 126)
-    inverse_k = np.float32(inverse_k)
+        factor = 2.0 ** np.clip(int(rng.integers(-20, 20)) - np.frexp(total)[1], -126, 126)
+    inverse_k = np.float32(factor)
     mean = float(total) * float(inverse_k)
     place = 2.0 ** (int(np.frexp(mean)[1]) - int(rng.integers(6, 40)))
     # eps leaves all of the mean, its lowest bits, or nearly 0; or the least mean of some r.
@@ -197,7 +197,7 @@ def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, n
         mask = kept.reshape(count, LANES) @ (1 << np.arange(LANES))
         last = np.arange(count) == count - 1
         beats.append({"index": padded.reshape(count, LANES), "keep": mask, "last": last})
-        r = np.float16(1)
+        r = np.ones((), np.float16)
         if normalise:
             one = {name: pairs[name][None] for name in OUTLIERS}
             inputs = (index[None], keep[None], one, squares, np.asarray(scale)[None])
@@ -215,7 +215,7 @@ def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, n
     ends["last"] = np.tile(number == p.outliers - 1, len(rows))
     command = [np.array(field) for field in zip(*commands, strict=True)]
     names = ("normalise", "inverse_k", "eps", "squares")
-    s_a, r = (np.array(field) for field in zip(*scales, strict=True))
+    s_a, factors = (np.array(field) for field in zip(*scales, strict=True))
     return Stimulus(
         inputs={
             "indices": payload.pack(
@@ -225,7 +225,7 @@ def build(p: RmsFactorParameters, rows: list[tuple], rng: np.random.Generator, n
             "scale": payload.pack(FP16.width, {"payload": s_a}),
             "command": payload.pack(p.command_layout, dict(zip(names, command, strict=True))),
         },
-        outputs={"o": payload.pack(VectorScale, {"s_a": s_a, "r": r})},
+        outputs={"o": payload.pack(VectorScale, {"s_a": s_a, "r": factors})},
         transaction_of={"o": np.arange(len(rows))},
         transactions=len(rows),
         cycles=p.cycles([len(b["last"]) for b in beats], [row[-1] for row in rows]),

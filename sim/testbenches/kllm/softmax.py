@@ -40,13 +40,13 @@ class SoftmaxTestbench:
             e = np.exp(row.astype(np.float64) - row.max())
             got.append(probability[0].astype(np.float64))
             want.append(e / e.sum())
-        got, want = np.concatenate(got), np.concatenate(want)
+        exact = np.concatenate(want)
         axes = figure.subplots()
-        axes.plot(want, (got - want) / unit(want), ".", ms=2, rasterized=True)
+        axes.plot(exact, (np.concatenate(got) - exact) / unit(exact), ".", ms=2, rasterized=True)
         axes.set_xscale("log")
         axes.set_xlabel("probability, float64")
         axes.set_ylabel("error (units in the last place)")
-        return " ".join([f"{len(want)} probabilities of real scores.", *notes])
+        return " ".join([f"{len(exact)} probabilities of real scores.", *notes])
 
 
 testbench = SoftmaxTestbench()
@@ -59,7 +59,7 @@ def unit(value: np.ndarray) -> np.ndarray:
 
 def real_rows(trace: Trace, p: SoftmaxParameters, vectors: int, rng: np.random.Generator):
     """Attention scores of a trace's queries, and notes; activations where it has no attention."""
-    if trace.q is None:
+    if trace.q is None or trace.k is None:
         arrays = vectors_by_name(trace)
         rows, notes = [], []
         for name, array in arrays.items():

@@ -10,6 +10,9 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.columns import columns_of
 
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Weights, codebooks, entries (valid, position, value), and the number of rows up to each end."""
+
 
 class SparsePathTestbench:
     def default_vectors(self, parameters: SparsePathParameters) -> int:
@@ -47,7 +50,9 @@ class SparsePathTestbench:
 testbench = SparsePathTestbench()
 
 
-def real_rows(p: SparsePathParameters, trace: Trace, columns: int, rng: np.random.Generator):
+def real_rows(
+    p: SparsePathParameters, trace: Trace, columns: int, rng: np.random.Generator
+) -> tuple[Rows, list[str]]:
     """Each vector's outliers, segment by segment, up to `entries` in a row."""
     c = columns_of(trace, p.k, 4, p.weight_bits, columns)
     padded = np.zeros((columns, p.segments * p.segment), np.uint8)
@@ -70,12 +75,12 @@ def real_rows(p: SparsePathParameters, trace: Trace, columns: int, rng: np.rando
         for port, (place, outlier) in enumerate(row):
             valid[number, port], position[number, port], value[number, port] = 1, place, outlier
     codebook = np.broadcast_to(c.codebook_b, (len(rows), len(c.codebook_b)))
-    ends = np.array(ends)
-    return (np.stack(weights), codebook, valid, position, value, ends), c.notes
+    stacked = np.stack(weights)
+    return (stacked, codebook, valid, position, value, np.array(ends)), c.notes
 
 
-def random_rows(p: SparsePathParameters, columns: int, rng: np.random.Generator):
-    """Weights, codebooks, entries of random columns, and the number of rows up to each end."""
+def random_rows(p: SparsePathParameters, columns: int, rng: np.random.Generator) -> Rows:
+    """Rows of random columns."""
     lengths = rng.integers(p.segments, 2 * p.segments + 1, columns)
     ends = np.cumsum(lengths)
     rows = ends[-1]
