@@ -46,7 +46,8 @@ def low_order_vector(
 ) -> Vector:
     """A vector of one of the KINDS below."""
     with np.errstate(all="ignore"):
-        return rng.choice([*KINDS], p=[*KINDS.values()])(p, turn, rng)
+        kind = [*KINDS][rng.choice(len(KINDS), p=[*KINDS.values()])]
+        return kind(p, turn, rng)
 
 
 def whole_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:

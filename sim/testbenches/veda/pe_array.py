@@ -34,8 +34,9 @@ class Product:
 
     def result(self, p: PeArrayParameters) -> np.ndarray:
         if self.outer:
-            options = {"accumulator": p.accumulator, "add_stages": p.add_stages}
-            return outer_product(self.vector, self.rows, **options)
+            return outer_product(
+                self.vector, self.rows, accumulator=p.accumulator, add_stages=p.add_stages
+            )
         return inner_products(
             self.vector, self.rows, accumulator=p.accumulator, relative=self.relative
         )
@@ -84,7 +85,7 @@ def real_products(
     p: PeArrayParameters, trace: Trace, count: int, rng: np.random.Generator
 ) -> tuple[list[Product], list[str]]:
     """Scores and results of heads in turn; activations where a trace has no attention."""
-    if trace.q is None:
+    if trace.q is None or trace.k is None or trace.v is None:
         arrays = vectors_by_name(trace)
         cut = f"cut or filled up to {p.lanes} elements and repeated where there are too few"
         products, notes = [], [f"No attention: rows are of {', '.join(arrays)}, {cut}."]
@@ -127,7 +128,7 @@ def random_products(p: PeArrayParameters, count: int, rng: np.random.Generator) 
     products = []
     for _ in range(count):
         outer = bool(rng.random() < 0.5)
-        length = int(rng.choice([1, 2, 3, 4, 5, 6, rng.integers(1, LONGEST + 1)]))
+        length = int(rng.choice([1, 2, 3, 4, 5, 6, int(rng.integers(1, LONGEST + 1))]))
         kinds = rng.choice(KINDS, 2)
         vector = numbers(kinds[0], length if outer else p.lanes, rng)
         rows = numbers(kinds[1], (length, p.lanes), rng)
@@ -206,7 +207,8 @@ def build(
     p: PeArrayParameters, products: list[Product], rng: np.random.Generator, notes: list[str]
 ) -> Stimulus:
     """The stimulus of these products."""
-    rows = {name: [] for name in ("w", "x", "outer", "relative", "last")}
+    names = ("w", "x", "outer", "relative", "last")
+    rows: dict[str, list[np.ndarray]] = {name: [] for name in names}
     queries, scores, sums = [], [], []
     of_scores, of_sums = [], []
     for number, product in enumerate(products):

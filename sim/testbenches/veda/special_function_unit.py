@@ -45,12 +45,13 @@ class SpecialFunctionUnitTestbench:
             for x, op, inverse, eps in chosen:
                 if (op == Operation.SOFTMAX) == wanted:
                     got.append(expected(p, x, op, inverse, eps)[0].astype(np.float64))
-                    want.append(reference(x, op, eps))
+                    want.append(reference(x, op, float(eps)))
             if got:
-                got, want = np.concatenate(got), np.concatenate(want)
-                size = np.maximum(np.abs(want), 2.0**-24)
+                exact = np.concatenate(want)
+                error = np.concatenate(got) - exact
+                size = np.maximum(np.abs(exact), 2.0**-24)
                 unit = 2.0 ** (np.maximum(np.floor(np.log2(size)), -14) - 10)
-                axes.plot(size, (got - want) / unit, ".", ms=2, label=name, rasterized=True)
+                axes.plot(size, error / unit, ".", ms=2, label=name, rasterized=True)
         axes.set_xscale("log")
         axes.set_xlabel("magnitude of the result, float64")
         axes.set_ylabel("error (units in the last place)")
@@ -106,6 +107,7 @@ def real_vectors(
 
 
 def _scores(trace: Trace, p: SpecialFunctionUnitParameters, n: int, rng) -> np.ndarray:
+    assert trace.q is not None and trace.k is not None
     layers, heads, tokens, _ = trace.q.shape
     layer, head = n % layers, n // layers % heads
     token = int(rng.integers(min(tokens, p.length)))

@@ -3,6 +3,8 @@
 A transaction is a step, one token.
 """
 
+from typing import Any
+
 import numpy as np
 
 from golden.algorithms.attention import attention_scores, softmax, weighted_sum
@@ -112,7 +114,12 @@ class Steps:
         """
         heads = len(q)
         group = group or -(-heads // len(k))
-        settings = {"group": group, "restart": restart, "vote_cast": vote, "evict": evict}
+        settings: dict[str, Any] = {
+            "group": group,
+            "restart": restart,
+            "vote_cast": vote,
+            "evict": evict,
+        }
         result = self.core.step(q, k, v, **settings, **fields)
         if len(self.results) % 2:  # 0 counts as 1
             heads, group = (0 if number == 1 else number for number in (heads, group))
@@ -202,7 +209,7 @@ def fit(array: np.ndarray, lanes: int) -> np.ndarray:
 
 def layers_of(p: VedaCoreParameters, trace: Trace):
     """``float16 q, k, v [layer, heads, token, d]`` of the core's number of heads, and notes."""
-    if trace.q is None:
+    if trace.q is None or trace.k is None or trace.v is None or trace.scale is None:
         x = next(iter((trace.x or {n: w.T for n, w in trace.w.items()}).values()))
         size = x.shape[-1]
         x = fit(np.asarray(x, np.float64), p.array.lanes)[None, None]
@@ -241,10 +248,11 @@ def real_steps(
     steps = Steps(p)
     for first in range(0, count, length):
         sequence = first // length
-        layer = [x[sequence % len(q)] for x in (q, k, v)]
+        layer = sequence % len(q)
         tokens = min(length, count - first)
         prompt = (target // 2, min(target + 1, p.capacity - 1))[sequence % 2]
-        add_sequence(steps, *layer, tokens, target=target, prompt=prompt, reserved=target // 4)
+        rows = (q[layer], k[layer], v[layer])
+        add_sequence(steps, *rows, tokens, target=target, prompt=prompt, reserved=target // 4)
     return steps, notes
 
 
@@ -315,7 +323,7 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
             left = int(rng.integers(1, longest + 1, 2).max())
             if kind == "fills the cache":
                 left = p.capacity + int(rng.integers(1, 5))
-            target = int(rng.integers(0, min(p.capacity, rng.choice([12, p.capacity])) + 1))
+            target = int(rng.integers(0, min(p.capacity, int(rng.choice([12, p.capacity]))) + 1))
             prompt = int(rng.integers(0, left + 1))
             if kind == "long":
                 longest = min(positions, 256)
@@ -325,7 +333,7 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
                 left, target = int(rng.integers(2, 9)), int(rng.integers(0, min(p.capacity, 4)))
                 prompt = 0
             left = min(left, positions)  # a longer sequence would repeat positions
-            any_token = rng.integers(0, min(positions, 1 << rng.integers(1, 30)))
+            any_token = int(rng.integers(0, min(positions, 1 << int(rng.integers(1, 30)))))
             protected = min(positions - 1, int(rng.choice([0, 2, target, any_token])))
             heads = int(rng.integers(1, p.heads + 1))
             # The last group may be smaller than the others.
@@ -334,7 +342,8 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
             weights = int(rng.choice([A, 2 * A, A // 2])), int(rng.choice([B, 0, A]))
             if rng.random() < 0.4:
                 any_two = rng.integers(0, 1 << WEIGHT_BITS, 2)
-                weights = [int(n) for n in any_two >> rng.integers(0, WEIGHT_BITS, 2)]
+                a, b = (int(n) for n in any_two >> rng.integers(0, WEIGHT_BITS, 2))
+                weights = a, b
         left -= 1
         length = done.length(restart)
         scale = rng.choice([0.3, 1.0, 3.0])

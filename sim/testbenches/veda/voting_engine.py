@@ -138,7 +138,7 @@ def real_notes(p: VotingEngineParameters, trace: Trace) -> list[str]:
 
 def attention_inputs(p: VotingEngineParameters, trace: Trace):
     """``q, k [layer, head, token, d]`` for the engine's number of heads, and the scale."""
-    if trace.q is None:
+    if trace.q is None or trace.k is None:
         x = next(iter((trace.x or {n: w.T for n, w in trace.w.items()}).values()))
         x = np.broadcast_to(x.astype(np.float64), (1, p.heads, *x.shape))
         return x, x, 1 / np.linalg.norm(x[0, 0], axis=1).max()
@@ -160,7 +160,7 @@ def real_steps(p: VotingEngineParameters, trace: Trace, steps: int) -> Steps:
         sequence, token = divmod(number, length)
         layer = sequence % len(q)
         restart = token == 0
-        positions = [] if restart else done.engine.positions
+        positions = np.empty(0, np.int64) if restart else done.engine.positions
         rows = np.append(positions, token).astype(int)
         scores = scale * np.einsum("hd,hld->hl", q[layer, :, token], k[layer][:, rows])
         e = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -194,12 +194,13 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
             left = int(rng.integers(1, longest + 1, 2).max())
             target = int(rng.integers(0, min(p.capacity, 12) + 1))
             most = (1 << p.position_bits) - 1
-            protected = min(most, rng.choice([0, 0, rng.integers(1, 4), rng.integers(1, 16), most]))
+            few, more = (int(rng.integers(1, end)) for end in (4, 16))
+            protected = min(most, int(rng.choice([0, 0, few, more, most])))
             if saturating and rng.random() < 0.5:
                 protected, target = min(most, 2), min(p.capacity, 4)
             prompt = 0 if saturating else int(rng.integers(0, longest + 2))
         left -= 1
-        a, b = (int(weight) for weight in _weights(rng))
+        a, b = _weights(rng)
         if left == 0:
             target, prompt = 0, 0
         heads = int(rng.integers(1, p.heads + 1, 2).max())
@@ -223,7 +224,7 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
             vote=rng.random() < 0.9,
             evict=length > prompt,
             target=target,
-            protected=int(protected),
+            protected=protected,
             a=a,
             b=b,
         )
@@ -232,15 +233,15 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
 
 def _weights(rng: np.random.Generator) -> tuple[int, int]:
     """A and B: the paper's, equal ones, one of them 0, or any."""
-    any_two = rng.integers(0, 1 << 15, 2) >> rng.integers(0, 15, 2)
-    return [(A, B), (A, A), (A, 0), (0, B), any_two][rng.integers(0, 5)]
+    a, b = (int(n) for n in rng.integers(0, 1 << 15, 2) >> rng.integers(0, 15, 2))
+    return [(A, B), (A, A), (A, 0), (0, B), (a, b)][rng.integers(0, 5)]
 
 
 def _at_threshold(length: int, heads: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
     """Scores up to 2^24 a head, A and B. Mostly one score is the largest that gets a vote, or the
     least that does not."""
     most = min(heads, int(rng.integers(1, 3))) << 24
-    s = rng.integers(0, (most >> max(0, rng.integers(-16, 24))) + 1, length)
+    s = rng.integers(0, (most >> max(0, int(rng.integers(-16, 24)))) + 1, length)
     if heads > 1 and rng.random() < 0.5:  # a second probability, of low-order bits
         low = rng.integers(0, 2048, length) << rng.integers(0, 3)
         s = np.minimum(s >> 13 << 13, 1 << 24) + low
