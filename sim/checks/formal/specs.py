@@ -45,7 +45,7 @@ def reset_first(m: Module) -> Signal:
     """
     first = Signal(init=1, reset_less=True)
     m.d.sync += first.eq(0)
-    m.d.comb += Assume(ResetSignal() == first)  # type: ignore[call-arg]  # message is optional
+    m.d.comb += Assume(ResetSignal() == first, None)
     return first
 
 
@@ -55,7 +55,7 @@ def drive(m: Module, first: Signal, port) -> None:
         port.valid.eq(AnySeq(1)),
         Value.cast(port.payload).eq(AnySeq(len(Value.cast(port.payload)))),
     ]
-    _hold(m, first, port, lambda condition, _: Assume(condition))  # type: ignore[call-arg]  # message is optional
+    _hold(m, first, port, lambda condition, _: Assume(condition, None))
 
 
 def watch(m: Module, first: Signal, port) -> None:
