@@ -8,11 +8,9 @@ from golden.kllm.orizuru import pop_order
 from hw.catalogue import find
 from hw.kllm.orizuru import OrizuruParameters
 from sim.core.design import from_file, generate
-from sim.core.stalls import PATTERNS
-from sim.core.stimulus import compare
-from sim.drivers.harness.runner import Harness
 from sim.drivers.run import run
 from sim.testbenches.kllm.orizuru import build, testbench, vectors_of
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("kllm.orizuru")
 SIMULATORS = ("verilator", "icarus")
@@ -33,37 +31,23 @@ SIZES = [
 ]
 
 
-def check(harness, design, stimulus, stall, seed=1):
-    harness.reset()
-    outcome = harness.run(stimulus, PATTERNS[stall], seed)
-    assert outcome.failure is None
-    assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
-    return outcome
-
-
 @pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
 def test_every_size(parameters, shipped_trace):
     """Corner cases, random and real data under every stall pattern; the cycle formula without."""
-    design = generate(BLOCK, parameters)
-    harness = Harness(design)
+    compiled = Compiled(BLOCK, parameters)
     for data, vectors in ((None, 400), (shipped_trace, 40)):
         stimulus = testbench.stimulus(parameters, data, vectors, seed=7)
         assert stimulus.transactions == vectors
-        for stall in PATTERNS:
-            outcome = check(harness, design, stimulus, stall)
-            if stall == "none":
-                assert outcome.cycles == stimulus.cycles
+        compiled.check_all(stimulus)
 
 
 @pytest.mark.parametrize(("name", "seeds"), [("small", 1), pytest.param("deep", 3, marks=campaign)])
 def test_many_vectors(name, seeds):
     """Many random vectors, in the compiled harness for its speed."""
-    design = generate(BLOCK, PRESETS[name])
-    harness = Harness(design)
+    compiled = Compiled(BLOCK, PRESETS[name])
     for seed in range(seeds):
         stimulus = testbench.stimulus(PRESETS[name], None, 8000, seed)
-        for stall in PATTERNS:
-            check(harness, design, stimulus, stall, seed)
+        compiled.check_all(stimulus, seed)
 
 
 @campaign
@@ -110,11 +94,10 @@ def one_vector(parameters, beats=None, k=None):
 )
 def test_latency_and_throughput(parameters):
     """First pair depth + 2 cycles after the last input beat; then a pair every cycle."""
-    design = generate(BLOCK, parameters)
-    harness = Harness(design)
+    compiled = Compiled(BLOCK, parameters)
     for beats in {1, parameters.beats // 2 or 1, parameters.beats}:
         stimulus = one_vector(parameters, beats)
-        outcome = check(harness, design, stimulus, "none")
+        outcome = compiled.check(stimulus)
         last_input = beats - 1  # one beat a cycle from cycle 0
         taken = outcome.cycles_of["o"]
         assert taken[0] == last_input + parameters.latency
@@ -125,7 +108,7 @@ def test_latency_and_throughput(parameters):
     x = rng.normal(size=(vectors, parameters.n)).astype(np.float16)
     full, k = np.full(vectors, parameters.n), np.full(vectors, parameters.k)
     stimulus = build(parameters, x, np.ones(x.shape, bool), full, k, rng, [])
-    outcome = check(harness, design, stimulus, "none")
+    outcome = compiled.check(stimulus)
     firsts = outcome.cycles_of["o"][:: parameters.k]
     assert set(np.diff(firsts)) == {parameters.beats + parameters.depth + parameters.k}
 
@@ -169,7 +152,7 @@ def test_a_netlist_runs_in_the_rtl_s_place(tmp_path):
     path.write_text(generate(BLOCK, PRESETS["small"]).verilog)
     design = from_file(BLOCK, PRESETS["small"], path)
     stimulus = testbench.stimulus(PRESETS["small"], None, 50, seed=1)
-    check(Harness(design), design, stimulus, "random")
+    Compiled(BLOCK, PRESETS["small"], design).check(stimulus, "random")
 
 
 def test_expected_pairs_are_the_definition():

@@ -7,13 +7,10 @@ from golden.arith.wide_exponent import FRACTION, inverse, powers
 from golden.kllm.softmax import softmax
 from hw.catalogue import find
 from hw.kllm.softmax import SoftmaxParameters
-from sim.core.design import generate
-from sim.core.stalls import PATTERNS
-from sim.core.stimulus import compare
-from sim.drivers.harness.runner import Harness
 from sim.testbenches.kllm.softmax import build, real_rows, testbench
 from tests.support.arith.functions import ulp_errors
 from tests.support.campaign import suite_takes
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("kllm.softmax")
 # Of the sizes in the campaign each takes ten seconds to compile.
@@ -124,37 +121,24 @@ def test_scores_not_kept_do_not_count():
     assert softmax(odd, np.zeros_like(keep), 64)[1].all()
 
 
-def run(harness, design, stimulus, stall):
-    harness.reset()
-    outcome = harness.run(stimulus, PATTERNS[stall], 1)
-    assert outcome.failure is None
-    assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
-    if stall == "none":
-        assert outcome.cycles == stimulus.cycles
-    return outcome
-
-
 @pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
 def test_every_size(parameters, shipped_trace):
-    design = generate(BLOCK, parameters)
-    harness = Harness(design)
+    compiled = Compiled(BLOCK, parameters)
     for data, vectors in ((None, 400), (shipped_trace, 30)):
         stimulus = testbench.stimulus(parameters, data, vectors, seed=7)
         assert stimulus.transactions == vectors
-        for stall in PATTERNS:
-            run(harness, design, stimulus, stall)
+        compiled.check_all(stimulus)
 
 
 def test_rate_and_rows_too_long():
     """Rows of four beats or more follow without a gap; too long ones are cut and flagged."""
     p = SoftmaxParameters.preset("small")
     rng = np.random.default_rng(6)
-    design = generate(BLOCK, p)
-    harness = Harness(design)
+    compiled = Compiled(BLOCK, p)
     for beats in (1, 2, 4, p.beats, p.beats + 1, 3 * p.beats):
         rows = [rng.normal(size=beats * p.lanes).astype(np.float16) for _ in range(12)]
         stimulus = build(p, rows, [np.ones(len(row), bool) for row in rows], [])
-        outcome = run(harness, design, stimulus, "none")
+        outcome = compiled.check(stimulus)
         taken = outcome.cycles_of["o"]
         given = min(beats, p.beats)
         assert len(taken) == 12 * given
@@ -168,11 +152,10 @@ def test_rate_and_rows_too_long():
 def test_formula_for_mixed_rows():
     """Long and short rows in any order, with every reason to wait for room."""
     p = SoftmaxParameters.preset("small")
-    design = generate(BLOCK, p)
-    harness = Harness(design)
+    compiled = Compiled(BLOCK, p)
     rng = np.random.default_rng(8)
     for _ in range(40):
         beats = rng.choice([1, 1, 2, p.beats - 1, p.beats, p.beats + 3], rng.integers(1, 40))
         rows = [rng.normal(size=b * p.lanes).astype(np.float16) for b in beats]
         stimulus = build(p, rows, [np.ones(len(row), bool) for row in rows], [])
-        run(harness, design, stimulus, "none")
+        compiled.check(stimulus)

@@ -10,12 +10,8 @@ from hw.veda.pe_array import PeArrayParameters
 from hw.veda.special_function_unit import SpecialFunctionUnitParameters
 from hw.veda.veda_core import VedaCoreParameters
 from hw.veda.voting_engine import VotingEngineParameters
-from sim.core.design import generate
-from sim.core.memory import FASTEST
-from sim.core.stalls import PATTERNS
-from sim.core.stimulus import compare
-from sim.drivers.harness.runner import Harness
 from sim.testbenches.veda import pe_array, special_function_unit, veda_core, voting_engine
+from tests.support.kllm.compiled import Compiled
 
 SMALLEST = {
     pe_array: PeArrayParameters(1, 1, 1, add_stages=1),
@@ -38,16 +34,10 @@ def test_smallest(testbench, shipped_trace):
     """Every bit and every cycle, on random and real data."""
     p = SMALLEST[testbench]
     name = testbench.__name__.split(".")[-1]
-    design = generate(find(f"veda.{name}"), p)
-    harness = Harness(design)
+    compiled = Compiled(find(f"veda.{name}"), p)
     for data in (None, shipped_trace):
         stimulus = testbench.testbench.stimulus(p, data, 40, 1)
-        for stall in PATTERNS:
-            harness.reset()
-            outcome = harness.run(stimulus, PATTERNS[stall], 1, FASTEST)
-            assert outcome.failure is None
-            assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
-            assert stall != "none" or outcome.cycles == stimulus.cycles
+        compiled.check_all(stimulus)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,6 @@ from golden.veda.softmax_reduction import softmax_reduction
 from golden.veda.special_function_unit import layer_norm, softmax
 from hw.catalogue import find
 from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
-from sim.core.design import generate
-from sim.core.stalls import PATTERNS
-from sim.core.stimulus import compare
-from sim.drivers.harness.runner import Harness
 from sim.testbenches.veda.low_order_vectors import Vector
 from sim.testbenches.veda.special_function_unit import (
     EPS,
@@ -25,6 +21,7 @@ from sim.testbenches.veda.special_function_unit import (
     testbench,
 )
 from tests.support.arith.functions import ulp_errors
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("veda.special_function_unit")
 SMALL = SpecialFunctionUnitParameters.preset("small")
@@ -158,20 +155,9 @@ def test_real_vectors_are_close(shipped_trace):
     assert count > 5000
 
 
-def run(harness, design, stimulus, stall="none"):
-    harness.reset()
-    outcome = harness.run(stimulus, PATTERNS[stall], 1)
-    assert outcome.failure is None
-    assert compare(stimulus, outcome.outputs, design.outputs, outcome.cycles_of) == []
-    if stall == "none":
-        assert outcome.cycles == stimulus.cycles
-    return outcome
-
-
 @pytest.fixture(scope="module")
 def small():
-    design = generate(BLOCK, SMALL)
-    return Harness(design), design
+    return Compiled(BLOCK, SMALL)
 
 
 def test_flagged_vectors_and_the_next(small):
@@ -194,7 +180,6 @@ def test_flagged_vectors_and_the_next(small):
         vector([2, -2], Operation.RMS_NORM, 0),
     ]
     values = [[0x3400, 0x3400, 0, 0x3400, 0x3400], [0x3C00, 0xBC00] * 2, [0x3C00, 0xBC00]]
-    harness, design = small
     wanted, chosen = [], []
     for x, op, bits in cases:
         for one, after in zip(clean, values, strict=True):
@@ -203,7 +188,7 @@ def test_flagged_vectors_and_the_next(small):
     chosen += [vector([5, 5], Operation.LAYER_NORM, 0), vector([5, 5], Operation.LAYER_NORM, -1)]
     wanted += [([quiet] * 2, 1)] * 2
     stimulus = build(SMALL, chosen, [])
-    outcome = run(harness, design, stimulus)
+    outcome = small.check(stimulus)
     got = outcome.outputs["o"][:, 0]
     assert got.tolist() == [
         y | (n == len(ys) - 1) << 16 | flag << 17 for ys, flag in wanted for n, y in enumerate(ys)
@@ -214,14 +199,13 @@ def test_flagged_vectors_and_the_next(small):
 def test_every_length_and_tile(parameters, shipped_trace):
     """Each length and operation: latency, and when the next vector begins; any order, stalls."""
     p = parameters
-    design = generate(BLOCK, p)
-    harness = Harness(design)
+    compiled = Compiled(BLOCK, p)
     rng = np.random.default_rng(5)
     lengths = [n for n in range(1, p.length + 1) if n <= 256 or n % 509 in (0, 100)]
     lengths = sorted({*lengths, p.length - 1, p.length})
     for op in Operation:
         chosen = [vector(rng.normal(size=n), op) for n in lengths]
-        outcome = run(harness, design, build(p, chosen, []))
+        outcome = compiled.check(build(p, chosen, []))
         taken, at = outcome.cycles_of["o"], 0
         start = 0
         for n in lengths:
@@ -231,15 +215,13 @@ def test_every_length_and_tile(parameters, shipped_trace):
     for data, vectors in ((None, 300 if p.length <= 256 else 50), (shipped_trace, 30)):
         stimulus = testbench.stimulus(p, data, vectors, seed=7)
         assert stimulus.transactions == vectors
-        for stall in PATTERNS:
-            run(harness, design, stimulus, stall)
+        compiled.check_all(stimulus)
 
 
 def test_tables(small):
     """Short vectors for every entry of both tables: any sum from 1 to 2, any mean square."""
-    harness, design = small
     rng = np.random.default_rng(9)
-    run(harness, design, build(SMALL, [short_vector(rng) for _ in range(8000)], []))
+    small.check(build(SMALL, [short_vector(rng) for _ in range(8000)], []))
 
 
 def test_far_scores(small):
@@ -248,10 +230,9 @@ def test_far_scores(small):
     distance = binary_exponent(x) >> 12
     x = x[(distance >= 64) & (distance % 64 < 12)]
     assert len(x) > 1500
-    harness, design = small
     stimulus = build(SMALL, [vector([0, score]) for score in x], [])
     assert (stimulus.outputs["o"][:, 0] & 0xFFFF).tolist() == [0x3C00, 0] * len(x)
-    run(harness, design, stimulus)
+    small.check(stimulus)
 
 
 def test_first_probability_in_time():
