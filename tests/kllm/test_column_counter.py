@@ -10,7 +10,6 @@ from golden.kllm.column_counter import column_counts
 from hw.catalogue import find
 from hw.kllm.column_counter import ColumnCounterParameters
 from sim.core import payload
-from sim.core.stalls import PATTERNS
 from sim.drivers.run import run
 from sim.testbenches.kllm.column_counter import build, random_columns, testbench
 from tests.support.campaign import suite_takes
@@ -37,8 +36,7 @@ def test_every_size(compiled, shipped_trace):
     for data, columns in ((None, 3000), (shipped_trace, 100)):
         stimulus = testbench.stimulus(p, data, columns, seed=7)
         assert stimulus.transactions == columns
-        for stall in PATTERNS:
-            compiled.check(stimulus, stall)
+        compiled.check_all(stimulus)
 
 
 def test_largest_counts(compiled):

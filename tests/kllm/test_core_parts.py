@@ -21,7 +21,6 @@ from hw.kllm.index_buffer import IndexBufferParameters
 from hw.kllm.outlier_split import OutlierSplitParameters
 from hw.kllm.product_table import ProductTable, ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
-from sim.core.stalls import PATTERNS
 from sim.drivers.run import load_testbench
 from sim.testbenches.kllm.index_buffer import build as build_index_buffer
 from sim.testbenches.kllm.layers import layers_of
@@ -55,8 +54,7 @@ def test_part(name, parameters, shipped_trace):
     for data, vectors in ((None, 300), (shipped_trace, 24)):
         stimulus = load_testbench(block).stimulus(parameters, data, vectors, seed=7)
         assert stimulus.transactions == vectors
-        for stall in PATTERNS:
-            compiled.check(stimulus, stall)
+        compiled.check_all(stimulus)
 
 
 def test_all_vectors_of_a_small_index_buffer():
@@ -77,8 +75,7 @@ def test_all_vectors_of_a_small_index_buffer():
     lengths, columns = (np.array([row[n] for row in rows]) for n in (2, 3))
     stimulus = build_index_buffer(p, index, keep, lengths, columns, rng, [])
     compiled = Compiled(find("kllm.index_buffer"), p)
-    for stall in PATTERNS:
-        compiled.check(stimulus, stall)
+    compiled.check_all(stimulus)
 
 
 def test_all_orders_of_a_small_outlier_split():
@@ -99,8 +96,7 @@ def test_all_orders_of_a_small_outlier_split():
     lengths = np.array([row[2] for row in rows])
     stimulus = build_outlier_split(p, x, keep, lengths, rng, [])
     compiled = Compiled(find("kllm.outlier_split"), p)
-    for stall in PATTERNS:
-        compiled.check(stimulus, stall)
+    compiled.check_all(stimulus)
 
 
 def test_outlier_split_is_the_algorithm_s(shipped_trace):

@@ -47,7 +47,7 @@ def test_many_vectors(name, seeds):
     compiled = Compiled(BLOCK, PRESETS[name])
     for seed in range(seeds):
         stimulus = testbench.stimulus(PRESETS[name], None, 8000, seed)
-        compiled.check_all(stimulus, seed)
+        compiled.check_all(stimulus, seed=seed)
 
 
 @campaign

@@ -15,7 +15,6 @@ from golden.arith.formats import to_bits
 from golden.kllm.reduction import MOST, index_products, index_totals, reduction, round_total
 from hw.catalogue import find
 from hw.kllm.reduction import Reduction, ReductionParameters
-from sim.core.stalls import PATTERNS
 from sim.testbenches.kllm.columns import columns_of
 from sim.testbenches.kllm.reduction import build, random_columns, real_columns, testbench
 from tests.support.campaign import suite_takes
@@ -183,8 +182,7 @@ def test_close_to_the_algorithm(shipped_trace):
 def test_every_size(parameters):
     compiled = Compiled(BLOCK, parameters)
     stimulus = testbench.stimulus(parameters, None, 1500, seed=5)
-    for stall in PATTERNS:
-        compiled.check(stimulus, stall)
+    compiled.check_all(stimulus)
 
 
 def test_latency_and_short_columns():
@@ -198,8 +196,7 @@ def test_latency_and_short_columns():
     taken = compiled.check(whole, "none").cycles_of["o"]
     assert np.array_equal(taken, np.arange(1, 41) * p.groups - 1 + p.latency)
     short = build(p, counts, products, np.ones(40, int), [])
-    for stall in PATTERNS:
-        compiled.check(short, stall, timed=False)
+    compiled.check_all(short, timed=False)
 
 
 def test_any_two_groups_of_tiny_operands():

@@ -14,7 +14,6 @@ from golden.arith.formats import to_bits
 from golden.kllm.sparse_path import sparse_path
 from hw.catalogue import find
 from hw.kllm.sparse_path import SparsePathParameters
-from sim.core.stalls import PATTERNS
 from sim.testbenches.kllm.columns import columns_of
 from sim.testbenches.kllm.sparse_path import build, expected, random_rows, real_rows, testbench
 from tests.kllm.test_reduction import nearest_float32
@@ -116,8 +115,7 @@ def test_every_size(parameters, shipped_trace):
         if not vectors:
             continue
         stimulus = testbench.stimulus(parameters, data, vectors, seed=5)
-        for stall in PATTERNS:
-            compiled.check(stimulus, stall)
+        compiled.check_all(stimulus)
 
 
 def test_short_columns_are_not_lost():
@@ -126,8 +124,7 @@ def test_short_columns_are_not_lost():
     weight, codebook, valid, position, value, _ = random_rows(p, 30, np.random.default_rng(6))
     stimulus = build(p, weight, codebook, valid, position, value, np.arange(1, len(weight) + 1), [])
     compiled = Compiled(BLOCK, p)
-    for stall in PATTERNS:
-        outcome = compiled.check(stimulus, stall, timed=False)
+    outcome = compiled.check_all(stimulus, timed=False)["none"]
     assert outcome.cycles_of["o"].size == len(weight)
 
 

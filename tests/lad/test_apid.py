@@ -180,8 +180,7 @@ def test_real_heads(small, shipped_trace):
 def test_more_sizes(parameters, shipped_trace):
     compiled = Compiled(BLOCK, parameters)
     for trace in (None, shipped_trace):
-        for stall in PATTERNS:
-            compiled.check(testbench.stimulus(parameters, trace, 150, seed=7), stall)
+        compiled.check_all(testbench.stimulus(parameters, trace, 150, seed=7))
 
 
 @pytest.mark.campaign
@@ -190,5 +189,4 @@ def test_presets(preset, shipped_trace):
     p = ApidParameters.preset(preset)
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
-        for stall in PATTERNS:
-            compiled.check(testbench.stimulus(p, trace, 100, seed=8), stall)
+        compiled.check_all(testbench.stimulus(p, trace, 100, seed=8))

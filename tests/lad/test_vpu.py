@@ -105,8 +105,7 @@ def test_close_to_the_algorithm(shipped_trace):
 
 def check_size(parameters, vectors):
     compiled = Compiled(BLOCK, parameters)
-    for stall in PATTERNS:
-        compiled.check(testbench.stimulus(parameters, None, vectors, seed=2), stall)
+    compiled.check_all(testbench.stimulus(parameters, None, vectors, seed=2))
 
 
 @pytest.mark.campaign
@@ -121,8 +120,7 @@ def test_whole_heads(preset, shipped_trace):
     p = VpuParameters.preset(preset)
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
-        for stall in PATTERNS:
-            compiled.check(testbench.stimulus(p, trace, 300, seed=3), stall)
+        compiled.check_all(testbench.stimulus(p, trace, 300, seed=3))
 
 
 @pytest.mark.parametrize(
@@ -152,8 +150,7 @@ def test_random_orders_under_stalls(small):
     p = small.parameters
     for seed in range(2):
         stimulus = testbench.stimulus(p, None, 1500, seed)
-        for stall in PATTERNS:
-            small.check(stimulus, stall)
+        small.check_all(stimulus)
 
 
 def test_reset_in_the_middle(small):

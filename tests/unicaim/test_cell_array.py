@@ -16,7 +16,6 @@ from hw.export import export
 from hw.unicaim.array import Array
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray
-from sim.core.stalls import PATTERNS
 from sim.testbenches.unicaim.cell_array import testbench
 from tests.support.kllm.compiled import Compiled
 
@@ -94,8 +93,7 @@ def test_an_odd_size_with_spread_under_stalls(shipped_trace):
     compiled = Compiled(BLOCK, ODD)
     for trace in (None, shipped_trace):
         stimulus = testbench.stimulus(ODD, trace, 100, seed=5)
-        for stall in PATTERNS:
-            compiled.check(stimulus, stall)
+        compiled.check_all(stimulus)
 
 
 @pytest.mark.campaign

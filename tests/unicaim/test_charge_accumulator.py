@@ -8,7 +8,6 @@ from golden.unicaim.charge_accumulator import ChargeAccumulator
 from hw.catalogue import find
 from hw.unicaim.charge_accumulator import ChargeAccumulator as Hardware
 from hw.unicaim.charge_accumulator import ChargeAccumulatorParameters
-from sim.core.stalls import PATTERNS
 from sim.testbenches.unicaim.charge_accumulator import Beats, testbench
 from tests.support.formal import prove_stream_rules
 from tests.support.kllm.compiled import Compiled
@@ -56,8 +55,7 @@ def compiled():
 def test_an_odd_size_under_stalls(compiled, shipped_trace):
     for trace in (None, shipped_trace):
         stimulus = testbench.stimulus(ODD, trace, 300, seed=5)
-        for stall in PATTERNS:
-            compiled.check(stimulus, stall)
+        compiled.check_all(stimulus)
 
 
 def test_every_mean_of_two_rows(compiled):

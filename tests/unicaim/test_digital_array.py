@@ -9,7 +9,6 @@ from golden.unicaim.digital_array import search
 from golden.unicaim.topk_sense import topk_sense
 from hw.catalogue import find
 from hw.unicaim.digital_array import DigitalArrayParameters
-from sim.core.stalls import PATTERNS
 from sim.testbenches.unicaim.digital_array import testbench
 from tests.support.kllm.compiled import Compiled
 
@@ -44,8 +43,7 @@ def test_an_odd_size_under_stalls(shipped_trace):
     compiled = Compiled(BLOCK, ODD)
     for trace in (None, shipped_trace):
         stimulus = testbench.stimulus(ODD, trace, 150, seed=5)
-        for stall in PATTERNS:
-            compiled.check(stimulus, stall)
+        compiled.check_all(stimulus)
 
 
 @pytest.mark.campaign

@@ -10,7 +10,6 @@ from golden.unicaim.charge_accumulator import ChargeAccumulator
 from golden.unicaim.eviction_sense import eviction_sense
 from hw.catalogue import find
 from hw.unicaim.eviction_sense import EvictionSense, EvictionSenseParameters
-from sim.core.stalls import PATTERNS
 from sim.testbenches.unicaim.eviction_sense import stimulus_of, testbench
 from tests.support.formal import prove_stream_rules
 from tests.support.kllm.compiled import Compiled
@@ -51,8 +50,7 @@ def test_every_search_of_three_steps(compiled):
 def test_under_stalls(compiled, shipped_trace):
     for trace in (None, shipped_trace):
         stimulus = testbench.stimulus(THREE, trace, 200, seed=3)
-        for stall in PATTERNS:
-            compiled.check(stimulus, stall)
+        compiled.check_all(stimulus)
 
 
 def test_stream_rules():

@@ -8,7 +8,6 @@ import pytest
 from golden.unicaim.topk_sense import topk_sense
 from hw.catalogue import find
 from hw.unicaim.topk_sense import TopkSenseParameters
-from sim.core.stalls import PATTERNS
 from sim.testbenches.unicaim.topk_sense import Searches, testbench
 from tests.support.kllm.compiled import Compiled
 
@@ -39,8 +38,7 @@ def test_every_search_of_four_rows(compiled):
 def test_an_odd_size_under_stalls(compiled, shipped_trace):
     for trace in (None, shipped_trace):
         stimulus = testbench.stimulus(compiled.parameters, trace, 300, seed=7)
-        for stall in PATTERNS:
-            compiled.check(stimulus, stall)
+        compiled.check_all(stimulus)
 
 
 def test_equal_scores_drop_together():
@@ -58,5 +56,4 @@ def test_576_rows(fill, shipped_trace):
     compiled = Compiled(BLOCK, p)
     for trace in (None, shipped_trace):
         stimulus = testbench.stimulus(p, trace, 60, seed=8)
-        for stall in PATTERNS:
-            compiled.check(stimulus, stall)
+        compiled.check_all(stimulus)

@@ -192,8 +192,7 @@ def check_size(p, vectors):
     compiled = Compiled(BLOCK, p)
     for seed in (4, 5):
         stimulus = testbench.stimulus(p, None, vectors, seed)
-        for stall in PATTERNS:
-            compiled.check(stimulus, stall)
+        compiled.check_all(stimulus)
 
 
 @pytest.mark.parametrize("parameters", SIZES, ids=lambda p: p.slug())
@@ -212,8 +211,7 @@ def test_whole_heads(preset, shipped_trace):
     p = PeArrayParameters.preset(preset)
     compiled = Compiled(BLOCK, p)
     for data in (None, shipped_trace):
-        for stall in PATTERNS:
-            compiled.check(testbench.stimulus(p, data, 100, seed=6), stall)
+        compiled.check_all(testbench.stimulus(p, data, 100, seed=6))
 
 
 def head(p, length, rng):

@@ -21,7 +21,6 @@ from hw.catalogue import find
 from hw.veda import voting_engine
 from hw.veda.vote_threshold import VoteThreshold, VoteThresholdParameters
 from hw.veda.voting_engine import VotingEngineParameters
-from sim.core.stalls import PATTERNS
 from sim.testbenches.veda.voting_engine import A, B, Steps, attention_inputs, real_steps, testbench
 from tests.support.kllm.compiled import Compiled
 
@@ -284,5 +283,4 @@ def test_every_size_and_stall(shipped_trace):
         compiled = Compiled(BLOCK, parameters)
         for data, steps in ((None, 200), (shipped_trace, 60)):
             stimulus = testbench.stimulus(parameters, data, steps, seed=7)
-            for stall in PATTERNS:
-                compiled.check(stimulus, stall)
+            compiled.check_all(stimulus)

@@ -29,6 +29,8 @@ class Compiled:
         assert stall != "none" or not timed or outcome.cycles == stimulus.cycles
         return outcome
 
-    def check_all(self, stimulus: Stimulus, seed: int = 1) -> dict[str, Outcome]:
+    def check_all(
+        self, stimulus: Stimulus, timed: bool = True, seed: int = 1
+    ) -> dict[str, Outcome]:
         """Run a stimulus under every stall pattern; outcomes by pattern."""
-        return {stall: self.check(stimulus, stall, seed=seed) for stall in PATTERNS}
+        return {stall: self.check(stimulus, stall, timed, seed) for stall in PATTERNS}
