@@ -63,8 +63,8 @@ def sentence(error: Exception) -> str | None:
     from golden.trace import TraceError
     from hw.export import ExportError
     from hw.parameters import ParameterError
+    from sim.commands.engines.difference import Difference
     from sim.core.tools import ToolError
-    from sim.drivers.engines.difference import Difference
 
     known = (ParameterError, ExportError, TraceError, InputError, ToolError, Difference)
     if isinstance(error, known):

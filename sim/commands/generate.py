@@ -19,11 +19,11 @@ def run_command(arguments) -> int:
     from golden.lm.model import generate as generate_dense
     from hw.catalogue import find
     from hw.parameters import require
+    from sim.commands.engines import attention_engine
+    from sim.commands.engines.generation import cpu_seconds, in_memory
+    from sim.commands.engines.generation import generate as generate_in_rtl
     from sim.core.design import from_file, generate
     from sim.core.memory import FASTEST, MemoryTiming
-    from sim.drivers.engines import attention_engine
-    from sim.drivers.engines.generation import cpu_seconds, in_memory
-    from sim.drivers.engines.generation import generate as generate_in_rtl
 
     engine = attention_engine(arguments.attention)
     timing = MemoryTiming.from_text(arguments.memory) if arguments.memory else FASTEST

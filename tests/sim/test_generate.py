@@ -10,7 +10,7 @@ from golden.lm.commands import open_model
 from golden.lm.model import generate as generate_in_numpy
 from hw.catalogue import find
 from hw.export import export
-from sim.drivers.engines.veda.veda_core import engine
+from sim.commands.engines.veda.veda_core import engine
 from tests.support.lm.tiny_llama import random_tensors, write_gguf
 
 PROMPT = "the a the"

@@ -1,8 +1,8 @@
 """Engines: a language model's attention or matrix products computed by a block's RTL.
 
-The engine of ``veda.veda_core`` is ``engine`` in ``sim.drivers.engines.veda.veda_core``. Every
+The engine of ``veda.veda_core`` is ``engine`` in ``sim.commands.engines.veda.veda_core``. Every
 output of the RTL is compared with the block's bit-exact model, and the first difference raises
-:class:`sim.drivers.engines.difference.Difference`.
+:class:`sim.commands.engines.difference.Difference`.
 """
 
 import importlib
@@ -20,4 +20,4 @@ def attention_engine(block: str):
     :raises ParameterError: if the block computes no attention.
     """
     require_one_of("attention", block, [*ATTENTION])
-    return importlib.import_module(f"sim.drivers.engines.{block}").engine
+    return importlib.import_module(f"sim.commands.engines.{block}").engine

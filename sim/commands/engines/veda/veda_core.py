@@ -9,11 +9,11 @@ from golden.lm.weights import Config
 from golden.veda.voting_engine import weight
 from hw.parameters import require
 from hw.veda.veda_core import VedaCoreParameters
+from sim.commands.engines.difference import Difference
 from sim.core import payload
 from sim.core.design import Design
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stimulus import compare
-from sim.drivers.engines.difference import Difference
 from sim.drivers.harness.session import Session
 from sim.testbenches.veda.veda_core import Steps
 
