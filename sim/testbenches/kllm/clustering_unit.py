@@ -17,6 +17,7 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.arith.operands import corners
 from sim.testbenches.operands import to_fp16, vectors_by_name
+from sim.testbenches.strategies import sometimes
 
 _LONGEST = 40  # beats of a vector
 _SAMPLES = 4096
@@ -113,7 +114,7 @@ def random_tables(p: ClusteringUnitParameters, vectors: int, rng: np.random.Gene
     small = (small | rng.integers(0, 2, shape) << 15).astype(np.uint16).view(np.float16)
     kind = rng.choice(4, (vectors, 1), p=(0.1, 0.3, 0.3, 0.3))
     tables = np.choose(kind, [plain, rng.choice(odd, shape), any_bits, small])
-    tables = np.where(rng.random((vectors, 1)) < 0.6, np.sort(tables, axis=1), tables)
+    tables = np.where(sometimes(rng, 0.6, (vectors, 1)), np.sort(tables, axis=1), tables)
     scale = np.abs(rng.normal(scale=4, size=vectors)).astype(np.float16)
     any_bits = rng.integers(0, 1 << 16, vectors).astype(np.uint16).view(np.float16)
     kinds = [scale, rng.choice(odd, vectors), any_bits, small[:, 0], np.float16(0) * scale]
@@ -160,9 +161,9 @@ def build(
     load = np.ones(vectors, bool)
     for v in range(1, vectors):
         same = np.array_equal(tables[v].view(np.uint16), tables[v - 1].view(np.uint16))
-        if same or rng.random() < 0.3:
+        if same or sometimes(rng, 0.3):
             tables[v] = tables[v - 1]
-            load[v] = rng.random() < 0.2
+            load[v] = sometimes(rng, 0.2)
     index = cluster(x, scaled_midpoints(tables, scale)[:, None, None])
     exists = np.arange(x.shape[1]) < beats[:, None]
     last = np.arange(x.shape[1]) == beats[:, None] - 1

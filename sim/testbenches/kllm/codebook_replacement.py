@@ -17,6 +17,7 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.kllm.pe_lane import numbers
+from sim.testbenches.strategies import sometimes
 
 BEATS = 6  # of a vector
 # Zeros, infinities, NaNs, subnormal numbers, the smallest and the largest normal ones, 1.
@@ -59,11 +60,11 @@ class CodebookReplacementTestbench:
             outlier = rng.random(length) < rng.choice([0, 0.1, 1])
             centroids = operands(kind, p.centroids, rng)
             codebook = operands(kind, 1 << p.weight_bits, rng)
-            op = int(rng.integers(0, 4)) if rng.random() < 0.7 else None
+            op = int(rng.integers(0, 4)) if sometimes(rng, 0.7) else None
             x, scale = operands(kind, length, rng), operands(kind, (), rng)
             if kind == 7:  # very small numbers by large ones, with products in range
                 codebook = rng.integers(1, 1 << rng.integers(1, 11, len(codebook)))
-                large = rng.random(len(codebook)) < 0.5
+                large = sometimes(rng, 0.5, len(codebook))
                 codebook = np.where(large, codebook * 16.0, codebook * 2.0**-24).astype(np.float16)
                 centroids = rng.uniform(-17, 11, p.centroids).astype(np.float16)
                 scale = np.asarray(rng.uniform(1, 2)).astype(np.float16)

@@ -9,6 +9,7 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.concat_unit import random_masks, real_indices
 from sim.testbenches.kllm.index_distribution_counter import random_indices
+from sim.testbenches.strategies import sometimes
 
 
 class ColumnCounterTestbench:
@@ -66,14 +67,14 @@ def random_columns(
     corners = [1, 1, p.beats, p.beats, p.beats, p.beats, 1, 1, p.groups, p.groups + 1]
     corners += [1 + max(p.groups - 2, 0), 2 * max(p.beats, p.groups)]
     drawn = rng.integers(1, 1 + max(p.beats, p.groups + 2), max(0, vectors - len(corners)))
-    short = rng.random(len(drawn)) < 0.3
+    short = sometimes(rng, 0.3, len(drawn))
     lengths = np.append(corners, np.where(short, 1 + drawn % 2, drawn))[:vectors]
     columns = np.repeat(np.arange(vectors), lengths)
     shape = (len(columns), p.segment)
     index = random_indices(p.activation_bits + p.weight_bits, shape, rng)
     mask = random_masks(shape, rng)
     integer = rng.random(vectors)[columns] < 0.3
-    integer ^= (rng.random(vectors) < 0.1)[columns] & (rng.random(len(columns)) < 0.5)
+    integer ^= (sometimes(rng, 0.1, vectors))[columns] & (sometimes(rng, 0.5, len(columns)))
     # Columns of k equal indices: 0, the largest, the largest as an integer, and 5.
     full = np.resize(np.arange(p.beats * p.segment) < p.k, (p.beats, p.segment))
     for column, value, as_integers in ((2, 0, 0), (3, -1, 0), (4, -1, 1), (5, 5, 0)):

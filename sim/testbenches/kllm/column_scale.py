@@ -9,6 +9,7 @@ from golden.kllm.sparse_path import sparse_path
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench
 from sim.testbenches.kllm.columns import columns_of
 from sim.testbenches.kllm.exact_sums import double_ties
+from sim.testbenches.strategies import sometimes
 
 POSITIONS = 576  # in a column of real data
 
@@ -26,7 +27,7 @@ class ColumnScaleTestbench(DatapathTestbench):
         values, notes = super().draw(parameters, None, vectors, seed)
         rng = np.random.default_rng(seed)
         # Three in four: moderate scales, a result of any size FP16 has, terms of any ratio.
-        some = rng.random(vectors) < 0.75
+        some = sometimes(rng, 0.75, vectors)
         scales = {
             name: (rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-6, 5, vectors)).astype(
                 np.float16
@@ -35,7 +36,7 @@ class ColumnScaleTestbench(DatapathTestbench):
         }
         size = rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-27, 17, vectors)
         near = rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-26, 27, vectors)
-        near = np.where(rng.random(vectors) < 0.3, -1.0 + near * 2.0**-26, near)
+        near = np.where(sometimes(rng, 0.3, vectors), -1.0 + near * 2.0**-26, near)
         with np.errstate(all="ignore"):
             wide = {name: scale.astype(np.float64) for name, scale in scales.items()}
             total = size / (wide["r"] * wide["s_b"])
@@ -45,9 +46,9 @@ class ColumnScaleTestbench(DatapathTestbench):
         for name, array in (sums | scales).items():
             values[name] = np.where(some, array, values[name])
         for draw in (ties, dense_ties, small_results, vanishing):
-            taken, drawn = rng.random(vectors) < 0.1, draw(vectors, rng)
+            taken, drawn = sometimes(rng, 0.1, vectors), draw(vectors, rng)
             values = {name: np.where(taken, drawn[name], old) for name, old in values.items()}
-        special = rng.random(vectors) < 0.05
+        special = sometimes(rng, 0.05, vectors)
         for name, old in values.items():
             values[name] = np.where(special, rng.choice(specials(old.dtype), vectors), old)
         return values, notes
@@ -92,7 +93,7 @@ def dense_ties(vectors: int, rng) -> dict[str, np.ndarray]:
         1 << rng.integers(10, 12, vectors)
     )
     # Any bits above, or all ones for the rounding's carry to propagate.
-    last = np.where(rng.random(vectors) < 0.5, above | last % (1 << 11), ones + last)
+    last = np.where(sometimes(rng, 0.5, vectors), above | last % (1 << 11), ones + last)
     s = (last * inverse % (1 << 24)) * powers(-30, -18, vectors, rng, signs=False)
     s_a = a * powers(-18, -6, vectors, rng)
     dense = (s * s_a).astype(np.float32)
@@ -104,11 +105,11 @@ def dense_ties(vectors: int, rng) -> dict[str, np.ndarray]:
 def small_results(vectors: int, rng) -> dict[str, np.ndarray]:
     """Results of a few units of the smallest number, at ties or next to them."""
     half = rng.integers(0, 16, vectors) / 2 + powers(-20, 0, vectors, rng)
-    half -= np.where(rng.random(vectors) < 0.3, powers(-20, 0, vectors, rng), 0)
+    half -= np.where(sometimes(rng, 0.3, vectors), powers(-20, 0, vectors, rng), 0)
     s_a, r, s_b = (powers(-10, 10, vectors, rng) for _ in range(3))
     # A third of the scales are subnormal, and more than powers.
     small = rng.integers(1, 1 << rng.integers(1, 11, (3, vectors))) * 2.0**-24
-    rare = rng.random((3, vectors)) < 1 / 3
+    rare = sometimes(rng, 1 / 3, (3, vectors))
     s_a, r, s_b = np.where(rare, small, [s_a, r, s_b])
     return as_operands(half * 2.0**-24 / (r * s_b * s_a), np.zeros(vectors), s_a, r, s_b)
 
@@ -117,8 +118,8 @@ def vanishing(vectors: int, rng) -> dict[str, np.ndarray]:
     """Sums and products near the smallest FP32 numbers, made observable by an infinite factor."""
     s, o = (powers(-126, -100, vectors, rng) * rng.uniform(1, 2, vectors) for _ in range(2))
     o = np.choose(rng.integers(0, 3, vectors), [o, 0, -0.0])
-    s = np.where(rng.random(vectors) < 0.2, 0, s)
-    r = np.where(rng.random(vectors) < 0.8, np.inf, 1)
+    s = np.where(sometimes(rng, 0.2, vectors), 0, s)
+    r = np.where(sometimes(rng, 0.8, vectors), np.inf, 1)
     return as_operands(s, o, powers(-24, 3, vectors, rng), r, powers(-24, 15, vectors, rng))
 
 

@@ -16,6 +16,7 @@ from golden.trace import Trace
 from hw.kllm.concat_unit import ConcatUnitParameters
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench
 from sim.testbenches.operands import to_fp16, vectors_by_name
+from sim.testbenches.strategies import sometimes
 
 TOKENS, CHANNELS = 8, 8  # of each array of a trace; to quantise all of it would take long
 LARGEST = np.float16(65504)
@@ -61,7 +62,7 @@ def random_masks(shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray
     """``bool``: rows that are all set, not at all, or any share of them."""
     kind = rng.integers(0, 4, (shape[0], 1))
     share = np.choose(kind, [0.0, 1.0, 1.0, rng.random((shape[0], 1))])
-    return rng.random(shape) < share
+    return sometimes(rng, share, shape)
 
 
 class ConcatUnitTestbench(DatapathTestbench):

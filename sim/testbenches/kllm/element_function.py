@@ -7,6 +7,7 @@ from golden.arith.formats import from_bits
 from golden.kllm.element_function import element_function
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench
 from sim.testbenches.arith.operands import corners
+from sim.testbenches.strategies import sometimes
 
 
 def exact(p, x, op):
@@ -34,7 +35,7 @@ class ElementFunctionTestbench(DatapathTestbench):
         order = rng.permutation(4 * len(edges))
         near = rng.uniform(-24, 24, vectors) * 2.0 ** -rng.integers(0, 8, vectors)
         others = from_bits(rng.integers(0, 1 << 16, vectors), "fp16")
-        others = np.where(rng.random(vectors) < 0.5, near.astype(np.float16), others)
+        others = np.where(sometimes(rng, 0.5, vectors), near.astype(np.float16), others)
         op = rng.choice(4, vectors, p=(0.25, 0.4, 0.15, 0.2))
         x = np.concatenate([np.tile(edges, 4)[order], others])
         op = np.concatenate([np.repeat(np.arange(4), len(edges))[order], op])

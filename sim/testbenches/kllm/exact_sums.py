@@ -4,13 +4,15 @@ import functools
 
 import numpy as np
 
+from sim.testbenches.strategies import sometimes
+
 LARGEST = 65504.0
 
 
 def any_number(low: int, high: int, rng: np.random.Generator) -> float:
     """A number of either sign and exponent `low` to `high` - 1, mostly with few ones."""
     few = 1 + sum(int(rng.integers(0, 2)) * 2.0 ** -int(rng.integers(1, 45)) for _ in range(2))
-    significand = few if rng.random() < 0.75 else rng.uniform(1, 2)
+    significand = few if sometimes(rng, 0.75) else rng.uniform(1, 2)
     return float(rng.choice([-1, 1])) * significand * 2.0 ** int(rng.integers(low, high))
 
 

@@ -11,6 +11,7 @@ from hw.kllm.index_buffer import IndexBufferParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.layers import layers_of
+from sim.testbenches.strategies import sometimes
 
 
 class IndexBufferTestbench:
@@ -25,7 +26,7 @@ class IndexBufferTestbench:
         columns = rng.integers(0, min(p.columns, 6) + 1, vectors)
         columns[-1] = max(1, columns[-1])
         if trace is None:
-            full = rng.random(vectors) < 0.4
+            full = sometimes(rng, 0.4, vectors)
             lengths = np.where(full, p.k, rng.integers(1, p.k + 1, vectors))
             index = rng.integers(0, 1 << p.bits, (vectors, p.k))
             keep = rng.random((vectors, p.k)) < rng.choice([0.5, 1], (vectors, 1))
@@ -77,7 +78,7 @@ def build(
     beats = -(-lengths // p.lanes)
     exists = np.arange(most) < beats[:, None]
     last = np.arange(most) == beats[:, None] - 1
-    announced = last & ~((beats == most)[:, None] & (rng.random((vectors, 1)) < 0.25))
+    announced = last & ~((beats == most)[:, None] & (sometimes(rng, 0.25, (vectors, 1))))
     mask = kept.reshape(vectors, most, p.lanes)[exists] @ (1 << np.arange(p.lanes))
     tag = rng.integers(0, 8, vectors)
     fields, transaction, outputs = [], [], []

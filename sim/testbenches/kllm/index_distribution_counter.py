@@ -9,6 +9,7 @@ from golden.trace import Trace
 from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
 from sim.testbenches.arith.datapath_testbench import DatapathTestbench
 from sim.testbenches.kllm.concat_unit import random_masks, real_indices
+from sim.testbenches.strategies import sometimes
 
 COLUMN = 32  # sets cut from one column of a trace
 
@@ -33,7 +34,7 @@ def random_indices(bits: int, shape: tuple[int, int], rng: np.random.Generator) 
 def _distinct(length: int, rows: int, rng: np.random.Generator) -> np.ndarray:
     """A number from 1 to `length` for each row, half of them up to 4."""
     small = rng.integers(1, min(4, length) + 1, (rows, 1))
-    return np.where(rng.random((rows, 1)) < 0.5, small, rng.integers(1, length + 1, (rows, 1)))
+    return np.where(sometimes(rng, 0.5, (rows, 1)), small, rng.integers(1, length + 1, (rows, 1)))
 
 
 class IndexDistributionCounterTestbench(DatapathTestbench):

@@ -14,6 +14,7 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.arith.operands import random_floats
 from sim.testbenches.operands import to_fp16, vectors_by_name
+from sim.testbenches.strategies import sometimes
 
 EPS = 1e-5
 SPECIAL = np.array([np.inf, -np.inf, np.nan, -0.0], np.float16)
@@ -99,21 +100,21 @@ def random_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]
         "eps": size(-30, 8),
     }
     for name in ("s", "o", "eps"):
-        plain[name] = np.where(rng.random(vectors) < 0.3, 0, plain[name])
+        plain[name] = np.where(sometimes(rng, 0.3, vectors), 0, plain[name])
     # A mean square of any size, for the whole table and every exponent.
-    alone = rng.random(vectors) < 0.4
+    alone = sometimes(rng, 0.4, vectors)
     for name in ("s", "o"):
         plain[name] = np.where(alone, 0, plain[name])
     plain["eps"] = np.where(alone, size(-40, 60), plain["eps"])
     for share, drawn in ((0.4, close_sums(vectors, rng)), (0.4, unequal_sums(vectors, rng))):
-        taken = rng.random(vectors) < share
+        taken = sometimes(rng, share, vectors)
         plain = {name: np.where(taken, drawn[name], value) for name, value in plain.items()}
     sums = {}
     for name, value in plain.items():
         kind = "fp16" if name == "s_a" else "fp32"
         odd = random_floats(kind, vectors, [], rng)
-        odd = np.where(rng.random(vectors) < 0.2, rng.choice(SPECIAL, vectors), odd)
-        sums[name] = np.where(rng.random(vectors) < 0.05, odd, value).astype(odd.dtype)
+        odd = np.where(sometimes(rng, 0.2, vectors), rng.choice(SPECIAL, vectors), odd)
+        sums[name] = np.where(sometimes(rng, 0.05, vectors), odd, value).astype(odd.dtype)
     return sums
 
 
@@ -134,7 +135,7 @@ def close_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     dense = rng.uniform(1, 2, vectors) * 2.0 ** rng.integers(-12, 12, vectors)
     s = (goal * dense).astype(np.float32)
     # Either O or eps supplies the difference, of either sign.
-    by_o = rng.random(vectors) < 0.5
+    by_o = sometimes(rng, 0.5, vectors)
     exact = s_a.astype(np.float64) ** 2 * s
     power = 2.0 ** -rng.integers(0, 8, vectors)
     o = np.where(by_o, goal / power - exact, rng.uniform(-1, 1, vectors) * goal).astype(np.float32)
@@ -155,7 +156,7 @@ def unequal_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray
 
     def significand() -> np.ndarray:
         few = 1 + sum(rng.integers(0, 2, vectors) * bit(1, 24) for _ in range(2))
-        return np.where(rng.random(vectors) < 0.75, few, rng.uniform(1, 2, vectors))
+        return np.where(sometimes(rng, 0.75, vectors), few, rng.uniform(1, 2, vectors))
 
     def addend(value: np.ndarray) -> np.ndarray:
         """Almost minus `value`, or minus its low-order bits, or any number."""
@@ -174,13 +175,13 @@ def unequal_sums(vectors: int, rng: np.random.Generator) -> dict[str, np.ndarray
     low = rng.choice([-8, -8, -110], vectors)
     inverse_k = (significand() * 2.0 ** rng.integers(low, low + 16)).astype(np.float32)
     o = addend(s_a.astype(np.float64) ** 2 * s).astype(np.float32)
-    o = np.where(rng.random(vectors) < 0.3, np.float32(0), o)
+    o = np.where(sometimes(rng, 0.3, vectors), np.float32(0), o)
     total = float_multiply_add((s_a.astype(np.float32)) ** 2, s, o).astype(np.float64)
     eps = addend(total * inverse_k).astype(np.float32)
-    eps = np.where(rng.random(vectors) < 0.3, np.float32(0), eps)
+    eps = np.where(sometimes(rng, 0.3, vectors), np.float32(0), eps)
     # A subnormal number is flushed to zero, also next to a tie.
     tiny = rng.integers(1, 1 << 23, (2, vectors)).astype(np.uint32).view(np.float32)
-    rare = rng.random((2, vectors)) < 0.1
+    rare = sometimes(rng, 0.1, (2, vectors))
     o, eps = np.where(rare, tiny, [o, eps])
     return {"s": s, "o": o, "s_a": s_a, "inverse_k": inverse_k, "eps": eps}
 

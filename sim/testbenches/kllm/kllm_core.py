@@ -22,6 +22,7 @@ from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.kllm.pe_lane import numbers
+from sim.testbenches.strategies import sometimes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -144,11 +145,11 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
         if number == count - 1:
             columns = 1  # the number of cycles shows how late the first set is
         x = rng.standard_normal(length).astype(np.float16)
-        keep = rng.random(length) < 1
+        keep = sometimes(rng, 1, length)
         if kind == 0:
             x[:] = x[0] * rng.integers(0, 2)  # zeros, or ties and counts at their maximum
         elif kind == 1:
-            keep = rng.random(length) < 0.8
+            keep = sometimes(rng, 0.8, length)
         elif kind == 2 and number % 2:
             x = numbers(3, length, rng).copy()
             x[rng.integers(0, length)] = rng.choice([np.inf, -np.inf, np.nan])
@@ -157,7 +158,7 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
         elif kind == 4:
             # All equal but one, the rest repeated centroids.
             x[:] = 1
-        new_tables = number == 0 or products[-1].function is not None or rng.random() < 0.6
+        new_tables = number == 0 or products[-1].function is not None or sometimes(rng, 0.6)
         if new_tables:
             widest = rng.choice([1, 1, 4])
             a = np.sort(rng.uniform(-widest, widest, 1 << p.activation_bits)).astype(np.float16)
@@ -176,25 +177,25 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
                     tables.squares,
                     tables.activations,
                 )
-            if rng.random() < 0.4:  # as no squares are
+            if sometimes(rng, 0.4):  # as no squares are
                 size = 2.0 ** rng.integers(-4, 12, len(a))
                 squares = (rng.uniform(-1, 3, len(a)) * size).astype(np.float16)
                 tables = dataclasses.replace(tables, squares=squares)
-            if rng.random() < 0.1:
+            if sometimes(rng, 0.1):
                 tables.products[tuple(rng.integers(0, s) for s in tables.products.shape)] = np.inf
         else:
             tables = products[-1].tables
         weight = rng.integers(0, 1 << p.weight_bits, (length, columns))
         if kind == 0:
             weight[:] = weight[0]
-        scale = numbers(0 if rng.random() < 0.8 else 3, columns, rng)
+        scale = numbers(0 if sometimes(rng, 0.8) else 3, columns, rng)
         integer = new_tables and kind == 5 or (not new_tables and products[-1].integer)
         eps = rng.choice([0, 1e-5, 1])
-        norm = Norm(np.float32(1 / length), np.float32(eps)) if rng.random() < 0.5 else None
+        norm = Norm(np.float32(1 / length), np.float32(eps)) if sometimes(rng, 0.5) else None
         # Often one after another.
         again = number > 0 and products[-1].function is not None
         function = None
-        if new_tables and rng.random() < (0.7 if again else 0.3):
+        if new_tables and sometimes(rng, 0.7 if again else 0.3):
             function = int(rng.choice([0, 1, 1, 2, 3]))
         products.append(
             Product(x, keep, tables, new_tables, weight, scale, integer, norm, function)
@@ -306,10 +307,10 @@ def build(
         kept[:length] = product.keep
         full = count == p.outlier_split.beats
         if length == p.k:  # positions beyond the core's end are not kept
-            kept[length:] = rng.random(count * lanes - length) < 0.5
+            kept[length:] = sometimes(rng, 0.5, count * lanes - length)
         last = np.arange(count) == count - 1
         if full:
-            last &= rng.random() < 0.75
+            last &= sometimes(rng, 0.75)
         mask = kept.reshape(count, lanes) @ (1 << np.arange(lanes))
         beats.append({"values": bits.reshape(count, lanes), "keep": mask, "last": last})
         vectors = front_end(product.x[None], product.tables, p.outliers, product.keep[None])

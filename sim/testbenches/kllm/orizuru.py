@@ -9,6 +9,7 @@ from hw.kllm.orizuru import OrizuruParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.operands import to_fp16, vectors_by_name
+from sim.testbenches.strategies import sometimes
 
 
 class OrizuruTestbench:
@@ -108,7 +109,7 @@ def corner_vectors(parameters: OrizuruParameters, rng: np.random.Generator):
     infinite = mixed.copy()
     infinite[rng.integers(0, n, max(1, n // 4))] = np.inf
     infinite[rng.integers(0, n, max(1, n // 4))] = -np.inf
-    signed_zeros = np.where(rng.random(n) < 0.5, np.float16(-0.0), np.float16(0.0))
+    signed_zeros = np.where(sometimes(rng, 0.5, n), np.float16(-0.0), np.float16(0.0))
     tiny = (rng.integers(0, 4, n) * np.float16(6e-8) * rng.choice([-1, 1], n)).astype(np.float16)
     everything = [mixed, ramp, ramp[::-1], some_nan, infinite, signed_zeros, tiny]
     everything += [np.full(n, value, np.float16) for value in (1.5, np.nan, np.inf, -np.inf)]
@@ -117,7 +118,7 @@ def corner_vectors(parameters: OrizuruParameters, rng: np.random.Generator):
     rows += [(some_nan, np.zeros(n, bool), n, k_max)]  # no value is kept
     one = np.zeros(n, bool)
     one[n - 1] = True
-    rows += [(some_nan, one, n, k_max), (some_nan, rng.random(n) < 0.5, n, k_max)]
+    rows += [(some_nan, one, n, k_max), (some_nan, sometimes(rng, 0.5, n), n, k_max)]
     # First a vector of one beat: it must not see register contents from before reset.
     rows = [(some_nan, np.ones(n, bool), 1, k_max), *rows, (mixed, np.ones(n, bool), n, k_max)]
     x, keep, lengths, k = zip(*rows, strict=True)
@@ -158,7 +159,7 @@ def random_vectors(parameters: OrizuruParameters, vectors: int, rng: np.random.G
     ]
     kind = rng.integers(0, len(kinds), column)
     x = np.choose(kind, [k.astype(np.uint16) for k in kinds]).view(np.float16)
-    full = rng.random(vectors) < 0.5
+    full = sometimes(rng, 0.5, vectors)
     lengths = np.where(full, n, rng.integers(1, n + 1, vectors))
     # Most vectors are whole; some lack one value, hold one, or any share of them.
     one = np.arange(n) == rng.integers(0, n + 1, column)
@@ -168,7 +169,7 @@ def random_vectors(parameters: OrizuruParameters, vectors: int, rng: np.random.G
     choices = [np.full(vectors, parameters.k), rng.integers(0, parameters.k + 1, vectors), powers]
     k = np.choose(rng.choice(3, vectors, p=(0.4, 0.3, 0.3)), choices)
     # After a full vector with k = 0, a short one must not see its values.
-    silent = rng.random(vectors) < 0.1
+    silent = sometimes(rng, 0.1, vectors)
     silent[-1:] = False
     after = np.roll(silent, 1)
     k = np.where(silent, 0, np.where(after, parameters.k, k))
@@ -199,12 +200,12 @@ def build(
     any_bits = rng.integers(0, 1 << 16, bits.shape, np.uint16)
     bits = np.where(kept, bits, any_bits)
     stray = np.zeros_like(kept)
-    stray[:, p.n :] = rng.random((vectors, grid - p.n)) < 0.5  # lanes past the engine's end
+    stray[:, p.n :] = sometimes(rng, 0.5, (vectors, grid - p.n))  # lanes past the engine's end
     beats = -(-lengths // p.lanes)
     exists = np.arange(p.beats) < beats[:, None]
     last = np.arange(p.beats) == beats[:, None] - 1
     # A full vector may leave `last` out; k counts only on the beat that ends the vector.
-    announced = last & ~((beats == p.beats)[:, None] & (rng.random((vectors, 1)) < 0.25))
+    announced = last & ~((beats == p.beats)[:, None] & (sometimes(rng, 0.25, (vectors, 1))))
     pairs = np.where(last, k[:, None], rng.integers(0, p.k + 1, last.shape))
     lanes = (kept | stray).reshape(vectors, p.beats, p.lanes)
     masks = np.sum([lanes[..., lane].astype(object) << lane for lane in range(p.lanes)], axis=0)

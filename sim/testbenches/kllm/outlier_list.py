@@ -9,6 +9,7 @@ from hw.kllm.outlier_list import OutlierListParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.orizuru import vectors_of
+from sim.testbenches.strategies import sometimes
 
 _COLUMNS = 4  # of most vectors
 
@@ -88,7 +89,7 @@ def random_vectors(p: OutlierListParameters, vectors: int, rng: np.random.Genera
     x = rng.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
     place = np.arange(p.k)
     share = rng.choice([0, 0.5, 1, 2, 20], (vectors, 1)) * p.outliers / p.k
-    anywhere = rng.random(shape) < share
+    anywhere = sometimes(rng, share, shape)
     start = rng.integers(0, p.k, (vectors, 1))
     length = rng.integers(0, p.outliers + 3, (vectors, 1))
     cluster = (place >= start) & (place < start + length)
@@ -97,7 +98,7 @@ def random_vectors(p: OutlierListParameters, vectors: int, rng: np.random.Genera
     near_limit = order < most
     kind = rng.choice(3, (vectors, 1))
     outlier = np.choose(kind, [anywhere, cluster, near_limit])
-    full = rng.random(vectors) < 0.5
+    full = sometimes(rng, 0.5, vectors)
     lengths = np.where(full, p.k, rng.integers(1, p.k + 1, vectors))
     return x, outlier, lengths
 
@@ -125,7 +126,7 @@ def build(
     exists = np.arange(p.beats) < beats[:, None]
     last = np.arange(p.beats) == beats[:, None] - 1
     # A full vector may leave `last` out.
-    announced = last & ~((beats == p.beats)[:, None] & (rng.random((vectors, 1)) < 0.25))
+    announced = last & ~((beats == p.beats)[:, None] & (sometimes(rng, 0.25, (vectors, 1))))
     lanes = marked.reshape(vectors, p.beats, p.lanes)[exists]
     weights = np.uint64(1) << np.arange(p.lanes, dtype=np.uint64)
     inputs = payload.pack(

@@ -18,6 +18,7 @@ from sim.testbenches.kllm.orizuru import (
     random_vectors,
     vectors_of,
 )
+from sim.testbenches.strategies import sometimes
 
 
 class OutlierSplitTestbench:
@@ -84,9 +85,9 @@ def build(
     beats = -(-lengths // p.lanes)
     exists = np.arange(p.beats) < beats[:, None]
     last = np.arange(p.beats) == beats[:, None] - 1
-    announced = last & ~((beats == p.beats)[:, None] & (rng.random((vectors, 1)) < 0.25))
+    announced = last & ~((beats == p.beats)[:, None] & (sometimes(rng, 0.25, (vectors, 1))))
     stray = np.zeros_like(kept)
-    stray[:, p.k :] = rng.random((vectors, grid - p.k)) < 0.5
+    stray[:, p.k :] = sometimes(rng, 0.5, (vectors, grid - p.k))
 
     def masks(flags):
         return flags.reshape(vectors, p.beats, p.lanes)[exists] @ (1 << np.arange(p.lanes))

@@ -17,6 +17,7 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.exact_sums import any_number, double_ties, terms_for
 from sim.testbenches.kllm.layers import layers_of
+from sim.testbenches.strategies import sometimes
 
 RUN = 6  # columns of one product
 
@@ -152,10 +153,10 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
         kind = int(rng.integers(0, 4))
         shape = (1 << p.activation_bits, 1 << p.weight_bits)
         share = rng.choice([0, 0.02, 0.2, 1])
-        outlier = rng.random(length) < share
+        outlier = sometimes(rng, share, length)
         keep = ~outlier & (rng.random(length) < rng.choice([0.5, 1]))
-        equal = rng.random() < 0.3  # makes counts reach their maximum
-        scales = min(kind, 2) if rng.random() < 0.3 else 0  # mostly scales that keep y in range
+        equal = sometimes(rng, 0.3)  # makes counts reach their maximum
+        scales = min(kind, 2) if sometimes(rng, 0.3) else 0  # mostly scales that keep y in range
         activation = rng.integers(0, shape[0], length)
         weight = rng.integers(0, shape[1], (run, length))
         if equal:
@@ -172,18 +173,18 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
             s_a=numbers(scales, (), rng),
             r=numbers(scales, (), rng),
             s_b=numbers(kind if scales else 0, run, rng),
-            integer=bool(rng.random() < 0.3),
+            integer=bool(sometimes(rng, 0.3)),
         )
         with np.errstate(all="ignore"):
-            if rng.random() < 0.5:
+            if sometimes(rng, 0.5):
                 product = with_terms_that_cancel(product, rng)
-            if rng.random() < 0.4:
+            if sometimes(rng, 0.4):
                 product = with_sums_that_cancel(product, rng)
-            if rng.random() < 0.7:
+            if sometimes(rng, 0.7):
                 product = with_ties_in_sight(product, rng)
-            elif rng.random() < 0.5:
+            elif sometimes(rng, 0.5):
                 product = with_double_ties(product, rng)
-        if rng.random() < 0.2:
+        if sometimes(rng, 0.2):
             product = with_special_numbers(product, rng)
         products.append(product)
         made += run
@@ -194,7 +195,7 @@ def with_terms_that_cancel(product: Product, rng: np.random.Generator) -> Produc
     """The first column's sums have their leading ones at any bit position."""
     table, value, codebook = product.table.copy(), product.value.copy(), product.codebook
     weight = product.weight[0].astype(np.int64)
-    if rng.random() < 0.5:
+    if sometimes(rng, 0.5):
         codebook = np.array([any_number(-14, 15, rng) for _ in codebook]).astype(np.float16)
     if not product.integer:
         index = product.activation.astype(np.int64) * table.shape[1] + weight
@@ -275,7 +276,7 @@ def with_special_numbers(product: Product, rng: np.random.Generator) -> Product:
     s_a, r = rng.choice(special, 2)
     s_b = rng.choice(special, len(product.s_b))
     product = dataclasses.replace(product, table=table, s_a=s_a, r=r, s_b=s_b)
-    if rng.random() < 0.5:
+    if sometimes(rng, 0.5):
         return product
     no_position = np.zeros(len(product.keep), bool)
     value = no_position.astype(np.float16)
@@ -292,7 +293,7 @@ def numbers(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
     elif kind == 2:
         bits = bits & 0x8FFF
     else:
-        bits = np.where(rng.random(shape) < 0.97, bits & 0xBFFF, bits | 0x7C00)
+        bits = np.where(sometimes(rng, 0.97, shape), bits & 0xBFFF, bits | 0x7C00)
     return np.asarray(bits).astype(np.uint16).view(np.float16)
 
 

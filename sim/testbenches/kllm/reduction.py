@@ -10,6 +10,7 @@ from hw.kllm.reduction import ReductionParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.columns import columns_of
+from sim.testbenches.strategies import sometimes
 
 LONGER = 2  # beats of a column beyond the number of groups
 
@@ -66,7 +67,9 @@ def real_columns(p: ReductionParameters, trace: Trace, columns: int):
 
 def random_columns(p: ReductionParameters, columns: int, rng: np.random.Generator):
     """Counts and products ``[columns, bins of the longest]``, and each column's beats."""
-    beats = p.groups + np.where(rng.random(columns) < 0.8, 0, rng.integers(0, LONGER + 1, columns))
+    beats = p.groups + np.where(
+        sometimes(rng, 0.8, columns), 0, rng.integers(0, LONGER + 1, columns)
+    )
     bins = (p.groups + LONGER) * p.macs
     counts = np.zeros((columns, bins), np.int64)
     products = np.zeros((columns, bins), np.float16)
@@ -114,20 +117,20 @@ def _products(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         counts[half : 2 * half] = counts[:half] = np.minimum(counts[:half], counts[half:][:half])
         bits[half : 2 * half] = bits[:half]
         sign[half : 2 * half] = sign[:half] ^ 0x8000
-        if rng.random() < 0.7:
+        if sometimes(rng, 0.7):
             bits[rng.integers(bins)] ^= np.uint16(1)
     elif kind == 4:  # one large term, and others near the last place of its sum
         bits = (rng.integers(0, 8, bins) << 10).astype(np.uint16)
         bits[np.argmax(counts)] = rng.integers(21, 31) << 10
-        sign = sign if rng.random() < 0.5 else sign & 0
+        sign = sign if sometimes(rng, 0.5) else sign & 0
     elif kind == 5:  # like centroids
         values = rng.standard_normal(bins).astype(np.float16).view(np.uint16)
         bits, sign = values & 0x7FFF, values & 0x8000
     # Special numbers in empty bins, and sometimes in one with a count.
-    special = (counts == 0) & (rng.random(bins) < 0.2)
-    if (kind > 7 or rng.random() < 0.05) and counts.any():
+    special = (counts == 0) & (sometimes(rng, 0.2, bins))
+    if (kind > 7 or sometimes(rng, 0.05)) and counts.any():
         special[rng.choice(np.flatnonzero(counts))] = True
-    infinite = rng.random(bins) < 0.5
+    infinite = sometimes(rng, 0.5, bins)
     nan = 0x7C00 | 1 << rng.integers(0, 10, bins)
     bits = np.where(special, np.where(infinite, 0x7C00, nan), bits).astype(np.uint16)
     return (bits | sign).view(np.float16)

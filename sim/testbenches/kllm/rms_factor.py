@@ -19,6 +19,7 @@ from sim.testbenches.kllm.exact_sums import any_number, terms_for
 from sim.testbenches.kllm.inverse_rms import changes
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.kllm.pe_lane import numbers
+from sim.testbenches.strategies import sometimes
 
 LANES = 16
 OUTLIERS = ("max_value", "min_value", "max_repeated", "min_repeated")
@@ -88,14 +89,14 @@ def random_vectors(p: RmsFactorParameters, vectors: int, rng: np.random.Generato
         for end in ("max_value", "min_value"):
             pairs[end] = np.where(present, to_bits(numbers(kind, p.outliers, rng)), 0)
         index = rng.integers(0, 1 << p.bits, length)
-        if rng.random() < 0.2:
+        if sometimes(rng, 0.2):
             index[:] = index[0]
         with np.errstate(all="ignore"):
             squares = np.square(numbers(kind, 1 << p.bits, rng))
             scale = np.abs(numbers(kind, (), rng))
         keep = rng.random(length) < rng.choice([0.0, 0.7, 1.0])
         eps = np.float32(rng.choice([0, 1e-5, 1]))
-        constants = (np.float32(1 / length), eps, bool(rng.random() < 0.7))
+        constants = (np.float32(1 / length), eps, bool(sometimes(rng, 0.7)))
         rows.append((index, keep, pairs, squares, scale, *constants))
     return rows
 
@@ -103,7 +104,7 @@ def random_vectors(p: RmsFactorParameters, vectors: int, rng: np.random.Generato
 def random_repeats(present: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Flags of repeated outliers; most vectors have none."""
     share = rng.choice([0, 0, 0.3])
-    return {name: present & (rng.random(len(present)) < share) for name in OUTLIERS[2:]}
+    return {name: present & (sometimes(rng, share, len(present))) for name in OUTLIERS[2:]}
 
 
 def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
@@ -122,7 +123,7 @@ def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple
     pairs = {"present": present} | random_repeats(present, rng)
     for end, bits in zip(("max_value", "min_value"), values, strict=True):
         pairs[end] = np.where(present, bits, 0)
-    scale = np.float16(any_number(-6, 6, rng) if rng.random() < 0.5 else 1)
+    scale = np.float16(any_number(-6, 6, rng) if sometimes(rng, 0.5) else 1)
     squares = np.array([any_number(-24, 15, rng) for _ in counts]).astype(np.float16)
     bins = rng.permutation(np.flatnonzero(counts))[:3]
     known = np.where(np.isin(np.arange(len(counts)), bins), 0, squares).astype(np.float64) @ counts
@@ -130,7 +131,7 @@ def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple
     one = {name: pairs[name][None] for name in OUTLIERS}
     _, o = sums_of_squares(index[None], keep[None], one, zeros)
     goal = any_number(-24, 20, rng)
-    if rng.random() < 0.4:
+    if sometimes(rng, 0.4):
         goal = -float(o[0]) / float(scale) ** 2 * (1 + any_number(-26, -6, rng))
     squares[bins] = terms_for(counts[bins], float(goal - known))
     s, o = sums_of_squares(index[None], keep[None], one, squares)
@@ -149,9 +150,9 @@ def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple
     goal = rng.choice(changes()) * 4.0 ** int(rng.integers(-6, 7))
     left = [0, np.fmod(mean, place) - mean, -mean * (1 + any_number(-30, -6, rng)), goal - mean]
     eps = np.float32(left[int(rng.integers(0, 4))])
-    if rng.random() < 0.5:
+    if sometimes(rng, 0.5):
         eps = np.nextafter(eps, np.float32(rng.choice([-np.inf, np.inf])))
-    return index, keep, pairs, squares, scale, inverse_k, eps, bool(rng.random() < 0.95)
+    return index, keep, pairs, squares, scale, inverse_k, eps, bool(sometimes(rng, 0.95))
 
 
 def exact_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
@@ -162,7 +163,7 @@ def exact_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
     length = int(rng.integers(max(3, p.k // 2 + 1), p.k + 1))
     keep = np.arange(length) < 3
     index = np.concatenate([rng.permutation(1 << p.bits)[:3], rng.integers(0, 4, length - 3)])
-    if rng.random() < 0.5:
+    if sometimes(rng, 0.5):
         s = int(rng.integers(1 << 23, 1 << 24)) | 1
         rest = int(rng.integers(1, 1 << int(rng.integers(1, 25))))
         inverse_k = rest * pow(s, -1, 1 << 24) % (1 << 24)

@@ -9,6 +9,7 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.arith.operands import corners, random_floats
 from sim.testbenches.operands import to_fp16, vectors_by_name
+from sim.testbenches.strategies import sometimes
 
 _LONGEST = 64  # beats of most rows
 
@@ -109,12 +110,12 @@ def random_rows(p: SoftmaxParameters, vectors: int, rng: np.random.Generator) ->
         elif kind < 0.25:
             row = random_floats("fp16", size, [], rng)
             finite = np.isfinite(row)
-            row = np.where(finite | (rng.random() < 0.3), row, np.float16(-np.inf))
+            row = np.where(finite | (sometimes(rng, 0.3)), row, np.float16(-np.inf))
         elif kind < 0.35:
             # Differences from the largest of few bits, of 32 or so, or a bit above a power of two.
             near = rng.choice([0, 1e-3, 8, 31.98, 32, 32.02], size)
             far = 2.0 ** rng.integers(5, 17, size) + rng.random(size) * 4
-            row = rng.choice([16, 0, -16]) - np.where(rng.random(size) < 0.6, near, far)
+            row = rng.choice([16, 0, -16]) - np.where(sometimes(rng, 0.6, size), near, far)
             row = row.clip(-65504).astype(np.float16)
         elif kind < 0.6 and size > 1:
             # Two scores that matter: a sum between one and two, any of the reciprocals.

@@ -9,6 +9,7 @@ from hw.kllm.sparse_path import SparsePathParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.columns import columns_of
+from sim.testbenches.strategies import sometimes
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Weights, codebooks, entries (valid, position, value), and the number of rows up to each end."""
@@ -119,10 +120,10 @@ def random_rows(p: SparsePathParameters, columns: int, rng: np.random.Generator)
             value.view(np.uint16)[at, 0] ^= np.uint16(rng.integers(0, 2))
     # An infinity or NaN in some columns; anywhere in unused entries.
     for array, chance in ((value, 0.3), (codebook, 0.2)):
-        special = (rng.random(columns) < chance * ~single)[column][:, None]
-        special = special & (rng.random(array.shape) < 2 / array.shape[1] / p.segments)
+        special = (sometimes(rng, chance * ~single, columns))[column][:, None]
+        special = special & (sometimes(rng, 2 / array.shape[1] / p.segments, array.shape))
         if array is value:
-            special |= ~valid & (rng.random(shape) < 0.3)
+            special |= ~valid & (sometimes(rng, 0.3, shape))
         nans = rng.choice([0x7C00, 0xFC00, 0x7E00, 0x7C01, 0xFFFF], array.shape)
         array[special] = nans.astype(np.uint16).view(np.float16)[special]
     return weight, codebook, valid, position, value, ends
@@ -133,7 +134,7 @@ def _numbers(kind: np.ndarray, shape: tuple[int, int], rng: np.random.Generator)
     sign = rng.integers(0, 2, shape) << 15
     bits = rng.integers(0, 0x7C00, shape)
     normal = rng.standard_normal(shape).astype(np.float16).view(np.uint16).astype(np.int64)
-    large = np.full(shape, 0x7BFF) | sign * (rng.random(shape) < 0.1)
+    large = np.full(shape, 0x7BFF) | sign * (sometimes(rng, 0.1, shape))
     small = sign | bits & 0x07FF
     powers = sign | np.clip((bits & 0x7C00) + rng.integers(-1, 2, shape), 0, 0x7BFF)
     any_bits = sign | bits

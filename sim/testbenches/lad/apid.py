@@ -15,6 +15,7 @@ from hw.lad.apid_parameters import MODE_BITS, ApidParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.operands import vectors_by_name
+from sim.testbenches.strategies import sometimes
 
 HISTORY = 40
 """Steps of a head, at least, before the window starts to move: counters and modes build up."""
@@ -261,7 +262,7 @@ def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> lis
         m = np.float16(rng.choice([0, small, small, 4 * small, 3000, power, power, power]))
         x = rng.choice([0.0, -1.0, -3.0, -20.0], n) - rng.exponential(2, n)
         near = rng.choice(bounds, n).astype(np.float64)
-        x = np.where(rng.random(n) < 0.6, near, x)
+        x = np.where(sometimes(rng, 0.6, n), near, x)
         s = (x + float(m)).astype(np.float16)
         s = from_bits(to_bits(s) + rng.integers(-1, 2, n).astype(np.uint16), np.float16)
         exact = s.astype(np.float64) - float(m)
@@ -281,10 +282,10 @@ def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> lis
             int(rng.integers(1 << 16)),
         ]
         s = np.where(odd, from_bits(rng.choice(values, n), np.float16), s)
-        if rng.random() < 0.1:
+        if sometimes(rng, 0.1):
             m = from_bits(rng.choice(values, 1), np.float16)[0]
         full = (1 << p.counter_bits) - 1
         anything = rng.integers(0, full + 1, n)
-        counter = np.where(rng.random(n) < 0.3, full - rng.integers(0, 4, n), anything)
+        counter = np.where(sometimes(rng, 0.3, n), full - rng.integers(0, 4, n), anything)
         steps.append(Step(s, m, mode, counter))
     return steps

@@ -14,6 +14,7 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.arith.operands import random_floats
 from sim.testbenches.operands import numbers, to_fp16, vectors_by_name
+from sim.testbenches.strategies import sometimes
 
 
 @dataclasses.dataclass
@@ -120,7 +121,7 @@ def random_operations(p: VpuParameters, count: int, rng: np.random.Generator) ->
     """Runs of one mode and single operations, vectors of any kind of numbers, loads anywhere."""
     lengths = rng.choice([1, 1, 1, 2, 3, 20], count)
     mode = np.repeat(rng.integers(0, 4, count), lengths)[:count]
-    load = rng.random(count) < 0.25
+    load = sometimes(rng, 0.25, count)
     load[0] = True
     vec1, vec2 = (np.empty((count, p.d), np.float16) for _ in range(2))
     scal = np.empty(count, np.float16)

@@ -7,6 +7,7 @@ import numpy as np
 import sim.core.stimulus
 from golden.stream import arbiter
 from sim.core.stimulus import Mismatch, Stimulus
+from sim.testbenches.strategies import sometimes
 from sim.testbenches.stream.beats import beats, bursts, pack, unpack
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class ArbiterTestbench:
         inputs = parameters.inputs
         # A load of 0.6 beats per cycle in all, and an output that accepts in bursts.
         random = np.random.default_rng(1)
-        arrivals = random.random((_CYCLES_SHOWN, inputs)) < 0.6 / inputs
+        arrivals = sometimes(random, 0.6 / inputs, (_CYCLES_SHOWN, inputs))
         takes = np.logical_or.reduce(bursts(_CYCLES_SHOWN, 2, seed=1))
         activity = arbiter.simulate(arrivals.astype(int), takes)
         axes = figure.subplots()

@@ -23,6 +23,7 @@ from hw.topick.pe_lane import PeLaneParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus, compare
 from sim.testbenches.operands import vectors_by_name
+from sim.testbenches.strategies import sometimes
 
 LONGEST = 40  # tokens of most heads
 DELAY = 4  # decisions from a difference to the denominator that it is in
@@ -348,7 +349,7 @@ def random_head(p: PeLaneParameters, most: int, rng: np.random.Generator) -> Hea
     or more tokens than slots.
     """
     longest = int(rng.choice([1, 4, 12, LONGEST, 64]))
-    tokens = longest if rng.random() < 0.2 else int(rng.integers(1, longest + 1))
+    tokens = longest if sometimes(rng, 0.2) else int(rng.integers(1, longest + 1))
     tokens = min(most, tokens, 1 << p.token_bits)
     low, high = -(1 << p.bits - 1), (1 << p.bits - 1) - 1
     kind = ("extreme", "any scale", "any", "any", "any", "any")[int(rng.integers(0, 6))]

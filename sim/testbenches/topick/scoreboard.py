@@ -10,6 +10,7 @@ from hw.topick.scoreboard import ScoreboardParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.operands import to_fp16, vectors_by_name
+from sim.testbenches.strategies import sometimes
 
 MOST = 3  # entries that a token parks
 
@@ -65,7 +66,7 @@ class Tokens:
                 self.held.append((slot, len(self.writes), len(self.writes)))
                 in_flight.append([begun, slot, int(rng.integers(0, MOST + 1)), None])
                 begun += 1
-                if rng.random() < 0.7:
+                if sometimes(rng, 0.7):
                     continue
             number = int(rng.integers(len(in_flight)))
             token, slot, left, waits = state = in_flight[number]

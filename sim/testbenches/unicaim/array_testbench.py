@@ -14,6 +14,7 @@ from golden.unicaim.cells import key_limit, query_planes
 from hw.unicaim.array import ArrayOp, ArrayParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
+from sim.testbenches.strategies import sometimes
 from sim.testbenches.unicaim.operands import pack_bits, real_levels
 
 
@@ -164,14 +165,14 @@ def random_steps(steps: Steps, vectors: int, rng: np.random.Generator) -> Steps:
     limit = key_limit(p.key_bits)
     largest = {"zero": 0, "ternary": 1, "any": limit, "extreme": limit}
     for _ in range(vectors):
-        if rng.random() < 0.15:
+        if sometimes(rng, 0.15):
             steps.clear()
         kind = list(largest)[rng.integers(len(largest))]
         most = largest[kind]
         for _ in range(rng.choice([0, 1, 2, p.rows if p.rows <= 64 else 8])):
             levels = rng.integers(-most, most + 1, p.d)
             if kind == "extreme":
-                levels = np.where(rng.random(p.d) < 0.95, limit, -limit)
+                levels = np.where(sometimes(rng, 0.95, p.d), limit, -limit)
             steps.write(int(rng.integers(p.rows)), levels)
         bits = int(rng.integers(1, p.query_bits + 1))
         planes = rng.integers(-1, 2, (bits, p.d))

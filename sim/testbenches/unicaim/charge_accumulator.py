@@ -12,6 +12,7 @@ from golden.unicaim.charge_accumulator import ChargeAccumulator
 from hw.unicaim.charge_accumulator import AccumulatorOp, ChargeAccumulatorParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
+from sim.testbenches.strategies import sometimes
 from sim.testbenches.unicaim.operands import pack_bits, real_scores
 
 
@@ -120,13 +121,13 @@ def random_beats(p: ChargeAccumulatorParameters, searches: int, rng: np.random.G
     beats = Beats(p)
     low, high = -(1 << p.score_bits - 1), (1 << p.score_bits - 1) - 1
     for _ in range(searches):
-        if rng.random() < 0.1:
+        if sometimes(rng, 0.1):
             beats.clear()
         for _ in range(rng.choice([0, 1, 2, min(p.rows, 16)])):
-            beats.start(int(rng.integers(p.rows)), mean=bool(rng.random() < 0.6))
+            beats.start(int(rng.integers(p.rows)), mean=bool(sometimes(rng, 0.6)))
         for _ in range(rng.choice([0, 1, 3, 12])):
             values = rng.integers(low, high + 1, p.rows)
-            if rng.random() < 0.3:
+            if sometimes(rng, 0.3):
                 values = np.full(p.rows, rng.choice([low, high, 0, -1]))
             beats.share(values)
         beats.search()

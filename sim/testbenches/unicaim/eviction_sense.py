@@ -10,6 +10,7 @@ from golden.unicaim.eviction_sense import eviction_sense
 from hw.unicaim.eviction_sense import EvictionSenseParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
+from sim.testbenches.strategies import sometimes
 from sim.testbenches.unicaim.operands import pack_bits, real_scores
 
 SHARE, FRACTION, SCORE_BITS = 2, 4, 8
@@ -71,7 +72,7 @@ def random_search(rows: int, rng: np.random.Generator) -> np.ndarray:
     used = rng.random(rows) < rng.choice([0, 0.2, 1], p=(0.1, 0.3, 0.6))
     width = int(rng.integers(1, 12))
     held = rng.integers(0, 1 << width, rows) | int(rng.integers(0, 1 << width))
-    if rng.random() < 0.5:
+    if sometimes(rng, 0.5):
         bits = (held >> np.arange(width)[::-1, None] & 1).astype(bool)
         return np.concatenate([~used[None], bits | ~used])
     return np.arange(rng.integers(1, 12))[:, None] < np.where(used, held, 99)

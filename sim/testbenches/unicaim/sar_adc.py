@@ -11,6 +11,7 @@ from golden.unicaim.sar_adc import sar_adc
 from hw.unicaim.sar_adc import SarAdcParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
+from sim.testbenches.strategies import sometimes
 from sim.testbenches.unicaim.operands import real_levels
 
 D = 64
@@ -31,8 +32,8 @@ class SarAdcTestbench:
         # Half of them where codes change, and the corner cases first.
         step = 1 << parameters.fraction
         edges = (samples // step) * step + step // 2 - rng.integers(0, 2, vectors)
-        samples = np.where(rng.random(vectors) < 0.5, edges, samples)
-        samples = np.where(rng.random(vectors) < 0.5, samples >> 1, samples)
+        samples = np.where(sometimes(rng, 0.5, vectors), edges, samples)
+        samples = np.where(sometimes(rng, 0.5, vectors), samples >> 1, samples)
         corners = np.array([-limit, limit - 1, 0, -1, limit // 2, -limit // 2])[:vectors]
         samples[: len(corners)] = corners
         return stimulus_of(parameters, samples)

@@ -14,6 +14,7 @@ from golden.unicaim.topk_sense import topk_sense
 from hw.unicaim.topk_sense import TopkSenseParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
+from sim.testbenches.strategies import sometimes
 from sim.testbenches.unicaim.operands import pack_bits, real_scores
 
 LIMIT = 64  # of real scores
@@ -111,7 +112,7 @@ def random_searches(searches: Searches, count: int, rng: np.random.Generator) ->
         limit = int(rng.choice([1, 3, 12]))
         most = min(limit, int(rng.integers(0, 5)))
         scores = rng.integers(-most, most + 1, rows)
-        if rng.random() < 0.2:
+        if sometimes(rng, 0.2):
             scores[:] = rng.choice([-limit, limit])
         used = rng.random(rows) < rng.choice([0, 0.2, 0.9, 1], p=(0.1, 0.2, 0.3, 0.4))
         any_k = int(rng.integers(0, rows + 1))

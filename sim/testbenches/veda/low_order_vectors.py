@@ -14,6 +14,7 @@ from golden.veda.binary_exponent import POWER, binary_exponent
 from golden.veda.moment_reduction import mean_and_variance
 from golden.veda.softmax_reduction import addend, exponential_sum, fraction_bits
 from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
+from sim.testbenches.strategies import sometimes
 
 
 class Vector(NamedTuple):
@@ -59,7 +60,7 @@ def whole_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     largest = int(rng.integers(np.searchsorted(_SCORES, -2), len(_SCORES)))
     origin = exponent[largest] >> POWER
     x = [_SCORES[largest]]
-    if p.length >= 2 * p.tile + 2 and rng.random() < 0.4:
+    if p.length >= 2 * p.tile + 2 and sometimes(rng, 0.4):
         lower = float(x[0]) - np.log(2) * rng.integers(1, 2 * log + 16)
         before = (lower - rng.exponential(0.3, p.tile)).astype(np.float16)
         x = [*before, *x]
@@ -74,7 +75,7 @@ def whole_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     if not wholes:
         wholes = [most]
     # The largest sums are seldom made otherwise.
-    whole = wholes[-1] if rng.random() < 0.3 else wholes[rng.integers(len(wholes))]
+    whole = wholes[-1] if sometimes(rng, 0.3) else wholes[rng.integers(len(wholes))]
     left = whole - total - int(rng.integers(0, 2))
     added = []
     for number in range(count, 0, -1):
@@ -110,7 +111,7 @@ def near_mean(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     n = int(rng.integers(1, min(12, p.length) + 1))
     power = int(rng.integers(-10, 15))
     x = np.abs(_elements(n, power, rng)).astype(np.float64)
-    if n > 2 and rng.random() < 0.5:
+    if n > 2 and sometimes(rng, 0.5):
         x[1:-1] = x[0] * rng.choice([1, 1 - 2.0**-10, 2.0**-11], n - 2)
     x[0] = x.max()
     at = np.floor(np.log2(x.sum())) - 24
@@ -127,11 +128,11 @@ def near_square(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     n = int(rng.integers(1, min(8, p.length) + 1))
     power = int(rng.integers(-12, 15))
     x = _elements(n, power, rng).astype(np.float64)
-    if rng.random() < 0.3:
+    if sometimes(rng, 0.3):
         x[1:] = 0
     at = np.floor(np.log2((x**2).sum())) - 24
     x = _with_bits(x, at, 2, p.length, rng).astype(np.float16)
-    operation = int(Operation.RMS_NORM) if rng.random() < 0.6 else _norm(rng)
+    operation = int(Operation.RMS_NORM) if sometimes(rng, 0.6) else _norm(rng)
     inverse = np.float32(1 / len(x))
     kind = rng.random()
     if kind < 0.4:
@@ -184,7 +185,7 @@ def tied_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     """Elements with a variance + eps that is a tie, or a few bits off one, just below an index of
     the roots' table."""
     away = int(rng.integers(0, 25))  # bits of the smaller operand below the result's last one
-    negative = rng.random() < 0.5
+    negative = sometimes(rng, 0.5)
     little = _little(away, rng)
     smaller = int(rng.integers(0, 1 << max(0, 22 - away))) << away + 1
     smaller += (1 << away) + (-little if negative else little)
@@ -195,7 +196,7 @@ def tied_sum(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     larger = exact + smaller if negative else exact - smaller
     power = int(rng.integers(-20, 21))
     first, second = (n * 2.0 ** (power - 24 - away) for n in (larger, smaller))
-    if not negative and rng.random() < 0.5:
+    if not negative and sometimes(rng, 0.5):
         first, second = second, first
     # The first element's square alone counts.
     largest = int(np.clip(power // 2 + rng.integers(-3, 8), -23, 15))
@@ -237,7 +238,7 @@ def limits(p: SpecialFunctionUnitParameters, turn: float, rng) -> Vector:
     else:  # a result is
         power = rng.uniform(-59, 59)
         inverse = 2.0**power / np.abs(wide).sum()
-        if rng.random() < 0.7:
+        if sometimes(rng, 0.7):
             x = np.abs(x)
         result = rng.choice([-26, -25, -24, -15, -14, 15, 16, 17, -64, 64, 100, -100])
         eps = 2.0 ** np.clip(2 * (power - result) + rng.uniform(-0.6, 0.6), -126, 127)
@@ -275,9 +276,9 @@ def _elements(n: int, power: int, rng) -> np.ndarray:
 def _with_bits(x: np.ndarray, place: float, degree: int, length: int, rng) -> np.ndarray:
     """Add elements whose power `degree` is 2^place, and perhaps one or two equal smaller ones."""
     more = []
-    if rng.random() < 0.7:
+    if sometimes(rng, 0.7):
         more.append(2.0 ** (place // degree))
-    if rng.random() < 0.7:
+    if sometimes(rng, 0.7):
         below = 2.0 ** rng.integers(-24, max(-23, place // degree))
         more += [below] * int(rng.integers(1, 3))
     more = [element for element in more if element >= 2.0**-24]

@@ -11,6 +11,7 @@ from hw.veda.product_array import SCORE, PeArrayParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.operands import numbers, to_fp16, vectors_by_name
+from sim.testbenches.strategies import sometimes
 
 LONGEST = 24  # rows of a product, at most
 
@@ -127,23 +128,23 @@ def random_products(p: PeArrayParameters, count: int, rng: np.random.Generator) 
     """Inner and outer products of any length and order, of all KINDS of numbers."""
     products = []
     for _ in range(count):
-        outer = bool(rng.random() < 0.5)
+        outer = bool(sometimes(rng, 0.5))
         length = int(rng.choice([1, 2, 3, 4, 5, 6, int(rng.integers(1, LONGEST + 1))]))
         kinds = rng.choice(KINDS, 2)
         vector = numbers(kinds[0], length if outer else p.lanes, rng)
         rows = numbers(kinds[1], (length, p.lanes), rng)
         kind = rng.random()
         if kind < 0.4:
-            if outer and rng.random() < 0.7:
+            if outer and sometimes(rng, 0.7):
                 vector, rows = _scaled(vector.shape, -12, 5, rng), _scaled(rows.shape, -3, 8, rng)
             if outer:
-                vector, rows = _residual(p, vector, rows, whole=bool(rng.random() < 0.5))
+                vector, rows = _residual(p, vector, rows, whole=bool(sometimes(rng, 0.5)))
             else:
                 vector, rows = _cancelled(p, vector, rows)
         elif kind < 0.6 and outer:
             vector, rows = _tied(p, rng)
-        relative = not outer and bool(rng.random() < 0.5)
-        if relative and rng.random() < 0.3:
+        relative = not outer and bool(sometimes(rng, 0.5))
+        if relative and sometimes(rng, 0.3):
             vector[0], rows[:, 0] = 16, rng.choice([4, 64, 1024])  # a common offset
         products.append(Product(outer, vector, rows, relative))
     return products
@@ -190,7 +191,7 @@ def _tied(p: PeArrayParameters, rng: np.random.Generator):
     terms = np.stack([value, ulp / 2 * 2**6, ulp * less * 2**12]).astype(np.float16)
     # A sum of 24 ones, FP32's full significand, or one that rounds up from there.
     ones = np.array([[2047 * 16], [2047 / 2], [rng.choice([24, 31])]], np.float16)
-    terms = np.where(rng.random(p.lanes) < 0.2, ones, terms)
+    terms = np.where(sometimes(rng, 0.2, p.lanes), ones, terms)
     factors = np.array([1, 2.0**-6, 2.0**-12], np.float16)
     order = rng.permutation(3)
     padded = np.zeros((3, p.add_stages), np.float16)  # the other partial sums are 0
@@ -219,7 +220,7 @@ def build(
         rows["x"].append(to_bits(product.vector) if product.outer else any_factor)
         rows["outer"].append(np.full(length, product.outer))
         # The array ignores it in outer products.
-        any_flag = rng.random(length) < 0.5
+        any_flag = sometimes(rng, 0.5, length)
         rows["relative"].append(any_flag if product.outer else np.full(length, product.relative))
         rows["last"].append(last)
         result = to_bits(product.result(p))

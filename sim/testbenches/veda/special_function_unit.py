@@ -12,6 +12,7 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.arith.operands import corners, random_floats
 from sim.testbenches.operands import to_fp16, vectors_by_name
+from sim.testbenches.strategies import sometimes
 from sim.testbenches.veda.low_order_vectors import Vector, low_order_vector
 
 EPS = np.float32(1e-5)
@@ -139,7 +140,7 @@ def random_vectors(
         operation = int(rng.choice([0, 0, 0, 0, 1, 1, 2, 3]))
         inverse = np.float32(1 / n)
         eps = EPS
-        if operation != Operation.SOFTMAX and rng.random() < 0.4:
+        if operation != Operation.SOFTMAX and sometimes(rng, 0.4):
             # Mean square and squared mean nearly equal: their difference is their last bits.
             mean = rng.choice([-1, 1]) * 2.0 ** rng.uniform(-8, 14)
             spread = mean * 2.0 ** -rng.uniform(3, 13)
@@ -163,7 +164,7 @@ def random_vectors(
 
 def short_vector(rng: np.random.Generator) -> Vector:
     """One or two elements: any sum of exponentials from 1 to 2, or any mean square."""
-    if rng.random() < 0.5:
+    if sometimes(rng, 0.5):
         x = np.array([0, np.log(rng.uniform(0.001, 1))]) + rng.choice([0, 3])
         return Vector(x.astype(np.float16), int(Operation.SOFTMAX), np.float32(0), EPS)
     x = rng.uniform(1, 2, 1).astype(np.float16)
@@ -184,16 +185,16 @@ def random_elements(n: int, rng: np.random.Generator) -> np.ndarray:
         x[:] = rng.choice(corners(np.float16))
     elif kind < 0.24:
         x = random_floats("fp16", n, [], rng)
-        x = np.where(np.isfinite(x) | (rng.random() < 0.2), x, np.float16(-np.inf))
+        x = np.where(np.isfinite(x) | (sometimes(rng, 0.2)), x, np.float16(-np.inf))
     elif kind < 0.36:
         # Rising or falling scores: the sum is corrected with every tile, or never.
         order = np.sort(x)[:: rng.choice([-1, 1])]
-        x = np.where(rng.random(n) < 0.9, order, np.float16(-np.inf))
+        x = np.where(sometimes(rng, 0.9, n), order, np.float16(-np.inf))
     elif kind < 0.48:
         # Octaves apart, up to where a term, or the sum so far, is shifted out.
         far = rng.choice([0, 0.7, 10, 20, 22, 22.5, 30, 43, 44, 45, 200], n)
         bit = np.log(2) * (2.0 ** rng.integers(5, 17, n) + rng.integers(0, 40, n))
-        far = np.where(rng.random(n) < 0.2, bit, far)
+        far = np.where(sometimes(rng, 0.2, n), bit, far)
         sign = rng.choice([1, 1, -1], rng.choice([1, n]))
         x = (rng.choice([0, 60, -60]) - far * sign).astype(np.float16)
     elif kind < 0.53:

@@ -17,6 +17,7 @@ from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
 from sim.testbenches.operands import to_fp16
+from sim.testbenches.strategies import sometimes
 
 A, B = weight(1.0), weight(0.2)  # the paper's
 
@@ -297,7 +298,7 @@ def add_refused(steps: Steps, rng: np.random.Generator) -> None:
         return
     heads, group = refused[rng.integers(0, len(refused))]
     row = np.ones((heads, p.array.lanes), np.float16)
-    flags = dict(zip(("restart", "vote", "evict"), rng.random(3) < 0.5, strict=True))
+    flags = dict(zip(("restart", "vote", "evict"), sometimes(rng, 0.5, 3), strict=True))
     steps.add(row, row, row, group=group, target=0, protected=0, a=A, b=B, **flags)
 
 
@@ -313,10 +314,10 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
     d = p.array.lanes
     positions = 1 << p.position_bits
     for number in range(steps):
-        if rng.random() < 0.1:
+        if sometimes(rng, 0.1):
             add_refused(done, rng)
             continue
-        restart = left == 0 and (number > 0 or rng.random() < 0.5)
+        restart = left == 0 and (number > 0 or sometimes(rng, 0.5))
         if left == 0:
             kind = KINDS[rng.integers(0, len(KINDS))]
             longest = min(p.capacity, int(rng.choice([6, 32])))
@@ -340,7 +341,7 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
             group = int(rng.integers(-(-heads // p.kv_heads), heads + 1))
             kv_heads = -(-heads // group)
             weights = int(rng.choice([A, 2 * A, A // 2])), int(rng.choice([B, 0, A]))
-            if rng.random() < 0.4:
+            if sometimes(rng, 0.4):
                 any_two = rng.integers(0, 1 << WEIGHT_BITS, 2)
                 a, b = (int(n) for n in any_two >> rng.integers(0, WEIGHT_BITS, 2))
                 weights = a, b
@@ -351,17 +352,17 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
         k, v = rng.standard_normal((2, kv_heads, d)).astype(np.float16)
         if kind == "ties":
             k[:], q[:] = rng.integers(0, 2), 1
-        elif kind == "special" and rng.random() < 0.3:
+        elif kind == "special" and sometimes(rng, 0.3):
             operand = (q, k, v)[rng.integers(0, 3)]
             operand[tuple(rng.integers(0, operand.shape))] = rng.choice([np.inf, -np.inf, np.nan])
-        elif kind == "large" and rng.random() < 0.2:
+        elif kind == "large" and sometimes(rng, 0.2):
             q, k = np.full_like(q, 65504), np.full_like(k, rng.choice([-65504, 65504]))
         done.add(
             q,
             k,
             v,
             restart=restart,
-            vote=rng.random() < 0.9,
+            vote=sometimes(rng, 0.9),
             group=group,
             evict=left == 0 if kind == "fills the cache" else length > prompt,
             target=target,

@@ -13,6 +13,7 @@ from hw.arith.float_format import FP16
 from hw.veda.voting_engine import VotingEngineParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
+from sim.testbenches.strategies import sometimes
 
 A, B = weight(1.0), weight(0.2)  # the paper's
 
@@ -186,7 +187,7 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
     done = Steps(p)
     left = 0
     for number in range(steps):
-        restart = left == 0 and (number > 0 or rng.random() < 0.5)
+        restart = left == 0 and (number > 0 or sometimes(rng, 0.5))
         if left == 0:
             kind = KINDS[rng.integers(0, len(KINDS))]
             saturating = kind == "saturating"
@@ -196,7 +197,7 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
             most = (1 << p.position_bits) - 1
             few, more = (int(rng.integers(1, end)) for end in (4, 16))
             protected = min(most, int(rng.choice([0, 0, few, more, most])))
-            if saturating and rng.random() < 0.5:
+            if saturating and sometimes(rng, 0.5):
                 protected, target = min(most, 2), min(p.capacity, 4)
             prompt = 0 if saturating else int(rng.integers(0, longest + 2))
         left -= 1
@@ -206,7 +207,7 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
         heads = int(rng.integers(1, p.heads + 1, 2).max())
         length = done.length(restart)
         if kind in ("similar", "at threshold"):
-            if length == 2 and rng.random() < 0.5:
+            if length == 2 and sometimes(rng, 0.5):
                 scores, a, b = _exact_difference(rng)
             elif kind == "at threshold":
                 scores, a, b = _at_threshold(length, heads, rng)
@@ -215,13 +216,13 @@ def random_steps(p: VotingEngineParameters, steps: int, rng: np.random.Generator
             s = _over_heads(scores, heads)
         else:
             s = _probabilities(heads, length, kind, rng)
-        if rng.random() < 0.03:
+        if sometimes(rng, 0.03):
             bad = rng.choice([0x7C00, 0x7E00, 0xFC00, 0x3C01, 0x8001, 0x4000, 0xFFFF])
             s[rng.integers(heads), rng.integers(length)] = np.uint16(bad).view(np.float16)
         done.add(
             s,
             restart=restart,
-            vote=rng.random() < 0.9,
+            vote=sometimes(rng, 0.9),
             evict=length > prompt,
             target=target,
             protected=protected,
@@ -242,7 +243,7 @@ def _at_threshold(length: int, heads: int, rng: np.random.Generator) -> tuple[np
     least that does not."""
     most = min(heads, int(rng.integers(1, 3))) << 24
     s = rng.integers(0, (most >> max(0, int(rng.integers(-16, 24)))) + 1, length)
-    if heads > 1 and rng.random() < 0.5:  # a second probability, of low-order bits
+    if heads > 1 and sometimes(rng, 0.5):  # a second probability, of low-order bits
         low = rng.integers(0, 2048, length) << rng.integers(0, 3)
         s = np.minimum(s >> 13 << 13, 1 << 24) + low
     b = int(rng.integers(0, 1 << 15) >> rng.integers(0, 4))
@@ -257,7 +258,7 @@ def _at_threshold(length: int, heads: int, rng: np.random.Generator) -> tuple[np
     # Rounded to sums of FP16 numbers; then a small score moves the threshold to where it was.
     s = fixed(_over_heads(s, heads)).sum(axis=0)
     small = (at + 1) % length
-    if length > 2 and rng.random() < 0.8:
+    if length > 2 and sometimes(rng, 0.8):
         s[small] = rng.integers(0, 2048)
         for _ in range(12):
             negative, limit = threshold(s, a, b)
@@ -289,7 +290,7 @@ def _exact_difference(rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
 
 def _similar(length: int, rng: np.random.Generator) -> tuple[np.ndarray, int, int]:
     """Scores up to 2^24 that differ in a bit or two, A and B with T < 0: the least gets a vote."""
-    flipped = np.where(rng.random(length) < 0.7, 1 << rng.integers(0, 24, length), 0)
+    flipped = np.where(sometimes(rng, 0.7, length), 1 << rng.integers(0, 24, length), 0)
     return rng.integers(0, 1 << 24) ^ flipped, 0, A
 
 
@@ -309,7 +310,7 @@ def _probabilities(heads: int, length: int, kind: str, rng: np.random.Generator)
     shape = (heads, length)
     if kind == "saturating":  # the first one or two slots draw very little
         p = rng.random(shape)
-        p[:, int(rng.random() < 0.3) : 2] *= 2.0**-12
+        p[:, int(sometimes(rng, 0.3)) : 2] *= 2.0**-12
     elif kind == "few values":
         p = rng.choice([0.0, 2.0**-24, 0.25, 1.0], (1, length), p=(0.5, 0.1, 0.2, 0.2))
         p = np.broadcast_to(p, shape)
