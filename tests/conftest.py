@@ -61,6 +61,8 @@ def call(monkeypatch, capsys):
     def call(main, line: str) -> tuple[int, str, str]:
         """Words of `line` are quoted as in a shell."""
         monkeypatch.setattr(sys, "argv", ["program", *shlex.split(line)])
+        # A command's progress goes to the standard error of that call.
+        monkeypatch.setattr(tools.PROGRESS, "handlers", [])
         try:
             status = main()
         except SystemExit as exit:

@@ -22,6 +22,7 @@ def run_command(arguments) -> int:
     from sim.commands.engines import attention_engine
     from sim.commands.engines.generation import cpu_seconds, in_memory
     from sim.commands.engines.generation import generate as generate_in_rtl
+    from sim.commands.run import show_progress
     from sim.core.design import from_file, generate
     from sim.core.memory import FASTEST, MemoryTiming
 
@@ -37,7 +38,9 @@ def run_command(arguments) -> int:
     block = find(arguments.attention)
     parameters = engine.parameters(config, arguments.capacity).replace_from_text(arguments.set)
     engine.require_fit(parameters, config, arguments.capacity)
-    say = (lambda text: None) if arguments.json else _status
+    if not arguments.json:
+        show_progress()
+    say = _silent if arguments.json else _status
     say(f"compiling {block.name} …")
     if arguments.verilog is None:
         design = generate(block, parameters)
@@ -133,6 +136,10 @@ def summary(result: dict, tokens: int) -> str:
         f"{result['cpu_s'] / tokens:.2f} CPU seconds a token, {result['peak_mib']} MiB; dense "
         f"NumPy: {result['dense_numpy_cpu_s_per_token']} CPU seconds a token.\n{dense}"
     )
+
+
+def _silent(text: str) -> None:
+    """In place of :func:`_status`, where the output is for programs."""
 
 
 def _status(text: str) -> None:

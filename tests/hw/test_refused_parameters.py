@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Every setting that a block refuses, and the one sentence that says why.
 
 Settings are written as on a command line: ``python -m hw verilog stream.queue --set depth=0``.

@@ -1,5 +1,6 @@
 """A language model whose attention is RTL: its text, its evictions, and faults in the RTL."""
 
+import dataclasses
 import json
 import re
 
@@ -11,16 +12,23 @@ from golden.lm.model import generate as generate_in_numpy
 from hw.catalogue import find
 from hw.export import export
 from sim.commands.engines.veda.veda_core import engine
-from tests.support.lm.tiny_llama import random_tensors, write_gguf
+from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
 
 PROMPT = "the a the"
 TOKENS, ROWS = 14, 6
+# Those of the core's smallest preset, which other tests compile too.
+SMALL = {"rows": 2, "columns": 2, "arrays": 2, "capacity": 32, "depth": 8}
+SMALL |= {"position_bits": 8, "count_bits": 4}
+SETTINGS = " ".join(f"--set {name}={value}" for name, value in SMALL.items())
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A random Llama of three layers with six heads of eight elements, two kv heads."""
-    return write_gguf(tmp_path_factory.mktemp("generate") / "tiny.gguf", random_tensors())
+    """A random Llama of three layers with four heads of eight elements, two kv heads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SIZES, "heads", 4)
+        patch.setitem(SIZES, "dim", 32)
+        return write_gguf(tmp_path_factory.mktemp("generate") / "tiny.gguf", random_tensors())
 
 
 @pytest.fixture
@@ -28,7 +36,7 @@ def generated(run, model):
     def command(options=""):
         return run(
             f"generate --gguf {model} --prompt '{PROMPT}' --tokens {TOKENS} --capacity {ROWS}"
-            f" --json {options}"
+            f" --json {SETTINGS} {options}"
         )
 
     return command
@@ -41,7 +49,9 @@ def test_text_and_evictions_are_those_of_the_bit_exact_model(generated, model):
     llama, tokenizer, _ = open_model(model)
     prompt = tokenizer.encode(PROMPT)
     attentions = [
-        VotingAttention(ROWS, reserved=4, protect_reserved=True, bit_exact=True, rows=256)
+        VotingAttention(
+            ROWS, reserved=4, protect_reserved=True, bit_exact=True, rows=SMALL["capacity"]
+        )
         for _ in range(llama.config.layers)
     ]
     tokens = generate_in_numpy(llama, prompt, TOKENS, attentions)
@@ -52,16 +62,16 @@ def test_text_and_evictions_are_those_of_the_bit_exact_model(generated, model):
     assert result["prompt_tokens"] == len(prompt) and result["rows_kept"] == ROWS
     assert len(result["cycles_per_token"]) == steps
     assert result["cycles"] == sum(result["cycles_per_token"])
-    assert result["mismatches"] == 0 and result["bits_compared"] > 3 * steps * 6 * 8 * 16
+    assert result["mismatches"] == 0 and result["bits_compared"] > 3 * steps * 4 * 8 * 16
     # Each query head reads all rows of K and of V; each kv head writes one of both.
     row = 8 * 2
     seen = [min(step + 1, ROWS + 1) for step in range(steps)]
-    assert result["bytes"]["kv_read"] == 3 * 6 * 2 * row * sum(seen)
+    assert result["bytes"]["kv_read"] == 3 * 4 * 2 * row * sum(seen)
     assert result["bytes"]["kv_written"] == 3 * 2 * 2 * row * steps
 
 
 def test_without_evictions_it_says_what_dense_attention_says(generated):
-    status, out, _ = generated("--capacity 40 --memory latency=1..9,order=any")
+    status, out, _ = generated("--capacity 31 --memory latency=1..9,order=any")
     result = json.loads(out)
     assert status == 0 and result["evicted"] == [[], [], []]
     assert result["first_difference"] is None and result["text"] == result["reference_text"]
@@ -69,7 +79,8 @@ def test_without_evictions_it_says_what_dense_attention_says(generated):
 
 def faulty(tmp_path, model, pattern: str, instead: str):
     """The core's Verilog with one change."""
-    parameters = engine.parameters(open_model(model)[0].config, ROWS)
+    default = engine.parameters(open_model(model)[0].config, ROWS)
+    parameters = dataclasses.replace(default, **SMALL)
     made = export(find("veda.veda_core"), parameters)
     text, count = re.subn(pattern, instead, made.verilog, count=1)
     assert count == 1, f"the Verilog has no {pattern}"
@@ -78,6 +89,7 @@ def faulty(tmp_path, model, pattern: str, instead: str):
     return path
 
 
+@pytest.mark.campaign
 def test_a_fault_in_the_rtl_ends_the_text_and_is_located(generated, model, tmp_path):
     """The engine keeps the row with the most votes and drops that with the fewest."""
     path = faulty(tmp_path, model, r"(assign less = \{.*?\}) < ", r"\1 > ")
@@ -94,9 +106,9 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(generated, model, tmp_p
     ("options", "message"),
     [
         ("--attention kllm.orizuru", "attention must be one of veda.veda_core, not 'kllm.orizuru'"),
-        ("--set heads=4", "heads must be at least 6, not 4"),
+        ("--set heads=3", "heads must be at least 4, not 3"),
         ("--set kv_heads=1", "kv_heads must be at least 2, not 1"),
-        ("--set columns=2", "rows times columns times arrays must be at least the head size, 8"),
+        ("--set arrays=1", "rows times columns times arrays must be at least the head size, 8"),
         ("--set capacity=4", "capacity must be more than the 6 rows kept, not 4"),
         ("--tokens 64", "prompt and tokens must be at most the model's context, 64, not"),
         ("--memory latency=0", "latency must be the shortest and the longest number of cycles"),
@@ -109,6 +121,9 @@ def test_refusals(generated, options, message):
 
 
 def test_progress_is_text_on_standard_output(run, model):
-    status, out, err = run(f"generate --gguf {model} --prompt '{PROMPT}' --tokens 3")
-    assert status == 0 and err == "" and out.startswith(PROMPT)
+    status, out, err = run(
+        f"generate --gguf {model} --prompt '{PROMPT}' --tokens 3 --capacity 6 {SETTINGS}"
+    )
+    assert status == 0 and out.startswith(PROMPT)
+    assert all(line.endswith("…") for line in err.splitlines())
     assert "output bits of the RTL equal the bit-exact model's, 0 differ." in out
