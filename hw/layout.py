@@ -15,6 +15,7 @@ A field's shape may state what its bits mean, for the JSON sidecar, the Verilog 
 A field without a format reads ``unsigned``, ``signed``, ``bit`` or ``enum``.
 """
 
+import abc
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -23,16 +24,16 @@ from amaranth.hdl import Const, Format, Shape, ShapeCastable, Value, unsigned
 from amaranth.lib import data, enum
 
 
-class NumberFormat(ShapeCastable):
+class NumberFormat(ShapeCastable, abc.ABC):
     """Base of shapes that name their number format. A value of such a shape is a plain ``Value``.
 
     Subclasses are frozen dataclasses, so that equal formats build equal (shared) hardware.
     """
 
     @property
+    @abc.abstractmethod
     def format_name(self) -> str:
         """The ``format`` of a field in the sidecar."""
-        raise NotImplementedError
 
     @property
     def width(self) -> int:
@@ -42,8 +43,9 @@ class NumberFormat(ShapeCastable):
     def signed(self) -> bool:
         return Shape.cast(self).signed
 
+    @abc.abstractmethod
     def as_shape(self) -> Shape:
-        raise NotImplementedError
+        """Width and sign of the bits."""
 
     def __call__(self, value) -> Value:
         value = Value.cast(value)

@@ -1,5 +1,6 @@
 """Base of the two exact sums over a column, dense and sparse; how they are rounded."""
 
+import abc
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal, Value
@@ -10,7 +11,7 @@ from hw.arith.fixed_sum import FixedSum
 from hw.component import Component
 
 
-class ColumnSum(Component):
+class ColumnSum(Component, abc.ABC):
     """sum = round32(sum over a column's beats and a beat's terms of ± magnitude 2^shift).
 
     ::
@@ -77,9 +78,9 @@ class ColumnSum(Component):
         ]
         return m
 
+    @abc.abstractmethod
     def _multiply(self, m: Module, terms) -> list[Value]:
         """Assign the registers of a beat's terms, `multiply_stages` cycles after the beat.
 
         Returns the flags of infinite and NaN terms, for the same register.
         """
-        raise NotImplementedError

@@ -1,5 +1,6 @@
 """What both arrays of UniCAIM share: parameters, ports and the handshake of a top-k search."""
 
+import abc
 import dataclasses
 import functools
 from collections.abc import Mapping
@@ -111,7 +112,7 @@ class ArrayParameters(Parameters):
         return data.ArrayLayout(integer(self.score), self.rows)
 
 
-class Array(Component):
+class Array(Component, abc.ABC):
     """Base of the arrays: bit lines in, scores and steps of a search out. See
     :class:`hw.unicaim.digital_array.DigitalArray`.
     """
@@ -200,14 +201,14 @@ class Array(Component):
         self._search(m, [row.score for row in rows], used, begin, answered)
         return m
 
+    @abc.abstractmethod
     def _rows(self, m: Module, drive) -> list:
         """The rows, each with the ports of :func:`row_signature`."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _search(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
         """Drive the payload of `lines`: the first step from the cycle after `begin`, the next one
         from the cycle after each step is `answered`."""
-        raise NotImplementedError
 
 
 def row_signature(parameters: ArrayParameters) -> dict:
