@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+from pathlib import Path
 
 from hw.arguments import add_set
 from hw.catalogue import Block, find
@@ -64,6 +65,24 @@ def add_configuration(
         "--seed", type=whole, default=1, help="of all random data (default: %(default)s)"
     )
     command.add_argument("--json", action="store_true", help="print JSON on standard output")
+
+
+def add_verilog(command: argparse.ArgumentParser) -> None:
+    """The arguments that put a user's Verilog in place of the generated one."""
+    command.add_argument(
+        "--verilog",
+        type=Path,
+        metavar="FILE.v",
+        help="simulate this file in place of the generated Verilog; it must have the same ports",
+    )
+    command.add_argument(
+        "--trust",
+        action="store_true",
+        help=(
+            "accept a --verilog file that runs commands or writes files ($system, $fopen, DPI, "
+            "`include and the like): simulators run these with your rights"
+        ),
+    )
 
 
 def configuration(arguments) -> tuple[Block, Parameters]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from hw.arguments import add_set
-from sim.commands.arguments import count
+from sim.commands.arguments import add_verilog, count
 
 PROMPT = "A thousand paper cranes"
 HERTZ = 1e9
@@ -190,14 +190,6 @@ def register(commands) -> None:
     command.add_argument(
         "--memory", metavar="TIMING", help="of the cache, as in `sim run` (default: the fastest)"
     )
-    command.add_argument(
-        "--verilog",
-        type=Path,
-        metavar="FILE.v",
-        help="simulate this file, with the generated module's ports, in place of it",
-    )
-    command.add_argument(
-        "--trust", action="store_true", help="accept a --verilog file that can run commands"
-    )
+    add_verilog(command)
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.set_defaults(run=run_command)

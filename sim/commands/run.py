@@ -6,7 +6,7 @@ import logging
 import sys
 from pathlib import Path
 
-from sim.commands.arguments import add_configuration, count, vectors
+from sim.commands.arguments import add_configuration, add_verilog, count, vectors
 from sim.core.stalls import PATTERNS
 from sim.core.tools import DRIVERS, PROGRESS, SIMULATORS, TIMEOUT_S, require_writable
 
@@ -119,20 +119,7 @@ def register(commands) -> None:
         choices=list(PATTERNS),
         help="stalls of producers and consumers (default: every pattern, one after another)",
     )
-    command.add_argument(
-        "--verilog",
-        type=Path,
-        metavar="FILE.v",
-        help="simulate this file in place of the generated Verilog; it must have the same ports",
-    )
-    command.add_argument(
-        "--trust",
-        action="store_true",
-        help=(
-            "accept a --verilog file that runs commands or writes files ($system, $fopen, DPI, "
-            "`include and the like): simulators run these with your rights"
-        ),
-    )
+    add_verilog(command)
     command.add_argument(
         "--memory",
         metavar="TIMING",
