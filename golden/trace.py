@@ -18,7 +18,8 @@ Arrays are float16, float32 or float64; the largest magnitude in each is 0 or be
 and ``LARGEST``. Testbenches round values to a block's format, to infinity if they exceed it. All
 arrays together have at most ``MOST_BYTES`` bytes. ``q``, ``k``, ``v`` and ``scale`` come
 together or not at all; a file holds those, or some ``x/`` or ``w/``, or everything. Query head
-``h`` reads kv head ``h // group``, ``group`` being heads divided by kv heads.
+``h`` reads kv head ``h // group``, ``group`` being heads divided by kv heads. Arrays ``run/NAME``,
+what blocks gave in a run on this data, may stand beside them and are not read.
 """
 
 import json
@@ -42,6 +43,8 @@ MOST_BYTES = 1 << 30
 
 _FLOATS = (np.float16, np.float32, np.float64)
 _ALONE = ("q", "k", "v", "scale", "meta")
+RUN = "run/"
+"""Beginning of the names of arrays that are not the trace's."""
 
 
 class TraceError(ValueError):
@@ -163,7 +166,8 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     arrays = {}
     try:
         with np.load(path, allow_pickle=False) as archive:
-            for name in archive.files:
+            names = [name for name in archive.files if not name.startswith(RUN)]
+            for name in names:
                 if name not in _ALONE and not (name[:2] in ("x/", "w/") and name[2:]):
                     raise TraceError(
                         f"unknown array {name!r}; it may hold q, k, v, scale, meta, x/NAME, w/NAME"
@@ -175,7 +179,7 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
                     f"its arrays take {size / 1e9:.1f} GB, more than the {MOST_BYTES / 1e9:.1f} GB"
                     " that a trace may have"
                 )
-            for name in archive.files:
+            for name in names:
                 arrays[name] = archive[name]
                 if not isinstance(arrays[name], np.ndarray):
                     raise TraceError(f"{name} is not a NumPy array")

@@ -3,12 +3,16 @@
 import argparse
 
 
-def add_set(command: argparse.ArgumentParser) -> None:
-    """Add ``--set``, whose values :meth:`hw.parameters.Parameters.replace_from_text` takes."""
+def add_set(command: argparse.ArgumentParser, form: str = "NAME=VALUE") -> None:
+    """Add ``--set``, whose values :meth:`hw.parameters.Parameters.replace_from_text` takes.
+
+    form
+        Of a value, for the help.
+    """
     command.add_argument(
         "--set",
         action="append",
         default=[],
-        metavar="NAME=VALUE",
+        metavar=form,
         help="change one parameter of the preset; may be repeated",
     )

@@ -2,7 +2,11 @@
 
 import argparse
 import importlib
+import os
 import sys
+
+# The threads of NumPy's matrix products go on spinning after each, on cores that simulators need.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Command, which is also its module in sim.commands, imported only for that command; a line for the
 # list.

@@ -75,6 +75,11 @@ def add_verilog(command: argparse.ArgumentParser) -> None:
         metavar="FILE.v",
         help="simulate this file in place of the generated Verilog; it must have the same ports",
     )
+    add_trust(command)
+
+
+def add_trust(command: argparse.ArgumentParser) -> None:
+    """The argument that accepts a user's Verilog whatever it does."""
     command.add_argument(
         "--trust",
         action="store_true",

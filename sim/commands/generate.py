@@ -1,13 +1,15 @@
-"""`python -m sim generate`: a language model whose attention is computed by RTL."""
+"""`python -m sim generate`: a language model whose attention and products are computed by RTL."""
 
-import dataclasses
+import argparse
 import json
-import resource
 import sys
 from pathlib import Path
 
+from golden import InputError
+from golden.lm.commands import check_output
 from hw.arguments import add_set
-from sim.commands.arguments import add_verilog, count
+from sim.commands.arguments import add_trust, count
+from sim.commands.engines import NONE
 
 PROMPT = "A thousand paper cranes"
 HERTZ = 1e9
@@ -15,142 +17,128 @@ HERTZ = 1e9
 
 
 def run_command(arguments) -> int:
-    from golden.lm.commands import open_model
-    from golden.lm.model import generate as generate_dense
-    from hw.catalogue import find
-    from hw.parameters import require
-    from sim.commands.engines import attention_engine
-    from sim.commands.engines.generation import cpu_seconds, in_memory
-    from sim.commands.engines.generation import generate as generate_in_rtl
-    from sim.commands.run import show_progress
-    from sim.core.design import from_file, generate
-    from sim.core.memory import FASTEST, MemoryTiming
+    from sim.commands.engines.speak import Speaker
 
-    engine = attention_engine(arguments.attention)
-    timing = MemoryTiming.from_text(arguments.memory) if arguments.memory else FASTEST
-    model, tokenizer, about = open_model(arguments.gguf)
-    config = model.config
-    prompt = tokenizer.encode(arguments.prompt)
-    require(bool(prompt), "prompt must have at least one token", arguments.prompt)
-    total = len(prompt) + arguments.tokens
-    rule = f"prompt and tokens must be at most the model's context, {config.context}"
-    require(total <= config.context, rule, total)
-    block = find(arguments.attention)
-    parameters = engine.parameters(config, arguments.capacity).replace_from_text(arguments.set)
-    engine.require_fit(parameters, config, arguments.capacity)
-    if not arguments.json:
-        show_progress()
-    say = _silent if arguments.json else _status
-    say(f"compiling {block.name} …")
-    if arguments.verilog is None:
-        design = generate(block, parameters)
-    else:
-        design = from_file(block, parameters, arguments.verilog, trust=arguments.trust)
-    attentions = engine.attentions(design, config.layers, arguments.capacity, timing)
-    say("reading the model …")
-    model = in_memory(model)
-
-    steps, shown = [], ""
-    cpu = cpu_seconds()
-    say(f"prompt of {len(prompt)} tokens …")
-    for step in generate_in_rtl(model, prompt, arguments.tokens, attentions):
-        steps.append(step)
-        text = tokenizer.decode(prompt + [s.token for s in steps])
-        if not arguments.json:
-            # The bytes of a character may come with several tokens.
-            whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
-            _clear_status()
-            print(whole[len(shown) :], end="", flush=True)
-            shown = whole
-            say(status_line(steps))
-    cpu = cpu_seconds() - cpu
-    tokens = [step.token for step in steps]
-    seconds = cpu_seconds()
-    reference = generate_dense(model, prompt, arguments.tokens)
-    seconds = (cpu_seconds() - seconds) / (total - 1)
-    moved = [attention.bytes_moved() for attention in attentions]
-    cycles = [n for step in steps for n in step.cycles]
-    result = {
-        "text": tokenizer.decode(tokens),
-        "prompt_tokens": len(prompt),
-        "tokens": tokens,
-        "mismatches": 0,
-        "bits_compared": sum(step.bits for step in steps),
-        "cycles": sum(cycles),
-        "cycles_per_token": cycles,
-        "rows_kept": steps[-1].rows[0],
-        "evicted": [attention.evicted for attention in attentions],
-        "bytes": {kind: sum(of[kind] for of in moved) for kind in moved[0]},
-        "reference_text": tokenizer.decode(reference),
-        "first_difference": next(
-            (n for n, pair in enumerate(zip(tokens, reference, strict=True)) if len({*pair}) > 1),
-            None,
-        ),
-        "cpu_s": round(cpu, 2),
-        "wall_s": round(sum(step.wall_s for step in steps), 2),
-        "dense_numpy_cpu_s_per_token": round(seconds, 3),
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "model": about["model"],
-        "blocks": {block.name: dataclasses.asdict(parameters)},
-    }
-    for attention in attentions:
-        attention.close()
-    if arguments.json:
-        print(json.dumps(result))
-    else:
-        _clear_status()
-        print("\n")
-        print(summary(result, total - 1))
+    if arguments.trace_out is not None:
+        check_output(arguments.trace_out)
+        if arguments.attention == NONE:
+            raise InputError("--trace-out: it needs a block for --attention")
+    request = request_of(arguments)
+    teller = Teller(quiet=arguments.json)
+    speaker = Speaker(request, teller.status)
+    teller.begin(speaker)
+    story = speaker.speak(teller.piece)
+    if arguments.trace_out is not None and story.record is not None:
+        meta = {key: story.result[key] for key in ("model", "blocks", "text", "prompt_tokens")}
+        story.record.save(arguments.trace_out, meta)
+    teller.end()
+    print(json.dumps(story.result) if arguments.json else f"\n{summary(story.result)}")
     return 0
 
 
-def status_line(steps: list) -> str:
-    """Of the latest token: cycles, rows kept, bits compared, seconds."""
-    step = steps[-1]
-    cycles = sum(sum(s.cycles) for s in steps)
-    return (
-        f"token {len(steps)}: {step.cycles[-1]} cycles, {cycles} in all, {step.rows[0]} rows kept, "
-        f"RTL = model: {step.bits} bits, {step.cpu_s:.1f} s"
+def request_of(arguments):
+    """The request of a command line."""
+    from sim.commands.engines.speak import Request
+    from sim.core.memory import FASTEST, MemoryTiming
+
+    return Request(
+        prompt=arguments.prompt if arguments.chat is None else arguments.chat,
+        attention=arguments.attention,
+        linear=arguments.linear,
+        chat=arguments.chat is not None,
+        tokens=arguments.tokens,
+        capacity=arguments.capacity,
+        settings=arguments.set,
+        gguf=arguments.gguf,
+        memory=MemoryTiming.from_text(arguments.memory) if arguments.memory else FASTEST,
+        verilog=arguments.verilog,
+        trust=arguments.trust,
+        check=arguments.check,
+        threads=arguments.threads,
     )
 
 
-def summary(result: dict, tokens: int) -> str:
-    """The end of a run for people to read, of `tokens` tokens that the model read."""
+class Teller:
+    """Prints a text as it comes, and below it, on a terminal, one line of status."""
+
+    def __init__(self, quiet: bool = False):
+        self._quiet = quiet
+        self._terminal = sys.stderr.isatty() and not quiet
+        self._shown, self._tokens, self._cycles, self._bits = "", 0, 0, 0
+
+    def begin(self, speaker) -> None:
+        """The prompt, which `speaker` is about to read."""
+        self._show(speaker.tokenizer.decode(speaker.prompt))
+        self.status(f"prompt of {len(speaker.prompt)} tokens …")
+
+    def piece(self, step, text: str) -> None:
+        """One token more; `text` is all there is now."""
+        self._show(text)
+        self._tokens += 1
+        self._cycles += sum(step.cycles)
+        self._bits += step.bits
+        self.status(
+            f"token {self._tokens}: {step.cycles[-1]} cycles, {self._cycles} in all, "
+            f"{step.rows} rows kept, RTL = model: {self._bits} bits, {step.wall_s:.1f} s"
+        )
+
+    def status(self, text: str) -> None:
+        """What is going on."""
+        if self._terminal:
+            print(f"\0337\n\033[2K{text}\0338", end="", file=sys.stderr, flush=True)
+        elif not self._quiet and self._tokens == 0:
+            print(text, file=sys.stderr)
+
+    def end(self) -> None:
+        """After the last token."""
+        if self._terminal:
+            print("\0337\n\033[2K\0338", end="", file=sys.stderr, flush=True)
+        if not self._quiet:
+            print()
+
+    def _show(self, text: str) -> None:
+        if self._quiet:
+            return
+        if self._terminal:
+            print("\0337\n\033[2K\0338", end="", file=sys.stderr, flush=True)
+        # The bytes of a character may come with several tokens.
+        whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
+        print(whole[len(self._shown) :], end="", flush=True)
+        self._shown = whole
+
+
+def summary(result: dict) -> str:
+    """The end of a run for people to read."""
+    read = len(result["cycles_per_token"])
     last = result["cycles_per_token"][-1]
-    different = result["first_difference"]
-    dense = (
-        "Dense attention in float32 makes the same text."
-        if different is None
-        else f"Dense attention in float32 differs first in token {different + 1}:\n"
-        f"  {result['reference_text']!r}"
+    different, moved = result["first_difference"], result["bytes"]
+    if different is None:
+        dense = "Dense attention and products in float32 make the same text."
+    else:
+        dense = (
+            f"Dense attention and products in float32 differ first in token {different + 1}:\n"
+            f"  {result['reference_text']!r}"
+        )
+    kinds = ", ".join(
+        f"{count / 1e6:.1f} MB {kind.replace('_', ' ')}" for kind, count in moved.items()
     )
-    read, written = (result["bytes"][kind] / 1e6 for kind in ("kv_read", "kv_written"))
+    if result["bits_compared"]:
+        checked = (
+            f"{result['bits_compared']} output bits of the RTL equal the bit-exact model's, "
+            f"{result['mismatches']} differ."
+        )
+    else:
+        checked = "The RTL was compared with nothing."
     evicted = sum(map(len, result["evicted"]))
     return (
-        f"{result['bits_compared']} output bits of the RTL equal the bit-exact model's, "
-        f"{result['mismatches']} differ.\n"
-        f"{result['cycles']} cycles for {tokens} tokens, {last} for the last one: "
-        f"{HERTZ / last:.0f} tokens a second at 1 GHz (attention alone, ideal memory).\n"
-        f"{result['rows_kept']} rows kept in each layer, {evicted} evictions; "
-        f"{read:.1f} MB of the cache read, {written:.1f} MB written.\n"
-        f"{result['cpu_s'] / tokens:.2f} CPU seconds a token, {result['peak_mib']} MiB; dense "
-        f"NumPy: {result['dense_numpy_cpu_s_per_token']} CPU seconds a token.\n{dense}"
+        f"{checked}\n"
+        f"{result['cycles']} cycles of {' and '.join(result['blocks'])} for {read} tokens, {last} "
+        f"for the last one: {HERTZ / last:.1f} tokens a second at 1 GHz (ideal memory).\n"
+        f"{result['rows_kept']} rows kept in each layer, {evicted} evictions; {kinds}.\n"
+        f"{result['cpu_s'] / read:.2f} CPU seconds a token, {result['wall_s'] / read:.2f} s; "
+        f"{result['peak_mib']} MiB; NumPy alone: "
+        f"{result['dense_numpy_cpu_s_per_token']} CPU seconds a token.\n{dense}"
     )
-
-
-def _silent(text: str) -> None:
-    """In place of :func:`_status`, where the output is for programs."""
-
-
-def _status(text: str) -> None:
-    """A line below the text, on a terminal only."""
-    if sys.stderr.isatty():
-        print(f"\0337\n\033[2K{text}\0338", end="", file=sys.stderr, flush=True)
-
-
-def _clear_status() -> None:
-    if sys.stderr.isatty():
-        print("\0337\n\033[2K\0338", end="", file=sys.stderr, flush=True)
 
 
 def register(commands) -> None:
@@ -158,18 +146,52 @@ def register(commands) -> None:
     command = commands.add_parser(
         "generate",
         description=(
-            "Continue a prompt by a language model whose attention, of all layers, is computed by "
-            "a block's RTL. Every output bit is compared with the bit-exact model; the first "
-            "difference ends the run with exit status 1."
+            "Continue a prompt by a language model whose attention, matrix products or both, of "
+            "all layers, are computed by blocks' RTL. Every output bit is compared with the "
+            "bit-exact model; the first difference ends the run with exit status 1."
         ),
     )
+    add_story(command)
     command.add_argument(
-        "--attention",
-        default="veda.veda_core",
-        metavar="BLOCK",
-        help="the block that computes attention (default: %(default)s)",
+        "--check",
+        choices=("all", "attention", "none"),
+        default="all",
+        help="blocks that have their bit-exact model beside them; without it, what the RTL gives "
+        "goes on (default: %(default)s)",
     )
-    command.add_argument("--prompt", default=PROMPT, help='default: "%(default)s"')
+    command.add_argument(
+        "--verilog",
+        action="append",
+        default=[],
+        metavar="[BLOCK=]FILE.v",
+        help="simulate this file in place of the generated Verilog; it must have the same ports",
+    )
+    add_trust(command)
+    command.add_argument(
+        "--trace-out",
+        type=Path,
+        metavar="FILE.npz",
+        help="write what attention's block saw and did, as a trace for `sim run --trace`",
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.set_defaults(run=run_command)
+
+
+def add_story(command: argparse.ArgumentParser) -> None:
+    """The arguments that say what to say, and by which blocks."""
+    for kind, what, block in (
+        ("attention", "attention", "veda.veda_core"),
+        ("linear", "the seven matrix products of a layer, by K-Means quantised weights", NONE),
+    ):
+        command.add_argument(
+            f"--{kind}",
+            default=block,
+            metavar="BLOCK",
+            help=f"the block that computes {what}, or none: NumPy does (default: %(default)s)",
+        )
+    begin = command.add_mutually_exclusive_group()
+    begin.add_argument("--prompt", default=PROMPT, help='text to continue (default: "%(default)s")')
+    begin.add_argument("--chat", metavar="TEXT", help="a message to answer, in place of --prompt")
     command.add_argument(
         "--tokens", type=count, default=24, metavar="N", help="to make (default: %(default)s)"
     )
@@ -180,7 +202,7 @@ def register(commands) -> None:
         metavar="N",
         help="tokens whose keys and values each layer keeps (default: %(default)s)",
     )
-    add_set(command)
+    add_set(command, "[BLOCK.]NAME=VALUE")
     command.add_argument(
         "--gguf",
         type=Path,
@@ -188,8 +210,12 @@ def register(commands) -> None:
         help="a Llama-family model of your own (default: SmolLM2-135M-Instruct, fetched once)",
     )
     command.add_argument(
-        "--memory", metavar="TIMING", help="of the cache, as in `sim run` (default: the fastest)"
+        "--memory", metavar="TIMING", help="of all memories, as in `sim run` (default: the fastest)"
     )
-    add_verilog(command)
-    command.add_argument("--json", action="store_true", help="print one JSON object")
-    command.set_defaults(run=run_command)
+    command.add_argument(
+        "--threads",
+        type=count,
+        default=2,
+        metavar="N",
+        help="layers whose RTL is simulated at once (default: %(default)s)",
+    )

@@ -3,6 +3,8 @@
 The layout is read off the Amaranth shape itself, so hardware and testbench share one definition.
 """
 
+import functools
+
 import numpy as np
 from amaranth.hdl import Shape
 
@@ -20,8 +22,26 @@ def words(shape) -> int:
 
 def fields(shape) -> list[tuple[str, int, int]]:
     """Leaf fields as (dotted path, bit offset, width), lowest bit first; a plain shape is one."""
-    leaves = layout.fields(shape, each=True)
-    return [(leaf.name or "payload", leaf.offset, leaf.width) for leaf in leaves]
+    return list(_leaves(_Same(shape)))
+
+
+@functools.lru_cache(256)
+def _leaves(shape: "_Same") -> tuple[tuple[str, int, int], ...]:
+    leaves = layout.fields(shape.shape, each=True)
+    return tuple((leaf.name or "payload", leaf.offset, leaf.width) for leaf in leaves)
+
+
+class _Same:
+    """A shape as a key: the very object, since comparing layouts costs more than it saves."""
+
+    def __init__(self, shape):
+        self.shape = shape
+
+    def __hash__(self):
+        return id(self.shape)
+
+    def __eq__(self, other):
+        return self.shape is other.shape
 
 
 def pack(shape, values: dict[str, np.ndarray]) -> np.ndarray:
@@ -45,8 +65,14 @@ def pack(shape, values: dict[str, np.ndarray]) -> np.ndarray:
                 raise KeyError(f"payload has no field {name}, only {', '.join(leaves)}")
         if value.size:  # an array's elements are all of one width
             _require_fit(path, leaves[next(iter(columns))][1], value)
-        for name, column in columns.items():
-            _insert(packed, *leaves[name], column)
+        places = [leaves[name] for name in columns]
+        first, bits = places[0] if places else (0, 0)
+        dense = [(first + number * bits, bits) for number in range(len(places))]
+        if len(places) > 2 and places == dense and bits <= 64:
+            _insert_array(packed, first, bits, value)
+            continue
+        for place, column in zip(places, columns.values(), strict=True):
+            _insert(packed, *place, column)
     return packed
 
 
@@ -101,6 +127,19 @@ def _insert(packed: np.ndarray, offset: int, bits: int, column: np.ndarray) -> N
         packed[:, word] |= part << np.uint32(low)
         value = value >> np.uint64(taken)
         offset, bits = offset + taken, bits - taken
+
+
+def _insert_array(packed: np.ndarray, offset: int, bits: int, value: np.ndarray) -> None:
+    """``int[beats, elements]`` of `bits` each, one after another."""
+    beats, elements = value.shape
+    octets = np.ascontiguousarray(value.astype("<i8" if value.dtype.kind != "u" else "<u8"))
+    octets = octets.view(np.uint8).reshape(beats, elements, 8)[:, :, : -(-bits // 8)]
+    each = np.unpackbits(octets, axis=2, count=bits, bitorder="little")
+    word, low = divmod(offset, 32)
+    size = -(-(low + elements * bits) // 32)
+    row = np.zeros((beats, 32 * size), np.uint8)
+    row[:, low : low + elements * bits] = each.reshape(beats, -1)
+    packed[:, word : word + size] |= np.packbits(row, axis=1, bitorder="little").view("<u4")
 
 
 def _extract(packed: np.ndarray, offset: int, bits: int) -> np.ndarray:

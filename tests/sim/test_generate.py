@@ -4,11 +4,14 @@ import dataclasses
 import json
 import re
 
+import numpy as np
 import pytest
 
+from golden.algorithms.attention import attention_scores, softmax, weighted_sum
 from golden.algorithms.veda.voting import VotingAttention
 from golden.lm.commands import open_model
 from golden.lm.model import generate as generate_in_numpy
+from golden.trace import load
 from hw.catalogue import find
 from hw.export import export
 from sim.commands.engines.veda.veda_core import engine
@@ -77,6 +80,39 @@ def test_without_evictions_it_says_what_dense_attention_says(generated):
     assert result["first_difference"] is None and result["text"] == result["reference_text"]
 
 
+def test_what_the_rtl_gives_goes_on_where_nothing_is_compared(generated):
+    checked, alone = (json.loads(generated(o)[1]) for o in ("", "--check none --threads 1"))
+    assert alone["bits_compared"] == 0
+    for key in ("tokens", "evicted", "cycles_per_token", "bytes"):
+        assert checked[key] == alone[key]
+
+
+def test_trace_of_a_run(generated, tmp_path):
+    path = tmp_path / "run.npz"
+    status, out, _ = generated(f"--trace-out {path}")
+    result = json.loads(out)
+    steps = result["prompt_tokens"] + TOKENS - 1
+    trace = load(path)  # as `sim run --trace` does
+    assert status == 0 and trace.q.shape == (3, 4, steps, 8) and trace.k.shape == (3, 2, steps, 8)
+    assert trace.meta["text"] == result["text"]
+    with np.load(path) as file:
+        run = {name[4:]: file[name] for name in file.files if name.startswith("run/")}
+    assert run["cycles"].sum(0).tolist() == result["cycles_per_token"]
+    evicted = run["evicted"][:, 0]
+    assert [[n for n in of if n >= 0] for of in evicted.tolist()] == result["evicted"]
+    for layer in range(3):
+        for token in range(steps):
+            held = set(run["positions"][layer, 0, token].tolist()) - {-1}
+            assert held == {*range(token + 1)} - {*evicted[layer, : token + 1].tolist()}
+    assert ((run["votes"] >= 0) == (run["positions"] >= 0)).all() and run["votes"].max() > 0
+    # The outputs are attention over the rows that were held when they were made.
+    q, k, v = (x[1].astype(np.float64) for x in (trace.q, trace.k, trace.v))
+    held = sorted({*run["positions"][1, 0, -2].tolist(), steps - 1} - {-1})
+    scores = attention_scores(q[:, -1:].swapaxes(0, 1)[0], k[:, held], trace.scale)
+    exact = weighted_sum(softmax(scores), v[:, held])
+    np.testing.assert_allclose(run["o"][1, :, -1], exact, atol=2e-2)
+
+
 def faulty(tmp_path, model, pattern: str, instead: str):
     """The core's Verilog with one change."""
     default = engine.parameters(open_model(model)[0].config, ROWS)
@@ -105,7 +141,14 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(generated, model, tmp_p
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--attention kllm.orizuru", "attention must be one of veda.veda_core, not 'kllm.orizuru'"),
+        (
+            "--attention kllm.orizuru",
+            "attention must be one of veda.veda_core, none, not 'kllm.orizuru'",
+        ),
+        ("--linear veda.veda_core", "linear must be one of kllm.kllm_core, none, not 'veda."),
+        ("--attention none --trace-out t.npz", "--trace-out: it needs a block for --attention"),
+        ("--trace-out no/t.npz", "output no/t.npz: the folder no does not exist"),
+        ("--verilog a.v --verilog b.v", "verilog must be one file for veda.veda_core, not 2"),
         ("--set heads=3", "heads must be at least 4, not 3"),
         ("--set kv_heads=1", "kv_heads must be at least 2, not 1"),
         ("--set arrays=1", "rows times columns times arrays must be at least the head size, 8"),

@@ -6,18 +6,35 @@ output of the RTL is compared with the block's bit-exact model, and the first di
 """
 
 import importlib
-import importlib.util
 
 from hw.parameters import require_one_of
 
 ATTENTION = ("veda.veda_core",)
 """Blocks that compute a layer's attention."""
+LINEAR = ("kllm.kllm_core",)
+"""Blocks that compute a layer's matrix products."""
+NONE = "none"
+"""In place of a block: NumPy computes that part, in float32."""
 
 
 def attention_engine(block: str):
-    """The engine of a block.
+    """The engine of a block, or None for "none".
 
     :raises ParameterError: if the block computes no attention.
     """
-    require_one_of("attention", block, [*ATTENTION])
+    return _engine("attention", block, ATTENTION)
+
+
+def linear_engine(block: str):
+    """The engine of a block, or None for "none".
+
+    :raises ParameterError: if the block computes no matrix products.
+    """
+    return _engine("linear", block, LINEAR)
+
+
+def _engine(kind: str, block: str, known: tuple[str, ...]):
+    require_one_of(kind, block, [*known, NONE])
+    if block == NONE:
+        return None
     return importlib.import_module(f"sim.commands.engines.{block}").engine

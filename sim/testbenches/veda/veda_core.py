@@ -151,14 +151,12 @@ class Steps:
         last = np.zeros(heads.sum(), bool)
         last[np.cumsum(heads[heads > 0]) - 1] = True
         return Stimulus(
-            inputs={
-                "command": payload.pack(
-                    p.schedule.command_layout,
-                    {n: np.array(v[since:]) for n, v in self._fields.items()},
-                ),
-                "kv": rows_of(p, np.concatenate(self._kv[accepted:])),
-                "q": rows_of(p, np.concatenate(self._q[since:])),
-            },
+            inputs=inputs_of(
+                p,
+                {n: np.array(v[since:]) for n, v in self._fields.items()},
+                np.concatenate(self._q[since:]),
+                np.concatenate(self._kv[accepted:]),
+            ),
             outputs={
                 "o": payload.pack(
                     p.output_layout,
@@ -189,6 +187,17 @@ class Steps:
         rows = p.kv_heads * 2 * p.capacity
         empty = np.zeros((rows, payload.words(p.row_layout)), np.uint32)
         return Memory(empty, "request", "response", write="write", write_data="data")
+
+
+def inputs_of(
+    p: VedaCoreParameters, command: dict[str, np.ndarray], q: np.ndarray, kv: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Beats of commands, by field, and of their rows ``[rows, d]``; k and v of a head in turn."""
+    return {
+        "command": payload.pack(p.schedule.command_layout, command),
+        "kv": rows_of(p, kv),
+        "q": rows_of(p, q),
+    }
 
 
 def rows_of(p: VedaCoreParameters, rows: np.ndarray) -> np.ndarray:
