@@ -122,14 +122,31 @@ def kllm_core(
         own, so that this is slow.
     """
     v = front_end(x, tables, outliers, keep)
-    r = np.ones(len(x), np.float16)
+    return multiply(v, tables, weight, scale, integer=integer, norm=norm, function=function)
+
+
+def multiply(
+    v: Vectors,
+    tables: Tables,
+    weight: np.ndarray,
+    scale: np.ndarray,
+    *,
+    integer: bool = False,
+    norm: Norm | None = None,
+    function: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Results of :func:`kllm_core` for vectors that :func:`front_end` has split and clustered.
+
+    The vectors of several matrices with one codebook of activations are split once.
+    """
+    r = np.ones(len(v.scale), np.float16)
     if norm is not None:
         constants = (norm.inverse_k, norm.eps)
         r = rms_factor(v.activation, v.keep, v.pairs, tables.squares, v.scale, *constants)
     if function is None:
         return _products(v, tables, weight, scale, r, integer)
     parts = []
-    for token in range(len(x)):
+    for token in range(len(v.scale)):
         one = slice(token, token + 1)
         rebuilt, replaced = replace(v, one, tables, function)
         parts.append(_products(replaced, rebuilt, weight, scale, r[one], integer))

@@ -34,6 +34,7 @@ def pe_lane(
         ``float16``: ``[T]``, ``[T]``, ``[N]``.
     """
     s, _ = index_products(activation, weight, table, keep, integer)
-    o, _ = sparse_path(value, weight, codebook, outlier)
+    rows = outlier.any(axis=0)  # the others add nothing to any vector
+    o, _ = sparse_path(value[:, rows], weight[rows], codebook, outlier[:, rows])
     y = column_scale(s, o, s_a[:, None], r[:, None], s_b)
     return y, np.isnan(y)
