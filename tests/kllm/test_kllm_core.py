@@ -23,15 +23,14 @@ from sim.drivers.cocotb.runner import CocotbSimulation
 from sim.drivers.harness.runner import Harness
 from sim.drivers.run import run
 from sim.testbenches.kllm.kllm_core import (
-    Product,
     build,
     fit_memory,
     random_products,
     real_products,
     testbench,
-    timing_of,
 )
 from sim.testbenches.kllm.layers import layers_of
+from sim.testbenches.kllm.products import Product, timing_of
 
 # Compiling the core in Verilator takes minutes; the suite runs it in Icarus.
 campaign = pytest.mark.campaign

@@ -7,59 +7,15 @@ import dataclasses
 
 import numpy as np
 
-from golden.arith.formats import to_bits
-from golden.kllm.cycles import Timing, Work, core_cycles, listing_of
 from golden.kllm.element_function import SILU
-from golden.kllm.kllm_core import Norm, Tables, front_end, kllm_core, tables_of
+from golden.kllm.kllm_core import Norm, Tables, tables_of
 from golden.trace import Trace
-from hw.kllm.kllm_core import (
-    IN_FLIGHT,
-    KllmCoreParameters,
-    Table,
-)
-from sim.core import payload
-from sim.core.memory import Memory
+from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.kllm.pe_lane import numbers
+from sim.testbenches.kllm.products import Matrices, Product, stimulus_of
 from sim.testbenches.strategies import sometimes
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Product:
-    """One product, a command of the core.
-
-    x, keep
-        ``[K]``.
-    tables
-        Tables of the product; ``new_tables``: they are loaded for it.
-    weight, scale
-        ``[K, N]``, ``float16[N]``.
-    """
-
-    x: np.ndarray
-    keep: np.ndarray
-    tables: Tables
-    new_tables: bool
-    weight: np.ndarray
-    scale: np.ndarray
-    integer: bool = False
-    norm: Norm | None = None
-    function: int | None = None
-
-    def results(self, outliers: int) -> tuple[np.ndarray, np.ndarray]:
-        y, invalid = kllm_core(
-            self.x[None],
-            self.tables,
-            self.weight,
-            self.scale,
-            outliers,
-            keep=self.keep[None],
-            integer=self.integer,
-            norm=self.norm,
-            function=self.function,
-        )
-        return y[0], invalid[0]
 
 
 class KllmCoreTestbench:
@@ -203,41 +159,6 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
     return products
 
 
-def words_of(p: KllmCoreParameters, product: Product) -> dict[str, np.ndarray]:
-    """Fields of the words of a product's matrix, in order of address."""
-    length, columns = product.weight.shape
-    words, sets = -(-length // p.segment), -(-columns // p.lanes)
-    weight = np.zeros((words * p.segment, sets * p.lanes), np.int64)
-    weight[:length, :columns] = product.weight
-    scale = np.zeros(sets * p.lanes, np.int64)
-    scale[:columns] = to_bits(product.scale)
-    weight = weight.reshape(words, p.segment, sets, p.lanes).transpose(2, 0, 3, 1)
-    fields = {
-        f"weight[{lane}]": weight[:, :, lane].reshape(-1, p.segment) for lane in range(p.lanes)
-    }
-    scale = np.repeat(scale.reshape(sets, p.lanes), words, axis=0)
-    return fields | {"scale": scale}
-
-
-def tables_beats(
-    p: KllmCoreParameters, tables: Tables, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    """Beats of `load` for one set of tables, in any order."""
-    rows = [*((Table.PRODUCTS, row, values) for row, values in enumerate(tables.products))]
-    rows += [(Table.WEIGHT_CENTROIDS, 0, tables.centroids), (Table.MIDPOINTS, 0, tables.midpoints)]
-    rows += [(Table.SQUARES, 0, tables.squares), (Table.CENTROIDS, 0, tables.activations)]
-    rows = [rows[number] for number in rng.permutation(len(rows))]
-    values = np.zeros((len(rows), 1 << max(p.activation_bits, p.weight_bits)), np.int64)
-    for number, (_, _, row) in enumerate(rows):
-        values[number, : len(row)] = to_bits(row)
-    return {
-        "table": np.array([row[0] for row in rows]),
-        "row": np.array([row[1] for row in rows]),
-        "values": values,
-        "last": np.arange(len(rows)) == len(rows) - 1,
-    }
-
-
 def fit_memory(p: KllmCoreParameters, products: list[Product]) -> list[Product]:
     """The products with matrices that together fit the address width.
 
@@ -277,155 +198,8 @@ def build(
     p: KllmCoreParameters, products: list[Product], rng: np.random.Generator, notes: list[str]
 ) -> Stimulus:
     """The stimulus of these products, one after the other."""
-    lanes = 16
-    loads, work, commands, beats, words, results, pairs = [], [], [], [], [], [], []
-    address = 0
-    stored = {}  # matrices are in memory once
-    for product in products:
-        if product.new_tables:
-            loads.append(tables_beats(p, product.tables, rng))
-        key = (product.weight.tobytes(), product.scale.tobytes())
-        if key not in stored:
-            words.append(words_of(p, product))
-            stored[key] = address
-            address += len(words[-1]["scale"])
-        length, columns = product.weight.shape
-        commands.append(
-            (
-                columns,
-                stored[key],
-                product.integer,
-                product.new_tables,
-                product.function,
-                product.norm,
-            )
-        )
-        count = -(-length // lanes)
-        bits = rng.integers(0, 1 << 16, count * lanes)
-        bits[:length] = to_bits(product.x)
-        kept = np.zeros(count * lanes, bool)
-        kept[:length] = product.keep
-        full = count == p.outlier_split.beats
-        if length == p.k:  # positions beyond the core's end are not kept
-            kept[length:] = sometimes(rng, 0.5, count * lanes - length)
-        last = np.arange(count) == count - 1
-        if full:
-            last &= sometimes(rng, 0.75)
-        mask = kept.reshape(count, lanes) @ (1 << np.arange(lanes))
-        beats.append({"values": bits.reshape(count, lanes), "keep": mask, "last": last})
-        vectors = front_end(product.x[None], product.tables, p.outliers, product.keep[None])
-        work.append(
-            Work(
-                *listing_of(vectors.outlier[0], p.segment, lanes, p.entries),
-                sets=-(-columns // p.lanes),
-                new_tables=product.new_tables,
-                normalise=product.norm is not None,
-                function=function_cycles(p, product, vectors.outlier[0]),
-            )
-        )
-        found = vectors.pairs
-        fields = {
-            f"{end}.{name}": found[f"{end}_{name}"][0]
-            for end in ("max", "min")
-            for name in ("index", "value", "repeated")
-        }
-        fields["present"] = found["present"][0]
-        fields["last"] = np.arange(p.outliers) == p.outliers - 1
-        pairs.append(fields)
-        y, invalid = product.results(p.outliers)
-        sets = -(-columns // p.lanes)
-        padded = np.zeros((3, sets * p.lanes), np.int64)
-        padded[:, :columns] = to_bits(y), np.ones(columns), invalid
-        padded = padded.reshape(3, sets, p.lanes)
-        powers = 1 << np.arange(p.lanes)
-        results.append(
-            {
-                "y": padded[0],
-                "keep": padded[1] @ powers,
-                "invalid": padded[2] @ powers,
-                "last": np.arange(sets) == sets - 1,
-            }
-        )
-    joined = {
-        name: _join(parts)
-        for name, parts in {
-            "loads": loads,
-            "beats": beats,
-            "words": words,
-            "results": results,
-            "pairs": pairs,
-        }.items()
-    }
-    *others, functions, norms = zip(*commands, strict=True)
-    columns, start, integer, new_tables = (np.array(a) for a in others)
-    unused = Norm(np.float32(np.nan), np.float32(np.nan))
-    constants = {
-        name: to_bits(np.array([getattr(norm or unused, name) for norm in norms], np.float32))
-        for name in ("inverse_k", "eps")
-    }
-    number = np.arange(len(products))
-    return Stimulus(
-        inputs={
-            "load": payload.pack(p.load_layout, joined["loads"]),
-            "command": payload.pack(
-                p.command_layout,
-                {
-                    "columns": columns,
-                    "address": start,
-                    "integer": integer,
-                    "tables": new_tables,
-                    "normalise": np.array([norm is not None for norm in norms]),
-                    **constants,
-                    "replace": np.array([function is not None for function in functions]),
-                    "op": np.array([function or 0 for function in functions]),
-                },
-            ),
-            "x": payload.pack(p.outlier_split.input_layout, joined["beats"]),
-        },
-        outputs={
-            "outliers": payload.pack(p.outlier_split.pair_layout, joined["pairs"]),
-            "y": payload.pack(p.output_layout, joined["results"]),
-        },
-        transaction_of={
-            "outliers": np.repeat(number, p.outliers),
-            "y": np.repeat(number, [len(r["last"]) for r in results]),
-        },
-        transactions=len(products),
-        cycles=core_cycles(timing_of(p), work)[-1].result + 1,
-        notes=notes,
-        memories={
-            "weights": Memory(payload.pack(p.word_layout, joined["words"]), "request", "response")
-        },
-    )
-
-
-def function_cycles(p: KllmCoreParameters, product: Product, outlier: np.ndarray):
-    """Cycles that a function takes for each beat's outliers; None without one."""
-    if product.function is None:
-        return None
-    padded = np.zeros(-(-len(outlier) // 16) * 16, bool)
-    padded[: len(outlier)] = outlier
-    count = padded.reshape(-1, 16).sum(axis=1)
-    return [p.codebook_replacement.wait(outliers) for outliers in count.tolist()]
-
-
-def timing_of(p: KllmCoreParameters) -> Timing:
-    """The cycle model's constants of a core."""
-    return Timing(
-        load_rows=(1 << p.activation_bits) + len(Table) - 1,  # one row of each other table
-        table_rows=1 << p.activation_bits,
-        search=p.outlier_split.search,
-        setup=p.clustering_unit.setup,
-        counted=p.rms_factor.column_counter.latency,
-        summed=p.rms_factor.sum_latency - p.rms_factor.column_counter.latency,
-        root=p.rms_factor.inverse_rms.latency,
-        replace=p.codebook_replacement.rebuild,
-        groups=p.groups,
-        stages=p.counter_stages,
-        tail=p.lane.latency - p.counter_stages,
-        in_flight=IN_FLIGHT,
-    )
-
-
-def _join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    matrices = Matrices(p)
+    addresses = [matrices.add(product.weight, product.scale) for product in products]
+    results = [product.result(p.outliers) for product in products]
+    stimulus = stimulus_of(p, products, addresses, results, rng)
+    return dataclasses.replace(stimulus, notes=notes, memories={"weights": matrices.memory()})
