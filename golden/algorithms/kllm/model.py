@@ -8,6 +8,7 @@ are much faster; or the accelerator's, FP16 in and FP16 out, bit-exact.
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -62,29 +63,41 @@ class ActivationQuantizer:
     """How one product's input is quantised: outliers, scale and codebook.
 
     ``thresholds`` and ``scale`` are fixed offline in KLLM-S and None in KLLM, where ``share`` of
-    each token's values are outliers and the scale is the token's own.
+    each token's values are outliers, or ``outliers`` at each end whatever the share, and the scale
+    is the token's own.
     """
 
     codebook: np.ndarray
     share: float
     thresholds: tuple[float, float] | None = None
     scale: np.float16 | None = None
+    outliers: int | None = None
 
     def __call__(self, x: np.ndarray) -> QuantizedActivations:
         """Quantise tokens [token, K]; they are rounded to FP16 first."""
         x = x.astype(np.float16)
-        outlier = _outliers(x, self.share, self.thresholds)
+        outlier = _outliers(x, self.count(x.shape[-1]), self.thresholds)
         return quantize_activations(x, self.codebook, outlier, self.scale)
+
+    def count(self, n: int) -> int:
+        """Outliers at each end of a token of `n` values."""
+        return outlier_count(n, self.share) if self.outliers is None else self.outliers
 
 
 def fit_activation_quantizer(
-    x: np.ndarray, bits: int, share: float, static: bool, fisher: np.ndarray | None = None
+    x: np.ndarray,
+    bits: int,
+    share: float,
+    static: bool,
+    fisher: np.ndarray | None = None,
+    outliers: int | None = None,
 ) -> ActivationQuantizer:
     """Train on calibration tokens [token, K].
 
     Static thresholds leave ``share`` / 2 of all calibration values beyond each; the larger of their
     magnitudes is the fixed scale. ``fisher`` [token, K] is the diagonal Fisher information of `x`;
-    that of x / s_A, the codebook's values, is s_A^2 times as large.
+    that of x / s_A, the codebook's values, is s_A^2 times as large. ``outliers`` at each end of a
+    token replace the share.
     """
     x = x.astype(np.float16)
     thresholds = scale = None
@@ -92,13 +105,14 @@ def fit_activation_quantizer(
         ends = [share / 2, 1 - share / 2]
         low, high = np.quantile(x.astype(np.float32), ends).astype(np.float16)
         thresholds, scale = (low, high), max(abs(low), abs(high)) or np.float16(1)
-    outlier = _outliers(x, share, thresholds)
+    count = outlier_count(x.shape[-1], share) if outliers is None else outliers
+    outlier = _outliers(x, count, thresholds)
     scales = inlier_scale(x, outlier) if scale is None else np.full(len(x), scale)
     scales = scales.astype(np.float32)[:, None]
     samples = (x / scales)[~outlier]
     weights = None if fisher is None else (fisher * scales**2)[~outlier]
     codebook = fit_activation_codebook(samples, bits, weights)
-    return ActivationQuantizer(codebook, share, thresholds, scale)
+    return ActivationQuantizer(codebook, share, thresholds, scale, outliers)
 
 
 class QuantizedLlama(Llama):
@@ -108,6 +122,8 @@ class QuantizedLlama(Llama):
         1 to 8; None: not quantised.
     outlier_share
         Of a token's activations, both ends together; weights have no outliers.
+    outliers
+        At each end of a token, however long it is, in place of the share: a core's own number.
     thresholds
         Of outliers: ``dynamic``, each token's own by Orizuru (KLLM), or ``static``, fixed by
         calibration along with the scale (KLLM-S).
@@ -117,9 +133,12 @@ class QuantizedLlama(Llama):
         Compute the products by :func:`golden.kllm.kllm_core.kllm_core`, bit-exactly as the
         accelerator does; the attribute may be set later too. It needs quantised weights and
         activations and dynamic thresholds: the accelerator has no other mode.
+    progress
+        Whether to show a bar on standard error, or a function that is called with the number of
+        each layer that begins.
 
     ``activations[layer][input]`` is how each input of ``INPUTS`` is quantised, ``matrices[layer]``
-    holds each layer's :class:`QuantizedWeights` by name.
+    holds each layer's :class:`QuantizedWeights` by name, ``norms[layer]`` its two norms' gains.
     """
 
     def __init__(
@@ -130,10 +149,11 @@ class QuantizedLlama(Llama):
         weight_bits: int | None = 4,
         activation_bits: int | None = 4,
         outlier_share: float = 0.01,
+        outliers: int | None = None,
         thresholds: str = "dynamic",
         fisher: bool = False,
         bit_exact: bool = False,
-        progress: bool = False,
+        progress: bool | Callable[[int], None] = False,
     ) -> None:
         if thresholds not in ("dynamic", "static"):
             raise ValueError(f"thresholds must be 'dynamic' or 'static', not {thresholds!r}")
@@ -142,16 +162,19 @@ class QuantizedLlama(Llama):
         if bit_exact and None in (weight_bits, activation_bits):
             raise ValueError("bit_exact: weights and activations must both be quantised")
         outlier_count(1, outlier_share)  # raises ValueError for a share out of range
-        sensitivity = fisher_information(model, samples, progress=progress) if fisher else {}
-        norms: list[tuple[np.ndarray, np.ndarray]] = []
+        bar = progress is True
+        sensitivity = fisher_information(model, samples, progress=bar) if fisher else {}
+        self.norms: list[tuple[np.ndarray, np.ndarray]] = []
         self.bit_exact = bit_exact
         self.matrices: list[dict[str, QuantizedWeights]] = []
         self.activations: list[dict[str, ActivationQuantizer]] = []
 
         def calibrate(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
             """Quantise a layer's weights now and its activations as they arrive."""
+            if callable(progress):
+                progress(index)
             matrices, activations = {}, {}
-            norms.append((layer.attn_norm, layer.ffn_norm))
+            self.norms.append((layer.attn_norm, layer.ffn_norm))
             self.matrices.append(matrices)
             self.activations.append(activations)
 
@@ -167,6 +190,7 @@ class QuantizedLlama(Llama):
                         outlier_share,
                         thresholds == "static",
                         sensitivity.get((index, into)),
+                        outliers,
                     )
                 return x @ matrix
 
@@ -178,12 +202,28 @@ class QuantizedLlama(Llama):
         dense.hidden(
             [token for sample in samples for token in sample],
             [SeparateSamples(lengths) for _ in range(model.config.layers)],
-            progress="quantising" if progress else None,
+            progress="quantising" if bar else None,
         )
         layers = model.weights.layers
         if weight_bits is not None:
-            layers = _QuantizedLayers(norms, self.matrices)
+            layers = _QuantizedLayers(self.norms, self.matrices)
         super().__init__(dataclasses.replace(model.weights, layers=layers))
+
+    @classmethod
+    def from_parts(
+        cls,
+        model: Llama,
+        norms: Sequence[tuple[np.ndarray, np.ndarray]],
+        matrices: Sequence[dict[str, QuantizedWeights]],
+        activations: Sequence[dict[str, ActivationQuantizer]],
+    ) -> "QuantizedLlama":
+        """A bit-exact model of parts made earlier: ``norms``, ``matrices``, ``activations``."""
+        made = cls.__new__(cls)
+        made.bit_exact, made.norms = True, list(norms)
+        made.matrices, made.activations = list(matrices), list(activations)
+        layers = _QuantizedLayers(made.norms, made.matrices)
+        Llama.__init__(made, dataclasses.replace(model.weights, layers=layers))
+        return made
 
     def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
         quantizers, matrices = self.activations[index], self.matrices[index]
@@ -205,7 +245,7 @@ def core_product(
 ) -> np.ndarray:
     """``float32[token, N]``: the accelerator's FP16 results for tokens [token, K], made FP16."""
     tables = tables_of(quantizer.codebook, matrix.codebook)
-    outliers = outlier_count(x.shape[-1], quantizer.share)
+    outliers = quantizer.count(x.shape[-1])
     y, _ = kllm_core(x.astype(np.float16), tables, matrix.index, matrix.scale, outliers)
     return y.astype(np.float32)
 
@@ -228,12 +268,12 @@ class SeparateSamples:
 
 
 class _QuantizedLayers(Sequence):
-    """Layers with quantised matrices, dequantised to float32 at each access."""
+    """Layers with quantised matrices, each dequantised to float32 at each access."""
 
     def __init__(
         self,
-        norms: list[tuple[np.ndarray, np.ndarray]],
-        matrices: list[dict[str, QuantizedWeights]],
+        norms: Sequence[tuple[np.ndarray, np.ndarray]],
+        matrices: Sequence[dict[str, QuantizedWeights]],
     ) -> None:
         self._norms = norms
         self._matrices = matrices
@@ -241,14 +281,26 @@ class _QuantizedLayers(Sequence):
     def __len__(self) -> int:
         return len(self._matrices)
 
-    def __getitem__(self, index: int) -> Layer:
-        attn_norm, ffn_norm = self._norms[index]
-        matrices = self._matrices[index].items()
-        floats = {name: matrix.dequantize(np.float32) for name, matrix in matrices}
-        return Layer(attn_norm=attn_norm, ffn_norm=ffn_norm, **floats)
+    def __getitem__(self, index: int) -> Any:
+        return _QuantizedLayer(*self._norms[index], self._matrices[index])
 
 
-def _outliers(x: np.ndarray, share: float, thresholds: tuple[float, float] | None) -> np.ndarray:
+class _QuantizedLayer:
+    """In place of a :class:`golden.lm.weights.Layer`; a matrix that is not read costs nothing."""
+
+    def __init__(
+        self, attn_norm: np.ndarray, ffn_norm: np.ndarray, matrices: dict[str, QuantizedWeights]
+    ) -> None:
+        self.attn_norm, self.ffn_norm = attn_norm, ffn_norm
+        self._matrices = matrices
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        if name not in INPUTS:
+            raise AttributeError(name)
+        return self._matrices[name].dequantize(np.float32)
+
+
+def _outliers(x: np.ndarray, count: int, thresholds: tuple[float, float] | None) -> np.ndarray:
     if thresholds is not None:
         return static_outliers(x, *thresholds)
-    return dynamic_outliers(x, outlier_count(x.shape[-1], share))
+    return dynamic_outliers(x, count)
