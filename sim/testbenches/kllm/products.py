@@ -157,16 +157,10 @@ def stimulus_of(
     rng: np.random.Generator,
 ) -> Stimulus:
     """The stimulus of products whose matrices are in memory at `addresses`, without the memory."""
-    inputs = [inputs_of(p, product, rng) for product in products]
-    loads = [load for load, _ in inputs if load is not None]
     expected = [results_of(p, result) for result in results]
     number = np.arange(len(products))
     return Stimulus(
-        inputs={
-            "load": payload.pack(p.load_layout, _join(loads)),
-            "command": payload.pack(p.command_layout, commands_of(products, addresses)),
-            "x": payload.pack(p.outlier_split.input_layout, _join([beats for _, beats in inputs])),
-        },
+        inputs=packed_inputs(p, products, addresses, rng),
         outputs={
             "outliers": payload.pack(
                 p.outlier_split.pair_layout, _join([result.pairs for result in results])
@@ -180,6 +174,22 @@ def stimulus_of(
         transactions=len(products),
         cycles=cycles_of(p, products, [result.outlier for result in results]),
     )
+
+
+def packed_inputs(
+    p: KllmCoreParameters,
+    products: Sequence[Product],
+    addresses: Sequence[int],
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Packed beats of `load`, `command` and `x`."""
+    inputs = [inputs_of(p, product, rng) for product in products]
+    loads = [load for load, _ in inputs if load is not None]
+    return {
+        "load": payload.pack(p.load_layout, _join(loads)),
+        "command": payload.pack(p.command_layout, commands_of(products, addresses)),
+        "x": payload.pack(p.outlier_split.input_layout, _join([beats for _, beats in inputs])),
+    }
 
 
 def cycles_of(
