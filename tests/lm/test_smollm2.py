@@ -40,6 +40,18 @@ def test_tokens(opened):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+def test_chat(opened):
+    _, tokenizer = opened
+    assert tokenizer.encode("<|im_start|>user<|im_end|>") == [1, 4093, 2]
+    chat = tokenizer.chat("Hello")
+    assert tokenizer.decode(chat) == (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+        "<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert [token for token in chat if token < 17] == [1, 2, 1, 2, 1]
+    assert tokenizer.ends == {0, 2}  # <|endoftext|>, <|im_end|>
+
+
 def test_perplexity_of_plain_prose(opened, prose):
     model, tokenizer = opened
     tokens = tokenizer.encode(prose.read_text())
