@@ -8,6 +8,7 @@ while another bit of the port is 0 or 1. The netlist with all faults is compiled
 import dataclasses
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from hw.catalogue import Block
@@ -47,8 +48,9 @@ memory_collect
 delete t:$check t:$scopeinfo t:$print
 opt_clean
 write_rtlil prepared.il
-mutate -list {count} -seed {seed} -o mutations.txt
 """
+
+_LIST = "mutate -list {count} -seed {seed} -o {file} {cells}"
 
 # For proofs, registers without a reset power up with any value, as on a chip: no initial values.
 _INSERT = """\
@@ -93,6 +95,11 @@ class Mutant:
         """The one source line that reports name."""
         return self.sources[0] if self.sources else "unknown"
 
+    @property
+    def instance(self) -> str:
+        """The sub-block of the cell, such as ``scheduler.map``; empty for the block's own."""
+        return re.sub(r"^\$flatten|\\", "", self.cell).rpartition(".")[0]
+
     def __str__(self) -> str:
         what = MODES[self.mode].format(control=self.control)
         return f"{self.cell} {self.port}[{self.bit}] {what}"
@@ -114,12 +121,19 @@ class Mutants:
 
 
 def create(
-    block: Block, parameters: Parameters, count: int, seed: int, within: str | None = None
+    block: Block,
+    parameters: Parameters,
+    count: int,
+    seed: int,
+    within: str | None = None,
+    instances: Sequence[str] = (),
 ) -> Mutants:
     """`count` mutants, spread evenly over the design by Yosys; fewer if the design is too small.
 
     within
         A regular expression that the source line of each is to match.
+    instances
+        Sub-blocks, as :attr:`Mutant.instance` names them: `count` mutants in each, in this order.
     :raises ToolError: if Yosys fails.
     """
     design = generate(block, parameters)
@@ -131,22 +145,26 @@ def create(
         if within:
             # Yosys does not terminate if far more faults are requested than the cells have.
             listed = max(listed, min(LISTED_WITHIN * listed, 2 * rtlil.count("\n  cell ")))
-        prepare = _PREPARE.format(top=design.module, count=listed, seed=seed)
+        selections = [_cells_of(instance) for instance in instances] or [""]
+        files = [f"mutations{number}.txt" for number in range(len(selections))]
+        lists = [
+            _LIST.format(count=listed, seed=seed, file=file, cells=cells)
+            for file, cells in zip(files, selections, strict=True)
+        ]
+        prepare = "\n".join([_PREPARE.format(top=design.module), *lists])
         yosys([prepare], work, f"list faults of {design.module}")
         prepared = (work / "prepared.il").read_text()
         sources = _CellSources(prepared)
         fixed = [FIXED, *_reads_without_clock(prepared)]
-        commands = [
-            command.removeprefix("mutate ")
-            for command in (work / "mutations.txt").read_text().splitlines()
-            if command.strip() and not any(re.search(ports, command) for ports in fixed)
-        ]
+        found = [_commands((work / file).read_text(), fixed) for file in files]
         if within:
             pattern = re.compile(within)
-            commands = [it for it in commands if pattern.search(_mutant(0, it, sources).line)]
-            if not commands:
+            found = [
+                [it for it in of if pattern.search(_mutant(0, it, sources).line)] for of in found
+            ]
+            if not any(found):
                 raise ToolError(f"no fault of {design.module} has a source line like {within}")
-        commands = commands[:count]
+        commands = [command for of in found for command in of[:count]]
         bits = len(commands).bit_length()
         switched = (
             f"mutate -ctrl {SELECT} {bits} {number} {command}"
@@ -158,6 +176,22 @@ def create(
     mutants = tuple(_mutant(number, text, sources) for number, text in enumerate(commands, start=1))
     faulty = dataclasses.replace(design, verilog=verilog, constants=(SELECT,))
     return Mutants(faulty, mutants, smt2)
+
+
+def _cells_of(instance: str) -> str:
+    """Yosys' selection of an instance's cells, without those of the instances within."""
+    # Names are like $flatten\pe_array.\pe_1.$243 or, of a memory, scheduler.map.rows.
+    path = "".join(f"*{name}." for name in instance.split(".")) if instance else ""
+    return f"c:{path}* c:{path}*.* %d"
+
+
+def _commands(text: str, fixed: list[str]) -> list[str]:
+    """Yosys' faults, without those that match one of `fixed`."""
+    return [
+        command.removeprefix("mutate ")
+        for command in text.splitlines()
+        if command.strip() and not any(re.search(ports, command) for ports in fixed)
+    ]
 
 
 def _reads_without_clock(rtlil: str) -> list[str]:
