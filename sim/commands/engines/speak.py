@@ -221,7 +221,7 @@ class Speaker:
                 cpu_seconds() - cpu,
                 time.perf_counter() - wall,
             )
-            if token in getattr(self.tokenizer, "ends", ()):
+            if token in self.tokenizer.ends:
                 return
             start, bits, new = start + len(new), compared, [token]
 
