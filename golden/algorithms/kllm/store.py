@@ -100,7 +100,8 @@ def _arrays(model: QuantizedLlama, weight_bits: int) -> dict[str, np.ndarray]:
 def _read(
     path: Path, model: Llama, weight_bits: int, activation_bits: int, outliers: int
 ) -> QuantizedLlama:
-    with np.load(path, allow_pickle=False) as file:
+    # NumPy does not close a file that it cannot read.
+    with open(path, "rb") as data, np.load(data, allow_pickle=False) as file:
         arrays = dict(file)
     config = model.config
     matrices: list[dict[str, QuantizedWeights]] = [{} for _ in range(config.layers)]

@@ -256,12 +256,12 @@ def results_of(p: KllmCoreParameters, result: Result) -> dict[str, np.ndarray]:
     sets = -(-columns // p.lanes)
     padded = np.zeros((3, sets * p.lanes), np.int64)
     padded[:, :columns] = to_bits(result.y), np.ones(columns), result.invalid
-    padded = padded.reshape(3, sets, p.lanes)
+    y, keep, invalid = padded.reshape(3, sets, p.lanes)
     powers = 1 << np.arange(p.lanes)
     return {
-        "y": padded[0],
-        "keep": padded[1] @ powers,
-        "invalid": padded[2] @ powers,
+        "y": y,
+        "keep": keep @ powers,
+        "invalid": invalid @ powers,
         "last": np.arange(sets) == sets - 1,
     }
 

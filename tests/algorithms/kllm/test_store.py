@@ -1,0 +1,116 @@
+"""Quantised models in the cache folder: made once, read again, and made anew if damaged."""
+
+import os
+
+import numpy as np
+import pytest
+
+from golden.algorithms.kllm import store
+from golden.algorithms.kllm.model import INPUTS, QuantizedLlama, calibration_samples
+from golden.lm.commands import open_model
+
+TEXT = [72, 256, 13, 200]
+SETTINGS = {"weight_bits": 2, "activation_bits": 2, "outliers": 1}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def stored(folder, tiny):
+    """Calls :func:`quantized_model` on the tiny model; returns it and what it said."""
+    model, tokenizer, about = open_model(tiny)
+
+    def call(**settings):
+        said = []
+        arguments = SETTINGS | settings
+        found = store.quantized_model(
+            model, tokenizer, about["model_sha256"], progress=said.append, **arguments
+        )
+        return found, said
+
+    return call
+
+
+def assert_same(a: QuantizedLlama, b: QuantizedLlama):
+    np.testing.assert_array_equal(a.hidden(TEXT), b.hidden(TEXT))
+    for left, right in zip(a.matrices, b.matrices, strict=True):
+        assert list(left) == list(INPUTS) == list(right)
+        for name in left:
+            for field in ("index", "codebook", "scale", "zero"):
+                x, y = getattr(left[name], field), getattr(right[name], field)
+                assert x.dtype == y.dtype
+                np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 5])
+def test_made_once_then_read(stored, folder, bits):
+    made, said = stored(weight_bits=bits)
+    assert said == [f"quantising layer {n} of 3, once …" for n in (1, 2, 3)]
+    assert len(list(folder.iterdir())) == 1
+    read, said = stored(weight_bits=bits)
+    assert said == [] and read is not made
+    assert_same(made, read)
+
+
+def test_it_is_the_model_that_the_settings_say(stored, tiny):
+    model, tokenizer, _ = open_model(tiny)
+    samples = calibration_samples(tokenizer)
+    bits = {"weight_bits": 2, "activation_bits": 2, "bit_exact": True}
+    expected = QuantizedLlama(model, samples, outliers=3, **bits)
+    assert_same(stored(outliers=3)[0], expected)
+    by_share = QuantizedLlama(model, samples, outlier_share=0.1, **bits)
+    assert by_share.activations[0]["attn"].count(48) == 3
+    np.testing.assert_array_equal(
+        by_share.activations[0]["attn"].codebook, expected.activations[0]["attn"].codebook
+    )
+
+
+def test_each_setting_has_a_file_of_its_own(stored, folder):
+    for number, settings in enumerate(({}, {"outliers": 2}, {"activation_bits": 1})):
+        _, said = stored(**settings)
+        assert said and len(list(folder.iterdir())) == number + 1
+    names = {store.store_path(sha, 4, 4, 1) for sha in ("a", "b")}
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "byte", "empty", "other"])
+def test_a_damaged_file_is_made_again(stored, folder, damage):
+    made, _ = stored()
+    path = next(folder.iterdir())
+    data = bytearray(path.read_bytes())
+    if damage == "cut":
+        del data[len(data) // 2 :]
+    elif damage == "byte":
+        data[len(data) // 3] ^= 1
+    elif damage == "empty":
+        data.clear()
+    path.write_bytes(data)
+    if damage == "other":
+        with path.open("wb") as file:
+            np.savez(file, norms=np.zeros(3))
+    again, said = stored()
+    assert said[0] == f"{path} is damaged and is made again" and len(said) == 4
+    assert_same(made, again)
+    assert stored()[1] == []
+
+
+def test_a_folder_that_cannot_be_written(stored, folder, monkeypatch):
+    folder.write_text("a file")
+    made, said = stored()
+    assert len(said) == 4 and said[-1].startswith("the quantised model is not kept: ")
+    folder.unlink()
+    assert_same(made, stored()[0])
+
+
+def test_an_interrupt_leaves_no_file(stored, folder, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stored()
+    assert os.listdir(folder) == []
