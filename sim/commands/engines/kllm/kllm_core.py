@@ -99,7 +99,7 @@ class KllmLayer:
         """
         step = next(number for number, names in enumerate(STEPS) if name in names)
         seen, result = self._ready.pop(name, (x[:0], x))
-        if np.array_equal(seen, x):
+        if seen is x or np.array_equal(seen, x):
             return result
         compute = self._modelled if self._check else self._unchecked
         found = compute(step, x.astype(np.float16))
