@@ -11,7 +11,7 @@ from hw.arguments import add_set
 from sim.commands.arguments import add_trust, count
 from sim.commands.engines import NONE
 
-PROMPT = "A thousand paper cranes"
+PROMPT = "Once upon a time, a girl folded a thousand paper cranes."
 HERTZ = 1e9
 """Clock at which the accelerator's tokens a second are stated."""
 

@@ -31,6 +31,7 @@ def model(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SIZES, "heads", 4)
         patch.setitem(SIZES, "dim", 32)
+        patch.setitem(SIZES, "context", 512)
         return write_gguf(tmp_path_factory.mktemp("generate") / "tiny.gguf", random_tensors())
 
 
@@ -45,18 +46,22 @@ def generated(run, model):
     return command
 
 
+def bit_exact(llama):
+    return [
+        VotingAttention(
+            ROWS, reserved=4, protect_reserved=True, bit_exact=True, rows=SMALL["capacity"]
+        )
+        for _ in range(llama.config.layers)
+    ]
+
+
 def test_text_and_evictions_are_those_of_the_bit_exact_model(generated, model):
     status, out, err = generated()
     assert (status, err) == (0, "")
     result = json.loads(out)
     llama, tokenizer, _ = open_model(model)
     prompt = tokenizer.encode(PROMPT)
-    attentions = [
-        VotingAttention(
-            ROWS, reserved=4, protect_reserved=True, bit_exact=True, rows=SMALL["capacity"]
-        )
-        for _ in range(llama.config.layers)
-    ]
+    attentions = bit_exact(llama)
     tokens = generate_in_numpy(llama, prompt, TOKENS, attentions)
     assert result["tokens"] == tokens and result["text"] == tokenizer.decode(tokens)
     assert result["evicted"] == [attention.evicted for attention in attentions]
@@ -71,6 +76,31 @@ def test_text_and_evictions_are_those_of_the_bit_exact_model(generated, model):
     seen = [min(step + 1, ROWS + 1) for step in range(steps)]
     assert result["bytes"]["kv_read"] == 3 * 4 * 2 * row * sum(seen)
     assert result["bytes"]["kv_written"] == 3 * 2 * 2 * row * steps
+
+
+@pytest.mark.campaign
+def test_a_prompt_much_longer_than_the_cache(run, model):
+    prompt = "the a a" + " the a" * 120
+    status, out, _ = run(
+        f"generate --gguf {model} --prompt '{prompt}' --tokens 4 --capacity {ROWS} --json {SETTINGS}"
+    )
+    result = json.loads(out)
+    llama, tokenizer, _ = open_model(model)
+    attentions = bit_exact(llama)
+    tokens = generate_in_numpy(llama, tokenizer.encode(prompt), 4, attentions)
+    assert status == 0 and result["prompt_tokens"] == 243 and result["tokens"] == tokens
+    assert result["evicted"] == [attention.evicted for attention in attentions]
+    assert len(result["evicted"][0]) == result["prompt_tokens"] + 3 - ROWS
+
+
+def test_both_blocks_need_a_name_before_each_setting(run, model):
+    status, out, err = run(
+        f"generate --gguf {model} --linear kllm.kllm_core --set rows=2 --capacity {ROWS}"
+    )
+    assert status == 1 and out == ""
+    assert err.splitlines()[-1] == (
+        "error: set must name its block, as veda.veda_core.NAME=VALUE, not 'rows=2'"
+    )
 
 
 def test_without_evictions_it_says_what_dense_attention_says(generated):
@@ -142,6 +172,10 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(generated, model, tmp_p
     ("options", "message"),
     [
         (
+            "--prompt the" + "e" * 250,
+            f"position_bits must be at least 9 for {251 + TOKENS} tokens, not 8",
+        ),
+        (
             "--attention kllm.orizuru",
             "attention must be one of veda.veda_core, none, not 'kllm.orizuru'",
         ),
@@ -153,7 +187,7 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(generated, model, tmp_p
         ("--set kv_heads=1", "kv_heads must be at least 2, not 1"),
         ("--set arrays=1", "rows times columns times arrays must be at least the head size, 8"),
         ("--set capacity=4", "capacity must be more than the 6 rows kept, not 4"),
-        ("--tokens 64", "prompt and tokens must be at most the model's context, 64, not"),
+        ("--tokens 512", "prompt and tokens must be at most the model's context, 512, not"),
         ("--memory latency=0", "latency must be the shortest and the longest number of cycles"),
     ],
 )

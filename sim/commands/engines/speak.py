@@ -134,7 +134,7 @@ class Speaker:
         self.parameters: dict[str, Parameters] = {}
         for name, engine in engines.items():
             p = engine.parameters(config, request.capacity).replace_from_text(settings[name])
-            engine.require_fit(p, config, request.capacity)
+            engine.require_fit(p, config, request.capacity, total)
             self.parameters[name] = p
         designs = {name: self._design(find(name), files[name]) for name in engines}
         status("reading the model …")

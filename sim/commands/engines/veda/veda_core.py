@@ -168,8 +168,8 @@ class VedaEngine:
             kv_heads=config.kv_heads,
         )
 
-    def require_fit(self, p: VedaCoreParameters, config: Config, rows: int) -> None:
-        """Refuse a core that the model or its rows do not fit.
+    def require_fit(self, p: VedaCoreParameters, config: Config, rows: int, tokens: int) -> None:
+        """Refuse a core that the model, the rows it keeps or all tokens do not fit.
 
         :raises ParameterError: naming the parameter to change.
         """
@@ -181,6 +181,9 @@ class VedaEngine:
         rule = f"rows times columns times arrays must be at least the head size, {config.d}"
         require(config.d <= lanes, rule, lanes)
         require(rows < p.capacity, f"capacity must be more than the {rows} rows kept", p.capacity)
+        bits = (tokens - 1).bit_length()
+        rule = f"position_bits must be at least {bits} for {tokens} tokens"
+        require(bits <= p.position_bits, rule, p.position_bits)
 
     def attentions(
         self,
