@@ -82,7 +82,8 @@ def test_text_and_evictions_are_those_of_the_bit_exact_model(generated, model):
 def test_a_prompt_much_longer_than_the_cache(run, model):
     prompt = "the a a" + " the a" * 120
     status, out, _ = run(
-        f"generate --gguf {model} --prompt '{prompt}' --tokens 4 --capacity {ROWS} --json {SETTINGS}"
+        f"generate --gguf {model} --prompt '{prompt}' --tokens 4 --capacity {ROWS}"
+        f" --json {SETTINGS}"
     )
     result = json.loads(out)
     llama, tokenizer, _ = open_model(model)
