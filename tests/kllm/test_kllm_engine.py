@@ -1,18 +1,21 @@
 """A language model's products by the core's RTL: every bit, every cycle, and faults located."""
 
 import dataclasses
+import json
 import re
 
 import numpy as np
 import pytest
 
 from golden.algorithms.kllm.model import QuantizedLlama
+from golden.algorithms.veda.voting import VotingAttention
 from golden.lm.commands import open_model
 from golden.lm.model import Llama
 from hw.catalogue import find
 from hw.export import export
 from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import ParameterError
+from sim import __main__ as cli
 from sim.commands.engines.difference import Difference
 from sim.commands.engines.kllm.kllm_core import BLOCK, STEPS, engine
 from sim.core.design import from_file, generate
@@ -65,6 +68,17 @@ def layers(design, quantised):
     yield make
     for layer in made:
         layer.close()
+
+
+def generate_tokens(quantised, prompt, count, attentions=None):
+    """By the bit-exact model, each product by its own."""
+    attentions = attentions or quantised.dense()
+    made, new, start = [], prompt, 0
+    while len(made) < count:
+        hidden = quantised.hidden(new, attentions, start=start)
+        start, new = start + len(new), [int(quantised.logits(hidden[-1:]).argmax())]
+        made += new
+    return made
 
 
 def speak(quantised, layers):
@@ -159,17 +173,31 @@ def test_a_hang_is_located(quantised, layers):
 
 
 @pytest.mark.campaign
-def test_a_fault_in_the_rtl_is_located(quantised, layers, tmp_path):
-    """Of equal values, the core's outliers are those at higher positions."""
+def test_a_fault_in_the_rtl_is_located(quantised, tmp_path):
+    """The clustering unit compares every sixteenth value the wrong way round."""
     made = export(find(BLOCK), SMALL).verilog
-    text, count = re.subn(r"(assign \w*midpoint\w* = )", r"\1 ~", made, count=1)
-    text, count = (text, count) if count else re.subn(r" > ", " >= ", made, count=1)
-    assert count == 1
+    assert made.count("x_key_3 > key_7;") == 1
     path = tmp_path / "faulty.v"
-    path.write_text(text)
-    faulty = from_file(find(BLOCK), SMALL, path)
-    with pytest.raises(Difference, match=r"layer \d, token \d+: matrix \w+"):
-        speak(quantised, engine.layers(faulty, quantised))
+    path.write_text(made.replace("x_key_3 > key_7;", "x_key_3 < key_7;"))
+    layers = engine.layers(from_file(find(BLOCK), SMALL, path), quantised)
+    with pytest.raises(Difference, match=r"layer 0, token 0: matrix w[qkv]: .*stream y"):
+        speak(quantised, layers)
+
+
+def test_text_by_the_command(call, tiny, quantised, folder, monkeypatch):
+    monkeypatch.setenv("SENBAZURU_CACHE", str(folder))
+    names = ("k", "n", "lanes", "counters", "macs", "outliers", "entries", "address_width")
+    settings = " ".join(f"--set {name}={getattr(SMALL, name)}" for name in names)
+    command = f"generate --gguf {tiny} --attention none --linear {BLOCK} --prompt 'the a the'"
+    prompt = open_model(tiny)[1].encode("the a the")
+    for options in ("", "--check none"):
+        status, out, err = call(cli.main, f"{command} --tokens 3 --json {settings} {options}")
+        assert (status, err) == (0, "")
+        result = json.loads(out)
+        assert result["tokens"] == generate_tokens(quantised, prompt, 3)
+        assert result["prompt_tokens"] == 3 and len(result["cycles_per_token"]) == 5
+        assert (result["bits_compared"] > 0) == (not options)
+        assert result["bytes"]["weights_read"] == 5 * LAYERS * 3 * RESULTS * 10
 
 
 def test_the_core_made_for_a_model_fits_it(tiny):
@@ -223,3 +251,20 @@ def test_a_token_of_the_real_model(smollm2):
     # The last step's columns are as long as the core's, so that its cycle model is exact.
     predicted = np.array([layer.predicted[0] for layer in layers])
     assert (cycles[:, 3] == predicted[:, 3]).all() and (cycles >= predicted).all()
+
+
+@pytest.mark.model
+@pytest.mark.campaign
+def test_a_token_with_its_attention_on_veda(call, smollm2):
+    """Products and attention of all layers by RTL; the next token is the bit-exact model's."""
+    status, out, _ = call(cli.main, f"generate --linear {BLOCK} --prompt A --tokens 1 --json")
+    result = json.loads(out)
+    assert status == 0 and result["mismatches"] == 0
+    model, tokenizer, about = open_model(smollm2)
+    quantised = engine.quantise(model, tokenizer, about, engine.parameters(model.config))
+    attentions = [VotingAttention(64, reserved=4, bit_exact=True) for _ in range(30)]
+    prompt = tokenizer.encode("A")
+    assert result["tokens"] == generate_tokens(quantised, prompt, 1, attentions)
+    assert len(result["cycles_per_token"]) == len(prompt)
+    assert {*result["bytes"]} == {"kv_read", "kv_written", "weights_read"}
+    print(f"{result['cycles']} cycles, {result['cpu_s']} CPU seconds")
