@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from golden.algorithms.kllm import store
-from golden.algorithms.kllm.model import INPUTS, QuantizedLlama, calibration_samples
+from golden.algorithms.kllm.model import (
+    INPUTS,
+    ActivationQuantizer,
+    QuantizedLlama,
+    calibration_samples,
+)
 from golden.lm.commands import open_model
 
 TEXT = [72, 256, 13, 200]
@@ -62,15 +67,16 @@ def test_it_is_the_model_that_the_settings_say(stored, tiny):
     bits = {"weight_bits": 2, "activation_bits": 2, "bit_exact": True}
     expected = QuantizedLlama(model, samples, outliers=3, **bits)
     assert_same(stored(outliers=3)[0], expected)
-    by_share = QuantizedLlama(model, samples, outlier_share=0.1, **bits)
-    assert by_share.activations[0]["attn"].count(48) == 3
-    np.testing.assert_array_equal(
-        by_share.activations[0]["attn"].codebook, expected.activations[0]["attn"].codebook
-    )
+
+
+def test_outliers_by_number_or_share():
+    codebook = np.float16([-1, 1])
+    assert ActivationQuantizer(codebook, 0.1).count(48) == 3
+    assert ActivationQuantizer(codebook, 0.1, outliers=7).count(48) == 7
 
 
 def test_each_setting_has_a_file_of_its_own(stored, folder):
-    for number, settings in enumerate(({}, {"outliers": 2}, {"activation_bits": 1})):
+    for number, settings in enumerate(({"outliers": 1}, {"outliers": 2})):
         _, said = stored(**settings)
         assert said and len(list(folder.iterdir())) == number + 1
     names = {store.store_path(sha, 4, 4, 1) for sha in ("a", "b")}
