@@ -22,13 +22,13 @@ MERGES = ["t h", "th e", "Ġ the", "Ġ a"]
 TOKENS = byte_tokens() + ["th", "the", "Ġthe", "Ġa"]
 
 
-def random_tensors(seed=0):
+def random_tensors(seed=0, sizes=SIZES):
     """Float32 tensors by GGUF name, matrices [out, in] as GGUF files have them."""
     rng = np.random.default_rng(seed)
-    dim, ffn = SIZES["dim"], SIZES["ffn"]
-    q, kv = SIZES["heads"] * SIZES["d"], SIZES["kv_heads"] * SIZES["d"]
+    dim, ffn = sizes["dim"], sizes["ffn"]
+    q, kv = sizes["heads"] * sizes["d"], sizes["kv_heads"] * sizes["d"]
     shapes = {"token_embd": (len(TOKENS), dim), "output_norm": (dim,)}
-    for layer in range(SIZES["layers"]):
+    for layer in range(sizes["layers"]):
         per_layer = {
             "attn_norm": (dim,),
             "attn_q": (q, dim),
@@ -47,15 +47,22 @@ def random_tensors(seed=0):
     }
 
 
-def write_gguf(path, tensors, *, arch="llama", pre="gpt-2", kind="gpt2", bos=None, extra=None):
-    """Write a GGUF file; ``extra`` is called with the writer for more metadata."""
+def write_gguf(
+    path, tensors, *, sizes=SIZES, arch="llama", pre="gpt-2", kind="gpt2", bos=None, extra=None
+):
+    """Write a GGUF file; ``extra`` is called with the writer for more metadata.
+
+    The file gives the head size only if ``sizes`` has a ``key_length``.
+    """
     writer = gguf.GGUFWriter(path, arch)
-    writer.add_block_count(SIZES["layers"])
-    writer.add_context_length(SIZES["context"])
-    writer.add_embedding_length(SIZES["dim"])
-    writer.add_feed_forward_length(SIZES["ffn"])
-    writer.add_head_count(SIZES["heads"])
-    writer.add_head_count_kv(SIZES["kv_heads"])
+    writer.add_block_count(sizes["layers"])
+    writer.add_context_length(sizes["context"])
+    writer.add_embedding_length(sizes["dim"])
+    writer.add_feed_forward_length(sizes["ffn"])
+    writer.add_head_count(sizes["heads"])
+    writer.add_head_count_kv(sizes["kv_heads"])
+    if "key_length" in sizes:
+        writer.add_key_length(sizes["key_length"])
     writer.add_layer_norm_rms_eps(EPS)
     writer.add_rope_freq_base(ROPE_BASE)
     writer.add_tokenizer_model(kind)
