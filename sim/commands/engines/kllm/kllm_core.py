@@ -199,7 +199,7 @@ class KllmLayer:
 class KllmEngine:
     """Products of all layers of a model, each layer's in a session of its own."""
 
-    def parameters(self, config: Config, rows: int | None = None) -> KllmCoreParameters:
+    def parameters(self, config: Config, rows: int = 0) -> KllmCoreParameters:
         """One core for all matrices, as long and wide as the longest and the widest of them.
 
         Its other sizes make a token of SmolLM2 quick to simulate.
@@ -221,8 +221,10 @@ class KllmEngine:
         width = max((words_of_layer(core, config) - 1).bit_length(), 1)
         return dataclasses.replace(core, address_width=width)
 
-    def require_fit(self, p: KllmCoreParameters, config: Config, rows: int | None = None) -> None:
-        """Refuse a core that the model does not fit.
+    def require_fit(
+        self, p: KllmCoreParameters, config: Config, rows: int = 0, tokens: int = 0
+    ) -> None:
+        """Refuse a core that the model does not fit; products depend on no rows and no tokens.
 
         :raises ParameterError: naming the parameter to change.
         """
