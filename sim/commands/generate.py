@@ -136,7 +136,8 @@ def summary(result: dict) -> str:
         f"for the last one: {HERTZ / last:.1f} tokens a second at 1 GHz (ideal memory).\n"
         f"{result['rows_kept']} rows kept in each layer, {evicted} evictions; {kinds}.\n"
         f"{result['cpu_s'] / read:.2f} CPU seconds a token, {result['wall_s'] / read:.2f} s; "
-        f"{result['peak_mib']} MiB; NumPy alone: "
+        f"{result['cycles'] / result['cpu_s']:,.0f} cycles a CPU second; {result['peak_mib']} MiB; "
+        "NumPy alone: "
         f"{result['dense_numpy_cpu_s_per_token']} CPU seconds a token.\n{dense}"
     )
 
