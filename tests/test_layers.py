@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {"hw": {"amaranth", "hw"}, "golden": {"ml_dtypes", "numpy", "golden"}}
 # The language model reads weight files and shows progress while it does.
-LANGUAGE_MODEL = {"gguf", "tqdm"}
+LANGUAGE_MODEL = {"gguf", "jinja2", "tokenizers", "tqdm"}
 # Evaluation prints tables, draws and shows progress.
 EVALUATION = {"matplotlib", "rich", "tqdm"}
 

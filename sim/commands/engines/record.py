@@ -28,8 +28,9 @@ class Record:
         ``int64[layer, token]`` of attention.
     positions, votes
         ``int32[layer, cache, token, slot]`` after each token's step: the position of the token in
-        a slot, -1 in an empty one, and its votes by the bit-exact model, -1 where there are none.
-        A layer has one cache where its heads decide together, otherwise one for each kv head.
+        a slot, and its votes by the bit-exact model; -1 in an empty slot, and for votes where
+        nothing was compared. A layer has one cache where its heads decide together, otherwise one
+        for each kv head.
     evicted
         ``int32[layer, cache, token]``: the position evicted in the token's step, or -1.
     product_cycles

@@ -207,8 +207,6 @@ class Speaker:
         for _ in range(self.request.tokens):
             cpu, wall = cpu_seconds(), time.perf_counter()
             hidden = model.hidden(new, attentions, start=start)
-            for layer in layers:
-                layer.flush()
             workers.wait()
             token = int(model.logits(hidden[-1:]).argmax())
             compared = sum(part.bits for part in parts)

@@ -106,9 +106,6 @@ class KllmLayer:
         self._ready |= {other: (x, y.astype(np.float32)) for other, y in found.items()}
         return self._ready.pop(name)[1]
 
-    def flush(self) -> None:
-        """Nothing waits here: a step is submitted with the first of its matrices."""
-
     def _modelled(self, step: int, x: np.ndarray) -> dict[str, np.ndarray]:
         """A step by the bit-exact model; by the RTL too, but perhaps later."""
         names = STEPS[step]
