@@ -112,7 +112,7 @@ def test_the_core_made_for_a_model_fits_it(model_of, name, lanes):
     sizes = (FITTING | LARGE)[name]
     config = open_model(model_of(sizes))[0].config
     p = veda_core.engine.parameters(config, ROWS)
-    veda_core.engine.require_fit(p, config, ROWS)
+    veda_core.engine.require_fit(p, config, ROWS, config.context)
     assert (p.heads, p.kv_heads) == (sizes["heads"], sizes["kv_heads"])
     assert p.array.lanes / 2 < max(lanes, 4) <= p.array.lanes
     products = kllm_core.engine.parameters(config, ROWS)
