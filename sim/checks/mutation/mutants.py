@@ -180,9 +180,11 @@ def create(
 
 def _cells_of(instance: str) -> str:
     """Yosys' selection of an instance's cells, without those of the instances within."""
+    if not instance:
+        return "c:* c:*.* %d"
     # Names are like $flatten\pe_array.\pe_1.$243 or, of a memory, scheduler.map.rows.
-    path = "".join(f"*{name}." for name in instance.split(".")) if instance else ""
-    return f"c:{path}* c:{path}*.* %d"
+    plain, flat = instance + ".", "$flatten" + "".join(f"?{name}." for name in instance.split("."))
+    return f"c:{plain}* c:{flat}* %u c:{plain}*.* c:{flat}*.* %u %d"
 
 
 def _commands(text: str, fixed: list[str]) -> list[str]:
