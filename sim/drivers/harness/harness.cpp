@@ -265,6 +265,7 @@ void harness_run(Harness* h, const Limits* limits, Result* result) {
 }
 // Goes on where the run before it ended, at cycle `first`, without a reset between.
 void harness_continue(Harness* h, const Limits* limits, int64_t first, Result* result) {
+    for (auto& memory : h->memories) memory->forget();
     *result = h->run(*limits, first);
 }
 void harness_forget_memories(Harness* h) { h->memories.clear(); }

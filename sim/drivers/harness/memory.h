@@ -56,11 +56,12 @@ public:
 
     // Cycle in which each request was accepted and its response first offered; -1 without one.
     std::vector<int64_t> accepted, offered;
+    int64_t forgotten = 0;  // requests before those
     int64_t rows_read = 0, rows_written = 0;
 
     // Accept a request; false if its address is out of range.
     bool request(int64_t cycle, const uint32_t* beat) {
-        int64_t number = accepted.size();
+        int64_t number = forgotten + static_cast<int64_t>(accepted.size());
         accepted.push_back(cycle), offered.push_back(-1);
         bad_address = read_bits(beat, port.address);
         bad_write = read_bits(beat, port.write);
@@ -85,6 +86,12 @@ public:
         return true;
     }
 
+    // Forget the cycles of all requests so far, of which a long session has many.
+    void forget() {
+        forgotten += accepted.size();
+        accepted.clear(), offered.clear();
+    }
+
     // The beat to offer from this cycle on, or null; valid until the next request.
     const uint32_t* response(int64_t cycle) {
         while (!waiting.empty() && waiting.top().first <= cycle) {
@@ -95,7 +102,7 @@ public:
         auto [number, slot] = ready.top();
         ready.pop();
         free_slots.push_back(slot);
-        offered[number] = cycle;
+        if (number >= forgotten) offered[number - forgotten] = cycle;
         next_response = cycle + timing.interval;
         return beats.data() + slot * port.response_words;
     }

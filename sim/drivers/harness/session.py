@@ -86,7 +86,7 @@ class Session:
         return received, cycles_of
 
     def uses(self) -> dict[str, MemoryUse]:
-        """What each memory did so far, by name."""
+        """What each memory did so far, by name; cycles of requests are those of the last step."""
         return self._harness.uses()
 
     def close(self) -> None:
