@@ -121,6 +121,19 @@ def test_faults_in_some_lines_alone(capsys):
     assert "must be a regular expression" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "instance", "other"), [("stream.queue", "fifo", ""), ("topick.scoreboard", "", "none")]
+)
+def test_faults_in_some_instances_alone(name, instance, other):
+    """The queue has no cells of its own, the scoreboard no sub-block."""
+    block = find(name)
+    parameters = block.parameters_class.preset("small")
+    mutants = create(block, parameters, 3, seed=1, instances=(other, instance)).mutants
+    assert [(mutant.number, mutant.instance) for mutant in mutants] == [
+        (number, instance) for number in (1, 2, 3)
+    ]
+
+
 @pytest.mark.parametrize("name", ["stream.queue", "arith.float_add", "kllm.orizuru"])
 def test_the_usual_preset_is_one_that_every_block_has(name):
     arguments = parse(name)
