@@ -42,7 +42,7 @@ _WHOLE_WORDS = ("llama-bpe",)
 # A text may be cut here without a change of its tokens: in all three patterns a word ends between a
 # letter and a space, and nothing before depends on what follows.
 _CUT = re.compile(r"(?<=[A-Za-z])(?=\s)")
-_BLOCK = 10_000
+_BLOCK = 2_000
 """Characters of a block, at least, when a text is read no further than needed."""
 
 _CONTROL, _USER_DEFINED = 3, 4
