@@ -27,9 +27,8 @@ setup $(STAMP):
 	  { echo "error: Python 3.11 or later is needed; set CHECKOUT_PYTHON to one" >&2; exit 1; }
 	@$(CHECKOUT_PYTHON) -m sim.commands.setup
 
-demo: setup ## Verilog of every block, simulated against its golden model on real data, reported
-	@$(PYTHON) -m hw verilog all --preset default -o build/verilog
-	@$(PYTHON) -m sim report --vectors 20 -o build/report $(LONG)
+demo: setup ## a language model through the RTL, the papers' blocks, a page about both (three minutes)
+	@$(PYTHON) -m sim demo
 
 # A file's tests run in one process, or two would generate and compile the same design at once.
 test: setup ## the whole test suite

@@ -13,6 +13,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 COMMANDS = {
     "run": "simulate a block against its golden model",
     "generate": "continue a text by a language model whose attention is RTL",
+    "demo": "a text and the papers' blocks through the RTL, and a page about them",
     "report": "run every block in every simulator and write a page about it",
     "mutate": "inject faults into a block and see whether its testbench fails",
     "exhaustive": "compare all pairs of 16-bit operands of six units with the processor",

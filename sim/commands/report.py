@@ -1,33 +1,31 @@
-"""``python -m sim report``: every block in every simulator, as a table and as one HTML page."""
+"""``python -m sim report``: every block in every simulator, as a table and as one page."""
 
 import base64
-import collections
 import dataclasses
-import datetime
 import functools
-import importlib.metadata
 import io
 import itertools
 import json
 import time
 from pathlib import Path
 
-import jinja2
 from rich.table import Table
 
-from golden.files import file_sha256, replacing
+from golden.files import file_sha256
 from hw.catalogue import Block, configurations, find, select
 from sim.commands.arguments import add_execution, count, execution
+from sim.commands.page import in_words, write_page
 from sim.commands.terminal import print_table
 from sim.core import tools
-from sim.core.design import generate
+from sim.core.design import Design, generate
 from sim.core.jobs import executor
 from sim.core.stalls import PATTERNS
+from sim.core.stimulus import Outcome, ShownRun, Stimulus
 from sim.drivers.cocotb.runner import SIMULATORS
 from sim.drivers.harness.verilated import HUGE
 from sim.drivers.run import RunResult, Simulation, add, load_testbench, load_trace, stimuli_of
 
-TEMPLATE = Path(__file__).with_name("report.html")
+SEED = 1
 
 
 @dataclasses.dataclass
@@ -36,6 +34,10 @@ class Row:
 
     cycles, predicted
         Of the runs without stalls.
+    seed
+        Of the random data and stalls.
+    picture
+        Of the run with real data and no stalls: ``image``, ``caption``, ``parameters``.
     """
 
     block: str
@@ -49,6 +51,17 @@ class Row:
     wall_s: float = 0.0
     verdict: str = "pass"
     reason: str = ""
+    seed: int = SEED
+    picture: dict | None = None
+
+    @property
+    def anchor(self) -> str:
+        """Its name in links."""
+        return f"{self.block}-{self.preset}-{self.simulator}"
+
+    def as_json(self) -> dict:
+        """Everything but the picture."""
+        return {k: v for k, v in dataclasses.asdict(self).items() if k != "picture"}
 
 
 def run_row(
@@ -80,15 +93,19 @@ def run_row(
     design = generate(block, parameters)
     simulation = Simulation(design, simulator, driver)
     vectors = vectors or load_testbench(block).default_vectors(parameters)
-    result = RunResult(block.name, preset, simulator, driver, 1, "all")
-    runs = list(itertools.product(stimuli_of(block, parameters, trace, vectors, seed=1), PATTERNS))
-    for (stimulus, stall), outcome in zip(runs, simulation.run(runs, seed=1), strict=True):
+    result = RunResult(block.name, preset, simulator, driver, SEED, "all")
+    runs = list(itertools.product(stimuli_of(block, parameters, trace, vectors, SEED), PATTERNS))
+    outcomes = simulation.run(runs, SEED)
+    for (stimulus, stall), outcome in zip(runs, outcomes, strict=True):
         add(result, stimulus, stall, *outcome)
     row.vectors, row.mismatches = result.transactions, result.mismatches
     row.cycles, row.predicted = result.cycles, result.predicted
     if not result.passed:
         said = [result.first_mismatch, *result.failures, "no transaction was compared"]
         row.verdict, row.reason = "FAIL", next(filter(None, said))
+    elif simulator == "verilator":
+        # The first run has real data and no stalls; its outputs are the model's, bit for bit.
+        row.picture = picture(design, runs[0][0], outcomes[0][0])
     row.wall_s = round(time.monotonic() - started, 1)
     return row
 
@@ -113,72 +130,29 @@ def run_task(
 _trace = functools.cache(load_trace)
 
 
-def draw(block: Block, trace):
-    """A block's picture on the default preset: a matplotlib figure and its caption, or None."""
+def picture(design: Design, stimulus: Stimulus, outcome: Outcome) -> dict | None:
+    """A run's picture as an SVG data URI with caption and parameters; None if it has none."""
+    testbench = load_testbench(design.block)
+    if not hasattr(testbench, "shown"):
+        return None
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    caption = load_testbench(block).picture(block.parameters_class.preset("default"), trace, figure)
-    return None if caption is None else (figure, caption)
-
-
-def picture(block: Block, trace) -> dict | None:
-    """A block's picture on the page: SVG as a data URI, caption, preset and parameters."""
-    drawn = draw(block, trace)
-    if drawn is None:
-        return None
-    figure, caption = drawn
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    caption = testbench.shown(ShownRun.of(design, stimulus, outcome), figure)
     file = io.BytesIO()
     figure.savefig(file, format="svg")
-    parameters = dataclasses.asdict(block.parameters_class.preset("default"))
     return {
         "image": "data:image/svg+xml;base64," + base64.b64encode(file.getvalue()).decode(),
         "caption": caption,
-        "preset": block.parameters_class.preset_name("default"),
-        "parameters": ", ".join(f"{name} = {value}" for name, value in parameters.items()),
+        "parameters": in_words(design.parameters),
     }
 
 
-def sections(rows: list[Row], blocks: list[Block], trace) -> list[dict]:
-    """The page's parts, a folder each: its blocks with their pictures, its rows, their totals."""
-    parts = []
-    for folder in dict.fromkeys(block.folder for block in blocks):
-        members = [block for block in blocks if block.folder == folder]
-        mine = [row for row in rows if row.block.partition(".")[0] == folder]
-        parts.append(
-            {
-                "folder": folder,
-                "blocks": [(block, picture(block, trace)) for block in members],
-                "rows": mine,
-                "vectors": sum(row.vectors for row in mine),
-                "mismatches": sum(row.mismatches for row in mine),
-                "verdicts": collections.Counter(row.verdict for row in mine),
-            }
-        )
-    return parts
+TITLE = "RTL against bit-exact models: real and random data, with and without stalls"
 
 
-def write_page(rows: list[Row], blocks: list[Block], trace, folder: Path) -> Path:
-    """The self-contained page ``index.html``."""
-    versions = {
-        name: importlib.metadata.version(name) for name in ("amaranth", "cocotb", "verilator")
-    }
-    page = jinja2.Template(TEMPLATE.read_text(), autoescape=True).render(
-        sections=sections(rows, blocks, trace),
-        complaints=[row for row in rows if row.reason],
-        presets=", ".join(dict.fromkeys(row.preset for row in rows)),
-        versions=versions,
-        trace=trace.meta,
-        date=datetime.date.today().isoformat(),
-    )
-    path = folder / "index.html"
-    with replacing(path) as file:
-        file.write(page.encode())
-    return path
-
-
-def print_rows(rows: list[Row]) -> None:
-    table = Table(title="RTL against golden models: real and random data, with and without stalls")
+def print_rows(rows: list[Row], title: str = TITLE) -> None:
+    table = Table(title=title)
     for heading in ("block", "preset", "simulator", "driver"):
         table.add_column(heading)
     for heading in ("vectors", "mismatches", "cycles", "formula"):
@@ -238,9 +212,9 @@ def report_command(arguments) -> int:
         found[outcome.task] = outcome.result()
         kept += outcome.kept
     rows = [found[task] for task in tasks]
-    path = write_page(rows, blocks, trace, output)
+    path = write_page(output, rows, blocks, trace.meta)
     if arguments.json:
-        print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
+        print(json.dumps([row.as_json() for row in rows], indent=2))
     else:
         print_rows(rows)
         if left_out:

@@ -14,6 +14,7 @@ from sim.core import payload
 if TYPE_CHECKING:
     from golden.trace import Trace
     from hw.parameters import Parameters
+    from sim.core.design import Design
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +96,33 @@ class Outcome:
     simulated: int
     failure: str | None = None
     memories: dict = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class ShownRun:
+    """A run on real data whose outputs equal the model's, decoded, for a picture of it.
+
+    inputs, outputs
+        Stream name to its beats' leaf fields, ``uint64[beats]`` by dotted path; outputs are those
+        that the simulator returned.
+    """
+
+    parameters: "Parameters"
+    inputs: dict[str, dict[str, np.ndarray]]
+    outputs: dict[str, dict[str, np.ndarray]]
+
+    @classmethod
+    def of(cls, design: "Design", stimulus: Stimulus, outcome: Outcome) -> "ShownRun":
+        """From a stimulus and what the simulator returned for it."""
+
+        def decoded(layouts: dict, beats: dict) -> dict:
+            return {name: payload.unpack(layouts[name], of) for name, of in beats.items()}
+
+        return cls(
+            design.parameters,
+            decoded(design.inputs, stimulus.inputs),
+            decoded(design.outputs, outcome.outputs),
+        )
 
 
 class Testbench(Protocol):

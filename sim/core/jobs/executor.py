@@ -11,6 +11,7 @@ import multiprocessing.connection
 import pickle
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
+from multiprocessing.connection import Connection
 from typing import Any
 
 from tqdm import tqdm
@@ -79,6 +80,7 @@ def execute(
     sources: tuple[str, ...] = SOURCES,
     keep: Callable[[Any], bool] = lambda value: True,
     quiet: bool = False,
+    end: Connection | None = None,
 ) -> Iterator[Outcome]:
     """Outcomes of all tasks: first those kept by earlier runs, then each as it is done.
 
@@ -97,6 +99,9 @@ def execute(
         Whether to keep a value. A task that raised an exception is always repeated.
     quiet
         Whether to show no progress bar even on a terminal.
+    end
+        A connection: when it is closed at its other side, local workers end and the iterator with
+        them. With it, even one job is a worker process.
     :raises ToolError: if the cluster cannot be reached.
     """
     tasks = list(tasks)
@@ -113,7 +118,7 @@ def execute(
         if not left:
             return
         # Closed explicitly, not by the garbage collector, so that workers end at once.
-        run = _cluster(left, scheduler, results) if scheduler else _local(left, jobs)
+        run = _cluster(left, scheduler, results) if scheduler else _local(left, jobs, end)
         with contextlib.closing(run):
             for outcome in run:
                 task = outcome.task
@@ -124,8 +129,10 @@ def execute(
                 yield outcome
 
 
-def _local(tasks: list[Task], jobs: int) -> Generator[Outcome, None, None]:
-    if jobs == 1:
+def _local(
+    tasks: list[Task], jobs: int, end: Connection | None = None
+) -> Generator[Outcome, None, None]:
+    if jobs == 1 and end is None:
         yield from (Outcome(task, *call(task.function, task.arguments)) for task in tasks)
         return
     waiting = iter(tasks)
@@ -145,7 +152,9 @@ def _local(tasks: list[Task], jobs: int) -> Generator[Outcome, None, None]:
         for _ in range(jobs):
             start(None)
         while running:
-            for pipe in multiprocessing.connection.wait(list(running)):
+            for pipe in multiprocessing.connection.wait([*running, *([end] if end else [])]):
+                if pipe is end:
+                    return
                 worker, task = running.pop(pipe)
                 value, error, seconds = worker.answer()
                 if worker.ended:
