@@ -5,7 +5,7 @@ A testbench knows nothing of simulators. It turns a configuration and real or ra
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -107,7 +107,7 @@ class ShownRun:
         that the simulator returned.
     """
 
-    parameters: "Parameters"
+    parameters: Any
     inputs: dict[str, dict[str, np.ndarray]]
     outputs: dict[str, dict[str, np.ndarray]]
 
@@ -126,7 +126,11 @@ class ShownRun:
 
 
 class Testbench(Protocol):
-    """A module's ``testbench`` object, in ``sim.testbenches.<folder>.<block>``."""
+    """A module's ``testbench`` object, in ``sim.testbenches.<folder>.<block>``.
+
+    One whose runs are worth a picture also has ``shown(run, figure)``, which draws a
+    :class:`ShownRun` into a matplotlib figure and returns the caption.
+    """
 
     def default_vectors(self, parameters: "Parameters") -> int:
         """Transactions of each kind that Icarus simulates in seconds."""
@@ -136,13 +140,6 @@ class Testbench(Protocol):
         self, parameters: "Parameters", trace: "Trace | None", vectors: int, seed: int
     ) -> Stimulus:
         """`vectors` transactions from `trace`, or from corner cases and random data without one."""
-        ...
-
-    def picture(self, parameters: "Parameters", trace: "Trace", figure) -> str | None:
-        """Draw what the block does to real data into a matplotlib figure.
-
-        Returns the caption; None if the block has nothing to draw.
-        """
         ...
 
 

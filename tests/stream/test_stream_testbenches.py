@@ -84,6 +84,13 @@ def prepared(name, settings, vectors, trace=None):
     )
 
 
+def bursts(cycles: int, patterns: int, seed: int) -> np.ndarray:
+    """``bool[patterns, cycles]``: runs of ones and zeros of geometric length."""
+    random = np.random.default_rng(seed)
+    lengths = random.geometric(0.15, (patterns, cycles))
+    return np.array([np.repeat(np.arange(cycles) % 2 == 0, row)[:cycles] for row in lengths])
+
+
 def result(dut, stimulus, got, taken):
     shape = dut.o.payload.shape()
     return {"o": payload.from_ints(got, shape)}, {"o": shape}, {"o": np.array(taken)}
@@ -103,8 +110,8 @@ def test_unstalled(name, settings, vectors):
 @pytest.mark.parametrize("name, settings", CONFIGURATIONS)
 def test_stalled(name, settings):
     dut, stimulus, inputs = prepared(name, settings, 60)
-    bursts = words.bursts(1000, len(inputs) + 1, seed=5)
-    rows = {stream: bursts[k] for k, stream in enumerate(inputs)}
+    stalls = bursts(1000, len(inputs) + 1, seed=5)
+    rows = {stream: stalls[k] for k, stream in enumerate(inputs)}
     offering = dict.fromkeys(inputs, -1)
 
     def arrives(stream, beat, cycle):
@@ -113,7 +120,7 @@ def test_stalled(name, settings):
             offering[stream] = beat
         return offering[stream] == beat
 
-    got, taken, _ = run(dut, inputs, arrives, lambda cycle: bursts[-1][cycle])
+    got, taken, _ = run(dut, inputs, arrives, lambda cycle: stalls[-1][cycle])
     stimulus.stall = "both"
     checker = getattr(TESTBENCHES[name], "compare", compare)
     assert checker(stimulus, *result(dut, stimulus, got, taken)) == []
@@ -153,7 +160,7 @@ def test_buffer_model_has_the_hardware_s_cycles(depth):
         dut, _, _ = prepared("stream.skid_buffer", {"width": 8}, 1)
     else:
         dut, _, _ = prepared("stream.queue", {"width": 8, "depth": depth}, 1)
-    arrivals, takes = words.bursts(200, 2, seed=7)
+    arrivals, takes = bursts(200, 2, seed=7)
     due = np.flatnonzero(arrivals)
     activity = buffer.simulate(2 if depth == "skid" else depth, arrivals, takes)
     count = activity.output.sum()
@@ -166,7 +173,7 @@ def test_buffer_model_has_the_hardware_s_cycles(depth):
 
 def test_arbiter_model_has_the_hardware_s_cycles():
     dut, _, _ = prepared("stream.arbiter", {"width": 8, "inputs": 3}, 1)
-    *arrivals, takes = words.bursts(200, 4, seed=7)
+    *arrivals, takes = bursts(200, 4, seed=7)
     arrivals = np.array(arrivals, int)
     arrivals[:, 100:] = 0
     takes[-100:] = True
@@ -209,13 +216,3 @@ def test_beats_without_a_trace_start_with_corners():
     again, _ = words.beats(None, 8, 20, seed=0)
     other, _ = words.beats(None, 8, 20, seed=1)
     assert (got == again).all() and (got[12:] != other[12:]).any()
-
-
-@pytest.mark.parametrize("name", TESTBENCHES)
-def test_picture(name):
-    figure = pytest.importorskip("matplotlib.figure").Figure()
-    keys = np.linspace(-3, 3, 4096, dtype=np.float32).reshape(1, 2, 32, 64)
-    caption = TESTBENCHES[name].picture(find(name).parameters_class(), trace(k=keys), figure)
-    assert caption.endswith(".") and "cycle-level model" in caption
-    figure.canvas.draw()
-    assert all(axes.has_data() for axes in figure.axes)

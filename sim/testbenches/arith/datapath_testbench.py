@@ -36,8 +36,6 @@ class DatapathTestbench:
         ``golden(parameters, **operands)`` gives the results by port name. Floating-point arrays
         have their format's dtype, integers are ``int64``; an array port has one row for each
         operation.
-    exact
-        The same in ``float64`` without rounding, for the picture; None if `golden` is exact.
     scale
         Factor for values of a trace before they are rounded to integer operands.
     integers
@@ -49,12 +47,11 @@ class DatapathTestbench:
         operands: Callable[[Any], Kinds],
         results: Callable[[Any], Kinds],
         golden: Callable[..., dict[str, np.ndarray]],
-        exact: Callable[..., np.ndarray] | None = None,
         scale: float = 64.0,
         integers: Callable[..., np.ndarray] = draw.random_integers,
     ):
         self._operands, self._results, self._golden = operands, results, golden
-        self._exact, self._scale, self._integers = exact, scale, integers
+        self._scale, self._integers = scale, integers
 
     def default_vectors(self, parameters: "DatapathParameters") -> int:
         return 1000
@@ -105,84 +102,6 @@ class DatapathTestbench:
             if elements is not None:
                 values[port] = values[port].reshape(vectors, elements)
         return values, notes
-
-    def picture(self, parameters: "DatapathParameters", trace: "Trace", figure) -> str | None:
-        """Results and errors on a trace's operands; if all are exact, results by their operands."""
-        values, notes = self.draw(parameters, trace, 4000, seed=1)
-        port, result = next(iter(self._golden(parameters, **values).items()))
-        got = result.astype(np.float64)
-        wide = {name: value.astype(np.float64) for name, value in values.items()}
-        with np.errstate(all="ignore"):
-            exact = got if self._exact is None else self._exact(parameters, **wide)
-            error = (got - exact) / last_place(exact, self._results(parameters)[port])
-        shown = np.isfinite(exact) & np.isfinite(error)
-        error = error[shown]
-        if not error.any():
-            return self._picture_of_exact(port, got, wide, notes, figure)
-        curve, histogram = figure.subplots(1, 2)
-        first = next(iter(wide.items()))
-        unary = len(wide) == 1 and first[1].ndim == 1
-        name, against = first if unary else ("exact", exact)
-        _plot(curve, (name, against[shown]), (port, got[shown]))
-        histogram.hist(error, bins=60, range=np.quantile(error, [0.005, 0.995]) + [-1e-9, 1e-9])
-        histogram.set_xlabel(f"error of {port}, units in the last place")
-        histogram.set_ylabel("operations")
-        worst = f"{float(f'{np.abs(error).max():.3g}'):g}"  # three digits, no exponent
-        what = "its operand" if unary else "the exact result"
-        caption = (
-            f"On the left {port} against {what}; on the right its error, at most"
-            f" {worst} units in the last place (the outermost 1 % are not drawn)."
-            f" {np.count_nonzero(error == 0)} of {len(error)} results are exact."
-        )
-        return " ".join([caption, *notes])
-
-    def _picture_of_exact(self, port, got, wide, notes, figure) -> str | None:
-        pair = [(name, value) for name, value in wide.items() if value.ndim == 1][:2]
-        axes = figure.subplots()
-        if len(pair) == 2:
-            image = _plot(axes, pair[0], pair[1], got)
-            figure.colorbar(image, label=port)
-            what = f"{port} (colour) of pairs of {pair[0][0]} and {pair[1][0]}, but for outliers"
-        elif not pair:
-            results, operations = np.unique(got, return_counts=True)
-            axes.bar(results, operations)
-            axes.set_xlabel(port)
-            axes.set_ylabel("operations")
-            what = f"How often {port} has each value"
-        else:  # a straight line
-            return None
-        return " ".join([f"{what}; all {len(got)} results are exact.", *notes])
-
-
-def last_place(values: np.ndarray, kind: "str | Shape | tuple[str | Shape, int]") -> np.ndarray:
-    """The unit in the last place of numbers next to `values`; 1 for integers."""
-    kind = kind[0] if isinstance(kind, tuple) else kind
-    if not isinstance(kind, str):
-        return np.ones_like(values)
-    info = ml_dtypes.finfo(DTYPES[kind])
-    exponent = np.maximum(np.frexp(values)[1] - 1, int(info.minexp))
-    return np.ldexp(1.0, exponent - info.nmant)
-
-
-def _plot(axes, x: tuple[str, np.ndarray], y: tuple[str, np.ndarray], colour=None):
-    """Scatter plot as an image, since thousands of vector points would take megabytes."""
-    axes.set_xlabel(x[0])
-    axes.set_ylabel(y[0])
-    if colour is not None:  # the middle, where most points are
-        axes.set_xlim(np.quantile(x[1], [0.01, 0.99]))
-        axes.set_ylim(np.quantile(y[1], [0.01, 0.99]))
-        low, high = np.quantile(colour, [0.02, 0.98])
-        options = {"c": colour, "cmap": "viridis", "vmin": low, "vmax": high}
-        return axes.scatter(x[1], y[1], s=6, linewidths=0, rasterized=True, **options)
-    for values, scale, axis in (
-        (x[1], axes.set_xscale, axes.xaxis),
-        (y[1], axes.set_yscale, axes.yaxis),
-    ):
-        typical = np.median(np.abs(values))
-        if typical and np.abs(values).max() > 100 * typical:
-            scale("symlog", linthresh=10.0 ** np.ceil(np.log10(typical)))
-            axis.get_major_locator().set_params(numticks=7)
-    return axes.scatter(x[1], y[1], s=4, linewidths=0, rasterized=True)
 
 
 def random_vectors(name: str, count: int, elements: int, rng) -> np.ndarray:

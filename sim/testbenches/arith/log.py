@@ -1,8 +1,6 @@
 """Testbench of the natural logarithm."""
 
-import numpy as np
-
 from golden.arith.log import log
 from sim.testbenches.arith.unary_testbench import UnaryTestbench
 
-testbench = UnaryTestbench(log, np.log)
+testbench = UnaryTestbench(log)

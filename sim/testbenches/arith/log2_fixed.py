@@ -1,6 +1,5 @@
 """Testbench of binary logarithms."""
 
-import numpy as np
 from amaranth.hdl import unsigned
 
 from golden.arith.log2_fixed import log2_fixed
@@ -28,6 +27,5 @@ testbench = DatapathTestbench(
     operands=lambda p: {"x": unsigned(p.width)},
     results=lambda p: {"y": unsigned(p.result_width)},
     golden=golden,
-    exact=lambda p, x: np.log2(x) * 2**p.output,
     integers=integers,
 )

@@ -1,8 +1,6 @@
 """Testbench of the square root."""
 
-import numpy as np
-
 from golden.arith.square_root import square_root
 from sim.testbenches.arith.unary_testbench import UnaryTestbench
 
-testbench = UnaryTestbench(square_root, np.sqrt)
+testbench = UnaryTestbench(square_root)

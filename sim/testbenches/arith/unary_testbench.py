@@ -13,16 +13,13 @@ class UnaryTestbench(DatapathTestbench):
 
     golden
         ``golden(x, flush_subnormals=...)``.
-    exact
-        The same on ``float64`` values, for the picture.
     """
 
-    def __init__(self, golden, exact):
+    def __init__(self, golden):
         super().__init__(
             operands=lambda p: {"x": p.format},
             results=lambda p: {"o": p.format},
             golden=lambda p, x: {"o": golden(x, flush_subnormals=p.flush_subnormals)},
-            exact=lambda p, x: exact(x),
         )
 
     def default_vectors(self, parameters) -> int:

@@ -42,29 +42,6 @@ class ClusteringUnitTestbench:
             x = random_values(p, scaled_midpoints(tables, scale), beats.max(), rng)
         return build(p, x, beats, tables, scale, rng, notes)
 
-    def picture(self, parameters: ClusteringUnitParameters, trace: Trace, figure) -> str:
-        p = parameters
-        x, tables, scale, notes = real_vectors(trace, p, 1)
-        value = x.reshape(-1)
-        bounds = scaled_midpoints(tables, scale)[0]
-        index = cluster(value, bounds)
-        axes = figure.subplots()
-        axes.scatter(np.arange(len(value)), value, c=index, s=6, cmap="tab20")
-        for bound in bounds:
-            axes.axhline(bound, color="0.7", lw=0.6)
-        limit = 1.5 * np.abs(bounds).max()
-        axes.set_ylim(-limit, limit)
-        axes.set_xlabel("position")
-        axes.set_ylabel("activation (FP16)")
-        used = len(np.unique(index))
-        beyond = np.count_nonzero(np.abs(value) > limit)
-        caption = (
-            f"One token's first {len(value)} activations, coloured by index; lines are the "
-            f"{p.midpoints} midpoints times the token's scale {scale[0]:.4g}. "
-            f"{used} of {p.midpoints + 1} indices occur; {beyond} values lie beyond the drawing."
-        )
-        return " ".join([caption, *notes])
-
 
 testbench = ClusteringUnitTestbench()
 

@@ -72,20 +72,6 @@ class CodebookReplacementTestbench:
             rows.append((x, outlier, scale, centroids, codebook, op))
         return build(p, rows, rng, notes)
 
-    def picture(self, parameters: CodebookReplacementParameters, trace: Trace, figure) -> str:
-        """SiLU of one layer's centroids, for vectors of different scale."""
-        p = parameters
-        layers, notes = layers_of(trace, BEATS * p.lanes, 4, p.activation_bits, p.weight_bits, 1)
-        layer = layers[0]
-        axes = figure.subplots()
-        for scale in front_end(layer.x[:4], layer.tables, 1).scale:
-            x = float_multiply(layer.codebook, scale)
-            axes.plot(x, element_function(x, int(Function.SILU)), ".-", label=f"scale {scale:g}")
-        axes.set_xlabel("scaled centroid")
-        axes.set_ylabel("its SiLU, the new centroid")
-        axes.legend(loc="best")
-        return " ".join(["The indices of a vector stay, their centroids change.", *notes])
-
 
 testbench = CodebookReplacementTestbench()
 

@@ -31,27 +31,6 @@ class ColumnCounterTestbench:
         beats["integer"] = columns % 4 == 3
         return build(p, beats, columns, notes)
 
-    def picture(self, parameters: ColumnCounterParameters, trace: Trace, figure) -> str:
-        p = parameters
-        values, notes = real_indices(trace, p.activation_bits, p.weight_bits, p.k, 1)
-        integer, end = np.zeros(1, bool), np.ones(1, bool)
-        counts = column_counts(
-            values["activation"],
-            values["weight"],
-            values["mask"],
-            integer,
-            end,
-            p.activation_bits,
-            p.weight_bits,
-        )
-        axes = figure.subplots()
-        shape = (1 << p.activation_bits, 1 << p.weight_bits)
-        image = axes.imshow(counts.reshape(shape), origin="lower", aspect="auto")
-        figure.colorbar(image, label="count")
-        axes.set_xlabel("weight index")
-        axes.set_ylabel("activation index")
-        return " ".join([f"Counts of one column of {p.k} indices.", *notes])
-
 
 testbench = ColumnCounterTestbench()
 

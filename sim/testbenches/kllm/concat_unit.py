@@ -80,9 +80,6 @@ class ConcatUnitTestbench(DatapathTestbench):
         }
         return values, []
 
-    def picture(self, parameters, trace, figure) -> None:
-        """No picture: the unit only concatenates bits."""
-
 
 testbench = ConcatUnitTestbench(
     operands=lambda p: {

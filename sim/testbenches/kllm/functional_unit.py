@@ -44,8 +44,5 @@ class FunctionalUnitTestbench:
             notes=notes,
         )
 
-    def picture(self, parameters, trace, figure) -> None:
-        """Its parts have pictures."""
-
 
 testbench = FunctionalUnitTestbench()

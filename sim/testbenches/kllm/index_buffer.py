@@ -40,21 +40,6 @@ class IndexBufferTestbench:
         keep = np.concatenate([v.keep for v in parts])
         return build(p, index[at], keep[at], np.full(vectors, p.k), columns, rng, notes)
 
-    def picture(self, parameters: IndexBufferParameters, trace: Trace, figure) -> str:
-        """The words of one vector."""
-        p = parameters
-        layers, notes = layers_of(trace, p.k, 4, p.bits, 2, 1)
-        index = front_end(layers[0].x[:1], layers[0].tables, 1).activation[0]
-        words = np.full(p.words * p.segment, np.nan)
-        words[: p.k] = index
-        axes = figure.subplots()
-        shape = (p.words, p.segment)
-        image = axes.imshow(words.reshape(shape), aspect="auto", interpolation="nearest")
-        figure.colorbar(image, label="index")
-        axes.set_xlabel("position in the word")
-        axes.set_ylabel("word")
-        return " ".join(["Indices of one vector, word by word.", *notes])
-
 
 testbench = IndexBufferTestbench()
 

@@ -64,21 +64,6 @@ class IndexDistributionCounterTestbench(DatapathTestbench):
         values = {name: v.reshape(-1, p.inputs)[:vectors] for name, v in sets.items()}
         return values | {"integer_mode": integer}, notes
 
-    def picture(self, parameters, trace, figure) -> str:
-        p = parameters
-        values, notes = self.draw(p, trace, 256, seed=1)
-        values["integer_mode"][:] = 0
-        counts = self._golden(p, **values)["counts"]
-        most = np.bincount(counts.max(axis=1), minlength=p.inputs + 1)
-        axes = figure.subplots()
-        axes.bar(np.arange(p.inputs + 1), most)
-        axes.set_xlim(0, np.flatnonzero(most)[-1] + 1)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_xlabel("largest count of a set")
-        axes.set_ylabel("sets")
-        sets = f"{len(counts)} sets of {p.inputs} indices"
-        return " ".join([f"How unevenly {sets} are spread over {p.bins} bins.", *notes])
-
 
 testbench = IndexDistributionCounterTestbench(
     operands=lambda p: {

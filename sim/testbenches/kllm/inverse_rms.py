@@ -33,21 +33,6 @@ class InverseRmsTestbench:
             sums, notes = random_sums(vectors, np.random.default_rng(seed)), []
         return build(parameters, sums, notes)
 
-    def picture(self, parameters: InverseRmsParameters, trace: Trace, figure) -> str:
-        sums, notes = real_sums(trace, 512)
-        r = inverse_rms(**sums)[0].astype(np.float64)
-        wide = {name: value.astype(np.float64) for name, value in sums.items()}
-        square = (wide["s_a"] ** 2 * wide["s"] + wide["o"]) * wide["inverse_k"] + wide["eps"]
-        want = 1 / np.sqrt(square)
-        axes = figure.subplots()
-        error = (r - want) / np.spacing(want.astype(np.float16))
-        axes.plot(want, error, ".", ms=3)
-        axes.set_xscale("log")
-        axes.set_xlabel("1 / RMS, float64")
-        axes.set_ylabel("error (units in the last place)")
-        caption = f"Errors of {len(want)} factors, at most {np.abs(error).max():.3g} units."
-        return " ".join([caption, *notes])
-
 
 testbench = InverseRmsTestbench()
 

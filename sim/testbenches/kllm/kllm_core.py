@@ -32,26 +32,6 @@ class KllmCoreTestbench:
         products, notes = real_products(parameters, trace, vectors)
         return build(parameters, fit_memory(parameters, products), rng, notes)
 
-    def picture(self, parameters: KllmCoreParameters, trace: Trace, figure) -> str:
-        """One real product, against that of the operands in float64."""
-        p = parameters
-        products, notes = real_products(p, trace, 1, min(p.n, 256))
-        product = products[0]
-        y, _ = product.results(p.outliers)
-        weights = product.tables.centroids.astype(np.float64)[product.weight]
-        exact = product.x.astype(np.float64) @ (weights * product.scale.astype(np.float64))
-        axes = figure.subplots()
-        axes.plot(exact, y.astype(np.float64), ".")
-        axes.axline((0, 0), slope=1, color="0.7", zorder=0)
-        axes.set_xlabel("product of the vector itself")
-        axes.set_ylabel("product of its indices and outliers")
-        error = np.linalg.norm(y - exact) / np.linalg.norm(exact)
-        caption = (
-            f"{len(y)} columns of one product; the vector's quantisation to "
-            f"{p.activation_bits} bits with {2 * p.outliers} outliers costs {error:.1%}."
-        )
-        return " ".join([caption, *notes])
-
 
 testbench = KllmCoreTestbench()
 

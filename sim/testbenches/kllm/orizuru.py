@@ -3,11 +3,11 @@ vector."""
 
 import numpy as np
 
-from golden.kllm.orizuru import orizuru, pop_order
+from golden.kllm.orizuru import pop_order
 from golden.trace import Trace
 from hw.kllm.orizuru import OrizuruParameters
 from sim.core import payload
-from sim.core.stimulus import Stimulus
+from sim.core.stimulus import ShownRun, Stimulus
 from sim.testbenches.operands import to_fp16, vectors_by_name
 from sim.testbenches.strategies import sometimes
 
@@ -39,33 +39,33 @@ class OrizuruTestbench:
             )
         return build(parameters, x, keep, lengths, k, rng, notes)
 
-    def picture(self, parameters: OrizuruParameters, trace: Trace, figure) -> str:
-        x, notes = vectors_of(trace, parameters.n, 1)
-        vector, k = x[0], max(1, min(parameters.k, -(-parameters.n // 200)))
-        popped = orizuru(vector, k)
+    def shown(self, run: ShownRun, figure) -> str:
+        """The first vector, and the pairs that the RTL popped first."""
+        i, o = run.inputs["i"], run.outputs["o"]
+        lanes, beats = run.parameters.lanes, int(np.flatnonzero(i["last"])[0]) + 1
+        bits = np.stack([i[f"values[{lane}]"][:beats] for lane in range(lanes)], axis=1)
+        vector = bits.astype(np.uint16).view(np.float16).ravel()
+        pairs = min(5, int(np.flatnonzero(o["last"])[0]) + 1)
         axes = figure.subplots()
-        axes.plot(vector, ".", markersize=3, color="0.6", label="activation")
-        for name, indices, marker in (
-            ("largest", popped.max_indices, "^"),
-            ("smallest", popped.min_indices, "v"),
-        ):
-            axes.plot(indices, vector[indices], marker, markersize=8, label=f"{k} {name}")
-            for number, index in enumerate(indices[:5]):
+        axes.bar(range(len(vector)), vector, color="0.8")
+        for end, colour, offset in (("max", "C0", 4), ("min", "C1", -12)):
+            for number, index in enumerate(o[f"{end}.index"][:pairs].astype(int)):
+                axes.bar(index, vector[index], color=colour)
                 axes.annotate(
-                    str(number + 1),
-                    (index, vector[index]),
+                    f"{number + 1}",
+                    (index, max(vector[index], 0) if end == "max" else min(vector[index], 0)),
                     textcoords="offset points",
-                    xytext=(7, -3),
+                    xytext=(0, offset),
+                    ha="center",
+                    color=colour,
                 )
+        axes.margins(y=0.15)
         axes.set_xlabel("index")
-        axes.set_ylabel("activation (FP16)")
-        axes.legend(loc="best")
-        caption = (
-            f"One activation vector of {parameters.n} values; marked are the {k} largest and {k} "
-            "smallest (0.5 % each side), numbered in the order the trees pop them, with "
-            f"{popped.comparisons} comparisons."
+        axes.set_ylabel("activation")
+        return (
+            f"One activation vector of {len(vector)} values, and the first {pairs} pairs that the "
+            "RTL popped: the largest (blue) and the smallest (orange), numbered in their order."
         )
-        return " ".join([caption, *notes])
 
 
 testbench = OrizuruTestbench()

@@ -34,34 +34,6 @@ class OutlierListTestbench:
             x, outlier, lengths = random_vectors(p, vectors, rng)
         return build(p, x, outlier, lengths, columns, rng, notes)
 
-    def picture(self, parameters: OutlierListParameters, trace: Trace, figure) -> str:
-        p = parameters
-        x, notes = vectors_of(trace, p.k, 1)
-        outlier = top_and_bottom(x, p.outliers)
-        rows = outlier_rows(x[0], outlier[0], p.segment, p.entries, p.outliers)
-        vector, table = figure.subplots(2, 1)
-        vector.plot(x[0], ".", markersize=3, color="0.6")
-        vector.plot(np.flatnonzero(outlier[0]), x[0][outlier[0]], "o", color="C1", ms=4)
-        for edge in range(0, p.k, p.segment):
-            vector.axvline(edge, color="0.8", lw=0.6)
-        vector.set_xlabel("position")
-        vector.set_ylabel("activation (FP16)")
-        shown = np.where(rows.valid, rows.position, -1)
-        table.imshow(shown.T, aspect="auto", cmap="viridis")
-        for row, entry in zip(*np.nonzero(rows.valid), strict=True):
-            table.text(row, entry, str(rows.position[row, entry]), ha="center", va="center", size=6)
-        table.set_xticks(range(len(shown)), rows.segment)
-        table.set_yticks(range(p.entries))
-        table.set_xlabel("row, by its segment")
-        table.set_ylabel("entry")
-        count = int(outlier[0].sum())
-        caption = (
-            f"{count} outliers of a vector of {p.k} in segments of {p.segment} positions, and the "
-            f"{len(shown)} rows of {p.entries} entries they are packed into: a column takes "
-            f"{len(shown)} cycles where it would take {p.segments} without outliers."
-        )
-        return " ".join([caption, *notes])
-
 
 testbench = OutlierListTestbench()
 

@@ -49,21 +49,6 @@ class OutlierSplitTestbench:
         x, keep, lengths, _ = (np.concatenate(a)[:vectors] for a in zip(*sets, strict=True))
         return build(p, x, keep, lengths, rng, [])
 
-    def picture(self, parameters: OutlierSplitParameters, trace: Trace, figure) -> str:
-        """Ranges of some vectors with and without their outliers."""
-        p = parameters
-        x, notes = vectors_of(trace, p.k, 24)
-        _, _, scale = outlier_split(x, np.ones(x.shape, bool), p.outliers)
-        axes = figure.subplots()
-        number = np.arange(len(x))
-        axes.bar(number, np.abs(x.astype(np.float32)).max(axis=1), color="0.8", label="all values")
-        axes.bar(number, scale, label="inliers: the scale")
-        axes.set_xlabel("vector")
-        axes.set_ylabel("largest magnitude")
-        axes.legend(loc="best")
-        caption = f"{2 * p.outliers} of {p.k} values of each vector are its outliers."
-        return " ".join([caption, *notes])
-
 
 testbench = OutlierSplitTestbench()
 

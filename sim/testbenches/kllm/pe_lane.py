@@ -86,25 +86,6 @@ class PeLaneTestbench:
         products, notes = real_products(parameters, trace, vectors)
         return build(parameters, products, rng, notes)
 
-    def picture(self, parameters: PeLaneParameters, trace: Trace, figure) -> str:
-        """Results of one product against those of the operands before quantisation."""
-        p = parameters
-        products, notes = real_products(p, trace, RUN)
-        product = products[0]
-        y, _ = product.results()
-        layers, _ = layers_of(trace, p.k, RUN, p.activation_bits, p.weight_bits, outliers_of(p))
-        exact = layers[0].x[0].astype(np.float64) @ layers[0].weights.dequantize()
-        axes = figure.subplots()
-        columns = np.arange(len(y))
-        axes.bar(columns - 0.2, exact, 0.4, color="0.7", label="vector not quantised")
-        axes.bar(columns + 0.2, y.astype(np.float64), 0.4, label="lane")
-        axes.set_xlabel("column")
-        axes.set_ylabel("result")
-        axes.legend(loc="best")
-        counted, apart = np.count_nonzero(product.keep), np.count_nonzero(product.outlier)
-        caption = f"{len(y)} columns of {counted} counted indices and {apart} outliers each."
-        return " ".join([caption, *notes])
-
 
 testbench = PeLaneTestbench()
 

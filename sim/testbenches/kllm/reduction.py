@@ -30,26 +30,6 @@ class ReductionTestbench:
         counts, products, notes = real_columns(p, trace, vectors)
         return build(p, counts, products, np.full(vectors, p.groups), notes)
 
-    def picture(self, parameters: ReductionParameters, trace: Trace, figure) -> str:
-        """One column's histogram over the products, and its terms in the order of their size."""
-        counts, products, notes = real_columns(parameters, trace, 1)
-        counts, products = counts[0], products[0].astype(np.float64)
-        order = np.argsort(products)
-        histogram, running = figure.subplots(1, 2)
-        histogram.vlines(products[order], 0, counts[order], linewidth=1)
-        histogram.set_xlabel("product of centroids")
-        histogram.set_ylabel("count")
-        running.step(products[order], np.cumsum((counts * products)[order]), where="post")
-        running.set_xlabel("product of centroids")
-        running.set_ylabel("sum so far")
-        total = (counts * products).sum()
-        caption = (
-            f"One column: {counts.sum()} indices fall into {np.count_nonzero(counts)} of "
-            f"{len(counts)} bins; {len(counts)} products of count and centroids add up to "
-            f"{total:.6g}."
-        )
-        return " ".join([caption, *notes])
-
 
 testbench = ReductionTestbench()
 

@@ -48,27 +48,6 @@ class RmsFactorTestbench:
             rows.append((*row, *constants, number % 4 != 3))
         return build(p, rows, rng, notes)
 
-    def picture(self, parameters: RmsFactorParameters, trace: Trace, figure) -> str:
-        """Errors of the factors of real vectors, relative to those of the unquantised vectors."""
-        p = parameters
-        layers, notes = layers_of(trace, p.k, 4, p.bits, 4, p.outliers)
-        axes = figure.subplots()
-        for layer in layers:
-            v = front_end(layer.x, layer.tables, p.outliers)
-            constants = (np.float32(1 / p.k), np.float32(0))
-            tables = layer.tables.squares
-            r = rms_factor(v.activation, v.keep, v.pairs, tables, v.scale, *constants)
-            exact = 1 / np.sqrt(np.square(layer.x.astype(np.float64)).mean(axis=1))
-            axes.plot(exact, 100 * (r / exact - 1), ".")
-        axes.set_xscale("log")
-        axes.set_xlabel("1 / RMS of the vector")
-        axes.set_ylabel("1 / RMS of its indices and outliers, % off")
-        count = sum(len(layer.x) for layer in layers)
-        caption = (
-            f"Effect of quantisation on the factors of {count} vectors, one colour for each layer."
-        )
-        return " ".join([caption, *notes])
-
 
 testbench = RmsFactorTestbench()
 

@@ -32,23 +32,6 @@ class SoftmaxTestbench:
             keeps = [rng.random(len(row)) < rng.choice([0.5, 0.95, 1.0, 1.0]) for row in rows]
         return build(p, rows, keeps, notes)
 
-    def picture(self, parameters: SoftmaxParameters, trace: Trace, figure) -> str:
-        rng = np.random.default_rng(1)
-        rows, notes = real_rows(trace, parameters, 24, rng)
-        got, want = [], []
-        for row in rows:
-            probability, _ = softmax(row[None], np.ones((1, len(row)), bool), parameters.length)
-            e = np.exp(row.astype(np.float64) - row.max())
-            got.append(probability[0].astype(np.float64))
-            want.append(e / e.sum())
-        exact = np.concatenate(want)
-        axes = figure.subplots()
-        axes.plot(exact, (np.concatenate(got) - exact) / unit(exact), ".", ms=2, rasterized=True)
-        axes.set_xscale("log")
-        axes.set_xlabel("probability, float64")
-        axes.set_ylabel("error (units in the last place)")
-        return " ".join([f"{len(exact)} probabilities of real scores.", *notes])
-
 
 testbench = SoftmaxTestbench()
 

@@ -28,25 +28,6 @@ class SparsePathTestbench:
         rows, notes = real_rows(parameters, trace, vectors, rng)
         return build(parameters, *rows, notes)
 
-    def picture(self, parameters: SparsePathParameters, trace: Trace, figure) -> str:
-        """Positions of one vector's outliers, and their products with one column's weights."""
-        p = parameters
-        c = columns_of(trace, p.k, 4, p.weight_bits, 1)
-        at = np.flatnonzero(c.outlier[0])
-        values = c.value[0, at].astype(np.float64)
-        terms = values * c.codebook_b[c.weight[0, at]].astype(np.float64)
-        above, below = figure.subplots(2, 1, sharex=True)
-        above.vlines(at, 0, values)
-        above.set_ylabel("outlier")
-        below.vlines(at, 0, terms, color="C1")
-        below.set_ylabel("times weight")
-        below.set_xlabel("position")
-        caption = (
-            f"{len(at)} outliers of a vector of {p.k} values and their products with one column's "
-            f"weights, which add up to {terms.sum():.6g}."
-        )
-        return " ".join([caption, *c.notes])
-
 
 testbench = SparsePathTestbench()
 

@@ -13,7 +13,7 @@ from golden.trace import Trace
 from hw.arith.float_format import FP16
 from hw.lad.apid_parameters import MODE_BITS, ApidParameters
 from sim.core import payload
-from sim.core.stimulus import Stimulus
+from sim.core.stimulus import ShownRun, Stimulus
 from sim.testbenches.operands import vectors_by_name
 from sim.testbenches.strategies import sometimes
 
@@ -55,30 +55,35 @@ class ApidTestbench:
         steps, notes = real_steps(parameters, trace, vectors, rng)
         return build(parameters, steps, rng, notes)
 
-    def picture(self, parameters: ApidParameters, trace: Trace, figure) -> str:
-        """Scores of a step with their modes' intervals."""
-        p = parameters
-        steps, notes = real_steps(p, trace, HISTORY, np.random.default_rng(1))
-        step = max(steps, key=lambda step: len(step.s))
-        x = step.s.astype(np.float64) - float(step.m)
-        found = step.result(p)
-        exp = PiecewiseExp(p.bound_values)
-        floor = min(x.min(), exp.lower[1]) - 1
-        lower, upper = np.maximum(exp.lower, floor)[found.mode], np.minimum(exp.upper, 0.5)
-        upper = upper[found.mode]
-        position = np.arange(len(x))
+    def shown(self, run: ShownRun, figure) -> str:
+        """Scores of the longest step, and the positions that the RTL found active."""
+        p, command, i, o = run.parameters, run.inputs["command"], run.inputs["i"], run.outputs["o"]
+        lengths = command["n"].astype(int)
+        step = int(lengths.argmax())
+        beats = -(-lengths // p.lanes)
+        first, count = int(beats[:step].sum()), lengths[step]
+        bits = [i[f"s[{lane}]"][first : first + beats[step]] for lane in range(p.lanes)]
+        s = np.stack(bits, axis=1).astype(np.uint16).view(np.float16).ravel()[:count]
+        m = command["m"][step : step + 1].astype(np.uint16).view(np.float16)
+        ends = [0, *(np.flatnonzero(o["last"]) + 1)]
+        groups = range(ends[step], ends[step + 1])
+        active = np.zeros(count, bool)
+        for group, entry in np.ndindex(len(groups), p.outputs):
+            if int(o["keep"][groups[group]]) >> entry & 1:
+                active[int(o[f"positions[{entry}].index"][groups[group]])] = True
+        x, position = s.astype(np.float64) - float(m[0]), np.arange(count)
         axes = figure.subplots()
-        axes.bar(position, upper - lower, bottom=lower, color="0.85", width=1.0)
-        for active, colour in ((False, "C0"), (True, "C1")):
-            chosen = found.active == active
-            axes.plot(position[chosen], x[chosen], ".", color=colour)
+        for bound in p.bound_values:
+            axes.axhline(float(bound), color="0.85", linewidth=1)
+        for chosen, colour in ((~active, "0.6"), (active, "C1")):
+            axes.plot(position[chosen], x[chosen], "o", color=colour, markersize=4)
         axes.set_xlabel("position")
         axes.set_ylabel("score below the maximum")
-        caption = (
-            f"A step of {len(x)} positions: the interval of each one's mode (grey) and its score"
-            f" (dot); {int(found.active.sum())} are active, the last {p.window} of them always."
+        return (
+            f"A step of {count} positions: {int(active.sum())} of them (orange) the RTL found "
+            f"active, since they are among the last {p.window} or have left the interval (between "
+            "grey lines) that they are in most often."
         )
-        return " ".join([caption, *notes])
 
 
 testbench = ApidTestbench()

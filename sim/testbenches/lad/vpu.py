@@ -43,28 +43,8 @@ class VpuTestbench:
             return build(parameters, random_operations(parameters, vectors, rng), [])
         return build(parameters, *real_operations(parameters, trace, vectors))
 
-    def picture(self, parameters: VpuParameters, trace: Trace, figure) -> str:
-        """Dot products against the same in float64."""
-        operations, notes = real_operations(parameters, trace, 2000)
-        _, got = operations.results()
-        want = exact_dots(operations)
-        axes = figure.subplots()
-        axes.plot(want, got - want, ".", ms=2, rasterized=True)
-        axes.set_xlabel("dot product, float64")
-        axes.set_ylabel("error")
-        caption = f"Errors of {len(want)} dot products, whose sums are rounded to FP16."
-        return " ".join([caption, *notes])
-
 
 testbench = VpuTestbench()
-
-
-def exact_dots(operations: Operations) -> np.ndarray:
-    """The dot products in float64."""
-    held = np.maximum.accumulate(np.where(operations.load, np.arange(len(operations.load)), 0))
-    dots = operations.mode == DP
-    a, b = (x.astype(np.float64)[dots] for x in (operations.vec1[held], operations.vec2))
-    return (a * b).sum(axis=1)
 
 
 def real_operations(p: VpuParameters, trace: Trace, count: int) -> tuple[Operations, list[str]]:

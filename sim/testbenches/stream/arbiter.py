@@ -7,14 +7,11 @@ import numpy as np
 import sim.core.stimulus
 from golden.stream import arbiter
 from sim.core.stimulus import Mismatch, Stimulus
-from sim.testbenches.strategies import sometimes
-from sim.testbenches.stream.beats import beats, bursts, pack, unpack
+from sim.testbenches.stream.beats import beats, pack, unpack
 
 if TYPE_CHECKING:
     from golden.trace import Trace
     from hw.stream.arbiter import ArbiterParameters
-
-_CYCLES_SHOWN = 64
 
 
 class ArbiterTestbench:
@@ -74,35 +71,6 @@ class ArbiterTestbench:
             cycles = {"o": np.asarray(cycles_of["o"])[places["got"]]}
             found += sim.core.stimulus.compare(part, received, layouts, cycles)
         return found
-
-    def picture(self, parameters: "ArbiterParameters", trace: "Trace | None", figure) -> str:
-        """The inputs with a valid beat, the accepted one, and the source of the output beat."""
-        inputs = parameters.inputs
-        # A load of 0.6 beats per cycle in all, and an output that accepts in bursts.
-        random = np.random.default_rng(1)
-        arrivals = sometimes(random, 0.6 / inputs, (_CYCLES_SHOWN, inputs))
-        takes = np.logical_or.reduce(bursts(_CYCLES_SHOWN, 2, seed=1))
-        activity = arbiter.simulate(arrivals.astype(int), takes)
-        axes = figure.subplots()
-        for s in range(inputs):
-            waits = np.flatnonzero(activity.offers[:, s])
-            taken = np.flatnonzero(activity.accepted == s)
-            stands = np.flatnonzero(activity.output == s)
-            color = f"C{s % 10}"
-            axes.plot(waits, np.full(len(waits), s), "o", mfc="none", color=color, ms=4)
-            axes.plot(taken, np.full(len(taken), s), "o", color=color, ms=4)
-            axes.plot(stands, np.full(len(stands), inputs), "s", color=color, ms=4)
-        names = [f"i[{s}]" for s in range(inputs)]
-        axes.set_yticks(range(inputs + 1), [*names, "o"])
-        axes.invert_yaxis()
-        axes.set_xlabel("cycle")
-        served = np.bincount(activity.accepted[activity.accepted >= 0], minlength=inputs)
-        return (
-            f"Arbiter of {inputs} inputs, beats arriving at random, taken in bursts (cycle-level "
-            f"model, {_CYCLES_SHOWN} cycles; payloads do not matter). Circles: a "
-            "beat waits, filled: it is accepted; squares: the beat on the output, in its source's "
-            f"colour. Beats accepted per input: {', '.join(map(str, served))}."
-        )
 
 
 def _with_source(

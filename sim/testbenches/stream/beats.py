@@ -48,13 +48,6 @@ def unpack(packed: np.ndarray, width: int) -> np.ndarray:
     return np.unpackbits(raw, axis=1, bitorder="little")[:, :width]
 
 
-def bursts(cycles: int, patterns: int, seed: int) -> np.ndarray:
-    """``bool[patterns, cycles]``: runs of ones and zeros of geometric length, for pictures."""
-    random = np.random.default_rng(seed)
-    lengths = random.geometric(0.15, (patterns, cycles))
-    return np.array([np.repeat(np.arange(cycles) % 2 == 0, row)[:cycles] for row in lengths])
-
-
 def _values(trace: "Trace") -> tuple[str, np.ndarray]:
     """The keys row by row, else the first activation or weight by name."""
     if trace.k is not None:

@@ -2,4 +2,4 @@
 
 from sim.testbenches.stream.buffers import BufferTestbench
 
-testbench = BufferTestbench("Queue", depth=lambda parameters: parameters.depth)
+testbench = BufferTestbench()

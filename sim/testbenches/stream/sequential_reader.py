@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from golden.stream.sequential_reader import addresses, timeline
+from golden.stream.sequential_reader import addresses
 from golden.trace import Trace
 from hw.stream.sequential_reader import SequentialReaderParameters
 from sim.core import payload
@@ -12,7 +12,6 @@ from sim.testbenches.strategies import mixture
 from sim.testbenches.stream.beats import beats, pack, unpack
 
 _ROWS = 256
-_WORDS_SHOWN = 48
 
 
 class SequentialReaderTestbench:
@@ -29,28 +28,6 @@ class SequentialReaderTestbench:
         contents, notes = beats(trace, p.data_width, rows, seed)
         start, words = _commands(p, rows, vectors, np.random.default_rng(seed))
         return build(p, contents, start, words, notes)
-
-    def picture(self, parameters: SequentialReaderParameters, trace: Trace, figure) -> str:
-        """When each word is requested, answered and output, with a memory that reorders."""
-        depth, slowest = parameters.depth, 2 * parameters.depth
-        rng = np.random.default_rng(1)
-        latency = rng.integers(slowest // 4, slowest, _WORDS_SHOWN)
-        requested, answered, output = timeline(latency, depth)
-        axes = figure.subplots()
-        number = np.arange(_WORDS_SHOWN)
-        axes.hlines(number, requested, answered, color="0.7", label="in the memory")
-        axes.hlines(number, answered, output, color="C1", lw=3, label="in a slot")
-        axes.plot(output, number, "o", ms=3, color="C0", label="output")
-        axes.invert_yaxis()
-        axes.set_xlabel("cycle")
-        axes.set_ylabel("word")
-        axes.legend(loc="best")
-        return (
-            f"{_WORDS_SHOWN} words read with {depth} slots from a memory that answers after "
-            f"{latency.min()} to {latency.max()} cycles in any order (cycle-level model; it does "
-            "not depend on the words' values). A slot is used again two cycles after its word has "
-            "arrived and all words before it are output."
-        )
 
 
 testbench = SequentialReaderTestbench()

@@ -2,4 +2,4 @@
 
 from sim.testbenches.stream.buffers import BufferTestbench
 
-testbench = BufferTestbench("Skid buffer", depth=lambda parameters: 2)
+testbench = BufferTestbench()

@@ -16,12 +16,6 @@ def golden(p, q, mantissa, shift):
     return {"most": most, "least": least}
 
 
-def exact(p, q, mantissa, shift):
-    reach = 2.0 ** (p.bits - p.chunk_bits * np.arange(1, p.chunks)) - 1
-    c = mantissa * 2.0 ** -(p.base + shift)
-    return np.multiply.outer(np.maximum(q, 0).sum(axis=-1) * c, reach)
-
-
 class MarginGeneratorTestbench(DatapathTestbench):
     """Queries of the trace, if it has any, each with its own scale times that of the keys."""
 
@@ -50,5 +44,4 @@ testbench = MarginGeneratorTestbench(
     },
     results=lambda p: {name: (unsigned(p.margin_bits), p.chunks - 1) for name in ("most", "least")},
     golden=golden,
-    exact=exact,
 )

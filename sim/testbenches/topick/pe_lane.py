@@ -21,7 +21,7 @@ from golden.topick.pe_lane import Decision, Head, LaneSizes, PeLane, chunk_of, w
 from golden.trace import Trace
 from hw.topick.pe_lane import PeLaneParameters
 from sim.core import payload
-from sim.core.stimulus import Stimulus, compare
+from sim.core.stimulus import ShownRun, Stimulus, compare
 from sim.testbenches.operands import vectors_by_name
 from sim.testbenches.strategies import sometimes
 
@@ -250,29 +250,29 @@ class PeLaneTestbench:
             cycles_of | {"request": np.asarray(cycles_of["request"])[order]},
         )
 
-    def picture(self, parameters: PeLaneParameters, trace: Trace, figure) -> str:
-        """Chunks read of each token, and the denominator as it grows."""
-        replay = Replay(parameters, np.random.default_rng(1))
-        data, notes = real_head(parameters, trace, 0, 10**6, np.random.default_rng(1), 256)
-        replay.add(data)
-        read, kept = np.zeros(data.head.tokens, int), np.zeros(data.head.tokens, bool)
-        for d in replay.decisions:
-            read[d.token], kept[d.token] = d.chunk + 1, d.kept
-        chunks, growth = figure.subplots(1, 2)
-        chunks.bar(np.arange(len(read)), read, width=1.0)
-        chunks.plot(np.flatnonzero(kept), read[kept] + 0.1, "C1.", ms=4)
-        chunks.set_xlabel("token")
-        chunks.set_ylabel("chunks read")
-        seen = np.array([log2 if known else np.nan for known, log2 in replay.seen])
-        growth.plot(seen / 2.0**parameters.fraction)
-        growth.set_xlabel("decision")
-        growth.set_ylabel("log2 of the denominator")
-        caption = (
-            f"A real head: {read.sum()} of {3 * len(read)} chunks read, {kept.sum()} of {len(read)}"
-            " tokens kept (dots). On the right the denominator, as it grows from decision to"
-            " decision."
+    def shown(self, run: ShownRun, figure) -> str:
+        """The RTL's requests of the first head, in their order."""
+        request, kept = run.outputs["request"], run.outputs["kept"]
+        tokens = int(np.flatnonzero(kept["last"])[0]) + 1
+        # Each token has one first request in a head; the next head starts with the one after.
+        firsts = np.flatnonzero(request["chunk"] == 0)
+        shown = slice(firsts[tokens] if len(firsts) > tokens else len(request["chunk"]))
+        token, chunk = request["token"][shown].astype(int), request["chunk"][shown].astype(int)
+        axes = figure.subplots()
+        for number in range(chunk.max() + 1):
+            which = np.flatnonzero(chunk == number)
+            axes.plot(which, token[which], "os^D"[number % 4], ms=5, label=f"chunk {number}")
+        axes.set_xlabel("request")
+        axes.set_ylabel("token")
+        axes.locator_params(axis="y", integer=True)
+        axes.legend(loc="best")
+        most = run.parameters.chunks * tokens
+        return (
+            f"A head of {tokens} tokens: {len(token)} of {most} chunks of its keys, in the order in"
+            " which the RTL requested them. It begins with the newest token and the first one, and"
+            f" has at most {run.parameters.entries} tokens in flight;"
+            f" {int(kept['kept'][:tokens].sum())} tokens are kept."
         )
-        return " ".join([caption, *notes])
 
 
 testbench = PeLaneTestbench()

@@ -34,29 +34,6 @@ class PecTestbench(DatapathTestbench):
             notes.append("Most earlier terms are moved close to the new one.")
         return values, notes
 
-    def picture(self, parameters, trace, figure) -> str:
-        """Terms against powers of two."""
-        p = parameters
-        values, notes = self.draw(p, trace, 4000, seed=1)
-        t, least = values["t"] << 5, values["least"] << 5
-        shift, significand = term(t, least, fraction=p.fraction, precision=p.precision)
-        exponent = (t - least) / 2.0**p.fraction
-        curve, histogram = figure.subplots(1, 2)
-        value = significand * 2.0 ** -(shift + p.precision)
-        curve.plot(exponent, value, ".", ms=2, rasterized=True)
-        curve.set_xlabel("t - least")
-        curve.set_ylabel("2^(t - least)")
-        curve.set_yscale("log", base=2)
-        error = significand - 2.0 ** (exponent + shift + p.precision)
-        histogram.hist(error, bins=60)
-        histogram.set_xlabel("error, units of the significand's last bit")
-        histogram.set_ylabel("terms")
-        caption = (
-            f"Terms of {len(t)} scores, spread 32 times as far as the values below, and their"
-            f" errors: rounded down, by {-error.min():.3g} of the last bit at most."
-        )
-        return " ".join([caption, *notes])
-
 
 testbench = PecTestbench(
     operands=lambda p: {

@@ -34,26 +34,6 @@ class RpduTestbench(DatapathTestbench):
             notes.append("Every other denominator is moved to where the decision changes.")
         return values, notes
 
-    def picture(self, parameters, trace, figure) -> str:
-        """Decisions by the distance to where they change."""
-        values, notes = self.draw(parameters, trace, 4000, seed=1)
-        met = values["t"] + values["most"] + values["threshold"]
-        distance = np.clip(values["log_denominator"] - met, -8, 8)
-        pruned = self._golden(parameters, **values)["prune"].astype(bool)
-        known = values["known"] == 1
-        groups = {"pruned": pruned, "not pruned": ~pruned & known, "unknown denominator": ~known}
-        axes = figure.subplots()
-        bins = np.arange(-8.5, 9)
-        axes.hist([distance[g] for g in groups.values()], bins, stacked=True, label=list(groups))
-        axes.set_xlabel("log_denominator - (t + most + threshold), clipped to 8 either way")
-        axes.set_ylabel("decisions")
-        axes.legend(loc="best")
-        caption = (
-            f"{len(met)} decisions: a token is pruned from a difference of"
-            f" {distance[pruned].min()} on, if the denominator is known."
-        )
-        return " ".join([caption, *notes])
-
 
 testbench = RpduTestbench(
     operands=lambda p: {

@@ -25,17 +25,6 @@ class ScoreboardTestbench:
         rng = np.random.default_rng(seed)
         return Tokens(parameters, vectors, rng).stimulus(*_entries(parameters, trace, vectors, rng))
 
-    def picture(self, parameters: ScoreboardParameters, trace: Trace, figure) -> str:
-        """Which token has which slot, and how long."""
-        tokens = Tokens(parameters, 3 * parameters.entries, np.random.default_rng(1))
-        ax = figure.subplots()
-        for token, (slot, begin, end) in enumerate(tokens.held):
-            ax.plot([begin, end], [slot, slot], f"C{token % 10}", lw=2)
-        ax.set_xlabel("write: an entry parked or a slot returned")
-        ax.set_ylabel("slot")
-        count = len(tokens.held)
-        return f"Slots of {count} tokens: a returned slot goes to the next token that waits."
-
 
 testbench = ScoreboardTestbench()
 

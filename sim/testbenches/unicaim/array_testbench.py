@@ -13,7 +13,7 @@ from golden.trace import Trace
 from golden.unicaim.cells import key_limit, query_planes
 from hw.unicaim.array import ArrayOp, ArrayParameters
 from sim.core import payload
-from sim.core.stimulus import Stimulus
+from sim.core.stimulus import ShownRun, Stimulus
 from sim.testbenches.strategies import sometimes
 from sim.testbenches.unicaim.operands import pack_bits, real_levels
 
@@ -56,29 +56,27 @@ class ArrayTestbench:
                 steps.query(query_planes(queries[token], p.query_bits), max(1, p.rows // 8))
         return steps
 
-    def picture(self, parameters: ArrayParameters, trace: Trace, figure) -> str:
-        steps = self.real(parameters, trace, 8)
-        k = max(1, parameters.rows // 8)
-        axes = figure.subplots()
-        for high in steps.searches:
-            axes.step(range(1, len(high) + 1), high.sum(axis=1), where="mid")
-        axes.axhline(k, color="0.5", linestyle="--")
-        axes.set_xlabel("step of the search")
-        axes.set_ylabel("lines that are high")
-        lengths = sorted({len(high) for high in steps.searches})
-        queries = f"Searches of eight queries over {parameters.rows} rows"
-        if self.stoppable:
-            caption = (
-                f"{queries}: how many lines are high in each step, until {k} (dashed) or fewer are,"
-                f" after {lengths[0]} to {lengths[-1]} steps."
-            )
-        else:
-            caption = (
-                f"{queries}: in {lengths[0]} steps, one for each bit of the threshold that {k} rows"
-                " (dashed) or fewer pass. How many lines are high, each of a row that reaches the"
-                " threshold tried."
-            )
-        return " ".join([caption, *steps.notes])
+    def shown(self, run: ShownRun, figure) -> str:
+        """The longest search: lines of the array that are high in each step."""
+        lines, rows = run.outputs["lines"], run.parameters.rows
+        ends = [0, *(np.flatnonzero(lines["last"]) + 1)]
+        longest = int(np.diff(ends).argmax())
+        masks = lines["high"][ends[longest] : ends[longest + 1]].astype(int)
+        high = masks[:, None] >> np.arange(rows) & 1
+        values = run.outputs["values"]
+        scores, search = figure.subplots(1, 2, sharey=True)
+        bits = np.array([values[f"[{row}]"][longest] for row in range(rows)]).astype(int)
+        sign = 1 << run.parameters.score.width - 1  # of two's complement
+        scores.barh(range(rows), (bits ^ sign) - sign, color="0.6")
+        scores.set_xlabel("score")
+        scores.set_ylabel("row")
+        search.imshow(high.T, cmap="Blues", vmin=0, vmax=1.4, aspect="auto", origin="lower")
+        search.set_xticks(range(len(high)), range(1, len(high) + 1))
+        search.set_xlabel("step of the search")
+        return (
+            f"One query over {rows} rows: their scores, and the lines that were high (blue) in each"
+            f" of the search's {len(high)} steps."
+        )
 
 
 class BitLines:

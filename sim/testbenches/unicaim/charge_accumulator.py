@@ -31,18 +31,6 @@ class ChargeAccumulatorTestbench:
             return random_beats(parameters, vectors, np.random.default_rng(seed)).stimulus()
         return real_beats(parameters, trace, vectors).stimulus()
 
-    def picture(self, parameters: ChargeAccumulatorParameters, trace: Trace, figure) -> str:
-        beats = real_beats(parameters, trace, 48)
-        axes = figure.subplots()
-        axes.plot(np.array(beats.history) / (1 << parameters.fraction))
-        axes.set_xlabel("step")
-        axes.set_ylabel("accumulated score")
-        caption = (
-            f"Accumulations of the first {len(beats.history[0])} of {parameters.rows} rows over 48"
-            " steps, in each of which one row starts again from the mean of the others."
-        )
-        return " ".join([caption, *beats.notes])
-
 
 testbench = ChargeAccumulatorTestbench()
 

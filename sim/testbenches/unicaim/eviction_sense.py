@@ -36,26 +36,6 @@ class EvictionSenseTestbench:
             searches.append(model.planes())
         return stimulus_of(parameters, searches, notes)
 
-    def picture(self, parameters: EvictionSenseParameters, trace: Trace, figure) -> str:
-        model = accumulator(parameters.rows)
-        scores, notes = real_scores(trace, parameters.rows, 16)
-        history = []
-        for row in scores:
-            model.share(row)
-            history.append(model.held.copy())
-        evicted = eviction_sense(model.planes())
-        axes = figure.subplots()
-        lines = np.array(history) / (1 << FRACTION)
-        axes.plot(lines, color="0.8")
-        axes.plot(lines[:, evicted], color="C1")
-        axes.set_xlabel("step")
-        axes.set_ylabel("accumulated score")
-        caption = (
-            f"Accumulations of {parameters.rows} rows over sixteen queries: the search finds row"
-            f" {evicted}, whose accumulation (coloured) is the smallest in the end."
-        )
-        return " ".join([caption, *notes])
-
 
 testbench = EvictionSenseTestbench()
 

@@ -38,17 +38,6 @@ class SarAdcTestbench:
         samples[: len(corners)] = corners
         return stimulus_of(parameters, samples)
 
-    def picture(self, parameters: SarAdcParameters, trace: Trace, figure) -> str:
-        p = parameters
-        samples, notes = real_samples(p, trace, 512)
-        codes = sar_adc(samples, p.bits, p.fraction)
-        axes = figure.subplots()
-        axes.plot(samples / (1 << p.fraction), codes - samples / (1 << p.fraction), ".")
-        axes.set_xlabel("sample, steps")
-        axes.set_ylabel("code less sample, steps")
-        caption = f"Errors of {len(samples)} conversions of {p.bits} bits, half a step at most."
-        return " ".join([caption, *notes])
-
 
 testbench = SarAdcTestbench()
 

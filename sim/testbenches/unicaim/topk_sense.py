@@ -37,20 +37,6 @@ class TopkSenseTestbench:
                 searches.add(row, used, max(1, parameters.rows // 8), LIMIT)
         return searches.stimulus()
 
-    def picture(self, parameters: TopkSenseParameters, trace: Trace, figure) -> str:
-        p, k = parameters, max(1, parameters.rows // 8)
-        scores, notes = real_scores(trace, p.rows, 1)
-        searches = Searches(p)
-        searches.add(scores[0], np.ones(p.rows, bool), k, LIMIT)
-        chosen = searches.addresses[0]
-        axes = figure.subplots()
-        axes.bar(range(p.rows), scores[0], color="0.7")
-        axes.bar(chosen, scores[0][chosen], color="C1")
-        axes.set_xlabel("row")
-        axes.set_ylabel("score")
-        caption = f"Scores of {p.rows} rows for one query, and the {len(chosen)} rows selected."
-        return " ".join([caption, *notes])
-
 
 testbench = TopkSenseTestbench()
 

@@ -56,30 +56,8 @@ class PeArrayTestbench:
         products, notes = real_products(parameters, trace, vectors, rng)
         return build(parameters, products, rng, notes)
 
-    def picture(self, parameters: PeArrayParameters, trace: Trace, figure) -> str:
-        """Results against the same products in float64."""
-        p = parameters
-        products, notes = real_products(p, trace, 24, np.random.default_rng(1))
-        axes = figure.subplots(1, 2)
-        for ax, outer, name in zip(axes, (False, True), ("inner", "outer"), strict=True):
-            chosen = [product for product in products if product.outer == outer]
-            got = np.concatenate([product.result(p).ravel() for product in chosen])
-            want = np.concatenate([exact(product).ravel() for product in chosen])
-            ax.plot(want, got.astype(np.float64) - want, ".", ms=2, rasterized=True)
-            ax.set_xlabel(f"{name} product, float64")
-        axes[0].set_ylabel("error")
-        caption = f"Errors of {len(products)} products: mostly the last rounding, to FP16."
-        return " ".join([caption, *notes])
-
 
 testbench = PeArrayTestbench()
-
-
-def exact(product: Product) -> np.ndarray:
-    """The result in float64."""
-    rows, vector = product.rows.astype(np.float64), product.vector.astype(np.float64)
-    result = vector @ rows if product.outer else rows @ vector
-    return result - result[0] if product.relative else result
 
 
 def real_products(

@@ -37,28 +37,6 @@ class SpecialFunctionUnitTestbench:
             return build(parameters, chosen, notes)
         return build(parameters, random_vectors(parameters, vectors, rng), [])
 
-    def picture(self, parameters: SpecialFunctionUnitParameters, trace: Trace, figure) -> str:
-        p = parameters
-        chosen, notes = real_vectors(trace, p, 48, np.random.default_rng(1))
-        axes = figure.subplots()
-        for name, wanted in (("softmax", True), ("layer norm", False)):
-            got, want = [], []
-            for x, op, inverse, eps in chosen:
-                if (op == Operation.SOFTMAX) == wanted:
-                    got.append(expected(p, x, op, inverse, eps)[0].astype(np.float64))
-                    want.append(reference(x, op, float(eps)))
-            if got:
-                exact = np.concatenate(want)
-                error = np.concatenate(got) - exact
-                size = np.maximum(np.abs(exact), 2.0**-24)
-                unit = 2.0 ** (np.maximum(np.floor(np.log2(size)), -14) - 10)
-                axes.plot(size, error / unit, ".", ms=2, label=name, rasterized=True)
-        axes.set_xscale("log")
-        axes.set_xlabel("magnitude of the result, float64")
-        axes.set_ylabel("error (units in the last place)")
-        axes.legend(loc="best")
-        return " ".join([f"Results of {len(chosen)} real vectors.", *notes])
-
 
 testbench = SpecialFunctionUnitTestbench()
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from golden.algorithms.attention import attention_scores, softmax, weighted_sum
 from golden.arith.formats import to_bits
 from golden.trace import Trace
 from golden.veda.veda_core import StepResult, VedaCore
@@ -15,9 +14,10 @@ from golden.veda.voting_engine import WEIGHT_BITS, weight
 from hw.veda.veda_core import StepWork, VedaCoreParameters
 from sim.core import payload
 from sim.core.memory import Memory
-from sim.core.stimulus import Stimulus
+from sim.core.stimulus import ShownRun, Stimulus
 from sim.testbenches.operands import to_fp16
 from sim.testbenches.strategies import sometimes
+from sim.testbenches.veda.pictures import cache_over_time
 
 A, B = weight(1.0), weight(0.2)  # the paper's
 
@@ -45,26 +45,8 @@ class VedaCoreTestbench:
         steps, notes = real_steps(parameters, trace, vectors)
         return steps.stimulus(notes)
 
-    def picture(self, parameters: VedaCoreParameters, trace: Trace, figure) -> str:
-        """Results against attention in float64 over the same rows, and which tokens are kept."""
-        p = parameters
-        count = 3 * target_of(p)
-        steps, notes = real_steps(p, trace, count, target_of(p))
-        results, kept = figure.subplots(1, 2)
-        exact, got = np.concatenate(steps.exact), np.concatenate([r.o for r in steps.results])
-        results.plot(exact.ravel(), got.ravel() - exact.ravel(), ".", ms=2, rasterized=True)
-        results.set_xlabel("attention over the same rows, float64")
-        results.set_ylabel("error")
-        positions = [(t, j) for t, slots in enumerate(steps.kept) for j in slots]
-        kept.plot(*np.transpose(positions), ",", color="C2")
-        kept.set_xlabel("step")
-        kept.set_ylabel("tokens kept")
-        evicted = sum(report.evict for result in steps.results for report in result.reports)
-        caption = (
-            f"{count} steps with at most {target_of(p)} rows kept: on the left, errors of the "
-            f"results; on the right, tokens in the cache after each step, {evicted} evicted."
-        )
-        return " ".join([caption, *notes])
+    def shown(self, run: ShownRun, figure) -> str:
+        return cache_over_time(run, figure, "command", "report")
 
 
 testbench = VedaCoreTestbench()
@@ -86,7 +68,6 @@ class Steps:
             kv_heads=p.kv_heads,
         )
         self.results: list[StepResult] = []
-        self.exact: list[np.ndarray] = []
         self.kept: list[np.ndarray] = []
         self._q: list[np.ndarray] = []
         self._kv: list[np.ndarray] = []
@@ -280,17 +261,9 @@ def add_sequence(
 ) -> None:
     """The first tokens of a layer's ``q, k, v [heads, token, d]``."""
     for t in range(tokens):
-        slots = np.append([] if t == 0 else steps.kept[-1], t).astype(int)
-        steps.exact.append(exact(q[:, t], k[:, slots], v[:, slots]))
         fields = {"target": target, "protected": protected, "a": A, "b": B}
         rows = (x[:, t] for x in (q, k, v))
         steps.add(*rows, restart=t == 0, vote=t >= reserved, evict=t >= prompt, **fields)
-
-
-def exact(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Attention in float64: ``q [heads, d]``, ``k, v [kv heads, slots, d]``."""
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    return weighted_sum(softmax(attention_scores(q, k, 1.0)), v)
 
 
 def add_refused(steps: Steps, rng: np.random.Generator) -> None:

@@ -39,30 +39,6 @@ class VotingEngineTestbench:
             return random_steps(parameters, vectors, np.random.default_rng(seed)).stimulus([])
         return real_steps(parameters, trace, vectors).stimulus(real_notes(parameters, trace))
 
-    def picture(self, parameters: VotingEngineParameters, trace: Trace, figure) -> str:
-        """One step's scores and threshold, and the counts at its end."""
-        p = parameters
-        steps = real_steps(p, trace, 2 * _target(p))
-        s = fixed(steps.p[-1]).sum(axis=0)
-        negative, limit = threshold(s, A, B)
-        heads = len(steps.p[-1])
-        scores, counts = figure.subplots(1, 2)
-        scores.bar(range(len(s)), s / heads * 2.0**-24)
-        if not negative:
-            scores.axhline(limit / heads * 2.0**-24, color="C1")
-        scores.set_yscale("log")
-        scores.set_xlabel("slot")
-        scores.set_ylabel("probability, mean over heads")
-        counts.bar(range(len(steps.engine.counts)), steps.engine.counts, color="C2")
-        counts.set_xlabel("slot")
-        counts.set_ylabel("votes")
-        below = 1 if negative else int((s <= limit).sum())
-        caption = (
-            f"Scores of token {steps.engine.tokens - 1} over {len(s)} slots: {below} lie below the "
-            "threshold (line) and get a vote. On the right the slots' counts after the eviction."
-        )
-        return " ".join([caption, *real_notes(p, trace)])
-
 
 testbench = VotingEngineTestbench()
 
