@@ -41,7 +41,11 @@ def demo_command(arguments) -> int:
         tasks, jobs=1, fresh=arguments.fresh, keep=lambda row: row.verdict == "pass"
     ) as background:
         teller = Teller()
-        speaker = Speaker(request, teller.status)
+
+        def status(text: str) -> None:
+            teller.status(f"{text} (blocks: {background.done} of {len(tasks)})")
+
+        speaker = Speaker(request, status)
         teller.begin(speaker)
         story = speaker.speak(teller.piece)
         teller.end()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sim.core.jobs import executor, kept
+from sim.core.jobs.background import Background
 from sim.core.jobs.executor import Task, execute
 from sim.core.tools import ROOT, ToolError
 
@@ -221,3 +222,33 @@ def _distributed():
         assert not os.environ.get("CI"), "dask.distributed is not installed: make setup"
         pytest.skip("dask.distributed is not installed: make setup")
     return dask.distributed
+
+
+def test_background_tasks_run_beside_this_thread():
+    with Background([*squares(2, 3), Task("pid", process_of, (0,))], sources=LITTLE) as background:
+        outcomes = list(background.outcomes())
+        assert background.done == 3
+    assert sorted(o.value for o in outcomes[:2]) == [4, 9] and outcomes[2].value != os.getpid()
+
+
+def sleep_in(path: Path) -> None:
+    path.write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+def test_leaving_background_tasks_ends_their_processes(build):
+    note = build / "pid"
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), Background([Task("sleep", sleep_in, (note,))]):
+        while not note.exists() or not note.read_text():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+    assert time.monotonic() - started < 30
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
+
+
+def test_what_ends_background_tasks_as_a_whole_is_raised():
+    with Background(squares(2), scheduler="tcp://127.0.0.1:1") as background:
+        with pytest.raises(ToolError):
+            list(background.outcomes())

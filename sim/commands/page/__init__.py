@@ -18,6 +18,7 @@ from sim.commands.page.cards import cards
 from sim.commands.page.links import Links
 from sim.commands.page.matrix import matrix
 from sim.commands.page.story import shown
+from sim.commands.tables import PAPERS
 from sim.core import processes
 from sim.core.tools import ROOT
 
@@ -37,7 +38,7 @@ def write_page(
     rows
         Of :class:`sim.commands.report.Row`: the runs to show.
     blocks
-        Of the matrix, in the order of their folders.
+        Of the matrix, those of papers first.
     trace_meta
         Of the real data of the runs.
     story
@@ -58,7 +59,7 @@ def write_page(
     page = environment.get_template("page.html").render(
         story=None if story is None else shown(story),
         cards=cards(links),
-        matrix=matrix(blocks, runs, links),
+        matrix=matrix(papers_first(blocks), runs, links),
         folders=folders(runs),
         runs=runs,
         pictures=[row for row in runs if row.picture],
@@ -77,6 +78,12 @@ def write_page(
     with replacing(path) as file:
         file.write(page.encode())
     return path
+
+
+def papers_first(blocks: Sequence[Block]) -> list[Block]:
+    """The papers' blocks in the order of the cards, then what they are built of."""
+    order = {name: number for number, name in enumerate((*PAPERS, "arith", "stream"))}
+    return sorted(blocks, key=lambda block: order[block.folder])
 
 
 def folders(rows: Sequence) -> list[dict]:

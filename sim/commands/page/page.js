@@ -6,7 +6,7 @@ const hasCache = story.kept !== undefined;
 const pick = { token: steps - 1, layer: 0, head: 0 };
 const byId = name => document.getElementById(name);
 const grouped = number => number.toLocaleString("en");
-const quoted = position => `“${story.pieces[position]}” (${position})`;
+const quoted = position => `“${story.pieces[position].trim() || "␣"}” (${position})`;
 
 function element(name, attributes, text) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -49,7 +49,7 @@ function sentence(step, kept) {
   }
   const out = story.evicted[pick.layer][pick.head][step];
   const fate = out.length ? `${out.map(quoted).join(", ")} was voted out` : "nothing was evicted";
-  return `${said} Afterwards ${kept.length} rows are in its cache; ${fate}.`;
+  return `${said} Afterwards its cache has ${kept.length} ${kept.length === 1 ? "row" : "rows"}; ${fate}.`;
 }
 
 // Positions that left in a step, each with the layers (and heads) in which they did.
@@ -67,7 +67,7 @@ function left(step) {
 // One picture: cycles above, the cache over time below, votes of the chosen step beside it.
 function draw(step, kept) {
   const width = Math.max(300, byId("plot").clientWidth), narrow = width < 560;
-  const label = narrow ? 62 : 96, votesWide = narrow ? 56 : 160, top = 58, gap = narrow ? 8 : 20;
+  const label = narrow ? 62 : 104, votesWide = narrow ? 56 : 160, top = 58, gap = narrow ? 8 : 20;
   const row = Math.max(3, Math.min(13, 560 / steps)), height = top + row * steps + 34;
   const column = (width - label - votesWide - gap - 22) / steps;
   const x = token => label + token * column, y = position => top + position * row;
@@ -92,7 +92,7 @@ function draw(step, kept) {
       from = to;
     }
     if (row >= 9 || position % 10 === 0) {
-      const text = story.pieces[position].trim() || "␣", room = narrow ? 7 : 13;
+      const text = story.pieces[position].trim() || "␣", room = narrow ? 7 : 12;
       svg.append(element("text", { x: label - 6, y: y(position) + row / 2 + 4, "text-anchor": "end" }, text.length > room ? `${text.slice(0, room - 1)}…` : text));
     }
   }
@@ -140,4 +140,4 @@ if (hasCache) {
   byId("head").addEventListener("change", event => { pick.head = Number(event.target.value); show(); });
   addEventListener("resize", show);
 }
-if (hasCache) show();
+show();

@@ -89,6 +89,7 @@ VEDA = Diagram(
     (
         ("hbm", "array"),
         ("array", "sfu"),
+        ("sfu", "array"),
         ("scheduler", "array"),
         ("sfu", "voting"),
         ("voting", "map"),
@@ -122,6 +123,7 @@ TOPICK = Diagram(
         ("dram", "tree"),
         ("margin", "tree"),
         ("tree", "board"),
+        ("board", "tree"),
         ("tree", "pec"),
         ("tree", "rpdu"),
         ("pec", "dag"),
@@ -229,7 +231,7 @@ UNICAIM = Diagram(
     ),
 )
 
-RESULTS = "python -m sim results"
+RESULTS = "make eval"
 PAPERS = (
     Paper("kllm", "KLLM", "Fig. 6", "whole accelerator", KLLM, {"kllm": RESULTS}),
     Paper(
@@ -238,7 +240,7 @@ PAPERS = (
         "Fig. 7",
         "core: attention and eviction of a layer",
         VEDA,
-        {"veda_speed": "python -m sim ablation --speed", "veda": RESULTS},
+        {"veda_speed": ".venv/bin/python -m sim ablation --speed", "veda": RESULTS},
     ),
     Paper("topick", "ToPick", "Figs. 6 and 7", "one lane", TOPICK, {"topick": RESULTS}),
     Paper("lad", "LAD", "Fig. 4", "two blocks of a tile", LAD, {"lad": RESULTS}),

@@ -14,9 +14,12 @@ class Background:
 
     options
         Keyword arguments of :func:`sim.core.jobs.executor.execute`.
+
+    ``done`` is the number of tasks that have ended so far.
     """
 
     def __init__(self, tasks: Sequence[Task], **options):
+        self.done = 0
         end, self._end = multiprocessing.Pipe(duplex=False)
         self._outcomes: queue.SimpleQueue[Outcome | Exception | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, args=(tasks, end, options))
@@ -25,6 +28,7 @@ class Background:
     def _run(self, tasks: Sequence[Task], end, options: dict) -> None:
         try:
             for outcome in execute(tasks, quiet=True, end=end, **options):
+                self.done += 1
                 self._outcomes.put(outcome)
             self._outcomes.put(None)
         except Exception as error:

@@ -59,9 +59,11 @@ class ArrayTestbench:
     def shown(self, run: ShownRun, figure) -> str:
         """The longest search: lines of the array that are high in each step."""
         lines, rows = run.outputs["lines"], run.parameters.rows
-        ends = [0, *(np.flatnonzero(lines["last"]) + 1)]
+        stopped = lines["stoppable"] & (run.inputs["too_many"]["payload"] == 0)
+        ends = [0, *(np.flatnonzero(lines["last"] | stopped) + 1)]
         longest = int(np.diff(ends).argmax())
-        masks = lines["high"][ends[longest] : ends[longest + 1]].astype(int)
+        steps = int(ends[longest + 1] - ends[longest])
+        masks = lines["high"][ends[longest] : ends[longest + 1]].astype(int)[-16:]
         high = masks[:, None] >> np.arange(rows) & 1
         values = run.outputs["values"]
         scores, search = figure.subplots(1, 2, sharey=True)
@@ -71,11 +73,11 @@ class ArrayTestbench:
         scores.set_xlabel("score")
         scores.set_ylabel("row")
         search.imshow(high.T, cmap="Blues", vmin=0, vmax=1.4, aspect="auto", origin="lower")
-        search.set_xticks(range(len(high)), range(1, len(high) + 1))
+        search.set_xticks(range(len(high)), range(steps - len(high) + 1, steps + 1))
         search.set_xlabel("step of the search")
         return (
-            f"One query over {rows} rows: their scores, and the lines that were high (blue) in each"
-            f" of the search's {len(high)} steps."
+            f"One query over {rows} rows: their scores, and the lines that were high (blue) in the"
+            f" last {len(high)} of the search's {steps} steps."
         )
 
 
