@@ -67,7 +67,7 @@ def run_browser(path: Path, width: int, *options: str) -> tuple[str, list[str]]:
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_cut_off_and_tokens_can_be_chosen(page, width):
     around = page.with_name(f"around{width}.html")
-    # A frame has the width asked for; the window of a headless browser is not always so narrow.
+    # A frame has exactly this width; the window of a headless browser is not always so narrow.
     around.write_text(
         f'<!doctype html><meta charset="utf-8"><pre id="said"></pre>'
         f"<script>{PROBE.read_text()}</script>"

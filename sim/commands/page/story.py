@@ -8,7 +8,7 @@ def shown(story) -> dict:
 
     ``data`` goes to the page's script. Its ``kept``, ``votes`` and ``evicted`` are of each layer,
     cache and token: positions in the cache after the token's step in ascending order, their votes
-    (-1 where there are none), and positions that left in that step.
+    (-1 without votes), and positions that left in that step.
     """
     result, record = story.result, story.record
     prompt, read = result["prompt_tokens"], len(result["cycles_per_token"])
