@@ -81,6 +81,7 @@ def test_nothing_is_cut_off_and_tokens_can_be_chosen(page, width):
     found = [line for line in said if " overflows " in line]
     assert len(found) == 4 and all(line.endswith(" overflows 0") for line in found)
     assert any(line.startswith("chose 9: Token “") and "cycles" in line for line in said)
+    assert any("q k v 90, o 30, gate up 120, down 60 cycles." in line for line in said)
     assert "then 10 layer 2" in said and "gone 6" in said
     (bars,) = (line for line in said if line.startswith("bars "))
     read = len(story().pieces) - 1

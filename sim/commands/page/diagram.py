@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from markupsafe import Markup
 
+OUTSIDE = "outside"
 UNIT_X, UNIT_Y = 11, 12
 """Pixels of a column and of a row of the grid."""
 
@@ -16,7 +17,8 @@ class Box:
     label
         In the paper's words; lines are separated by ``|``.
     link
-        Page of the checkout that describes the block as built; empty if it is not built here.
+        Page of the checkout that describes the block as built; empty if it is not built here, or
+        OUTSIDE of the chip.
     """
 
     name: str
@@ -72,8 +74,8 @@ def _box(box: Box, link: Callable[[str], str]) -> Markup:
         for i, line in enumerate(lines)
     )
     shape = Markup('<rect x="{:g}" y="{:g}" width="{:g}" height="{:g}" rx="3"/>').format(x, y, w, h)
-    if not box.link:
-        return Markup('<g class="todo">{}{}</g>').format(shape, text)
+    if box.link in ("", OUTSIDE):
+        return Markup('<g class="{}">{}{}</g>').format(box.link or "todo", shape, text)
     return Markup('<a class="built" href="{}">{}{}</a>').format(link(box.link), shape, text)
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from sim.commands.page.diagram import Box, Diagram
+from sim.commands.page.diagram import OUTSIDE, Box, Diagram
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ KLLM = Diagram(
     "A vector is clustered and its outliers are set apart; sixteen lanes count pairs of activation"
     " and weight indices, weight the counts, and add the outliers' products.",
     (
-        Box("x", "vector", 0, 1, 4, 2.4, "docs/kllm.md#the-accelerator"),
+        Box("x", "vector", 0, 1, 4, 2.4, OUTSIDE),
         Box("orizuru", "Orizuru:|outliers", 6, 0, 7, 3.4, "docs/kllm.md#orizuru"),
         Box("cluster", "Clustering|Unit", 6, 5, 7, 3.4, "docs/kllm.md#the-blocks-of-the-product"),
         Box("act", "Act Idx|Buffer", 15.5, 5, 7.5, 3.4, "docs/kllm.md#the-blocks-of-the-product"),
@@ -70,7 +70,7 @@ VEDA = Diagram(
     "Rows of K and V stream from the HBM through the PE array; probabilities of the special"
     " function unit go back to the array and on to the voting engine, which names a row to evict.",
     (
-        Box("hbm", "HBM: KV cache,|one row a cycle", 0, 4, 10, 3.6, "docs/veda.md#the-core"),
+        Box("hbm", "HBM: KV cache,|one row a cycle", 0, 4, 10, 3.6, OUTSIDE),
         Box("array", "PE array:|q · K, s' · V", 13.5, 4, 9, 3.6, "docs/veda.md#the-array"),
         Box(
             "sfu",
@@ -102,7 +102,7 @@ TOPICK = Diagram(
     "A lane computes scores chunk by chunk; the RPDU prunes a token or requests its next chunk, by"
     " a denominator that all lanes' partial exponentials add up to.",
     (
-        Box("dram", "DRAM:|chunks of K, V", 0, 5, 8.5, 3.6),
+        Box("dram", "DRAM:|chunks of K, V", 0, 5, 8.5, 3.6, OUTSIDE),
         Box("margin", "Margin Generator", 10.5, 0, 11, 2.6, "docs/topick.md#numbers"),
         Box(
             "tree",
@@ -136,7 +136,7 @@ LAD = Diagram(
     "Attention is pipelined over four modules, EAS, APID, MD and AC, which share seven vector"
     " processing units.",
     (
-        Box("hbm", "HBM, SRAM", 0, 0.4, 9, 2.6),
+        Box("hbm", "HBM", 0, 0.4, 9, 2.6, OUTSIDE),
         Box("eas", "EAS: scores|by key centers", 0, 5, 9, 3.6),
         Box(
             "apid",
@@ -174,7 +174,7 @@ UNICAIM = Diagram(
     "Keys lie in the array; a search finds the top k rows, their scores are converted, and the row"
     " with the smallest accumulation is evicted.",
     (
-        Box("query", "query lines", 0, 5, 8, 2.6, "docs/unicaim.md#the-arrays-and-their-search"),
+        Box("query", "keys, queries", 0, 5, 8, 2.6, OUTSIDE),
         Box(
             "array",
             "UniCAIM array:|cells (model),|digital (RTL)",

@@ -253,7 +253,7 @@ class PeLaneTestbench:
     def shown(self, run: ShownRun, figure) -> str:
         """The RTL's requests of the first head, in their order."""
         request, kept = run.outputs["request"], run.outputs["kept"]
-        tokens = int(np.flatnonzero(kept["last"])[0]) + 1
+        tokens, decided = int(run.inputs["command"]["tokens"][0]), np.flatnonzero(kept["last"])[0]
         # Each token has one first request in a head; the next head starts with the one after.
         firsts = np.flatnonzero(request["chunk"] == 0)
         shown = slice(firsts[tokens] if len(firsts) > tokens else len(request["chunk"]))
@@ -271,7 +271,7 @@ class PeLaneTestbench:
             f"A head of {tokens} tokens: {len(token)} of {most} chunks of its keys, in the order in"
             " which the RTL requested them. It begins with the newest token and the first one, and"
             f" has at most {run.parameters.entries} tokens in flight;"
-            f" {int(kept['kept'][:tokens].sum())} tokens are kept."
+            f" {int(kept['kept'][: decided + 1].sum())} tokens are kept."
         )
 
 

@@ -72,8 +72,17 @@ class ArrayTestbench:
         scores.barh(range(rows), (bits ^ sign) - sign, color="0.6")
         scores.set_xlabel("score")
         scores.set_ylabel("row")
-        search.imshow(high.T, cmap="Blues", vmin=0, vmax=1.4, aspect="auto", origin="lower")
-        search.set_xticks(range(len(high)), range(steps - len(high) + 1, steps + 1))
+        search.imshow(
+            high.T,
+            interpolation="nearest",
+            cmap="Blues",
+            vmin=0,
+            vmax=1.4,
+            aspect="auto",
+            origin="lower",
+        )
+        shown = range(0, len(high), 1 + len(high) // 9)
+        search.set_xticks(shown, [steps - len(high) + 1 + step for step in shown])
         search.set_xlabel("step of the search")
         return (
             f"One query over {rows} rows: their scores, and the lines that were high (blue) in the"

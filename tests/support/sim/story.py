@@ -48,6 +48,10 @@ def story(layers: int = 3, caches: int = 2, rows: int = 5):
         "blocks": {"veda.veda_core": {}},
     }
     record = types.SimpleNamespace(
-        positions=positions, votes=votes, evicted=evicted, cycles=cycles, product_cycles=None
+        positions=positions,
+        votes=votes,
+        evicted=evicted,
+        cycles=cycles,
+        product_cycles=np.tile([30, 10, 40, 20], (layers, read, 1)),
     )
     return types.SimpleNamespace(result=result, record=record, pieces=pieces)
