@@ -104,6 +104,8 @@ def test_matrix_has_every_block_and_its_runs(page):
     assert all(len(re.findall(r"<td><a href", cells)) == 6 for cells in rows)
     (vpu,) = (cells for cells in rows if ">lad.vpu<" in cells)
     assert "60 vectors, 0 differ" in vpu and "4 of 200" in vpu and "1,229 MHz" in vpu
+    (core,) = (cells for cells in rows if ">veda.veda_core<" in cells)
+    assert "µm² (small, mapped for area)" in core
 
 
 def test_a_failed_run_is_the_verdict(tmp_path):

@@ -23,6 +23,8 @@ from sim.core import processes
 from sim.core.tools import ROOT
 
 HERE = Path(__file__).parent
+FEW = 20
+"""Runs that fit in one table."""
 
 
 def write_page(
@@ -87,10 +89,11 @@ def papers_first(blocks: Sequence[Block]) -> list[Block]:
 
 
 def folders(rows: Sequence) -> list[dict]:
-    """The runs by folder, with their totals."""
+    """The runs by folder, or all together if they are few, with their totals."""
+    few = len(rows) <= FEW
     parts = []
-    for folder in dict.fromkeys(row.block.partition(".")[0] for row in rows):
-        mine = [row for row in rows if row.block.partition(".")[0] == folder]
+    for folder in dict.fromkeys("all" if few else row.block.partition(".")[0] for row in rows):
+        mine = [row for row in rows if few or row.block.partition(".")[0] == folder]
         parts.append(
             {
                 "folder": folder,
