@@ -13,7 +13,6 @@ from sim.core.stalls import PATTERNS
 from sim.testbenches.lad.vpu import (
     Operations,
     build,
-    exact_dots,
     random_operations,
     real_operations,
     testbench,
@@ -27,6 +26,14 @@ SIZES = [
     VpuParameters(d=3, multiply_stages=4, add_stages=3),
     VpuParameters(d=16, multiply_stages=3, add_stages=4),
 ]
+
+
+def exact_dots(operations: Operations) -> np.ndarray:
+    """The dot products in float64."""
+    held = np.maximum.accumulate(np.where(operations.load, np.arange(len(operations.load)), 0))
+    dots = operations.mode == DP
+    a, b = (x.astype(np.float64)[dots] for x in (operations.vec1[held], operations.vec2))
+    return (a * b).sum(axis=1)
 
 
 @pytest.fixture(scope="module")
