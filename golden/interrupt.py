@@ -5,11 +5,11 @@ programs it started are stopped. A signal that the caller has chosen to ignore s
 Only the standard library is imported here, so that the handlers are set before anything slow.
 """
 
-import _thread
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -37,17 +37,27 @@ def raise_exceptions() -> None:
             raise KeyboardInterrupt
         sys.exit(128 + number)
 
+    raise_dropped(KeyboardInterrupt | SystemExit)
+    _handle(leave)
+
+
+def raise_dropped(kinds) -> Callable:
+    """Raise ``KeyboardInterrupt`` 20 ms after Python drops one of `kinds`; returns the hook before.
+
+    It drops exceptions in ``__del__`` and the like.
+    """
     report = sys.unraisablehook
 
     def again(unraisable):
-        """Python drops exceptions in ``__del__`` and the like: raise it again 20 ms later."""
-        if issubclass(unraisable.exc_type, KeyboardInterrupt | SystemExit):
-            threading.Timer(0.02, _thread.interrupt_main).start()
+        if issubclass(unraisable.exc_type, kinds):
+            # A signal, which also ends a wait of the main thread.
+            main = threading.main_thread().ident
+            threading.Timer(0.02, signal.pthread_kill, (main, signal.SIGINT)).start()
         else:
             report(unraisable)
 
     sys.unraisablehook = again
-    _handle(leave)
+    return report
 
 
 def _handle(handler) -> None:

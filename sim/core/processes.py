@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from golden.interrupt import raise_dropped
+
 SUPERVISOR = [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))]
 GRACE_S = 5.0
 POLL_S = 0.2
@@ -150,7 +152,10 @@ def _answer(function: Callable[[], Any], write: int, said: int, libc: ctypes.CDL
 
 @contextlib.contextmanager
 def clean_exit() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP raise an exception, as Ctrl-C does, and end started programs."""
+    """Inside, SIGTERM and SIGHUP raise an exception, as Ctrl-C does, and end started programs.
+
+    An interrupt that Python drops, as in ``__del__``, is raised again.
+    """
 
     def handle(number, frame):
         for process in list(_running):  # of other threads, too, which get no exception
@@ -158,12 +163,14 @@ def clean_exit() -> Iterator[None]:
         raise Terminated(number)
 
     before = {n: signal.signal(n, handle) for n in (signal.SIGTERM, signal.SIGHUP)}
+    report = raise_dropped(KeyboardInterrupt)
     try:
         yield
     except KeyboardInterrupt:
         silence_unused()
         raise
     finally:
+        sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -69,10 +69,9 @@ def test_greedy_continuation(opened):
 
 
 @pytest.mark.campaign
-def test_shipped_traces_can_be_made_again(smollm2, prose, tmp_path):
+def test_shipped_traces_can_be_made_again(call, smollm2, prose, tmp_path):
     path = tmp_path / "again.npz"
-    command = ["trace", "--text", str(prose), "--gguf", str(smollm2), "-o", str(path)]
-    assert cli.main(command) == 0
+    assert call(cli.main, f"trace --text {prose} --gguf {smollm2} -o {path}")[0] == 0
     (original,) = shipped()
     stored, made = load(original), load(path)
     assert stored.meta == made.meta

@@ -56,6 +56,19 @@ def test_a_program_ends_with_the_process_that_started_it(tmp_path, number, statu
     wait_until(lambda: not runs(grandchild))
 
 
+def test_an_interrupt_that_python_drops_is_raised_again():
+    class Dropped:
+        def __del__(self):  # exceptions in here are reported, and go no further
+            signal.raise_signal(signal.SIGINT)
+
+    before = sys.unraisablehook
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), processes.clean_exit():
+        Dropped()
+        time.sleep(20)
+    assert time.monotonic() - started < 10 and sys.unraisablehook is before
+
+
 def test_output_and_status(tmp_path):
     run = processes.run(["sh", "-c", "pwd; echo no >&2; exit 3"], cwd=tmp_path)
     assert (run.stdout, run.stderr, run.returncode) == (f"{tmp_path}\n", "no\n", 3)
