@@ -1,7 +1,6 @@
 """`python -m sim demo`: a text through the RTL, the papers' blocks beside it, and their page."""
 
 import contextlib
-import os
 import sys
 from pathlib import Path
 
@@ -16,8 +15,6 @@ COSTLY = {"kllm.kllm_core": "compiles for a minute"}
 
 
 def demo_command(arguments) -> int:
-    # One thread of linear algebra: the simulations use the other processors.
-    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     from hw.catalogue import blocks, find
     from sim.commands.engines.speak import Speaker
     from sim.commands.page import write_page
