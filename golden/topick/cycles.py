@@ -63,7 +63,7 @@ def lane_cycles(
         if taken:
             responses.popleft()
             out = cycle + latency
-            has_output = d.difference or d.kept or d.ended
+            has_output = d.difference or not d.requests
             last = max(last, out if has_output else cycle + decision_latency)
             if d.chunk == 0:
                 pending -= 1

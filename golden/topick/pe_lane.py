@@ -40,7 +40,8 @@ class LaneSizes:
 class Head:
     """A query's codes, int[d], the codes of its scale and threshold, and the number of tokens.
 
-    A head of 0 tokens has no decisions, so none of them is `ended`.
+    With `exempt` the last token, number `tokens` - 1, is never pruned. A head of 0 tokens has no
+    decisions, so none of them is `ended`.
     """
 
     q: np.ndarray
@@ -48,6 +49,7 @@ class Head:
     shift: int
     threshold: int
     tokens: int
+    exempt: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ class PeLane:
         score = (score << z.chunk_bits) + int((head.q * signed_chunk(data, chunk, z)).sum())
         t = score * head.mantissa >> z.base + head.shift - z.unknown(chunk)
         options = {"threshold_bits": z.threshold_bits}
+        if head.exempt and token == head.tokens - 1:
+            known = False  # without a denominator no token is pruned
         pruned = bool(prune(t, self.most[chunk], head.threshold, log_denominator, known, **options))
         requests = not pruned and chunk < z.chunks - 1
         shift, significand = term(t, self.least[chunk], fraction=z.fraction, precision=z.precision)

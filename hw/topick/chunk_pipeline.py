@@ -31,6 +31,8 @@ class Chunk:
     request, keep, differs, ended
         The decision: request the next chunk; keep the token; there is a difference for the
         denominator; it was the head's last decision.
+    denominator
+        With which the decision was made, where it is observed.
     """
 
     valid: Value
@@ -46,6 +48,7 @@ class Chunk:
     keep: Any = None
     differs: Any = None
     ended: Any = None
+    denominator: Any = None
 
 
 def stage(m: Module, advance: Signal, name: str, chunk: Chunk) -> Chunk:

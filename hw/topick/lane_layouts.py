@@ -51,7 +51,8 @@ class LaneLayouts(Scores):
 
         ``q``: the query. ``mantissa`` and ``shift``: the scale. ``most`` and ``least``: the margins
         of all chunks but the last. ``threshold``: -log2(thr), rounded up; all ones prunes nothing.
-        ``tokens``: their number.
+        ``tokens``: their number. ``exempt``: the last of them, token ``tokens`` - 1, is kept in any
+        case.
         """
         margin = FixedPoint(unsigned(self.margin_bits), self.fraction)
         margins = data.ArrayLayout(margin, self.chunks - 1)
@@ -64,6 +65,7 @@ class LaneLayouts(Scores):
                 "least": margins,
                 "threshold": FixedPoint(unsigned(self.threshold_bits), self.fraction),
                 "tokens": count(self.token_bits + 1),
+                "exempt": FLAG,
             }
         )
 
@@ -85,10 +87,26 @@ class LaneLayouts(Scores):
         return data.StructLayout({"limb": limb, "high": part, "low": part})
 
     @functools.cached_property
-    def kept_layout(self) -> data.StructLayout:
-        """``token`` and its score ``t``, if it is ``kept``; ``last`` of the head."""
-        token = position(self.token_bits)
-        return data.StructLayout({"token": token, "t": self.logarithm, "kept": FLAG, "last": FLAG})
+    def decided_layout(self) -> data.StructLayout:
+        """A token's last decision.
+
+        ``token``; ``chunk``: the last one that was read; ``t``: its score as far as that chunk;
+        ``kept``: otherwise it is pruned; ``last`` of the head.
+        """
+        return data.StructLayout(
+            {
+                "token": position(self.token_bits),
+                "chunk": index(range(self.chunks)),
+                "t": self.logarithm,
+                "kept": FLAG,
+                "last": FLAG,
+            }
+        )
+
+    @functools.cached_property
+    def observed_layout(self) -> data.StructLayout:
+        """The ``tag`` of a chunk, and the ``denominator`` with which its token was decided."""
+        return data.StructLayout({"tag": self.tag_layout, "denominator": self.denominator_layout})
 
     @functools.cached_property
     def value_layout(self) -> data.StructLayout:

@@ -34,6 +34,8 @@ class PeLaneParameters(LaneLayouts, Parameters):
         Entries of the scoreboard: tokens in flight at most.
     token_bits
         Width of a token's number.
+    observe
+        Add the stream ``observed``, for tests that replay each decision.
     """
 
     d: int = 64
@@ -48,6 +50,7 @@ class PeLaneParameters(LaneLayouts, Parameters):
     threshold_bits: int = 16
     entries: int = 64
     token_bits: int = 12
+    observe: bool = False
 
     def __post_init__(self):
         self.check_scores()
@@ -110,7 +113,7 @@ class PeLane(Component):
         token ─→ first chunks ─→ request ─→ (memory) ─→ response
                       ↑ next chunks                        │
         scoreboard: s, term ←────────────────────┐   q ─→ × + ─→ s ─→ t ─→ Rpdu, Pec ─→ difference
-                 └────────────────────────────── │ ────────↑               │        └─→ kept
+                 └────────────────────────────── │ ────────↑               │        └─→ decided
                                                  └─────────────────────────┘
         value (p, chunks of v) ─→ × ─→ sums ─→ o
 
@@ -120,10 +123,9 @@ class PeLane(Component):
     decides: prune the token, request its next chunk, or keep it. Except for a token pruned at its
     first chunk, each decision outputs a ``difference``; the sum of all differences is the sum of
     the latest terms of all tokens that are not pruned. The beat of ``log_denominator`` may be older
-    than the latest differences: at any time the denominator is at most the exact one. Kept tokens
-    are output with their scores, and the head's last decision makes a beat of ``kept`` in any case.
-    A head of 0 tokens has no decision: its command is taken, and there is no beat of ``kept`` and
-    no ``last``.
+    than the latest differences: at any time the denominator is at most the exact one. Each token
+    makes one beat of ``decided``, when it is pruned or kept. A head of 0 tokens has no decision:
+    its command is taken, and there is no beat of ``decided`` and no ``last``.
 
     Requests for next chunks precede those for first chunks, and there is room for one of each slot,
     so no response ever waits for a request: a full scoreboard stops first chunks only. A response
@@ -154,10 +156,13 @@ class PeLane(Component):
     log_denominator : :py:`In(stream.Signature(parameters.denominator_layout))`
         One for each response.
     difference : :py:`Out(stream.Signature(parameters.difference_layout))`
-    kept : :py:`Out(stream.Signature(parameters.kept_layout))`
+    decided : :py:`Out(stream.Signature(parameters.decided_layout))`
+        One for each token.
     value : :py:`In(stream.Signature(parameters.value_layout))`
     o : :py:`Out(stream.Signature(parameters.sum_layout))`
         Sums of p v, in units of 2^-(bits - 1) of v's codes.
+    observed : :py:`Out(stream.Signature(parameters.observed_layout))`
+        Only with `observe`: one for each response, in the order of the decisions.
 
     Examples
     --------
@@ -174,19 +179,20 @@ class PeLane(Component):
 
     def __init__(self, parameters: PeLaneParameters):
         self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(p.command_layout)),
-                "token": In(stream.Signature(position(p.token_bits))),
-                "request": Out(stream.Signature(p.tag_layout)),
-                "response": In(stream.Signature(p.response_layout)),
-                "log_denominator": In(stream.Signature(p.denominator_layout)),
-                "difference": Out(stream.Signature(p.difference_layout)),
-                "kept": Out(stream.Signature(p.kept_layout)),
-                "value": In(stream.Signature(p.value_layout)),
-                "o": Out(stream.Signature(p.sum_layout)),
-            }
-        )
+        ports = {
+            "command": In(stream.Signature(p.command_layout)),
+            "token": In(stream.Signature(position(p.token_bits))),
+            "request": Out(stream.Signature(p.tag_layout)),
+            "response": In(stream.Signature(p.response_layout)),
+            "log_denominator": In(stream.Signature(p.denominator_layout)),
+            "difference": Out(stream.Signature(p.difference_layout)),
+            "decided": Out(stream.Signature(p.decided_layout)),
+            "value": In(stream.Signature(p.value_layout)),
+            "o": Out(stream.Signature(p.sum_layout)),
+        }
+        if p.observe:
+            ports["observed"] = Out(stream.Signature(p.observed_layout))
+        super().__init__(ports)
 
     @property
     def parameters(self) -> PeLaneParameters:
@@ -343,15 +349,21 @@ class PeLane(Component):
                     m.d.comb += [most.eq(command.most[number]), least.eq(command.least[number])]
 
         first = Signal(name="first_decision")
+        newest = Signal(p.token_bits)  # the head's last token
+        exempt = Signal()
         decided = Signal()
         ended = Signal()
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += newest.eq(self.command.payload.tokens - 1)
         m.d.comb += [
             first.eq(chunk.tag.chunk == 0),
+            exempt.eq(command.exempt & (chunk.tag.token == newest)),
             rpdu.t.eq(chunk.t),
             rpdu.most.eq(most),
             rpdu.threshold.eq(command.threshold),
             rpdu.log_denominator.eq(self.log_denominator.payload.log2),
-            rpdu.known.eq(self.log_denominator.payload.known),
+            # Without a denominator no token is pruned.
+            rpdu.known.eq(self.log_denominator.payload.known & ~exempt),
             rpdu.last.eq(last),
             pec.enable.eq(advance),
             pec.t.eq(chunk.t),
@@ -372,24 +384,27 @@ class PeLane(Component):
             ended=ended,
             t=chunk.t,
             score=chunk.score[: p.scoreboard.score_bits],
+            denominator=self.log_denominator.payload if p.observe else None,
         )
         for name in ("decided", "term"):
             chunk = stage(m, advance, name, chunk)
 
-        # Stage "result": each of the four outputs of a decision has its own valid bit, which is set
+        # Stage "result": each of the outputs of a decision has its own valid bit, which is set
         # as the lane advances and cleared when the output is taken. The lane may advance when all
         # of them are free or are taken in this cycle.
         writing = Signal()
         asking = Signal()
         free = Signal(name="outputs_free")
         write, later = scoreboard.write, requests.next
-        kept = self.kept
+        outcome = self.decided
         outputs = [
             (write.valid, write.ready, chunk.valid, writing),
             (later.valid, later.ready, chunk.valid & chunk.request, asking),
             (self.difference.valid, self.difference.ready, chunk.valid & chunk.differs, None),
-            (kept.valid, kept.ready, chunk.valid & (chunk.keep | chunk.ended), None),
+            (outcome.valid, outcome.ready, chunk.valid & ~chunk.request, None),
         ]
+        if p.observe:
+            outputs.append((self.observed.valid, self.observed.ready, chunk.valid, None))
         for valid, ready, set_valid, register in outputs:
             # The ports of this component are registers themselves.
             register = valid if register is None else register
@@ -405,10 +420,11 @@ class PeLane(Component):
             self.difference.payload.limb.eq(pec.limb),
             self.difference.payload.high.eq(pec.high),
             self.difference.payload.low.eq(pec.low),
-            kept.payload.token.eq(chunk.tag.token),
-            kept.payload.t.eq(chunk.t),
-            kept.payload.kept.eq(chunk.keep),
-            kept.payload.last.eq(chunk.ended),
+            outcome.payload.token.eq(chunk.tag.token),
+            outcome.payload.chunk.eq(chunk.tag.chunk),
+            outcome.payload.t.eq(chunk.t),
+            outcome.payload.kept.eq(chunk.keep),
+            outcome.payload.last.eq(chunk.ended),
             write.payload.slot.eq(chunk.tag.slot),
             write.payload.park.eq(chunk.request),
             write.payload.entry.score.eq(chunk.score),
@@ -418,4 +434,9 @@ class PeLane(Component):
             later.payload.chunk.eq(chunk.tag.chunk + 1),
             later.payload.slot.eq(chunk.tag.slot),
         ]
+        if p.observe:
+            m.d.comb += [
+                self.observed.payload.tag.eq(chunk.tag),
+                self.observed.payload.denominator.eq(chunk.denominator),
+            ]
         return free, decided

@@ -73,7 +73,7 @@ class GuaranteeSpec(Elaboratable):
         live = ~first
         for port in (dut.command, dut.token, dut.response, dut.log_denominator):
             drive(m, first, port)
-        for port in (dut.request, dut.difference, dut.kept):
+        for port in (dut.request, dut.difference, dut.decided):
             watch(m, first, port)
         m.d.comb += [dut.value.valid.eq(0), dut.o.ready.eq(1)]
 
@@ -133,6 +133,7 @@ class GuaranteeSpec(Elaboratable):
                 Assert(denominator.payload.known, "pruned without a denominator"),
                 Assert(upper < denominator.payload.log2 << places, "pruned wrongly"),
                 Assert(~command.threshold.all(), "pruned though the threshold is 0"),
+                Assert(~command.exempt | (token != command.tokens - 1), "the exempt token pruned"),
             ]
         last = tag_t.chunk == p.chunks - 1
         m.d.comb += [
@@ -258,6 +259,10 @@ class GuaranteeSpec(Elaboratable):
             Assert(fresh <= p.entries),
             Assert(signal("undecided") == undecided),
             Assert((signal("undecided") == 0) | _wide_enough(p, command)),
+            Assert(
+                (signal("undecided") == 0)
+                | (signal("newest") == (command.tokens - 1)[: p.token_bits])
+            ),
         ]
 
     def _queue(self, m: Module, path: str, shape) -> list[tuple[Value, Signal]]:
@@ -349,6 +354,7 @@ FAULTS = {
     "none_too": (rpdu, "~self.threshold.all() & ", ""),
     "signs": (pe_lane, "multiplier.negative.eq(first)", "multiplier.negative.eq(1)"),
     "old_score": (pe_lane, "(chunk.previous << p.chunk_bits)", "(chunk.previous)"),
+    "exempt_other": (pe_lane, "newest.eq(self.command.payload.tokens - 1)", "newest.eq(0)"),
     "wrong_margin": (pe_lane, "most.eq(command.most[number])", "most.eq(command.least[number])"),
 }
 

@@ -130,15 +130,16 @@ class Replay:
         requests += [(d.token, d.chunk + 1, d.slot) for d in continued]
         owners = np.array(self.owners)
         differs = [d.difference is not None for d in decisions]
-        has_kept = [d.kept or d.ended for d in decisions]
+        is_last = [not d.requests for d in decisions]  # of its token
         values, sums = self._values()
-        kept = [(d.token, d.t, d.kept, d.ended) for d in decisions if d.kept or d.ended]
+        names = "token chunk t kept last"
+        decided = [(d.token, d.chunk, d.t, d.kept, d.ended) for d in decisions if not d.requests]
         found = [d.difference for d in decisions if d.difference is not None]
         first_tokens = np.cumsum([0] + [data.head.tokens for data in self.heads])
         outputs = {
             "request": payload.pack(p.tag_layout, _columns(requests, "token chunk slot")),
             "difference": payload.pack(p.difference_layout, _columns(found, "limb high low")),
-            "kept": payload.pack(p.kept_layout, _columns(kept, "token t kept last")),
+            "decided": payload.pack(p.decided_layout, _columns(decided, names)),
             "o": payload.pack(p.sum_layout, {"": sums}),
         }
         again = [owner for owner, d in zip(self.owners, decisions, strict=True) if d.requests]
@@ -160,7 +161,7 @@ class Replay:
             transaction_of={
                 "request": np.concatenate([np.arange(len(self.firsts)), again]).astype(np.int64),
                 "difference": owners[differs],
-                "kept": owners[has_kept],
+                "decided": owners[is_last],
                 "o": first_tokens[:-1],
             },
             transactions=len(self.tokens),
@@ -184,7 +185,7 @@ class Replay:
 
     def _commands(self) -> np.ndarray:
         p, heads = self.parameters, [data.head for data in self.heads]
-        names = ("mantissa", "shift", "threshold", "tokens")
+        names = ("mantissa", "shift", "threshold", "tokens", "exempt")
         fields = {name: np.array([getattr(head, name) for head in heads]) for name in names}
         fields["q"] = np.array([head.q for head in heads])
         for name, margins in zip(("most", "least"), zip(*self.margins, strict=True), strict=True):
@@ -252,8 +253,8 @@ class PeLaneTestbench:
 
     def shown(self, run: ShownRun, figure) -> str:
         """The RTL's requests of the first head, in their order."""
-        request, kept = run.outputs["request"], run.outputs["kept"]
-        tokens, decided = int(run.inputs["command"]["tokens"][0]), np.flatnonzero(kept["last"])[0]
+        request, kept = run.outputs["request"], run.outputs["decided"]["kept"]
+        tokens = int(run.inputs["command"]["tokens"][0])
         # Each token has one first request in a head; the next head starts with the one after.
         firsts = np.flatnonzero(request["chunk"] == 0)
         shown = slice(firsts[tokens] if len(firsts) > tokens else len(request["chunk"]))
@@ -271,7 +272,7 @@ class PeLaneTestbench:
             f"A head of {tokens} tokens: {len(token)} of {most} chunks of its keys, in the order in"
             " which the RTL requested them. It begins with the newest token and the first one, and"
             f" has at most {run.parameters.entries} tokens in flight;"
-            f" {int(kept['kept'][: decided + 1].sum())} tokens are kept."
+            f" {int(kept[:tokens].sum())} tokens are kept."
         )
 
 
@@ -363,6 +364,7 @@ def random_head(p: PeLaneParameters, most: int, rng: np.random.Generator) -> Hea
     spread = max(1.0, float((k @ q).std()))
     threshold = float(rng.choice([0.3, 0.1, 0.01, codable(p, 1e-3), 0.0, 0.9]))
     head = coded_head(p, q, float(rng.choice([0.3, 2.0, 8.0, 64.0])) / spread, threshold, tokens)
+    head = dataclasses.replace(head, exempt=sometimes(rng, 0.5))
     if kind == "any scale":
         any_scale = int(rng.integers(0, 1 << p.scale_bits)), int(rng.integers(0, 1 << p.shift_bits))
         head = dataclasses.replace(head, mantissa=any_scale[0], shift=any_scale[1])

@@ -138,7 +138,7 @@ async def _head(ctx, dut, p, head, k, timing, record, cycle, holds, stall, rng) 
         assert idle < TIMEOUT_CYCLES, f"no transfer for {idle} cycles up to cycle {cycle}"
         cycle += 1
     # The head's last difference may follow its last score.
-    ctx.set(dut.kept.ready, 0)
+    ctx.set(dut.decided.ready, 0)
     ctx.set(dut.difference.ready, 1)
     if ctx.get(dut.difference.valid):
         found = ctx.get(dut.difference.payload)
@@ -172,7 +172,7 @@ def _drive(ctx, dut, p, loop: Loop, cycle: int, holds, stall, rng) -> None:
     room = holds is None or loop.in_flight < holds
     ctx.set(dut.request.ready, room and rng.random() >= stall)
     ctx.set(dut.difference.ready, rng.random() >= stall)
-    ctx.set(dut.kept.ready, rng.random() >= stall)
+    ctx.set(dut.decided.ready, rng.random() >= stall)
 
 
 def _transfer(ctx, dut, p, loop: Loop, record: Record, cycle: int) -> bool:
@@ -200,8 +200,8 @@ def _transfer(ctx, dut, p, loop: Loop, record: Record, cycle: int) -> bool:
         record.differences.append((found.limb, found.high, found.low))
         loop.delayed.append((cycle + DELAY, record.differences[-1]))
         moved = True
-    if _fires(ctx, dut.kept):
-        beat = ctx.get(dut.kept.payload)
+    if _fires(ctx, dut.decided):
+        beat = ctx.get(dut.decided.payload)
         if beat.kept:
             record.kept[beat.token] = beat.t
         record.ended, moved = bool(beat.last), True
@@ -213,7 +213,7 @@ def _command(p: PeLaneParameters, head: Head) -> int:
         head.q, head.mantissa, head.shift, bits=p.bits, chunk_bits=p.chunk_bits, base=p.base
     )
     fields = {"q": head.q[None], "most": most[None], "least": least[None]}
-    for name in ("mantissa", "shift", "threshold", "tokens"):
+    for name in ("mantissa", "shift", "threshold", "tokens", "exempt"):
         fields[name] = np.array([getattr(head, name)])
     return payload.to_ints(payload.pack(p.command_layout, fields))[0]
 
