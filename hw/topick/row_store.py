@@ -1,0 +1,202 @@
+"""Writes a token's keys and values to the lanes' memories by chunks (Token-Picker, Fig. 6)."""
+
+import dataclasses
+import functools
+
+from amaranth.hdl import Array, Cat, Module, Signal, signed
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from hw.component import Component
+from hw.layout import address, count, index, integer, position
+from hw.parameters import Parameters, require
+
+
+@dataclasses.dataclass(frozen=True)
+class RowStoreParameters(Parameters):
+    """
+    d, bits, chunk_bits
+        Elements of a key or value, bits of each, and bits of each in a chunk.
+    lanes, lanes_per_head
+        Lanes, and how many of them share the tokens of a head (2^n).
+    rows
+        Tokens of a head in one lane, at most (2^n).
+    kv_heads
+        Heads with keys and values of their own, at most.
+    """
+
+    d: int = 64
+    bits: int = 12
+    chunk_bits: int = 4
+    lanes: int = 3
+    lanes_per_head: int = 1
+    rows: int = 1024
+    kv_heads: int = 3
+
+    def __post_init__(self):
+        for name in ("d", "chunk_bits", "lanes", "kv_heads"):
+            value = getattr(self, name)
+            require(value >= 1, f"{name} must be at least 1", value)
+        for name in ("lanes_per_head", "rows"):
+            value = getattr(self, name)
+            require(value >= 1 and value & value - 1 == 0, f"{name} must be a power of two", value)
+        whole = self.bits >= self.chunk_bits and self.bits % self.chunk_bits == 0
+        require(whole, "bits must be a multiple of chunk_bits", self.bits)
+        whole = self.lanes % self.lanes_per_head == 0
+        require(whole, "lanes must be a multiple of lanes_per_head", self.lanes)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a key or value to its first chunk."""
+        return 1
+
+    @property
+    def chunks(self) -> int:
+        return self.bits // self.chunk_bits
+
+    @property
+    def groups(self) -> int:
+        """Groups of lanes; each has the heads of some key-value heads."""
+        return self.lanes // self.lanes_per_head
+
+    @property
+    def planes(self) -> int:
+        """Chunk planes in a lane's memory: `rows` chunks of equal number, of K or V of one head."""
+        return -(-self.kv_heads // self.groups) * 2 * self.chunks
+
+    @functools.cached_property
+    def command_layout(self) -> data.StructLayout:
+        """``token``: its position in the sequence. ``kv_heads``: their number."""
+        return data.StructLayout(
+            {
+                "token": position(range(self.rows * self.lanes_per_head)),
+                "kv_heads": count(range(self.kv_heads + 1)),
+            }
+        )
+
+    @functools.cached_property
+    def row_layout(self) -> data.ArrayLayout:
+        """A key or a value: its codes."""
+        return data.ArrayLayout(integer(signed(self.bits)), self.d)
+
+    @functools.cached_property
+    def write_layout(self) -> data.StructLayout:
+        """``lane`` whose memory is written, at ``address``, with the bits of each element."""
+        return data.StructLayout(
+            {
+                "lane": index(range(self.lanes)),
+                "address": address(range(self.planes * self.rows)),
+                "data": data.ArrayLayout(self.chunk_bits, self.d),
+            }
+        )
+
+
+class RowStore(Component):
+    """Split the keys and values of one token into chunks and write each chunk to its lane's memory.
+
+    A command is a token. Its rows follow: K, then V, of each key-value head in order. Each row is
+    written as `chunks` chunks, the most significant bits of each element first::
+
+        element    | chunk 0 | chunk 1 | ... | chunk C - 1 |     `bits` bits
+        address    | plane = (head's number in its group * 2 + is V) * C + chunk | row |
+
+    Head g belongs to group g mod `groups` and is number g // `groups` there. Token i is row
+    i // `lanes_per_head` of the group's lane i mod `lanes_per_head`.
+
+    Latency: 1 cycle from a row to its first chunk, if a command was accepted before. Throughput: a
+    chunk a cycle, so 2 kv_heads chunks + 2 cycles from a command to the next.
+
+    Handshake: a row is accepted with its last chunk; ``kv.ready`` depends on registers and
+    ``write.ready``. ``command.ready`` is a register, high from the cycle after the last write was
+    accepted until the next command. Overflow: none.
+
+    A command of 0 heads writes nothing. More heads than `kv_heads` are an error of the host.
+
+    Members
+    -------
+    command : :py:`In(stream.Signature(parameters.command_layout))`
+    kv : :py:`In(stream.Signature(parameters.row_layout))`
+        Rows of K and V.
+    write : :py:`Out(stream.Signature(parameters.write_layout))`
+
+    Examples
+    --------
+    >>> from hw.topick.row_store import RowStore, RowStoreParameters
+    >>> parameters = RowStoreParameters(lanes=4, lanes_per_head=2, rows=32, kv_heads=3)
+    >>> parameters.groups, parameters.planes, RowStore(parameters).write.payload.address.shape()
+    (2, 12, unsigned(9))
+    """
+
+    def __init__(self, parameters: RowStoreParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "command": In(stream.Signature(p.command_layout)),
+                "kv": In(stream.Signature(p.row_layout)),
+                "write": Out(stream.Signature(p.write_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> RowStoreParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p, write = self._parameters, self.write
+        token = Signal.like(self.command.payload.token, reset_less=True, init=None)
+        busy = Signal()
+        left = Signal(range(p.kv_heads + 1), reset_less=True)  # heads not yet split, this one too
+        chunk = Signal(range(p.chunks), reset_less=True)
+        is_value = Signal(reset_less=True)
+        group = Signal(range(p.groups), reset_less=True)
+        base = Signal(range(p.planes), reset_less=True)  # first plane of the head
+        plane = Signal(range(p.planes), reset_less=True)
+        step = Signal()  # a chunk goes to the output register
+        chunk_ends = Signal()  # the row's last chunk
+        m.d.comb += [
+            self.command.ready.eq(~busy),
+            step.eq(self.kv.valid & (left != 0) & busy & (~write.valid | write.ready)),
+            chunk_ends.eq(chunk == p.chunks - 1),
+            self.kv.ready.eq((left != 0) & busy & (~write.valid | write.ready) & chunk_ends),
+        ]
+        with m.If(self.command.valid & ~busy):
+            m.d.sync += [
+                busy.eq(self.command.payload.kv_heads != 0),
+                token.eq(self.command.payload.token),
+                left.eq(self.command.payload.kv_heads),
+                Cat(chunk, is_value, group, base, plane).eq(0),
+            ]
+        with m.If(step):
+            m.d.sync += [chunk.eq(chunk + 1), plane.eq(plane + 1)]
+            with m.If(chunk_ends):
+                m.d.sync += [chunk.eq(0), is_value.eq(~is_value)]
+            with m.If(chunk_ends & is_value):
+                # The next head: the same planes in the next group, then further ones in the first.
+                m.d.sync += [left.eq(left - 1), group.eq(group + 1), plane.eq(base)]
+                with m.If(group == p.groups - 1):
+                    m.d.sync += [group.eq(0), base.eq(plane + 1), plane.eq(plane + 1)]
+        # Output register.
+        with m.If(step):
+            lane_bits = exact_log2(p.lanes_per_head)
+            m.d.sync += [
+                write.valid.eq(1),
+                write.payload.lane.eq(Cat(token[:lane_bits], group)),
+                write.payload.address.eq(Cat(token[lane_bits:], plane)),
+                write.payload.data.eq(self._chunk(chunk)),
+            ]
+        with m.Elif(write.ready):
+            m.d.sync += write.valid.eq(0)
+        with m.If(write.valid & write.ready & (left == 0)):
+            m.d.sync += busy.eq(0)
+        return m
+
+    def _chunk(self, chunk: Signal):
+        """Bits of a chunk of each element of the row at the input."""
+        p = self._parameters
+        # Chunk 0 holds the most significant bits of each element.
+        lowest = [p.bits - p.chunk_bits * (number + 1) for number in range(p.chunks)]
+        elements = [self.kv.payload[i].as_unsigned() for i in range(p.d)]
+        choices = [Cat(e[low : low + p.chunk_bits] for e in elements) for low in lowest]
+        return Array(choices)[chunk]
