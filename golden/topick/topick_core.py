@@ -1,0 +1,232 @@
+"""Bit-exact model of the core: what each head outputs, given each token's last decision.
+
+Which tokens a lane prunes depends on the times at which chunks arrive. Everything else follows from
+the decisions: all differences of a head add up to the terms of its kept tokens, in any order. So
+the outputs are functions of the operands and of the decisions that the core reports; ``must_keep``
+bounds those decisions, and ``replay`` repeats them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from golden.arith.exp2_fixed import exp2_fixed
+from golden.topick.dag import Denominator
+from golden.topick.margin_generator import scaled_margins
+from golden.topick.pe_lane import Decision, Head, LaneSizes, PeLane, chunk_of
+from golden.topick.pec import limbs, term
+
+
+@dataclass(frozen=True, eq=False)
+class HeadResult:
+    """A head's outputs.
+
+    o
+        Sums of p v, int64[d], in units of 2^-(bits - 1) of v's codes.
+    p
+        Probabilities in units of 2^-(bits - 1), int64[n]; 0 for pruned tokens.
+    t
+        Score of each token's last chunk read, a binary logarithm, int64[n].
+    known, log2
+        The final denominator's logarithm, see :meth:`golden.topick.dag.Denominator.log2`.
+    """
+
+    o: np.ndarray
+    p: np.ndarray
+    t: np.ndarray
+    known: bool
+    log2: int
+
+
+def attend(
+    head: Head,
+    k: np.ndarray,
+    v: np.ndarray,
+    chunks_read: np.ndarray,
+    kept: np.ndarray,
+    sizes: LaneSizes,
+) -> HeadResult:
+    """Output of a head whose tokens were decided like this.
+
+    k, v
+        Codes, int[n, d].
+    chunks_read
+        Number of chunks of each key that were read, 1 to ``sizes.chunks``, int[n].
+    kept
+        bool[n]; the others were pruned at the last chunk read.
+    :raises ValueError: if a token is kept before its last chunk.
+
+    Scores of 2, 0 and -4, binary logarithms of weights; the last token was pruned:
+
+    >>> sizes = LaneSizes(12, 4, 24, 10, 12, 16, 16, 64)
+    >>> head = Head(np.array([1024, 0]), mantissa=1 << 15, shift=0, threshold=4096, tokens=3)
+    >>> k, v = np.array([[1024, 0], [0, 0], [-2048, 0]]), np.array([[1, 0], [1, 9], [5, 5]])
+    >>> result = attend(head, k, v, np.array([3, 3, 1]), np.array([True, True, False]), sizes)
+    >>> result.p, result.o
+    (array([1640,  410,    0]), array([2050, 3690]))
+    """
+    chunks_read, kept = np.asarray(chunks_read), np.asarray(kept, bool)
+    if (kept & (chunks_read != sizes.chunks)).any():
+        token = int(np.argmax(kept & (chunks_read != sizes.chunks)))
+        raise ValueError(f"token {token} is kept after {chunks_read[token]} chunks of its key")
+    t = scores(head, k, sizes)
+    _, least = _margins(head, sizes)
+    terms = term(t, least[:, None], fraction=sizes.fraction, precision=sizes.precision)
+    parts = limbs(*terms, precision=sizes.precision, limb=sizes.limb)
+    # A token adds a term at each chunk but the one at which it is pruned. The largest limb of all
+    # these terms is where the sum ends, though the terms of pruned tokens have left it.
+    added = np.arange(sizes.chunks)[:, None] < chunks_read - ~kept
+    known, log2 = _denominator(parts, added, kept, sizes).log2()
+    last = np.take_along_axis(t, chunks_read[None] - 1, axis=0)[0]
+    p = np.where(kept, probability(last, log2, fraction=sizes.fraction, bits=sizes.bits), 0)
+    return HeadResult(p @ np.asarray(v, np.int64), p, last, known, log2)
+
+
+def scores(head: Head, k: np.ndarray, sizes: LaneSizes) -> np.ndarray:
+    """t of every token after each of its chunks, int64[chunks, n]: as a lane has it."""
+    unknown = np.array([sizes.unknown(chunk) for chunk in range(sizes.chunks)])[:, None, None]
+    partial = (np.asarray(k, np.int64) >> unknown << unknown) @ np.asarray(head.q, np.int64)
+    return partial * head.mantissa >> sizes.base + head.shift
+
+
+def probability(t: np.ndarray, log2: np.ndarray, *, fraction: int, bits: int) -> np.ndarray:
+    """2^(t - log2) in units of 2^-(bits - 1), to nearest, at most 2^(bits - 1) - 1.
+
+    t, log2
+        Binary logarithms of a token's score and of the denominator, in units of 2^-fraction.
+    """
+    most = (1 << bits - 1) - 1
+    minus = np.asarray(log2, np.int64) - np.asarray(t, np.int64)
+    below = np.maximum(minus, 0)
+    precision = bits + 2
+    significand = exp2_fixed(
+        below & ((1 << fraction) - 1),
+        fraction=fraction,
+        precision=precision,
+        output=precision,
+        rounding="down",
+    )
+    # significand 2^-(bits + 2) 2^-n in units of 2^-(bits - 1): n + 3 bits go.
+    right = np.minimum(below >> fraction, bits) + 3
+    nearest = (significand + (1 << right - 1)) >> right
+    return np.where(minus <= 0, most, np.minimum(nearest, most))
+
+
+def must_keep(head: Head, k: np.ndarray, sizes: LaneSizes) -> np.ndarray:
+    """Tokens that no order of arrival may prune, bool[n].
+
+    Those whose exact probability on these operands is above the threshold, with a margin for the
+    errors of float64; the newest; and all of them at a threshold of all ones.
+    """
+    n = len(k)
+    if head.threshold == (1 << sizes.threshold_bits) - 1:
+        return np.ones(n, bool)
+    # Exact integers; a unit is 2^-places of a binary logarithm.
+    product = (np.asarray(k, np.int64) @ np.asarray(head.q, np.int64)) * int(head.mantissa)
+    places = sizes.base + int(head.shift) + sizes.fraction
+    power = np.exp2((product - product.max()) * 2.0**-places)
+    threshold = 2.0 ** (-int(head.threshold) / 2**sizes.fraction)
+    # Relative errors in units of 2^-52: 1 for each addition, and those of exp2 whose arguments,
+    # above -1100 or the power is 0, have one themselves; 2^-1100 and less do not count.
+    above = power > threshold * power.sum() * (1 + (n + 2000) * 2.0**-52)
+    above[-1] = True
+    return above
+
+
+def token_order(rows: int, newest: bool, first: bool) -> list[int]:
+    """Rows of a lane in the order of their first requests.
+
+    Row `rows` - 1 if it is the head's `newest` token; row 0 if it is the head's `first` one; then
+    the others from the highest row down.
+
+    >>> token_order(5, newest=True, first=True), token_order(3, newest=False, first=False)
+    ([4, 0, 3, 2, 1], [2, 1, 0])
+    """
+    front = [rows - 1] * newest + [0] * first
+    order = front + list(reversed(range(rows)))
+    return list(dict.fromkeys(order))[:rows]
+
+
+def replay(
+    lane: PeLane,
+    head: Head,
+    k: np.ndarray,
+    observed: Iterable[tuple[int, int, int, bool, int]],
+    sizes: LaneSizes,
+    *,
+    newest: bool = True,
+    first: bool = True,
+) -> list[Decision]:
+    """Decisions of a lane on the chunks that it was observed to receive.
+
+    lane
+        Continued from the lane's last head: its slots go on.
+    head, k
+        The lane's rows of a head.
+    observed
+        ``(row, chunk, slot, known, log2)`` of each response in its order, with the logarithm of the
+        denominator that the lane saw.
+    newest, first
+        As in :func:`token_order`.
+    :raises ValueError: if a slot is not the one that the row was issued, or a row is left undecided
+        or read again after its last decision.
+    """
+    lane.begin(head)
+    waiting = token_order(head.tokens, newest, first)
+    slots: dict[int, int] = {}
+    expected: dict[int, int] = dict.fromkeys(range(head.tokens), 0)  # next chunk of each row
+    decisions = []
+    for row, chunk, slot, known, log2 in observed:
+        # Slots are issued in the order of their return, so it does not matter when.
+        while waiting and lane.scoreboard.free:
+            slots[waiting.pop(0)] = lane.scoreboard.take()
+        if expected.get(row) != chunk:
+            raise ValueError(f"chunk {chunk} of row {row} is read instead of {expected.get(row)}")
+        if slots.get(row) != slot:
+            raise ValueError(f"row {row} is in slot {slot} instead of {slots.get(row)}")
+        data = chunk_of(k[row], chunk, sizes)
+        decision = lane.decide(row, chunk, slot, data, known, log2)
+        if decision.requests:
+            expected[row] = chunk + 1
+        else:
+            del expected[row]
+        decisions.append(decision)
+    if expected:
+        raise ValueError(f"rows {sorted(expected)} are left undecided")
+    return decisions
+
+
+def _margins(head: Head, sizes: LaneSizes) -> list[np.ndarray]:
+    """``[most, least]``, int64[chunks]."""
+    margins = scaled_margins(
+        head.q,
+        np.asarray(head.mantissa),
+        np.asarray(head.shift),
+        bits=sizes.bits,
+        chunk_bits=sizes.chunk_bits,
+        base=sizes.base,
+    )
+    return [np.append(margin, 0) for margin in margins]
+
+
+def _denominator(
+    parts: tuple[np.ndarray, np.ndarray, np.ndarray],
+    added: np.ndarray,
+    kept: np.ndarray,
+    sizes: LaneSizes,
+) -> Denominator:
+    """The sum of the kept tokens' last terms, cut at the lower limb of the largest limb added.
+
+    parts
+        Limb number, upper and lower part of each chunk's term, int64[chunks, n].
+    added
+        Terms that were in the sum at some time, bool[chunks, n].
+    """
+    denominator = Denominator(limb=sizes.limb, fraction=sizes.fraction)
+    if added.any():
+        number = int(parts[0][added].max())
+        at, high, low = (part[-1, kept] for part in parts)
+        upper, lower = at == number, at == number - 1
+        denominator.add(number, int(high[upper].sum()), int(low[upper].sum() + high[lower].sum()))
+    return denominator
