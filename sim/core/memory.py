@@ -164,6 +164,8 @@ class Memory:
         there are no tags and responses are in order.
     write, write_data
         Fields of the request that turn it into a write of one row; None for a read-only memory.
+    in_order
+        The design needs its responses in the order of the requests, in spite of the tags.
     """
 
     contents: np.ndarray
@@ -175,6 +177,7 @@ class Memory:
     data: str = "data"
     write: str | None = None
     write_data: str | None = None
+    in_order: bool = False
 
     def __post_init__(self):
         shape = np.shape(self.contents)
@@ -361,4 +364,6 @@ def timing_of(timing: MemoryTiming | Mapping[str, MemoryTiming], memory: str) ->
 def timings_of(memories: Mapping[str, Memory], timing: MemoryTiming) -> dict[str, MemoryTiming]:
     """One timing for all of a stimulus's memories; those without tags answer in order."""
     in_order = dataclasses.replace(timing, reorder=False)
-    return {name: in_order if m.tag is None else timing for name, m in memories.items()}
+    return {
+        name: in_order if m.tag is None or m.in_order else timing for name, m in memories.items()
+    }

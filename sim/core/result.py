@@ -116,7 +116,7 @@ def add(
         Whether the block's cycle formula holds where nothing stalls, as it does unless a memory is
         slow.
     """
-    counted = formula and stall == "none"
+    counted = formula and stall == "none" and stimulus.cycles_exact
     result.transactions += stimulus.transactions
     result.mismatches += len(mismatches)
     if stall in ("none", result.stall):

@@ -50,6 +50,8 @@ class Stimulus:
     cycles
         Cycles that the block's formula predicts from the first input beat offered to the last
         output beat accepted, both included, when nothing stalls.
+    cycles_exact
+        Otherwise they are an estimate, as the data's cycles depend on what the block decides.
     notes
         How the testbench changed the trace to make it fit, one sentence each.
     memories
@@ -58,6 +60,9 @@ class Stimulus:
     stall
         Name of the stall pattern, set by the driver: a testbench whose output order depends on the
         order of arrival compares accordingly.
+    room
+        Output stream name to the most beats that it may have, for streams whose number of beats
+        depends on timing; they have no beats in `outputs`, and none ends a run.
     """
 
     inputs: dict[str, np.ndarray]
@@ -68,6 +73,8 @@ class Stimulus:
     notes: list[str] = dataclasses.field(default_factory=list)
     memories: dict = dataclasses.field(default_factory=dict)
     stall: str = "none"
+    cycles_exact: bool = True
+    room: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass

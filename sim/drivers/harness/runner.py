@@ -76,7 +76,7 @@ class Harness:
         outputs, cycles_of = {}, {}
         for name, shape in design.outputs.items():
             expected = 0 if name in bound else len(stimulus.outputs[name])
-            room = expected + EXTRA_BEATS
+            room = max(expected, stimulus.room.get(name, 0)) + EXTRA_BEATS
             outputs[name] = np.zeros((room, payload.words(shape)), np.uint32)
             cycles_of[name] = np.zeros(room, np.int64)
             self.sink(name, outputs[name], cycles_of[name], expected, stall)
