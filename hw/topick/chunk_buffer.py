@@ -1,0 +1,278 @@
+"""Buffer of chunks between a lane and its memory (Token-Picker, section 4, Fig. 6)."""
+
+import dataclasses
+import functools
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, memory, stream
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from hw.component import Component
+from hw.layout import FLAG, address, index, integer, position
+from hw.parameters import Parameters, require
+
+
+@dataclasses.dataclass(frozen=True)
+class ChunkBufferParameters(Parameters):
+    """
+    rows
+        Buffered rows, from row 0 on: 2^n.
+    d, bits, chunk_bits
+        Elements of a key or value, bits of each, and bits of each in a chunk.
+    row_bits
+        Bits of a row's number.
+    address_bits
+        Bits of an address in the memory.
+    label_bits
+        Bits of a tag that the buffer passes through.
+    """
+
+    rows: int = 64
+    d: int = 64
+    bits: int = 12
+    chunk_bits: int = 4
+    row_bits: int = 10
+    address_bits: int = 13
+    label_bits: int = 11
+
+    def __post_init__(self):
+        power = self.rows >= 1 and self.rows & self.rows - 1 == 0
+        require(power, "rows must be a power of two", self.rows)
+        for name in ("d", "chunk_bits", "row_bits", "address_bits", "label_bits"):
+            value = getattr(self, name)
+            require(value >= 1, f"{name} must be at least 1", value)
+        whole = self.bits >= self.chunk_bits and self.bits % self.chunk_bits == 0
+        require(whole, "bits must be a multiple of chunk_bits", self.bits)
+        fits = self.rows <= 1 << self.row_bits
+        require(fits, f"rows must be at most 2^row_bits, {1 << self.row_bits}", self.rows)
+
+    @classmethod
+    def presets(cls) -> dict[str, "ChunkBufferParameters"]:
+        return {
+            "small": cls(8, 4, 6, 2, row_bits=4, address_bits=7, label_bits=5),
+            "default": cls(),
+            "paper": cls(rows=128, row_bits=11, address_bits=14),
+        }
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a request that hits to its response."""
+        return 2
+
+    @property
+    def chunks(self) -> int:
+        return self.bits // self.chunk_bits
+
+    @property
+    def planes(self) -> int:
+        """Chunks that the buffer can hold of a row: all those of K and of V."""
+        return 2 * self.chunks
+
+    @functools.cached_property
+    def tag_layout(self) -> data.StructLayout:
+        """``value``: of V, else of K. Its ``chunk`` and ``row``. ``label``: passed through."""
+        return data.StructLayout(
+            {
+                "value": FLAG,
+                "chunk": index(range(self.chunks)),
+                "row": position(self.row_bits),
+                "label": integer(self.label_bits),
+            }
+        )
+
+    @functools.cached_property
+    def request_layout(self) -> data.StructLayout:
+        """``tag``, and the chunk's ``address`` in the memory."""
+        return data.StructLayout({"tag": self.tag_layout, "address": address(self.address_bits)})
+
+    @functools.cached_property
+    def response_layout(self) -> data.StructLayout:
+        """``tag``: as requested. ``data``: the bits of each element."""
+        chunk = data.ArrayLayout(self.chunk_bits, self.d)
+        return data.StructLayout({"tag": self.tag_layout, "data": chunk})
+
+    @functools.cached_property
+    def clear_layout(self) -> data.StructLayout:
+        """Whether the chunks of ``keys``, of ``values`` are forgotten."""
+        return data.StructLayout({"keys": FLAG, "values": FLAG})
+
+
+class ChunkBuffer(Component):
+    """Keep the chunks that arrive from the memory, and answer later requests for them.
+
+    ::
+
+        request ─┬─ miss ─→ register ─→ memory_request ┄┄ memory ┄┄→ memory_response
+                 │                                                         │
+                 │                           ┌────────── write ────────────┤
+                 │                           ↓                             ↓
+                 └─ hit ─ read ─→ chunks of rows 0 … rows - 1 ─────────→ register ─→ response
+
+    A bit for each chunk of the buffered rows says whether it is kept. A request whose chunk is kept
+    hits and does not go to the memory. All others miss; a response of the memory is kept on its way
+    if its row is below `rows`. K and V are kept apart, by chunk and row, not by address:
+    after ``clear``, a chunk's address may be another.
+
+    A hit and a response of the memory that wait for the output at the same time take turns, so
+    neither blocks the other for longer than a beat. Responses come in any order.
+
+    Latency: 2 cycles from a request that hits to its response, 1 from a request that misses to
+    ``memory_request``, and 1 from the memory's response to ``response``; a chunk is kept from the
+    cycle after its arrival. Throughput: a request and a response per cycle.
+
+    Handshake: ``request.ready`` depends on the request, ``response.ready`` and
+    ``memory_response.valid``; ``memory_response.ready`` on ``response.ready``. The outputs are
+    registers. Overflow: none. ``clear`` is always ready: a pulse of ``valid`` with its flags. A
+    request in the same cycle misses already.
+
+    At a ``clear`` there must be no request without response of its kind, K or V, whose row is below
+    `rows`: its response would be kept. A chunk requested again before its response arrives is
+    read twice.
+
+    The chunks are a memory of 2 chunks rows words with a synchronous read port and a write port.
+
+    Members
+    -------
+    request : :py:`In(stream.Signature(parameters.request_layout))`
+    memory_request : :py:`Out(stream.Signature(parameters.request_layout))`
+        Requests that miss, in order.
+    memory_response : :py:`In(stream.Signature(parameters.response_layout))`
+        From the memory, in any order.
+    response : :py:`Out(stream.Signature(parameters.response_layout))`
+        One for each request, in any order.
+    clear : :py:`In(stream.Signature(parameters.clear_layout))`
+
+    Examples
+    --------
+    The paper's 2 x 192 KB over 16 lanes are 128 rows in each:
+
+    >>> from hw.topick.chunk_buffer import ChunkBuffer, ChunkBufferParameters
+    >>> p = ChunkBuffer(ChunkBufferParameters.preset("paper")).parameters
+    >>> p.planes * p.rows * p.d * p.chunk_bits * 16 // 8 // 1024
+    384
+    """
+
+    summary = "Keeps chunks of K and V on their way from memory for the group's other heads"
+    source = "Token-Picker, section 4, Fig. 6"
+
+    def __init__(self, parameters: ChunkBufferParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "request": In(stream.Signature(p.request_layout)),
+                "memory_request": Out(stream.Signature(p.request_layout)),
+                "memory_response": In(stream.Signature(p.response_layout)),
+                "response": Out(stream.Signature(p.response_layout)),
+                "clear": In(stream.Signature(p.clear_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> ChunkBufferParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p, request, response = self._parameters, self.request, self.response
+        word = p.response_layout["data"].shape
+        m.submodules.chunks = chunks = memory.Memory(shape=word, depth=p.planes * p.rows, init=[])
+        read, write = chunks.read_port(), chunks.write_port()
+        kept = self._kept(m, request.payload.tag, write.en)
+
+        # A miss goes to the output register of memory requests, a hit reads the memory.
+        hit_valid = Signal()  # the memory's read register holds a hit's chunk
+        hit_tag = Signal(p.tag_layout, reset_less=True)
+        hit_free = Signal()
+        miss_free = Signal()
+        hit = Signal()
+        miss = Signal()
+        m.d.comb += [
+            miss_free.eq(~self.memory_request.valid | self.memory_request.ready),
+            request.ready.eq(Mux(kept, hit_free, miss_free)),
+            hit.eq(request.valid & kept & hit_free),
+            miss.eq(request.valid & ~kept & miss_free),
+            read.en.eq(hit),
+            read.addr.eq(self._address(request.payload.tag)),
+        ]
+        with m.If(miss_free):
+            m.d.sync += self.memory_request.valid.eq(miss)
+        with m.If(miss):
+            m.d.sync += self.memory_request.payload.eq(request.payload)
+        with m.If(hit_free):
+            m.d.sync += hit_valid.eq(hit)
+        with m.If(hit):
+            m.d.sync += hit_tag.eq(request.payload.tag)
+
+        # The output register takes turns: a hit goes first after a response of the memory.
+        arrived = self.memory_response
+        free = Signal()
+        hit_first = Signal()
+        hit_passes = Signal()
+        arrival_passes = Signal()
+        m.d.comb += [
+            free.eq(~response.valid | response.ready),
+            hit_passes.eq(hit_valid & free & (hit_first | ~arrived.valid)),
+            hit_free.eq(~hit_valid | hit_passes),
+            arrived.ready.eq(free & ~(hit_valid & hit_first)),
+            arrival_passes.eq(arrived.valid & arrived.ready),
+            write.en.eq(arrival_passes & self._is_buffered(arrived.payload.tag)),
+            write.addr.eq(self._address(arrived.payload.tag)),
+            Value.cast(write.data).eq(Value.cast(arrived.payload.data)),
+        ]
+        with m.If(free):
+            m.d.sync += response.valid.eq(hit_passes | arrival_passes)
+        with m.If(arrival_passes):
+            m.d.sync += [response.payload.eq(arrived.payload), hit_first.eq(1)]
+        with m.Elif(hit_passes):
+            m.d.sync += [
+                response.payload.tag.eq(hit_tag),
+                Value.cast(response.payload.data).eq(Value.cast(read.data)),
+                hit_first.eq(0),
+            ]
+        return m
+
+    def _kept(self, m: Module, tag: data.View, write) -> Signal:
+        """Whether the chunk of a tag is kept; `write`: that of the memory's response is now."""
+        p, arrived = self._parameters, self.memory_response.payload.tag
+        m.d.comb += self.clear.ready.eq(1)
+        planes = []
+        row = Signal(p.rows)  # one-hot, of the response
+        m.d.comb += row.eq(Cat(self._row(arrived) == number for number in range(p.rows)))
+        for number in range(p.planes):
+            plane = Signal(p.rows, name=f"kept_{number}")  # rows whose chunk is kept
+            here = Signal(name=f"write_{number}")
+            m.d.comb += here.eq(write & (self._plane(arrived) == number))
+            with m.If(self._clears(number >= p.chunks)):
+                m.d.sync += plane.eq(0)
+            with m.Else():
+                m.d.sync += plane.eq(plane | (row & here.replicate(p.rows)))
+            planes.append(plane)
+        kept = Signal()
+        forgotten = Mux(tag.value, self._clears(True), self._clears(False))
+        found: Any = Array(planes)[self._plane(tag)]
+        at_row = found.bit_select(self._row(tag), 1)
+        m.d.comb += kept.eq(at_row & self._is_buffered(tag) & ~forgotten)
+        return kept
+
+    def _clears(self, value: bool) -> Value:
+        """The chunks of V, or else of K, are forgotten in this cycle."""
+        flags = self.clear.payload
+        return self.clear.valid & (flags.values if value else flags.keys)
+
+    def _is_buffered(self, tag: data.View) -> Value:
+        """The row has a place in the buffer."""
+        return tag.row < self._parameters.rows
+
+    def _row(self, tag: data.View) -> Value:
+        return tag.row[: exact_log2(self._parameters.rows)]
+
+    def _plane(self, tag: data.View) -> Value:
+        """Number of a chunk, those of V after those of K."""
+        chunks = self._parameters.chunks
+        return Mux(tag.value, tag.chunk + chunks, tag.chunk)
+
+    def _address(self, tag: data.View) -> Value:
+        """Of a chunk in the buffer: `rows` words for each plane."""
+        return Cat(self._row(tag), self._plane(tag))
