@@ -63,6 +63,8 @@ class Stimulus:
     room
         Output stream name to the most beats that it may have, for streams whose number of beats
         depends on timing; they have no beats in `outputs`, and none ends a run.
+    timings
+        Name to :class:`sim.core.memory.MemoryTiming` of each memory, set by the driver likewise.
     """
 
     inputs: dict[str, np.ndarray]
@@ -75,6 +77,7 @@ class Stimulus:
     stall: str = "none"
     cycles_exact: bool = True
     room: dict[str, int] = dataclasses.field(default_factory=dict)
+    timings: dict = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass

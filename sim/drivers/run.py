@@ -98,8 +98,8 @@ class Simulation:
             outcomes = simulation.run(stimuli, seed, self._waves, timings)
         check = getattr(load_testbench(self.design.block), "compare", compare)
         results = []
-        for (stimulus, stall), outcome in zip(stimuli, outcomes, strict=True):
-            stimulus.stall = stall
+        for (stimulus, stall), timing, outcome in zip(stimuli, timings, outcomes, strict=True):
+            stimulus.stall, stimulus.timings = stall, timing
             mismatches: list[Mismatch] = []
             # A simulator that did not run left nothing to compare.
             if outcome.failure is None or outcome.simulated:

@@ -90,8 +90,8 @@ def complaint(harness: Harness, mutants: Mutants, number: int, check: Check) -> 
     stimulus, design = check.stimulus, mutants.design
     stimulus.stall = check.stall
     harness.reset(**{SELECT: number})
-    timings = timings_of(stimulus.memories, TIMINGS[check.stall])
-    outcome = harness.run(stimulus, PATTERNS[check.stall], check.seed, timings)
+    stimulus.timings = timings_of(stimulus.memories, TIMINGS[check.stall])
+    outcome = harness.run(stimulus, PATTERNS[check.stall], check.seed, stimulus.timings)
     if outcome.failure is not None:
         return outcome.failure
     differences = getattr(load_testbench(design.block), "compare", compare)
