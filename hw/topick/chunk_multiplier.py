@@ -1,6 +1,6 @@
 """Products of an operand and a chunk of bits that may be signed."""
 
-from amaranth.hdl import Cat, Const, Module, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from hw.arith import carry_save
@@ -58,3 +58,32 @@ class ChunkMultiplier(Component):
         rows.append(Const(-excess % (1 << width), width))
         m.d.comb += self.o.eq(carry_save.add_rows(m, rows, width, Registers(m, (), None)))
         return m
+
+
+def products(
+    m: Module, bits: int, chunk_bits: int, advance: Value, taking: Value, response, value, q
+) -> list[Signal]:
+    """Registers with a lane's products, one an element: of q and a chunk of a key, or of p and one
+    of a value.
+
+    advance
+        The registers change.
+    taking
+        The `response`, a beat with a key's chunk, is multiplied by `q`; else the beat `value`.
+    """
+    first = Signal(name="first_of_element")  # only the first chunk is signed
+    m.d.comb += first.eq(Mux(taking, response.tag.chunk, value.chunk) == 0)
+    found = []
+    for number, operand in enumerate(q):
+        multiplier = ChunkMultiplier(bits, chunk_bits)
+        m.submodules[f"multiplier_{number}"] = multiplier
+        product = Signal.like(multiplier.o, name=f"product_{number}", reset_less=True)
+        m.d.comb += [
+            multiplier.a.eq(Mux(taking, operand, value.p)),
+            multiplier.chunk.eq(Mux(taking, response.data[number], value.data[number])),
+            multiplier.negative.eq(first),
+        ]
+        with m.If(advance):
+            m.d.sync += product.eq(multiplier.o)
+        found.append(product)
+    return found

@@ -11,7 +11,7 @@ from hw.arith.adder_tree import AdderTree, AdderTreeParameters
 from hw.component import Component
 from hw.layout import position
 from hw.parameters import Parameters, require
-from hw.topick.chunk_multiplier import ChunkMultiplier
+from hw.topick.chunk_multiplier import products as multiply_chunks
 from hw.topick.chunk_pipeline import Chunk, stage
 from hw.topick.chunk_requests import ChunkRequests
 from hw.topick.lane_layouts import LaneLayouts
@@ -219,7 +219,16 @@ class PeLane(Component):
 
         # The multipliers take a response or a value; then the two pipelines part.
         self._take(m, scoreboard, requests, advance, taking, taking_value)
-        products = self._multiply(m, advance, taking, command.q)
+        products = multiply_chunks(
+            m,
+            p.bits,
+            p.chunk_bits,
+            advance,
+            taking,
+            self.response.payload,
+            self.value.payload,
+            command.q,
+        )
         value = self.value.payload
         m.d.comb += [
             sums.advance.eq(advance),
@@ -266,27 +275,6 @@ class PeLane(Component):
             self.value.ready.eq(advance & ~(self.response.valid & expected)),
             taking_value.eq(self.value.valid & self.value.ready),
         ]
-
-    def _multiply(self, m: Module, advance: Signal, taking: Signal, q) -> list[Signal]:
-        """Registers with the product of each element and its chunk: q k or p v."""
-        p = self._parameters
-        response, value = self.response.payload, self.value.payload
-        first = Signal(name="first_of_element")  # only the first chunk is signed
-        m.d.comb += first.eq(Mux(taking, response.tag.chunk, value.chunk) == 0)
-        products = []
-        for number in range(p.d):
-            multiplier = ChunkMultiplier(p.bits, p.chunk_bits)
-            m.submodules[f"multiplier_{number}"] = multiplier
-            product = Signal.like(multiplier.o, name=f"product_{number}", reset_less=True)
-            m.d.comb += [
-                multiplier.a.eq(Mux(taking, q[number], value.p)),
-                multiplier.chunk.eq(Mux(taking, response.data[number], value.data[number])),
-                multiplier.negative.eq(first),
-            ]
-            with m.If(advance):
-                m.d.sync += product.eq(multiplier.o)
-            products.append(product)
-        return products
 
     def _scores(self, m, scoreboard, advance, taking, products, command) -> Chunk:
         """Stages from the products to the score t as a binary logarithm."""

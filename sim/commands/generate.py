@@ -55,6 +55,7 @@ def request_of(arguments):
         trust=arguments.trust,
         check=arguments.check,
         threads=arguments.threads,
+        threshold=arguments.threshold,
     )
 
 
@@ -77,9 +78,10 @@ class Teller:
         self._tokens += 1
         self._cycles += sum(step.cycles)
         self._bits += step.bits
+        note = f"{step.note}, " if step.note else ""
         self.status(
             f"token {self._tokens}: {step.cycles[-1]} cycles, {self._cycles} in all, "
-            f"{step.rows} rows kept, RTL = model: {self._bits} bits, {step.wall_s:.1f} s"
+            f"{step.rows} rows kept, {note}RTL = model: {self._bits} bits, {step.wall_s:.1f} s"
         )
 
     def status(self, text: str) -> None:
@@ -130,11 +132,12 @@ def summary(result: dict) -> str:
     else:
         checked = "The RTL was compared with nothing."
     evicted = sum(map(len, result["evicted"]))
+    note = f"{result['note']}.\n" if result["note"] else ""
     return (
         f"{checked}\n"
         f"{result['cycles']} cycles of {' and '.join(result['blocks'])} for {read} tokens, {last} "
         f"for the last one: {HERTZ / last:.1f} tokens a second at 1 GHz (ideal memory).\n"
-        f"{result['rows_kept']} rows kept in each layer, {evicted} evictions; {kinds}.\n"
+        f"{result['rows_kept']} rows kept in each layer, {evicted} evictions; {kinds}.\n{note}"
         f"{result['cpu_s'] / read:.2f} CPU seconds a token, {result['wall_s'] / read:.2f} s; "
         f"{result['cycles'] / result['cpu_s']:,.0f} cycles a CPU second; {result['peak_mib']} MiB; "
         "NumPy alone: "
@@ -201,7 +204,14 @@ def add_story(command: argparse.ArgumentParser) -> None:
         type=count,
         default=64,
         metavar="N",
-        help="tokens whose keys and values each layer keeps (default: %(default)s)",
+        help="tokens whose keys and values each layer keeps; topick.topick_core keeps all "
+        "(default: %(default)s)",
+    )
+    command.add_argument(
+        "--threshold",
+        type=float,
+        metavar="P",
+        help="of topick.topick_core: prune tokens of at most this probability (default: 0.001)",
     )
     add_set(command, "[BLOCK.]NAME=VALUE")
     command.add_argument(

@@ -14,7 +14,7 @@ from amaranth.sim import Simulator
 from golden.algorithms.topick.decide import decide, leading_bits, margins, request_order
 from golden.topick.pe_lane import Head, PeLane, chunk_of, signed_chunk, weighted_sum
 from hw.catalogue import find
-from hw.topick import pe_lane
+from hw.topick import chunk_multiplier
 from hw.topick.chunk_multiplier import ChunkMultiplier
 from hw.topick.pe_lane import PeLaneParameters
 from sim.core.memory import MemoryTiming
@@ -203,7 +203,7 @@ class PlainMultiplier(ChunkMultiplier):
 
 @pytest.fixture
 def fast(monkeypatch):
-    monkeypatch.setattr(pe_lane, "ChunkMultiplier", PlainMultiplier)
+    monkeypatch.setattr(chunk_multiplier, "ChunkMultiplier", PlainMultiplier)
 
 
 @pytest.mark.parametrize(("bits", "chunk_bits"), [(4, 2), (2, 1), (5, 3), (6, 4)])

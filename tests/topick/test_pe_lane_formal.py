@@ -28,7 +28,7 @@ from amaranth.hdl import (
     signed,
 )
 
-from hw.topick import pe_lane, rpdu
+from hw.topick import chunk_multiplier, pe_lane, rpdu
 from hw.topick.margin_generator import MarginGenerator, MarginGeneratorParameters
 from hw.topick.pe_lane import PeLane, PeLaneParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
@@ -352,7 +352,7 @@ FAULTS = {
     "equal_too": (rpdu, "upper < self.log_denominator", "upper <= self.log_denominator"),
     "unknown_too": (rpdu, "self.known & ~", "~"),
     "none_too": (rpdu, "~self.threshold.all() & ", ""),
-    "signs": (pe_lane, "multiplier.negative.eq(first)", "multiplier.negative.eq(1)"),
+    "signs": (chunk_multiplier, "multiplier.negative.eq(first)", "multiplier.negative.eq(1)"),
     "old_score": (pe_lane, "(chunk.previous << p.chunk_bits)", "(chunk.previous)"),
     "exempt_other": (pe_lane, "newest.eq(self.command.payload.tokens - 1)", "newest.eq(0)"),
     "wrong_margin": (pe_lane, "most.eq(command.most[number])", "most.eq(command.least[number])"),
@@ -367,5 +367,7 @@ def test_injected_fault_is_found(monkeypatch, fault):
     lane = faulty if module is pe_lane else pe_lane
     if module is rpdu:
         monkeypatch.setattr(pe_lane, "Rpdu", faulty.Rpdu)
+    if module is chunk_multiplier:
+        monkeypatch.setattr(pe_lane, "multiply_chunks", faulty.products)
     spec = GuaranteeSpec(lane.PeLane(TINY), inductive=False)
     find_fault(spec, f"pe_lane_{fault}", depth=DEPTH, seconds=560)

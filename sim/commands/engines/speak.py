@@ -47,6 +47,8 @@ class Request:
         Which blocks have their bit-exact models beside them.
     threads
         Layers whose RTL is simulated at once.
+    threshold
+        Probability up to which ToPick's core prunes tokens; None is its default.
     """
 
     prompt: str
@@ -62,6 +64,7 @@ class Request:
     trust: bool = False
     check: str = "all"
     threads: int = 2
+    threshold: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +82,8 @@ class Step:
         Output bits compared in this step.
     cpu_s, wall_s
         Seconds of this step, the model's other arithmetic included.
+    note
+        What attention's block has saved so far, in words; empty where there is nothing to say.
     """
 
     token: int
@@ -87,6 +92,7 @@ class Step:
     bits: int
     cpu_s: float
     wall_s: float
+    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +137,11 @@ class Speaker:
         require(total <= config.context, rule, total)
         settings = of_blocks(request.settings, [*engines])
         files = of_blocks(request.verilog, [*engines], file=True)
+        given = request.threshold
+        if given is not None:
+            rule = "threshold must be used with topick.topick_core alone"
+            require(request.attention == "topick.topick_core", rule, given)
+            require(0 <= given < 1, "threshold must be at least 0 and below 1", given)
         self.parameters: dict[str, Parameters] = {}
         for name, engine in engines.items():
             p = engine.parameters(config, request.capacity).replace_from_text(settings[name])
@@ -182,6 +193,7 @@ class Speaker:
         request, engines, layers = self.request, self._engines, []
         attentions: list = self.dense.dense()
         if request.attention in engines:
+            options = {} if request.threshold is None else {"threshold": request.threshold}
             attentions = engines[request.attention].attentions(
                 self._designs[request.attention],
                 self.config,
@@ -189,6 +201,7 @@ class Speaker:
                 request.memory,
                 request.check != "none",
                 workers.of_layer,
+                **options,
             )
         if request.linear in engines:
             layers = engines[request.linear].layers(
@@ -218,10 +231,15 @@ class Speaker:
                 compared - bits,
                 cpu_seconds() - cpu,
                 time.perf_counter() - wall,
+                self._note(figures_of(attentions)),
             )
             if token in self.tokenizer.ends:
                 return
             start, bits, new = start + len(new), compared, [token]
+
+    def _note(self, figures: dict[str, float]) -> str:
+        engine = self._engines.get(self.request.attention)
+        return engine.note(figures) if hasattr(engine, "note") else ""
 
     def _prompt_progress(self, done: int) -> None:
         """Every tenth of a prompt, so that long ones are seen to go on."""
@@ -258,6 +276,8 @@ class Speaker:
             "rows_kept": steps[-1].rows,
             "evicted": [attention.evicted for attention in attentions],
             "bytes": moved,
+            "figures": figures_of(attentions),
+            "note": steps[-1].note,
             "reference_text": self.tokenizer.decode(reference),
             "first_difference": next((n for n, (a, b) in enumerate(pairs) if a != b), None),
             "cpu_s": round(cpu, 2),
@@ -310,6 +330,15 @@ def of_blocks(texts: Sequence[str], blocks: list[str], file: bool = False) -> di
         require(len(blocks) == 1, f"{what} must name its block, as {example}", text)
         found[blocks[0]].append(text)
     return found
+
+
+def figures_of(attentions: Sequence) -> dict[str, float]:
+    """The attentions' own figures, added up."""
+    total: dict[str, float] = {}
+    for attention in attentions:
+        for name, figure in attention.figures().items():
+            total[name] = total.get(name, 0) + figure
+    return total
 
 
 def in_memory(model: Llama) -> Llama:

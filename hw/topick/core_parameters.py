@@ -1,0 +1,338 @@
+"""Sizes and payloads of the core (Token-Picker, section 4 and Table 1)."""
+
+import dataclasses
+import functools
+
+from amaranth.hdl import signed
+from amaranth.lib import data
+
+from hw.layout import FLAG, FixedPoint, Integer, address, count, index, integer, position
+from hw.parameters import Parameters, require
+from hw.topick.chunk_buffer import ChunkBufferParameters
+from hw.topick.dag import DagParameters
+from hw.topick.margin_generator import MarginGeneratorParameters
+from hw.topick.pe_lane import PeLaneParameters
+from hw.topick.probability_generator import ProbabilityGeneratorParameters
+from hw.topick.row_store import RowStoreParameters
+
+MARGIN_STAGES = 3
+
+
+def _is_power(number: int) -> bool:
+    return number >= 1 and number & (number - 1) == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class TopickCoreParameters(Parameters):
+    """d, bits, chunk_bits, scale_bits, shift_bits, width, fraction, precision, limb, threshold_bits
+    and entries as in :class:`hw.topick.pe_lane.PeLaneParameters`.
+
+    lanes
+        Of the core, each with a memory port of its own.
+    lanes_per_head
+        Lanes that share the tokens of a head, a power of two that divides `lanes`. The lanes of one
+        head are a group; kv head k belongs to group k mod (lanes / lanes_per_head).
+    tokens
+        Of a sequence at most, a power of two, 2 or more for each lane of a head.
+    heads, kv_heads
+        At most.
+    buffer_tokens
+        Tokens whose chunks of K and V are kept for the other query heads of their kv head: 0, or a
+        power of two, 2 or more for each lane of a head.
+    pruning
+        False: the paper's baseline, which reads all chunks in order; its memories must answer in
+        order.
+    observe
+        As in :class:`hw.topick.pe_lane.PeLaneParameters`.
+    """
+
+    d: int = 64
+    bits: int = 12
+    chunk_bits: int = 4
+    scale_bits: int = 16
+    shift_bits: int = 4
+    width: int = 32
+    fraction: int = 10
+    precision: int = 12
+    limb: int = 16
+    threshold_bits: int = 16
+    entries: int = 64
+    lanes: int = 3
+    lanes_per_head: int = 1
+    tokens: int = 1024
+    heads: int = 9
+    kv_heads: int = 3
+    buffer_tokens: int = 0
+    pruning: bool = True
+    observe: bool = False
+
+    def __post_init__(self):
+        shared, lanes = self.lanes_per_head, self.lanes
+        require(lanes >= 1, "lanes must be at least 1", lanes)
+        rule = f"lanes_per_head must be a power of two that divides {lanes} (lanes)"
+        require(_is_power(shared) and lanes % shared == 0, rule, shared)
+        rule = f"tokens must be a power of two of at least {2 * shared}, two for each lane"
+        require(_is_power(self.tokens) and self.tokens >= 2 * shared, rule, self.tokens)
+        require(self.kv_heads >= 1, "kv_heads must be at least 1", self.kv_heads)
+        rule = f"heads must be at least {self.kv_heads} (kv_heads)"
+        require(self.heads >= self.kv_heads, rule, self.heads)
+        kept = self.buffer_tokens
+        rule = f"buffer_tokens must be 0 or a power of two between {2 * shared} and {self.tokens}"
+        require(kept == 0 or (_is_power(kept) and 2 * shared <= kept <= self.tokens), rule, kept)
+        rule = "pruning must be on with observe or buffer_tokens"
+        require(self.pruning or not (self.observe or kept), rule, self.pruning)
+        _ = self.lane, self.dag, self.probability_generator  # each checks its own parameters
+
+    @classmethod
+    def presets(cls) -> dict[str, "TopickCoreParameters"]:
+        small = {"scale_bits": 6, "shift_bits": 2, "width": 14, "fraction": 4, "precision": 6}
+        return {
+            "small": cls(
+                d=4,
+                bits=6,
+                chunk_bits=2,
+                **small,
+                limb=8,
+                threshold_bits=7,
+                entries=6,
+                lanes=4,
+                lanes_per_head=2,
+                tokens=64,
+                heads=4,
+                kv_heads=2,
+            ),
+            "default": cls(),
+            "paper": cls(
+                entries=32,
+                lanes=16,
+                lanes_per_head=16,
+                tokens=2048,
+                heads=16,
+                kv_heads=16,
+                buffer_tokens=2048,
+            ),
+            "streams": cls(lanes=16, heads=16, kv_heads=16),
+        }
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a job of one token and one head to its o, with memories that answer in the
+        next cycle."""
+        return 60
+
+    @property
+    def groups(self) -> int:
+        """Heads that run side by side."""
+        return self.lanes // self.lanes_per_head
+
+    @property
+    def rows(self) -> int:
+        """Tokens of a head in a lane, at most."""
+        return self.tokens // self.lanes_per_head
+
+    @property
+    def row_bits(self) -> int:
+        return self.rows.bit_length() - 1
+
+    @property
+    def share_bits(self) -> int:
+        """Bits of a token's number that name its lane."""
+        return self.lanes_per_head.bit_length() - 1
+
+    @property
+    def kv_heads_of_lane(self) -> int:
+        """In a lane's memory, at most."""
+        return -(-self.kv_heads // self.groups)
+
+    @property
+    def queries(self) -> int:
+        """Queries that wait for a group: with several groups all of a kv head's, so that none of
+        them has to wait for the query of another one."""
+        if self.groups == 1:
+            return 2
+        return self.kv_heads_of_lane * -(-self.heads // self.kv_heads)
+
+    @functools.cached_property
+    def lane(self) -> PeLaneParameters:
+        names = [f.name for f in dataclasses.fields(PeLaneParameters)]
+        same = {name: getattr(self, name) for name in names if name != "token_bits"}
+        return PeLaneParameters(**same, token_bits=self.row_bits)
+
+    @functools.cached_property
+    def margin_generator(self) -> MarginGeneratorParameters:
+        sizes = self.d, self.bits, self.chunk_bits, self.scale_bits, self.shift_bits, self.width
+        return MarginGeneratorParameters(*sizes, stages=MARGIN_STAGES)
+
+    @functools.cached_property
+    def dag(self) -> DagParameters:
+        return DagParameters(
+            lanes=self.lanes_per_head,
+            width=self.width,
+            fraction=self.fraction,
+            precision=self.precision,
+            limb=self.limb,
+            limb_bits=self.lane.pec.limb_bits,
+            tokens=self.tokens,
+        )
+
+    @functools.cached_property
+    def probability_generator(self) -> ProbabilityGeneratorParameters:
+        sizes = self.width, self.fraction, self.bits, self.chunk_bits, self.d
+        return ProbabilityGeneratorParameters(*sizes, rows=self.rows, skip=self.pruning)
+
+    @functools.cached_property
+    def chunk_buffer(self) -> ChunkBufferParameters:
+        return ChunkBufferParameters(
+            rows=self.buffer_tokens // self.lanes_per_head,
+            d=self.d,
+            bits=self.bits,
+            chunk_bits=self.chunk_bits,
+            row_bits=self.row_bits,
+            address_bits=self.address_bits,
+            label_bits=self.label_bits,
+        )
+
+    @functools.cached_property
+    def row_store(self) -> RowStoreParameters:
+        sizes = self.d, self.bits, self.chunk_bits, self.lanes, self.lanes_per_head
+        return RowStoreParameters(*sizes, rows=self.rows, kv_heads=self.kv_heads)
+
+    @property
+    def planes(self) -> int:
+        """Chunks of all rows of K or V of a kv head lie together, in a plane of `rows` words."""
+        return self.kv_heads_of_lane * 2 * self.lane.chunks
+
+    @property
+    def address_bits(self) -> int:
+        return (self.planes - 1).bit_length() + self.row_bits
+
+    @property
+    def label_bits(self) -> int:
+        """Of a tag's part that is a slot for K and a probability for V."""
+        return max((self.entries - 1).bit_length(), self.bits - 1)
+
+    @functools.cached_property
+    def tag_layout(self) -> data.StructLayout:
+        """What a response brings back.
+
+        ``value``: it is a chunk of V, otherwise of K. ``chunk`` and ``row`` of the lane. ``label``:
+        the ``slot`` of the scoreboard, or the probability of a value.
+        """
+        return data.StructLayout(
+            {
+                "value": FLAG,
+                "chunk": index(range(self.lane.chunks)),
+                "row": position(self.row_bits),
+                "label": integer(self.label_bits),
+            }
+        )
+
+    @functools.cached_property
+    def read_layout(self) -> data.StructLayout:
+        """A chunk to read."""
+        return data.StructLayout({"tag": self.tag_layout, "address": address(self.address_bits)})
+
+    @functools.cached_property
+    def request_layout(self) -> data.StructLayout:
+        """A chunk to read, or to ``write``."""
+        fields = {name: field.shape for name, field in self.read_layout}
+        return data.StructLayout(fields | {"write": FLAG, "data": self.lane.chunk_layout})
+
+    @functools.cached_property
+    def response_layout(self) -> data.StructLayout:
+        return data.StructLayout({"tag": self.tag_layout, "data": self.lane.chunk_layout})
+
+    @functools.cached_property
+    def job_layout(self) -> data.StructLayout:
+        """One token of a sequence.
+
+        ``tokens``: of the sequence, the new one included. ``heads``, and how many of them, the
+        ``group``, share a kv head. ``threshold``: as in the lane's command.
+        """
+        heads = count(range(self.heads + 1))
+        return data.StructLayout(
+            {
+                "tokens": count(range(self.tokens + 1)),
+                "heads": heads,
+                "group": heads,
+                "threshold": FixedPoint(self.threshold_bits, self.fraction),
+            }
+        )
+
+    @functools.cached_property
+    def row_layout(self) -> data.ArrayLayout:
+        """Codes of a row of K or V."""
+        return data.ArrayLayout(integer(signed(self.bits)), self.d)
+
+    @functools.cached_property
+    def query_layout(self) -> data.StructLayout:
+        """Codes of a query, and its scale, see :mod:`hw.topick.scores`."""
+        return data.StructLayout(
+            {
+                "q": self.row_layout,
+                "mantissa": integer(self.scale_bits),
+                "shift": integer(self.shift_bits),
+            }
+        )
+
+    @property
+    def head_index(self) -> Integer:
+        """Number of a query head; a bit at least, as Verilog has no wires of zero width."""
+        return index(range(max(2, self.heads)))
+
+    @property
+    def kv_head_index(self) -> Integer:
+        """Number of a kv head in its lane."""
+        return index(range(max(2, self.kv_heads_of_lane)))
+
+    @functools.cached_property
+    def head_layout(self) -> data.StructLayout:
+        """A query with its margins; ``head``, and ``kv_head`` of the lane."""
+        command = {name: field.shape for name, field in self.lane.command_layout}
+        names = "q", "mantissa", "shift", "most", "least"
+        return data.StructLayout(
+            {
+                "head": self.head_index,
+                "kv_head": self.kv_head_index,
+                **{name: command[name] for name in names},
+            }
+        )
+
+    @functools.cached_property
+    def sum_layout(self) -> data.ArrayLayout:
+        width = 2 * self.bits + self.share_bits
+        return data.ArrayLayout(FixedPoint(signed(width), self.bits - 1), self.d)
+
+    @functools.cached_property
+    def head_output_layout(self) -> data.StructLayout:
+        """``o`` of a ``head``, in units of 2^-(bits - 1) of V's codes."""
+        return data.StructLayout({"o": self.sum_layout, "head": self.head_index})
+
+    @functools.cached_property
+    def output_layout(self) -> data.StructLayout:
+        """The same, and ``last`` of the job."""
+        fields = {name: field.shape for name, field in self.head_output_layout}
+        return data.StructLayout(fields | {"last": FLAG})
+
+    @functools.cached_property
+    def decided_layout(self) -> data.StructLayout:
+        """A token's last decision.
+
+        ``head``; ``token``; ``chunk``: the last one of its key that was read; ``kept``: otherwise
+        it is pruned; ``last`` of the head in this lane.
+        """
+        return data.StructLayout(
+            {
+                "head": self.head_index,
+                "token": position(range(self.tokens)),
+                "chunk": index(range(self.lane.chunks)),
+                "kept": FLAG,
+                "last": FLAG,
+            }
+        )
+
+    @functools.cached_property
+    def observed_layout(self) -> data.StructLayout:
+        """A lane's ``observed`` beat, of a ``head``."""
+        fields = {name: field.shape for name, field in self.lane.observed_layout}
+        return data.StructLayout({"head": self.head_index, **fields})

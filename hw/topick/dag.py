@@ -1,0 +1,254 @@
+"""Denominator aggregation: the sum of the lanes' differences, and its logarithm
+(Token-Picker, section 4 (3))."""
+
+import dataclasses
+import functools
+
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.log2_fixed import Log2Fixed, Log2FixedParameters
+from hw.component import Component
+from hw.layout import FLAG, FixedPoint, integer
+from hw.parameters import Parameters, require
+
+HEADROOM = 14
+"""Bits of sums above two limbs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DagParameters(Parameters):
+    """
+    lanes
+        Whose differences are added.
+    width, fraction
+        Of a binary logarithm, signed, and its fraction bits.
+    precision, limb, limb_bits
+        Of a term's significand, of a limb, and of a limb's number; see
+        :class:`hw.topick.pec.Pec`.
+    tokens
+        Of a head, at most: terms that are added up.
+    """
+
+    lanes: int = 1
+    width: int = 32
+    fraction: int = 10
+    precision: int = 12
+    limb: int = 16
+    limb_bits: int = 19
+    tokens: int = 1024
+
+    def __post_init__(self):
+        require(1 <= self.lanes <= 64, "lanes must be between 1 and 64", self.lanes)
+        power = self.limb > 1 and self.limb & (self.limb - 1) == 0
+        rule = f"limb must be a power of two of at least {self.precision} (precision)"
+        require(power and self.precision <= self.limb <= 32, rule, self.limb)
+        rule = f"tokens must be between 1 and 2^{HEADROOM - 1}"
+        require(1 <= self.tokens <= 1 << HEADROOM - 1, rule, self.tokens)
+        # Scores are at most 2^(width - 2), see hw.topick.scores.
+        room = ((self.tokens - 1).bit_length() + 2) << self.fraction
+        rule = f"width must leave room for log2 of a sum of {self.tokens} terms"
+        require(1 << self.width - 2 > room, rule, self.width)
+
+    @classmethod
+    def presets(cls) -> dict[str, "DagParameters"]:
+        return {
+            "small": cls(2, width=14, fraction=4, precision=6, limb=8, limb_bits=8, tokens=64),
+            "default": cls(),
+            "paper": cls(lanes=16, tokens=2048),
+        }
+
+    @property
+    def levels(self) -> int:
+        """Of the tree of lanes."""
+        return (self.lanes - 1).bit_length()
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a difference to the logarithm that has it."""
+        return self.levels + 5
+
+    @functools.cached_property
+    def log2(self) -> Log2FixedParameters:
+        width = min(62, 2 * self.limb + HEADROOM)
+        return Log2FixedParameters(width, self.fraction, self.fraction, stages=2)
+
+    @functools.cached_property
+    def difference_layout(self) -> data.StructLayout:
+        """The output of :class:`hw.topick.pec.Pec`."""
+        part = integer(signed(self.limb + 1))
+        return data.StructLayout(
+            {"limb": integer(signed(self.limb_bits)), "high": part, "low": part}
+        )
+
+    @functools.cached_property
+    def denominator_layout(self) -> data.StructLayout:
+        """``log2``: of the denominator, rounded down, if it is ``known``."""
+        logarithm = FixedPoint(signed(self.width), self.fraction)
+        return data.StructLayout({"log2": logarithm, "known": FLAG})
+
+
+@dataclasses.dataclass
+class _Sum:
+    """(high 2^limb + low) 2^(limb (number - 1)); nothing has been added unless `valid`."""
+
+    valid: Signal
+    number: Signal
+    high: Signal
+    low: Signal
+
+
+class Dag(Component):
+    """log2 of the sum of all terms, from the lanes' differences.
+
+    A difference, and the sum, are two signed limbs, of which the upper one has a number; limb
+    `number` has the weight 2^(limb number). Two of them are added in the limbs of the one with the
+    higher number. What the other one has below these is left out::
+
+        a            |     high      |      low      |                |
+        b                            |     high      |      low       |
+        a + b        |     high      |  low + high   |   (left out)
+
+    Nothing is carried from low to high. So bits below the lower limb are left out of all terms
+    alike, in any order of additions, and a sum at any time is exactly the sum of the latest terms
+    of all tokens that are not pruned, each without its bits below the lower limb. As these are
+    positive, the denominator is never above the exact one.
+
+    Pipeline: a tree of lanes, one level per cycle; the accumulator; the limbs' sum; its logarithm,
+    in two stages, rounded down; the result.
+
+    Latency: ⌈log2 lanes⌉ + 5 cycles from a difference to the logarithm that has it. Throughput: a
+    difference of each lane per cycle. Overflow: none.
+
+    ``clear`` forgets all differences up to and including those of its cycle, and the logarithm is
+    not ``known`` from the next cycle on, until one arrives that has later differences.
+
+    Members
+    -------
+    clear : :py:`In(1)`
+    difference : :py:`In(stream.Signature(parameters.difference_layout)).array(lanes)`
+        Always ready.
+    denominator : :py:`Out(parameters.denominator_layout)`
+        A standing value.
+
+    Examples
+    --------
+    >>> from hw.topick.dag import DagParameters
+    >>> DagParameters(lanes=16).latency
+    9
+    """
+
+    summary = "Sum of the lanes' differences in any order, and its logarithm"
+    source = "Token-Picker, section 4 (3)"
+
+    def __init__(self, parameters: DagParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "clear": In(1),
+                "difference": In(stream.Signature(p.difference_layout)).array(p.lanes),
+                "denominator": Out(p.denominator_layout),
+            }
+        )
+
+    @property
+    def parameters(self) -> DagParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        sums = []
+        for port in self.difference:
+            m.d.comb += port.ready.eq(1)
+            d = port.payload
+            sums.append(_Sum(port.valid, d.limb, d.high, d.low))
+        for level in range(p.levels):
+            pairs = [sums[n : n + 2] for n in range(0, len(sums), 2)]
+            sums = [
+                self._register(m, f"{level}_{n}", self._add(m, f"{level}_{n}", *pair))
+                for n, pair in enumerate(pairs)
+            ]
+        [arriving] = sums
+        # The accumulator. Its limbs are sums of at most `tokens` terms' limbs.
+        total = self._signals("total", p.limb + HEADROOM)
+        new = self._add(m, "new", total, arriving)
+        m.d.sync += [
+            total.valid.eq(new.valid & ~self.clear),
+            total.number.eq(new.number),
+            total.high.eq(new.high),
+            total.low.eq(new.low),
+        ]
+        # The limbs' sum, with the weight of the lower limb.
+        units = Signal(p.log2.width, reset_less=True)
+        base = Signal(signed(p.limb_bits + 1), reset_less=True)  # the lower limb's number
+        valid = Signal()
+        m.d.sync += [
+            units.eq((total.high << p.limb) + total.low),
+            base.eq(total.number - 1),
+            valid.eq(total.valid & ~self.clear),
+        ]
+        # log2, rounded down.
+        m.submodules.log2 = log2 = Log2Fixed(p.log2)
+        m.d.comb += [log2.enable.eq(1), log2.x.eq(units)]
+        known = Signal(p.log2.stages)
+        bases = [base]
+        for stage in range(p.log2.stages):
+            before = known[stage - 1] if stage else valid & (units != 0)
+            m.d.sync += known[stage].eq(before & ~self.clear)
+            bases.append(Signal.like(base, name=f"base_{stage}", reset_less=True))
+            m.d.sync += bases[-1].eq(bases[-2])
+        m.d.sync += [
+            self.denominator.known.eq(known[-1] & ~self.clear),
+            self.denominator.log2.eq((bases[-1] << p.fraction + p.limb.bit_length() - 1) + log2.y),
+        ]
+        return m
+
+    def _signals(self, name: str, width: int) -> _Sum:
+        return _Sum(
+            Signal(name=f"{name}_valid"),
+            Signal(signed(self._parameters.limb_bits), name=f"{name}_number", reset_less=True),
+            Signal(signed(width), name=f"{name}_high", reset_less=True),
+            Signal(signed(width), name=f"{name}_low", reset_less=True),
+        )
+
+    def _register(self, m: Module, name: str, of: _Sum) -> _Sum:
+        made = self._signals(f"sum_{name}", len(of.high))
+        m.d.sync += [
+            made.valid.eq(of.valid & ~self.clear),
+            made.number.eq(of.number),
+            made.high.eq(of.high),
+            made.low.eq(of.low),
+        ]
+        return made
+
+    def _add(self, m: Module, name: str, a: _Sum, b: _Sum | None = None) -> _Sum:
+        """The sum in the limbs of the higher number."""
+        if b is None:
+            return a
+        p = self._parameters
+        width = min(max(len(a.high), len(b.high)) + 1, p.limb + HEADROOM)
+        made = self._signals(f"add_{name}", width)
+        ahead = Signal(signed(p.limb_bits + 1), name=f"ahead_{name}")  # limbs of a above b
+        m.d.comb += ahead.eq(a.number - b.number)
+        # Each operand's limbs go to the result's limbs, one limb lower, or are left out.
+        parts = []
+        for label, of, other, above in (("a", a, b, ahead), ("b", b, a, -ahead)):
+            same = Signal(name=f"{label}_same_{name}")
+            lower = Signal(name=f"{label}_lower_{name}")
+            m.d.comb += [
+                same.eq(of.valid & (~other.valid | (above >= 0))),
+                lower.eq(of.valid & other.valid & (above == -1)),
+            ]
+            high = Mux(same, of.high, 0)
+            low = Mux(same, of.low, Mux(lower, of.high, 0))
+            parts.append((same, high, low))
+        (a_same, a_high, a_low), (_, b_high, b_low) = parts
+        m.d.comb += [
+            made.valid.eq(a.valid | b.valid),
+            made.number.eq(Mux(a_same, a.number, b.number)),
+            made.high.eq(a_high + b_high),
+            made.low.eq(a_low + b_low),
+        ]
+        return made

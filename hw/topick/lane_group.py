@@ -1,0 +1,307 @@
+"""The lanes of a head and what they share (Token-Picker, Fig. 6)."""
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.layout import count
+from hw.stream.queue import Queue, QueueParameters
+from hw.topick.baseline_lane import BaselineLane
+from hw.topick.chunk_buffer import ChunkBuffer
+from hw.topick.core_parameters import TopickCoreParameters
+from hw.topick.dag import Dag
+from hw.topick.lane_port import LanePort
+from hw.topick.pe_lane import PeLane
+from hw.topick.probability_generator import ProbabilityGenerator
+from hw.topick.sum_join import SumJoin
+from hw.topick.token_order import TokenOrder
+
+HEADS_LEAVING = 2
+"""Heads whose sums may be on their way out."""
+
+
+class LaneGroup(Component):
+    """o = sum over the kept tokens of p v, for one head after the other.
+
+    ::
+
+                  ┌────────── log2 of the denominator ───────────┐
+                  ↓                                              │
+        query ─→ PeLane ─→ differences ────────────────────────→ Dag
+                 ↑ │ │ ↑                                          │ log2, at the end of step 0
+                 │ │ │ └─ values ──┐                              ↓
+                 │ │ └─→ decided ─ ProbabilityGenerator ←─────────┘
+                 │ └──────────────────│───────────────→ SumJoin ─→ o
+                LanePort ←── requests ┘
+                 ↑↓ memory
+
+    Step 0 of a head begins in all of its lanes at once, as soon as step 0 of the head before has
+    ended in all of them and its denominator is known. Lanes of which the head has no token take no
+    part in it. Step 1 begins when the generators have finished step 1 of the head before; it
+    overlaps step 0 of the next head.
+
+    A head begins only if each generator has room for all tokens of its lane, so that a token's last
+    decision never waits for room. Otherwise the lane could wait for a generator whose values wait
+    for the lane.
+
+    Members
+    -------
+    begin : :py:`In(1)`
+        A job begins: no row is buffered.
+    tokens : :py:`In(count)`
+    threshold : :py:`In(FixedPoint(threshold_bits, fraction))`
+        Of the job; they do not change while a head is in step 0.
+    query : :py:`In(stream.Signature(parameters.head_layout))`
+    request : :py:`Out(stream.Signature(parameters.read_layout)).array(lanes_per_head)`
+    response : :py:`In(stream.Signature(parameters.response_layout)).array(lanes_per_head)`
+    decided : :py:`Out(stream.Signature(parameters.decided_layout)).array(lanes_per_head)`
+    o : :py:`Out(stream.Signature(parameters.head_output_layout))`
+    observed : :py:`Out(stream.Signature(parameters.observed_layout)).array(lanes_per_head)`
+        Only with `observe`.
+    """
+
+    def __init__(self, parameters: TopickCoreParameters):
+        self._parameters = p = parameters
+        lanes = p.lanes_per_head
+        ports = {
+            "begin": In(1),
+            "tokens": In(count(range(p.tokens + 1))),
+            "threshold": In(p.job_layout["threshold"].shape),
+            "query": In(stream.Signature(p.head_layout)),
+            "request": Out(stream.Signature(p.read_layout)).array(lanes),
+            "response": In(stream.Signature(p.response_layout)).array(lanes),
+            "decided": Out(stream.Signature(p.decided_layout)).array(lanes),
+            "o": Out(stream.Signature(p.head_output_layout)),
+        }
+        if p.observe:
+            ports["observed"] = Out(stream.Signature(p.observed_layout)).array(lanes)
+        super().__init__(ports)
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        numbers = range(p.lanes_per_head)
+        m.submodules.dag = dag = Dag(p.dag)
+        m.submodules.join = join = SumJoin(p.lanes_per_head, p.d, p.bits)
+        queue = Queue(QueueParameters(depth=HEADS_LEAVING), shape=p.head_index)
+        m.submodules.heads = queue
+        lanes = [(PeLane if p.pruning else BaselineLane)(p.lane) for _ in numbers]
+        orders = [TokenOrder(p.row_bits) for _ in numbers]
+        generators = [ProbabilityGenerator(p.probability_generator) for _ in numbers]
+        ports = [LanePort(p) for _ in numbers]
+        for number in numbers:
+            m.submodules[f"lane_{number}"] = lanes[number]
+            m.submodules[f"order_{number}"] = orders[number]
+            m.submodules[f"generator_{number}"] = generators[number]
+            m.submodules[f"port_{number}"] = ports[number]
+
+        # The heads in step 0, between the steps, and in step 1.
+        scored, waiting = Signal(p.head_index), Signal(p.head_index)
+        key_head, waiting_head, value_head = (
+            Signal(p.kv_head_index, name=name) for name in ("key_kv", "waiting_kv", "value_kv")
+        )
+        starting = Signal()  # step 0
+        scoring_ends = Signal()
+        handing = Signal()  # step 1 starts
+        buffers = []
+        ends = []
+        for number in numbers:
+            lane, generator, port = lanes[number], generators[number], ports[number]
+            wiring.connect(m, orders[number].token, lane.token)
+            wiring.connect(m, lane.request, port.key_request)
+            wiring.connect(m, port.key_response, lane.response)
+            wiring.connect(m, generator.request, port.value_request)
+            wiring.connect(m, port.value_response, generator.response)
+            wiring.connect(m, generator.value, lane.value)
+            wiring.connect(m, lane.o, join.i[number])
+            wiring.connect(m, lane.difference, dag.difference[number])
+            m.d.comb += [port.key_head.eq(key_head), port.value_head.eq(value_head)]
+            if p.pruning:
+                m.d.comb += [
+                    lane.log_denominator.valid.eq(1),
+                    lane.log_denominator.payload.eq(dag.denominator),
+                ]
+            buffers.append(self._connect_memory(m, number, port))
+            ends.append(self._report(m, number, lane, generator, scored))
+
+        room = self._start(m, lanes, orders, generators, starting)
+        self._score(m, dag, ends, room, starting, scoring_ends)
+        with m.If(starting):
+            m.d.sync += [
+                scored.eq(self.query.payload.head),
+                key_head.eq(self.query.payload.kv_head),
+            ]
+        with m.If(scoring_ends):
+            m.d.sync += [waiting.eq(scored), waiting_head.eq(key_head)]
+        with m.If(handing):
+            m.d.sync += value_head.eq(waiting_head)
+        self._hand_over(m, dag, generators, queue, scoring_ends, handing)
+        self._forget(m, buffers, starting, handing, key_head, waiting_head, value_head)
+
+        # Sums and head numbers leave together.
+        m.d.comb += [
+            queue.i.payload.eq(waiting),
+            self.o.valid.eq(join.o.valid & queue.o.valid),
+            self.o.payload.o.eq(join.o.payload),
+            self.o.payload.head.eq(queue.o.payload),
+            join.o.ready.eq(self.o.ready & queue.o.valid),
+            queue.o.ready.eq(self.o.ready & join.o.valid),
+        ]
+        return m
+
+    def _connect_memory(self, m: Module, number: int, port: LanePort) -> ChunkBuffer | None:
+        """Requests and responses of a lane, through a buffer if there is one."""
+        p = self._parameters
+        request = wiring.flipped(self.request[number])
+        response = wiring.flipped(self.response[number])
+        if not p.buffer_tokens:
+            wiring.connect(m, port.request, request)
+            wiring.connect(m, response, port.response)
+            return None
+        m.submodules[f"buffer_{number}"] = buffer = ChunkBuffer(p.chunk_buffer)
+        wiring.connect(m, port.request, buffer.request)
+        wiring.connect(m, buffer.memory_request, request)
+        wiring.connect(m, response, buffer.memory_response)
+        wiring.connect(m, buffer.response, port.response)
+        return buffer
+
+    def _report(self, m: Module, number: int, lane, generator, scored: Signal) -> Value:
+        """A token's last decision: a beat of ``decided``, and an entry if the token is kept.
+
+        Returns whether it is the head's last one in this lane.
+        """
+        p = self._parameters
+        decided, beat = self.decided[number], lane.decided.payload
+        accepted = Signal(name=f"decided_{number}")
+        m.d.comb += [
+            # The generator has room: see `_start`.
+            accepted.eq(lane.decided.valid & decided.ready),
+            lane.decided.ready.eq(decided.ready),
+            decided.valid.eq(lane.decided.valid),
+            decided.payload.head.eq(scored),
+            decided.payload.token.eq(Cat(Const(number, p.share_bits), beat.token)),
+            decided.payload.chunk.eq(beat.chunk),
+            decided.payload.kept.eq(beat.kept),
+            decided.payload.last.eq(beat.last),
+            generator.kept.valid.eq(accepted & beat.kept),
+            generator.kept.payload.row.eq(beat.token),
+            generator.kept.payload.t.eq(beat.t),
+        ]
+        if p.observe:
+            observed = self.observed[number]
+            m.d.comb += [
+                observed.valid.eq(lane.observed.valid),
+                lane.observed.ready.eq(observed.ready),
+                observed.payload.head.eq(scored),
+                observed.payload.tag.eq(lane.observed.payload.tag),
+                observed.payload.denominator.eq(lane.observed.payload.denominator),
+            ]
+        return accepted & beat.last
+
+    def _start(self, m: Module, lanes, orders, generators, starting: Signal) -> Value:
+        """Commands for the lanes; returns whether all of them can take one."""
+        p = self._parameters
+        able = []
+        newest = Signal(range(p.tokens))  # token
+        m.d.comb += newest.eq(self.tokens - 1)
+        for number, (lane, order, generator) in enumerate(
+            zip(lanes, orders, generators, strict=True)
+        ):
+            rows = Signal(range(p.rows + 1), name=f"rows_{number}")  # tokens in this lane
+            is_newest = Signal(name=f"is_newest_{number}")
+            command = lane.command.payload
+            m.d.comb += [
+                rows.eq((self.tokens + p.lanes_per_head - 1 - number) >> p.share_bits),
+                is_newest.eq(newest[: p.share_bits] == number),
+                order.start.payload.tokens.eq(rows),
+                order.start.payload.newest.eq(is_newest),
+                order.start.payload.first.eq(number == 0),
+                order.start.valid.eq(starting & (rows != 0)),
+                lane.command.valid.eq(starting & (rows != 0)),
+                command.threshold.eq(self.threshold),
+                command.tokens.eq(rows),
+                command.exempt.eq(is_newest),
+            ]
+            m.d.comb += [
+                getattr(command, name).eq(getattr(self.query.payload, name))
+                for name in ("q", "mantissa", "shift", "most", "least")
+            ]
+            room = Signal(name=f"room_{number}")
+            m.d.comb += room.eq(generator.level + rows <= p.rows)
+            able.append((rows == 0) | (lane.command.ready & order.start.ready & room))
+        return Cat(able).all()
+
+    def _score(self, m, dag, ends, room, starting, scoring_ends) -> None:
+        """Step 0 of one head after the other."""
+        p = self._parameters
+        # A lane's last differences leave at the latest with its last decision.
+        settling = Signal(range(p.dag.latency + 1))  # cycles until the denominator has them
+        ended = Signal(p.lanes_per_head)  # lanes without an undecided token
+        has_rows = Cat(self.tokens > number for number in range(p.lanes_per_head))
+        self._is_waiting = is_waiting = Signal()  # a head is between the steps
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += starting.eq(self.query.valid & room)
+                m.d.comb += self.query.ready.eq(room)
+                with m.If(starting):
+                    m.d.sync += ended.eq(~has_rows)
+                    m.next = "STEP_0"
+            with m.State("STEP_0"):
+                m.d.sync += ended.eq(ended | Cat(ends))
+                with m.If((ended | Cat(ends)).all()):
+                    m.d.sync += settling.eq(p.dag.latency)
+                    m.next = "SETTLE"
+            with m.State("SETTLE"):
+                with m.If(settling != 0):
+                    m.d.sync += settling.eq(settling - 1)
+                with m.Elif(~is_waiting):
+                    m.d.comb += scoring_ends.eq(1)
+                    m.next = "IDLE"
+        m.d.comb += dag.clear.eq(scoring_ends)
+
+    def _hand_over(self, m, dag, generators, queue, scoring_ends, handing) -> None:
+        """A head waits between the steps until the generators have finished the one before."""
+        p = self._parameters
+        is_waiting = self._is_waiting
+        log2 = Signal.like(dag.denominator.log2)
+        free = Cat(generator.start.ready for generator in generators).all()
+        m.d.comb += [
+            handing.eq(is_waiting & free & queue.i.ready),
+            queue.i.valid.eq(handing),
+        ]
+        with m.If(scoring_ends):
+            m.d.sync += [is_waiting.eq(1), log2.eq(dag.denominator.log2)]
+        with m.Elif(handing):
+            m.d.sync += is_waiting.eq(0)
+        for number, generator in enumerate(generators):
+            kept = Signal(range(p.rows + 1), name=f"kept_{number}")  # in step 0
+            count = Signal(range(p.rows + 1), name=f"count_{number}")  # of the head that waits
+            with m.If(scoring_ends):
+                m.d.sync += [count.eq(kept), kept.eq(0)]
+            with m.Elif(generator.kept.valid):
+                m.d.sync += kept.eq(kept + 1)
+            m.d.comb += [
+                generator.start.valid.eq(handing),
+                generator.start.payload.log2.eq(log2),
+                generator.start.payload.count.eq(count),
+            ]
+
+    def _forget(self, m, buffers, starting, handing, key_head, waiting_head, value_head) -> None:
+        """Rows of a kv head stay buffered while its query heads follow one another."""
+        keys, values = Signal(init=1), Signal(init=1)  # nothing of this job is buffered yet
+        new_keys = starting & (keys | (key_head != self.query.payload.kv_head))
+        new_values = handing & (values | (value_head != waiting_head))
+        with m.If(self.begin):
+            m.d.sync += [keys.eq(1), values.eq(1)]
+        with m.If(starting):
+            m.d.sync += keys.eq(0)
+        with m.If(handing):
+            m.d.sync += values.eq(0)
+        for buffer in buffers:
+            if buffer is not None:
+                m.d.comb += [
+                    buffer.clear.valid.eq(new_keys | new_values),
+                    buffer.clear.payload.keys.eq(new_keys),
+                    buffer.clear.payload.values.eq(new_values),
+                ]

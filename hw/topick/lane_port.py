@@ -1,0 +1,100 @@
+"""A lane's memory port: chunks of keys for step 0 and of values for step 1."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.layout import index, integer, position
+from hw.topick.core_parameters import TopickCoreParameters
+
+
+class LanePort(Component):
+    """Merges a lane's requests and parts the responses.
+
+    The planes of a lane's memory, one word a row::
+
+        kv head | K or V | chunk | row
+        0         K        0       0 1 2 ... rows - 1
+        0         K        1       0 1 2 ... rows - 1
+        ...
+        0         V        0       0 1 2 ... rows - 1
+
+    so that the first chunks of a head's keys, which are always read, are neighbours.
+
+    Latency: 1 cycle to the request, none to a response. Throughput: a request and a response per
+    cycle. Requests of keys precede those of values.
+
+    Members
+    -------
+    key_head, value_head : :py:`In(index)`
+        The lane's kv heads of step 0 and of step 1.
+    key_request : :py:`In(stream.Signature(tag_layout of the lane))`
+    value_request : :py:`In(stream.Signature(row, chunk, p))`
+    request : :py:`Out(stream.Signature(parameters.read_layout))`
+    response : :py:`In(stream.Signature(parameters.response_layout))`
+    key_response : :py:`Out(stream.Signature(response_layout of the lane))`
+    value_response : :py:`Out(stream.Signature(p, chunk, data))`
+    """
+
+    def __init__(self, parameters: TopickCoreParameters):
+        self._parameters = p = parameters
+        probability = integer(p.bits - 1)
+        chunk = index(range(p.lane.chunks))
+        value = {"row": position(p.row_bits), "chunk": chunk, "p": probability}
+        response = {"p": probability, "chunk": chunk, "data": p.lane.chunk_layout}
+        super().__init__(
+            {
+                "key_head": In(p.kv_head_index),
+                "value_head": In(p.kv_head_index),
+                "key_request": In(stream.Signature(p.lane.tag_layout)),
+                "value_request": In(stream.Signature(data.StructLayout(value))),
+                "request": Out(stream.Signature(p.read_layout)),
+                "response": In(stream.Signature(p.response_layout)),
+                "key_response": Out(stream.Signature(p.lane.response_layout)),
+                "value_response": Out(stream.Signature(data.StructLayout(response))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        key, value = self.key_request.payload, self.value_request.payload
+        room = Signal()  # in the output register
+        is_value = Signal()
+        head = Signal.like(self.key_head)
+        plane = Signal(range(p.planes))
+        read = Signal(p.read_layout)
+        m.d.comb += [
+            room.eq(~self.request.valid | self.request.ready),
+            is_value.eq(~self.key_request.valid),
+            self.key_request.ready.eq(room),
+            self.value_request.ready.eq(room & is_value),
+            head.eq(Mux(is_value, self.value_head, self.key_head)),
+            read.tag.value.eq(is_value),
+            read.tag.chunk.eq(Mux(is_value, value.chunk, key.chunk)),
+            read.tag.row.eq(Mux(is_value, value.row, key.token)),
+            read.tag.label.eq(Mux(is_value, value.p, key.slot)),
+            plane.eq((head * 2 + is_value) * p.lane.chunks + read.tag.chunk),
+            read.address.eq(Cat(read.tag.row, plane)),
+        ]
+        with m.If(room):
+            m.d.sync += [
+                self.request.valid.eq(self.key_request.valid | self.value_request.valid),
+                self.request.payload.eq(read),
+            ]
+        tag = self.response.payload.tag
+        to_key, to_value = self.key_response, self.value_response
+        m.d.comb += [
+            to_key.valid.eq(self.response.valid & ~tag.value),
+            to_key.payload.tag.token.eq(tag.row),
+            to_key.payload.tag.chunk.eq(tag.chunk),
+            to_key.payload.tag.slot.eq(tag.label),
+            to_key.payload.data.eq(self.response.payload.data),
+            to_value.valid.eq(self.response.valid & tag.value),
+            to_value.payload.p.eq(tag.label),
+            to_value.payload.chunk.eq(tag.chunk),
+            to_value.payload.data.eq(self.response.payload.data),
+            self.response.ready.eq(Mux(tag.value, to_value.ready, to_key.ready)),
+        ]
+        return m

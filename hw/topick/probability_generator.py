@@ -1,0 +1,323 @@
+"""Probabilities of the kept tokens, and requests for their values (Token-Picker, section 4.1)."""
+
+import dataclasses
+import functools
+
+from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.lib import data, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.exp2_fixed import Exp2Fixed, Exp2FixedParameters
+from hw.component import Component
+from hw.layout import FLAG, FixedPoint, count, index, position
+from hw.parameters import Parameters, require
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbabilityGeneratorParameters(Parameters):
+    """
+    width, fraction
+        Of a binary logarithm, signed, and its fraction bits.
+    bits, chunk_bits, d
+        Of an element of a value, of its chunks; elements of a value.
+    rows
+        Entries: kept tokens that may wait.
+    skip
+        Whether the values of tokens whose probability rounds to 0 are not requested.
+    """
+
+    width: int = 32
+    fraction: int = 10
+    bits: int = 12
+    chunk_bits: int = 4
+    d: int = 64
+    rows: int = 1024
+    skip: bool = True
+
+    def __post_init__(self):
+        require(4 <= self.width <= 48, "width must be between 4 and 48", self.width)
+        rule = f"fraction must be between 1 and {min(14, self.width - 2)}"
+        require(1 <= self.fraction <= min(14, self.width - 2), rule, self.fraction)
+        require(2 <= self.bits <= 16, "bits must be between 2 and 16", self.bits)
+        divides = self.chunk_bits >= 1 and self.bits % self.chunk_bits == 0
+        rule = f"chunk_bits must divide {self.bits} (bits) and be less"
+        require(divides and self.chunk_bits < self.bits, rule, self.chunk_bits)
+        require(self.d >= 1, "d must be at least 1", self.d)
+        require(2 <= self.rows <= 1 << 20, "rows must be between 2 and 2^20", self.rows)
+
+    @classmethod
+    def presets(cls) -> dict[str, "ProbabilityGeneratorParameters"]:
+        return {
+            "small": cls(width=14, fraction=4, bits=6, chunk_bits=2, d=4, rows=16),
+            "default": cls(),
+            "paper": cls(rows=128),
+        }
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a head's start to its first request, or to the end of one without entries."""
+        return 5
+
+    @property
+    def chunks(self) -> int:
+        return self.bits // self.chunk_bits
+
+    @property
+    def row_bits(self) -> int:
+        """Width of a row's number."""
+        return (self.rows - 1).bit_length()
+
+    @functools.cached_property
+    def exp2(self) -> Exp2FixedParameters:
+        precision = self.bits + 2
+        return Exp2FixedParameters(0, self.fraction, precision, precision)
+
+    @property
+    def logarithm(self) -> FixedPoint:
+        return FixedPoint(signed(self.width), self.fraction)
+
+    @functools.cached_property
+    def kept_layout(self) -> data.StructLayout:
+        """A kept token's ``row`` and score ``t``, a binary logarithm."""
+        return data.StructLayout({"row": position(self.row_bits), "t": self.logarithm})
+
+    @functools.cached_property
+    def start_layout(self) -> data.StructLayout:
+        """``log2`` of a head's denominator, and the ``count`` of its entries."""
+        return data.StructLayout({"log2": self.logarithm, "count": count(range(self.rows + 1))})
+
+    @functools.cached_property
+    def request_layout(self) -> data.StructLayout:
+        """A ``chunk`` of the value of a ``row``, and the row's probability ``p``."""
+        chunk = index(range(self.chunks))
+        p = FixedPoint(self.bits - 1, self.bits - 1)
+        return data.StructLayout({"row": position(self.row_bits), "chunk": chunk, "p": p})
+
+    @functools.cached_property
+    def response_layout(self) -> data.StructLayout:
+        """``p`` and ``chunk`` as requested, and the chunk's ``data``."""
+        fields = {name: self.request_layout[name].shape for name in ("p", "chunk")}
+        return data.StructLayout(fields | {"data": data.ArrayLayout(self.chunk_bits, self.d)})
+
+    @functools.cached_property
+    def value_layout(self) -> data.StructLayout:
+        """A chunk of a value, as the lane takes it, see :class:`hw.topick.pe_lane.PeLane`."""
+        return data.StructLayout(
+            {
+                "p": FixedPoint(signed(self.bits), self.bits - 1),
+                "data": data.ArrayLayout(self.chunk_bits, self.d),
+                "chunk": index(range(self.chunks)),
+                "last": FLAG,
+            }
+        )
+
+
+class ProbabilityGenerator(Component):
+    """p = 2^(t - log2 denominator), and the token's value, for the kept tokens of a head.
+
+    ::
+
+        kept ─→ memory ─→ log2 - t ─→ 2^-fraction ─→ p ─→ request ┄ (memory) ┄ response ─→ value
+                                                                                      end ↗
+
+    Entries are stored while the head's scores are computed. A ``start`` makes the oldest `count`
+    entries the head of step 1; those of the next head may already be stored behind them. Each
+    entry's value is requested chunk by chunk. A request carries p, which the memory brings back
+    with the data, so nothing is looked up when a response comes. After the last response there is a
+    beat of zeros with ``last``, which ends the lane's sums; a head without entries has only this.
+
+    p is rounded to nearest, half up, and at most 1 - 2^-(bits - 1)::
+
+        log2 - t = | n (integer) | f (fraction) |       p = 1 - 2^-(bits - 1) if this is 0 or less
+        2^-f     =         0.1xxxxxxxxxxxxx             bits + 2 fraction bits, rounded down
+        p        = 0.000001xxxxx                        2^-f shifted right by n, bits - 1 of them
+
+    With `skip`, a token whose p rounds to 0 is not requested.
+
+    Latency: 5 cycles from a head's start to its first request. Throughput: a request per cycle; an
+    entry that is not requested takes a cycle.
+
+    Handshake: ``start.ready`` is high when the beat that ends a head has been accepted.
+    ``value.valid`` depends on ``response.valid``, ``response.ready`` on ``value.ready``. A response
+    without a request waits. Overflow: ``kept.ready`` is low while `rows` entries are held.
+
+    Members
+    -------
+    kept : :py:`In(stream.Signature(parameters.kept_layout))`
+    level : :py:`Out(count)`
+        Entries held.
+    start : :py:`In(stream.Signature(parameters.start_layout))`
+        `count` must not exceed the entries held.
+    request : :py:`Out(stream.Signature(parameters.request_layout))`
+    response : :py:`In(stream.Signature(parameters.response_layout))`
+        One for each request, in any order.
+    value : :py:`Out(stream.Signature(parameters.value_layout))`
+
+    Examples
+    --------
+    >>> from hw.topick.probability_generator import ProbabilityGeneratorParameters
+    >>> parameters = ProbabilityGeneratorParameters(bits=12, chunk_bits=4, rows=1024)
+    >>> parameters.latency, parameters.chunks
+    (5, 3)
+    >>> [(name, field.width) for name, field in parameters.request_layout]
+    [('row', 10), ('chunk', 2), ('p', 11)]
+    """
+
+    summary = "Probabilities of kept tokens, requests for their values, and the end of a sum"
+    source = "Token-Picker, section 4.1"
+
+    def __init__(self, parameters: ProbabilityGeneratorParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "kept": In(stream.Signature(p.kept_layout)),
+                "level": Out(count(range(p.rows + 1))),
+                "start": In(stream.Signature(p.start_layout)),
+                "request": Out(stream.Signature(p.request_layout)),
+                "response": In(stream.Signature(p.response_layout)),
+                "value": Out(stream.Signature(p.value_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> ProbabilityGeneratorParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        busy = Signal()  # a head is in step 1
+        left = Signal(range(p.rows + 1))  # its entries in the memory
+        log2 = Signal(p.logarithm)
+        pending = Signal(range(p.rows * p.chunks + 1))  # requests without a response
+        starting, reading, requested, passed, ending = (
+            Signal(name=name) for name in ("starting", "reading", "requested", "passed", "ending")
+        )
+        m.d.comb += [self.start.ready.eq(~busy), starting.eq(self.start.valid & ~busy)]
+        with m.If(starting):
+            m.d.sync += [
+                busy.eq(1),
+                left.eq(self.start.payload.count),
+                log2.eq(self.start.payload.log2),
+            ]
+        with m.Elif(reading):
+            m.d.sync += left.eq(left - 1)
+        with m.If(ending):
+            m.d.sync += busy.eq(0)
+
+        entry = self._entries(m, reading)
+        idle = self._request(m, left, log2, entry, reading)
+        m.d.comb += requested.eq(self.request.valid & self.request.ready)
+        m.d.sync += pending.eq(pending + requested - passed)
+
+        # Responses pass to the lane; then the end of the sums.
+        response, value = self.response, self.value
+        end = Signal()
+        m.d.comb += [
+            end.eq(busy & (left == 0) & idle & (pending == 0)),
+            value.valid.eq(end | (response.valid & (pending != 0))),
+            value.payload.last.eq(end),
+            response.ready.eq(value.ready & (pending != 0)),
+            passed.eq(response.valid & response.ready),
+            ending.eq(end & value.ready),
+        ]
+        with m.If(~end):
+            m.d.comb += [
+                value.payload.p.eq(response.payload.p),
+                value.payload.data.eq(response.payload.data),
+                value.payload.chunk.eq(response.payload.chunk),
+            ]
+        return m
+
+    def _entries(self, m: Module, reading: Signal):
+        """The memory of entries, a ring; returns the one read in the cycle before."""
+        p = self._parameters
+        m.submodules.entries = entries = memory.Memory(shape=p.kept_layout, depth=p.rows, init=[])
+        read, write = entries.read_port(), entries.write_port()
+        storing = Signal()
+        m.d.comb += [
+            self.kept.ready.eq(self.level != p.rows),
+            storing.eq(self.kept.valid & self.kept.ready),
+            write.data.eq(self.kept.payload),
+            write.en.eq(storing),
+            read.en.eq(reading),
+        ]
+        m.d.sync += self.level.eq(self.level + storing - reading)
+        for port, moves in ((read, reading), (write, storing)):
+            with m.If(moves):
+                m.d.sync += port.addr.eq(Mux(port.addr == p.rows - 1, 0, port.addr + 1))
+        # The ports' addresses are pointers, which begin at 0.
+        return read.data
+
+    def _request(self, m: Module, left: Signal, log2: Signal, entry, reading: Signal) -> Value:
+        """Stages from an entry to its requests; returns whether they are empty."""
+        p = self._parameters
+        m.submodules.exp2 = exp2 = Exp2Fixed(p.exp2)
+        valid = {name: Signal(name=f"{name}_valid") for name in ("entry", "minus", "power")}
+        valid["p"] = self.request.valid
+        free = {name: Signal(name=f"{name}_free") for name in valid}
+        m.d.comb += [
+            reading.eq((left != 0) & free["entry"]),
+            free["entry"].eq(~valid["entry"] | free["minus"]),
+            free["minus"].eq(~valid["minus"] | free["power"]),
+        ]
+        with m.If(free["entry"]):
+            m.d.sync += valid["entry"].eq(reading)
+
+        # Stage "minus": log2 - t.
+        row = {
+            name: Signal(position(p.row_bits), name=f"{name}_row", reset_less=True)
+            for name in ("minus", "power")
+        }
+        minus = Signal(signed(p.width + 1), reset_less=True)
+        with m.If(free["minus"]):
+            m.d.sync += [
+                valid["minus"].eq(valid["entry"]),
+                minus.eq(log2 - entry.t),
+                row["minus"].eq(entry.row),
+            ]
+
+        # Stage "power": 2^-f, and n as far as p is not 0.
+        power = Signal(p.bits + 2, reset_less=True)
+        most = Signal(reset_less=True)  # 2^(t - log2) is 1 or more
+        shift = Signal(range(p.bits + 2), reset_less=True)
+        n = Signal(signed(p.width + 1 - p.fraction))
+        m.d.comb += [exp2.x.eq(minus[: p.fraction]), n.eq(minus >> p.fraction)]
+        with m.If(free["power"]):
+            m.d.sync += [
+                valid["power"].eq(valid["minus"]),
+                power.eq(exp2.y),
+                most.eq(minus <= 0),
+                shift.eq(Mux(n > p.bits, p.bits + 1, n)),
+                row["power"].eq(row["minus"]),
+            ]
+
+        # Stage "p": power has bits + 2 fraction bits, p has bits - 1 of them and is rounded by the
+        # one below.
+        half = Signal(p.bits)  # with the bit below
+        rounded = Signal(p.bits)
+        found = Signal(p.bits - 1)
+        m.d.comb += [
+            half.eq(power >> shift >> 2),
+            rounded.eq((half >> 1) + half[0]),
+            found.eq(Mux(most | rounded[-1], (1 << p.bits - 1) - 1, rounded)),
+        ]
+        request = self.request.payload
+        last = Signal()
+        none = Signal()  # a probability of 0
+        m.d.comb += [
+            last.eq(request.chunk == p.chunks - 1),
+            free["p"].eq(~self.request.valid | (self.request.ready & last)),
+            none.eq((found == 0) & p.skip),
+            free["power"].eq(~valid["power"] | free["p"] | none),
+        ]
+        with m.If(free["p"]):
+            m.d.sync += [
+                self.request.valid.eq(valid["power"] & ~none),
+                request.p.eq(found),
+                request.row.eq(row["power"]),
+                request.chunk.eq(0),
+            ]
+        with m.Elif(self.request.ready):
+            m.d.sync += request.chunk.eq(request.chunk + 1)
+        return ~(valid["entry"] | valid["minus"] | valid["power"] | valid["p"])

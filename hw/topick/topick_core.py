@@ -1,0 +1,288 @@
+"""Attention of a token's heads with pruning on partial keys (Token-Picker, section 4, Fig. 6)."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.stream.arbiter import Arbiter, ArbiterParameters
+from hw.stream.queue import Queue, QueueParameters
+from hw.topick.core_parameters import MARGIN_STAGES, TopickCoreParameters
+from hw.topick.lane_group import LaneGroup
+from hw.topick.margin_generator import MarginGenerator
+from hw.topick.row_store import RowStore
+
+__all__ = ["TopickCore", "TopickCoreParameters"]
+
+
+class TopickCore(Component):
+    """o_h = sum over the tokens i that are kept of p_hi v_i,   p_hi = 2^(t_hi) / sum 2^(t_hj).
+
+    ::
+
+                            ┌───── LaneGroup: a head at a time ─────┐
+        q ─→ MarginGenerator ─→ queue ─→ PeLane × lanes_per_head  ──│─→ o
+                            │            Dag, ProbabilityGenerator  │
+                            └──────↑↓───────────────────────────────┘
+        kv ─→ RowStore ─→ a memory for each lane      × lanes / lanes_per_head
+
+    A job is one token of a sequence: its number of tokens, the new one included; for each kv head
+    its row of K, then that of V; for each query head its row q and the scale of its scores. The
+    new rows are written to the lanes' memories, chunk by chunk. Then the query heads run: those of
+    kv head k in lane group k mod `groups`, one after another, the groups side by side.
+
+    In a group, token i lies in lane i mod lanes_per_head. Keys are read chunk by chunk, most
+    significant bits first; a token is pruned as soon as its probability is certain to be at most
+    the threshold, and only the values of tokens that are kept are read (:class:`PeLane`). The
+    newest token is always kept. A token whose probability rounds to 0 adds nothing, so its value is
+    not read. Prompts are run in the same way, a token a job: their queries see earlier tokens only.
+
+    The guarantee: no token whose exact probability on these codes exceeds the threshold is pruned,
+    whatever the latency and order of the memories. Which of the others are pruned depends on them,
+    so o does as well: ``decided`` reports every token's last decision, from which the golden model
+    computes o bit for bit.
+
+    The core keeps nothing between jobs but what is in its memories: a job of `tokens` 1 begins a
+    sequence. A job waits until all o of the job before have been accepted.
+
+    Accuracy: p is rounded to `bits` - 1 fraction bits, to nearest; o is exact for these p.
+    Overflow: none, as the probabilities of a head add up to less than 2.
+
+    Errors: a job's `tokens`, `heads` or `group` of 0 or out of range counts as 1, and so does
+    `heads` if that takes more than `kv_heads` kv heads. A query's or row's codes out of the scale's
+    range must be saturated by the host. A response that was not requested waits.
+
+    Latency and throughput: a lane takes a chunk per cycle, of K or of V, so a head takes at least
+    its number of chunks divided by lanes_per_head. Besides, the lanes wait at a head's beginning
+    and end for the memory: see docs/topick.md for measurements. Without pruning
+    :meth:`TopickCoreParameters.cycles` is exact.
+
+    Handshake: ``request`` and ``o`` are registers while heads run; rows of ``kv`` pass to
+    ``request`` as they are written. ``decided`` that is not accepted stops its lane.
+    ``response.ready`` depends on its payload and on the lane's outputs.
+
+    Members
+    -------
+    job : :py:`In(stream.Signature(parameters.job_layout))`
+    kv : :py:`In(stream.Signature(parameters.row_layout))`
+        Codes of K and V of each kv head in turn.
+    q : :py:`In(stream.Signature(parameters.query_layout))`
+        One for each head.
+    request : :py:`Out(stream.Signature(parameters.request_layout)).array(lanes)`
+        To each lane's memory, of parameters.planes times `rows` words of a chunk of d elements. A
+        write is complete when it is accepted.
+    response : :py:`In(stream.Signature(parameters.response_layout)).array(lanes)`
+        Chunks read, in any order; with `pruning` off in the order of the requests.
+    decided : :py:`Out(stream.Signature(parameters.decided_layout)).array(lanes)`
+        A beat for each token of a head, when it is pruned or kept.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        One for each head, in any order of heads of different groups.
+    observed : :py:`Out(stream.Signature(parameters.observed_layout)).array(lanes)`
+        Only with `observe`: a beat for each chunk of K, in the order of the decisions.
+
+    Examples
+    --------
+    >>> from hw.topick.topick_core import TopickCoreParameters
+    >>> parameters = TopickCoreParameters.preset("streams")
+    >>> parameters.groups, parameters.rows, parameters.kv_heads_of_lane
+    (16, 1024, 1)
+    >>> [name for name, _ in parameters.job_layout]
+    ['tokens', 'heads', 'group', 'threshold']
+    """
+
+    summary = "A token's attention that reads improbable tokens' keys in part and their values not"
+    source = "Token-Picker, section 4 and Fig. 6"
+
+    def __init__(self, parameters: TopickCoreParameters):
+        self._parameters = p = parameters
+        ports = {
+            "job": In(stream.Signature(p.job_layout)),
+            "kv": In(stream.Signature(p.row_layout)),
+            "q": In(stream.Signature(p.query_layout)),
+            "request": Out(stream.Signature(p.request_layout)).array(p.lanes),
+            "response": In(stream.Signature(p.response_layout)).array(p.lanes),
+            "decided": Out(stream.Signature(p.decided_layout)).array(p.lanes),
+            "o": Out(stream.Signature(p.output_layout)),
+        }
+        if p.observe:
+            ports["observed"] = Out(stream.Signature(p.observed_layout)).array(p.lanes)
+        super().__init__(ports)
+
+    @property
+    def parameters(self) -> TopickCoreParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        job = Signal(p.job_layout)
+        begin = Signal()  # a job is accepted
+        known = Signal()  # its number of kv heads is known
+        stored = Signal()  # its rows of K and V are in memory
+        left = Signal(range(p.heads + 1))  # heads whose o has not left
+        groups = [LaneGroup(p) for _ in range(p.groups)]
+        for number, group in enumerate(groups):
+            m.submodules[f"group_{number}"] = group
+            m.d.comb += [
+                group.begin.eq(begin),
+                group.tokens.eq(job.tokens),
+                group.threshold.eq(job.threshold),
+            ]
+        m.submodules.store = store = RowStore(p.row_store)
+        wiring.connect(m, wiring.flipped(self.kv), store.kv)
+        self._sequence(m, store, job, begin, known, stored, left)
+        self._connect_lanes(m, groups, store)
+        self._dispatch(m, groups, job, begin, known, stored)
+        self._collect(m, groups, left)
+        return m
+
+    def _sequence(self, m, store, job, begin, known, stored, left) -> None:
+        """A job: count its kv heads, store their rows, wait for its heads."""
+        p = self._parameters
+        offered = self.job.payload
+        covered = Signal(range(2 * p.heads + 1))  # query heads of the kv heads counted so far
+        kv_heads = Signal(range(p.kv_heads + 1))
+        command = store.command
+        m.d.comb += [
+            command.payload.token.eq(job.tokens - 1),
+            command.payload.kv_heads.eq(kv_heads),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += left.eq(left - 1)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += [self.job.ready.eq(1), begin.eq(self.job.valid)]
+                m.d.sync += [covered.eq(0), kv_heads.eq(0)]
+                with m.If(begin):
+                    # Numbers out of range count as 1.
+                    tokens, heads, group = offered.tokens, offered.heads, offered.group
+                    m.d.sync += [
+                        job.eq(offered),
+                        job.tokens.eq(Mux((tokens == 0) | (tokens > p.tokens), 1, tokens)),
+                        job.heads.eq(Mux((heads == 0) | (heads > p.heads), 1, heads)),
+                        job.group.eq(Mux((group == 0) | (group > p.heads), 1, group)),
+                    ]
+                    m.next = "COUNT"
+            with m.State("COUNT"):
+                # heads / group, rounded up.
+                m.d.sync += left.eq(job.heads)
+                with m.If(covered >= job.heads):
+                    m.next = "STORE"
+                with m.Elif(kv_heads == p.kv_heads):
+                    m.d.sync += [job.heads.eq(1), covered.eq(1), kv_heads.eq(1)]
+                with m.Else():
+                    m.d.sync += [covered.eq(covered + job.group), kv_heads.eq(kv_heads + 1)]
+            with m.State("STORE"):
+                m.d.comb += [known.eq(1), command.valid.eq(1)]
+                with m.If(command.ready):
+                    m.next = "STORING"
+            with m.State("STORING"):
+                m.d.comb += known.eq(1)
+                with m.If(command.ready):
+                    m.next = "ATTEND"
+            with m.State("ATTEND"):
+                m.d.comb += [known.eq(1), stored.eq(1)]
+                with m.If(left == 0):
+                    m.next = "IDLE"
+
+    def _connect_lanes(self, m: Module, groups: list[LaneGroup], store: RowStore) -> None:
+        """Each lane's memory port, which the store has while no head runs."""
+        p = self._parameters
+        write = store.write
+        lanes = [(group, n) for group in groups for n in range(p.lanes_per_head)]
+        readies = []
+        for number, (group, n) in enumerate(lanes):
+            request, read = self.request[number], group.request[n]
+            writing = Signal(name=f"writing_{number}")
+            m.d.comb += [
+                writing.eq(write.valid & (write.payload.lane == number)),
+                request.valid.eq(writing | read.valid),
+                request.payload.tag.eq(read.payload.tag),
+                request.payload.address.eq(
+                    Mux(writing, write.payload.address, read.payload.address)
+                ),
+                request.payload.write.eq(writing),
+                request.payload.data.eq(write.payload.data),
+                read.ready.eq(request.ready & ~writing),
+            ]
+            readies.append(writing & request.ready)
+            wiring.connect(m, wiring.flipped(self.response[number]), group.response[n])
+            wiring.connect(m, group.decided[n], wiring.flipped(self.decided[number]))
+            if p.observe:
+                wiring.connect(m, group.observed[n], wiring.flipped(self.observed[number]))
+        m.d.comb += write.ready.eq(Cat(readies).any())
+
+    def _dispatch(self, m, groups: list[LaneGroup], job, begin, known, stored) -> None:
+        """Queries with their margins, each to the group of its kv head."""
+        p = self._parameters
+        query = Signal(p.query_layout, reset_less=True)
+        held = Signal()  # a query
+        waiting = Signal(range(MARGIN_STAGES + 1))  # cycles until its margins are there
+        # The next query's numbers: its head, its place among those of its kv head, the kv head's
+        # lane group and number there.
+        head = Signal(range(p.heads + 1))
+        place = Signal(range(p.heads + 1))
+        chosen = Signal(range(max(2, p.groups)))
+        kv_head = Signal(p.kv_head_index)
+        sending = Signal()
+        m.d.comb += self.q.ready.eq(known & ~held & (head != job.heads))
+        with m.If(self.q.valid & self.q.ready):
+            m.d.sync += [query.eq(self.q.payload), held.eq(1)]
+            m.d.sync += waiting.eq(MARGIN_STAGES if p.pruning else 0)
+        with m.Elif(waiting != 0):
+            m.d.sync += waiting.eq(waiting - 1)
+        with m.If(sending):
+            m.d.sync += [held.eq(0), head.eq(head + 1), place.eq(place + 1)]
+            with m.If(place + 1 == job.group):
+                m.d.sync += [place.eq(0), chosen.eq(chosen + 1)]
+                with m.If(chosen == p.groups - 1):
+                    m.d.sync += [chosen.eq(0), kv_head.eq(kv_head + 1)]
+        with m.If(begin):
+            m.d.sync += [head.eq(0), place.eq(0), chosen.eq(0), kv_head.eq(0)]
+
+        ready = Signal()
+        m.d.comb += sending.eq(held & (waiting == 0) & ready)
+        sent = Signal(p.head_layout)
+        m.d.comb += [
+            sent.head.eq(head),
+            sent.kv_head.eq(kv_head),
+            *(getattr(sent, name).eq(getattr(query, name)) for name in ("q", "mantissa", "shift")),
+        ]
+        if p.pruning:
+            m.submodules.margin_generator = margins = MarginGenerator(p.margin_generator)
+            m.d.comb += [
+                *(
+                    getattr(margins, name).eq(getattr(query, name))
+                    for name in ("q", "mantissa", "shift")
+                ),
+                sent.most.eq(margins.most),
+                sent.least.eq(margins.least),
+            ]
+        for number, group in enumerate(groups):
+            queue = Queue(QueueParameters(depth=p.queries), shape=p.head_layout)
+            m.submodules[f"queries_{number}"] = queue
+            m.d.comb += [
+                queue.i.payload.eq(sent),
+                queue.i.valid.eq(held & (waiting == 0) & (chosen == number)),
+                group.query.valid.eq(queue.o.valid & stored),
+                group.query.payload.eq(queue.o.payload),
+                queue.o.ready.eq(group.query.ready & stored),
+            ]
+            with m.If(chosen == number):
+                m.d.comb += ready.eq(queue.i.ready)
+
+    def _collect(self, m: Module, groups: list[LaneGroup], left: Signal) -> None:
+        """The groups' o, one at a time."""
+        p = self._parameters
+        m.submodules.arbiter = arbiter = Arbiter(
+            ArbiterParameters(inputs=p.groups), shape=p.head_output_layout
+        )
+        for group, port in zip(groups, arbiter.i, strict=True):
+            wiring.connect(m, group.o, port)
+        m.d.comb += [
+            self.o.valid.eq(arbiter.o.valid),
+            arbiter.o.ready.eq(self.o.ready),
+            self.o.payload.o.eq(arbiter.o.payload.data.o),
+            self.o.payload.head.eq(arbiter.o.payload.data.head),
+            self.o.payload.last.eq(left == 1),
+        ]

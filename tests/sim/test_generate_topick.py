@@ -1,0 +1,147 @@
+"""A language model whose attention is ToPick's core: what it keeps and reads, and faults."""
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+
+from golden.algorithms.attention import attention_scores, softmax, weighted_sum
+from golden.lm.commands import open_model
+from golden.trace import load
+from hw.catalogue import find
+from hw.export import export
+from sim.commands.engines.topick.topick_core import engine
+from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
+
+PROMPT = "the a the"
+TOKENS = 14
+SETTINGS = "--set tokens=32 --set entries=8"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A random Llama of three layers with four heads of eight elements, two kv heads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SIZES, "heads", 4)
+        patch.setitem(SIZES, "dim", 32)
+        patch.setitem(SIZES, "context", 512)
+        return write_gguf(tmp_path_factory.mktemp("generate") / "tiny.gguf", random_tensors())
+
+
+@pytest.fixture
+def generated(run, model):
+    def command(options=""):
+        return run(
+            f"generate --gguf {model} --prompt '{PROMPT}' --tokens {TOKENS} --json"
+            f" --attention topick.topick_core {SETTINGS} {options}"
+        )
+
+    return command
+
+
+def result_of(generated, options=""):
+    status, out, err = generated(options)
+    assert (status, err) == (0, ""), err
+    return json.loads(out)
+
+
+def test_without_pruning_it_is_dense_attention_on_twelve_bits(generated, tmp_path):
+    path = tmp_path / "run.npz"
+    options = f"--threshold 0 --memory latency=1..9,order=any --trace-out {path}"
+    result = result_of(generated, options)
+    trace = load(path)
+    with np.load(path) as file:
+        o = file["run/o"]
+    for layer in range(3):
+        q, k, v = (x[layer].astype(np.float64) for x in (trace.q, trace.k, trace.v))
+        for token in range(q.shape[1]):
+            scores = attention_scores(q[:, token], k[:, : token + 1], trace.scale)
+            exact = weighted_sum(softmax(scores), v[:, : token + 1])
+            np.testing.assert_allclose(o[layer, :, token], exact, atol=2e-2)
+    figures, steps = result["figures"], result["prompt_tokens"] + TOKENS - 1
+    tokens = 3 * 4 * steps * (steps + 1) / 2  # layers, heads
+    assert figures["tokens in view"] == figures["tokens kept"] == tokens
+    assert figures["chunks of keys read"] == figures["chunks of all keys"] == 3 * tokens
+    assert result["bits_compared"] == 3 * 4 * steps * (8 * 24 + 2 + 1)
+
+
+def test_a_threshold_saves_keys_and_values(generated):
+    kept = result_of(generated, "--threshold 0.05")
+    figures = kept["figures"]
+    assert figures["tokens kept"] < 0.8 * figures["tokens in view"]
+    assert figures["chunks of keys read"] < figures["chunks of all keys"]
+    values = figures["chunks read"] - figures["chunks of keys read"]
+    assert 0 < values <= 3 * figures["tokens kept"]
+    assert kept["bytes"]["kv_read"] == figures["chunks read"] * 4  # 8 elements of 4 bits
+    steps = kept["prompt_tokens"] + TOKENS - 1
+    assert kept["bytes"]["kv_written"] == 3 * 2 * 2 * 3 * 4 * steps
+    assert kept["evicted"] == [[], [], []] and kept["rows_kept"] == steps
+    assert "% of tokens kept" in kept["note"]
+
+
+def test_what_the_rtl_gives_goes_on_where_nothing_is_compared(generated):
+    checked, alone = (result_of(generated, o) for o in ("", "--check none --threads 1"))
+    assert alone["bits_compared"] == 0
+    for key in ("tokens", "figures", "cycles_per_token", "bytes"):
+        assert checked[key] == alone[key]
+
+
+def test_trace_of_a_run(generated, tmp_path):
+    path = tmp_path / "run.npz"
+    result = result_of(generated, f"--threshold 0.05 --trace-out {path}")
+    steps = result["prompt_tokens"] + TOKENS - 1
+    trace = load(path)  # as `sim run --trace` does
+    assert trace.q.shape == (3, 4, steps, 8) and trace.k.shape == (3, 2, steps, 8)
+    with np.load(path) as file:
+        run = {name[4:]: file[name] for name in file.files if name.startswith("run/")}
+    assert run["cycles"].sum(0).tolist() == result["cycles_per_token"]
+    # Query heads of a kv head that kept each token; the newest one is kept by all.
+    votes = run["votes"]
+    assert votes[votes >= 0].sum() == result["figures"]["tokens kept"]
+    assert all((votes[:, :, token, token] == 2).all() for token in range(steps))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "instead", "field"),
+    [
+        # A pruned token's probability is above the threshold; a sum of other weights.
+        (r"(assign prune = _\d+_) & ", r"\1 | ", r"kept|o\[\d+\]|beat|chunk"),
+    ],
+)
+def test_a_fault_in_the_rtl_ends_the_text_and_is_located(
+    generated, model, tmp_path, pattern, instead, field
+):
+    default = engine.parameters(open_model(model)[0].config, 64)
+    made = export(find("topick.topick_core"), dataclasses.replace(default, tokens=32, entries=8))
+    text, count = re.subn(pattern, instead, made.verilog, count=1)
+    assert count == 1, f"the Verilog has no {pattern}"
+    path = tmp_path / "faulty.v"
+    path.write_text(text)
+    status, out, err = generated(f"--threshold 0.05 --verilog {path}")
+    assert status == 1 and out == ""
+    assert re.match(
+        r"error: topick.topick_core, layer 0, token \d+: transaction \d, stream \w+, beat \d+, "
+        rf"field ({field}), ",
+        err,
+    ), err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--set heads=3", "heads must be at least 4, not 3"),
+        ("--set lanes=1 --set kv_heads=1", "kv_heads must be at least 2, not 1"),
+        ("--set d=4", "d must be at least the head size, 8, not 4"),
+        ("--set tokens=16", "tokens must be at least 17, the prompt's and those to make, not 16"),
+        ("--threshold 1", "threshold must be at least 0 and below 1, not 1.0"),
+        (
+            "--attention veda.veda_core --threshold 0.1",
+            "threshold must be used with topick.topick_core alone, not 0.1",
+        ),
+    ],
+)
+def test_refusals(generated, options, message):
+    status, out, err = generated(options)
+    assert status == 1 and out == "" and err == f"error: {message}\n"
