@@ -59,9 +59,9 @@ def attend(
 
     Scores of 2, 0 and -4, binary logarithms of weights; the last token was pruned:
 
-    >>> sizes = LaneSizes(12, 4, 24, 10, 12, 16, 16, 64)
-    >>> head = Head(np.array([1024, 0]), mantissa=1 << 15, shift=0, threshold=4096, tokens=3)
-    >>> k, v = np.array([[1024, 0], [0, 0], [-2048, 0]]), np.array([[1, 0], [1, 9], [5, 5]])
+    >>> sizes = LaneSizes(12, 4, 14, 10, 12, 16, 16, 64)
+    >>> head = Head(np.array([32, 0]), mantissa=1 << 15, shift=0, threshold=4096, tokens=3)
+    >>> k, v = np.array([[32, 0], [0, 0], [-64, 0]]), np.array([[1, 0], [1, 9], [5, 5]])
     >>> result = attend(head, k, v, np.array([3, 3, 1]), np.array([True, True, False]), sizes)
     >>> result.p, result.o
     (array([1640,  410,    0]), array([2050, 3690]))

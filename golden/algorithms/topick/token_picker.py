@@ -9,7 +9,9 @@ step, and the memory's latency gives the order in which chunks arrive (``arrival
 import numpy as np
 
 from golden.algorithms.attention import DecodeAttention, floats, grouped
+from golden.algorithms.topick.bit_exact import decide_bit_exactly, sizes_for
 from golden.algorithms.topick.decide import (
+    Decisions,
     arrival_order,
     decide,
     leading_bits,
@@ -47,6 +49,7 @@ class TokenPickerAttention(DecodeAttention):
         calibration: int = 64,
         headroom: float = 1.25,
         scale: float | None = None,
+        bit_exact: bool = False,
     ) -> None:
         super().__init__()
         if not 0 <= threshold < 1:
@@ -61,12 +64,15 @@ class TokenPickerAttention(DecodeAttention):
             raise ValueError(f"calibration must be at least 1, not {calibration}")
         if not 1 <= headroom < np.inf:
             raise ValueError(f"headroom must be a finite number of at least 1, not {headroom}")
+        if bit_exact and chunk_bits == bits:
+            raise ValueError(f"bit_exact: chunk_bits must be less than bits, {bits}")
         self._threshold = threshold
         self._bits = bits
         self._chunk_bits = chunk_bits
         self._chunks = bits // chunk_bits
         self._latency = latency
         self._scale = scale
+        self._bit_exact = bit_exact
         self._cache = QuantisedCache(bits, calibration, headroom)
         self._counts: list[np.ndarray] = []
         self._dense_row_bytes = 0
@@ -137,23 +143,37 @@ class TokenPickerAttention(DecodeAttention):
 
         order = request_order(newest, tokens)
         present = np.broadcast_to((order >= 0)[:, None], (tokens, heads, queries))
-        decisions = decide(
-            arrival_order(tokens, self._chunks, self._latency),
-            self._partial_scores(codes, order),
-            *margins(codes, self._bits, self._chunk_bits),
-            unit,
-            self._threshold,
-            present,
-        )
-        self._count(decisions.read, decisions.kept, d)
+        decisions = self._decide(codes, self._partial_scores(codes, order), unit, present)
+        self._count(decisions.read, decisions.weight > 0 if self._bit_exact else decisions.kept, d)
 
         # From the order of requests back to that of tokens; -1 is an extra column that is dropped.
         weight = np.zeros((heads, queries, tokens + 1))
         np.put_along_axis(weight, order.T[None], decisions.weight.transpose(1, 2, 0), axis=2)
-        p = (weight[..., :-1] / decisions.denominator[..., None]).astype(q.dtype)
+        weight = weight[..., :-1]
+        if self._bit_exact:
+            # Integers below 2^53, so exact in float64.
+            sums = self._weighted(weight, self._cache.v.astype(np.float64))
+            unit = np.repeat(self._cache.v_scale, heads // kv_heads)[:, None]
+            return (sums * (unit / decisions.denominator)[..., None]).astype(q.dtype)
+        p = (weight / decisions.denominator[..., None]).astype(q.dtype)
         values = (self._cache.v * self._cache.v_scale[:, None, None]).astype(q.dtype)
-        o = grouped(p, kv_heads).reshape(kv_heads, -1, tokens) @ values
-        return o.reshape(q.shape)
+        return self._weighted(p, values)
+
+    def _decide(
+        self, codes: np.ndarray, partial: np.ndarray, unit: np.ndarray, present: np.ndarray
+    ) -> Decisions:
+        order = arrival_order(len(present), self._chunks, self._latency)
+        if self._bit_exact:
+            sizes = sizes_for(codes.shape[-1], self._bits, self._chunk_bits)
+            return decide_bit_exactly(order, partial, codes, unit, self._threshold, present, sizes)
+        margin = margins(codes, self._bits, self._chunk_bits)
+        return decide(order, partial, *margin, unit, self._threshold, present)
+
+    def _weighted(self, p: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Values [kv heads, tokens, d] weighted by p [heads, queries, tokens]."""
+        heads, queries, tokens = p.shape
+        o = grouped(p, len(values)).reshape(len(values), -1, tokens) @ values
+        return o.reshape(heads, queries, -1)
 
     def _partial_scores(self, q: np.ndarray, order: np.ndarray) -> np.ndarray:
         """s^b of codes ``q`` [heads, queries, d] in the order of requests.
