@@ -85,7 +85,7 @@ def decide_bit_exactly(
     t = t * mantissa.reshape(lanes) >> z.base + shift.reshape(lanes)
     terms = term(t, least[:, None], fraction=z.fraction, precision=z.precision)
     number, high, low = limbs(*terms, precision=z.precision, limb=z.limb)
-    sums = _Denominators(lanes, number, (high << z.limb) + low, z)
+    sums = Denominators(lanes, number, (high << z.limb) + low, z)
 
     code = threshold_code(threshold, fraction=z.fraction, threshold_bits=z.threshold_bits)
     limit = t + (most + code)[:, None]  # pruned if below the denominator's logarithm
@@ -114,7 +114,7 @@ def decide_bit_exactly(
     )
 
 
-class _Denominators:
+class Denominators:
     """Sums of the latest terms of all lanes, as :class:`golden.topick.dag.Denominator`.
 
     On the grid of a lane, whose upper limb is `number`, a term of a lower limb counts in fewer
