@@ -28,6 +28,7 @@ def run(tmp_path, monkeypatch, call):
     monkeypatch.setattr(lad, "BOUNDS", {8: lad.BOUNDS[8]})
     monkeypatch.setattr(lad, "DRIFT_STEPS", 160)
     monkeypatch.setattr(topick, "THRESHOLDS", (1e-3, 1e-2))
+    monkeypatch.setattr(topick, "BIT_EXACT", (1e-3,))
     monkeypatch.setattr(unicaim, "SIZES", (96, 320))
     monkeypatch.setattr(unicaim, "WINDOWS", 2)
     monkeypatch.setattr(kllm, "SHARES", (0.01, 0.1))

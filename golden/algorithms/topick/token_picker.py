@@ -30,14 +30,15 @@ class TokenPickerAttention(DecodeAttention):
     ``latency`` is the time from the request for a chunk to its arrival, in chunks; the default,
     512, is the capacity of the scoreboards of the paper's 16 lanes (Table 1). ``calibration`` and
     ``headroom`` fix the scales of K and V (``QuantisedCache``). ``scale`` multiplies the scores
-    before the softmax; 1 / sqrt(d) when not given.
+    before the softmax; 1 / sqrt(d) when not given. ``bit_exact`` computes as the hardware's core
+    (``bit_exact.decide_bit_exactly``), in which the newest token is never pruned.
 
     Traffic counts each chunk of a key once per kv head and step, if any query head of the group
-    requests it, and the values of tokens that any of them keeps; a chunk, and a row of V, takes
-    whole bytes. Every first chunk is read, so ``k_rows`` is dense attention's; the saving is in
-    ``k_bytes``. ``Traffic`` compares with a dense reader of FP16; ``k_reduction``,
-    ``v_reduction`` and ``reduction`` compare as the paper does. ``state_bytes`` are the scales,
-    4 bytes each.
+    requests it, and the values of tokens that any of them keeps, with ``bit_exact`` those whose
+    probability is not 0 in ``bits`` bits; a chunk, and a row of V, takes whole bytes. Every first
+    chunk is read, so ``k_rows`` is dense attention's; the saving is in ``k_bytes``. ``Traffic``
+    compares with a dense reader of FP16; ``k_reduction``, ``v_reduction`` and ``reduction``
+    compare as the paper does. ``state_bytes`` are the scales, 4 bytes each.
     """
 
     def __init__(
@@ -102,7 +103,10 @@ class TokenPickerAttention(DecodeAttention):
         return self._reduction(2, self.traffic.bytes)
 
     def figures(self) -> dict[str, float]:
-        """Sums over steps and query heads: tokens in view, chunks requested, tokens kept."""
+        """Sums over steps and query heads: tokens in view, chunks requested, tokens kept.
+
+        With ``bit_exact``, the kept tokens whose probability is not 0.
+        """
         chunks = self.counts.sum(axis=(0, 1))
         return {
             "tokens in view": float(chunks[0]),
