@@ -14,7 +14,7 @@ import numpy as np
 from golden.arith.exp2_fixed import exp2_fixed
 from golden.topick.dag import Denominator
 from golden.topick.margin_generator import scaled_margins
-from golden.topick.pe_lane import Decision, Head, LaneSizes, PeLane, chunk_of
+from golden.topick.pe_lane import Decision, Head, LaneSizes, PeLane, chunk_of, weighted_sum
 from golden.topick.pec import limbs, term
 
 
@@ -46,6 +46,8 @@ def attend(
     chunks_read: np.ndarray,
     kept: np.ndarray,
     sizes: LaneSizes,
+    *,
+    lanes: int = 1,
 ) -> HeadResult:
     """Output of a head whose tokens were decided like this.
 
@@ -55,6 +57,10 @@ def attend(
         Number of chunks of each key that were read, 1 to ``sizes.chunks``, int[n].
     kept
         bool[n]; the others were pruned at the last chunk read.
+    lanes
+        Of the head, token i in lane i mod `lanes`. It only matters if probabilities add up to 2 or
+        more: each lane's sum wraps around to 2 ``bits`` bits. That takes a denominator that is
+        unknown, as all tokens but far smaller ones were pruned, see `docs/topick.md`.
     :raises ValueError: if a token is kept before its last chunk.
 
     Scores of 2, 0 and -4, binary logarithms of weights; the last token was pruned:
@@ -80,7 +86,8 @@ def attend(
     known, log2 = _denominator(parts, added, kept, sizes).log2()
     last = np.take_along_axis(t, chunks_read[None] - 1, axis=0)[0]
     p = np.where(kept, probability(last, log2, fraction=sizes.fraction, bits=sizes.bits), 0)
-    return HeadResult(p @ np.asarray(v, np.int64), p, last, known, log2)
+    sums = [weighted_sum(p[i::lanes], v[i::lanes], sizes.bits) for i in range(lanes)]
+    return HeadResult(sum(sums), p, last, known, log2)
 
 
 def scores(head: Head, k: np.ndarray, sizes: LaneSizes) -> np.ndarray:

@@ -97,7 +97,7 @@ def test_event_by_event(p, heads, lanes):
         v = rng.integers(-(1 << z.bits - 1), 1 << z.bits - 1, (head.tokens, 5))
         events.delay = (0, 3, 17)[number % 3]
         read, kept, t, denominator, parts, observed, decisions = events.run(head, k)
-        got = attend(head, k, v, read, kept, z)
+        got = attend(head, k, v, read, kept, z, lanes=lanes)
         assert (got.known, got.log2) == denominator.log2()
         assert got.t.tolist() == t.tolist()
         options = {"fraction": z.fraction, "bits": z.bits}
@@ -169,6 +169,22 @@ def test_the_largest_limb_of_a_pruned_token_stays():
     assert t[0, 1] - t[-1, 0] > 2 * z.limb << z.fraction
     assert alone.known and alone.p[0] > 20
     assert (beside.known, beside.log2) == (False, 0)
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_lanes_sum_wraps_around(lanes):
+    """Only with an unknown denominator: here each of six small tokens gets the largest weight."""
+    z = sizes_of(SMALL)
+    k = np.zeros((7, 4), int)
+    k[:, 0] = [1, 1, 1, 1, 1, 1, 31]
+    head = Head(np.array([31, 0, 0, 0]), 63, 0, 40, 7)
+    kept = np.arange(7) < 6
+    v = np.where(kept[:, None], [31, -32, 1], 9)
+    got = attend(head, k, v, np.where(kept, 3, 2), kept, z, lanes=lanes)
+    assert not got.known and got.t[0] > 0 and got.p.tolist() == [31] * 6 + [0]
+    exact = 6 // lanes * 31 * np.array([31, -32, 1])
+    assert got.o.tolist() == (lanes * ((exact + 2048) % 4096 - 2048)).tolist()
+    assert (np.abs(exact[:2]) > 2048).all()
 
 
 def test_no_token_kept():
