@@ -32,7 +32,7 @@ class ChunkBufferTestbench:
     def stimulus(
         self, parameters: ChunkBufferParameters, trace: Trace | None, vectors: int, seed: int
     ) -> Stimulus:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng([seed, trace is None])
         return build(parameters, trace, chunks(parameters, vectors, rng), seed)
 
     def compare(
@@ -69,34 +69,37 @@ def _compare_in_any_order(stimulus, got: dict, layouts: dict, cycles_of: dict) -
     return compare(in_order, {"response": received[order[1]]}, layouts, {"response": cycles})
 
 
+def sweep(p: ChunkBufferParameters, count: int) -> int:
+    """Chunks in each of the first three parts of `count` requests."""
+    return min(p.planes * p.rows, count // 6)
+
+
 def chunks(p: ChunkBufferParameters, count: int, rng: np.random.Generator) -> np.ndarray:
     """Requested chunks, int[count, 3]: value, chunk, row.
 
-    New ones in any row, near the end of the buffered ones, or in a few rows; and runs of chunks
-    that were requested up to a whole head before.
+    First all buffered chunks, or as many as fit, three times. Then new ones in any row, near the
+    end of the buffered ones, or in a few rows, with runs of chunks that were requested before.
     """
+    size = sweep(p, count)
+    buffered = np.stack(np.unravel_index(np.arange(p.planes * p.rows), (2, p.chunks, p.rows)))
+    first = rng.permutation(buffered.T)[:size]
     last = (1 << p.row_bits) - 1
     kinds = {
         "buffered": (0.4, rng.integers(0, p.rows, count)),
         "any": (0.2, rng.integers(0, last + 1, count)),
-        "edge": (0.2, np.minimum(p.rows + rng.integers(-1, 2, count), last)),
+        "edge": (0.2, np.clip(p.rows + rng.integers(-1, 2, count), 0, last)),
         "few": (0.2, rng.integers(0, min(p.rows, 3), count)),
     }
-    found = np.stack(
-        [
-            rng.integers(0, 2, count),
-            rng.integers(0, p.chunks, count),
-            np.maximum(mixture(rng, count, kinds), 0),
-        ],
-        axis=1,
-    )
-    at = 8
+    value, chunk = rng.integers(0, 2, count), rng.integers(0, p.chunks, count)
+    found = np.stack([value, chunk, mixture(rng, count, kinds)], axis=1)
+    found[: 3 * size] = np.concatenate([first, first, first[::-1]])
+    at = max(8, 3 * size)
     while at < count:
         length = min(int(rng.integers(1, 12)), count - at)
-        distance = {"just before": int(rng.integers(1, 8)), "earlier": int(rng.integers(8, 64))}
-        back = min(at, distance[pick(rng, {"just before": 1, "earlier": 2})])
+        back = {"just before": int(rng.integers(1, 8)), "earlier": int(rng.integers(8, 64))}
+        begin = max(0, at - back[pick(rng, {"just before": 1, "earlier": 2})])
         if sometimes(rng, 0.6):
-            found[at : at + length] = found[at - back : at - back + length][:length]
+            found[at : at + length] = found[begin : begin + length].copy()
         at += length
     return found
 
@@ -104,7 +107,7 @@ def chunks(p: ChunkBufferParameters, count: int, rng: np.random.Generator) -> np
 def build(
     p: ChunkBufferParameters, trace: Trace | None, requested: np.ndarray, seed: int
 ) -> Requests:
-    """Requests of these chunks, with a clear now and then."""
+    """Requests of these chunks; a clear before the third part, and now and then after it."""
     rng = np.random.default_rng(seed)
     count = len(requested)
     label = np.arange(count) % (1 << p.label_bits)
@@ -112,7 +115,9 @@ def build(
     address = ((value * p.chunks + chunk) << p.row_bits) + row & (1 << p.address_bits) - 1
     contents, notes = beats(trace, p.d * p.chunk_bits, 1 << p.address_bits, seed)
     # One beat a cycle; most of them clear nothing.
-    clears = np.stack([sometimes(rng, share, count) for share in (0.03, 0.03)], axis=1)
+    clears = np.stack([sometimes(rng, share, count) for share in (0.02, 0.01)], axis=1)
+    second = 2 * sweep(p, count)
+    clears[:second], clears[second + 1 : second + 2] = False, True
     done = timeline(list(map(tuple, requested.tolist())), clears.tolist(), p.rows)
     tag = {"tag.value": value, "tag.chunk": chunk, "tag.row": row, "tag.label": label}
     words = payload.unpack(p.response_layout["data"].shape, contents[address])
