@@ -208,7 +208,7 @@ class ChunkBuffer(Component):
         # The output register takes turns: a hit goes first after a response of the memory.
         arrived = self.memory_response
         free = Signal()
-        hit_first = Signal()
+        hit_first = Signal(reset_less=True)  # an arrival sets it before there can be a hit
         hit_passes = Signal()
         arrival_passes = Signal()
         m.d.comb += [
