@@ -1,6 +1,6 @@
 """The lanes of a head and what they share (Token-Picker, Fig. 6)."""
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -271,7 +271,10 @@ class LaneGroup(Component):
             queue.i.valid.eq(handing),
         ]
         with m.If(scoring_ends):
-            m.d.sync += [is_waiting.eq(1), log2.eq(dag.denominator.log2)]
+            m.d.sync += is_waiting.eq(1)
+            # Unknown if all kept terms are below the limbs of a larger one, now pruned.
+            known = dag.denominator.known
+            m.d.sync += log2.eq(Mux(known, dag.denominator.log2, 0))
         with m.Elif(handing):
             m.d.sync += is_waiting.eq(0)
         for number, generator in enumerate(generators):
