@@ -116,9 +116,29 @@ class TopickCoreParameters(Parameters):
 
     @property
     def latency(self) -> int:
-        """Cycles from a job of one token and one head to its o, with memories that answer in the
-        next cycle."""
-        return 60
+        """Cycles of a job of one token and one head, with memories that answer in the next cycle.
+
+        With pruning, each next chunk of the key is requested after a decision.
+        """
+        decisions = MARGIN_STAGES + (self.lane.chunks - 1) * self.lane.request_latency
+        return self.cycles(1, 1, 1) + (decisions if self.pruning else 0)
+
+    def cycles(self, tokens: int, heads: int, kv_heads: int, memory_latency: int = 1) -> int:
+        """Cycles from a job offered to its last o accepted, if every chunk of K and V is read.
+
+        Without stalls, and of the core without pruning: exact for a head in each group, otherwise
+        within 12 cycles for each further head of a group, if there are 16 rows or more in a lane.
+
+        heads, kv_heads
+            Of the job; spread evenly over the groups.
+        memory_latency
+            Cycles from every request to its response.
+        """
+        turns = -(-kv_heads // self.groups) * -(-heads // kv_heads)  # heads of a group
+        rows = -(-tokens // self.lanes_per_head)
+        start = 33 + 8 * kv_heads + self.share_bits + self.lanes_per_head - 1
+        waits = (turns + 1) * (memory_latency - 1) + 8 * (turns - 1)
+        return start + waits + 2 * self.lane.chunks * rows * turns
 
     @property
     def groups(self) -> int:

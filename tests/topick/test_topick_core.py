@@ -17,6 +17,7 @@ from sim.core.design import generate
 from sim.core.memory import FASTEST, MemoryTiming, timings_of
 from sim.core.stalls import PATTERNS
 from sim.drivers.harness.runner import Harness
+from sim.testbenches.topick.pe_lane import coded_head
 from sim.testbenches.topick.topick_core import (
     Jobs,
     decisions_of,
@@ -181,3 +182,32 @@ def test_the_baseline_reads_everything(baseline, shipped_trace):
                 outcome = baseline.run(stimulus, stall, timing)
                 decisions = baseline.decisions(stimulus, outcome)
                 assert all(made.kept.all() for job in decisions for made in job)
+
+
+def cycles_of(core, tokens, heads, kv_heads, latency=1):
+    """Cycles of a job in which nothing is pruned, of tokens that are in the memories already."""
+    p = core.design.parameters
+    rng = RNG(tokens)
+    k, v = rng.integers(-8, 8, (2, kv_heads, tokens, p.d))
+    jobs = Jobs(p, (k, v))
+    made = [coded_head(p.lane, rng.integers(-8, 8, p.d), 1e-3, 0.0, tokens) for _ in range(heads)]
+    jobs.add(made, k[:, -1], v[:, -1])
+    return core.run(jobs.stimulus([]), timing=MemoryTiming((latency, latency))).cycles
+
+
+def test_latency(small, baseline):
+    for core in (small, baseline):
+        assert cycles_of(core, 1, 1, 1) == core.design.parameters.latency
+
+
+@pytest.mark.parametrize("latency", [1, 20])
+def test_cycles_without_pruning(baseline, latency):
+    for tokens in (1, 2, 7, 30, 63, 64):
+        for heads in (1, 2):
+            expected = BASELINE.cycles(tokens, heads, heads, latency)
+            assert cycles_of(baseline, tokens, heads, heads, latency) == expected
+    for tokens in (32, 50, 64):
+        for heads, kv_heads in ((2, 1), (3, 1), (4, 1), (4, 2)):
+            expected = BASELINE.cycles(tokens, heads, kv_heads, latency)
+            found = cycles_of(baseline, tokens, heads, kv_heads, latency)
+            assert abs(found - expected) <= 12 * (heads // kv_heads - 1)

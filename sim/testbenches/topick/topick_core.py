@@ -147,7 +147,7 @@ class Jobs:
             outputs=outputs,
             transaction_of=owners,
             transactions=sum(counts),
-            cycles=0,
+            cycles=sum(p.cycles(job[0].head.tokens, len(job), job[-1].kv_head + 1) for job in work),
             cycles_exact=False,
             notes=notes,
             memories=self.memories(),
@@ -329,7 +329,8 @@ def _head(
     if len(pruned):
         what = f"token {pruned[0]} kept", "pruned"
         found.append(Mismatch("decided", transaction, beat, "kept", *what, cycle))
-    want = attend(head, work.k, work.v, decided.read, kept, sizes).o
+    lanes = jobs.parameters.lanes_per_head
+    want = attend(head, work.k, work.v, decided.read, kept, sizes, lanes=lanes).o
     differs = np.flatnonzero(want != o)
     if len(differs):
         n = differs[0]
