@@ -1,5 +1,6 @@
 """Bit-exact model of the margin generator, and the codes of scales and thresholds."""
 
+import functools
 import math
 from fractions import Fraction
 
@@ -45,6 +46,7 @@ def scale_code(c: float, *, base: int, scale_bits: int, shift_bits: int) -> tupl
     return most, 0
 
 
+@functools.cache
 def threshold_code(threshold: float, *, fraction: int, threshold_bits: int) -> int:
     """-log2(threshold) in units of 2^-fraction, rounded up.
 

@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from golden.topick.topick_core import attend, must_keep
 
 from golden.algorithms.topick.quantise import quantise, scale_for
 from golden.topick.pe_lane import Head, LaneSizes, chunk_of
+from golden.topick.topick_core import attend, must_keep
 from golden.trace import Trace
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.core import payload
@@ -163,12 +163,12 @@ class Jobs:
         for lane in range(p.lanes):
             group, share = divmod(lane, p.lanes_per_head)
             heads = self._first[:, group :: p.groups, share :: p.lanes_per_head]
-            empty = p.kv_heads_of_lane - heads.shape[1]
-            heads = np.pad(heads, ((0, 0), (0, empty), (0, 0), (0, 0)))
-            chunks = [chunk_of(heads, chunk, self.sizes) for chunk in range(self.sizes.chunks)]
             # kv head, K or V, chunk, row.
-            rows = np.stack(chunks, axis=2).transpose(1, 0, 2, 3, 4).reshape(-1, p.d)
-            contents = payload.pack(p.lane.chunk_layout, {"": rows})
+            contents = np.zeros((p.planes * p.rows, payload.words(p.lane.chunk_layout)), np.uint32)
+            if heads.any():
+                chunks = [chunk_of(heads, chunk, self.sizes) for chunk in range(self.sizes.chunks)]
+                rows = np.stack(chunks, axis=2).transpose(1, 0, 2, 3, 4).reshape(-1, p.d)
+                contents[: len(rows)] = payload.pack(p.lane.chunk_layout, {"": rows})
             streams = f"request__{lane}", f"response__{lane}"
             found[f"lane_{lane}"] = Memory(
                 contents,
