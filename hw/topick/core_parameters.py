@@ -350,9 +350,3 @@ class TopickCoreParameters(Parameters):
                 "last": FLAG,
             }
         )
-
-    @functools.cached_property
-    def observed_layout(self) -> data.StructLayout:
-        """A lane's ``observed`` beat, of a ``head``."""
-        fields = {name: field.shape for name, field in self.lane.observed_layout}
-        return data.StructLayout({"head": self.head_index, **fields})

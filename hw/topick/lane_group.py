@@ -57,7 +57,7 @@ class LaneGroup(Component):
     response : :py:`In(stream.Signature(parameters.response_layout)).array(lanes_per_head)`
     decided : :py:`Out(stream.Signature(parameters.decided_layout)).array(lanes_per_head)`
     o : :py:`Out(stream.Signature(parameters.head_output_layout))`
-    observed : :py:`Out(stream.Signature(parameters.observed_layout)).array(lanes_per_head)`
+    observed : :py:`Out(stream.Signature(parameters.lane.observed_layout)).array(lanes_per_head)`
         Only with `observe`.
     """
 
@@ -75,7 +75,7 @@ class LaneGroup(Component):
             "o": Out(stream.Signature(p.head_output_layout)),
         }
         if p.observe:
-            ports["observed"] = Out(stream.Signature(p.observed_layout)).array(lanes)
+            ports["observed"] = Out(stream.Signature(p.lane.observed_layout)).array(lanes)
         super().__init__(ports)
 
     def elaborate(self, platform):
@@ -189,14 +189,7 @@ class LaneGroup(Component):
             generator.kept.payload.t.eq(beat.t),
         ]
         if p.observe:
-            observed = self.observed[number]
-            m.d.comb += [
-                observed.valid.eq(lane.observed.valid),
-                lane.observed.ready.eq(observed.ready),
-                observed.payload.head.eq(scored),
-                observed.payload.tag.eq(lane.observed.payload.tag),
-                observed.payload.denominator.eq(lane.observed.payload.denominator),
-            ]
+            wiring.connect(m, lane.observed, wiring.flipped(self.observed[number]))
         return accepted & beat.last
 
     def _start(self, m: Module, lanes, orders, generators, starting: Signal) -> Value:

@@ -77,7 +77,7 @@ class TopickCore(Component):
         A beat for each token of a head, when it is pruned or kept.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         One for each head, in any order of heads of different groups.
-    observed : :py:`Out(stream.Signature(parameters.observed_layout)).array(lanes)`
+    observed : :py:`Out(stream.Signature(parameters.lane.observed_layout)).array(lanes)`
         Only with `observe`: a beat for each chunk of K, in the order of the decisions.
 
     Examples
@@ -105,7 +105,7 @@ class TopickCore(Component):
             "o": Out(stream.Signature(p.output_layout)),
         }
         if p.observe:
-            ports["observed"] = Out(stream.Signature(p.observed_layout)).array(p.lanes)
+            ports["observed"] = Out(stream.Signature(p.lane.observed_layout)).array(p.lanes)
         super().__init__(ports)
 
     @property

@@ -124,7 +124,7 @@ class Jobs:
             owners[f"decided__{lane}"] = owner
             if p.observe:
                 name = f"observed__{lane}"
-                outputs[name] = np.zeros((0, payload.words(p.observed_layout)), np.uint32)
+                outputs[name] = np.zeros((0, payload.words(p.lane.observed_layout)), np.uint32)
                 owners[name] = owner[:0]
                 room[name] = len(owner) * self.sizes.chunks
         outputs["o"] = np.zeros((sum(counts), payload.words(p.output_layout)), np.uint32)
