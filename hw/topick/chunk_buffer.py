@@ -184,6 +184,7 @@ class ChunkBuffer(Component):
         # A miss goes to the output register of memory requests, a hit reads the memory.
         hit_valid = Signal()  # the memory's read register holds a hit's chunk
         hit_tag = Signal(p.tag_layout, reset_less=True)
+        hit_data = Signal(word)
         hit_free = Signal()
         miss_free = Signal()
         hit = Signal()
@@ -195,6 +196,7 @@ class ChunkBuffer(Component):
             miss.eq(request.valid & ~kept & miss_free),
             read.en.eq(hit),
             read.addr.eq(self._address(request.payload.tag)),
+            hit_data.eq(read.data),
         ]
         with m.If(miss_free):
             m.d.sync += self.memory_request.valid.eq(miss)
@@ -219,7 +221,7 @@ class ChunkBuffer(Component):
             arrival_passes.eq(arrived.valid & arrived.ready),
             write.en.eq(arrival_passes & self._is_buffered(arrived.payload.tag)),
             write.addr.eq(self._address(arrived.payload.tag)),
-            Value.cast(write.data).eq(Value.cast(arrived.payload.data)),
+            write.data.eq(arrived.payload.data),
         ]
         with m.If(free):
             m.d.sync += response.valid.eq(hit_passes | arrival_passes)
@@ -228,7 +230,7 @@ class ChunkBuffer(Component):
         with m.Elif(hit_passes):
             m.d.sync += [
                 response.payload.tag.eq(hit_tag),
-                Value.cast(response.payload.data).eq(Value.cast(read.data)),
+                response.payload.data.eq(hit_data),
                 hit_first.eq(0),
             ]
         return m
