@@ -111,6 +111,18 @@ SMALLEST = (
     ),
     ("topick.margin_generator", LANE | {"stages": 0}),
     ("topick.scoreboard", {"entries": 2, "score_bits": 1, "shift_bits": 1, "precision": 1}),
+    (
+        "topick.chunk_buffer",
+        {
+            "rows": 1,
+            "d": 1,
+            "bits": 1,
+            "chunk_bits": 1,
+            "row_bits": 1,
+            "address_bits": 1,
+            "label_bits": 1,
+        },
+    ),
     ("topick.rpdu", {"stages": 0, "width": 2, "margin_bits": 1, "threshold_bits": 1}),
     (
         "topick.pec",
