@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream
@@ -40,9 +39,12 @@ class ChunkBufferParameters(Parameters):
     def __post_init__(self):
         power = self.rows >= 1 and self.rows & self.rows - 1 == 0
         require(power, "rows must be a power of two", self.rows)
-        for name in ("d", "chunk_bits", "row_bits", "address_bits", "label_bits"):
+        for name in ("d", "chunk_bits"):
             value = getattr(self, name)
             require(value >= 1, f"{name} must be at least 1", value)
+        for name in ("row_bits", "address_bits", "label_bits"):
+            value = getattr(self, name)
+            require(1 <= value <= 64, f"{name} must be between 1 and 64", value)
         whole = self.bits >= self.chunk_bits and self.bits % self.chunk_bits == 0
         require(whole, "bits must be a multiple of chunk_bits", self.bits)
         fits = self.rows <= 1 << self.row_bits
@@ -252,10 +254,14 @@ class ChunkBuffer(Component):
                 m.d.sync += plane.eq(plane | (row & here.replicate(p.rows)))
             planes.append(plane)
         kept = Signal()
+        chunks = Signal(p.rows)  # rows whose chunk of the tag's number is kept
+        at_row = Signal(p.rows)
         forgotten = Mux(tag.value, self._clears(True), self._clears(False))
-        found: Any = Array(planes)[self._plane(tag)]
-        at_row = found.bit_select(self._row(tag), 1)
-        m.d.comb += kept.eq(at_row & self._is_buffered(tag) & ~forgotten)
+        m.d.comb += [
+            chunks.eq(Array(planes)[self._plane(tag)]),
+            at_row.eq(chunks >> self._row(tag)),
+            kept.eq(at_row[0] & self._is_buffered(tag) & ~forgotten),
+        ]
         return kept
 
     def _clears(self, value: bool) -> Value:

@@ -24,9 +24,13 @@ def _is_power(number: int) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class TopickCoreParameters(Parameters):
-    """d, bits, chunk_bits, scale_bits, shift_bits, width, fraction, precision, limb, threshold_bits
-    and entries as in :class:`hw.topick.pe_lane.PeLaneParameters`.
-
+    """
+    d, bits, chunk_bits, scale_bits, shift_bits, width
+        As in :class:`hw.topick.scores.Scores`.
+    fraction, precision, limb
+        As in :class:`hw.topick.pec.PecParameters`.
+    threshold_bits, entries, observe
+        As in :class:`hw.topick.pe_lane.PeLaneParameters`.
     lanes
         Of the core, each with a memory port of its own.
     lanes_per_head
@@ -42,8 +46,6 @@ class TopickCoreParameters(Parameters):
     pruning
         False: the paper's baseline, which reads all chunks in order; its memories must answer in
         order.
-    observe
-        As in :class:`hw.topick.pe_lane.PeLaneParameters`.
     """
 
     d: int = 64

@@ -139,9 +139,6 @@ class Dag(Component):
     9
     """
 
-    summary = "Sum of the lanes' differences in any order, and its logarithm"
-    source = "Token-Picker, section 4 (3)"
-
     def __init__(self, parameters: DagParameters):
         self._parameters = p = parameters
         super().__init__(

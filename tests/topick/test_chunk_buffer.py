@@ -249,7 +249,7 @@ WRONG = [
     ({"rows": 0}, "rows must be a power of two, not 0"),
     ({"rows": 2048}, r"rows must be at most 2\^row_bits, 1024, not 2048"),
     ({"d": 0}, "d must be at least 1, not 0"),
-    ({"label_bits": 0}, "label_bits must be at least 1, not 0"),
+    ({"label_bits": 0}, "label_bits must be between 1 and 64, not 0"),
     ({"bits": 10}, "bits must be a multiple of chunk_bits, not 10"),
 ]
 

@@ -272,7 +272,11 @@ FAULTS = {
         "a hit is not|a response|wrong",
     ),
     "never_in_turn": ("hit_first.eq(1)", "hit_first.eq(0)", "waits for two beats|a hit is not"),
-    "wrong_address": ("request.payload.address", "0", "wrong address"),
+    "no_address": (
+        "payload.eq(request.payload)",
+        "payload.tag.eq(request.payload.tag)",
+        "wrong address",
+    ),
     "withdrawn": ("with m.If(free):", "if True:", "a stalled"),
 }
 

@@ -363,7 +363,7 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
         threshold = float(rng.choice([0.3, 0.1, 0.03, codable(p.lane, 1e-3), 0.0, 0.9]))
         spread = (high / 2) ** 2 * p.d**0.5
         made = []
-        for _ in range(count):
+        for _ in range(min(count, left)):
             q = rng.integers(low, high + 1, p.d) >> rng.integers(0, p.bits)
             if kind == "extreme":
                 q = rng.choice([low, high, 0, -1], p.d)
@@ -373,7 +373,8 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
                 codes = rng.integers(0, 1 << p.scale_bits), rng.integers(0, 1 << p.shift_bits)
                 head = dataclasses.replace(head, mantissa=int(codes[0]), shift=int(codes[1]))
             made.append(head)
-        jobs.add(made, k, v, group)
+        kv_heads = -(-len(made) // group)
+        jobs.add(made, k[:kv_heads], v[:kv_heads], group)
         left -= count
         if sometimes(rng, 0.02):
             tokens = longest
@@ -410,13 +411,14 @@ def real_jobs(
     threshold = codable(p.lane, threshold)
     for n in range(first, first + min(count, tokens - first + 1)):
         made = []
-        for number in range(len(q)):
+        for number in range(min(len(q), heads - (n - first) * len(q))):
             row = q[number, n - 1]
             part = scale_for(np.abs(row).max(), p.bits)
             c = float(part * parts[0][number // group] * scale)
             codes = quantise(row, part, p.bits)
             made.append(coded_head(p.lane, codes, c, threshold, n))
-        jobs.add(made, k[:, n - 1], v[:, n - 1])
+        rows = slice(-(-len(made) // group)), n - 1
+        jobs.add(made, k[rows], v[rows], group)
     notes.append(
         f"Heads of {first} tokens and more, quantised to {p.bits} bits; threshold {threshold:.2g}."
     )
