@@ -42,7 +42,7 @@ class Denominator:
         """(known, binary logarithm rounded down): unknown while the sum is 0."""
         if self.units == 0:
             return False, 0
-        width = min(62, 2 * self._limb + HEADROOM)
+        width = 2 * self._limb + HEADROOM
         options = {"width": width, "precision": self._fraction, "output": self._fraction}
         found = int(log2_fixed(np.array(self.units), **options, rounding="down"))
         return True, found + ((self.number - 1) * self._limb << self._fraction)

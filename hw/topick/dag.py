@@ -42,12 +42,15 @@ class DagParameters(Parameters):
     def __post_init__(self):
         require(1 <= self.lanes <= 64, "lanes must be between 1 and 64", self.lanes)
         power = self.limb > 1 and self.limb & (self.limb - 1) == 0
-        rule = f"limb must be a power of two of at least {self.precision} (precision)"
-        require(power and self.precision <= self.limb <= 32, rule, self.limb)
+        # log2 of a sum takes 62 bits.
+        rule = f"limb must be a power of two between {self.precision} (precision) and 16"
+        require(power and self.precision <= self.limb <= 16, rule, self.limb)
         rule = f"tokens must be between 1 and 2^{HEADROOM - 1}"
         require(1 <= self.tokens <= 1 << HEADROOM - 1, rule, self.tokens)
-        # Scores are at most 2^(width - 2), see hw.topick.scores.
-        room = ((self.tokens - 1).bit_length() + 2) << self.fraction
+        # Scores are between -2^(width - 2) and 2^(width - 2), see hw.topick.scores. A sum is at
+        # most `tokens` times the largest, and at least one unit of the limb below the smallest's.
+        above = (self.tokens - 1).bit_length() + 2
+        room = max(above, 2 * self.limb + 2) << self.fraction
         rule = f"width must leave room for log2 of a sum of {self.tokens} terms"
         require(1 << self.width - 2 > room, rule, self.width)
 
@@ -71,7 +74,7 @@ class DagParameters(Parameters):
 
     @functools.cached_property
     def log2(self) -> Log2FixedParameters:
-        width = min(62, 2 * self.limb + HEADROOM)
+        width = 2 * self.limb + HEADROOM
         return Log2FixedParameters(width, self.fraction, self.fraction, stages=2)
 
     @functools.cached_property
