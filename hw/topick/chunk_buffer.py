@@ -124,16 +124,17 @@ class ChunkBuffer(Component):
     ``memory_request``, and 1 from the memory's response to ``response``; a chunk is kept from the
     cycle after its arrival. Throughput: a request and a response per cycle.
 
-    Handshake: ``request.ready`` depends on the request, ``response.ready`` and
-    ``memory_response.valid``; ``memory_response.ready`` on ``response.ready``. The outputs are
-    registers. Overflow: none. ``clear`` is always ready: a pulse of ``valid`` with its flags. A
-    request in the same cycle misses already.
+    Handshake: ``request.ready`` depends on the request, on ``clear`` and ``memory_response.valid``,
+    and on ``response.ready`` for a hit, ``memory_request.ready`` for a miss;
+    ``memory_response.ready`` depends on ``response.ready``. The outputs are registers. Overflow:
+    none. ``clear`` is always ready: it takes one cycle, and a request in that cycle misses already.
 
     At a ``clear`` there must be no request without response of its kind, K or V, whose row is below
     `rows`: its response would be kept. A chunk requested again before its response arrives is
     read twice.
 
-    The chunks are a memory of 2 chunks rows words with a synchronous read port and a write port.
+    The chunks are a memory of 2 `chunks` `rows` words with a synchronous read port and a write
+    port, fit for SRAM; the bits that say which are kept are as many registers.
 
     Members
     -------

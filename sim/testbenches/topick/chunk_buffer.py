@@ -114,10 +114,11 @@ def build(
     value, chunk, row = requested.T
     address = ((value * p.chunks + chunk) << p.row_bits) + row & (1 << p.address_bits) - 1
     contents, notes = beats(trace, p.d * p.chunk_bits, 1 << p.address_bits, seed)
-    # One beat a cycle; most of them clear nothing.
-    clears = np.stack([sometimes(rng, share, count) for share in (0.02, 0.01)], axis=1)
+    # One beat a cycle, for most of the cycles; most of them clear nothing. The last one clears
+    # both, so that its flags stay at the port without `valid`.
+    clears = np.stack([sometimes(rng, share, 1 + 7 * count // 8) for share in (0.02, 0.01)], axis=1)
     second = 2 * sweep(p, count)
-    clears[:second], clears[second + 1 : second + 2] = False, True
+    clears[:second], clears[second + 1 : second + 2], clears[-1] = False, True, True
     done = timeline(list(map(tuple, requested.tolist())), clears.tolist(), p.rows)
     tag = {"tag.value": value, "tag.chunk": chunk, "tag.row": row, "tag.label": label}
     words = payload.unpack(p.response_layout["data"].shape, contents[address])
