@@ -102,6 +102,7 @@ class TopickCoreParameters(Parameters):
                 tokens=64,
                 heads=4,
                 kv_heads=2,
+                observe=True,
             ),
             "default": cls(),
             "paper": cls(

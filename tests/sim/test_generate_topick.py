@@ -1,6 +1,7 @@
 """A language model whose attention is ToPick's core: what it keeps and reads, and faults."""
 
 import dataclasses
+import itertools
 import json
 import re
 
@@ -13,7 +14,9 @@ from golden.trace import load
 from hw.catalogue import find
 from hw.export import export
 from sim.commands.engines.topick.topick_core import engine
+from sim.drivers.harness.session import Session
 from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
+from tests.support.mutant_file import MutantFile
 
 PROMPT = "the a the"
 TOKENS = 14
@@ -145,3 +148,79 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(
 def test_refusals(generated, options, message):
     status, out, err = generated(options)
     assert status == 1 and out == "" and err == f"error: {message}\n"
+
+
+@pytest.mark.parametrize(("layer", "token"), [(0, 1), (1, 6), (2, 11)])
+def test_a_bit_upset_in_a_layer_s_memory_is_located(monkeypatch, generated, layer, token):
+    """The sign of an element in each chunk of the first lane."""
+    number = itertools.count()
+
+    class Upset(Session):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self.layer, self.steps = next(number), 0
+
+        def step(self, *arguments):
+            if (self.layer, self.steps) == (layer, token):
+                self.contents["lane_0"][:, 0] ^= 1 << 3
+            self.steps += 1
+            return super().step(*arguments)
+
+    monkeypatch.setattr("sim.commands.engines.topick.topick_core.Session", Upset)
+    status, out, err = generated("--threshold 0.05")
+    assert status == 1 and out == ""
+    assert err.startswith(f"error: topick.topick_core, layer {layer}, token {token}: transaction ")
+
+
+INSTANCES = (
+    "",
+    "store",
+    # Not the margins: if they are too large, less is pruned, which only a replay of all decisions
+    # finds, and that is the testbench's.
+    "queries_0.fifo",
+    "arbiter",
+    "group_0",
+    "group_1.dag",
+    "group_0.dag.log2",
+    "group_0.join",
+    "group_1.heads.fifo",
+    "group_0.port_0",
+    "group_0.order_0",
+    "group_0.generator_0",
+    "group_0.generator_0.exp2",
+    "group_0.lane_0",
+    "group_1.lane_0.multiplier_3",
+    "group_0.lane_0.tree",
+    "group_0.lane_0.scoreboard",
+    "group_0.lane_0.requests",
+    "group_0.lane_0.pec",
+    "group_0.lane_0.rpdu",
+    "group_0.lane_0.sums",
+)
+COUNT = 8
+"""Mutants of a sub-block, of which the first that the data excite is enough."""
+
+
+@pytest.fixture(scope="module")
+def mutants(model, tmp_path_factory):
+    parameters = dataclasses.replace(
+        engine.parameters(open_model(model)[0].config, 64), tokens=32, entries=8
+    )
+    folder = tmp_path_factory.mktemp("mutants")
+    return MutantFile(folder, find("topick.topick_core"), parameters, COUNT, INSTANCES)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("instance", INSTANCES)
+def test_a_mutant_in_each_sub_block_stops_the_text(generated, monkeypatch, mutants, instance):
+    monkeypatch.chdir(mutants.folder)
+    assert len(mutants.mutants[instance]) == COUNT
+    for mutant in mutants.mutants[instance]:
+        mutants.select(mutant.number)
+        status, out, err = generated(f"--threshold 0.05 --verilog {mutants.path} --trust")
+        if status == 0:  # these data do not excite it, or o and the decisions agree
+            continue
+        assert (status, out) == (1, "") and err.count("\n") == 1, mutant
+        assert re.match(r"error: topick.topick_core, layer \d, token \d+: ", err), err
+        return
+    pytest.fail(f"no mutant of {instance or 'the core'} is found")

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from golden.algorithms.topick.quantise import quantise, scale_for
-from golden.topick.pe_lane import Head, LaneSizes, chunk_of
-from golden.topick.topick_core import attend, must_keep
+from golden.topick.pe_lane import Head, LaneSizes, PeLane, chunk_of
+from golden.topick.topick_core import attend, must_keep, replay
 from golden.trace import Trace
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.core import payload
@@ -210,7 +210,13 @@ class TopickCoreTestbench:
     ) -> list[Mismatch]:
         """Sums against those of the core's own decisions, and no token pruned wrongly."""
         found, decisions = decisions_of(stimulus, got, layouts, cycles_of)
-        return found or mismatches(stimulus, decisions, got, layouts, cycles_of)
+        found = found or mismatches(stimulus, decisions, got, layouts, cycles_of)
+        if not found and stimulus.jobs.parameters.observe:
+            for lane in range(stimulus.jobs.parameters.lanes):
+                name = f"observed__{lane}"
+                beats = payload.unpack(layouts[name], got[name])
+                found += _replayed(stimulus, decisions, lane, beats, cycles_of[name])
+        return found
 
 
 testbench = TopickCoreTestbench()
@@ -336,6 +342,46 @@ def _head(
         n = differs[0]
         found.append(Mismatch("o", transaction, beat, f"o[{n}]", int(want[n]), int(o[n]), cycle))
     return found
+
+
+def _replayed(
+    stimulus: CoreStimulus, decisions: list[list[HeadDecisions]], lane: int, beats: dict, cycles
+) -> list[Mismatch]:
+    """Decisions of a lane that its bit-exact model, with the denominators that it saw, does not
+    make; the model goes on from one head to the next, as its slots do."""
+    jobs, name = stimulus.jobs, f"observed__{lane}"
+    shared = jobs.parameters.lanes_per_head
+    share, width = lane % shared, jobs.parameters.width
+    log2 = beats["denominator.log2"].astype(np.int64)
+    columns = [beats[f"tag.{field}"].astype(int) for field in ("token", "chunk", "slot")]
+    columns += [beats["denominator.known"] != 0, (log2 ^ 1 << width - 1) - (1 << width - 1)]
+    seen = list(zip(*(column.tolist() for column in columns), strict=True))
+    model, at, transaction = PeLane(jobs.sizes), 0, 0
+    for job, decided in zip(stimulus.work, decisions, strict=True):
+        for work in jobs.heads_of(lane, job):
+            rows, part = jobs.rows_of(lane, work.head.tokens), slice(share, None, shared)
+            if rows == 0:
+                continue
+            number, made = transaction + work.number, decided[work.number]
+            is_newest = (work.head.tokens - 1) % shared == share
+            head = dataclasses.replace(work.head, tokens=rows, exempt=is_newest)
+            count = int(made.read[part].sum())
+            observed = seen[at : at + count]
+            cycle = int(cycles[min(at, len(cycles) - 1)]) if len(cycles) else None
+            flags = {"newest": is_newest, "first": share == 0}
+            try:
+                replayed = replay(model, head, work.k[part], observed, jobs.sizes, **flags)
+            except ValueError as error:
+                return [Mismatch(name, number, at, "tag", "the model's order", str(error), cycle)]
+            kept = sorted(decision.token for decision in replayed if decision.kept)
+            have = np.flatnonzero(made.kept[part]).tolist()
+            if kept != have:
+                return [Mismatch(name, number, at, "kept", str(kept), str(have), cycle)]
+            at += count
+        transaction += len(job)
+    if at != len(seen):
+        return [Mismatch(name, transaction, at, "beat", "nothing", "a beat", int(cycles[at]))]
+    return []
 
 
 # --- jobs ---
