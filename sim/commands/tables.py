@@ -66,6 +66,12 @@ OVERVIEW = (
     ),
     Row("veda.special_function_unit", "veda", "an element a cycle"),
     Row("veda.voting_engine", "veda", "a probability a cycle"),
+    Row(
+        "topick.topick_core",
+        "topick",
+        "a chunk of d elements of 4 bits per lane and cycle",
+        "a lane, 128 rows, 32 slots, for 2 ns: 221,777 µm², 504 MHz",
+    ),
     Row("topick.pe_lane", "topick", "a chunk of d elements of 4 bits a cycle"),
     Row("lad.vpu", "lad", "an operation on d elements a cycle"),
     Row("lad.apid", "lad", "12 positions a cycle"),
