@@ -220,8 +220,14 @@ class DenominatorSpec(Elaboratable):
             {name: internals.signal(f"{of}_{name}") for name in ("valid", "number", "high", "low")}
             for of in ("total", "sum_0_0")
         )
+        # Scores are between the limits, and so are terms.
+        limit = 1 << TERM.width - 2 - TERM.fraction
+        least, most = ~limit >> TERM.offset_bits, limit - 1 >> TERM.offset_bits
         for terms in (latest, before):
+            m.d.comb += Assert(~terms.any | ((terms.top >= least) & (terms.top <= most)))
             for token in terms.tokens:
+                inside = (token.shift >= -limit) & (token.shift <= limit)
+                m.d.comb += Assert(~token.valid | inside)
                 m.d.comb += Assert(~token.valid | (terms.any & (token.number <= terms.top)))
         m.d.comb += Assert(total["valid"] == before.any)
         with m.If(before.any):
