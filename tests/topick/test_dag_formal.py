@@ -132,6 +132,7 @@ class DenominatorSpec(Elaboratable):
         held = sum(t.valid for t in before.tokens)
         several = Signal(name="several_0")
         m.d.comb += several.eq((held == 3) & (cuts[0] != 0) & (cuts[0] != cuts[1]))
+        aged = []
         for age in range(1, AFTER_TOTAL + 1):
             rows = []
             for of, name in ((known, "known"), (total, "total"), (top, "top"), (several, "more")):
@@ -141,6 +142,7 @@ class DenominatorSpec(Elaboratable):
             known, total, top, several = rows
             with m.If(dut.clear):
                 m.d.sync += known.eq(0)
+            aged.append((known, total, top))
 
         found = Signal(signed(SIZE.width + 3))  # log2 of the sum in units of the lower limb
         square = Signal(12)
@@ -164,7 +166,7 @@ class DenominatorSpec(Elaboratable):
         ]
         if self._inductive:
             with m.If(live):
-                self._tie(m, Internals(fragment), latest, before, cuts)
+                self._tie(m, Internals(fragment), latest, before, cuts, aged[0])
         return m
 
     def _send(self, m: Module, lane: int, port, latest: _Terms, live, known, top):
@@ -213,7 +215,7 @@ class DenominatorSpec(Elaboratable):
         m.d.comb += next_top.eq(Mux(higher, number, top))
         return known | is_term, next_top
 
-    def _tie(self, m: Module, internals: Internals, latest: _Terms, before: _Terms, cuts) -> None:
+    def _tie(self, m: Module, internals: Internals, latest, before, cuts, aged) -> None:
         """The accumulator is the terms one cycle before; the tree's register, what has changed."""
         limb = TERM.limb
         total, change = (
@@ -236,6 +238,11 @@ class DenominatorSpec(Elaboratable):
                 Assert(total["high"] == sum(cut[limb:] for cut in cuts)),
                 Assert(total["low"] == sum(cut[:limb] for cut in cuts)),
             ]
+        known, value, top = aged
+        units = internals.signal("units")
+        m.d.comb += Assert((internals.signal("valid") & (units != 0)) == known)
+        with m.If(known):
+            m.d.comb += [Assert(units == value), Assert(internals.signal("base") == top - 1)]
         high = low = 0
         for n, (new, old) in enumerate(zip(latest.tokens, before.tokens, strict=True)):
             changed = Signal(name=f"changed_{n}")
@@ -260,7 +267,7 @@ class DenominatorSpec(Elaboratable):
 
 
 def test_proof():
-    prove_block(DenominatorSpec(Dag(SIZE)), "dag", depth=6, seconds=560)
+    prove_block(DenominatorSpec(Dag(SIZE)), "dag", depth=4, seconds=560)
 
 
 def test_cover():
