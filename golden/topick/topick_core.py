@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golden.arith.exp2_fixed import exp2_fixed
 from golden.topick.dag import Denominator
 from golden.topick.margin_generator import scaled_margins
 from golden.topick.pe_lane import Decision, Head, LaneSizes, PeLane, chunk_of, weighted_sum
 from golden.topick.pec import limbs, term
+from golden.topick.probability_generator import probability
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,29 +95,6 @@ def scores(head: Head, k: np.ndarray, sizes: LaneSizes) -> np.ndarray:
     unknown = np.array([sizes.unknown(chunk) for chunk in range(sizes.chunks)])[:, None, None]
     partial = (np.asarray(k, np.int64) >> unknown << unknown) @ np.asarray(head.q, np.int64)
     return partial * head.mantissa >> sizes.base + head.shift
-
-
-def probability(t: np.ndarray, log2: np.ndarray, *, fraction: int, bits: int) -> np.ndarray:
-    """2^(t - log2) in units of 2^-(bits - 1), to nearest, at most 2^(bits - 1) - 1.
-
-    t, log2
-        Binary logarithms of a token's score and of the denominator, in units of 2^-fraction.
-    """
-    most = (1 << bits - 1) - 1
-    minus = np.asarray(log2, np.int64) - np.asarray(t, np.int64)
-    below = np.maximum(minus, 0)
-    precision = bits + 2
-    significand = exp2_fixed(
-        below & ((1 << fraction) - 1),
-        fraction=fraction,
-        precision=precision,
-        output=precision,
-        rounding="down",
-    )
-    # significand 2^-(bits + 2) 2^-n in units of 2^-(bits - 1): n + 3 bits go.
-    right = np.minimum(below >> fraction, bits) + 3
-    nearest = (significand + (1 << right - 1)) >> right
-    return np.where(minus <= 0, most, np.minimum(nearest, most))
 
 
 def must_keep(head: Head, k: np.ndarray, sizes: LaneSizes) -> np.ndarray:
