@@ -55,7 +55,7 @@ class ProbabilityGeneratorParameters(Parameters):
 
     @property
     def latency(self) -> int:
-        """Cycles from a head's start to its first request, or to the end of one without entries."""
+        """Cycles from a head's start to its first request."""
         return 5
 
     @property
@@ -134,8 +134,8 @@ class ProbabilityGenerator(Component):
 
     With `skip`, a token whose p rounds to 0 is not requested.
 
-    Latency: 5 cycles from a head's start to its first request. Throughput: a request per cycle; an
-    entry that is not requested takes a cycle.
+    Latency: 5 cycles from a head's start to its first request, 1 to the end of a head without
+    entries. Throughput: a request per cycle; an entry that is not requested takes a cycle.
 
     Handshake: ``start.ready`` is high when the beat that ends a head has been accepted.
     ``value.valid`` depends on ``response.valid``, ``response.ready`` on ``value.ready``. A response
@@ -147,7 +147,7 @@ class ProbabilityGenerator(Component):
     level : :py:`Out(count)`
         Entries held.
     start : :py:`In(stream.Signature(parameters.start_layout))`
-        `count` must not exceed the entries held.
+        Entries of the head that are not yet stored are waited for.
     request : :py:`Out(stream.Signature(parameters.request_layout))`
     response : :py:`In(stream.Signature(parameters.response_layout))`
         One for each request, in any order.
@@ -254,7 +254,7 @@ class ProbabilityGenerator(Component):
         valid["p"] = self.request.valid
         free = {name: Signal(name=f"{name}_free") for name in valid}
         m.d.comb += [
-            reading.eq((left != 0) & free["entry"]),
+            reading.eq((left != 0) & (self.level != 0) & free["entry"]),
             free["entry"].eq(~valid["entry"] | free["minus"]),
             free["minus"].eq(~valid["minus"] | free["power"]),
         ]
