@@ -23,6 +23,7 @@ COMMANDS = {
     "lint": "lint generated Verilog of every preset",
     "bench": "measure how fast designs simulate",
     "ablation": "measure cycles of VEDA's attention without array or scheduling",
+    "pruning": "measure cycles of Token-Picker's core with pruning and without",
     "tables": "write the tables of README.md and docs",
     "clean": "remove compiled designs that were not used lately",
 }

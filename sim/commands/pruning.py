@@ -1,0 +1,289 @@
+"""Cycles and traffic of Token-Picker's core, with pruning and without (Token-Picker, Fig. 10 b)."""
+
+import argparse
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from golden.algorithms.topick.reads import Job, Reads, in_order_cycles, job_of, reads_of
+from golden.files import check_writable, replacing
+from golden.trace import Trace, TraceError
+from hw.catalogue import find
+from hw.parameters import ParameterError
+from hw.topick.core_parameters import TopickCoreParameters
+from sim.commands.arguments import count
+from sim.commands.pruning_page import NAME, JobRun, Measured, section, summary
+from sim.core.design import generate
+from sim.core.memory import MemoryTiming, timings_of
+from sim.core.stalls import PATTERNS
+from sim.core.stimulus import Stimulus
+from sim.core.tools import ToolError
+from sim.drivers.harness.runner import Harness
+from sim.drivers.run import load_trace
+from sim.testbenches.topick.pe_lane import coded_head
+from sim.testbenches.topick.topick_core import Jobs, decisions_of, testbench
+
+TOKENS = 64, 125, 250, 500, 1000
+LANES_PER_HEAD = 1, 4, 16
+BUFFER = 512
+MILDER = (3e-4,)
+"""Thresholds that are also run with the fewest lanes a head."""
+
+
+def core(trace: Trace, lanes_per_head: int, tokens: int, **sizes) -> TopickCoreParameters:
+    """A core for the trace's heads and up to `tokens` tokens.
+
+    With one lane for each head, kv heads run side by side, and the query heads of each one after
+    another. Otherwise all heads follow one another.
+    """
+    assert trace.q is not None and trace.k is not None
+    heads, kv_heads = trace.q.shape[1], trace.k.shape[1]
+    rows = 1 << (max(tokens, 2 * lanes_per_head) - 1).bit_length()
+    return TopickCoreParameters(
+        lanes=kv_heads if lanes_per_head == 1 else lanes_per_head,
+        lanes_per_head=lanes_per_head,
+        tokens=rows,
+        heads=heads,
+        kv_heads=kv_heads,
+        **{"d": trace.q.shape[3]} | sizes,
+    )
+
+
+def joined(trace: Trace) -> Trace:
+    """Of twice the d: each kv head, and its queries, beside the next one.
+
+    Scores are the sums of two heads' scores divided by the square root of two.
+    """
+    assert trace.q is not None and trace.k is not None and trace.v is not None
+    q, k, v = (
+        np.concatenate([x, np.roll(x, -step, axis=1)], axis=-1)
+        for x, step in ((trace.q, trace.group), (trace.k, 1), (trace.v, 1))
+    )
+    return Trace(q=q, k=k, v=v, scale=float(trace.scale / np.sqrt(2)))
+
+
+def stimulus_of(p: TopickCoreParameters, job: Job, threshold: float) -> Stimulus:
+    """The job's last token, the other ones in the memories."""
+    tokens = job.k.shape[1]
+    jobs = Jobs(p, (job.k[:, :-1], job.v[:, :-1]))
+    heads = [
+        coded_head(p.lane, q, float(c), threshold, tokens)
+        for q, c in zip(job.q, job.c, strict=True)
+    ]
+    jobs.add(heads, job.k[:, -1], job.v[:, -1])
+    return jobs.stimulus([])
+
+
+class Core:
+    """A compiled core, on which jobs are measured one by one."""
+
+    def __init__(self, parameters: TopickCoreParameters):
+        self.parameters = parameters
+        self._design = generate(find("topick.topick_core"), parameters)
+        self._harness = Harness(self._design)
+
+    def run(self, job: Job, threshold: float, memory: int) -> JobRun:
+        """Cycles and reads of a job, whose outputs are checked.
+
+        memory
+            Cycles from each request to its response.
+        :raises ToolError: if an output is wrong.
+        """
+        p = self.parameters
+        stimulus = stimulus_of(p, job, threshold)
+        self._harness.reset()
+        timing = timings_of(stimulus.memories, MemoryTiming((memory, memory)))
+        outcome = self._harness.run(stimulus, PATTERNS["none"], 1, timing)
+        layouts = self._design.outputs
+        wrong = outcome.failure or testbench.compare(
+            stimulus, outcome.outputs, layouts, outcome.cycles_of
+        )
+        if wrong:
+            raise ToolError(f"{job.k.shape[1]} tokens, {p.lanes_per_head} lanes a head: {wrong}")
+        _, (decided,) = decisions_of(stimulus, outcome.outputs, layouts, outcome.cycles_of)
+        read = np.stack([made.read for made in decided])
+        memories = [outcome.memories[f"lane_{lane}"] for lane in range(p.lanes)]
+        return JobRun(
+            cycles=outcome.cycles,
+            lane_cycles=[int(use.offered.max()) + 1 for use in memories],
+            chunks=[use.rows_read for use in memories],
+            keys=keys_of(p, read, len(job.q) // len(job.k)),
+            **self._modelled(job, threshold, memory),
+        )
+
+    def _modelled(self, job: Job, threshold: float, memory: int) -> dict:
+        p = self.parameters
+        if not p.pruning:
+            return {}
+        latency = memory + p.lane.request_latency
+        reads = cached_reads(job, threshold, latency * p.lanes_per_head, p.bits, p.chunk_bits)
+        return {
+            "model_keys": reads.k_chunks(p.buffer_tokens),
+            "model_values": reads.v_rows(p.buffer_tokens) * p.lane.chunks,
+            "waiting": waiting_cycles(p, reads, latency) if p.lanes_per_head == 1 else [],
+        }
+
+
+def keys_of(p: TopickCoreParameters, read: np.ndarray, group: int) -> list[int]:
+    """Chunks of K that each lane's memory reads, from the decisions' ``read[heads, tokens]``."""
+    by_kv_head = read.reshape(-1, group, read.shape[1])
+    once, rest = by_kv_head[..., : p.buffer_tokens], by_kv_head[..., p.buffer_tokens :]
+    reads = np.concatenate([once.max(axis=1, initial=0), rest.sum(axis=1)], axis=1)
+    return [
+        int(reads[lane // p.lanes_per_head :: p.groups, lane % p.lanes_per_head :: p.lanes_per_head]
+            .sum())
+        for lane in range(p.lanes)
+    ]  # fmt: skip
+
+
+@functools.lru_cache(maxsize=64)
+def cached_reads(job: Job, threshold: float, latency: int, bits: int, chunk_bits: int) -> Reads:
+    return reads_of(
+        job, threshold, latency, bits=bits, chunk_bits=chunk_bits, bit_exact=True
+    )
+
+
+def waiting_cycles(p: TopickCoreParameters, reads: Reads, latency: int) -> list[int]:
+    """Of each lane, if it waited for every further chunk of a key: calculated."""
+    cycles = [0] * p.lanes
+    for head in range(len(reads.chunks)):
+        lane = head // reads.group % p.groups
+        values = p.lane.chunks * int(reads.values[head].sum())
+        cycles[lane] += in_order_cycles(reads.in_order(head), latency) + values
+    return cycles
+
+
+class Traces:
+    """Jobs of a trace, and of a longer one where the first is too short."""
+
+    def __init__(self, trace: Trace, longer: Trace | None):
+        self.trace = trace
+        self._all = [trace] if longer is None else [trace, longer]
+        for checked in self._all:
+            if checked.q is None or checked.k is None:
+                raise TraceError("it holds no q, k and v")
+        if longer is not None and _shape(longer) != _shape(trace):
+            raise TraceError(
+                "the longer trace must have the layers, heads, kv heads and d of the first,"
+                f" {_shape(trace)}, not {_shape(longer)}"
+            )
+        self.longest = max(x.q.shape[2] for x in self._all)
+
+    @functools.cache  # noqa: B019
+    def jobs(self, tokens: int, *, doubled: bool) -> list[Job]:
+        """A job of each layer; `doubled` in d."""
+        trace = next(x for x in self._all if x.q.shape[2] >= tokens)
+        trace = joined(trace) if doubled else trace
+        return [job_of(trace, layer, tokens) for layer in range(len(trace.q))]
+
+
+def _shape(trace: Trace) -> tuple[int, ...]:
+    return (*trace.q.shape[:2], trace.k.shape[1], trace.q.shape[3])
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A core to compile, and the thresholds that it runs with."""
+
+    parameters: TopickCoreParameters
+    thresholds: Sequence[float]
+    doubled: bool = False
+
+
+def plans(trace: Trace, arguments: argparse.Namespace) -> list[Plan]:
+    most, lanes_per_head = max(arguments.tokens), sorted(arguments.lanes_per_head)
+    chosen = [arguments.threshold]
+    made = []
+    for lanes in lanes_per_head:
+        fewest = lanes == lanes_per_head[0]
+        also = [x for x in MILDER if x < arguments.threshold] if fewest else []
+        made += [
+            Plan(core(trace, lanes, most, pruning=False), chosen),
+            Plan(core(trace, lanes, most), [*chosen, *also]),
+        ]
+    made += [
+        Plan(core(trace, lanes, most, entries=32), chosen)
+        for lanes in sorted({lanes_per_head[0], lanes_per_head[-1]})
+    ]
+    buffered = 1 << most.bit_length() - 1
+    lanes = lanes_per_head[0]
+    made.append(Plan(core(trace, lanes, most, buffer_tokens=min(buffered, BUFFER)), chosen))
+    made += [
+        Plan(core(trace, lanes, most, pruning=pruning, d=2 * trace.q.shape[3]), chosen, True)
+        for pruning in (False, True)
+    ]
+    return made
+
+
+def measure(traces: Traces, plan: Plan, tokens: Sequence[int], memory: int) -> Iterator[Measured]:
+    """A core with jobs of each number of `tokens`, at each threshold."""
+    p = plan.parameters
+    compiled = Core(p)
+    for threshold in plan.thresholds:
+        for n in tokens:
+            runs = [compiled.run(job, threshold, memory) for job in traces.jobs(n, doubled=plan.doubled)]
+            yield Measured(
+                lanes=p.lanes,
+                lanes_per_head=p.lanes_per_head,
+                entries=p.entries,
+                d=p.d,
+                buffer_tokens=p.buffer_tokens,
+                pruning=p.pruning,
+                heads=p.heads,
+                tokens=n,
+                threshold=threshold,
+                memory=memory,
+                jobs=runs,
+            )
+
+
+def pruning_command(arguments) -> int:
+    if arguments.output:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        check_writable(arguments.output / f"{NAME}.md")
+    longer = None if arguments.longer is None else load_trace(arguments.longer)
+    traces = Traces(load_trace(arguments.trace), longer)
+    if arguments.tokens is None:
+        arguments.tokens = [n for n in TOKENS if n <= traces.longest]
+    if max(arguments.tokens) > traces.longest:
+        raise TraceError(f"--tokens must be at most {traces.longest}, the trace's")
+    arguments.tokens = sorted(set(arguments.tokens))
+    measured = []
+    for plan in plans(traces.trace, arguments):
+        p = plan.parameters
+        print(f"{describe(p)} …", file=sys.stderr, flush=True)
+        for made in measure(traces, plan, arguments.tokens, arguments.memory):
+            measured.append(made)
+            if not arguments.json:
+                print(summary(made), flush=True)
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(made) for made in measured], indent=1))
+    if arguments.output:
+        write(arguments.output, measured)
+    return 0
+
+
+def describe(p: TopickCoreParameters) -> str:
+    parts = [f"{p.lanes_per_head} of {p.lanes} lanes a head", f"d = {p.d}"]
+    parts += [f"{p.entries} slots"] if p.pruning else ["reads everything"]
+    parts += [f"{p.buffer_tokens} tokens buffered"] if p.buffer_tokens else []
+    return ", ".join(parts)
+
+
+def register(commands) -> None:
+    """Add the subcommand to an argparse parser's subparsers."""
+    parser = commands.add_parser("pruning")
+    parser.add_argument("--trace", type=Path)
+    parser.add_argument("--longer", type=Path)
+    parser.add_argument("--tokens", type=count, nargs="+")
+    parser.add_argument("--lanes-per-head", type=count, nargs="+", default=list(LANES_PER_HEAD))
+    parser.add_argument("--threshold", type=float, default=1e-3)
+    parser.add_argument("--memory", type=count, default=50)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("-o", "--output", type=Path)
+    parser.set_defaults(run=pruning_command)
