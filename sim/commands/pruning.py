@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import functools
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,10 +13,9 @@ from golden.algorithms.topick.reads import Job, Reads, in_order_cycles, job_of, 
 from golden.files import check_writable, replacing
 from golden.trace import Trace, TraceError
 from hw.catalogue import find
-from hw.parameters import ParameterError
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.commands.arguments import count
-from sim.commands.pruning_page import NAME, JobRun, Measured, section, summary
+from sim.commands.pruning_page import NAME, JobRun, Measured, section, summary, text
 from sim.core.design import generate
 from sim.core.memory import MemoryTiming, timings_of
 from sim.core.stalls import PATTERNS
@@ -110,7 +108,11 @@ class Core:
         memories = [outcome.memories[f"lane_{lane}"] for lane in range(p.lanes)]
         return JobRun(
             cycles=outcome.cycles,
-            lane_cycles=[int(use.offered.max()) + 1 for use in memories],
+            lane_cycles=[int(use.offered.max(initial=-1)) + 1 for use in memories],
+            decided_cycles=[
+                int(outcome.cycles_of[f"decided__{lane}"].max(initial=-1)) + 1
+                for lane in range(p.lanes)
+            ],
             chunks=[use.rows_read for use in memories],
             keys=keys_of(p, read, len(job.q) // len(job.k)),
             **self._modelled(job, threshold, memory),
@@ -134,18 +136,14 @@ def keys_of(p: TopickCoreParameters, read: np.ndarray, group: int) -> list[int]:
     by_kv_head = read.reshape(-1, group, read.shape[1])
     once, rest = by_kv_head[..., : p.buffer_tokens], by_kv_head[..., p.buffer_tokens :]
     reads = np.concatenate([once.max(axis=1, initial=0), rest.sum(axis=1)], axis=1)
-    return [
-        int(reads[lane // p.lanes_per_head :: p.groups, lane % p.lanes_per_head :: p.lanes_per_head]
-            .sum())
-        for lane in range(p.lanes)
-    ]  # fmt: skip
+    # kv head k lies in group k mod groups, token i in the group's lane i mod lanes_per_head.
+    lanes = [divmod(lane, p.lanes_per_head) for lane in range(p.lanes)]
+    return [int(reads[group :: p.groups, n :: p.lanes_per_head].sum()) for group, n in lanes]
 
 
 @functools.lru_cache(maxsize=64)
 def cached_reads(job: Job, threshold: float, latency: int, bits: int, chunk_bits: int) -> Reads:
-    return reads_of(
-        job, threshold, latency, bits=bits, chunk_bits=chunk_bits, bit_exact=True
-    )
+    return reads_of(job, threshold, latency, bits=bits, chunk_bits=chunk_bits, bit_exact=True)
 
 
 def waiting_cycles(p: TopickCoreParameters, reads: Reads, latency: int) -> list[int]:
@@ -172,14 +170,27 @@ class Traces:
                 "the longer trace must have the layers, heads, kv heads and d of the first,"
                 f" {_shape(trace)}, not {_shape(longer)}"
             )
+        self._jobs: dict[tuple[int, bool], list[Job]] = {}
         self.longest = max(x.q.shape[2] for x in self._all)
 
-    @functools.cache  # noqa: B019
+    def source(self, tokens: int) -> str:
+        """Model, layers and text of jobs of so many tokens."""
+        meta = self._of(tokens).meta
+        layers = ", ".join(str(layer) for layer in meta.get("layers", []))
+        parts = meta.get("model"), layers and f"layers {layers}", meta.get("text")
+        return ", ".join(str(part) for part in parts if part) or "a trace without a name"
+
+    def _of(self, tokens: int) -> Trace:
+        return next(trace for trace in self._all if trace.q.shape[2] >= tokens)
+
     def jobs(self, tokens: int, *, doubled: bool) -> list[Job]:
         """A job of each layer; `doubled` in d."""
-        trace = next(x for x in self._all if x.q.shape[2] >= tokens)
-        trace = joined(trace) if doubled else trace
-        return [job_of(trace, layer, tokens) for layer in range(len(trace.q))]
+        if (tokens, doubled) not in self._jobs:
+            trace = self._of(tokens)
+            trace = joined(trace) if doubled else trace
+            jobs = [job_of(trace, layer, tokens) for layer in range(len(trace.q))]
+            self._jobs[tokens, doubled] = jobs
+        return self._jobs[tokens, doubled]
 
 
 def _shape(trace: Trace) -> tuple[int, ...]:
@@ -199,12 +210,12 @@ def plans(trace: Trace, arguments: argparse.Namespace) -> list[Plan]:
     most, lanes_per_head = max(arguments.tokens), sorted(arguments.lanes_per_head)
     chosen = [arguments.threshold]
     made = []
+    fewest = [*chosen, *(x for x in MILDER if x < arguments.threshold)]
     for lanes in lanes_per_head:
-        fewest = lanes == lanes_per_head[0]
-        also = [x for x in MILDER if x < arguments.threshold] if fewest else []
+        thresholds = fewest if lanes == lanes_per_head[0] else chosen
         made += [
             Plan(core(trace, lanes, most, pruning=False), chosen),
-            Plan(core(trace, lanes, most), [*chosen, *also]),
+            Plan(core(trace, lanes, most), thresholds),
         ]
     made += [
         Plan(core(trace, lanes, most, entries=32), chosen)
@@ -214,8 +225,8 @@ def plans(trace: Trace, arguments: argparse.Namespace) -> list[Plan]:
     lanes = lanes_per_head[0]
     made.append(Plan(core(trace, lanes, most, buffer_tokens=min(buffered, BUFFER)), chosen))
     made += [
-        Plan(core(trace, lanes, most, pruning=pruning, d=2 * trace.q.shape[3]), chosen, True)
-        for pruning in (False, True)
+        Plan(core(trace, lanes, most, pruning=pruning, d=2 * trace.q.shape[3]), thresholds, True)
+        for pruning, thresholds in ((False, chosen), (True, fewest))
     ]
     return made
 
@@ -226,8 +237,9 @@ def measure(traces: Traces, plan: Plan, tokens: Sequence[int], memory: int) -> I
     compiled = Core(p)
     for threshold in plan.thresholds:
         for n in tokens:
-            runs = [compiled.run(job, threshold, memory) for job in traces.jobs(n, doubled=plan.doubled)]
+            jobs = traces.jobs(n, doubled=plan.doubled)
             yield Measured(
+                source=traces.source(n),
                 lanes=p.lanes,
                 lanes_per_head=p.lanes_per_head,
                 entries=p.entries,
@@ -235,10 +247,11 @@ def measure(traces: Traces, plan: Plan, tokens: Sequence[int], memory: int) -> I
                 buffer_tokens=p.buffer_tokens,
                 pruning=p.pruning,
                 heads=p.heads,
+                kv_heads=p.kv_heads,
                 tokens=n,
                 threshold=threshold,
                 memory=memory,
-                jobs=runs,
+                jobs=[compiled.run(job, threshold, memory) for job in jobs],
             )
 
 
@@ -262,7 +275,7 @@ def pruning_command(arguments) -> int:
             if not arguments.json:
                 print(summary(made), flush=True)
     if arguments.json:
-        print(json.dumps([dataclasses.asdict(made) for made in measured], indent=1))
+        print(text(measured), end="")
     if arguments.output:
         write(arguments.output, measured)
     return 0
@@ -275,15 +288,88 @@ def describe(p: TopickCoreParameters) -> str:
     return ", ".join(parts)
 
 
+def write(folder: Path, measured: Sequence[Measured]) -> None:
+    """Page, picture and data."""
+    import matplotlib  # here, as its import takes a second
+
+    page = section(measured)
+    with matplotlib.rc_context({"svg.hashsalt": NAME}):
+        for name, _, figure in page.pictures:
+            with replacing(folder / f"{name}.svg") as file:
+                figure.savefig(file, format="svg", metadata={"Date": None})
+    for suffix, content in (("md", page.markdown()), ("json", text(measured))):
+        with replacing(folder / f"{NAME}.{suffix}") as file:
+            file.write(content.encode())
+    print(f"wrote {folder / NAME}.md", file=sys.stderr)
+
+
 def register(commands) -> None:
     """Add the subcommand to an argparse parser's subparsers."""
-    parser = commands.add_parser("pruning")
-    parser.add_argument("--trace", type=Path)
-    parser.add_argument("--longer", type=Path)
-    parser.add_argument("--tokens", type=count, nargs="+")
-    parser.add_argument("--lanes-per-head", type=count, nargs="+", default=list(LANES_PER_HEAD))
-    parser.add_argument("--threshold", type=float, default=1e-3)
-    parser.add_argument("--memory", type=count, default=50)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("-o", "--output", type=Path)
+    parser = commands.add_parser(
+        "pruning",
+        description=(
+            "Measure the cycles of Token-Picker's core in RTL with pruning and without, for "
+            "different numbers of tokens, of lanes of a head and of scoreboard slots, and what "
+            "its memories read, on all layers of a trace. Compiles eleven cores, which takes "
+            "minutes the first time."
+        ),
+    )
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="q, k and v (default: the trace that ships)"
+    )
+    parser.add_argument(
+        "--longer",
+        type=Path,
+        metavar="FILE",
+        help="a trace for the numbers of tokens that the first does not have, of the same layers"
+        " and heads; python -m golden trace --tokens 1024 writes one",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=count,
+        nargs="+",
+        metavar="N",
+        help=f"of a sequence (default: those of {', '.join(map(str, TOKENS))} that the traces have)",
+    )
+    parser.add_argument(
+        "--lanes-per-head",
+        type=count,
+        nargs="+",
+        default=list(LANES_PER_HEAD),
+        metavar="N",
+        help=f"powers of two (default: {' '.join(map(str, LANES_PER_HEAD))})",
+    )
+    parser.add_argument(
+        "--threshold",
+        type=probability,
+        default=1e-3,
+        metavar="P",
+        help="tokens that are certain to have at most this probability are pruned (%(default)s)",
+    )
+    parser.add_argument(
+        "--memory",
+        type=count,
+        default=50,
+        metavar="CYCLES",
+        help="from each request to its response (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help=f"write {NAME}.md, .svg and .json into this folder",
+    )
     parser.set_defaults(run=pruning_command)
+
+
+def probability(text: str) -> float:
+    """A number above 0 and below 1, as an argparse type."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, not {text}") from None
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"must be above 0 and below 1, not {text}")
+    return value
