@@ -1,4 +1,4 @@
-"""Speed of Token-Picker's core: what is measured, what follows from it, and the page in the docs."""
+"""Speed of Token-Picker's core: what is measured, what follows from it, the page in the docs."""
 
 import dataclasses
 import json
@@ -12,8 +12,8 @@ from golden.trace import Trace, TraceError
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.__main__ import parser
 from sim.commands.pruning import plans
-from sim.commands.pruning.measured import JobRun, Measured, Pair, Results, read, text
-from sim.commands.pruning.page import bound, section
+from sim.commands.pruning.measured import JobRun, Measured, Pair, Results, read
+from sim.commands.pruning.page import bound, data, section
 from sim.commands.pruning.rtl import Core, Traces, core, joined, keys_of
 from sim.core.tools import ToolError
 
@@ -29,8 +29,9 @@ def measured():
 
 def test_the_page_in_the_docs(measured):
     """It follows from the measurements beside it, which are written as they are read."""
-    assert section(measured).markdown() == (RESULTS / "topick_speed.md").read_text()
-    assert text(measured) == (RESULTS / "topick_speed.json").read_text()
+    page = section(measured)
+    assert page.markdown() == (RESULTS / "topick_speed.md").read_text()
+    assert data(page, measured) == (RESULTS / "topick_speed.json").read_text()
     assert (RESULTS / "topick_speed.svg").read_text().startswith("<?xml")
 
 
@@ -121,7 +122,7 @@ class FAILED:
 
 
 def test_the_cores_that_are_measured(shipped_trace):
-    arguments = parser().parse_args("pruning --tokens 64 500".split())
+    arguments = parser().parse_args(["pruning", "--tokens", "64", "500"])
     made = plans(shipped_trace, arguments)
     assert len(made) == 11
     assert {plan.parameters.tokens for plan in made} == {512}
@@ -144,7 +145,7 @@ def test_joined_heads(shipped_trace):
 
 
 def test_refusals(shipped_trace, tmp_path, capsys):
-    arguments = parser().parse_args("pruning --tokens 600".split())
+    arguments = parser().parse_args(["pruning", "--tokens", "600"])
     with pytest.raises(TraceError, match="--tokens must be at most 512, the trace's"):
         arguments.run(arguments)
     with pytest.raises(TraceError, match="must have the layers, heads, kv heads and d"):

@@ -11,7 +11,7 @@ from golden.trace import Trace, TraceError
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.commands.arguments import count
 from sim.commands.pruning.measured import Measured, summary, text
-from sim.commands.pruning.page import FEWER, NAME, section
+from sim.commands.pruning.page import FEWER, NAME, data, section
 from sim.commands.pruning.rtl import Core, Traces, core
 from sim.drivers.run import load_trace
 
@@ -36,6 +36,7 @@ def plans(trace: Trace, arguments: argparse.Namespace) -> list[Plan]:
 
     Fewer slots also with the most lanes.
     """
+    assert trace.q is not None
     most, lanes_per_head = max(arguments.tokens), sorted(arguments.lanes_per_head)
     chosen = [arguments.threshold]
     made = []
@@ -91,7 +92,7 @@ def pruning_command(arguments) -> int:
     longer = None if arguments.longer is None else load_trace(arguments.longer)
     traces = Traces(load_trace(arguments.trace), longer)
     if arguments.tokens is None:
-        arguments.tokens = [n for n in TOKENS if n <= traces.longest]
+        arguments.tokens = [n for n in TOKENS if n <= traces.longest] or [traces.longest]
     if max(arguments.tokens) > traces.longest:
         raise TraceError(f"--tokens must be at most {traces.longest}, the trace's")
     arguments.tokens = sorted(set(arguments.tokens))
@@ -126,7 +127,7 @@ def write(folder: Path, measured: Sequence[Measured]) -> None:
         for name, _, figure in page.pictures:
             with replacing(folder / f"{name}.svg") as file:
                 figure.savefig(file, format="svg", metadata={"Date": None})
-    for suffix, content in (("md", page.markdown()), ("json", text(measured))):
+    for suffix, content in (("md", page.markdown()), ("json", data(page, measured))):
         with replacing(folder / f"{NAME}.{suffix}") as file:
             file.write(content.encode())
     print(f"wrote {folder / NAME}.md", file=sys.stderr)

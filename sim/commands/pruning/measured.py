@@ -120,8 +120,8 @@ class Measured:
 
 
 def read(path: Path) -> list[Measured]:
-    """Measurements as :func:`text` wrote them."""
-    rows = json.loads(path.read_text(encoding="utf-8"))
+    """Measurements of a result's file."""
+    rows = json.loads(path.read_text(encoding="utf-8"))["measured"]
     return [Measured(**row | {"jobs": [JobRun(**job) for job in row["jobs"]]}) for row in rows]
 
 

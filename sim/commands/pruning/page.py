@@ -1,10 +1,16 @@
 """Page and picture of Token-Picker's speed, from measurements."""
 
+import dataclasses
+import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from golden.evaluation.plots import curves
 from golden.evaluation.section import Claim, Section, Table, Verdict
-from sim.commands.pruning.measured import BITS, CHUNKS, Measured, Pair, Results
+from sim.commands.pruning.measured import BITS, CHUNKS, Measured, Pair, Results, text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NAME = "topick_speed"
 PAPER_SPEEDUP = {3e-4: 2.28, 1e-3: 2.48}
@@ -39,6 +45,12 @@ def section(measured: Sequence[Measured]) -> Section:
         [speed_table(r), steps_table(r), slots_table(r), traffic_table(r)],
         [(NAME, "speed-up against the number of tokens", picture(r))],
     )
+
+
+def data(page: Section, measured: Sequence[Measured]) -> str:
+    """JSON of what the page says, and of what was measured."""
+    said = {"title": page.title, "claims": [dataclasses.asdict(claim) for claim in page.claims]}
+    return json.dumps(said)[:-1] + f', "measured": {text(measured).rstrip()}}}\n'
 
 
 def sources(r: Results) -> str:
@@ -304,9 +316,9 @@ def bound(r: Results) -> float:
     return max(abs(difference(m)) for m in r.measured if m.pruning and m.lanes_per_head == fewest)
 
 
-def picture(r: Results):
+def picture(r: Results) -> "Figure":
     """Speed-up against tokens: a curve for each number of lanes a head."""
-    lines = {}
+    lines: dict[str, Sequence[float]] = {}
     for lanes in r.lanes_per_head:
         name = f"{lanes} lane{'s' * (lanes > 1)} a head"
         lines[name] = [pair.speedup for pair in r.pairs(lanes_per_head=lanes)]

@@ -12,11 +12,10 @@ from sim.commands.pruning.measured import JobRun
 from sim.core.design import generate
 from sim.core.memory import MemoryTiming, timings_of
 from sim.core.stalls import PATTERNS
-from sim.core.stimulus import Stimulus
 from sim.core.tools import ToolError
 from sim.drivers.harness.runner import Harness
 from sim.testbenches.topick.pe_lane import coded_head
-from sim.testbenches.topick.topick_core import Jobs, decisions_of, testbench
+from sim.testbenches.topick.topick_core import CoreStimulus, Jobs, decisions_of, testbench
 
 
 def core(trace: Trace, lanes_per_head: int, tokens: int, **sizes) -> TopickCoreParameters:
@@ -51,7 +50,7 @@ def joined(trace: Trace) -> Trace:
     return Trace(q=q, k=k, v=v, scale=float(trace.scale / np.sqrt(2)))
 
 
-def stimulus_of(p: TopickCoreParameters, job: Job, threshold: float) -> Stimulus:
+def stimulus_of(p: TopickCoreParameters, job: Job, threshold: float) -> CoreStimulus:
     """The job's last token, the other ones in the memories."""
     tokens = job.k.shape[1]
     jobs = Jobs(p, (job.k[:, :-1], job.v[:, :-1]))
@@ -60,7 +59,9 @@ def stimulus_of(p: TopickCoreParameters, job: Job, threshold: float) -> Stimulus
         for q, c in zip(job.q, job.c, strict=True)
     ]
     jobs.add(heads, job.k[:, -1], job.v[:, -1])
-    return jobs.stimulus([])
+    made = jobs.stimulus([])
+    assert isinstance(made, CoreStimulus)
+    return made
 
 
 class Core:
@@ -157,7 +158,7 @@ class Traces:
                 f" {_shape(trace)}, not {_shape(longer)}"
             )
         self._jobs: dict[tuple[int, bool], list[Job]] = {}
-        self.longest = max(x.q.shape[2] for x in self._all)
+        self.longest = max(map(_length, self._all))
 
     def source(self, tokens: int) -> str:
         """Model, layers and text of jobs of so many tokens."""
@@ -167,17 +168,24 @@ class Traces:
         return ", ".join(str(part) for part in parts if part) or "a trace without a name"
 
     def _of(self, tokens: int) -> Trace:
-        return next(trace for trace in self._all if trace.q.shape[2] >= tokens)
+        return next(trace for trace in self._all if _length(trace) >= tokens)
 
     def jobs(self, tokens: int, *, doubled: bool) -> list[Job]:
         """A job of each layer; `doubled` in d."""
         if (tokens, doubled) not in self._jobs:
             trace = self._of(tokens)
             trace = joined(trace) if doubled else trace
-            jobs = [job_of(trace, layer, tokens) for layer in range(len(trace.q))]
+            jobs = [job_of(trace, layer, tokens) for layer in range(_shape(trace)[0])]
             self._jobs[tokens, doubled] = jobs
         return self._jobs[tokens, doubled]
 
 
+def _length(trace: Trace) -> int:
+    assert trace.q is not None
+    return trace.q.shape[2]
+
+
 def _shape(trace: Trace) -> tuple[int, ...]:
+    """Layers, heads, kv heads, d."""
+    assert trace.q is not None and trace.k is not None
     return (*trace.q.shape[:2], trace.k.shape[1], trace.q.shape[3])
