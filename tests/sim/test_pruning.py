@@ -18,7 +18,7 @@ from sim.commands.pruning.rtl import Core, Traces, core, joined, keys_of
 from sim.core.tools import ToolError
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-SMALL = TopickCoreParameters.preset("small")
+SMALL = dataclasses.replace(TopickCoreParameters.preset("small"), observe=False)
 MEMORY = 50
 
 
