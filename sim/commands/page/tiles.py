@@ -242,7 +242,14 @@ PAPERS = (
         VEDA,
         {"veda_speed": ".venv/bin/python -m sim ablation --speed", "veda": RESULTS},
     ),
-    Paper("topick", "ToPick", "Figs. 6 and 7", "one lane", TOPICK, {"topick": RESULTS}),
+    Paper(
+        "topick",
+        "ToPick",
+        "Figs. 6 and 7",
+        "one lane",
+        TOPICK,
+        {"topick": RESULTS, "topick_speed": ".venv/bin/python -m sim pruning --longer FILE.npz"},
+    ),
     Paper("lad", "LAD", "Fig. 4", "two blocks of a tile", LAD, {"lad": RESULTS}),
     Paper(
         "unicaim",
