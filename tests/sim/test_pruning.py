@@ -125,11 +125,11 @@ def test_the_cores_that_are_measured(shipped_trace):
     arguments = parser().parse_args(["pruning", "--tokens", "64", "500"])
     made = plans(shipped_trace, arguments)
     assert len(made) == 11
-    assert {plan.parameters.tokens for plan in made} == {512}
+    assert {plan.parameters.tokens for plan in made} == {1024}
     sizes = {(p.lanes, p.lanes_per_head) for p in (plan.parameters for plan in made)}
     assert sizes == {(3, 1), (4, 4), (16, 16)}
     assert [p.parameters.d for p in made if p.doubled] == [128, 128]
-    assert core(shipped_trace, 16, 8).tokens == 32
+    assert core(shipped_trace, 16, 1025).tokens == 2048
 
 
 def test_joined_heads(shipped_trace):
@@ -160,7 +160,7 @@ def test_refusals(shipped_trace, tmp_path, capsys):
 
 @pytest.mark.campaign
 def test_command(measured, tmp_path, capsys):
-    """All cores, two lengths: as in the docs, whatever the tokens that they have room for."""
+    """All cores, two lengths: as in the docs."""
     command = f"pruning --tokens 64 500 --json -o {tmp_path}"
     assert (arguments := parser().parse_args(command.split())).run(arguments) == 0
     got = json.loads(capsys.readouterr().out)

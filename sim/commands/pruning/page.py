@@ -31,7 +31,8 @@ def section(measured: Sequence[Measured]) -> Section:
         f"Cycles of the compiled RTL of `topick.topick_core`, every output checked. A job is one"
         f" token of a layer: {first.heads} query heads, in groups that share {first.kv_heads} kv"
         f" heads. {sources(r)} Queries, keys and values are quantised to {BITS} bits, for each head"
-        " alone."
+        " alone. With one lane a head, kv heads run side by side, and the query heads of each one"
+        " after another; otherwise all heads follow one another."
         + " For twice the d, each head is joined to the next one, so that a score is the sum of"
         " two heads' scores divided by the square root of two."
         * (len(r.ds) > 1)

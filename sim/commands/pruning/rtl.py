@@ -17,16 +17,20 @@ from sim.drivers.harness.runner import Harness
 from sim.testbenches.topick.pe_lane import coded_head
 from sim.testbenches.topick.topick_core import CoreStimulus, Jobs, decisions_of, testbench
 
+ROOM = 1024
+"""Tokens that every core has room for, as the default preset."""
+
 
 def core(trace: Trace, lanes_per_head: int, tokens: int, **sizes) -> TopickCoreParameters:
-    """A core for the trace's heads and up to `tokens` tokens.
+    """A core for the trace's heads and up to `tokens` tokens, 1024 at least.
 
-    With one lane for each head, kv heads run side by side, and the query heads of each one after
-    another. Otherwise all heads follow one another.
+    The number of tokens in a core moves cycles a little: a head waits until its lanes have room for
+    all of its tokens. With one lane for each head, kv heads run side by side, and the query heads
+    of each one after another. Otherwise all heads follow one another.
     """
     assert trace.q is not None and trace.k is not None
     heads, kv_heads = trace.q.shape[1], trace.k.shape[1]
-    rows = 1 << (max(tokens, 2 * lanes_per_head) - 1).bit_length()
+    rows = 1 << (max(tokens, 2 * lanes_per_head, ROOM) - 1).bit_length()
     return TopickCoreParameters(
         lanes=kv_heads if lanes_per_head == 1 else lanes_per_head,
         lanes_per_head=lanes_per_head,
