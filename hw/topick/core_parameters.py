@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+from typing import Any
 
-from amaranth.hdl import signed
+from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
 
 from hw.layout import FLAG, FixedPoint, Integer, address, count, index, integer, position
@@ -87,7 +88,13 @@ class TopickCoreParameters(Parameters):
 
     @classmethod
     def presets(cls) -> dict[str, "TopickCoreParameters"]:
-        small = {"scale_bits": 6, "shift_bits": 2, "width": 14, "fraction": 4, "precision": 6}
+        small: dict[str, Any] = {
+            "scale_bits": 6,
+            "shift_bits": 2,
+            "width": 14,
+            "fraction": 4,
+            "precision": 6,
+        }
         return {
             "small": cls(
                 d=4,
@@ -278,7 +285,7 @@ class TopickCoreParameters(Parameters):
                 "tokens": count(range(self.tokens + 1)),
                 "heads": heads,
                 "group": heads,
-                "threshold": FixedPoint(self.threshold_bits, self.fraction),
+                "threshold": FixedPoint(unsigned(self.threshold_bits), self.fraction),
             }
         )
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
@@ -60,7 +61,13 @@ class PeLaneParameters(LaneLayouts, Parameters):
 
     @classmethod
     def presets(cls) -> dict[str, "PeLaneParameters"]:
-        small = {"scale_bits": 6, "shift_bits": 2, "width": 14, "fraction": 4, "precision": 6}
+        small: dict[str, Any] = {
+            "scale_bits": 6,
+            "shift_bits": 2,
+            "width": 14,
+            "fraction": 4,
+            "precision": 6,
+        }
         return {
             "small": cls(
                 d=4,

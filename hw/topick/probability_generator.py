@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
@@ -90,7 +91,7 @@ class ProbabilityGeneratorParameters(Parameters):
     def request_layout(self) -> data.StructLayout:
         """A ``chunk`` of the value of a ``row``, and the row's probability ``p``."""
         chunk = index(range(self.chunks))
-        p = FixedPoint(self.bits - 1, self.bits - 1)
+        p = FixedPoint(unsigned(self.bits - 1), self.bits - 1)
         return data.StructLayout({"row": position(self.row_bits), "chunk": chunk, "p": p})
 
     @functools.cached_property
@@ -229,7 +230,8 @@ class ProbabilityGenerator(Component):
     def _entries(self, m: Module, reading: Signal):
         """The memory of entries, a ring; returns the one read in the cycle before."""
         p = self._parameters
-        m.submodules.entries = entries = memory.Memory(shape=p.kept_layout, depth=p.rows, init=[])
+        entries: Any = memory.Memory(shape=p.kept_layout, depth=p.rows, init=[])
+        m.submodules.entries = entries
         read, write = entries.read_port(), entries.write_port()
         storing = Signal()
         m.d.comb += [

@@ -1,5 +1,7 @@
 """Attention of a token's heads with pruning on partial keys (Token-Picker, section 4, Fig. 6)."""
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -242,7 +244,7 @@ class TopickCore(Component):
 
         ready = Signal()
         m.d.comb += sending.eq(held & (waiting == 0) & ready)
-        sent = Signal(p.head_layout)
+        sent: Any = Signal(p.head_layout)
         m.d.comb += [
             sent.head.eq(head),
             sent.kv_head.eq(kv_head),

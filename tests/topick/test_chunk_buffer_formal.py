@@ -153,7 +153,7 @@ class ChunkSpec(Elaboratable):
             with m.If(has(dut.memory_request) & live):
                 m.d.comb += [
                     Assert(out & ~asked, "asked twice"),
-                    Assert(~hit, "asked for a chunk that is kept"),
+                    Assert(~hit, "a kept chunk is requested"),
                     Assert(dut.memory_request.payload.address == self.address, "wrong address"),
                 ]
             with m.If(at_output):
@@ -258,7 +258,7 @@ def test_cover():
 
 FAULTS = {
     "keeps_any_row": ("return tag.row < self._parameters.rows", "return 1", "wrong data|asked"),
-    "never_keeps": ("row & here.replicate(p.rows)", "0", "asked for a chunk that is kept"),
+    "never_keeps": ("row & here.replicate(p.rows)", "0", "a kept chunk is requested"),
     "never_clears": ("m.d.sync += plane.eq(0)", "pass", "wrong data|asked"),
     "clears_late": ("& ~forgotten", "", "wrong data|asked"),
     "keys_are_values": ("Mux(tag.value, tag.chunk + chunks, tag.chunk)", "tag.chunk", "wrong data"),

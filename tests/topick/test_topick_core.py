@@ -20,6 +20,7 @@ from sim.testbenches.topick.topick_core import (
     Jobs,
     decisions_of,
     random_jobs,
+    real_jobs,
     testbench,
 )
 from tests.support.topick.core_loop import run

@@ -239,7 +239,8 @@ class Speaker:
 
     def _note(self, figures: dict[str, float]) -> str:
         engine = self._engines.get(self.request.attention)
-        return engine.note(figures) if hasattr(engine, "note") else ""
+        note = getattr(engine, "note", None)
+        return note(figures) if note else ""
 
     def _prompt_progress(self, done: int) -> None:
         """Every tenth of a prompt, so that long ones are seen to go on."""

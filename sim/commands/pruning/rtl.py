@@ -165,7 +165,7 @@ class Traces:
         self.longest = max(map(_length, self._all))
 
     def source(self, tokens: int) -> str:
-        """Model, layers and text of jobs of so many tokens."""
+        """Model, layers and text of jobs of that number of tokens."""
         meta = self._of(tokens).meta
         layers = ", ".join(str(layer) for layer in meta.get("layers", []))
         parts = meta.get("model"), layers and f"layers {layers}", meta.get("text")

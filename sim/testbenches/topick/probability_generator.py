@@ -78,7 +78,9 @@ def stimulus_of(
     found, request_heads, value_heads = [], [], []
     sizes = LaneSizes(p.bits, p.chunk_bits, *[0] * 6)
     for number, head in enumerate(heads):
-        of_head = probability(head.t, head.log2, fraction=p.fraction, bits=p.bits).tolist()
+        of_head = probability(
+            head.t, np.asarray(head.log2), fraction=p.fraction, bits=p.bits
+        ).tolist()
         found.append(of_head)
         beats = [
             (entry, chunk)

@@ -8,6 +8,7 @@ and order of the memories may be used.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -104,7 +105,7 @@ class Jobs:
         p = self.parameters
         return [h for h in job if h.kv_head % p.groups == lane // p.lanes_per_head]
 
-    def stimulus(self, notes: list[str], since: int = 0) -> Stimulus:
+    def stimulus(self, notes: list[str], since: int = 0) -> "CoreStimulus":
         """All jobs, or those from number `since` on, for a core that has done the others."""
         p, work = self.parameters, self.work[since:]
         counts = [len(job) for job in work]
@@ -184,11 +185,13 @@ class Jobs:
 class CoreStimulus(Stimulus):
     """With the jobs whose outputs are checked.
 
+    jobs
+        :class:`Jobs`.
     work
         Those of this stimulus.
     """
 
-    jobs: Jobs | None = None
+    jobs: Any = None
     work: list[list[HeadWork]] = dataclasses.field(default_factory=list)
 
 
@@ -227,7 +230,6 @@ def decisions_of(
 ) -> tuple[list[Mismatch], list[list[HeadDecisions]]]:
     """The core's decisions on each job's heads, and every way in which their beats are wrong."""
     jobs = stimulus.jobs
-    assert jobs is not None
     work = stimulus.work
     decisions = [
         [HeadDecisions(*np.zeros((2, h.head.tokens), np.int64)) for h in job] for job in work
@@ -296,7 +298,6 @@ def mismatches(
 ) -> list[Mismatch]:
     """Tokens pruned wrongly, and sums that are not those of the core's decisions."""
     jobs = stimulus.jobs
-    assert jobs is not None
     work = stimulus.work
     beats, cycles = payload.unpack(layouts["o"], got["o"]), cycles_of["o"]
     p = jobs.parameters
@@ -327,6 +328,7 @@ def _head(
     if not jobs.parameters.pruning:
         head = dataclasses.replace(head, threshold=(1 << sizes.threshold_bits) - 1)
     found = []
+    what: tuple[Any, Any]
     unfinished = np.flatnonzero(kept & (decided.read < sizes.chunks))
     if len(unfinished):
         what = f"token {unfinished[0]} of all chunks", int(decided.read[unfinished[0]])
