@@ -28,9 +28,12 @@ More tokens than three make the limbs' sums larger, and nothing else: each limb 
 which has no state between heads.
 """
 
+import math
+
 import pytest
 from amaranth.asserts import AnySeq
 from amaranth.hdl import (
+    Array,
     Assert,
     Assume,
     Cat,
@@ -154,20 +157,17 @@ class DenominatorSpec(Elaboratable):
             aged.append((known, total, top))
 
         found = Signal(signed(SIZE.width + 3))  # log2 of the sum in units of the lower limb
-        square = Signal(12)
         lower = (top - 1) << SIZE.fraction + TERM.offset_bits
-        m.d.comb += [
-            found.eq(dut.denominator.log2 - lower),
-            square.eq(total * total),
-        ]
-        # 2 log2 S = log2 S^2 is an integer and a rest, in units of the result.
+        m.d.comb += found.eq(dut.denominator.log2 - lower)
+        # The least sum of each logarithm, whose units are halves: the next integer to 2^(n / 2).
+        least = Array(math.isqrt((1 << n) - 1) + 1 for n in range(14))
         with m.If(live):
             m.d.comb += Assert(dut.denominator.known == known, "known at a wrong time")
             with m.If(dut.denominator.known):
                 m.d.comb += [
                     Assert((found >= 0) & (found < 12), "far from the sum"),
-                    Assert(1 << found[:4] <= square, "above the sum"),
-                    Assert(square < 4 << found[:4], "far below the sum"),
+                    Assert(least[found[:4]] <= total, "above the sum"),
+                    Assert(total < least[found[:4] + 2], "far below the sum"),
                 ]
         m.d.comb += [
             Cover(dut.denominator.known & several, "all terms"),
