@@ -116,7 +116,8 @@ class Dag(Component):
     Nothing is carried from low to high. So bits below the lower limb are left out of all terms
     alike, in any order of additions, and a sum at any time is exactly the sum of the latest terms
     of all tokens that are not pruned, each without its bits below the lower limb. As these are
-    positive, the denominator is never above the exact one.
+    positive, the denominator is never above the exact one. This has an unbounded proof; as a term
+    is never too large either, see :class:`hw.topick.pec.Pec`, no token is pruned wrongly.
 
     Pipeline: a tree of lanes, one level per cycle; the accumulator; the limbs' sum; its logarithm,
     in two stages, rounded down; the result.
