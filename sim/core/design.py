@@ -49,7 +49,7 @@ class Design:
     """A design as a simulator sees it.
 
     inputs, outputs
-        Stream name to payload shape, in port order.
+        Stream name to payload shape, in port order. Plain outputs next to streams are left open.
     constants
         Further input ports that are set once before reset, by name (mutant selection).
     clocked
@@ -116,8 +116,8 @@ def generate(block: Block, parameters: Parameters) -> Design:
         if path[-1] == "payload":
             streams = inputs if member.flow is wiring.In else outputs
             streams["__".join(map(str, path[:-1]))] = member.shape
-        elif path[-1] not in ("valid", "ready"):
-            raise TypeError(f"{block.name} has a port that is not a stream: {path}")
+        elif path[-1] not in ("valid", "ready") and member.flow is wiring.In:
+            raise TypeError(f"{block.name} has an input that is not a stream: {path}")
     clocked = "clk" in generated_ports(verilog, module)
     return Design(block, parameters, module, verilog, inputs, outputs, clocked=clocked)
 
