@@ -105,13 +105,13 @@ def _name_next_values(module: str, taken: set[str]) -> str:
 
 
 PORT = re.compile(
-    r"^  (input|output|inout) (\[\d+:\d+\] )?(\w+);\n"
-    r"  (wire|reg) (signed )?(?:\[\d+:\d+\] )?\3( = [^;]+)?;\n",
+    r"^  (input|output|inout) (\[-?\d+:\d+\] )?(\w+);\n"
+    r"  (wire|reg) (signed )?(?:\[-?\d+:\d+\] )?\3( = [^;]+)?;\n",
     re.M,
 )
 
 
-DECLARED = re.compile(r"  (?:input|output|inout) (?:reg )?(?:signed )?(?:\[\d+:\d+\] )?(\w+)")
+DECLARED = re.compile(r"  (?:input|output|inout) (?:reg )?(?:signed )?(?:\[-?\d+:\d+\] )?(\w+)")
 
 
 def _one_header(module: str) -> str:

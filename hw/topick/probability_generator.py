@@ -164,6 +164,9 @@ class ProbabilityGenerator(Component):
     [('row', 10), ('chunk', 2), ('p', 11)]
     """
 
+    summary = "Probabilities of kept tokens, requests for their values, and the end of a sum"
+    source = "Token-Picker, section 4.1"
+
     def __init__(self, parameters: ProbabilityGeneratorParameters):
         self._parameters = p = parameters
         super().__init__(

@@ -140,6 +140,30 @@ SMALLEST = (
             "token_bits": 1,
         },
     ),
+    (
+        "topick.probability_generator",
+        {"width": 4, "fraction": 1, "bits": 2, "chunk_bits": 1, "d": 1, "rows": 2, "skip": False},
+    ),
+    (
+        "topick.topick_core",
+        LANE
+        | {
+            "scale_bits": 2,
+            "width": 6,
+            "fraction": 1,
+            "precision": 2,
+            "limb": 2,
+            "threshold_bits": 1,
+            "entries": 2,
+            "lanes": 1,
+            "lanes_per_head": 1,
+            "tokens": 2,
+            "heads": 1,
+            "kv_heads": 1,
+            "buffer_tokens": 0,
+            "observe": False,
+        },
+    ),
     ("lad.vpu", {"d": 2, "multiply_stages": 1, "add_stages": 1}),
     (
         "lad.apid",
@@ -217,7 +241,7 @@ ALONE = [
 def check(name: str, parameters: Parameters) -> None:
     result = run(find(name), "first", parameters, driver="harness", vectors=12)
     assert result.passed, result.failures or result.first_mismatch
-    assert result.cycles == result.predicted
+    assert result.predicted in (None, result.cycles)
 
 
 def test_every_block_is_here():
@@ -229,7 +253,7 @@ def test_nothing_smaller_is_legal():
     for name, settings in SMALLEST:
         parameters = smallest(name, settings)
         for parameter, value in settings.items():
-            if isinstance(value, int):
+            if isinstance(value, int) and not isinstance(value, bool):
                 with pytest.raises(ParameterError):
                     dataclasses.replace(parameters, **{parameter: value - 1})
 
