@@ -298,3 +298,34 @@ def test_proof(size):
 def test_cover():
     spec = EntrySpec(ProbabilityGenerator(SIZE), inductive=False)
     prove_block(spec, "probability_generator", "cover", depth=16)
+
+
+FAULTS = {
+    "reads_too_early": ("(left != 0) & (self.level != 0)", "(left != 0)", "level|another head"),
+    "starts_twice": ("self.start.ready.eq(~busy)", "self.start.ready.eq(1)", "a start between"),
+    "ends_early": ("& idle & (pending == 0)", "& idle", "an end before a response"),
+    "ends_before_requests": ("& idle & (pending == 0)", "& (pending == 0)", "left out"),
+    "never_ends": ("end.eq(busy & (left == 0)", "end.eq(busy & (left == 1)", "an end before|stuck"),
+    "takes_any_response": ("value.ready & (pending != 0)", "value.ready", "lost or doubled"),
+    "never_skips": ("(found == 0) & p.skip", "0", "probability of 0"),
+    "skips_more": ("(found == 0) & p.skip", "found <= 1", "left out"),
+    "leaves_a_chunk": (
+        "request.chunk == p.chunks - 1",
+        "request.chunk == p.chunks - 2",
+        "left out",
+    ),
+    "rounds_down": ("(half >> 1) + half[0]", "half >> 1", "wrong probability"),
+    "above_one": ("most | rounded[-1]", "rounded[-1]", "wrong probability"),
+    "loses_an_entry": ('~valid["minus"] | free["power"]', "1", "left out"),
+    "counts_wrong": ("self.level + storing - reading", "self.level + storing", "level"),
+    "wraps_wrong": ("port.addr == p.rows - 1", "port.addr == p.rows - 2", "another head"),
+}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("fault", FAULTS)
+def test_injected_fault_is_found(fault):
+    line, instead, found_by = FAULTS[fault]
+    faulty = with_fault(probability_generator, line, instead)
+    spec = EntrySpec(faulty.ProbabilityGenerator(SIZE), inductive=False)
+    find_fault(spec, f"probability_generator_{fault}", found_by, depth=14)

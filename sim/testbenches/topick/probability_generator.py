@@ -55,9 +55,9 @@ class ProbabilityGeneratorTestbench:
     ) -> Stimulus:
         rng = np.random.default_rng(seed)
         if trace is None:
-            return stimulus_of(
-                parameters, [random_head(parameters, rng) for _ in range(vectors)], rng
-            )
+            heads = [random_head(parameters, rng) for _ in range(vectors - 1)]
+            # Nothing is to follow the last start, so an empty head.
+            return stimulus_of(parameters, [*heads, random_head(parameters, rng, "none")], rng)
         made = [real_head(parameters, trace, number, rng) for number in range(vectors)]
         return stimulus_of(parameters, [head for head, _ in made], rng, made[0][1])
 
@@ -187,12 +187,15 @@ def real_head(
     return HeadEntries(row, t[kept], log2, codes, reach=int(rng.integers(1, 30))), [note]
 
 
-def random_head(p: ProbabilityGeneratorParameters, rng: np.random.Generator) -> HeadEntries:
+def random_head(
+    p: ProbabilityGeneratorParameters, rng: np.random.Generator, size: str = ""
+) -> HeadEntries:
     """Any rows, scores and denominator.
 
     Most scores are near the denominator's logarithm, so that p is anything from 0 to its maximum;
-    some are above it, far below, or limits. Some heads have no entry, one, or as many as there is
-    room for; some have none whose value is requested.
+    some are above it, far below, limits, or a power of two below. Some heads have no entry, one, or
+    as many as there is room for; some have none whose value is requested. Heads without entries
+    follow one another so closely that starts are waited for.
     """
     low, high = limits(p)
     n = {
@@ -200,16 +203,17 @@ def random_head(p: ProbabilityGeneratorParameters, rng: np.random.Generator) -> 
         "one": 1,
         "few": int(rng.integers(1, min(LONGEST, p.rows) + 1)),
         "full": min(p.rows, 3 * LONGEST),
-    }[pick(rng, {"none": 1, "one": 1, "few": 5, "full": 1})]
+    }[size or pick(rng, {"none": 3, "one": 1, "few": 5, "full": 1})]
     log2 = int(rng.choice([0, low, high, *rng.integers(low, high + 1, 5)]))
     octave = 1 << p.fraction
     minus = {
         "near": rng.integers(-octave, (p.bits + 2) * octave, n),
         "small": rng.integers((p.bits - 2) * octave, (p.bits + 2) * octave, n),
         "whole": rng.integers(-1, p.bits + 2, n) * octave + rng.integers(-1, 2, n),
+        "power": (1 << rng.integers(0, p.width + 1, n)) + rng.choice([-1, 0, 1, octave], n),
         "any": rng.integers(0, 1 << p.width, n),
         "none": np.full(n, (p.bits + 1) * octave),
-    }[pick(rng, {"near": 4, "small": 2, "whole": 2, "any": 2, "none": 1})]
+    }[pick(rng, {"near": 4, "small": 2, "whole": 2, "power": 3, "any": 2, "none": 1})]
     least, largest = -(1 << p.bits - 1), (1 << p.bits - 1) - 1
     return HeadEntries(
         rng.integers(0, 1 << p.row_bits, n),
