@@ -1,0 +1,90 @@
+"""The sum over a head's lanes: rules of streams, and exact sums; unbounded proof."""
+
+import pytest
+from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Signal, signed
+
+from hw.topick import sum_join
+from hw.topick.sum_join import SumJoin
+from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.faults import with_fault
+from tests.support.formal import find_fault, prove_block
+
+LANES, D, BITS = 3, 2, 2
+
+
+class SumSpec(Elaboratable):
+    """Each o is the sum of one beat of each lane; a lane is taken as soon as its turn comes."""
+
+    def __init__(self, dut: SumJoin, lanes: int, inductive: bool = True):
+        self.dut, self._lanes, self._inductive = dut, lanes, inductive
+
+    def elaborate(self, platform):
+        m = Module()
+        dut = self.dut
+        m.submodules.dut = fragment = Fragment.get(dut, None)
+        first = reset_first(m)
+        live = ~first
+        for port in dut.i:
+            drive(m, first, port)
+        watch(m, first, dut.o)
+        taken = Signal(range(self._lanes + 1))  # lanes of this head that were added
+        # Wider than any sum that fits the output.
+        totals = [Signal(signed(3 * BITS + 8), name=f"total_{n}") for n in range(D)]
+        gives = dut.o.valid & dut.o.ready & live
+        for number, port in enumerate(dut.i):
+            with m.If(port.valid & port.ready & live):
+                m.d.sync += taken.eq(taken + 1)
+                m.d.comb += Assert(taken == number, "a lane out of its turn")
+                m.d.sync += [t.eq(t + part) for t, part in zip(totals, port.payload, strict=True)]
+            with m.If(live & (taken == number)):
+                m.d.comb += Assert(port.ready, "a lane waits")
+        with m.If(gives):
+            m.d.sync += [taken.eq(0), *(total.eq(0) for total in totals)]
+        with m.If(live):
+            m.d.comb += Assert(dut.o.valid == (taken == self._lanes), "a sum too early or late")
+            for total, o in zip(totals, dut.o.payload, strict=True):
+                m.d.comb += Assert(~dut.o.valid | (o == total), "wrong sum")
+            if self._inductive:
+                lane = Internals(fragment).signal("lane")
+                m.d.comb += [
+                    Assert(taken <= self._lanes),
+                    Assert(lane == taken * (taken != self._lanes)),
+                ]
+                with m.If(taken == 0):
+                    m.d.comb += [Assert(total == 0) for total in totals]
+                with m.Else():
+                    for total, o in zip(totals, dut.o.payload, strict=True):
+                        m.d.comb += Assert(o == total)
+                for total in totals:
+                    m.d.comb += [
+                        Assert(total <= taken * ((1 << 2 * BITS - 1) - 1)),
+                        Assert(total >= -(taken << 2 * BITS - 1)),
+                    ]
+        lowest = -self._lanes << 2 * BITS - 1
+        m.d.comb += Cover(gives & (totals[0] == lowest) & (totals[1] > 0), "the lowest sum")
+        return m
+
+
+@pytest.mark.parametrize("lanes", [1, LANES, 4])
+def test_proof(lanes):
+    prove_block(SumSpec(SumJoin(lanes, D, BITS), lanes), "sum_join", depth=2)
+
+
+def test_cover():
+    prove_block(SumSpec(SumJoin(LANES, D, BITS), LANES, inductive=False), "sum_join", "cover")
+
+
+FAULTS = {
+    "keeps_the_last": ("part if number == 0 else total + part", "total + part", "wrong sum"),
+    "takes_while_full": ("port.ready.eq(~self.o.valid)", "port.ready.eq(1)", "too early"),
+    "valid_too_early": ("self.o.valid.eq(is_last)", "self.o.valid.eq(number == 1)", "too early"),
+    "growth": ("(lanes - 1).bit_length()", "0", "wrong sum"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_injected_fault_is_found(fault):
+    line, instead, found_by = FAULTS[fault]
+    faulty = with_fault(sum_join, line, instead)
+    spec = SumSpec(faulty.SumJoin(LANES, D, BITS), LANES, inductive=False)
+    find_fault(spec, f"sum_join_{fault}", found_by, depth=10)
