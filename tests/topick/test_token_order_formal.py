@@ -154,6 +154,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("fault", FAULTS)
 def test_injected_fault_is_found(fault):
     line, instead, found_by = FAULTS[fault]
