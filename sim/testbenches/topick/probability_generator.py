@@ -182,7 +182,8 @@ def real_head(
     row = kept & ((1 << p.row_bits) - 1)
     note = (
         f"Heads are {what}, up to {min(LONGEST, p.rows)} most probable tokens of each; values are "
-        f"cut or filled up to {p.d} elements and quantised to {p.bits} bits."
+        f"cut or filled up to {p.d} elements and quantised to {p.bits} bits; repeated where there "
+        "are not enough."
     )
     return HeadEntries(row, t[kept], log2, codes, reach=int(rng.integers(1, 30))), [note]
 
