@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -199,7 +199,7 @@ class TopickCore(Component):
             m.d.comb += [
                 writing.eq(write.valid & (write.payload.lane == number)),
                 request.valid.eq(writing | read.valid),
-                request.payload.tag.eq(read.payload.tag),
+                request.payload.tag.eq(Mux(writing, 0, Value.cast(read.payload.tag))),
                 request.payload.address.eq(
                     Mux(writing, write.payload.address, read.payload.address)
                 ),

@@ -66,7 +66,8 @@ def test_any_trace_fits_any_block(block, tmp_path):
         for (_, stall), outcome in zip(pairs, simulation.run(pairs, seed=1), strict=True):
             runs.add(result, stimulus, stall, *outcome)
         assert result.passed, (kind, result.first_mismatch, result.failures)
-        assert result.transactions == 3 * vectors and result.cycles == result.predicted
+        assert result.transactions == 3 * vectors
+        assert result.predicted in (result.cycles, None)
         notes = " ".join(stimulus.notes)
         assert re.search(r"\bk\b" if kind == "attention" else r"\b[kqvxw]\b", notes)
         if kind == "one number":
@@ -94,7 +95,8 @@ def test_both_drivers_see_the_same(name):
     for stimulus, (one, found), (other, also_found) in zip(stimuli, *outcomes, strict=True):
         assert found == also_found == []
         assert one.failure is None and other.failure is None
-        assert one.cycles == other.cycles == stimulus.cycles
+        assert one.cycles == other.cycles
+        assert one.cycles == stimulus.cycles or not stimulus.cycles_exact
         for name in stimulus.outputs:
             assert np.array_equal(one.outputs[name], other.outputs[name])
             assert list(one.cycles_of[name]) == list(other.cycles_of[name])

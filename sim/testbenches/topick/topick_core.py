@@ -457,9 +457,11 @@ def real_jobs(
     )
     jobs = Jobs(p, (k[:, : first - 1], v[:, : first - 1]))
     threshold = codable(p.lane, threshold)
-    for n in range(first, first + min(count, tokens - first + 1)):
+    left = heads
+    for job in range(count):
+        n = first + job % (tokens - first + 1)
         made = []
-        for number in range(min(len(q), heads - (n - first) * len(q))):
+        for number in range(min(len(q), left)):
             row = q[number, n - 1]
             part = scale_for(np.abs(row).max(), p.bits)
             c = float(part * parts[0][number // group] * scale)
@@ -467,8 +469,11 @@ def real_jobs(
             made.append(coded_head(p.lane, codes, c, threshold, n))
         rows = slice(-(-len(made) // group)), n - 1
         jobs.add(made, k[rows], v[rows], group)
+        left -= len(made)
+    again = ", repeated" if count > tokens - first + 1 else ""
     notes.append(
-        f"Heads of {first} tokens and more, quantised to {p.bits} bits; threshold {threshold:.2g}."
+        f"Heads of {first} to {tokens} tokens{again}, quantised to {p.bits} bits; threshold"
+        f" {threshold:.2g}."
     )
     return jobs, notes
 
