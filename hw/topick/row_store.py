@@ -150,7 +150,7 @@ class RowStore(Component):
         left = Signal(range(p.kv_heads + 1), reset_less=True)  # heads not yet split, this one too
         chunk = Signal(range(p.chunks), reset_less=True)
         is_value = Signal(reset_less=True)
-        group = Signal(range(p.groups), reset_less=True)
+        group = Signal(range(max(2, p.groups)), reset_less=True)
         base = Signal(range(p.planes), reset_less=True)  # first plane of the head
         plane = Signal(range(p.planes), reset_less=True)
         step = Signal()  # a chunk goes to the output register
