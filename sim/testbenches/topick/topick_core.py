@@ -197,7 +197,7 @@ class CoreStimulus(Stimulus):
 
 class TopickCoreTestbench:
     def default_vectors(self, parameters: TopickCoreParameters) -> int:
-        return 60 if parameters.d <= 8 else 9
+        return 30 if parameters.d <= 8 else 9
 
     def stimulus(
         self, parameters: TopickCoreParameters, trace: Trace | None, vectors: int, seed: int
