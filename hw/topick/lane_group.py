@@ -103,6 +103,7 @@ class LaneGroup(Component):
         )
         starting = Signal()  # step 0
         scoring_ends = Signal()
+        between = Signal()  # a head is between the steps
         handing = Signal()  # step 1 starts
         buffers = []
         ends = []
@@ -126,7 +127,7 @@ class LaneGroup(Component):
             ends.append(self._report(m, number, lane, generator, scored))
 
         room = self._start(m, lanes, orders, generators, starting)
-        self._score(m, dag, ends, room, starting, scoring_ends)
+        self._score(m, dag, ends, room, starting, between, scoring_ends)
         with m.If(starting):
             m.d.sync += [
                 scored.eq(self.query.payload.head),
@@ -136,7 +137,7 @@ class LaneGroup(Component):
             m.d.sync += [waiting.eq(scored), waiting_head.eq(key_head)]
         with m.If(handing):
             m.d.sync += value_head.eq(waiting_head)
-        self._hand_over(m, dag, generators, queue, scoring_ends, handing)
+        self._hand_over(m, dag, generators, queue, scoring_ends, between, handing)
         self._forget(m, buffers, starting, handing, key_head, waiting_head, value_head)
 
         # Sums and head numbers leave together.
@@ -225,14 +226,13 @@ class LaneGroup(Component):
             able.append((rows == 0) | (lane.command.ready & order.start.ready & room))
         return Cat(able).all()
 
-    def _score(self, m, dag, ends, room, starting, scoring_ends) -> None:
+    def _score(self, m, dag, ends, room, starting, between, scoring_ends) -> None:
         """Step 0 of one head after the other."""
         p = self._parameters
         # A lane's last differences leave at the latest with its last decision.
         settling = Signal(range(p.dag.latency + 1))  # cycles until the denominator has them
         ended = Signal(p.lanes_per_head)  # lanes without an undecided token
         has_rows = Cat(self.tokens > number for number in range(p.lanes_per_head))
-        self._is_waiting = is_waiting = Signal()  # a head is between the steps
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += starting.eq(self.query.valid & room)
@@ -248,28 +248,27 @@ class LaneGroup(Component):
             with m.State("SETTLE"):
                 with m.If(settling != 0):
                     m.d.sync += settling.eq(settling - 1)
-                with m.Elif(~is_waiting):
+                with m.Elif(~between):
                     m.d.comb += scoring_ends.eq(1)
                     m.next = "IDLE"
         m.d.comb += dag.clear.eq(scoring_ends)
 
-    def _hand_over(self, m, dag, generators, queue, scoring_ends, handing) -> None:
+    def _hand_over(self, m, dag, generators, queue, scoring_ends, between, handing) -> None:
         """A head waits between the steps until the generators have finished the one before."""
         p = self._parameters
-        is_waiting = self._is_waiting
         log2 = Signal.like(dag.denominator.log2)
         free = Cat(generator.start.ready for generator in generators).all()
         m.d.comb += [
-            handing.eq(is_waiting & free & queue.i.ready),
+            handing.eq(between & free & queue.i.ready),
             queue.i.valid.eq(handing),
         ]
         with m.If(scoring_ends):
-            m.d.sync += is_waiting.eq(1)
+            m.d.sync += between.eq(1)
             # Unknown if all kept terms are below the limbs of a larger one, now pruned.
             known = dag.denominator.known
             m.d.sync += log2.eq(Mux(known, dag.denominator.log2, 0))
         with m.Elif(handing):
-            m.d.sync += is_waiting.eq(0)
+            m.d.sync += between.eq(0)
         for number, generator in enumerate(generators):
             kept = Signal(range(p.rows + 1), name=f"kept_{number}")  # in step 0
             count = Signal(range(p.rows + 1), name=f"count_{number}")  # of the head that waits
