@@ -108,7 +108,7 @@ class TopickCoreParameters(Parameters):
                 lanes_per_head=2,
                 tokens=64,
                 heads=4,
-                kv_heads=2,
+                kv_heads=3,
                 observe=True,
             ),
             "default": cls(),
