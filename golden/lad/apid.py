@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS, PiecewiseExp
+from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS
 from golden.arith.float_add import float_add
-from golden.arith.formats import is_nan
+from golden.lad.tables import line_tables
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ def identify(
     count: np.ndarray,
     *,
     bounds: tuple[float, ...] = EIGHT_BOUNDS,
+    slack: int = 0,
     window: int = 16,
     counter_bits: int = 12,
 ) -> Identified:
@@ -45,14 +46,20 @@ def identify(
         ``float16[..., n]`` scores and ``float16[...]`` their maximum.
     mode, count
         ``int[..., n]``: modes from I on have no interval.
+    slack
+        See :func:`golden.lad.tables.line_tables`.
     """
     s, mode, count = np.asarray(s), np.asarray(mode), np.asarray(count)
     n = s.shape[-1]
     older = np.arange(n) < n - window
     mode = np.where(older, mode, 0)
     x = float_add(s, np.asarray(m)[..., None], True)
+    tables = line_tables(bounds, slack)
+    known = np.minimum(mode, len(tables) - 1)
     with np.errstate(invalid="ignore"):
-        within = ~is_nan(x) & (PiecewiseExp(bounds, np.float16).interval(x) == mode)
+        within = (x > tables.lower[known]) & (x <= tables.upper[known]) & (mode < len(tables))
+    # A difference of -inf is in the first interval.
+    within |= np.isneginf(x) & (mode == 0)
     inactive = older & within
     increased = count + inactive
     halve = inactive & (increased >= (1 << counter_bits) - 1)

@@ -6,23 +6,24 @@ from golden.lad.vpu import DP, EM, S
 
 
 def apid_cycles(
-    active: Sequence[Sequence[int]], *, latency: int, outputs: int, room_limit: int
+    entries: Sequence[Sequence[int]], *, latency: int, outputs: int, room_limit: int
 ) -> int:
     """Cycles of the active position identification, from the first command to the last output.
 
     Commands and beats are always offered in time.
 
-    active
-        For each step, the number of active positions of each beat.
+    entries
+        For each step, the number of entries that each beat adds to the queue: active positions and
+        those whose counters must be halved.
     latency
         From a beat to its counters.
     outputs
-        Active positions per output beat.
+        Entries per output beat.
     room_limit
         Entries used in the queue up to which a beat is accepted.
     """
     used, cycle, last_output = 0, latency, 0
-    for step in active:
+    for step in entries:
         for number, count in enumerate(step):
             cycle += 1
             while used > room_limit:  # the beat waits, and a group leaves per cycle
@@ -47,3 +48,117 @@ def vpu_cycles(modes: Sequence[int], *, latency: int, dot_latency: int) -> int:
     for mode, cycles in ((DP, dot_latency), (EM, latency), (S, latency)):
         last += [number + cycles + 1 for number, m in enumerate(modes) if m == mode][-1:]
     return max(last)
+
+
+def md_cycles(entries: Sequence[int], *, latency: int) -> int:
+    """Cycles of the mode discrepancy module, from the first command to the last correction.
+
+    A head's command is accepted after the last correction of the head before it.
+
+    entries
+        Of each head: active positions, and those whose counters are only halved.
+    latency
+        From a key to its correction.
+    """
+    return sum(1 + number + latency for number in entries)
+
+
+def fetch_cycles(
+    heads: Sequence[Sequence[tuple[bool, bool]]],
+    clear: Sequence[bool],
+    *,
+    cache_rows: int,
+    depth: int,
+) -> int:
+    """Cycles of the fetch of active positions, from the first command to the last row.
+
+    The memory answers in the next cycle, and consumers accept everything at once.
+
+    heads
+        Each head's entries: active; first of its row of counters.
+    clear
+        Of each head: the caches are not read.
+    depth
+        Slots.
+    """
+    command, last = 0, 0
+    key = counter = row = -1  # when each reader reads its last slot
+    freed: list[int] = []
+    for entries, is_clear in zip(heads, clear, strict=True):
+        allocated = command + 1
+        if not is_clear:
+            allocated += cache_rows
+            last = max(last, allocated)  # a row of the caches passes as it arrives
+        request = allocated  # when the last one is accepted
+        for active, has_counters in entries:
+            # An entry is accepted with the last request of the one before it.
+            if len(freed) >= depth:
+                allocated = max(allocated, freed[-depth] + 1)
+            request = allocated + has_counters
+            counter = max(counter, allocated, request + 1 if has_counters else 0) + 1
+            key = max(key, allocated, request + 2 if active else 0) + 1
+            row = max(row, key, counter, request + 3 if active else 0) + 1
+            freed.append(row)
+            last = max(
+                last,
+                key + 1,
+                counter + 1 if has_counters else 0,
+                row + 1 if active else 0,
+            )
+            request += 2 * active
+            allocated = max(request, allocated + 1)
+        command = request + 1
+    return last + 1
+
+
+def ac_cycles(
+    heads: Sequence[tuple[int, int, bool]], *, d: int, latency: int, dot_latency: int
+) -> int:
+    """Cycles of the attention computation, from the first command to the last row or output.
+
+    Rows and corrections are always offered in time, and rows written are accepted at once.
+
+    heads
+        Of each head: active positions |J|, terms T, and whether its caches are clear.
+    latency, dot_latency
+        Of a VPU, from an operation to its vector and to its dot product.
+    """
+    columns = -(-d // 3)  # of A in a lane
+    command, last = 0, 0
+    for active, terms, clear in heads:
+        dots = command + 2 if clear else command + 2 * d + 9  # 2 d + 7 rows are loaded
+        attend = dots + columns + dot_latency + 5
+        output = attend + active + 2 * latency + 7
+        last, command = output, output + 1
+        if terms:
+            begin = output + terms + latency + 3  # B to F have all terms
+            bases = {begin + 2 + latency + terms * column for column in range(columns)}
+            complete = [begin + 4 + latency + terms * (column + 1) for column in range(columns)]
+            read = begin + 8
+        elif clear:
+            bases, complete, read = set(), [0] * columns, output + 7
+        if terms or clear:
+            last = _write_columns(d, read, complete, bases)
+            command = last + 1
+    return last + 1
+
+
+def _write_columns(d: int, read: int, complete: Sequence[int], bases: set[int]) -> int:
+    """The cycle in which A's last row is written. A column is read every other cycle.
+
+    read
+        The first cycle in which a column may be read.
+    complete
+        The same for a column of all three lanes.
+    bases
+        Cycles in which the banks are read for the sums.
+    """
+    lanes_of_last = d - 2 * len(complete)  # columns of the last lane
+    begun = read
+    for number, ready in enumerate(complete):
+        for _ in range(3 if number < lanes_of_last else 2):
+            begun = max(read, ready)
+            while begun in bases:
+                begun += 1
+            read = begun + 2
+    return begun + 3

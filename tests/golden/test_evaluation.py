@@ -99,7 +99,7 @@ def test_values_have_their_types():
         ("voting:capacity=9,protect_reserved=perhaps", "must be true or false, not 'perhaps'"),
         ("voting:capacity=0", "capacity must be at least 1, not 0"),
         ("lad:bounds=-1/x", "bounds must be a number, not '-1/x'"),
-        ("lad:identification=guess", "identification must be centres or bounds, not guess"),
+        ("lad:identification=guess", "identification must be centres, codes or bounds, not guess"),
         ("kllm:samples=3", "kllm has no 'samples'"),
         ("snapkv:capacity=64", "snapkv needs prompt=…"),
     ],

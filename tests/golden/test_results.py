@@ -27,6 +27,8 @@ def run(tmp_path, monkeypatch, call):
     monkeypatch.setattr(veda, "SIZES", (64, 512))
     monkeypatch.setattr(lad, "BOUNDS", {8: lad.BOUNDS[8]})
     monkeypatch.setattr(lad, "DRIFT_STEPS", 160)
+    monkeypatch.setattr(lad, "LENGTHS", (80, 160))
+    monkeypatch.setattr(lad, "OTHER", {"centres": (8, "centres"), "codes": (8, lad.TILE)})
     monkeypatch.setattr(topick, "THRESHOLDS", (1e-3, 1e-2))
     monkeypatch.setattr(topick, "BIT_EXACT", (1e-3,))
     monkeypatch.setattr(unicaim, "SIZES", (96, 320))

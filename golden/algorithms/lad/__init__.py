@@ -1,5 +1,6 @@
 """LAD's algorithm, in floating point."""
 
+from golden.algorithms.lad.accepted_ranges import accepted_ranges
 from golden.algorithms.lad.attention import LocalityAwareAttention
 from golden.algorithms.lad.drift import Drift, measure_drift
 from golden.algorithms.lad.piecewise_exp import (
@@ -19,6 +20,7 @@ __all__ = [
     "LocalityAwareAttention",
     "PiecewiseExp",
     "Statistics",
+    "accepted_ranges",
     "measure_drift",
     "piecewise_softmax_attention",
 ]

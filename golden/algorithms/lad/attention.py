@@ -5,7 +5,7 @@ Choices where the paper leaves it open:
 - Modes, counters and the caches A to F belong to the query head, since they depend on q; centres
   and norms to the kv head. The paper has equal numbers of both.
 - The window's scores are exact in EAS too, so m is never below one of them.
-- A score above m (identification by centres may take m too low) uses the last interval's line.
+- A score above m (centres or codes may give too low an m) uses the last interval's line.
 - M are the positions whose mode's interval starts at ``near`` or above.
 - The traffic is that of a machine without prefetching: a row counts once in a step where it is
   needed, in J, C, M or the window; a key read for its score is not read again for the output. The
@@ -15,11 +15,16 @@ Choices where the paper leaves it open:
   K or V, are in the statistics.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
 from golden.algorithms.attention import DecodeAttention, floats, grouped, weighted_sum
 from golden.algorithms.cache import KVCache
-from golden.algorithms.lad.caches import Caches
+from golden.algorithms.lad.accepted_ranges import accepted_ranges
+from golden.algorithms.lad.caches import Caches, to_fp16
+from golden.algorithms.lad.codes import ByCodes
 from golden.algorithms.lad.identification import (
     CHUNK_BITS,
     ByBounds,
@@ -39,21 +44,38 @@ class LocalityAwareAttention(DecodeAttention):
     window
         The newest positions, always read, not yet in the caches.
     identification
-        "centres" (the paper's) or "bounds" (never misses an active position).
+        "centres" (the paper's), "codes" (a copy of K in few bits), or "bounds" (never misses an
+        active position).
     collinear
         abs(cos) above which a key joins a centre.
     near
         Positions whose mode's interval has its lower bound here or above have their score computed
-        exactly in identification by centres.
+        exactly in identification by centres or codes.
+    code_bits
+        Width of a code, 2 to 8.
     counter_bits
         Width of an interval counter.
+    slack
+        Error of exp, 0 to 2^-8, up to which a mode's line is used beyond its interval: such
+        positions stay inactive (``accepted_ranges``). 0 is the paper.
     storage
         "float32", or "float16" to round the caches A to F to FP16 after each update. The rest is
         computed in float32, all of it in float64 when given that.
+    terms
+        "differences", eq. 6's updates of the caches, or "pairs", which take the old term out as it
+        was put in (``Caches``).
+    arithmetic
+        "float", or "fp16" for an update as the accelerator does it: q (scaled), k, v, the tables a
+        and b, alpha and beta are rounded to FP16, and so is each product of an update. Scores,
+        output and sums stay as they are.
     refresh
         Steps after which the caches are recomputed from K, V and the modes; 0 for never.
     scale
         Multiplies the scores before the softmax; 1 / sqrt(d) when not given.
+    bit_exact
+        Compute as the accelerator's tile does (``TileSteps``), for `positions` tokens at most: by
+        centres or codes, with `bounds`, `window`, `near` and `slack`; the other options must have
+        their defaults. Only figures of the tile's reports are counted then.
 
     ``modes`` and ``caches`` are the state, ``m`` [query heads] and ``active`` (J) [query heads,
     positions] the latest step's; all are None before the first step. ``statistics`` are counts.
@@ -66,22 +88,34 @@ class LocalityAwareAttention(DecodeAttention):
         identification: str = "centres",
         collinear: float = 0.98,
         near: float = -3.0,
+        code_bits: int = 6,
         counter_bits: int = 12,
+        slack: float = 0.0,
         storage: str = "float32",
+        terms: str = "differences",
+        arithmetic: str = "float",
         refresh: int = 0,
         scale: float | None = None,
+        bit_exact: bool = False,
+        positions: int = 2048,
     ) -> None:
         super().__init__()
         if window < 1:
             raise ValueError(f"window must be at least 1, not {window}")
-        identifications = {"centres": ByCentres(collinear, near), "bounds": ByBounds()}
-        if identification not in identifications:
-            raise ValueError(f"identification must be centres or bounds, not {identification}")
-        if storage not in ("float32", "float16"):
-            raise ValueError(f"storage must be float32 or float16, not {storage}")
+        identifications = {
+            "centres": ByCentres(collinear, near),
+            "codes": ByCodes(code_bits, near),
+            "bounds": ByBounds(),
+        }
+        _check_choice("identification", identification, identifications)
+        _check_choice("storage", storage, ("float32", "float16"))
+        _check_choice("terms", terms, ("differences", "pairs"))
+        _check_choice("arithmetic", arithmetic, ("float", "fp16"))
         if refresh < 0:
             raise ValueError(f"refresh must be at least 0, not {refresh}")
-        self.exp = PiecewiseExp(bounds)
+        self._table_type = np.float16 if arithmetic == "fp16" else None
+        self.exp = PiecewiseExp(bounds, table_type=self._table_type)
+        self._accepted = accepted_ranges(bounds, slack)
         Modes(0, self.exp, counter_bits)  # checks counter_bits
         self.identification = identifications[identification]
         self.statistics = Statistics()
@@ -91,13 +125,26 @@ class LocalityAwareAttention(DecodeAttention):
         self.active: np.ndarray | None = None
         self._bounds, self._window, self._counter_bits = bounds, window, counter_bits
         self._storage, self._refresh, self._scale = storage, refresh, scale
+        self._terms, self._arithmetic = terms, arithmetic
         self._cache = KVCache()
+        self._tile: Any = None  # TileSteps
+        if bit_exact:
+            # Here, since the tile's model imports this package's exponential.
+            from golden.algorithms.lad.bit_exact import TileSteps
+
+            _check_choice("identification", identification, ("centres", "codes"))
+            self._tile = TileSteps(
+                bounds, window, identification, near, code_bits, slack, positions
+            )
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         q, k, v = floats(q, k, v)
+        if self._tile is not None:
+            return self._step_tile(self._tile, q, k, v)
         if self.modes is None:
             self._start(*q.shape, q.dtype)
         q = q * q.dtype.type(1 / np.sqrt(q.shape[1]) if self._scale is None else self._scale)
+        q, k, v = (self._rounded(x) for x in (q, k, v))
         self._cache.append(k, v)
         self.modes.append()
         keys, values, n = self._cache.k, self._cache.v, len(self._cache)
@@ -113,8 +160,8 @@ class LocalityAwareAttention(DecodeAttention):
         # MD: the interval of active positions; for the others it is the mode, so alpha = beta = 0.
         x = exact - found.m[:, None]
         interval = np.where(active, self.exp.interval(x), self.modes.mode)
-        alpha = self.exp.a[interval] - self.modes.a
-        beta = self.exp.b[interval] - self.modes.b
+        before, after = self.modes.lines, (self.exp.a[interval], self.exp.b[interval])
+        alpha, beta = (self._rounded(y - x) for x, y in zip(before, after, strict=True))
 
         # AC
         correction = alpha * x + beta
@@ -122,10 +169,10 @@ class LocalityAwareAttention(DecodeAttention):
         denominator = self.caches.denominator(q, found.m) + correction.sum(axis=1)
         missed = self.modes.outside(x) & ~active
         updated = self.modes.record(interval, n - self._window)
-        self.caches.update(alpha, beta, updated, keys, values)
+        self.caches.update(before, after, updated, keys, values)
         refreshed = bool(self._refresh) and n % self._refresh == 0
         if refreshed:
-            self.caches.rebuild(self.modes.a, self.modes.b, keys, values)
+            self.caches.rebuild(*self.modes.lines, keys, values)
 
         self.statistics.false_negatives += _number(missed)
         self.statistics.above += _number((x > 0) & active)
@@ -134,11 +181,24 @@ class LocalityAwareAttention(DecodeAttention):
         self.m, self.active = found.m, active
         return numerator / denominator[:, None]
 
+    def _step_tile(self, tile: Any, q, k, v) -> np.ndarray:
+        """A step of the accelerator's model. Its keys are read for scores and for the output."""
+        scale = 1 / np.sqrt(q.shape[1]) if self._scale is None else self._scale
+        o, rows = tile.step(q * q.dtype.type(scale), k, v)
+        d, n = k.shape[1], rows.shape[1]
+        self.traffic.read(_number(rows), _number(rows), d)
+        self.traffic.dense(len(k) * n, d)
+        self.rows = len(k) * n
+        return o.astype(q.dtype)
+
     def _start(self, heads: int, d: int, dtype: np.dtype) -> None:
-        self.exp = PiecewiseExp(self._bounds, dtype)
-        self.modes = Modes(heads, self.exp, self._counter_bits)
-        self.caches = Caches(heads, d, dtype, self._storage)
+        self.exp = PiecewiseExp(self._bounds, dtype, self._table_type)
+        self.modes = Modes(heads, self.exp, self._counter_bits, self._accepted)
+        self.caches = Caches(heads, d, dtype, self._storage, self._terms, self._arithmetic)
         self.active = np.zeros((heads, 0), bool)
+
+    def _rounded(self, x: np.ndarray) -> np.ndarray:
+        return to_fp16(x) if self._arithmetic == "fp16" else x
 
     def _count(self, found: IdentificationResult, active: np.ndarray, refreshed: bool) -> None:
         """Traffic and statistics of a step, before ``self.active`` is overwritten: it is J'."""
@@ -159,6 +219,8 @@ class LocalityAwareAttention(DecodeAttention):
         # Of keys not read completely, the chunks that were read.
         chunks = int(found.chunks[~k_rows[:, : found.chunks.shape[1]]].sum())
         self.traffic.k_bytes += chunks * d * CHUNK_BITS // 8
+        code_bits = self.identification.code_bits
+        self.traffic.k_bytes += found.codes * d * code_bits // 8
         self.traffic.dense(kv_heads * n, d)
         self.rows = kv_heads * n
 
@@ -167,6 +229,7 @@ class LocalityAwareAttention(DecodeAttention):
         s.active += _number(active)
         s.hits += _number(active & before)
         s.rows += kv_heads * n
+        s.large += found.large
         if isinstance(self.identification, ByCentres):
             centres = self.identification.centres.is_centre
             s.centre_rows += _number(centres)
@@ -181,13 +244,26 @@ class LocalityAwareAttention(DecodeAttention):
         s.g_bytes += g_bytes
         s.counter_bytes += 2 * intervals * _number(active)
         s.cache_bytes += cache_bytes
-        self.state_bytes = g_bytes + cache_bytes + 2 * n * heads * intervals
+        code_bytes = kv_heads * n * d * code_bits // 8
+        self.state_bytes = g_bytes + cache_bytes + 2 * n * heads * intervals + code_bytes
 
     def figures(self) -> dict[str, float]:
+        if self._tile is not None:
+            counts = self._tile.counts
+            reports = counts.reports
+            return {
+                "active share": reports["active"] / reports["n"],
+                "hit ratio": 1 - reports["fresh"] / reports["active"],
+                "large share": reports["large"] / reports["n"],
+                "updates": reports["updated"] / counts.steps,
+                "rows a head-step": reports["rows"] / counts.steps,
+                "invalid heads": counts.invalid,
+            }
         s, (top_1, top_2) = self.statistics, self.top_probabilities
         return {
             "active share": s.active_share,
             "hit ratio": s.hit_ratio,
+            "large share": s.large_share,
             "updates": s.updates / (s.steps * len(self.active)),
             "false negatives": s.false_negative_share,
             "centre share": s.centre_rows / s.rows,
@@ -200,6 +276,12 @@ class LocalityAwareAttention(DecodeAttention):
     def top_probabilities(self) -> tuple[float, float]:
         """Averages of the likeliest interval's probability and of the two likeliest's together."""
         return self.modes.top_probabilities(self._window)
+
+
+def _check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    *some, last = choices
+    if value not in (*some, last):
+        raise ValueError(f"{name} must be {', '.join(some)} or {last}, not {value}")
 
 
 def _number(mask: np.ndarray) -> int:

@@ -17,15 +17,34 @@ class Caches:
 
     ``storage`` "float16" rounds all of them to FP16, to nearest and even, after every update, whose
     own sum is not rounded; "float32" keeps them in the type of the arithmetic.
+
+    ``terms`` "differences" is eq. 6: a position that changes its mode adds one term, with the
+    difference of the new and the old coefficients. "pairs" takes its old term out, exactly as it
+    was once put in, and puts the new one in. In exact arithmetic they are the same.
+
+    ``arithmetic`` "fp16" rounds each product of a term to FP16, as multipliers do: a* v, that times
+    k for A; b* v; a* k. The terms are added one after another, without further rounding than the
+    caches' own. Then differences drift: alpha k^T v rounded is not the new term less the old one.
+    Pairs do not: what is taken out is what was put in, so only the sums' rounding stays.
     """
 
     NAMES = "ABCDEF"
 
-    def __init__(self, heads: int, d: int, dtype: type, storage: str) -> None:
+    def __init__(
+        self,
+        heads: int,
+        d: int,
+        dtype: type,
+        storage: str,
+        terms: str = "differences",
+        arithmetic: str = "float",
+    ) -> None:
         self.A = np.zeros((heads, d, d), dtype)
         self.B, self.C, self.D = np.zeros((3, heads, d), dtype)
         self.E, self.F = np.zeros((2, heads), dtype)
         self._half = storage == "float16"
+        self._pairs = terms == "pairs"
+        self._rounds = arithmetic == "fp16"
 
     def numerator(self, q: np.ndarray, m: np.ndarray) -> np.ndarray:
         """qA - mB + C for ``q`` [query heads, d] and ``m`` [query heads]; [query heads, d]."""
@@ -37,15 +56,16 @@ class Caches:
 
     def update(
         self,
-        alpha: np.ndarray,
-        beta: np.ndarray,
+        old: tuple[np.ndarray, np.ndarray],
+        new: tuple[np.ndarray, np.ndarray],
         updated: np.ndarray,
         k: np.ndarray,
         v: np.ndarray,
     ) -> None:
-        """Eq. 6: add the terms of U, ``updated`` [query heads, positions] as a mask.
+        """Exchange the terms of U, ``updated`` [query heads, positions] as a mask.
 
-        ``alpha``, ``beta`` are [query heads, positions]; ``k``, ``v`` [kv heads, positions, d].
+        ``old`` and ``new`` are the coefficients (a*, b*), [query heads, positions] each; ``k``,
+        ``v`` [kv heads, positions, d].
         """
         h, j = np.nonzero(updated)
         if len(h) == 0:
@@ -54,24 +74,50 @@ class Caches:
         sizes = np.bincount(h, minlength=len(updated))
         place = np.arange(len(h)) - (np.cumsum(sizes) - sizes)[h]
         shape = (len(updated), sizes.max())
-        a, b, rows = np.zeros(shape, k.dtype), np.zeros(shape, k.dtype), np.zeros(shape, np.intp)
-        a[h, place], b[h, place], rows[h, place] = alpha[h, j], beta[h, j], j
+        rows = np.zeros(shape, np.intp)
+        rows[h, place] = j
+
+        def padded(values: np.ndarray) -> np.ndarray:
+            result = np.zeros(shape, k.dtype)
+            result[h, place] = values[h, j]
+            return result
+
+        before, after = ([padded(values) for values in pair] for pair in (old, new))
         kv = (np.arange(len(updated)) // (len(updated) // len(k)))[:, None]
-        for cache, term in _sums(a, b, k[kv, rows], v[kv, rows]).items():
-            getattr(self, cache)[...] += term
-        self._round()
+        if self._pairs:
+            # Rounding is symmetric: the term of -a is exactly minus that of a.
+            rows = np.concatenate([rows, rows], axis=1)
+            a, b = (np.concatenate([-x, y], axis=1) for x, y in zip(before, after, strict=True))
+        else:
+            a, b = (y - x for x, y in zip(before, after, strict=True))
+        self._add(a, b, k[kv, rows], v[kv, rows])
 
     def rebuild(self, a: np.ndarray, b: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
-        """Set all caches to their definition; arguments as in ``definition``."""
-        for cache, value in definition(a, b, k, v).items():
-            getattr(self, cache)[...] = value
-        self._round()
+        """Set all caches to the sum of all terms; arguments as in ``definition``."""
+        for name in self.NAMES:
+            getattr(self, name)[...] = 0
+        group = len(a) // len(k)
+        self._add(a, b, np.repeat(k, group, axis=0), np.repeat(v, group, axis=0))
 
-    def _round(self) -> None:
+    def _add(self, a: np.ndarray, b: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
+        """Add terms: ``a``, ``b`` [query heads, rows], ``k``, ``v`` [query heads, rows, d]."""
+        if self._rounds:
+            a, b = to_fp16(a), to_fp16(b)
+            parts = (_rounded_term(*(x[:, row] for x in (a, b, k, v))) for row in range(a.shape[1]))
+        else:
+            parts = (_sums(a, b, k, v),)
+        for part in parts:
+            for cache, term in part.items():
+                getattr(self, cache)[...] += term
         if self._half:
             for name in self.NAMES:
                 cache = getattr(self, name)
-                cache[...] = cache.astype(np.float16)
+                cache[...] = to_fp16(cache)
+
+
+def to_fp16(x: np.ndarray) -> np.ndarray:
+    """Rounded to FP16, to nearest and even, in the type of ``x``."""
+    return x.astype(np.float16).astype(x.dtype)
 
 
 def definition(a: np.ndarray, b: np.ndarray, k: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
@@ -94,4 +140,19 @@ def _sums(a: np.ndarray, b: np.ndarray, k: np.ndarray, v: np.ndarray) -> dict[st
         "D": weighted.sum(axis=1),
         "E": a.sum(axis=1),
         "F": b.sum(axis=1),
+    }
+
+
+def _rounded_term(
+    a: np.ndarray, b: np.ndarray, k: np.ndarray, v: np.ndarray
+) -> dict[str, np.ndarray]:
+    """A term of each head, products rounded: ``a``, ``b`` [heads], ``k``, ``v`` [heads, d]."""
+    a_v = to_fp16(a[:, None] * v)
+    return {
+        "A": to_fp16(k[:, :, None] * a_v[:, None]),
+        "B": a_v,
+        "C": to_fp16(b[:, None] * v),
+        "D": to_fp16(a[:, None] * k),
+        "E": a,
+        "F": b,
     }

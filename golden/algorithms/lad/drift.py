@@ -6,7 +6,7 @@ import numpy as np
 
 from golden.algorithms.attention import attention_scores, weighted_sum
 from golden.algorithms.lad.attention import LocalityAwareAttention
-from golden.algorithms.lad.caches import Caches, definition
+from golden.algorithms.lad.caches import Caches, definition, to_fp16
 from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS, PiecewiseExp
 
 
@@ -38,12 +38,17 @@ def measure_drift(
 
     ``q`` [query heads, tokens, d], ``k``, ``v`` [kv heads, tokens, d], of any float type; the
     attention computes in float32, as it does for the language model. ``options`` are further
-    arguments of ``LocalityAwareAttention``, ``storage`` and ``refresh`` above all. The definition
-    takes K and V as given and the modes that the run has arrived at.
+    arguments of ``LocalityAwareAttention``, such as ``storage``, ``refresh``, ``terms`` and
+    ``arithmetic``. The definition takes the modes that the run has arrived at, and q, K, V and the
+    tables a, b as the run has them: rounded to FP16 with ``arithmetic`` "fp16".
     """
     q, k, v = (x.astype(np.float32) for x in (q, k, v))
+    rounds = options.get("arithmetic") == "fp16"
+    if rounds:
+        q = q * np.float32(1 / np.sqrt(q.shape[2]) if scale is None else scale)
+        q, k, v, scale = to_fp16(q), to_fp16(k), to_fp16(v), 1.0
     attention = LocalityAwareAttention(bounds, scale=scale, **options)
-    exp = PiecewiseExp(bounds)
+    exp = PiecewiseExp(bounds, table_type=np.float16 if rounds else None)
     steps, errors, outputs = [], {name: [] for name in Caches.NAMES}, []
     for t in range(q.shape[1]):
         sampled = (t + 1) % every == 0

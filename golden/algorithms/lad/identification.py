@@ -1,9 +1,9 @@
-"""Finding the active positions: by centres (LAD, section III-D) or by bounds.
+"""Finding the active positions: by centres (LAD, section III-D), by codes or by bounds.
 
-Both find the positions that have left their mode's interval, and the maximum m of all scores, from
-different reads of K. ``ByCentres`` is the paper's. ``ByBounds``
-is not in the paper: it bounds every score by the leading bits of the key, as ToPick does, and finds
-all active positions without exception.
+All find the positions that have left their mode's accepted range, and the maximum m of all scores,
+from different reads of K. ``ByCentres`` is the paper's. ``ByCodes`` (in ``codes``) is not in the
+paper: it takes the scores from a copy of K of few bits. Nor is ``ByBounds``: it bounds every score
+by the leading bits of the key, as ToPick does, and finds all active positions without exception.
 """
 
 from abc import ABC, abstractmethod
@@ -30,19 +30,27 @@ class IdentificationResult:
 
     ``m`` [query heads]; ``active`` bool [query heads, old]; ``k_rows`` bool [kv heads, n], keys
     read completely; ``chunks`` [kv heads, old], chunks of four bits an element that were read of a
-    key.
+    key. ``large``: |M|, summed over query heads. ``codes``: low-precision copies of keys that were
+    read, whether the key itself was read or not.
     """
 
     m: np.ndarray
     active: np.ndarray
     k_rows: np.ndarray
     chunks: np.ndarray
+    large: int = 0
+    codes: int = 0
 
 
 class Identification(ABC):
-    """Identification of one layer. ``g_words``: words of G for each position and kv head."""
+    """Identification of one layer.
+
+    ``g_words`` are words of G for each position and kv head, ``code_bits`` the width of an element
+    in a low-precision copy of K (0: there is none).
+    """
 
     g_words: int
+    code_bits: int = 0
 
     @abstractmethod
     def add(self, keys: np.ndarray) -> None:
@@ -82,13 +90,14 @@ class ByCentres(Identification):
         by_kv = grouped(exact, len(cid))
         s = np.take_along_axis(by_kv, cid[:, None], axis=2) * dnorm[:, None]
         s = s.reshape(exact.shape)
-        read = modes.lower >= self._near  # M; the window is in mode 0, so not in M
-        read[:, old:] = True
+        read = modes.large(self._near)  # M
+        read[:, old:] = True  # and the window
         np.copyto(s, exact, where=read)
         m = s.max(axis=1)
         active = modes.outside(s[:, :old] - m[:, None])
         k_rows = is_centre | grouped(read, len(cid)).any(axis=1)
-        return IdentificationResult(m, active, k_rows, np.zeros((len(cid), old), np.uint8))
+        chunks, large = np.zeros((len(cid), old), np.uint8), int(np.count_nonzero(read[:, :old]))
+        return IdentificationResult(m, active, k_rows, chunks, large)
 
 
 class ByBounds(Identification):

@@ -9,23 +9,34 @@ from golden.algorithms.lad.position_tables import PositionTables
 class Modes:
     """For each query head and position, how often its score fell into each interval.
 
-    Tables over [query heads, positions]: ``mode``, and derived from it ``lower``, ``upper``,
-    ``a``, ``b`` of that interval. A new position has mode 0 (a = b = 0) and empty counters.
+    Tables over [query heads, positions]: ``mode``, and derived from it the line ``a``, ``b`` and
+    the accepted range (``lower``, ``upper``]. That is the mode's interval, or ``accepted`` [mode]
+    if given, the two arrays of ``accepted_ranges``. A new position has mode 0 (a = b = 0) and
+    empty counters.
 
     A counter has ``counter_bits`` bits. When one of a position's counters is full (2^bits - 1), all
     of that position's are halved, rounded down, which keeps their order.
     """
 
-    def __init__(self, heads: int, exp: PiecewiseExp, counter_bits: int) -> None:
+    def __init__(
+        self,
+        heads: int,
+        exp: PiecewiseExp,
+        counter_bits: int,
+        accepted: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
         if not 2 <= counter_bits <= 16:
             raise ValueError(f"counter_bits must lie between 2 and 16, not {counter_bits}")
         self._exp, self._full = exp, 2**counter_bits - 1
         kind = exp.a.dtype
+        lower, upper = (exp.lower, exp.upper) if accepted is None else accepted
+        self._of_mode = {"lower": lower.astype(kind), "upper": upper.astype(kind)}
+        self._of_mode |= {"a": exp.a, "b": exp.b}
         # As in the accelerator, the mode's own counter is stored with the mode (G's fourth word):
         # it is needed for every position, the others only for active ones. Its entry in ``cnt`` is
         # out of date.
         columns = {"mode": np.uint8, "count": np.uint16, "cnt": (np.uint16, len(exp))}
-        columns |= dict.fromkeys(("lower", "upper", "a", "b"), kind)
+        columns |= dict.fromkeys(self._of_mode, kind)
         self._tables = PositionTables(heads, **columns)
 
     @property
@@ -49,6 +60,11 @@ class Modes:
         return self._tables["b"]
 
     @property
+    def lines(self) -> tuple[np.ndarray, np.ndarray]:
+        """Copies of ``a`` and ``b``."""
+        return self.a.copy(), self.b.copy()
+
+    @property
     def counters(self) -> np.ndarray:
         """A copy of all counters, [query heads, positions, I]."""
         counters = self._tables["cnt"].copy()
@@ -59,12 +75,17 @@ class Modes:
     def append(self) -> None:
         """A new position, in mode 0."""
         self._tables.append()
-        self.lower[:, -1], self.upper[:, -1] = self._exp.lower[0], self._exp.upper[0]
+        for name in ("lower", "upper"):
+            self._tables[name][:, -1] = self._of_mode[name][0]
 
     def outside(self, x: np.ndarray) -> np.ndarray:
-        """Where x [query heads, first positions] falls outside the position's mode interval."""
+        """Where x [query heads, first positions] falls outside the mode's accepted range."""
         n = x.shape[1]
         return (x <= self.lower[:, :n]) | (x > self.upper[:, :n])
+
+    def large(self, near: float) -> np.ndarray:
+        """Where the mode's interval has its lower bound at ``near`` or above (LAD's set M)."""
+        return (self._exp.lower >= near)[self.mode]
 
     def record(self, interval: np.ndarray, leaving: int) -> np.ndarray:
         """Count one interval for each position and update the modes. Returns U as a mask.
@@ -99,8 +120,8 @@ class Modes:
         cnt[h, j, self.mode[h, j]] = count[h, j]
         count[h, j] = cnt[h, j, to]
         self.mode[h, j] = to
-        for name in ("lower", "upper", "a", "b"):
-            self._tables[name][h, j] = getattr(self._exp, name)[to]
+        for name, values in self._of_mode.items():
+            self._tables[name][h, j] = values[to]
 
     def top_probabilities(self, window: int) -> tuple[float, float]:
         """Probability of a position's likeliest interval, and of its two likeliest (Fig. 2b).

@@ -33,18 +33,25 @@ class PiecewiseExp:
     lower bound that is smaller than the score". Its APID would call a score on the lower bound of
     its mode inactive; here both follow MD, so that the two never disagree about a score.
 
-    The tables have type ``dtype``; lines are fitted in float64. Raises ``ValueError`` for other
+    The tables have type ``dtype``; lines are fitted in float64, and rounded to ``table_type`` first
+    if given, such as FP16, the accelerator's. Raises ``ValueError`` for other
     bounds.
     """
 
-    def __init__(self, bounds: tuple[float, ...], dtype: type = np.float64) -> None:
+    def __init__(
+        self,
+        bounds: tuple[float, ...],
+        dtype: type = np.float64,
+        table_type: type | None = None,
+    ) -> None:
         bounds = np.asarray(bounds, np.float64)
         if bounds.ndim != 1 or not 1 <= len(bounds) < MAX_INTERVALS:
             raise ValueError(f"bounds must be 1 to {MAX_INTERVALS - 1} numbers, not {bounds.size}")
         if not (np.isfinite(bounds).all() and bounds[-1] < 0 and (np.diff(bounds) > 0).all()):
             raise ValueError(f"bounds must rise and lie below 0, not {tuple(bounds.tolist())}")
         a, b = least_squares_lines(bounds, np.append(bounds[1:], 0.0))
-        self.a, self.b = np.append(0, a).astype(dtype), np.append(0, b).astype(dtype)
+        first = dtype if table_type is None else table_type
+        self.a, self.b = (np.append(0, x).astype(first).astype(dtype) for x in (a, b))
         self.lower = np.append(-np.inf, bounds).astype(dtype)
         self.upper = np.append(bounds, np.inf).astype(dtype)
 

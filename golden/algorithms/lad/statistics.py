@@ -23,11 +23,13 @@ class Statistics:
     false_negatives: int = 0
     """Identified as inactive, though the score less m is outside the mode's interval."""
     above: int = 0
-    """Active with a score above m, which identification by centres may take too low."""
+    """Active with a score above m, which centres or codes may give too low."""
     rows: int = 0
     """Rows in view, as dense attention would read of K and of V."""
     centre_rows: int = 0
     """|C|."""
+    large: int = 0
+    """|M|, over query heads."""
     large_rows: int = 0
     """M without C: keys read only because of their large mode."""
     active_rows: int = 0
@@ -48,6 +50,11 @@ class Statistics:
     def active_share(self) -> float:
         """|J| / n."""
         return self.active / self.positions
+
+    @property
+    def large_share(self) -> float:
+        """|M| / n."""
+        return self.large / self.positions
 
     @property
     def hit_ratio(self) -> float:

@@ -254,9 +254,13 @@ def test_side_traffic_and_state():
     ("options", "message"),
     [
         ({"window": 0}, "window must be at least 1, not 0"),
-        ({"identification": "luck"}, "identification must be centres or bounds, not luck"),
+        ({"identification": "luck"}, "identification must be centres, codes or bounds, not luck"),
         ({"storage": "int8"}, "storage must be float32 or float16, not int8"),
+        ({"terms": "three"}, "terms must be differences or pairs, not three"),
+        ({"arithmetic": "bf16"}, "arithmetic must be float or fp16, not bf16"),
+        ({"code_bits": 9}, "code_bits must lie between 2 and 8, not 9"),
         ({"refresh": -1}, "refresh must be at least 0, not -1"),
+        ({"slack": 0.5}, "slack must lie between 0 and 0.00390625, not 0.5"),
         ({"collinear": 2.0}, "collinear must lie between 0 and 1, not 2.0"),
         ({"counter_bits": 1}, "counter_bits must lie between 2 and 16, not 1"),
         ({"bounds": (1.0,)}, "bounds must rise and lie below 0"),
@@ -265,3 +269,16 @@ def test_side_traffic_and_state():
 def test_parameters_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         LocalityAwareAttention(**options)
+
+
+def test_slack_leaves_positions_inactive_and_keeps_the_error_small():
+    """tau = 2e-4 accepts scores up to m - 8.52 in mode 0; the weights are off by tau at most."""
+    rng = np.random.default_rng(9)
+    q, k, v = normal(rng, 200, 8)
+    options = {"identification": "bounds", "scale": 1.5}
+    paper, slack = (LocalityAwareAttention(**options, slack=tau) for tau in (0.0, 2e-4))
+    o, expected = slack.sequence(q, k, v), paper.sequence(q, k, v)
+    assert slack.statistics.active < paper.statistics.active
+    assert slack.statistics.false_negatives == 0
+    # n tau over a denominator of at least about 1, twice: in the numerator and the denominator.
+    assert 0 < np.abs(o - expected).max() < 2 * 200 * 2e-4 * np.abs(v).max()

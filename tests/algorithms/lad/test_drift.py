@@ -71,3 +71,19 @@ def test_a_wrong_cache_shows(random, monkeypatch):
 def test_relative_error():
     value, exact = np.array([[3.0, 4], [0, 0], [0, 1]]), np.array([[3.0, 0], [0, 0], [0, 0]])
     assert relative_error(value, exact).tolist() == [4 / 3, 0, np.inf]
+
+
+@pytest.mark.parametrize("data", ["real", "random"])
+def test_pairs_do_not_drift_with_products_in_fp16(data, request):
+    """A product of two roundings is off by 2^-10 of itself at most; differences add up theirs."""
+    arrays = request.getfixturevalue(data)
+    drifts = [
+        measure_drift(*arrays, arithmetic="fp16", terms=terms) for terms in ("pairs", "differences")
+    ]
+    pairs, differences = drifts
+    assert largest(pairs) < 2**-10 < largest(differences)
+    assert np.median(pairs.output) < np.median(differences.output) / 2
+    quarter = len(pairs.steps) // 4
+    for name in CACHES:
+        early, late = pairs.caches[name][:quarter], pairs.caches[name][-quarter:]
+        assert np.median(late) <= 2 * np.median(early) + 1e-6, name

@@ -1,0 +1,114 @@
+"""Bit-exact model of the attention computation module, and the caches A to F."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from golden.arith.adder_tree import adder_tree
+from golden.arith.float_add import float_add
+from golden.arith.float_multiply import float_multiply
+from golden.arith.formats import canonical
+from golden.lad.arithmetic import FP16, Arithmetic
+
+LANES = 3
+"""Computation components, each with an accumulator."""
+
+
+@dataclass(eq=False)
+class Caches:
+    """float32: A [d, d], the column A[:, r] for element r of V; B, C, D [d]; E, F.
+
+    float64 in a model without rounding.
+    """
+
+    A: np.ndarray
+    B: np.ndarray
+    C: np.ndarray
+    D: np.ndarray
+    E: np.ndarray
+    F: np.ndarray
+
+    @classmethod
+    def zero(cls, d: int, dtype: type = np.float32) -> "Caches":
+        scalars = (np.zeros((), dtype) for _ in range(2))
+        return cls(np.zeros((d, d), dtype), *np.zeros((3, d), dtype), *scalars)
+
+    @classmethod
+    def from_rows(cls, rows: np.ndarray) -> "Caches":
+        """From memory: uint16[2 d + 7, d], two rows for each column of A, for B, C and D; E, F."""
+        d = rows.shape[1]
+        wide = np.ascontiguousarray(rows, "<u2").view("<f4").reshape(-1, d // 2)
+        vectors = wide[: 2 * d + 6].reshape(d + 3, d)
+        scalars = wide[-1, :2]
+        return cls(vectors[:d].T.copy(), *vectors[d:].copy(), *_scalars(*scalars))
+
+    def to_rows(self) -> np.ndarray:
+        d = len(self.B)
+        wide = np.zeros((d + 3 + 1, d), np.float32)
+        wide[:d] = self.A.T
+        wide[d : d + 3] = self.B, self.C, self.D
+        wide[-1, :2] = self.E, self.F
+        return wide.view("<u2").reshape(-1, d)[:-1].copy()
+
+
+def _scalars(e: float, f: float) -> tuple[np.ndarray, np.ndarray]:
+    return np.array(e, np.float32), np.array(f, np.float32)
+
+
+def attend(
+    caches: Caches,
+    q: np.ndarray,
+    m: np.ndarray | np.floating,
+    cf: np.ndarray,
+    v: np.ndarray,
+    arithmetic: Arithmetic = FP16,
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """A head's output ``float16[d]``, its denominator, and whether it is invalid.
+
+    The active positions' factors `cf` [J] and rows `v` [J, d] are added in three accumulators in
+    turn; the first one begins with C - m B, the second one with q A. Their element d belongs to the
+    denominator.
+    """
+    d = len(q)
+    widen, narrow = arithmetic.widen, arithmetic.narrow
+    dots = adder_tree(float_multiply(q, narrow(np.vstack([caches.A.T, caches.D]))))
+    from_m = float_multiply(m, narrow(np.append(caches.B, caches.E)))
+    begin = [
+        float_add(np.append(caches.C, caches.F), widen(from_m), True),
+        widen(dots),
+        np.zeros(d + 1, arithmetic.sum),
+    ]
+    addends = widen(np.concatenate([float_multiply(cf[:, None], v), cf[:, None]], axis=1))
+    lanes = [_sum(begin[lane], addends[lane::LANES]) for lane in range(LANES)]
+    total = narrow(float_add(float_add(lanes[0], lanes[1]), lanes[2]))
+    o = float_multiply(arithmetic.reciprocal(total[d:]), total[:d])
+    with np.errstate(invalid="ignore"):
+        invalid = not (np.isfinite(total[d]) and total[d] > 0 and np.isfinite(o).all())
+    return o, total[d], invalid
+
+
+def _sum(begin: np.ndarray, addends: np.ndarray) -> np.ndarray:
+    """``begin`` [d + 1] and rows [number, d + 1], added one after another."""
+    with np.errstate(all="ignore"):
+        return canonical(np.add.accumulate(np.vstack([begin, addends]), axis=0)[-1])
+
+
+def update(
+    caches: Caches,
+    terms: list[tuple[bool, np.ndarray, np.ndarray, np.ndarray, np.ndarray]],
+    arithmetic: Arithmetic = FP16,
+) -> None:
+    """Add terms to the caches, or remove them: ``(remove, a, b, k, v)``, in order."""
+    for remove, a, b, k, v in terms:
+        from_v = float_multiply(a, v)
+        addends = {
+            "A": float_multiply(from_v[None, :], k[:, None]),
+            "B": from_v,
+            "C": float_multiply(b, v),
+            "D": float_multiply(a, k),
+            "E": a,
+            "F": b,
+        }
+        for name, addend in addends.items():
+            cache = getattr(caches, name)
+            cache[...] = float_add(cache, arithmetic.widen(addend), remove)
