@@ -166,6 +166,8 @@ class Memory:
         Fields of the request that turn it into a write of one row; None for a read-only memory.
     in_order
         The design needs its responses in the order of the requests, in spite of the tags.
+    after
+        Contents that the run must leave, like `contents`; None if they are not checked.
     """
 
     contents: np.ndarray
@@ -178,6 +180,7 @@ class Memory:
     write: str | None = None
     write_data: str | None = None
     in_order: bool = False
+    after: np.ndarray | None = None
 
     def __post_init__(self):
         shape = np.shape(self.contents)

@@ -63,8 +63,10 @@ def pack(shape, values: dict[str, np.ndarray]) -> np.ndarray:
         for name in columns:
             if name not in leaves:
                 raise KeyError(f"payload has no field {name}, only {', '.join(leaves)}")
-        if value.size:  # an array's elements are all of one width
-            _require_fit(path, leaves[next(iter(columns))][1], value)
+        if not value.size:
+            continue
+        # An array's elements are all of one width.
+        _require_fit(path, leaves[next(iter(columns))][1], value)
         places = [leaves[name] for name in columns]
         first, bits = places[0] if places else (0, 0)
         dense = [(first + number * bits, bits) for number in range(len(places))]

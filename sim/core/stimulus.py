@@ -187,3 +187,20 @@ def compare(
                 Mismatch(stream, stimulus.transactions, common, "beat", "nothing", "a beat", cycle)
             )
     return found
+
+
+def compare_memories(stimulus: Stimulus, outcome: Outcome) -> list[Mismatch]:
+    """The first row of each memory that differs from what the run must leave."""
+    found = []
+    for name, memory in stimulus.memories.items():
+        if memory.after is None or name not in outcome.memories:
+            continue
+        contents = outcome.memories[name].contents
+        differs = np.flatnonzero((contents != memory.after).any(axis=1))
+        if len(differs):
+            row = int(differs[0])
+            words = np.flatnonzero(contents[row] != memory.after[row])
+            want, got = (f"{rows[row, words[0]]:#010x}" for rows in (memory.after, contents))
+            field = f"row {row}, word {words[0]}, one of {len(differs)} rows that differ"
+            found.append(Mismatch(name, stimulus.transactions, 0, field, want, got))
+    return found

@@ -17,7 +17,7 @@ from sim.core.design import Design, from_file, generate
 from sim.core.memory import TIMINGS, MemoryTiming, timings_of
 from sim.core.result import RunResult, add, command_line, configuration_name, settings_of
 from sim.core.stalls import PATTERNS
-from sim.core.stimulus import Mismatch, Outcome, Stimulus, Testbench, compare
+from sim.core.stimulus import Mismatch, Outcome, Stimulus, Testbench, compare, compare_memories
 from sim.core.tools import TIMEOUT_S, ToolError
 from sim.drivers.cocotb.runner import CocotbSimulation
 from sim.drivers.harness.runner import Harness
@@ -105,6 +105,8 @@ class Simulation:
             if outcome.failure is None or outcome.simulated:
                 layouts = self.design.outputs
                 mismatches = check(stimulus, outcome.outputs, layouts, outcome.cycles_of)
+            if outcome.failure is None and not mismatches:
+                mismatches = compare_memories(stimulus, outcome)
             results.append((outcome, mismatches))
         return results
 

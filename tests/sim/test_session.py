@@ -76,6 +76,16 @@ def test_cycles_count_from_the_step():
         assert outcome.cycles_of["o"].tolist() == [1, 2, 3, 4, 5]
 
 
+def test_a_step_may_go_on_after_its_last_beat():
+    block = find("stream.skid_buffer")
+    session = Session(generate(block, block.parameters_class.preset("small")))
+    for steps in (1, 2):
+        outcome = session.step({"i": np.arange(5, dtype=np.uint32)[:, None]}, {"o": 4}, drain=10)
+        # The beat that was not expected arrives in the cycles after the last one.
+        assert outcome.outputs["o"][:, 0].tolist() == [0, 1, 2, 3, 4]
+        assert outcome.cycles == 5 and session.cycle == steps * (5 + 10)
+
+
 def test_a_beat_too_few_is_a_hang_and_one_too_many_is_seen():
     block = find("stream.skid_buffer")
     session = Session(generate(block, block.parameters_class.preset("small")))

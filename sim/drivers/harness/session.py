@@ -43,22 +43,28 @@ class Session:
         self.contents = {name: np.array(m.contents, np.uint32) for name, m in memories.items()}
         self._offer(design.inputs, {})
         self._collect(design.outputs, {})
-        timings = dict.fromkeys(memories, timing)
-        self._harness.bind(memories, self.contents, timings)
-        self._limits = self._harness.limits(self.contents, timings, drain=0)
+        self._timings = dict.fromkeys(memories, timing)
+        self._harness.bind(memories, self.contents, self._timings)
         bound = {stream for m in memories.values() for stream in (m.request, m.response)}
         self._inputs = {name: s for name, s in design.inputs.items() if name not in bound}
         self._outputs = {name: s for name, s in design.outputs.items() if name not in bound}
         self.cycle = 0
 
-    def step(self, inputs: dict[str, np.ndarray], expected: dict[str, int]) -> Outcome:
+    def step(
+        self, inputs: dict[str, np.ndarray], expected: dict[str, int], drain: int = 0
+    ) -> Outcome:
         """Offer packed beats, name to ``uint32[beats, words]``; collect that many of each output.
 
         Streams left out have none. Cycles of the outcome count from the step's first.
+
+        drain
+            Cycles that the step goes on after the last beat and the last transfer of a memory, so
+            that the design's writes are done; the outcome's `cycles` are without them.
         """
         held = self._offer(self._inputs, inputs)
         received, cycles_of = self._collect(self._outputs, expected)
-        outcome = self._harness.go_on(self.cycle, self._limits)
+        limits = self._harness.limits(self.contents, self._timings, drain)
+        outcome = self._harness.go_on(self.cycle, limits)
         del held  # the model read them until here
         for name in self._outputs:
             count = self._harness.received(name)
