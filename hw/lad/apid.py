@@ -8,14 +8,11 @@ from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16
-from hw.arith.lines import nearest
-from hw.arith.order_key import NAN_KEY, to_key
+from hw.arith.order_key import to_key
 from hw.component import Component
 from hw.lad.apid_parameters import MODE_BITS, ApidParameters
+from hw.lad.line_tables import HIGHEST_KEY
 from hw.lad.packing_queue import PackingQueue
-
-NEVER = (1 << FP16.width) - 1
-"""The largest order key: a lower bound that no score exceeds."""
 
 
 class Apid(Component):
@@ -31,9 +28,13 @@ class Apid(Component):
     A step begins with a `command`; then its n positions follow in beats, oldest first. Every beat
     outputs one of `counters`, in which the counters of its inactive positions' modes are
     incremented. A counter that becomes full, 2^bits - 1, is halved, rounded down; the position's
-    other counters must then be halved too, which keeps their order. The active positions enter the
-    queue with their word of G. The latest `window` positions are always active, with mode 0,
-    whatever their score and word; so every step has an active position.
+    other counters must then be halved too, which keeps their order: it enters the queue, marked
+    ``halve``. The active positions enter the queue with their word of G. The latest `window`
+    positions are always active, with mode 0, whatever their score and word; so every step has an
+    active position, and its last one ends the step.
+
+    With `slack`, a mode is accepted a little beyond its interval, as far as its line is close to
+    the exponential: fewer positions are active, and the error is bounded.
 
     Example with bounds -10, -6, -3, -1: a position of mode 2, the interval from -6 to -3, with
     s - m = -4.5 is inactive, and its counter of mode 2 is incremented. With s - m = -2.5 it has
@@ -163,6 +164,7 @@ class Apid(Component):
                 record.present[lane].eq(left > lane),
                 record.older[lane].eq(left > lane + p.window),
                 record.g[lane].count.eq(word.count),
+                record.g[lane].active.eq(word.active),
                 # Mode 0 in the window.
                 record.g[lane].mode.eq(word.mode & record.older[lane].replicate(MODE_BITS)),
             ]
@@ -190,14 +192,13 @@ class Apid(Component):
         ]
         # Order keys compare as unsigned integers. NaN's key is below that of every number, so it is
         # the lower bound of the first interval, and NaN itself is above no lower bound.
-        inner = [_key(bound) for bound in p.bound_values]
         with m.Switch(mode):
-            for number, bounds in enumerate(zip([NAN_KEY, *inner], [*inner, NEVER], strict=True)):
+            for number, bounds in enumerate(zip(p.tables.lower, p.tables.upper, strict=True)):
                 with m.Case(number):
                     m.d.comb += [lower.eq(bounds[0]), upper.eq(bounds[1])]
             if p.intervals < 1 << MODE_BITS:
                 with m.Default():
-                    m.d.comb += [lower.eq(NEVER), upper.eq(NEVER)]
+                    m.d.comb += [lower.eq(HIGHEST_KEY), upper.eq(HIGHEST_KEY)]
         return within
 
     def _output(
@@ -211,32 +212,33 @@ class Apid(Component):
         with m.If(done):
             m.d.sync += beat.eq((beat + 1) & (~record.last).replicate(len(beat)))
 
-        # Counters: + 1 for inactive positions, halved when full.
+        # Counters: + 1 for inactive positions, halved when full. Such a position's other counters
+        # must be halved too, so it enters the queue as well.
         full = (1 << p.counter_bits) - 1
         counters = self.counters.payload
+        halved = Signal(p.lanes)
         m.d.comb += [counters.write.eq(inactive), counters.beat.eq(beat)]
         m.d.comb += counters.last.eq(record.last)
         for lane, word in enumerate(record.g):
             increased = Signal(p.counter_bits + 1, name=f"increased_{lane}")
-            halve = Signal(name=f"halve_{lane}")
             m.d.comb += [
                 increased.eq(word.count + inactive[lane]),
-                halve.eq(inactive[lane] & (increased >= full)),
-                counters.halve[lane].eq(halve),
+                halved[lane].eq(inactive[lane] & (increased >= full)),
                 counters.g[lane].mode.eq(word.mode),
-                counters.g[lane].count.eq(increased >> halve),
+                counters.g[lane].count.eq(increased >> halved[lane]),
             ]
 
-        # An entry of the queue is | lane | mode | count |, with the beat in common. The position's
-        # index is beat * lanes + lane.
+        # An entry of the queue, with the beat in common. The position's index is beat * lanes +
+        # lane.
+        #     | lane | halve | fresh | mode | count |
         number_bits = (p.lanes - 1).bit_length()
-        word_bits = p.word_layout.size
-        m.submodules.queue = queue = PackingQueue(p.queue, number_bits + word_bits, len(beat))
+        flags = p.counter_bits + MODE_BITS
+        m.submodules.queue = queue = PackingQueue(p.queue, number_bits + flags + 2, len(beat))
         m.d.comb += [
             room.eq(queue.room),
             queue.push.eq(done),
             queue.end.eq(record.last),
-            queue.mask.eq(active),
+            queue.mask.eq(active | halved),
             queue.common.eq(beat),
             self.o.valid.eq(queue.o.valid),
             queue.o.ready.eq(self.o.ready),
@@ -244,15 +246,20 @@ class Apid(Component):
             self.o.payload.last.eq(queue.o.payload.last),
         ]
         for lane, word in enumerate(record.g):
-            m.d.comb += queue.entries[lane].eq(Cat(word, Const(lane, number_bits)))
+            m.d.comb += queue.entries[lane].eq(
+                Cat(
+                    counters.g[lane].count,
+                    word.mode,
+                    ~word.active,
+                    halved[lane],
+                    Const(lane, number_bits),
+                )
+            )
         for number, position in enumerate(self.o.payload.positions):
             entry, beat = queue.o.payload.entries[number], queue.o.payload.common[number]
             m.d.comb += [
-                Cat(position.count, position.mode).eq(entry[:word_bits]),
-                position.index.eq(beat * p.lanes + entry[word_bits:]),
+                Cat(position.count, position.mode).eq(entry[:flags]),
+                position.fresh.eq(entry[flags]),
+                position.halve.eq(entry[flags + 1]),
+                position.index.eq(beat * p.lanes + entry[flags + 2 :]),
             ]
-
-
-def _key(number: float) -> int:
-    """The order key of a negative number."""
-    return (1 << FP16.width) - 1 - nearest(number, FP16)

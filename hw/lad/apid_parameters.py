@@ -6,6 +6,7 @@ import functools
 from amaranth.lib import data
 
 from hw.arith.float_format import FP16
+from hw.lad.line_tables import LineTables, line_tables
 from hw.lad.packing_queue import PackingQueueParameters
 from hw.layout import FLAG, count, index, mask, position
 from hw.parameters import Parameters, require
@@ -30,6 +31,9 @@ class ApidParameters(Parameters):
     bounds
         Bounds between intervals, from the lowest: eighths below 0 with ``_`` between them. The
         default is that of ``golden.algorithms.lad``: -10, -6.5, -4.5, -3.25, -2.25, -1.375, -0.625.
+    slack
+        Largest error of a mode's line where the mode is accepted beyond its interval, in units of
+        2^-16, 0 to 256, see :mod:`hw.lad.line_tables`. 0, as in the paper: the interval alone.
     counter_bits
         Width of a mode's counter.
     """
@@ -40,6 +44,7 @@ class ApidParameters(Parameters):
     outputs: int = 2
     window: int = 16
     bounds: str = "80_52_36_26_18_11_5"
+    slack: int = 0
     counter_bits: int = 12
 
     def __post_init__(self):
@@ -54,6 +59,7 @@ class ApidParameters(Parameters):
         falling = all(high > low for high, low in zip([2048, *numbers], [*numbers, 0], strict=True))
         rule = "bounds must be 1 to 15 falling numbers between 2047 and 1 with _ between them"
         require(len(numbers) == len(parts) < 1 << MODE_BITS and falling, rule, self.bounds)
+        require(0 <= self.slack <= 256, "slack must be between 0 and 256", self.slack)
         _ = self.queue  # checks outputs and depth
 
     @classmethod
@@ -76,6 +82,11 @@ class ApidParameters(Parameters):
     def bound_values(self) -> tuple[float, ...]:
         """The bounds as numbers, ascending."""
         return tuple(-int(part) / 8 for part in self.bounds.split("_"))
+
+    @functools.cached_property
+    def tables(self) -> LineTables:
+        """Ranges in which each mode is accepted."""
+        return line_tables(self.bound_values, self.slack)
 
     @property
     def intervals(self) -> int:
@@ -108,8 +119,11 @@ class ApidParameters(Parameters):
 
     @functools.cached_property
     def word_layout(self) -> data.StructLayout:
-        """A position's word of G: its ``mode``, and the ``count`` of that mode."""
-        return data.StructLayout({"count": count(self.counter_bits), "mode": index(MODE_BITS)})
+        """A position's word of G: its ``mode``, the ``count`` of that mode, and whether it was
+        ``active`` in the step before."""
+        return data.StructLayout(
+            {"count": count(self.counter_bits), "mode": index(MODE_BITS), "active": FLAG}
+        )
 
     @functools.cached_property
     def input_layout(self) -> data.StructLayout:
@@ -138,15 +152,13 @@ class ApidParameters(Parameters):
     def counters_layout(self) -> data.StructLayout:
         """A beat's words of G.
 
-        ``write``: words of inactive positions, which have changed. ``halve``: the position's other
-        counters must be halved, as this one was. ``beat``: its number in the step. ``last``: of
-        the step.
+        ``write``: words of inactive positions, which have changed; ``active`` is low in all words.
+        ``beat``: its number in the step. ``last``: of the step.
         """
         return data.StructLayout(
             {
                 "g": data.ArrayLayout(self.word_layout, self.lanes),
                 "write": mask(self.lanes),
-                "halve": mask(self.lanes),
                 "beat": index(range(max(2, self.beats))),
                 "last": FLAG,
             }
@@ -154,15 +166,19 @@ class ApidParameters(Parameters):
 
     @functools.cached_property
     def active_layout(self) -> data.StructLayout:
-        """Active positions, in ascending order.
+        """Active positions, and inactive ones whose counter was halved, in ascending order.
 
-        ``index``, ``mode`` (0 in the window) and ``count`` of each, 0 where ``keep`` is low.
-        ``keep``: which are valid, all but in a step's ``last`` group.
+        ``index``, ``mode`` (0 in the window) and ``count`` (the new one) of each, 0 where ``keep``
+        is low; ``fresh``: it was not active in the step before; ``halve``: it is inactive, its
+        other counters must be halved, as ``count`` was. ``keep``: which are valid, all but in a
+        step's ``last`` group.
         """
         active = {
             "index": position(range(max(2, self.positions))),
             "mode": index(MODE_BITS),
             "count": count(self.counter_bits),
+            "fresh": FLAG,
+            "halve": FLAG,
         }
         group = data.ArrayLayout(data.StructLayout(active), self.outputs)
         return data.StructLayout({"positions": group, "keep": mask(self.outputs), "last": FLAG})

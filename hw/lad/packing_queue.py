@@ -151,13 +151,14 @@ class PackingQueue(Component):
             m.d.comb += [position.eq(tail + ones), count.eq(ones + chosen)]
             positions.append(position)
             ones = count
-        # Closing a group advances the tail to the next multiple of `outputs`.
-        left_open = Signal(range(p.outputs))
+        # Closing a group advances the tail to the next multiple of `outputs`. Groups of one entry
+        # are always closed.
+        left_open: Value = Const(0, 1)
+        if p.outputs > 1:
+            left_open = Signal(range(p.outputs))
+            m.d.comb += left_open.eq(-(tail + ones))
         added = Signal(range(p.lanes + p.outputs))
-        m.d.comb += [
-            left_open.eq(-(tail + ones)),
-            added.eq(ones + Mux(self.end, left_open, 0)),
-        ]
+        m.d.comb += added.eq(ones + Mux(self.end, left_open, 0))
 
         # A full group is read whenever the output register is free.
         fetch = Signal()

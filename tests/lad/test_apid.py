@@ -10,6 +10,7 @@ from golden.algorithms.lad.modes import Modes
 from golden.lad.apid import identify
 from hw.catalogue import find
 from hw.lad.apid_parameters import ApidParameters
+from sim.core import payload
 from sim.core.stalls import PATTERNS
 from sim.testbenches.lad.apid import Step, build, random_steps, real_steps, testbench
 from tests.support.kllm.compiled import Compiled
@@ -18,8 +19,12 @@ BLOCK = find("lad.apid")
 SIZES = [
     ApidParameters(lanes=3, positions=100, depth=8, outputs=1, window=1, bounds="1"),
     ApidParameters(lanes=2, positions=50, depth=16, outputs=4, window=20, counter_bits=2),
-    ApidParameters(lanes=5, positions=300, depth=32, outputs=4, window=7),
+    ApidParameters(lanes=5, positions=300, depth=32, outputs=4, window=7, slack=256),
     ApidParameters(positions=300, depth=32),
+    ApidParameters(lanes=4, positions=60, depth=8, outputs=1, window=4, slack=13, counter_bits=4),
+    ApidParameters(lanes=8, positions=300, depth=16, outputs=1, slack=13, counter_bits=11),
+    ApidParameters(lanes=12, positions=300, depth=32, outputs=1, slack=64, counter_bits=11),
+    ApidParameters(lanes=16, positions=300, depth=32, outputs=1, slack=13, counter_bits=11),
 ]
 
 
@@ -100,6 +105,50 @@ def test_full_counters():
     assert found.halve.tolist() == [False, False, True, True, False]
 
 
+def test_slack():
+    """A mode is accepted beyond its interval while its line is close to exp, and no further."""
+    exp, slack = PiecewiseExp(EIGHT_BOUNDS), 64
+    x = -(np.arange(1, 15000) / 1024).astype(np.float16)
+    differ = 0
+    for mode in range(8):
+        modes, zeros = np.full(len(x), mode), np.zeros(len(x), int)
+        plain, wide = (
+            identify(x, np.float16(0), modes, zeros, slack=value, window=1) for value in (0, slack)
+        )
+        assert not (wide.active & ~plain.active).any()
+        beyond = (plain.active & ~wide.active)[:-1]
+        error = np.abs(exp.a[mode] * x + exp.b[mode] - np.exp(x.astype(np.float64)))[:-1]
+        assert (error[beyond] <= slack / 2**16).all()
+        differ += beyond.sum()
+    print(f"{differ} of {8 * len(x)} accepted because of the slack")
+    assert differ > 1000
+
+
+def test_halved_positions_are_queued(small):
+    """An inactive position whose counter was halved leaves the queue in order, marked."""
+    p, full = small.parameters, (1 << small.parameters.counter_bits) - 1
+    n = 2 * p.lanes
+    s = np.full(n, -30, np.float16)
+    s[1] = 0
+    count = np.array([full - 1, full - 1, 0, full - 2, full, 7, 7, 7])
+    was_active = np.arange(n) % 2 == 0
+    step = Step(s, np.float16(0), np.zeros(n, int), count, was_active)
+    stimulus = build(p, [step], np.random.default_rng(9), [])
+    # Positions 0, 1 and the window; 3 becomes full - 1, which is not full.
+    o = payload.unpack(p.active_layout, stimulus.outputs["o"])
+    entries = {
+        name: np.ravel([o[f"positions[{k}].{name}"] for k in range(p.outputs)], order="F").tolist()
+        for name in ("index", "count", "fresh", "halve")
+    }
+    assert entries == {
+        "index": [0, 1, 4, 5, 6, 7],
+        "count": [full >> 1, full - 1, full, 7, 7, 7],
+        "fresh": [0, 1, 0, 1, 0, 1],
+        "halve": [1, 0, 0, 0, 0, 0],
+    }
+    small.check_all(stimulus)
+
+
 def steps_with(p, counts, rng):
     """Steps of whole beats; `counts` are the active positions of each beat of each step."""
     steps = []
@@ -107,7 +156,8 @@ def steps_with(p, counts, rng):
         active = np.concatenate([rng.permutation(np.arange(p.lanes) < count) for count in step])
         n = len(active)
         mode = np.where(active, 1, 0)
-        steps.append(Step(np.full(n, -30, np.float16), np.float16(0), mode, np.zeros(n, int)))
+        zeros = np.zeros(n, int)
+        steps.append(Step(np.full(n, -30, np.float16), np.float16(0), mode, zeros, zeros == 1))
     return steps
 
 
@@ -143,7 +193,11 @@ def test_steps_of_every_length(small):
     steps = random_steps(p, 200, rng)
     steps = [
         dataclasses.replace(
-            step, **{name: np.resize(getattr(step, name), n) for name in ("s", "mode", "count")}
+            step,
+            **{
+                name: np.resize(getattr(step, name), n)
+                for name in ("s", "mode", "count", "was_active")
+            },
         )
         for n, step in zip([*range(1, 61)] * 3, steps, strict=False)
     ]

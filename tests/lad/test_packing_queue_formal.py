@@ -19,9 +19,9 @@ from amaranth.hdl import (
     Signal,
     Value,
 )
+from amaranth.lib import data
 
-from hw.lad import packing_queue
-from hw.lad.apid import Apid
+from hw.lad import apid, packing_queue
 from hw.lad.apid_parameters import ApidParameters
 from hw.lad.packing_queue import PackingQueueParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
@@ -216,10 +216,14 @@ def test_injected_fault_is_found(fault):
 
 
 class ApidSpec(Elaboratable):
-    """Any commands and beats: outputs keep the rules of streams, each beat has its counters."""
+    """Any commands and beats: outputs keep the rules of streams, each beat has its counters.
 
-    def __init__(self, dut):
-        self._dut = dut
+    The queue's rule holds: a step's last beat has an entry. No position is lost: each of a full
+    beat is written to the counters or enters the queue.
+    """
+
+    def __init__(self, dut, invariant=True):
+        self._dut, self._invariant = dut, invariant
 
     def elaborate(self, platform):
         m = Module()
@@ -236,18 +240,38 @@ class ApidSpec(Elaboratable):
         inside = Signal(range(p.latency + 2))
         m.d.sync += inside.eq(inside + taken - given)
         used = internals.signal("queue.used")
+        entries, write = internals.signal("mask"), dut.counters.payload.write
+        last = dut.counters.payload.last
         with m.If(~first):
             m.d.comb += [
                 Assert(inside <= p.latency, "more beats than pipeline stages"),
                 Assert(~dut.counters.valid | (inside != 0), "counters from nowhere"),
                 Assert(used <= p.depth, "more active positions than the queue holds"),
                 Assert(inside == sum(internals.signal("valid"))),
+                Assert(~(given & last) | entries.any(), "a step ends without an entry"),
+                Assert(~given | last | (entries | write).all(), "a position is lost"),
             ]
+            if self._invariant:
+                self._invariants(m, internals)
         m.d.comb += [
             Cover(inside == p.latency),
             Cover(dut.o.valid & ~dut.o.ready & dut.counters.valid & ~dut.counters.ready),
+            Cover(given & (entries & write).any(), "a counter is halved"),
         ]
         return m
+
+    def _invariants(self, m, internals):
+        """Of a full beat all positions are present; the last one has a position in the window."""
+        p = self._dut.parameters
+        valid, active = internals.signal("valid"), internals.signal("was_active")
+        m.d.comb += Assert(~internals.signal("busy") | (internals.signal("left") != 0))
+        for number in range(p.latency):
+            record = data.View(p.record_layout, internals.signal(f"stage_{number}"))
+            latest = (record.present & ~record.older).any()
+            present = Mux(record.last, latest, record.present.all())
+            m.d.comb += Assert(~valid[number] | present)
+        inactive = internals.signal("was_inactive")
+        m.d.comb += Assert(~valid[-1] | Mux(record.last, active.any(), (active | inactive).all()))
 
 
 APID = ApidParameters(
@@ -258,4 +282,19 @@ APID = ApidParameters(
 @pytest.mark.parametrize("mode", ["prove", pytest.param("cover", marks=pytest.mark.campaign)])
 def test_apid_streams(mode):
     depth = {"prove": 2, "cover": 12}[mode]
-    prove_block(ApidSpec(Apid(APID)), "apid_streams", mode, depth=depth)
+    prove_block(ApidSpec(apid.Apid(APID)), "apid_streams", mode, depth=depth)
+
+
+APID_FAULTS = {
+    "no_window": ("left > lane + p.window", "left > lane", "ends without an entry"),
+    "lost": ("compared.present[lane] & ~inactive[lane]", "inactive[lane]", "position is lost"),
+    "early_end": ("final.eq(left <= p.lanes)", "final.eq(left < p.lanes)", "without an entry|lost"),
+}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("fault", APID_FAULTS)
+def test_injected_fault_in_apid_is_found(fault):
+    line, instead, found_by = APID_FAULTS[fault]
+    dut = with_fault(apid, line, instead).Apid(APID)
+    find_fault(ApidSpec(dut, invariant=False), f"apid_{fault}", found_by, depth=12)

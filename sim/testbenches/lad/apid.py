@@ -9,6 +9,7 @@ from golden.algorithms.lad.piecewise_exp import PiecewiseExp
 from golden.arith.formats import from_bits, to_bits
 from golden.lad.apid import Identified, identify
 from golden.lad.cycles import apid_cycles
+from golden.lad.tables import line_tables
 from golden.trace import Trace
 from hw.arith.float_format import FP16
 from hw.lad.apid_parameters import MODE_BITS, ApidParameters
@@ -23,12 +24,16 @@ HISTORY = 40
 
 @dataclasses.dataclass
 class Step:
-    """Scores ``s`` (FP16), ``mode`` and ``count``, each ``[n]``; the maximum ``m`` (FP16)."""
+    """Scores ``s`` (FP16) and words of G, each ``[n]``; the maximum ``m`` (FP16).
+
+    A word: ``mode``, ``count``, and whether the position was active in the step before.
+    """
 
     s: np.ndarray
     m: np.float16
     mode: np.ndarray
     count: np.ndarray
+    was_active: np.ndarray
 
     def result(self, p: ApidParameters) -> Identified:
         return identify(
@@ -37,6 +42,7 @@ class Step:
             self.mode,
             self.count,
             bounds=p.bound_values,
+            slack=p.slack,
             window=p.window,
             counter_bits=p.counter_bits,
         )
@@ -69,7 +75,8 @@ class ApidTestbench:
         groups = range(ends[step], ends[step + 1])
         active = np.zeros(count, bool)
         for group, entry in np.ndindex(len(groups), p.outputs):
-            if int(o["keep"][groups[group]]) >> entry & 1:
+            kept = int(o["keep"][groups[group]]) >> entry & 1
+            if kept and not o[f"positions[{entry}].halve"][groups[group]]:
                 active[int(o[f"positions[{entry}].index"][groups[group]])] = True
         x, position = s.astype(np.float64) - float(m[0]), np.arange(count)
         axes = figure.subplots()
@@ -106,14 +113,14 @@ def build(
     )
     positions = {
         f"positions[{number}].{name}": o[name][:, number]
-        for name in ("index", "mode", "count")
+        for name in ("index", "mode", "count", "fresh", "halve")
         for number in range(p.outputs)
     }
     commands = {
         "m": to_bits(np.array([step.m for step in steps], np.float16)),
         "n": np.array([len(step.s) for step in steps]),
     }
-    flags = {name: c[name] for name in ("write", "halve", "beat", "last")}
+    flags = {name: c[name] for name in ("write", "beat", "last")}
     return Stimulus(
         inputs={
             "command": payload.pack(p.command_layout, commands),
@@ -126,7 +133,7 @@ def build(
         transaction_of={"counters": _owners(counters), "o": _owners(groups)},
         transactions=len(steps),
         cycles=apid_cycles(
-            [part["active"].tolist() for part in counters],
+            [part["entries"].tolist() for part in counters],
             latency=p.latency,
             outputs=p.outputs,
             room_limit=p.queue.room_limit,
@@ -138,13 +145,13 @@ def build(
 def _beats(p: ApidParameters, step: Step, found: Identified, rng) -> tuple[dict, dict]:
     """A step's input beats and its beats of counters, each by field, with arbitrary padding.
 
-    Of the latter also ``active``, the number of active positions of each beat.
+    Of the latter also ``entries``, the number that each beat adds to the queue.
     """
     n = len(step.s)
     beats = p.beats_of(n)
     fill = beats * p.lanes - n
-    s, mode, count = (
-        rng.integers(0, 1 << bits, fill) for bits in (FP16.width, MODE_BITS, p.counter_bits)
+    s, mode, count, was_active = (
+        rng.integers(0, 1 << bits, fill) for bits in (FP16.width, MODE_BITS, p.counter_bits, 1)
     )
 
     def rows(array, padding=0):
@@ -154,22 +161,23 @@ def _beats(p: ApidParameters, step: Step, found: Identified, rng) -> tuple[dict,
         "s": rows(to_bits(step.s), s),
         "mode": rows(step.mode, mode),
         "count": rows(step.count, count),
+        "active": rows(step.was_active, was_active),
     }
     expected = {
         "mode": rows(found.mode),
         "count": rows(found.count, count),
+        "active": rows(np.zeros(n, int)),
         "write": _mask(rows(~found.active)),
-        "halve": _mask(rows(found.halve)),
         "beat": np.arange(beats),
         "last": np.arange(beats) == beats - 1,
-        "active": rows(found.active).sum(axis=1),
+        "entries": rows(found.active | found.halve).sum(axis=1),
     }
     return given, expected
 
 
 def _groups(p: ApidParameters, step: Step, found: Identified) -> dict[str, np.ndarray]:
-    """A step's groups of active positions by field."""
-    index = np.flatnonzero(found.active)
+    """A step's groups of the queue by field: active positions and those with ``halve``."""
+    index = np.flatnonzero(found.active | found.halve)
     count = -(-len(index) // p.outputs)
 
     def rows(array):
@@ -179,7 +187,9 @@ def _groups(p: ApidParameters, step: Step, found: Identified) -> dict[str, np.nd
     return {
         "index": rows(index),
         "mode": rows(found.mode[index]),
-        "count": rows(step.count[index]),
+        "count": rows(found.count[index]),
+        "fresh": rows(~step.was_active[index]),
+        "halve": rows(found.halve[index]),
         "keep": _mask(rows(np.ones(len(index), int))),
         "last": np.arange(count) == count - 1,
     }
@@ -192,8 +202,8 @@ def _owners(parts: list[dict[str, np.ndarray]]) -> np.ndarray:
 
 def _words(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Words of G, field by field."""
-    lanes = table["mode"].shape[1]
-    return {f"g[{k}].{name}": table[name][:, k] for name in ("mode", "count") for k in range(lanes)}
+    names, lanes = ("mode", "count", "active"), table["mode"].shape[1]
+    return {f"g[{k}].{name}": table[name][:, k] for name in names for k in range(lanes)}
 
 
 def _mask(bits: np.ndarray) -> np.ndarray:
@@ -212,6 +222,7 @@ def real_steps(
     while len(steps) < count:
         q, k, scale, notes = _head(trace, number, length)
         modes = Modes(1, exp, p.counter_bits)
+        was_active = np.zeros(0, bool)
         with np.errstate(all="ignore"):
             scores = (np.tril(q @ k.T) * scale).astype(np.float16)
         chosen = np.sort(rng.choice(length, min(length, 12), replace=False))
@@ -220,8 +231,10 @@ def real_steps(
             modes.append()
             mode = modes.mode[0].astype(int)
             s = scores[token, :n]
-            step = Step(s, s.max(), mode, modes.counters[0, np.arange(n), mode].astype(int))
+            counts = modes.counters[0, np.arange(n), mode].astype(int)
+            step = Step(s, s.max(), mode, counts, np.append(was_active, False))
             found = step.result(p)
+            was_active = found.active
             with np.errstate(all="ignore"):
                 interval = exp.interval(s.astype(np.float32) - np.float32(step.m))
             modes.record(np.where(found.active, interval, mode)[None], n - p.window)
@@ -252,10 +265,12 @@ def _head(trace: Trace, number: int, length: int):
 def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> list[Step]:
     """Steps of any length with all, some or no active positions outside the window.
 
-    Scores are close to bounds, or special values.
+    Scores are close to the ends of accepted ranges, or special values.
     """
     steps = []
-    bounds = np.array(p.bound_values, np.float16)
+    bounds = np.array(p.bound_values, np.float64)
+    tables = line_tables(p.bound_values, p.slack)
+    ends = np.concatenate([tables.lower[1:], tables.upper[:-1]]).astype(np.float64)
     longest = min(p.positions, 300)
     for _ in range(count):
         any_length, other_length = (int(rng.integers(1, longest + 1)) for _ in range(2))
@@ -266,13 +281,15 @@ def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> lis
         power = rng.choice([-1, 1]) * 2.0 ** rng.integers(-2, 15) * (1 + rng.integers(3) / 1024)
         m = np.float16(rng.choice([0, small, small, 4 * small, 3000, power, power, power]))
         x = rng.choice([0.0, -1.0, -3.0, -20.0], n) - rng.exponential(2, n)
-        near = rng.choice(bounds, n).astype(np.float64)
-        x = np.where(sometimes(rng, 0.6, n), near, x)
+        x = np.where(sometimes(rng, 0.6, n), rng.choice(ends, n), x)
         s = (x + float(m)).astype(np.float16)
         s = from_bits(to_bits(s) + rng.integers(-1, 2, n).astype(np.uint16), np.float16)
         exact = s.astype(np.float64) - float(m)
         mode = rng.integers(0, 1 << MODE_BITS, n)
-        right = (exact[:, None] > bounds.astype(np.float64)).sum(axis=1)
+        right = (exact[:, None] > bounds).sum(axis=1)
+        # With slack, a neighbour of the right interval may be accepted too.
+        if p.slack:
+            right = np.clip(right + rng.integers(-1, 2, n), 0, len(bounds))
         mode = np.where(rng.random(n) < rng.choice([0, 0.8, 0.9, 1]), right, mode)
         odd = rng.random(n) < rng.choice([0, 0, 0.1, 0.5])
         values = [
@@ -287,10 +304,16 @@ def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> lis
             int(rng.integers(1 << 16)),
         ]
         s = np.where(odd, from_bits(rng.choice(values, n), np.float16), s)
-        if sometimes(rng, 0.1):
+        # In the outer intervals, infinities that should be NaN (and NaN that should not) are found.
+        outer = rng.choice([0, len(bounds)], n)
+        mode = np.where(odd & sometimes(rng, 0.5, n), outer, mode)
+        if sometimes(rng, 0.15):
             m = from_bits(rng.choice(values, 1), np.float16)[0]
+            # All scores may be -inf, then m is too, and differences are NaN.
+            equal = sometimes(rng, 0.3, n)
+            s, mode = np.where(equal, m, s), np.where(equal, outer, mode)
         full = (1 << p.counter_bits) - 1
         anything = rng.integers(0, full + 1, n)
         counter = np.where(sometimes(rng, 0.3, n), full - rng.integers(0, 4, n), anything)
-        steps.append(Step(s, m, mode, counter))
+        steps.append(Step(s, m, mode, counter, rng.random(n) < rng.choice([0, 0.5, 1])))
     return steps

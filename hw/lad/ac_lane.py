@@ -1,0 +1,182 @@
+"""One of AC's three computation components: a VPU and FP32 accumulators (LAD, Fig. 5)."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_add import FloatAdd, FloatAddParameters
+from hw.arith.float_convert import FloatConvert, FloatConvertParameters
+from hw.arith.float_format import FP16, FP32
+from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
+from hw.component import Component
+from hw.lad.linear import LinearPort, lend
+from hw.lad.tile_parameters import LadTileParameters
+from hw.lad.vpu import Mode, Vpu
+from hw.layout import FLAG
+
+
+class AcLane(Component):
+    """acc = acc + f vec, acc_s = acc_s + s, or a dot product with the query.
+
+    ::
+
+        x ─→ × y ─→ f ──→ VPU (S) ─→ FP32 ─→ ± ─→ acc
+        vec ───────────────↑                 ↑
+        s ─→ ……………………………………………………→ FP32 ─→ ± ─→ acc_s
+
+    An operation begins in every cycle with ``go``. The factor f is x, or x y rounded to FP16; the
+    scalar addend s likewise. Products are FP16, sums FP32. ``first``: the sum begins with ``base``
+    and ``base_s`` instead of the accumulators. ``keep``: the vector goes to ``product`` and is not
+    added.
+
+    Latency: M + 3 cycles from an operation to the sum in ``acc``, where M is the VPU's
+    multiply_stages; ``base_wanted`` is high in the cycle before ``base`` is used. Throughput: an
+    operation per cycle; nothing stalls.
+
+    The paper accumulates in FP16 and reduces the vectors of three components in each cycle. Caches
+    in FP16 drift (docs/results/lad.md), and with an accumulator for each component there is one
+    adder in the loop instead of two.
+
+    Members
+    -------
+    go, dot, first, last, keep, subtract, f_product, s_product : :py:`In(1)`
+        ``dot``: a dot product of ``vec`` and the query instead; ``load`` with it stores the query.
+    x, y : :py:`In(FP16)`
+    vec, q : :py:`In(parameters.row)`
+    base : :py:`In(parameters.wide_row)`
+    base_s : :py:`In(FP32)`
+    set : :py:`In(1)`
+        Accumulators take ``base``; no operation may be under way.
+    join : :py:`In(1)`
+        Accumulators add ``base``, likewise.
+    base_wanted : :py:`Out(1)`
+    acc, acc_s : :py:`Out`
+    done : :py:`Out(1)`
+        ``acc`` has the sum of an operation with ``last``.
+    product_valid, product : :py:`Out`
+    dot_valid, dot_product : :py:`Out`
+    linear : :py:`In(LinearPort)`
+        Only with `weights`: the VPU, while nothing else is under way.
+    """
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        flags = "go", "dot", "load", "first", "last", "keep", "subtract", "f_product", "s_product"
+        super().__init__(
+            {
+                **{name: In(1) for name in flags},
+                "x": In(FP16),
+                "y": In(FP16),
+                "vec": In(p.row),
+                "q": In(p.row),
+                "base": In(p.wide_row),
+                "base_s": In(FP32),
+                "set": In(1),
+                "join": In(1),
+                "base_wanted": Out(1),
+                "acc": Out(p.wide_row),
+                "acc_s": Out(FP32),
+                "done": Out(1),
+                "product_valid": Out(1),
+                "product": Out(p.row),
+                "dot_valid": Out(1),
+                "dot_product": Out(FP16),
+                **({"linear": In(LinearPort(p))} if p.weights else {}),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        m.submodules.vpu = vpu = Vpu(p.vpu)
+        m.submodules.multiply = multiply = FloatMultiply(FloatMultiplyParameters(stages=1))
+
+        # The factor, one cycle; operands wait for it.
+        held: Any = Signal(_held_layout(p), reset_less=True)
+        busy = Signal()
+        m.d.comb += [multiply.a.eq(self.x), multiply.b.eq(self.y)]
+        m.d.sync += [
+            busy.eq(self.go),
+            held.x.eq(self.x),
+            held.vec.eq(self.vec),
+            *(getattr(held, name).eq(getattr(self, name)) for name in ("dot", "load")),
+            *(getattr(held, name).eq(getattr(self, name)) for name in ("f_product", "s_product")),
+        ]
+        operation = vpu.i.payload
+        m.d.comb += [
+            vpu.i.valid.eq(busy),
+            operation.mode.eq(Mux(held.dot, Mode.DP, Mode.S)),
+            operation.load.eq(held.load),
+            operation.vec1.eq(self.q),
+            operation.vec2.eq(held.vec),
+            operation.scal.eq(Mux(held.f_product, multiply.o, held.x)),
+            vpu.o_vec.ready.eq(1),
+            vpu.o_scal.ready.eq(1),
+            self.dot_valid.eq(vpu.o_scal.valid),
+            self.dot_product.eq(vpu.o_scal.payload),
+        ]
+
+        if p.weights:
+            lend(m, vpu, self.linear)
+
+        # What to do with the vector moves along with it.
+        stages: list[Any] = [
+            Signal(_tag_layout(), name=f"tag_{number}") for number in range(p.vpu.latency + 1)
+        ]
+        m.d.sync += [
+            stages[0].valid.eq(self.go & ~self.dot),
+            *(
+                getattr(stages[0], name).eq(getattr(self, name))
+                for name in ("first", "last", "keep", "subtract")
+            ),
+            stages[1].eq(stages[0]),
+            stages[1].s.eq(Mux(held.s_product, multiply.o, held.x)),
+            *(after.eq(before) for before, after in zip(stages[1:], stages[2:], strict=False)),
+        ]
+        tag = stages[-1]
+        early = stages[-2]
+        add = Signal()
+        m.d.comb += [
+            self.base_wanted.eq(early.valid & early.first & ~early.keep),
+            add.eq(tag.valid & ~tag.keep),
+            self.product_valid.eq(tag.valid & tag.keep),
+            self.product.eq(vpu.o_vec.payload),
+        ]
+        m.d.sync += self.done.eq(add & tag.last)
+
+        def accumulate(name: str, addend: Value, base: Value, total: Value) -> None:
+            m.submodules[f"convert_{name}"] = convert = FloatConvert(
+                FloatConvertParameters(source="fp16", format="fp32")
+            )
+            m.submodules[f"add_{name}"] = adder = FloatAdd(FloatAddParameters(format="fp32"))
+            m.d.comb += [
+                convert.a.eq(addend),
+                adder.a.eq(Mux(tag.first & ~self.join, base, total)),
+                adder.b.eq(Mux(self.join, base, convert.o)),
+                adder.subtract.eq(tag.subtract & ~self.join),
+            ]
+            with m.If(self.set):
+                m.d.sync += total.eq(base)
+            with m.Elif(add | self.join):
+                m.d.sync += total.eq(adder.o)
+
+        for k in range(p.d):
+            accumulate(str(k), vpu.o_vec.payload[k], self.base[k], self.acc[k])
+        accumulate("s", tag.s, self.base_s, self.acc_s)
+        return m
+
+
+def _held_layout(p: LadTileParameters) -> data.StructLayout:
+    flags = dict.fromkeys(("dot", "load", "f_product", "s_product"), FLAG)
+    return data.StructLayout({"x": FP16, "vec": p.row, **flags})
+
+
+def _tag_layout() -> data.StructLayout:
+    flags = dict.fromkeys(("valid", "first", "last", "keep", "subtract"), FLAG)
+    return data.StructLayout({**flags, "s": FP16})

@@ -1,0 +1,396 @@
+"""Rows of active positions from memory, in order (LAD, section IV-C, stage 4)."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, enum, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.lad.md import key_layout
+from hw.lad.tile_parameters import LadTileParameters, StageParameters
+from hw.layout import FLAG, index
+
+
+class Kind(enum.IntEnum, shape=2):
+    """What a row is: of K, of V, of the counters, of the caches A to F."""
+
+    KEY = 0
+    VALUE = 1
+    COUNTERS = 2
+    CACHE = 3
+
+
+class ActiveFetchParameters(StageParameters):
+    __doc__ = LadTileParameters.__doc__
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a head's last entry to its rows: its requests, and an answer each."""
+        return 7
+
+
+class ActiveFetch(Component):
+    """Requests what MD and AC need of a head, and outputs it in order.
+
+    ::
+
+        command ─→ rows of A to F ───────────────────────────────┐
+        entry ─→ slot: counters, K[j], V[j] ─→ request ┄┄ memory ┄┄→ response ─┬─→ cache
+                                                                   ↓           │
+                  key, counters (MD), then rows (AC) ←── slots ←───────────────┘
+
+    A command is a head: first all rows of its caches are requested, unless it is the first step of
+    a sequence. They are passed on in any order. Then each entry is given a slot of K, of V and of
+    the counters, in which its rows wait: those of entries before it may come later. The counters of
+    several positions share a row; it is requested for the first of consecutive entries in it. An
+    entry of an inactive position (``halve``) requests its counters only.
+
+    Every slot is read three times, each time in order: by ``key``, with the entry; by ``counters``,
+    if it has a row of them; by ``rows``, if it is active, which frees it.
+
+    With `prefetch` each active position is looked up first. The rows of a hit go to its slot in a
+    cycle, and it requests its counters at most.
+
+    Latency: 1 cycle from an entry to its first request, 2 from the last response that it needs to
+    its key or its rows. Throughput: a request per cycle, so an active position takes 2 cycles, 3
+    with counters; :func:`golden.lad.cycles.fetch_cycles` has all cycles.
+
+    Handshake: ``response.ready`` is high, for rows of the caches that of ``cache``. A slot is freed
+    when its rows are output, so a consumer of ``key`` must not wait for ``rows`` of a later entry
+    than `depth` - 1 further. Overflow: none.
+
+    Members
+    -------
+    command : :py:`In(stream.Signature(head, kv_head, clear))`
+    entry : :py:`In(stream.Signature(parameters.entry_layout))`
+    request : :py:`Out(stream.Signature(parameters.read_layout))`
+    response : :py:`In(stream.Signature(parameters.answer_layout))`
+    cache : :py:`Out(stream.Signature(row, data))`
+    key : :py:`Out(stream.Signature(entry, data))`
+    counters : :py:`Out(stream.Signature(parameters.row))`
+    rows : :py:`Out(stream.Signature(k, v))`
+    rows_read, hits : :py:`Out`
+        Rows read of this head; positions whose rows had been prefetched.
+    lookup, lookup_head, lookup_position : :py:`Out`
+        Only with `prefetch`: look for a position's rows, see :class:`hw.lad.prefetch.Prefetch`.
+    known, hit, hit_k, hit_v : :py:`In`
+        Likewise.
+
+    Examples
+    --------
+    >>> from hw.lad.active_fetch import ActiveFetchParameters
+    >>> parameters = ActiveFetchParameters(d=128, positions=4096, heads=32, kv_heads=32)
+    >>> [name for name in parameters.regions], parameters.address_bits
+    (['k', 'v', 'code', 'unit', 'g', 'counter', 'cache'], 19)
+    """
+
+    summary = "Rows of active positions, counters and caches from memory, in order"
+    source = "LAD, section IV-C, stage 4"
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "command": In(stream.Signature(fetch_layout(p))),
+                "entry": In(stream.Signature(p.entry_layout)),
+                "request": Out(stream.Signature(p.read_layout)),
+                "response": In(stream.Signature(p.answer_layout)),
+                "cache": Out(stream.Signature(cache_row_layout(p))),
+                "key": Out(stream.Signature(key_layout(p))),
+                "counters": Out(stream.Signature(p.row)),
+                "rows": Out(stream.Signature(position_rows_layout(p))),
+                "rows_read": Out(p.rows_count),
+                "hits": Out(p.number),
+                **_prefetch_ports(p),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        # Slots are allocated at `tail` and read in order by three readers.
+        pointer = range(2 * p.depth)  # with a wrap bit
+        tail, key, counted, value = (
+            Signal(pointer, name=name)
+            for name in ("tail", "key_slot", "counted_slot", "value_slot")
+        )
+        # Of each slot: its rows are there, or not needed; it is active; it has counters.
+        arrived = {kind: Signal(p.depth, name=f"{kind.name.lower()}_arrived") for kind in Kind}
+        active = Signal(p.depth, reset_less=True)
+        counts = Signal(p.depth, reset_less=True)
+        allocate = Signal()
+        full = Signal()
+        m.d.comb += full.eq(tail == value ^ p.depth)
+        self._request(m, allocate, full, tail)
+        fresh: Any = Signal(p.entry_layout)
+        m.d.comb += fresh.eq(self.entry.payload)
+
+        # Responses to their slots.
+        label = data.View(_label_layout(p), self.response.payload.label)
+        slot = label.number[: (p.depth - 1).bit_length()]
+        is_cache = Signal()
+        m.d.comb += [
+            is_cache.eq(label.kind == Kind.CACHE),
+            self.response.ready.eq(~is_cache | self.cache.ready),
+            self.cache.valid.eq(self.response.valid & is_cache),
+            self.cache.payload.row.eq(label.number),
+            self.cache.payload.data.eq(self.response.payload.data),
+        ]
+        place = tail[:-1]
+        for kind in (Kind.KEY, Kind.VALUE, Kind.COUNTERS):
+            bits = arrived[kind]
+            with m.If(self.response.valid & (label.kind == kind)):
+                m.d.sync += bits.bit_select(slot, 1).eq(1)
+            if p.prefetch and kind != Kind.COUNTERS:
+                with m.If(self._copies):
+                    m.d.sync += bits.bit_select(self._current_slot, 1).eq(1)
+            with m.If(allocate):
+                needed = self._changes_row if kind == Kind.COUNTERS else ~fresh.halve
+                m.d.sync += bits.bit_select(place, 1).eq(~needed)
+        with m.If(allocate):
+            m.d.sync += [
+                tail.eq(tail + 1),
+                active.bit_select(place, 1).eq(~fresh.halve),
+                counts.bit_select(place, 1).eq(self._changes_row),
+            ]
+
+        # Readers. A slot is ready for the last one when the others have passed it.
+        read_key, read_counters, read_rows = (
+            Signal(name=name) for name in ("read_key", "read_counters", "read_rows")
+        )
+        skip_counters, skip_rows = Signal(), Signal()
+        passed = (value != key) & (value != counted)
+        m.d.comb += [
+            read_key.eq((key != tail) & _at(arrived[Kind.KEY], key) & _free(self.key)),
+            skip_counters.eq((counted != tail) & ~_at(counts, counted)),
+            read_counters.eq(
+                (counted != tail)
+                & _at(counts, counted)
+                & _at(arrived[Kind.COUNTERS], counted)
+                & _free(self.counters)
+            ),
+            skip_rows.eq(passed & ~_at(active, value)),
+            read_rows.eq(
+                passed & _at(active, value) & _at(arrived[Kind.VALUE], value) & _free(self.rows)
+            ),
+        ]
+        with m.If(read_key):
+            m.d.sync += key.eq(key + 1)
+        with m.If(read_counters | skip_counters):
+            m.d.sync += counted.eq(counted + 1)
+        with m.If(read_rows | skip_rows):
+            m.d.sync += value.eq(value + 1)
+        for port, read in (
+            (self.key, read_key),
+            (self.counters, read_counters),
+            (self.rows, read_rows),
+        ):
+            with m.If(_free(port)):
+                m.d.sync += port.valid.eq(read)
+
+        # The memories, written by responses.
+        def slots(name: str, kind: Kind, *reads: tuple[Signal, Signal]) -> list[Value]:
+            rows: Any = memory.Memory(shape=p.row_bits, depth=p.depth, init=[])
+            m.submodules[name] = rows
+            write = rows.write_port()
+            m.d.comb += [
+                write.addr.eq(slot),
+                write.data.eq(self.response.payload.data),
+                write.en.eq(self.response.valid & (label.kind == kind)),
+            ]
+            if p.prefetch and kind in (Kind.KEY, Kind.VALUE):
+                with m.If(self._copies):
+                    m.d.comb += [
+                        write.addr.eq(self._current_slot),
+                        write.data.eq(self.hit_k if kind == Kind.KEY else self.hit_v),
+                        write.en.eq(1),
+                    ]
+            ports = []
+            for enable, pointer in reads:
+                port = rows.read_port()
+                m.d.comb += [port.addr.eq(pointer[:-1]), port.en.eq(enable)]
+                ports.append(port.data)
+            return ports
+
+        entries: Any = memory.Memory(shape=p.entry_layout.size, depth=p.depth, init=[])
+        m.submodules.entries = entries
+        write, read = entries.write_port(), entries.read_port()
+        m.d.comb += [
+            write.addr.eq(place),
+            write.data.eq(fresh),
+            write.en.eq(allocate),
+            read.addr.eq(key[:-1]),
+            read.en.eq(read_key),
+            self.key.payload.entry.eq(read.data),
+        ]
+        key_data, key_again = slots("keys", Kind.KEY, (read_key, key), (read_rows, value))
+        (value_data,) = slots("values", Kind.VALUE, (read_rows, value))
+        (count_data,) = slots("counters", Kind.COUNTERS, (read_counters, counted))
+        m.d.comb += [
+            self.key.payload.data.eq(key_data),
+            self.rows.payload.k.eq(key_again),
+            self.rows.payload.v.eq(value_data),
+            self.counters.payload.eq(count_data),
+        ]
+        return m
+
+    def _request(self, m: Module, allocate, full, tail) -> None:
+        """A head's requests: caches, then those of one entry after the other."""
+        p = self._parameters
+        regions = p.regions
+        command: Any = Signal(fetch_layout(p), reset_less=True)
+        current: Any = Signal(p.entry_layout, reset_less=True)
+        slot = Signal(range(p.depth), reset_less=True)
+        pending = Signal(3)  # requests of the current entry: counters, K, V
+        row = Signal(range(p.cache_rows))  # of the caches
+        in_row = (p.counter_words - 1).bit_length()
+        counted = Signal(len(current.index))  # number of the last row of counters requested
+        has_counted = Signal()
+        request, accepted = self.request, Signal()
+        label: Any = Signal(_label_layout(p))
+        address = Signal(p.address_bits)
+        here = Signal.like(counted)
+        self._changes_row = Signal(name="changes_row")
+        m.d.comb += [
+            accepted.eq(request.valid & request.ready),
+            # Only reads: `write` and `data` are 0.
+            Value.cast(request.payload).eq(Cat(label, address)),
+            here.eq(self.entry.payload.index >> in_row),
+            self._changes_row.eq(~has_counted | (here != counted)),
+        ]
+        with m.If(accepted):
+            m.d.sync += self.rows_read.eq(self.rows_read + 1)
+        # One request of the current entry at a time: the lowest bit pending.
+        rest = Signal(3)
+        known, hit, finishes = Signal(), Signal(), Signal()
+        # A hit's rows are copied unless responses write both memories' slots.
+        self._copies, self._current_slot = Signal(name="copies"), slot
+        wants_rows = ~pending[0] & pending[1]
+        m.d.comb += [
+            rest.eq(Mux(self._copies, 0, pending & (pending - 1))),
+            known.eq(1),
+        ]
+        if p.prefetch:
+            writes = self.response.valid & (self.response.payload.label[-2:] < Kind.COUNTERS.value)
+            m.d.comb += [
+                self.lookup.eq(wants_rows),
+                self.lookup_head.eq(command.head),
+                self.lookup_position.eq(current.index),
+                known.eq(self.known),
+                hit.eq(self.hit & self.known & wants_rows),
+                self._copies.eq(hit & ~writes),
+            ]
+            with m.If(self._copies):
+                m.d.sync += self.hits.eq(self.hits + 1)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += self.command.ready.eq(1)
+                m.d.sync += [row.eq(0), has_counted.eq(0)]
+                with m.If(self.command.valid):
+                    m.d.sync += [
+                        command.eq(self.command.payload),
+                        self.rows_read.eq(0),
+                        self.hits.eq(0),
+                    ]
+                    with m.If(self.command.payload.clear):
+                        m.next = "ENTRIES"
+                    with m.Else():
+                        m.next = "CACHES"
+            with m.State("CACHES"):
+                m.d.comb += [
+                    request.valid.eq(1),
+                    label.kind.eq(Kind.CACHE),
+                    label.number.eq(row),
+                    address.eq(regions["cache"].address_of(command.head, row)),
+                ]
+                with m.If(accepted):
+                    m.d.sync += row.eq(row + 1)
+                    with m.If(row == p.cache_rows - 1):
+                        m.next = "ENTRIES"
+            with m.State("ENTRIES"):
+                m.d.comb += [
+                    request.valid.eq(pending.any() & ~(wants_rows & (~known | hit))),
+                    label.number.eq(slot),
+                    finishes.eq(accepted | self._copies),
+                    self.entry.ready.eq(~full & ((rest == 0) & (finishes | ~pending.any()))),
+                    allocate.eq(self.entry.valid & self.entry.ready),
+                ]
+                with m.If(pending[0]):
+                    m.d.comb += [
+                        label.kind.eq(Kind.COUNTERS),
+                        address.eq(
+                            regions["counter"].address_of(command.head, current.index >> in_row)
+                        ),
+                    ]
+                with m.Elif(pending[1]):
+                    m.d.comb += [
+                        label.kind.eq(Kind.KEY),
+                        address.eq(regions["k"].address_of(command.kv_head, current.index)),
+                    ]
+                with m.Else():
+                    m.d.comb += [
+                        label.kind.eq(Kind.VALUE),
+                        address.eq(regions["v"].address_of(command.kv_head, current.index)),
+                    ]
+                with m.If(finishes):
+                    m.d.sync += pending.eq(rest)
+                    with m.If((rest == 0) & current.last):
+                        m.next = "IDLE"
+                with m.If(allocate):
+                    active = ~self.entry.payload.halve
+                    m.d.sync += [
+                        current.eq(self.entry.payload),
+                        slot.eq(tail[:-1]),
+                        pending.eq(Cat(self._changes_row, active, active)),
+                        counted.eq(here),
+                        has_counted.eq(1),
+                    ]
+                # No entry of the next head before its command.
+                with m.If(pending.any() & current.last):
+                    m.d.comb += self.entry.ready.eq(0)
+
+
+def _at(bits: Signal, pointer: Signal) -> Value:
+    return Array(bits)[pointer[:-1]]
+
+
+def _free(port) -> Value:
+    return ~port.valid | port.ready
+
+
+def _prefetch_ports(p: LadTileParameters) -> dict[str, Any]:
+    if not p.prefetch:
+        return {}
+    return {
+        "lookup": Out(1),
+        "lookup_head": Out(p.head_index),
+        "lookup_position": Out(p.position),
+        "known": In(1),
+        "hit": In(1),
+        "hit_k": In(p.row),
+        "hit_v": In(p.row),
+    }
+
+
+def fetch_layout(p: LadTileParameters) -> data.StructLayout:
+    """A head, its kv head; ``clear``: there is nothing in its caches."""
+    return data.StructLayout({"head": p.head_index, "kv_head": p.kv_head_index, "clear": FLAG})
+
+
+def cache_row_layout(p: LadTileParameters) -> data.StructLayout:
+    """A row of the caches, with its number, see :attr:`LadTileParameters.cache_rows`."""
+    return data.StructLayout({"row": index(range(p.cache_rows)), "data": p.row})
+
+
+def position_rows_layout(p: LadTileParameters) -> data.StructLayout:
+    """A position's rows of K and V."""
+    return data.StructLayout({"k": p.row, "v": p.row})
+
+
+def _label_layout(p: LadTileParameters) -> data.StructLayout:
+    return data.StructLayout({"number": index(p.label_bits - 2), "kind": Kind})

@@ -1,0 +1,502 @@
+"""Scores estimated from those of collinear keys, the centres (LAD, section III-D, Algorithm 1)."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.divide import Divide, DivideParameters
+from hw.arith.float_format import FP16
+from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
+from hw.arith.lines import nearest
+from hw.arith.order_key import is_nan
+from hw.arith.square_root import SquareRoot, SquareRootParameters
+from hw.component import Component
+from hw.lad.score_source import (
+    operation_layout,
+    result_layout,
+    score_layout,
+    source_answer_layout,
+    source_read_layout,
+)
+from hw.lad.tile_parameters import LadTileParameters
+from hw.layout import FLAG
+from hw.stream.queue import Queue, QueueParameters
+
+COLLINEAR = 0.98
+"""Magnitude of the cosine above which a key joins a centre."""
+
+TABLES = "norm", "dnorm", "cid"
+"""Rows of a position's word in each: its length, relative to its centre's, its centre."""
+
+DIVIDE_STAGES = 4
+PAIR = 2
+
+
+class CentreScores(Component):
+    """s[i] = (q . K[cid[i]]) dnorm[i], for the positions before the window, in order.
+
+    ::
+
+        EAS.1, EAS.5   K[c] ─┬─→ VPU 0: q . K[c] ─→ scores of centres
+                             └─→ VPU 1: k . K[c] ─→ / (norm norm[c]) ─→ largest |cos|
+        EAS.2          cid[i] ─→ score of the centre ─→ × dnorm[i] ─→ s[i], two per cycle
+        EAS.4          VPU 1: k . k ─→ square root ─→ norm of the new key
+
+    A key is a centre if it is its own, ``cid[c] = c``. The new key k joins the centre with the
+    largest magnitude of the cosine, the oldest of equals, if that exceeds 0.98; then cid is this
+    centre and dnorm its length divided by the centre's, negative if it points the other way.
+    Otherwise it is a new centre. That is done once for each kv head, with its first query head. A
+    cosine that is NaN, as of a key of length 0, is ignored.
+
+    Cycles: 3 tables of ceil((n - 1) / d) rows, then a centre per cycle, then a pair of scores per
+    cycle; 40 besides.
+
+    Members
+    -------
+    store, begin, go, first : :py:`In(1)`
+        ``stored`` answers `store` at once. With `begin` a head begins; once `go` is high, rows of
+        centres are requested. ``first`` of its kv head: work on the new key `k`.
+    kv_head, position, old, k : :py:`In`
+        ``position`` of the new key.
+    stored, done : :py:`Out(1)`
+    centres : :py:`Out(count)`
+        Number of centres read.
+    request : :py:`Out(stream.Signature(source_read_layout))`
+    response : :py:`In(stream.Signature(source_answer_layout))`
+    op : :py:`Out(stream.Signature(operation_layout))`
+    vector : :py:`In(stream.Signature(parameters.row))`
+        Not used.
+    result : :py:`In(stream.Signature(result_layout))`
+    score : :py:`Out(score_layout)`
+    """
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "store": In(1),
+                "begin": In(1),
+                "go": In(1),
+                "first": In(1),
+                "kv_head": In(p.kv_head_index),
+                "position": In(p.position),
+                "old": In(p.number),
+                "k": In(p.row),
+                "stored": Out(1),
+                "done": Out(1),
+                "centres": Out(p.number),
+                "request": Out(stream.Signature(source_read_layout(p))),
+                "response": In(stream.Signature(source_answer_layout(p))),
+                "op": Out(stream.Signature(operation_layout(p))),
+                "vector": In(stream.Signature(p.row)),
+                "result": In(stream.Signature(result_layout())),
+                "score": Out(score_layout(p)),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        request, response = self.request, self.response
+        table = Signal(range(len(TABLES)))
+        row = Signal(range(p.table_rows + 1))
+        rows = Signal.like(row)
+        left = Signal(range(len(TABLES) * p.table_rows + 1))  # rows of tables not yet received
+        ports = self._tables(m)
+        scan = self._scan(m, ports["is_centre"], rows)
+        best, cos_done = self._cosines(m, ports)
+        waiting = Signal(range(8 + DIVIDE_STAGES))
+        received = Signal(range(p.positions + 1))
+        scored = Signal(range(p.positions + 2))
+        scaling = Signal()
+        self._scale(m, ports, scaling, scored)
+        m.d.comb += [
+            self.stored.eq(self.store),
+            self.vector.ready.eq(1),
+            rows.eq((self.position + (p.d - 1)) >> p.element_bits),
+        ]
+        with m.If(response.valid & response.payload.table):
+            m.d.sync += left.eq(left - 1)
+
+        # A key goes to both VPUs; its position waits for the products.
+        m.submodules.tags = tags = Queue(
+            QueueParameters(depth=p.vpu.credits.credits),
+            shape=data.StructLayout({"own": FLAG, "position": p.position}),
+        )
+        own = Signal()  # k . k is the operation
+        arrives = response.valid & ~response.payload.table
+        m.d.comb += [
+            response.ready.eq(response.payload.table | (self.op.ready & tags.i.ready)),
+            self.op.valid.eq((own | arrives) & tags.i.ready),
+            *(
+                vector.eq(Mux(own, Value.cast(self.k), Value.cast(response.payload.data)))
+                for vector in map(Value.cast, self.op.payload.vectors)
+            ),
+            tags.i.valid.eq(self.op.valid & self.op.ready),
+            tags.i.payload.own.eq(own),
+            tags.i.payload.position.eq(response.payload.number),
+            self.result.ready.eq(tags.o.valid),
+            tags.o.ready.eq(self.result.valid),
+        ]
+        taken = Signal()
+        tag = tags.o.payload
+        m.d.comb += taken.eq(self.result.valid & tags.o.valid)
+        m.d.comb += [
+            ports["write_score"].addr.eq(tag.position),
+            ports["write_score"].data.eq(self.result.payload.dots[0]),
+            ports["write_score"].en.eq(taken & ~tag.own),
+        ]
+        with m.If(taken & ~tag.own):
+            m.d.sync += received.eq(received + 1)
+        m.submodules.root = root = SquareRoot(SquareRootParameters(stages=1))
+        norm = Signal(FP16)
+        m.d.comb += root.x.eq(self.result.payload.dots[1])
+        has_root = Signal()
+        m.d.sync += has_root.eq(taken & tag.own)
+        with m.If(has_root):
+            m.d.sync += norm.eq(root.o)
+        self._offer(m, taken & ~tag.own & self.first, tag.position, norm)
+
+        new = self._new_words(m, norm, best)
+        old_rows = {name: Signal(p.row, name=f"old_{name}", reset_less=True) for name in TABLES}
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += [x.eq(0) for x in (table, row, received, waiting)]
+                with m.If(self.begin):
+                    m.d.sync += [left.eq(len(TABLES) * rows), self.done.eq(0)]
+                    m.d.sync += [self.centres.eq(0), scored.eq(0)]
+                    m.next = "TABLES"
+            with m.State("TABLES"):
+                with m.If(row == rows):
+                    m.d.sync += [row.eq(0), table.eq(table + 1)]
+                    with m.If(table == len(TABLES) - 1):
+                        m.next = "OWN"
+                with m.Else():
+                    self._access(m, table, row, Cat(row, table))
+                    with m.If(request.ready):
+                        m.d.sync += row.eq(row + 1)
+                with m.If((row == rows) & (rows == 0)):
+                    m.next = "OWN"
+            with m.State("OWN"):
+                # The new key's length, before the cosines need it.
+                m.d.comb += own.eq(self.first & (waiting == 0))
+                with m.If(self.first):
+                    with m.If(self.op.valid & self.op.ready):
+                        m.d.sync += waiting.eq(1)
+                    with m.If(has_root):
+                        m.next = "WAIT"
+                with m.Else():
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                m.d.sync += waiting.eq(0)
+                with m.If((left == 0) & self.go):
+                    m.d.comb += scan.begin.eq(1)
+                    m.next = "CENTRES"
+            with m.State("CENTRES"):
+                with m.If(scan.valid):
+                    m.d.comb += [
+                        request.valid.eq(1),
+                        request.payload.number.eq(scan.index),
+                        request.payload.address.eq(
+                            p.regions["k"].address_of(self.kv_head, scan.index)
+                        ),
+                        scan.ready.eq(request.ready),
+                    ]
+                    with m.If(request.ready):
+                        m.d.sync += self.centres.eq(self.centres + 1)
+                with m.If(scan.finished & (received == self.centres)):
+                    m.next = "SCALE"
+            with m.State("SCALE"):
+                m.d.comb += scaling.eq(1)
+                with m.If((scored >= self.old) & cos_done):
+                    m.next = "DONE"
+                    with m.If(self.first):
+                        m.next = "DIVIDE"
+            with m.State("DIVIDE"):
+                # dnorm; meanwhile the rows in which the new position lies are read.
+                divided = DIVIDE_STAGES + 2  # two cycles to the centre's norm
+                m.d.sync += waiting.eq(waiting + 1)
+                m.d.comb += ports["divide"].eq(1)
+                for name in TABLES:
+                    m.d.comb += ports[name].addr.eq(self.position >> p.element_bits)
+                with m.If(waiting < divided):
+                    m.d.comb += ports["norm"].addr.eq(best.position >> p.element_bits)
+                with m.If(waiting == divided):
+                    m.d.comb += self._has_quotient.eq(1)
+                with m.If(waiting == divided + 1):
+                    m.d.sync += [old_rows[name].eq(ports[name].data) for name in TABLES]
+                    m.d.sync += table.eq(0)
+                    m.next = "WRITE"
+            with m.State("WRITE"):
+                self._access(m, table, self.position >> p.element_bits, 0)
+                m.d.comb += request.payload.write.eq(1)
+                with m.Switch(table):
+                    for number, name in enumerate(TABLES):
+                        with m.Case(number):
+                            in_row = self.position[: p.element_bits]
+                            for e in range(p.d):
+                                m.d.comb += request.payload.data[e].eq(
+                                    Mux(
+                                        in_row == e,
+                                        new[name],
+                                        Mux(in_row > e, old_rows[name][e], 0) if e < p.d - 1 else 0,
+                                    )
+                                )
+                with m.If(request.ready):
+                    m.d.sync += table.eq(table + 1)
+                    with m.If(table == len(TABLES) - 1):
+                        m.next = "DONE"
+            with m.State("DONE"):
+                m.d.sync += self.done.eq(1)
+                m.next = "IDLE"
+        return m
+
+    def _access(self, m: Module, table: Signal, row: Value, number: Value) -> None:
+        """Request a row of one of the tables."""
+        p, request = self._parameters, self.request
+        m.d.comb += [
+            request.valid.eq(1),
+            request.payload.table.eq(1),
+            request.payload.number.eq(number),
+        ]
+        with m.Switch(table):
+            for place, name in enumerate(TABLES):
+                with m.Case(place):
+                    m.d.comb += request.payload.address.eq(
+                        p.regions[name].address_of(self.kv_head, row)
+                    )
+
+    def _tables(self, m: Module) -> dict[str, Any]:
+        """Memories of the three tables, of which positions are centres, and of their scores."""
+        p = self._parameters
+        response = self.response
+        row_bits = len(Signal(range(p.table_rows + 1)))
+        number, which = response.payload.number[:row_bits], response.payload.number[row_bits:]
+        arrives = response.valid & response.payload.table
+        ports: dict[str, Any] = {"divide": Signal(name="dividing")}
+        for place, name in enumerate(TABLES):
+            rows: Any = memory.Memory(shape=p.row_bits, depth=p.table_rows, init=[])
+            m.submodules[f"{name}_rows"] = rows
+            write = rows.write_port()
+            m.d.comb += [
+                write.addr.eq(number),
+                write.data.eq(response.payload.data),
+                write.en.eq(arrives & (which == place)),
+            ]
+            ports[name] = rows.read_port()
+        bits: Any = memory.Memory(shape=p.d, depth=p.table_rows, init=[])
+        m.submodules.is_centre = bits
+        write = bits.write_port()
+        own = Signal(p.d)  # a key is its own centre
+        for e in range(p.d):
+            position = (number << p.element_bits) + e
+            m.d.comb += own[e].eq(
+                (response.payload.data[e] == position) & (position < self.position)
+            )
+        m.d.comb += [
+            write.addr.eq(number),
+            write.data.eq(own),
+            write.en.eq(arrives & (which == len(TABLES) - 1)),
+        ]
+        ports["is_centre"] = bits.read_port()
+        scores: Any = memory.Memory(shape=16, depth=p.positions, init=[])
+        m.submodules.scores = scores
+        ports["write_score"] = scores.write_port()
+        ports["scores"] = [scores.read_port() for _ in range(PAIR)]
+        return ports
+
+    def _scan(self, m: Module, bits, rows: Signal) -> "CentreScan":
+        """Positions of centres, in ascending order."""
+        p = self._parameters
+        scan = CentreScan(p)
+        row = Signal(range(p.table_rows + 1), name="scan_row")
+        left = Signal(p.d, name="scan_left")
+        lowest = Signal(range(p.d), name="scan_lowest")
+        for lane in reversed(range(p.d)):
+            with m.If(left[lane]):
+                m.d.comb += lowest.eq(lane)
+        m.d.comb += bits.addr.eq(row)
+        with m.FSM(name="scan"):
+            with m.State("IDLE"):
+                with m.If(scan.begin):
+                    m.d.sync += [row.eq(0), scan.finished.eq(0)]
+                    m.next = "ROW"
+            with m.State("ROW"):
+                m.next = "TAKE"
+                with m.If(row == rows):
+                    m.d.sync += scan.finished.eq(1)
+                    m.next = "IDLE"
+            with m.State("TAKE"):
+                m.d.sync += [left.eq(bits.data), row.eq(row + 1)]
+                m.next = "EMIT"
+            with m.State("EMIT"):
+                m.d.comb += [
+                    scan.valid.eq(left.any()),
+                    scan.index.eq(((row - 1) << p.element_bits) + lowest),
+                ]
+                with m.If(~left.any()):
+                    m.next = "ROW"
+                with m.Elif(scan.ready):
+                    m.d.sync += left.eq(left & (left - 1))
+        return scan
+
+    def _offer(self, m: Module, taken: Value, position: Value, norm: Signal) -> None:
+        """A product of the new key and a centre enters the pipeline of cosines."""
+        m.d.comb += self._offered.eq(taken)
+        m.d.comb += self._offered_position.eq(position)
+        m.d.comb += self._norm.eq(norm)
+
+    def _cosines(self, m: Module, ports) -> tuple["Best", Signal]:
+        """The centre with the largest cosine. Returns it and whether no product is under way.
+
+        Cycle by cycle: read the centre's norm; multiply by the new key's; divide; compare.
+        """
+        p = self._parameters
+        self._offered = Signal(name="offered")
+        self._offered_position = Signal(p.position, name="offered_position")
+        self._norm = Signal(FP16, name="norm_of_new")
+        best = Best(p)
+        dividing = ports["divide"]
+        stages = 1 + DIVIDE_STAGES
+        valid = Signal(stages + 1)
+        positions = [Signal(p.position, name=f"position_{n}") for n in range(stages + 1)]
+        dots = [Signal(FP16, name=f"dot_{n}") for n in range(2)]
+        m.d.sync += [
+            valid.eq(Cat(self._offered, valid[:-1])),
+            positions[0].eq(self._offered_position),
+            *(after.eq(before) for before, after in zip(positions, positions[1:], strict=False)),
+            dots[0].eq(self.result.payload.dots[1]),
+            dots[1].eq(dots[0]),
+        ]
+        place = Signal(range(p.d))
+        chosen = Signal(FP16, name="norm_of_centre")
+        m.submodules.lengths = lengths = FloatMultiply(FloatMultiplyParameters(stages=1))
+        m.submodules.divide = divide = Divide(DivideParameters(stages=DIVIDE_STAGES))
+        held = Signal(FP16, reset_less=True)
+        row = p.row(Value.cast(ports["norm"].data))
+        m.d.comb += [
+            ports["norm"].addr.eq(self._offered_position >> p.element_bits),
+            place.eq(Mux(dividing, best.position, positions[0])),
+            chosen.eq(Array(row)[place]),
+            lengths.a.eq(self._norm),
+            lengths.b.eq(chosen),
+            # dnorm: the new key's length by that of its centre.
+            divide.a.eq(Mux(dividing, self._norm, dots[1])),
+            divide.b.eq(Mux(dividing, held, lengths.o)),
+        ]
+        m.d.sync += held.eq(chosen)
+        self._quotient = divide.o
+        magnitude = divide.o[:-1]
+        better = Signal()
+        here = positions[stages]
+        m.d.comb += better.eq(
+            valid[stages]
+            & ~is_nan(divide.o)
+            & (
+                (magnitude > best.magnitude)
+                | ((magnitude == best.magnitude) & (here < best.position))
+            )
+        )
+        with m.If(better):
+            m.d.sync += [
+                best.magnitude.eq(magnitude),
+                best.negative.eq(divide.o[-1]),
+                best.position.eq(here),
+            ]
+        with m.If(self.begin):
+            m.d.sync += [best.magnitude.eq(0), best.position.eq(0), best.negative.eq(0)]
+        done = Signal()
+        m.d.comb += done.eq(~valid.any() & ~self._offered)
+        return best, done
+
+    def _new_words(self, m: Module, norm: Signal, best: "Best") -> dict[str, Value]:
+        """The new key's word of each table, in WRITE."""
+        joins = Signal()
+        dnorm = Signal(FP16, reset_less=True)
+        self._has_quotient = Signal(name="has_quotient")
+        m.d.comb += joins.eq(best.magnitude > nearest(COLLINEAR, FP16))
+        with m.If(self._has_quotient):
+            m.d.sync += dnorm.eq(
+                Mux(
+                    joins,
+                    Cat(self._quotient[:-1], self._quotient[-1] ^ best.negative),
+                    Const(nearest(1.0, FP16), 16),
+                )
+            )
+        return {"norm": norm, "dnorm": dnorm, "cid": Mux(joins, best.position, self.position)}
+
+    def _scale(self, m: Module, ports, scaling: Signal, scored: Signal) -> None:
+        """EAS.2: pairs of positions, one pair per cycle.
+
+        Cycle by cycle: read cid and dnorm; read the centres' scores; multiply, in two.
+        """
+        p = self._parameters
+        following = Signal(range(p.positions + 2))
+        delays: list[Any] = [Signal(_delay_layout(p), name=f"scale_{n}") for n in range(4)]
+        issue = Signal()
+        m.d.comb += issue.eq(scaling & (following < self.old))
+        with m.If(issue):
+            m.d.sync += following.eq(following + PAIR)
+        with m.If(self.begin):
+            m.d.sync += following.eq(0)
+        m.d.sync += [
+            delays[0].valid.eq(issue),
+            delays[0].index.eq(following),
+            *(after.eq(before) for before, after in zip(delays, delays[1:], strict=False)),
+        ]
+        for name in ("cid", "dnorm"):
+            m.d.comb += ports[name].addr.eq(following >> p.element_bits)
+        pairs = {
+            name: data.ArrayLayout(PAIR * 16, p.d // PAIR)(Value.cast(ports[name].data))
+            for name in ("cid", "dnorm")
+        }
+        place = delays[0].index[1 : p.element_bits]
+        cid, dnorm = (Signal(data.ArrayLayout(16, PAIR), name=f"pair_{name}") for name in pairs)
+        held = Signal(data.ArrayLayout(16, PAIR), reset_less=True)
+        m.d.comb += [cid.eq(Array(pairs["cid"])[place]), dnorm.eq(Array(pairs["dnorm"])[place])]
+        m.d.sync += held.eq(dnorm)
+        for key in range(PAIR):
+            read = ports["scores"][key]
+            m.submodules[f"times_dnorm_{key}"] = times = FloatMultiply(
+                FloatMultiplyParameters(stages=2)
+            )
+            m.d.comb += [
+                read.addr.eq(cid[key]),
+                times.a.eq(read.data),
+                times.b.eq(held[key]),
+                self.score.s[key].eq(times.o),
+            ]
+        m.d.comb += [
+            self.score.valid.eq(delays[3].valid),
+            self.score.index.eq(delays[3].index),
+        ]
+        with m.If(self.score.valid):
+            m.d.sync += scored.eq(scored + PAIR)
+
+
+class CentreScan:
+    """Positions of centres: a stream of them, and that there are no more."""
+
+    def __init__(self, p: LadTileParameters):
+        self.begin, self.finished = Signal(name="scan_begin"), Signal(name="scan_finished")
+        self.valid, self.ready = Signal(name="scan_valid"), Signal(name="scan_ready")
+        self.index = Signal(p.position, name="scan_index")
+
+
+class Best:
+    """The largest cosine so far: its magnitude's bits, its sign, its centre."""
+
+    def __init__(self, p: LadTileParameters):
+        self.magnitude = Signal(FP16.width - 1, name="best_magnitude")
+        self.negative = Signal(name="best_negative")
+        self.position = Signal(p.position, name="best_position")
+
+
+def _delay_layout(p: LadTileParameters) -> data.StructLayout:
+    return data.StructLayout({"valid": 1, "index": range(p.positions + 2)})

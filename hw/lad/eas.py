@@ -1,0 +1,483 @@
+"""Efficient attention scores: of all positions, most of them estimated (LAD, IV-B, part 2)."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, enum, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_format import FP16
+from hw.arith.order_key import NAN_KEY, from_key, to_key
+from hw.component import Component
+from hw.lad.centre_scores import CentreScores
+from hw.lad.code_scores import CodeScores
+from hw.lad.linear import LinearPort, lend
+from hw.lad.score_source import score_layout
+from hw.lad.tile_parameters import LadTileParameters
+from hw.lad.vpu import Mode, Vpu
+from hw.layout import FLAG, index, mask
+from hw.stream.queue import Queue, QueueParameters
+
+
+class Kind(enum.IntEnum, shape=2):
+    """What a row is: of G, a whole key, or of the estimate: not a table, or a table."""
+
+    G = 0
+    KEY = 1
+    OTHER = 2
+    TABLE = 3
+
+
+class Eas(Component):
+    """Scores of a head's positions, and their maximum.
+
+    ::
+
+        G ─→ mode ≥ near: M ───→ keys of M, window ─→ VPU 0 ─────────────┬─→ s
+        codes of keys, or keys of centres ─→ VPU 0, VPU 1 ─→ × ─→ not in M ┘   └─→ maximum m
+
+    A command is a head. The first query head of each kv head also stores the new token's K and V,
+    and encodes K for the later steps (or looks for its centre). Then the words of G are read and
+    output, with a zero for the new position. Positions before the window whose mode's interval
+    begins at `near` or above are M: their scores, and those of the window, are products with the
+    whole key. The others' scores are estimated (:mod:`hw.lad.score_source`): they only decide
+    which positions are active.
+
+    m is the largest score, as an order key: NaN is ignored unless all are NaN, and zeros are +0.
+
+    Cycles: :meth:`parameters.eas_cycles`, whichever is more of the rows read and the scores: a pair
+    of estimated ones per cycle, or an exact one.
+
+    Handshake: ``words`` and ``scores`` have none. ``response.ready`` is low only for
+    a key that a VPU cannot take.
+
+    Members
+    -------
+    command : :py:`In(stream.Signature(head, kv_head, n, first))`
+    q : :py:`In(stream.Signature(parameters.row))`
+    kv : :py:`In(stream.Signature(parameters.row))`
+        With a `first` command the new K, then V.
+    request : :py:`Out(stream.Signature(parameters.read_layout))`
+    response : :py:`In(stream.Signature(parameters.answer_layout))`
+    words_valid, words_row, words : :py:`Out`
+        A row of G, zero from the new position on.
+    score_valid, score_index, scores, score_keep : :py:`Out`
+        Scores of a pair of positions, the first one even, those in `score_keep`.
+    identified : :py:`Out(stream.Signature(m, large, centres, rows))`
+        All scores are there: their maximum, \\|M\\|, number of centres, rows read.
+    linear : :py:`In(LinearPort).array(2)`
+        Only with `weights`: the VPUs, while no head is here.
+    """
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        self._clears_row = Signal(name="clears_row")
+        super().__init__(
+            {
+                "command": In(stream.Signature(score_command_layout(p))),
+                "q": In(stream.Signature(p.row)),
+                "kv": In(stream.Signature(p.row)),
+                "request": Out(stream.Signature(p.read_layout)),
+                "response": In(stream.Signature(p.answer_layout)),
+                "words_valid": Out(1),
+                "words_row": Out(index(range(max(2, p.table_rows)))),
+                "words": Out(data.ArrayLayout(p.word_layout, p.d)),
+                "score_valid": Out(1),
+                "score_index": Out(range(p.positions + 2)),
+                "scores": Out(data.ArrayLayout(FP16, 2)),
+                "score_keep": Out(mask(2)),
+                "identified": Out(stream.Signature(identified_layout(p))),
+                **({"linear": In(LinearPort(p)).array(2)} if p.weights else {}),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        self._vpus = [Vpu(p.vpu) for _ in range(2)]
+        for number, vpu in enumerate(self._vpus):
+            m.submodules[f"vpu_{number}"] = vpu
+        m.submodules.source = source = self._make_source()
+        command: Any = Signal(score_command_layout(p), reset_less=True)
+        q = Signal(p.row, reset_less=True)
+        k = Signal(p.row, reset_less=True)
+        old = Signal(range(p.positions + 1))  # positions before the window
+        last = Signal(p.position)  # the new position
+        m.d.comb += [
+            old.eq(Mux(command.n > p.window, command.n - p.window, 0)),
+            last.eq(command.n - 1),
+            source.kv_head.eq(command.kv_head),
+            source.position.eq(last),
+            source.old.eq(old),
+            source.k.eq(k),
+        ]
+        request, response = self.request, self.response
+        label = Signal(label_layout(p))
+        answered = data.View(label_layout(p), response.payload.label)
+        rows = Signal(p.rows_count)  # read so far
+        tables = Signal()  # the rows of G are there
+        m.d.comb += [
+            request.payload.label.eq(label),
+            response.ready.eq(
+                Mux(
+                    answered.kind.matches(Kind.OTHER, Kind.TABLE),
+                    source.response.ready,
+                    (answered.kind != Kind.KEY) | self._vpus[0].i.ready,
+                )
+            ),
+            # Unless a state says otherwise, the estimate has the port.
+            request.valid.eq(source.request.valid),
+            label.kind.eq(Mux(source.request.payload.table, Kind.TABLE, Kind.OTHER)),
+            label.number.eq(source.request.payload.number),
+            request.payload.address.eq(source.request.payload.address),
+            request.payload.write.eq(source.request.payload.write),
+            request.payload.data.eq(source.request.payload.data),
+            source.request.ready.eq(request.ready),
+            source.response.valid.eq(response.valid & answered.kind.matches(2, 3)),
+            source.response.payload.table.eq(answered.kind == Kind.TABLE),
+            source.response.payload.number.eq(answered.number),
+            source.response.payload.data.eq(response.payload.data),
+        ]
+        large, emitted, exact = (
+            Signal(range(p.positions + 1), name=name) for name in ("large", "emitted", "exact")
+        )
+        loading, scoring = Signal(), Signal()
+        scan_bits, score_bits = self._words(m, response, answered, last, old)
+        scan = self._scan(m, scan_bits, old, last, loading, scoring & tables)
+        m.d.comb += source.go.eq(scoring & tables)
+        key_arrives = response.valid & (answered.kind == Kind.KEY)
+        self._multiply(m, source, q, k, key_arrives, answered.number, loading)
+        maximum, pending = self._results(m, source, score_bits, exact, loading)
+        if p.weights:
+            for vpu, port in zip(self._vpus, self.linear, strict=True):
+                lend(m, vpu, port)
+
+        g_row, g_rows, g_left = (
+            Signal(range(p.table_rows + 1), name=name) for name in ("g_row", "g_rows", "g_left")
+        )
+        m.d.comb += [
+            g_rows.eq((last + (p.d - 1)) >> p.element_bits),
+            tables.eq((g_left == 0) & (g_row == g_rows)),
+        ]
+        arrives = response.valid & (answered.kind == Kind.G)
+        counted = Signal()
+        with m.If(request.valid & request.ready & ~request.payload.write & counted):
+            m.d.sync += rows.eq(rows + 1)
+
+        def access(region: str, part: Value, row: Value, kind: Kind, write: Value | None) -> None:
+            m.d.comb += [
+                source.request.ready.eq(0),
+                request.valid.eq(1),
+                label.kind.eq(kind),
+                label.number.eq(row),
+                request.payload.address.eq(p.regions[region].address_of(part, row)),
+                request.payload.write.eq(write is not None),
+            ]
+            if write is not None:
+                m.d.comb += request.payload.data.eq(write)
+
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += [
+                    self.command.ready.eq(self.q.valid),
+                    self.q.ready.eq(self.command.valid),
+                ]
+                m.d.sync += [large.eq(0), emitted.eq(0), rows.eq(0), g_row.eq(0), g_left.eq(0)]
+                with m.If(self.command.valid & self.q.valid):
+                    m.d.sync += [command.eq(self.command.payload), q.eq(self.q.payload)]
+                    m.next = "LOAD"
+                    with m.If(self.command.payload.first):
+                        m.next = "STORE_K"
+            with m.State("STORE_K"):
+                with m.If(self.kv.valid):
+                    access("k", command.kv_head, last, Kind.KEY, self.kv.payload)
+                    m.d.comb += self.kv.ready.eq(request.ready)
+                    m.d.sync += k.eq(self.kv.payload)
+                    with m.If(request.ready):
+                        m.next = "STORE_V"
+            with m.State("STORE_V"):
+                with m.If(self.kv.valid):
+                    access("v", command.kv_head, last, Kind.KEY, self.kv.payload)
+                    m.d.comb += self.kv.ready.eq(request.ready)
+                    with m.If(request.ready):
+                        m.next = "ENCODE"
+            with m.State("ENCODE"):
+                m.d.comb += source.store.eq(1)
+                with m.If(source.stored):
+                    m.next = "LOAD"
+            with m.State("LOAD"):
+                # The VPUs are empty, so each of them stores its vector at once.
+                m.d.comb += loading.eq(1)
+                m.d.sync += g_left.eq(g_rows)
+                m.next = "TABLES"
+            with m.State("TABLES"):
+                m.d.comb += counted.eq(1)
+                with m.If(g_row == g_rows):
+                    m.d.comb += source.begin.eq(1)
+                    m.next = "SCORES"
+                with m.Else():
+                    access("g", command.head, g_row, Kind.G, None)
+                    with m.If(request.ready):
+                        m.d.sync += g_row.eq(g_row + 1)
+            with m.State("SCORES"):
+                m.d.comb += [counted.eq(1), scoring.eq(1)]
+                # Keys of M and of the window, and rows of the estimate, as they come.
+                with m.If(scan.valid):
+                    access("k", command.kv_head, scan.index, Kind.KEY, None)
+                    m.d.comb += scan.ready.eq(request.ready)
+                    with m.If(request.ready):
+                        m.d.sync += [emitted.eq(emitted + 1), large.eq(large + ~scan.in_window)]
+                with m.If(source.done & scan.finished & (exact == emitted) & ~pending):
+                    m.next = "DONE"
+            with m.State("DONE"):
+                m.d.comb += self.identified.valid.eq(1)
+                with m.If(self.identified.ready):
+                    m.next = "IDLE"
+        if p.identification == "centres":
+            m.d.comb += source.first.eq(command.first)
+            m.d.comb += self.identified.payload.centres.eq(source.centres)
+        m.d.comb += [
+            self.identified.payload.m.eq(from_key(maximum)),
+            self.identified.payload.large.eq(large),
+            self.identified.payload.rows.eq(rows),
+        ]
+        with m.If(arrives):
+            m.d.sync += g_left.eq(g_left - 1)
+        return m
+
+    def _make_source(self) -> Any:
+        """What estimates the scores."""
+        p = self._parameters
+        return CentreScores(p) if p.identification == "centres" else CodeScores(p)
+
+    def _words(self, m: Module, response, answered, last, old) -> tuple[Any, Any]:
+        """Output rows of G, and find M. Returns read ports of M's bits, a row of d positions."""
+        p = self._parameters
+        number = answered.number
+        words = data.ArrayLayout(p.word_layout, p.d)(Value.cast(response.payload.data))
+        arrives = Signal()
+        present, before = (
+            self._below(m, number, bound, name)
+            for bound, name in ((last, "present"), (old, "before_window"))
+        )
+        bits = Signal(p.d)
+        near = Signal(p.d)
+        for lane, word in enumerate(words):
+            has_interval = (word.mode >= p.near_mode) & (word.mode < p.intervals)
+            m.d.comb += near[lane].eq(has_interval)
+        # If the new position is the first of its row, that row has nothing to read.
+        starts_row = Signal()
+        m.d.comb += [
+            arrives.eq(response.valid & (answered.kind == Kind.G)),
+            bits.eq(near & before),
+            starts_row.eq(last[: p.element_bits] == 0),
+            self.words_valid.eq(arrives),
+            self.words_row.eq(number),
+        ]
+        for lane, (word, shown) in enumerate(zip(words, self.words, strict=True)):
+            m.d.comb += shown.eq(Mux(present[lane] & arrives, Value.cast(word), 0))
+        with m.If(self.command.ready & self.command.valid):
+            m.d.sync += self._clears_row.eq(1)
+        with m.Elif(~arrives):
+            m.d.sync += self._clears_row.eq(0)
+        with m.If(~arrives & self._clears_row & starts_row):
+            m.d.comb += [self.words_valid.eq(1), self.words_row.eq(last >> p.element_bits)]
+
+        table: Any = memory.Memory(shape=p.d, depth=p.table_rows, init=[])
+        m.submodules.large = table
+        write = table.write_port()
+        m.d.comb += [write.addr.eq(number), write.data.eq(bits), write.en.eq(arrives)]
+        return table.read_port(), table.read_port()
+
+    def _below(self, m: Module, row: Value, bound: Value, name: str) -> Signal:
+        """Which positions of a row of G are below a bound."""
+        p = self._parameters
+        full, whole = Signal(name=f"{name}_all"), Signal(name=f"{name}_some")
+        below = Signal(p.d, name=name)
+        m.d.comb += [
+            full.eq(row < bound >> p.element_bits),
+            whole.eq(row == bound >> p.element_bits),
+        ]
+        for lane in range(p.d):
+            m.d.comb += below[lane].eq(full | (whole & (bound[: p.element_bits] > lane)))
+        return below
+
+    def _scan(self, m: Module, bits, old, last, loading, go) -> "Scan":
+        """Positions of M and of the window, in ascending order."""
+        p = self._parameters
+        scan = Scan(p)
+        row = Signal(range(p.table_rows + 1), name="scan_row")
+        left = Signal(p.d, name="scan_left")
+        lowest = Signal(range(p.d), name="scan_lowest")
+        position = Signal(range(p.positions + 1), name="scan_position")
+        for lane in reversed(range(p.d)):
+            with m.If(left[lane]):
+                m.d.comb += lowest.eq(lane)
+        m.d.comb += bits.addr.eq(row)
+        with m.FSM(name="scan"):
+            with m.State("IDLE"):
+                m.d.sync += row.eq(0)
+                with m.If(go & ~scan.finished):
+                    m.next = "ROW"
+            with m.State("ROW"):
+                m.d.sync += position.eq(old)
+                with m.If((row << p.element_bits) >= old):
+                    m.next = "WINDOW"
+                with m.Else():
+                    m.next = "TAKE"
+            with m.State("TAKE"):
+                m.d.sync += [left.eq(bits.data), row.eq(row + 1)]
+                m.next = "EMIT"
+            with m.State("EMIT"):
+                m.d.comb += [
+                    scan.valid.eq(left.any()),
+                    scan.index.eq(((row - 1) << p.element_bits) + lowest),
+                ]
+                with m.If(~left.any()):
+                    m.next = "ROW"
+                with m.Elif(scan.ready):
+                    m.d.sync += left.eq(left & (left - 1))
+            with m.State("WINDOW"):
+                m.d.comb += [scan.valid.eq(1), scan.in_window.eq(1), scan.index.eq(position)]
+                with m.If(scan.ready):
+                    m.d.sync += position.eq(position + 1)
+                    with m.If(position == last):
+                        m.d.sync += scan.finished.eq(1)
+                        m.next = "IDLE"
+        with m.If(loading):
+            m.d.sync += scan.finished.eq(0)
+        return scan
+
+    def _multiply(self, m: Module, source, q, k, key_arrives, number, loading) -> None:
+        """Operations of the VPUs: a whole key in the first one, or the estimate's in both."""
+        p = self._parameters
+        first, second = self._vpus
+        m.submodules.tags = self._tags = Queue(
+            QueueParameters(depth=p.vpu.credits.credits),
+            shape=data.StructLayout({"exact": FLAG, "index": p.position}),
+        )
+        op = source.op
+        scale = op.payload.scale
+        allowed, taken = Signal(), Signal()
+        m.d.comb += [
+            allowed.eq(op.valid & ~key_arrives & ~loading),
+            taken.eq(allowed & first.i.ready & (scale | second.i.ready)),
+            op.ready.eq(taken),
+            first.i.valid.eq(key_arrives | loading | taken),
+            second.i.valid.eq(loading | (taken & ~scale)),
+            first.i.payload.vec1.eq(q),
+            second.i.payload.vec1.eq(k if p.identification == "centres" else q),
+            first.i.payload.load.eq(loading),
+            second.i.payload.load.eq(loading),
+            first.i.payload.vec2.eq(
+                Mux(
+                    key_arrives,
+                    Value.cast(self.response.payload.data),
+                    Value.cast(op.payload.vectors[0]),
+                )
+            ),
+            second.i.payload.vec2.eq(op.payload.vectors[1]),
+            first.i.payload.scal.eq(op.payload.factor),
+            second.i.payload.scal.eq(op.payload.factor),
+            first.i.payload.mode.eq(
+                Mux(loading, Mode.NONE, Mux(scale & ~key_arrives, Mode.S, Mode.DP))
+            ),
+            second.i.payload.mode.eq(Mux(loading, Mode.NONE, Mode.DP)),
+            second.o_vec.ready.eq(1),
+            self._tags.i.valid.eq((key_arrives & first.i.ready) | (taken & ~scale)),
+            self._tags.i.payload.exact.eq(key_arrives),
+            self._tags.i.payload.index.eq(number),
+        ]
+        wiring.connect(m, first.o_vec, source.vector)
+
+    def _results(self, m: Module, source, score_bits, exact, loading) -> tuple[Signal, Value]:
+        """Scores out, and their maximum. Returns (its order key, scores are under way)."""
+        p = self._parameters
+        first, second = self._vpus
+        tag = self._tags.o
+        # Estimated scores wait a cycle for M's bits.
+        waiting: Any = Signal(score_layout(p))
+        bits = Signal(2)
+        is_exact, is_estimate = Signal(), Signal()
+        m.d.sync += waiting.eq(source.score)
+        old_bits = data.ArrayLayout(2, p.d // 2)(score_bits.data)
+        m.d.comb += [
+            score_bits.addr.eq(source.score.index >> p.element_bits),
+            bits.eq(Array(old_bits)[waiting.index[1 : p.element_bits]]),
+            is_exact.eq(tag.valid & tag.payload.exact & first.o_scal.valid & ~waiting.valid),
+            is_estimate.eq(
+                tag.valid & ~tag.payload.exact & first.o_scal.valid & second.o_scal.valid
+            ),
+            first.o_scal.ready.eq(is_exact | is_estimate),
+            second.o_scal.ready.eq(is_estimate),
+            tag.ready.eq(is_exact | is_estimate),
+            source.result.valid.eq(is_estimate),
+            source.result.payload.dots[0].eq(first.o_scal.payload),
+            source.result.payload.dots[1].eq(second.o_scal.payload),
+        ]
+        below = Signal(2)  # the window
+        m.d.comb += below.eq(Cat(waiting.index + k < source.old for k in range(2)))
+        with m.If(waiting.valid):
+            m.d.comb += [
+                self.score_index.eq(waiting.index),
+                self.scores.eq(waiting.s),
+                self.score_keep.eq(~bits & below),
+            ]
+        with m.Else():
+            m.d.comb += [
+                self.score_index.eq(Cat(0, tag.payload.index[1:])),
+                self.scores[0].eq(first.o_scal.payload),
+                self.scores[1].eq(first.o_scal.payload),
+                self.score_keep.eq(Cat(~tag.payload.index[0], tag.payload.index[0])),
+            ]
+        m.d.comb += self.score_valid.eq(waiting.valid | is_exact)
+        with m.If(is_exact):
+            m.d.sync += exact.eq(exact + 1)
+
+        keys = [Signal(FP16.width, name=f"score_key_{k}") for k in range(2)]
+        larger = Signal(FP16.width, init=NAN_KEY)
+        maximum = Signal(FP16.width)
+        changed = Signal()
+        for number, key in enumerate(keys):
+            kept = self.score_valid & self.score_keep[number]
+            m.d.comb += key.eq(Mux(kept, to_key(self.scores[number]), NAN_KEY))
+        m.d.sync += [
+            larger.eq(Mux(keys[0] > keys[1], *keys)),
+            changed.eq(self.score_valid),
+        ]
+        with m.If(larger > maximum):
+            m.d.sync += maximum.eq(larger)
+        with m.If(loading):
+            m.d.sync += [maximum.eq(NAN_KEY), exact.eq(0)]
+        return maximum, source.score.valid | waiting.valid | changed
+
+
+class Scan:
+    """Positions whose whole keys are wanted: a stream of them, and that there are no more."""
+
+    def __init__(self, p: LadTileParameters):
+        self.valid, self.ready = Signal(name="scan_valid"), Signal(name="scan_ready")
+        self.index = Signal(p.position, name="scan_index")
+        self.in_window, self.finished = Signal(name="in_window"), Signal(name="scan_finished")
+
+
+def score_command_layout(p: LadTileParameters) -> data.StructLayout:
+    """A head of a token with ``n`` positions; ``first`` of its kv head."""
+    return data.StructLayout(
+        {"head": p.head_index, "kv_head": p.kv_head_index, "n": p.number, "first": FLAG}
+    )
+
+
+def identified_layout(p: LadTileParameters) -> data.StructLayout:
+    """The maximum ``m``; numbers of positions in M, ``large``, of ``centres``; ``rows`` read."""
+    return data.StructLayout(
+        {"m": FP16, "large": p.number, "centres": p.number, "rows": p.rows_count}
+    )
+
+
+def label_layout(p: LadTileParameters) -> data.StructLayout:
+    return data.StructLayout({"number": index(p.label_bits - 2), "kind": Kind})

@@ -1,0 +1,136 @@
+"""Scores and words of G of a head in the pipeline."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.lib import data, memory
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_format import FP16
+from hw.component import Component
+from hw.lad.tile_parameters import LadTileParameters
+from hw.layout import index, mask
+
+
+class HeadStore(Component):
+    """Two memories: scores, a beat of APID's lanes in a word; words of G, a row in a word.
+
+    Both are written by EAS. G is then changed by APID, a beat at a time, and by MD, a position at a
+    time; MD goes first. Read are beats, of both, or rows of G: one of them in a cycle, valid in the
+    next one and until the next read.
+
+    Members
+    -------
+    words_valid, words_row, words : :py:`In`
+        A row of G.
+    score_valid, score_index, scores, score_keep : :py:`In`
+        A pair of scores, the first one of an even position.
+    md_valid, md_index, md_word : :py:`In`
+    beat_valid, beat_number, beat_words, beat_keep : :py:`In`
+        Words of a beat, not written while `md_valid` is high.
+    read, read_row, number : :py:`In`
+        Read a beat or, with `read_row`, a row.
+    s, g : :py:`Out`
+        The beat that was read.
+    row : :py:`Out(parameters.row)`
+        The row that was read.
+    """
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        beat = data.ArrayLayout(p.word_layout, p.lanes)
+        beats = index(range(max(2, -(-p.positions // p.lanes))))
+        rows = index(range(max(2, p.table_rows)))
+        super().__init__(
+            {
+                "words_valid": In(1),
+                "words_row": In(rows),
+                "words": In(data.ArrayLayout(p.word_layout, p.d)),
+                "score_valid": In(1),
+                "score_index": In(range(p.positions + 2)),
+                "scores": In(data.ArrayLayout(FP16, 2)),
+                "score_keep": In(mask(2)),
+                "md_valid": In(1),
+                "md_index": In(p.position),
+                "md_word": In(p.word_layout),
+                "beat_valid": In(1),
+                "beat_number": In(beats),
+                "beat_words": In(beat),
+                "beat_keep": In(mask(p.lanes)),
+                "read": In(1),
+                "read_row": In(1),
+                "number": In(beats),
+                "s": Out(data.ArrayLayout(FP16, p.lanes)),
+                "g": Out(beat),
+                "row": Out(p.row),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        lane_bits = (p.lanes - 1).bit_length()
+        per_row = p.d // p.lanes  # beats in a row
+        beat_bits = p.element_bits - lane_bits
+
+        scores: Any = memory.Memory(
+            shape=data.ArrayLayout(16, p.lanes), depth=-(-p.positions // p.lanes), init=[]
+        )
+        m.submodules.scores = scores
+        write, read = scores.write_port(granularity=1), scores.read_port()
+        m.d.comb += [
+            write.addr.eq(self.score_index >> lane_bits),
+            read.addr.eq(self.number),
+            read.en.eq(self.read),
+            Value.cast(self.s).eq(Value.cast(read.data)),
+        ]
+        pair = Signal(max(1, lane_bits - 1))
+        m.d.comb += pair.eq(self.score_index[1:lane_bits])
+        for lane in range(p.lanes):
+            m.d.comb += [
+                write.data[lane].eq(self.scores[lane % 2]),
+                write.en[lane].eq(
+                    self.score_valid & self.score_keep[lane % 2] & (pair == lane // 2)
+                ),
+            ]
+
+        words: Any = memory.Memory(shape=data.ArrayLayout(16, p.d), depth=p.table_rows, init=[])
+        m.submodules.words = words
+        write, read = words.write_port(granularity=1), words.read_port()
+        place = Signal(max(1, beat_bits))  # of the beat read in its row
+        with m.If(self.read):
+            m.d.sync += place.eq(self.number)
+        m.d.comb += [
+            read.en.eq(self.read),
+            read.addr.eq(Mux(self.read_row, self.number, self.number >> beat_bits)),
+            Value.cast(self.row).eq(Value.cast(read.data)),
+        ]
+        beats = data.ArrayLayout(16 * p.lanes, per_row)(Value.cast(read.data))
+        m.d.comb += Value.cast(self.g).eq(Array(beats)[place] if per_row > 1 else beats[0])
+        with m.If(self.words_valid):
+            m.d.comb += [
+                write.addr.eq(self.words_row),
+                write.en.eq(~0),
+                Value.cast(write.data).eq(Value.cast(self.words)),
+            ]
+        with m.Elif(self.md_valid):
+            m.d.comb += write.addr.eq(self.md_index >> p.element_bits)
+            for lane in range(p.d):
+                m.d.comb += [
+                    write.en[lane].eq(self.md_index[: p.element_bits] == lane),
+                    write.data[lane].eq(self.md_word),
+                ]
+        with m.Elif(self.beat_valid):
+            m.d.comb += write.addr.eq(self.beat_number >> beat_bits)
+            for lane in range(p.d):
+                beat, number = divmod(lane, p.lanes)
+                chosen = self.beat_number[:beat_bits] == beat if per_row > 1 else 1
+                m.d.comb += [
+                    write.en[lane].eq(self.beat_keep[number] & chosen),
+                    write.data[lane].eq(self.beat_words[number]),
+                ]
+        return m

@@ -1,0 +1,296 @@
+"""Several tiles side by side on one memory port (LAD, Fig. 4)."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.lad.lad_tile import LadTile
+from hw.lad.system_parameters import LadSystemParameters
+from hw.stream.arbiter import Arbiter, ArbiterParameters
+from hw.stream.queue import Queue, QueueParameters
+
+__all__ = ["LadSystem", "LadSystemParameters"]
+
+
+class LadSystem(Component):
+    """:class:`LadTile` for more heads: kv head k and its query heads are those of tile k mod tiles.
+
+    ::
+
+                 ┌─→ job of its heads ─→ ┌─────────┐ ─→ o, report ─┐
+        job ─────┤                       │ LadTile │               ├─→ arbiters ─→ o, report
+        kv, q ───┴─→ queue of rows ────→ └─────────┘ × tiles       ┘
+                                              ↑↓
+                                    arbiter, one memory port
+
+    A job is divided into one job for each tile; a tile without heads gets none. Rows of ``kv`` and
+    ``q`` arrive in the order of the job's heads and go to a queue before the head's tile, which
+    holds those of a whole job, so that no tile waits until another has accepted its rows. Outputs
+    and reports carry the number of their head, since tiles finish in any order. A job waits until
+    all tiles have finished the one before.
+
+    A tile's rows of memory are its own: tile t's begin at row t * ``parameters.tile_rows``, mapped
+    as ``parameters.tile.regions``.
+
+    Errors: as :class:`LadTile`'s. `group` counts as 1 also if a tile has fewer heads, and `heads`
+    also if a tile's part of them is more than it has; up to `heads` / `kv_heads` heads a group
+    always fit. A tile's heads are ``invalid`` until a job with `clear` has given it a head.
+
+    Throughput: the port takes one request a cycle from all tiles in turn (round robin), so tiles
+    add up only as far as they compute rather than read; a job takes at least as many cycles as
+    rows are read and written in all tiles. With a number of kv heads that is no multiple of
+    `tiles`, some tiles wait for the others.
+
+    Handshake: ``request``, ``o`` and ``report`` are registers. ``response.ready`` depends on the
+    response's tag. A response that was not requested is an error of the memory.
+
+    Members
+    -------
+    job : :py:`In(stream.Signature(parameters.job_layout))`
+        As a tile's.
+    kv : :py:`In(stream.Signature(parameters.row))`
+        K, then V, of each kv head.
+    q : :py:`In(stream.Signature(parameters.row))`
+        One for each head.
+    request : :py:`Out(stream.Signature(parameters.request_layout))`
+    response : :py:`In(stream.Signature(parameters.response_layout))`
+        In any order.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        One for each head of the job, in any order of heads of different tiles.
+    report : :py:`Out(stream.Signature(parameters.report_layout))`
+        Likewise.
+
+    Examples
+    --------
+    >>> from hw.lad.lad_system import LadSystemParameters
+    >>> parameters = LadSystemParameters(tiles=2, heads=9, kv_heads=3)
+    >>> parameters.tile.kv_heads, parameters.tile.heads
+    (2, 6)
+    >>> parameters.memory_rows == 2 * parameters.tile_rows
+    True
+    """
+
+    summary = "A token's attention on several tiles that share one memory port"
+    source = "LAD, section IV and Fig. 4"
+
+    def __init__(self, parameters: LadSystemParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "job": In(stream.Signature(p.job_layout)),
+                "kv": In(stream.Signature(p.row)),
+                "q": In(stream.Signature(p.row)),
+                "request": Out(stream.Signature(p.request_layout)),
+                "response": In(stream.Signature(p.response_layout)),
+                "o": Out(stream.Signature(p.output_layout)),
+                "report": Out(stream.Signature(p.report_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadSystemParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        tiles = [LadTile(p.tile) for _ in range(p.tiles)]
+        for number, tile in enumerate(tiles):
+            m.submodules[f"tile_{number}"] = tile
+        job = Signal(p.job_layout, reset_less=True)
+        kv_heads = Signal(range(p.kv_heads + 1))
+        begin = Signal()  # the job's numbers are known; its rows may be accepted
+        left = Signal(range(p.heads + 1))  # heads whose o has not been accepted
+        steps = Signal(init=1)  # the job is a token's step, with rows, o and reports
+        if p.prefetch:
+            m.d.comb += steps.eq(job.prefetch == 0)
+        self._sequence(m, tiles, job, kv_heads, begin, left, steps)
+
+        kv_rows, q_rows = 2 * kv_heads, job.heads
+        self._deal(m, "kv", self.kv, [t.kv for t in tiles], begin & steps, kv_rows, 2)
+        self._deal(m, "q", self.q, [t.q for t in tiles], begin & steps, q_rows, job.group)
+        self._connect_memory(m, tiles)
+        self._collect(m, tiles, job.group, begin, left)
+        return m
+
+    def _sequence(self, m, tiles, job, kv_heads, begin, left, steps) -> None:
+        """A job: count the heads of each tile, give each tile its job, wait for all tiles."""
+        p = self._parameters
+        offered = self.job.payload
+        shares = [Signal(range(p.tile.heads + 1), name=f"share_{n}") for n in range(p.tiles)]
+        share = Signal.like(shares[0], name="share")  # of the next kv head's tile
+        turn = Signal(p.tile_index)  # the next kv head's tile
+        covered = Signal(range(p.heads + 1))  # heads of the kv heads counted so far
+        rest = Signal.like(covered)
+        group = Signal.like(covered)  # heads of the next kv head
+        pending = Signal(p.tiles)  # tiles that have not accepted their job
+        m.d.comb += [
+            rest.eq(job.heads - covered),
+            group.eq(Mux(rest < job.group, rest, job.group)),
+        ]
+        with m.Switch(turn):
+            for number, of_tile in enumerate(shares):
+                with m.Case(number) if number < p.tiles - 1 else m.Default():
+                    m.d.comb += share.eq(of_tile)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += left.eq(left - 1)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += self.job.ready.eq(1)
+                m.d.sync += [x.eq(0) for x in (covered, kv_heads, turn, *shares)]
+                with m.If(self.job.valid):
+                    # Numbers out of range count as 1.
+                    bad_heads = (offered.heads == 0) | (offered.heads > p.heads)
+                    bad_group = (offered.group == 0) | (offered.group > p.tile.heads)
+                    m.d.sync += [
+                        job.eq(offered),
+                        job.heads.eq(Mux(bad_heads, 1, offered.heads)),
+                        job.group.eq(Mux(bad_group, 1, offered.group)),
+                    ]
+                    m.next = "COUNT"
+            with m.State("COUNT"):
+                # A kv head a cycle.
+                with m.If(rest == 0):
+                    m.d.comb += begin.eq(1)
+                    m.d.sync += [
+                        left.eq(Mux(steps, job.heads, 0)),
+                        pending.eq(Cat(of_tile != 0 for of_tile in shares)),
+                    ]
+                    m.next = "DEAL"
+                with m.Elif((kv_heads == p.kv_heads) | (share + group > p.tile.heads)):
+                    # Too many: the job has one head.
+                    m.d.sync += [job.heads.eq(1), covered.eq(1), kv_heads.eq(1)]
+                    m.d.sync += [of_tile.eq(n == 0) for n, of_tile in enumerate(shares)]
+                with m.Else():
+                    m.d.sync += [
+                        covered.eq(covered + group),
+                        kv_heads.eq(kv_heads + 1),
+                        turn.eq(Mux(turn == p.tiles - 1, 0, turn + 1)),
+                    ]
+                    for number, of_tile in enumerate(shares):
+                        with m.If(turn == number):
+                            m.d.sync += of_tile.eq(share + group)
+            with m.State("DEAL"):
+                with m.If(pending == 0):
+                    m.next = "ATTEND"
+            with m.State("ATTEND"):
+                # A tile accepts a job when all writes of the one before have been accepted.
+                with m.If((left == 0) & Cat(tile.job.ready for tile in tiles).all()):
+                    m.next = "IDLE"
+        for number, (tile, of_tile) in enumerate(zip(tiles, shares, strict=True)):
+            command = tile.job.payload
+            m.d.comb += tile.job.valid.eq(pending[number])
+            m.d.comb += [getattr(command, name).eq(getattr(job, name)) for name, _ in job.shape()]
+            m.d.comb += command.heads.eq(of_tile)
+            with m.If(tile.job.valid & tile.job.ready):
+                m.d.sync += pending[number].eq(0)
+
+    def _deal(self, m: Module, name: str, rows, ports, begin, count, size) -> None:
+        """Hand `count` rows to the tiles' queues in turn, `size` rows at a time."""
+        p = self._parameters
+        most = 2 * p.tile.kv_heads if name == "kv" else p.tile.heads
+        left = Signal(range(max(p.heads, 2 * p.kv_heads) + 1), name=f"{name}_left")
+        place = Signal(range(max(2, p.tile.heads) + 1), name=f"{name}_place")  # among `size` rows
+        turn = Signal(p.tile_index, name=f"{name}_tile")
+        ready = Signal(name=f"{name}_ready")
+        m.d.comb += rows.ready.eq((left != 0) & ready)
+        with m.If(begin):
+            m.d.sync += [left.eq(count), place.eq(0), turn.eq(0)]
+        with m.Elif(rows.valid & rows.ready):
+            m.d.sync += [left.eq(left - 1), place.eq(place + 1)]
+            with m.If(place + 1 == size):
+                m.d.sync += [place.eq(0), turn.eq(Mux(turn == p.tiles - 1, 0, turn + 1))]
+        for number, port in enumerate(ports):
+            queue = Queue(QueueParameters(depth=most), shape=p.row)
+            m.submodules[f"{name}_{number}"] = queue
+            chosen = turn == number
+            m.d.comb += [
+                queue.i.valid.eq(rows.valid & (left != 0) & chosen),
+                queue.i.payload.eq(rows.payload),
+            ]
+            with m.If(chosen):
+                m.d.comb += ready.eq(queue.i.ready)
+            wiring.connect(m, queue.o, port)
+
+    def _connect_memory(self, m: Module, tiles: list[LadTile]) -> None:
+        """One port: requests in turn, responses by the tile in their tag."""
+        p = self._parameters
+        m.submodules.requests = arbiter = Arbiter(
+            ArbiterParameters(inputs=p.tiles), shape=p.tile.request_layout
+        )
+        for tile, port in zip(tiles, arbiter.i, strict=True):
+            wiring.connect(m, tile.request, port)
+        o, request, response = arbiter.o, self.request, self.response
+        read = o.payload.data
+        m.d.comb += [
+            request.valid.eq(o.valid),
+            o.ready.eq(request.ready),
+            request.payload.tag.tile.eq(o.payload.source),
+            request.payload.tag.tag.eq(read.tag),
+            # | tile | row of the tile |
+            request.payload.address.eq(Cat(read.address, o.payload.source)),
+            request.payload.write.eq(read.write),
+            Value.cast(request.payload.data).eq(Value.cast(read.data)),
+        ]
+        for number, tile in enumerate(tiles):
+            chosen = response.payload.tag.tile == number
+            m.d.comb += [
+                tile.response.valid.eq(response.valid & chosen),
+                tile.response.payload.tag.eq(response.payload.tag.tag),
+                Value.cast(tile.response.payload.data).eq(Value.cast(response.payload.data)),
+            ]
+            with m.If(chosen):
+                m.d.comb += response.ready.eq(tile.response.ready)
+
+    def _collect(self, m: Module, tiles: list[LadTile], group, begin, left) -> None:
+        """Outputs and reports of the tiles, one at a time, with the numbers of their heads."""
+        p = self._parameters
+        inputs = ArbiterParameters(inputs=p.tiles)
+        m.submodules.outputs = outputs = Arbiter(inputs, shape=p.head_output_layout)
+        m.submodules.reports = reports = Arbiter(inputs, shape=p.report_layout)
+        for number, tile in enumerate(tiles):
+            for name, of_tile, port in (
+                ("o", tile.o, outputs.i[number]),
+                ("report", tile.report, reports.i[number]),
+            ):
+                accepted = of_tile.valid & of_tile.ready
+                head = self._heads(m, f"{name}_{number}", number, group, begin, accepted)
+                fields = [field for field, _ in port.payload.shape() if field != "head"]
+                m.d.comb += [
+                    port.valid.eq(of_tile.valid),
+                    of_tile.ready.eq(port.ready),
+                    port.payload.head.eq(head),
+                    *(
+                        Value.cast(getattr(port.payload, field)).eq(
+                            Value.cast(getattr(of_tile.payload, field))
+                        )
+                        for field in fields
+                    ),
+                ]
+        o, report = outputs.o.payload.data, reports.o.payload.data
+        m.d.comb += [
+            self.o.valid.eq(outputs.o.valid),
+            outputs.o.ready.eq(self.o.ready),
+            Value.cast(self.o.payload.o).eq(Value.cast(o.o)),
+            self.o.payload.invalid.eq(o.invalid),
+            self.o.payload.head.eq(o.head),
+            self.o.payload.last.eq(left == 1),
+            self.report.valid.eq(reports.o.valid),
+            reports.o.ready.eq(self.report.ready),
+            self.report.payload.eq(report),
+        ]
+
+    def _heads(self, m: Module, name: str, tile: int, group, begin, accepted) -> Signal:
+        """The job's number of the head whose beat a tile offers; they come in ascending order."""
+        p = self._parameters
+        head = Signal(range(p.heads * (p.tiles + 1) + 1), name=f"{name}_head")
+        place = Signal(range(p.tile.heads + 1), name=f"{name}_place")  # among a kv head's
+        with m.If(begin):
+            m.d.sync += [head.eq(tile * group), place.eq(0)]
+        with m.Elif(accepted):
+            m.d.sync += [head.eq(head + 1), place.eq(place + 1)]
+            with m.If(place + 1 == group):
+                # The kv heads between are the other tiles'.
+                m.d.sync += [head.eq(head + 1 + (p.tiles - 1) * group), place.eq(0)]
+        return head

@@ -1,0 +1,256 @@
+"""Linear layers on the VPUs of all modules (LAD, section IV-A)."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_add import FloatAdd, FloatAddParameters
+from hw.arith.float_convert import FloatConvert, FloatConvertParameters
+from hw.arith.float_format import FP16, FP32
+from hw.component import Component
+from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
+from hw.lad.vpu import Mode, Vpu
+from hw.layout import address, count
+from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
+
+
+class Linear(Component):
+    """y[v] = W x[v], for up to six vectors x at once.
+
+    ::
+
+        q ─→ pieces of the vectors ──→ VPU v: x[v] piece . W piece ─→ FP32 ─→ + ─→ y
+        rows of W ┄┄→ reorder buffer ──↑
+
+    A row of W and a vector have `pieces` times d elements; their pieces are rows of memory and of
+    ``q``, those of a row of W one after another. Each piece of W goes to all VPUs, with the same
+    piece of each one's vector, and the dot products in FP16 are added in FP32, in order.
+
+    Throughput: a piece per cycle, as the memory has them. Vectors are accepted one piece per cycle
+    before.
+
+    Members
+    -------
+    command : :py:`In(stream.Signature(vectors, pieces, row, rows))`
+        ``row``: of the region of weights; ``rows`` of W, 1 or more.
+    q : :py:`In(stream.Signature(parameters.row))`
+        Pieces of the first vector, then of the next one.
+    request : :py:`Out(stream.Signature(parameters.fetch_layout))`
+    response : :py:`In(stream.Signature(parameters.answer_layout))`
+    active : :py:`Out(1)`
+        The VPUs are used here.
+    vpu : :py:`Out(LinearPort).array(6)`
+    y : :py:`Out(stream.Signature(y, last))`
+        One for each row of W: FP32, 0 for vectors that are not there.
+    """
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "command": In(stream.Signature(linear_layout(p))),
+                "q": In(stream.Signature(p.row)),
+                "request": Out(stream.Signature(p.fetch_layout)),
+                "response": In(stream.Signature(p.answer_layout)),
+                "active": Out(1),
+                "vpu": Out(LinearPort(p)).array(VPUS),
+                "y": Out(stream.Signature(p.y_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        command: Any = Signal(linear_layout(p), reset_less=True)
+        vector, piece = Signal(range(VPUS)), Signal(range(PIECES))
+        starts = Signal()
+        m.submodules.reader = reader = SequentialReader(
+            SequentialReaderParameters(
+                address_width=p.address_bits,
+                data_width=p.row_bits,
+                depth=2 * p.depth,
+                longest=max(1, p.weights),
+            ),
+            shape=p.row,
+        )
+        request, response = self.request, self.response
+        m.d.comb += [
+            request.valid.eq(reader.request.valid),
+            request.payload.label.eq(reader.request.payload.tag),
+            request.payload.address.eq(reader.request.payload.address),
+            reader.request.ready.eq(request.ready),
+            reader.response.valid.eq(response.valid),
+            reader.response.payload.tag.eq(response.payload.label),
+            reader.response.payload.data.eq(response.payload.data),
+            response.ready.eq(reader.response.ready),
+            reader.command.valid.eq(starts),
+            reader.command.payload.address.eq(p.regions["weight"].base + command.row),
+            reader.command.payload.words.eq(command.rows * command.pieces),
+        ]
+        # Pieces of each vector, in a memory of its own.
+        reads = []
+        following = Signal(range(PIECES))  # piece of the next word of W
+        for number in range(VPUS):
+            pieces: Any = memory.Memory(shape=p.row_bits, depth=PIECES, init=[])
+            m.submodules[f"vector_{number}"] = pieces
+            write = pieces.write_port()
+            reads.append(pieces.read_port())
+            m.d.comb += [
+                write.addr.eq(piece),
+                write.data.eq(self.q.payload),
+                write.en.eq(self.q.valid & self.q.ready & (vector == number)),
+            ]
+        finished = Signal()
+        with m.FSM() as fsm:
+            m.d.comb += self.active.eq(~fsm.ongoing("IDLE"))
+            with m.State("IDLE"):
+                m.d.comb += self.command.ready.eq(1)
+                m.d.sync += [vector.eq(0), piece.eq(0), following.eq(0)]
+                with m.If(self.command.valid):
+                    m.d.sync += command.eq(self.command.payload)
+                    m.next = "VECTORS"
+            with m.State("VECTORS"):
+                m.d.comb += self.q.ready.eq(1)
+                with m.If(self.q.valid):
+                    m.d.sync += piece.eq(piece + 1)
+                    with m.If(piece == command.pieces - 1):
+                        m.d.sync += [piece.eq(0), vector.eq(vector + 1)]
+                        with m.If(vector == command.vectors - 1):
+                            m.next = "START"
+            with m.State("START"):
+                m.d.comb += starts.eq(1)
+                with m.If(reader.command.ready):
+                    m.next = "ROWS"
+            with m.State("ROWS"):
+                with m.If(finished):
+                    m.next = "IDLE"
+
+        # A word of W waits a cycle for the pieces that it is multiplied with.
+        held = Signal(p.row, reset_less=True)
+        valid = Signal()
+        ready = Signal()
+        take = Signal()
+        first_port = self.vpu[0]
+        m.d.comb += [
+            ready.eq(~valid | first_port.ready),
+            reader.o.ready.eq(ready),
+            take.eq(reader.o.valid & ready),
+        ]
+        with m.If(ready):
+            m.d.sync += valid.eq(reader.o.valid)
+        with m.If(take):
+            m.d.sync += [
+                held.eq(reader.o.payload.data),
+                following.eq(Mux(following == command.pieces - 1, 0, following + 1)),
+            ]
+        for port, read in zip(self.vpu, reads, strict=True):
+            m.d.comb += [
+                port.active.eq(self.active),
+                read.addr.eq(following),
+                read.en.eq(take),
+                port.valid.eq(valid),
+                port.vector.eq(read.data),
+                port.row.eq(held),
+            ]
+        self._sum(m, command, finished)
+        return m
+
+    def _sum(self, m: Module, command, finished: Signal) -> None:
+        """Dot products of the pieces in FP32; the VPUs return theirs in the same cycle."""
+        done = Signal(range(PIECES))  # pieces of the row that are summed
+        rows = Signal.like(command.rows)
+        first, last, taken = Signal(), Signal(), Signal()
+        y = self.y
+        arrives = self.vpu[0].dot_valid & self.active
+        m.d.comb += [
+            first.eq(done == 0),
+            last.eq(done == command.pieces - 1),
+            taken.eq(arrives & (~last | ~y.valid | y.ready)),
+            finished.eq(y.valid & y.ready & y.payload.last),
+        ]
+        with m.If(y.ready):
+            m.d.sync += y.valid.eq(0)
+        with m.If(taken):
+            m.d.sync += done.eq(Mux(last, 0, done + 1))
+            with m.If(last):
+                m.d.sync += [
+                    y.valid.eq(1),
+                    y.payload.last.eq(rows == command.rows - 1),
+                    rows.eq(rows + 1),
+                ]
+        with m.If(self.command.ready):
+            m.d.sync += [done.eq(0), rows.eq(0)]
+        for number, port in enumerate(self.vpu):
+            total = Signal(FP32, name=f"total_{number}", reset_less=True)
+            sums = Signal(FP32, name=f"sum_{number}")
+            m.submodules[f"convert_{number}"] = convert = FloatConvert(
+                FloatConvertParameters(source="fp16", format="fp32")
+            )
+            m.submodules[f"add_{number}"] = add = FloatAdd(FloatAddParameters(format="fp32"))
+            m.d.comb += [
+                port.dot_ready.eq(taken),
+                convert.a.eq(port.dot),
+                add.a.eq(total),
+                add.b.eq(convert.o),
+                sums.eq(Mux(first, convert.o, add.o)),
+            ]
+            with m.If(taken):
+                m.d.sync += total.eq(sums)
+                with m.If(last):
+                    m.d.sync += y.payload.y[number].eq(Mux(command.vectors > number, sums, 0))
+
+
+class LinearPort(wiring.Signature):
+    """A module's VPU, lent: a dot product of ``vector`` and ``row``."""
+
+    def __init__(self, parameters: LadTileParameters):
+        p = parameters
+        super().__init__(
+            {
+                "active": Out(1),
+                "valid": Out(1),
+                "ready": In(1),
+                "vector": Out(p.row),
+                "row": Out(p.row),
+                "dot_valid": In(1),
+                "dot_ready": Out(1),
+                "dot": In(FP16),
+            }
+        )
+
+
+def lend(m: Module, vpu: Vpu, port) -> None:
+    """While `port` is active, it has the VPU instead of the module that holds it."""
+    operation = vpu.i.payload
+    with m.If(port.active):
+        m.d.comb += [
+            vpu.i.valid.eq(port.valid),
+            operation.mode.eq(Mode.DP),
+            operation.load.eq(1),
+            operation.vec1.eq(port.vector),
+            operation.vec2.eq(port.row),
+            vpu.o_scal.ready.eq(port.dot_ready),
+        ]
+    m.d.comb += [
+        port.ready.eq(vpu.i.ready),
+        port.dot_valid.eq(vpu.o_scal.valid),
+        port.dot.eq(vpu.o_scal.payload),
+    ]
+
+
+def linear_layout(p: LadTileParameters) -> data.StructLayout:
+    """``vectors``, 1 to 6, of ``pieces`` rows each; ``rows`` of W from ``row`` of the weights."""
+    return data.StructLayout(
+        {
+            "vectors": count(range(VPUS + 1)),
+            "pieces": count(range(PIECES + 1)),
+            "row": address(range(max(2, p.weights))),
+            "rows": count(range(p.weights + 1)),
+        }
+    )

@@ -1,0 +1,458 @@
+"""Mode discrepancy module: exact scores of active positions (LAD, section IV-B, part 4)."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_add import FloatAdd, FloatAddParameters
+from hw.arith.float_format import FP16
+from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
+from hw.arith.order_key import to_key
+from hw.component import Component
+from hw.lad.apid_parameters import MODE_BITS
+from hw.lad.linear import LinearPort, lend
+from hw.lad.tile_parameters import LadTileParameters, StageParameters
+from hw.lad.vpu import Mode, Vpu
+from hw.layout import FLAG, index
+from hw.stream.queue import Queue, QueueParameters
+
+STAGES = 2
+"""Pipeline stages of each scalar operation."""
+
+INTERVAL = STAGES
+"""The pipeline stage, counted from 0, in which x is known; the next one has its interval."""
+
+CORRECTED = INTERVAL + 3 * STAGES
+"""The stage that has the correction."""
+
+
+class MdParameters(StageParameters):
+    __doc__ = LadTileParameters.__doc__
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a key to its correction."""
+        return self.vpu.dot_latency + CORRECTED + 1
+
+
+class Md(Component):
+    """What active positions add to the output, and which of them change their mode.
+
+    ::
+
+        K[j] ─→ VPU ─→ s - m ─→ interval id ─→ alpha = a[id] - a[mode] ─→ alpha (s - m) + beta ─→ cf
+        q ──────↑                   │          beta = b[id] - b[mode]
+                                    └──→ counters[j, id] + 1 ─→ mode, count, counters of j
+
+    For each entry of a head, in ascending order, the exact score s = q . K[j] is computed. Its
+    interval is the last one whose lower bound is smaller than s - m; a score that is infinite or
+    NaN counts as interval 0. If the interval's counter exceeds that of the mode, it becomes the
+    mode. The oldest position of the window always takes the interval as its mode, the others of
+    the window never do. At most `updates` - 1 other positions change in a step: AC keeps the rows
+    of those that do. Further ones keep their mode, which is not wrong, as `cf` corrects for it.
+
+    A counter that becomes full, 2^bits - 1, is halved with all others of the position. An entry
+    marked ``halve`` is an inactive position whose mode's counter was halved by APID: only its
+    other counters are halved here, and nothing is output.
+
+    The counters of `counter_words` positions share a row. A row is accepted with the first entry
+    that lies in it and written back once, when an entry lies in another row or after the last one.
+    The entry of the mode itself is out of date; its counter is in G.
+
+    Latency: dot_latency of the VPU + 9 cycles from a key to its correction. Throughput: one
+    position per cycle. A head of E entries takes E + dot_latency + 10 cycles, from its command to
+    the next one: the paper's |J| / 2 (equation 7) becomes |J|.
+
+    The paper has two VPUs here, for two positions per cycle. With a memory port of one row per
+    cycle, a position's K and V take two cycles, so one VPU is enough.
+
+    Handshake: ``command`` is accepted when nothing of the last head is left. ``correction`` that is
+    not accepted stops the pipeline after the VPU. ``g`` has no handshake. Overflow: as in the VPU.
+
+    Members
+    -------
+    command : :py:`In(stream.Signature(q, m, n))`
+        A head: its query, the maximum of its scores, its number of positions.
+    key : :py:`In(stream.Signature(entry, data))`
+        Entries with their rows of K, which do not matter with ``halve``. The last one of a head is
+        active, and the window's have mode 0.
+    counters : :py:`In(stream.Signature(parameters.row))`
+    written : :py:`Out(stream.Signature(row, data))`
+        Rows of counters, with their number in the head's table.
+    g_valid : :py:`Out(1)`
+    g_index : :py:`Out(position)`
+    g_word : :py:`Out(parameters.word_layout)`
+        An active position's new word of G.
+    correction : :py:`Out(stream.Signature(correction_layout))`
+        One for each active position.
+    totals : :py:`Out(totals_layout)`
+        Counts of the head, valid with its last correction and until the next command.
+    idle : :py:`Out(1)`
+        Nothing of a head is left.
+    linear : :py:`In(LinearPort)`
+        Only with `weights`: the VPU, while no head is here.
+
+    Examples
+    --------
+    >>> from hw.lad.md import MdParameters
+    >>> parameters = MdParameters(d=128, prefetch=0, weights=0)
+    >>> parameters.latency, parameters.counter_words
+    (27, 16)
+    """
+
+    summary = "Factors of active positions, and which of them change their mode"
+    source = "LAD, section IV-B, part 4"
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "command": In(stream.Signature(command_layout(p))),
+                "key": In(stream.Signature(key_layout(p))),
+                "counters": In(stream.Signature(p.row)),
+                "written": Out(stream.Signature(counter_row_layout(p))),
+                "g_valid": Out(1),
+                "g_index": Out(p.position),
+                "g_word": Out(p.word_layout),
+                "correction": Out(stream.Signature(correction_layout())),
+                "totals": Out(totals_layout(p)),
+                "idle": Out(1),
+                **({"linear": In(LinearPort(p))} if p.weights else {}),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        command = Signal(command_layout(p), reset_less=True)
+        busy = Signal()
+        flush = Signal()  # the last row of counters is to be written
+        m.d.comb += [
+            self.idle.eq(~busy & ~flush & ~self.written.valid),
+            self.command.ready.eq(self.idle),
+        ]
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [command.eq(self.command.payload), busy.eq(1)]
+
+        entry, score, valid, taken = self._score(m, command)
+        advance = Signal()
+        m.d.comb += taken.eq(advance)
+
+        # One record for each stage, moving along with the arithmetic.
+        stages: list[Any] = []
+        for number in range(CORRECTED + 1):
+            stage = Signal(_record_layout(p), name=f"stage_{number}")
+            stages.append(stage)
+        with m.If(advance):
+            m.d.sync += [
+                stages[0].eq(0),
+                stages[0].valid.eq(valid),
+                stages[0].entry.eq(entry),
+                stages[0].infinite.eq(score[FP16.mantissa : -1].all()),
+                *(after.eq(before) for before, after in zip(stages, stages[1:], strict=False)),
+            ]
+        x = self._difference(m, advance, score, command.m)
+        found = self._interval(m, advance, x, stages)
+        stall, changed = self._count(m, advance, command, found, stages, flush)
+        with m.If(advance):
+            # The outcome of counting joins the record one stage later.
+            m.d.sync += [
+                stages[INTERVAL + 1].minus.eq(Mux(changed, found.entry.mode, 0)),
+                stages[INTERVAL + 1].plus.eq(Mux(changed, found.interval, 0)),
+                stages[INTERVAL + 1].changed.eq(changed),
+            ]
+        cf = self._correct(m, advance, found)
+
+        out = stages[CORRECTED]
+        correction = self.correction
+        m.d.comb += [
+            correction.valid.eq(out.valid & ~out.entry.halve & ~stall),
+            correction.payload.cf.eq(cf),
+            *(
+                getattr(correction.payload, name).eq(getattr(out, name))
+                for name in ("minus", "plus", "changed", "infinite")
+            ),
+            correction.payload.last.eq(out.entry.last),
+            advance.eq(~stall & (~correction.valid | correction.ready)),
+        ]
+        with m.If(correction.valid & correction.ready & out.entry.last):
+            m.d.sync += busy.eq(0)
+        return m
+
+    def _score(self, m: Module, command) -> tuple[Value, Value, Signal, Signal]:
+        """Returns (entry, its score, valid, accept them)."""
+        p = self._parameters
+        m.submodules.vpu = vpu = Vpu(p.vpu)
+        m.submodules.entries = entries = Queue(QueueParameters(depth=32), shape=p.entry_layout)
+        key = self.key
+        first = Signal(init=1)  # the query is not in the VPU yet
+        loading = Signal()  # keys of the head are to come
+        operation = vpu.i.payload
+        halve = key.payload.entry.halve
+        # The VPU and the queue accept a key together; without a score the VPU is left out.
+        m.d.comb += [
+            vpu.i.valid.eq(key.valid & loading & ~halve & entries.i.ready),
+            operation.mode.eq(Mode.DP),
+            operation.load.eq(first),
+            operation.vec1.eq(command.q),
+            operation.vec2.eq(key.payload.data),
+            operation.scal.eq(command.m),  # not used by a dot product
+            entries.i.valid.eq(key.valid & loading & (halve | vpu.i.ready)),
+            entries.i.payload.eq(key.payload.entry),
+            key.ready.eq(loading & entries.i.ready & (halve | vpu.i.ready)),
+            vpu.o_vec.ready.eq(1),
+        ]
+        with m.If(vpu.i.valid & vpu.i.ready):
+            m.d.sync += first.eq(0)
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [first.eq(1), loading.eq(1)]
+        with m.Elif(key.valid & key.ready & key.payload.entry.last):
+            m.d.sync += loading.eq(0)
+        taken, valid = Signal(name="entry_taken"), Signal(name="entry_valid")
+        entry = entries.o.payload
+        m.d.comb += [
+            valid.eq(entries.o.valid & (entry.halve | vpu.o_scal.valid)),
+            entries.o.ready.eq(taken & valid),
+            vpu.o_scal.ready.eq(taken & valid & ~entry.halve),
+        ]
+        if p.weights:
+            lend(m, vpu, self.linear)
+        return entry, vpu.o_scal.payload, valid, taken
+
+    def _difference(self, m: Module, advance, score, maximum) -> Value:
+        """x = s - m, in stage INTERVAL - 1."""
+        m.submodules.subtract = subtract = FloatAdd(FloatAddParameters(stages=STAGES))
+        m.d.comb += [
+            subtract.enable.eq(advance),
+            subtract.a.eq(score),
+            subtract.b.eq(maximum),
+            subtract.subtract.eq(1),
+        ]
+        return subtract.o
+
+    def _interval(self, m: Module, advance, x, stages) -> Any:
+        """The record of stage INTERVAL, with x and the number of the interval that x is in."""
+        p = self._parameters
+        before = stages[INTERVAL - 1]
+        key = Signal(FP16.width, name="x_key")
+        exceeded = Signal(p.intervals - 1)
+        m.d.comb += key.eq(to_key(x))
+        m.d.comb += exceeded.eq(Cat(key > bound for bound in p.tables.bounds))
+        number = Signal(MODE_BITS)
+        # Bounds are ascending, so the ones in `exceeded` are a thermometer code.
+        with m.If(~before.infinite):
+            for bound in range(p.intervals - 1):
+                with m.If(exceeded[bound]):
+                    m.d.comb += number.eq(bound + 1)
+        found: Any = Signal(_found_layout(p), name="found", reset_less=True)
+        with m.If(advance):
+            m.d.sync += [
+                found.entry.eq(before.entry),
+                found.interval.eq(number),
+                found.x.eq(x),
+                found.above.eq(key > 1 << FP16.width - 1),
+            ]
+        return found
+
+    def _count(self, m: Module, advance, command, found, stages, flush) -> tuple[Signal, Signal]:
+        """Counters of stage INTERVAL's position. Returns (stall, the mode changes)."""
+        p = self._parameters
+        entry, bits = found.entry, p.counter_bits
+        full = (1 << bits) - 1
+        in_row = (p.counter_words - 1).bit_length()
+        valid = stages[INTERVAL].valid
+        row = Signal(p.row_bits)  # of counters, the current one
+        number = Signal.like(self.written.payload.row)  # of that row
+        held = Signal()
+        needs = Signal()  # another row
+        free = Signal()  # for a row to be written back
+        stall = Signal()
+        here = Signal.like(number)
+        m.d.comb += [
+            here.eq(entry.index >> in_row),
+            needs.eq(valid & (~held | (here != number))),
+            free.eq(~self.written.valid | self.written.ready),
+            stall.eq((needs & ~(self.counters.valid & free)) | (valid & flush)),
+            self.counters.ready.eq(needs & advance),
+        ]
+        row_in = Signal(p.row_bits)
+        m.d.comb += row_in.eq(Mux(needs, Value.cast(self.counters.payload), row))
+
+        # The position's counters; those of the new position are not in memory yet.
+        words = data.ArrayLayout(p.counter_word_bits, p.counter_words)(row_in)
+        place = entry.index[:in_row] if in_row else Value.cast(0)
+        is_new = Signal()
+        word = Signal(data.ArrayLayout(bits, p.intervals))
+        counts = Signal(p.intervals * bits)
+        m.d.comb += [
+            is_new.eq(entry.index == (command.n - 1)[: len(entry.index)]),
+            counts.eq(Array(words)[place] if p.counter_words > 1 else words[0]),
+            word.eq(Mux(is_new, 0, counts)),
+        ]
+
+        # Count: in G for the mode, here for other intervals.
+        same = Signal()
+        risen = Signal(bits)
+        count = Signal(bits)
+        rises = Signal()  # above the mode's counter
+        old, leaving = Signal(), Signal()
+        changed = Signal()
+        overflow = Signal()  # a counter is full
+        room = Signal(range(p.updates), init=0)  # further changes of old positions
+        first = Signal(len(command.n) + 1)  # n - window, the first position of the window
+        m.d.comb += [
+            same.eq(found.interval == entry.mode),
+            risen.eq(Array(word)[found.interval] + 1),
+            count.eq(entry.count + same),
+            rises.eq(~same & (risen > entry.count)),
+            first.eq(command.n - p.window),
+            old.eq(~first[-1] & (entry.index < first)),
+            leaving.eq(~first[-1] & (entry.index == first)),
+            changed.eq(~entry.halve & ~same & (leaving | (rises & old & (room != 0)))),
+            overflow.eq(entry.halve | (count == full) | (~same & (risen == full))),
+        ]
+        after = Signal(data.ArrayLayout(bits, p.intervals))
+        for interval in range(p.intervals):
+            value = Signal(bits, name=f"counter_{interval}")
+            with m.If(~entry.halve & ~same & (found.interval == interval)):
+                m.d.comb += value.eq(risen)
+            with m.Elif(changed & (entry.mode == interval)):
+                m.d.comb += value.eq(entry.count)
+            with m.Else():
+                m.d.comb += value.eq(word[interval])
+            m.d.comb += after[interval].eq(Mux(overflow, value >> 1, value))
+        row_out: Any = Signal(data.ArrayLayout(p.counter_word_bits, p.counter_words))
+        for position in range(p.counter_words):
+            chosen = place == position if p.counter_words > 1 else 1
+            m.d.comb += row_out[position].eq(Mux(chosen, Value.cast(after), words[position]))
+
+        # Write back the row before, load the next one.
+        with m.If(self.written.ready):
+            m.d.sync += self.written.valid.eq(0)
+        with m.If(valid & advance):
+            m.d.sync += [row.eq(row_out), number.eq(here), held.eq(1), flush.eq(entry.last)]
+            with m.If(needs & held):
+                m.d.sync += self.written.valid.eq(1)
+        with m.Elif(flush & free):
+            m.d.sync += [self.written.valid.eq(1), flush.eq(0), held.eq(0)]
+        with m.If(free):
+            m.d.sync += [self.written.payload.data.eq(row), self.written.payload.row.eq(number)]
+
+        is_active = Signal()
+        m.d.comb += [
+            is_active.eq(valid & advance & ~entry.halve),
+            self.g_valid.eq(is_active),
+            self.g_index.eq(entry.index),
+            self.g_word.count.eq(Mux(changed, risen, count) >> overflow),
+            self.g_word.mode.eq(Mux(changed, found.interval, entry.mode)),
+            self.g_word.active.eq(1),
+        ]
+        totals = self.totals
+        with m.If(is_active):
+            m.d.sync += [
+                totals.active.eq(totals.active + 1),
+                totals.fresh.eq(totals.fresh + entry.fresh),
+                totals.above.eq(totals.above + found.above),
+                totals.updated.eq(totals.updated + (changed | leaving)),
+            ]
+            with m.If(changed & ~leaving):
+                m.d.sync += room.eq(room - 1)
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [totals.eq(0), room.eq(p.updates - 1)]
+        return stall, changed
+
+    def _correct(self, m: Module, advance, found) -> Value:
+        """cf = alpha x + beta, in the last stage."""
+        p = self._parameters
+        tables = p.tables
+        differences = []
+        for name, table in (("alpha", tables.slopes), ("beta", tables.intercepts)):
+            constants = Array(Const(value, FP16.width) for value in table)
+            m.submodules[name] = unit = FloatAdd(FloatAddParameters(stages=STAGES))
+            m.d.comb += [
+                unit.enable.eq(advance),
+                unit.a.eq(constants[found.interval]),
+                unit.b.eq(constants[found.entry.mode]),
+                unit.subtract.eq(1),
+            ]
+            differences.append(unit.o)
+        alpha, beta = differences
+        x = _delay(m, advance, found.x, STAGES, "x")
+        m.submodules.multiply = multiply = FloatMultiply(FloatMultiplyParameters(stages=STAGES))
+        m.submodules.add = add = FloatAdd(FloatAddParameters(stages=STAGES))
+        m.d.comb += [
+            multiply.enable.eq(advance),
+            multiply.a.eq(alpha),
+            multiply.b.eq(x),
+            add.enable.eq(advance),
+            add.a.eq(multiply.o),
+            add.b.eq(_delay(m, advance, beta, STAGES, "beta")),
+            add.subtract.eq(0),
+        ]
+        return add.o
+
+
+def command_layout(p: LadTileParameters) -> data.StructLayout:
+    """A head: its query ``q``, the maximum ``m`` of its scores, its number ``n`` of positions."""
+    return data.StructLayout({"q": p.row, "m": FP16, "n": p.number})
+
+
+def key_layout(p: LadTileParameters) -> data.StructLayout:
+    """An entry and its position's row of K."""
+    return data.StructLayout({"entry": p.entry_layout, "data": p.row})
+
+
+def counter_row_layout(p: LadTileParameters) -> data.StructLayout:
+    """A row of counters, with its number in the head's table."""
+    row = index(range(max(2, p.regions["counter"].rows)))
+    return data.StructLayout({"row": row, "data": p.row})
+
+
+def correction_layout() -> data.StructLayout:
+    """``cf``, a factor of V[j]. ``changed``: the mode changes from ``minus`` to ``plus``.
+    ``infinite``: the score is infinite or NaN. ``last`` of the head."""
+    mode = index(MODE_BITS)
+    return data.StructLayout(
+        {"cf": FP16, "minus": mode, "plus": mode, "changed": FLAG, "infinite": FLAG, "last": FLAG}
+    )
+
+
+def totals_layout(p: LadTileParameters) -> data.StructLayout:
+    """Numbers of positions: ``active``; ``fresh``, not active in the step before; ``updated``,
+    which changed their mode, with the one that leaves the window; ``above`` m."""
+    return data.StructLayout(dict.fromkeys(("active", "fresh", "updated", "above"), p.number))
+
+
+def _record_layout(p: LadTileParameters) -> data.StructLayout:
+    mode = index(MODE_BITS)
+    return data.StructLayout(
+        {
+            "valid": FLAG,
+            "entry": p.entry_layout,
+            "infinite": FLAG,
+            "minus": mode,
+            "plus": mode,
+            "changed": FLAG,
+        }
+    )
+
+
+def _found_layout(p: LadTileParameters) -> data.StructLayout:
+    return data.StructLayout(
+        {"entry": p.entry_layout, "interval": index(MODE_BITS), "x": FP16, "above": FLAG}
+    )
+
+
+def _delay(m: Module, advance, value: Value, stages: int, name: str) -> Value:
+    for number in range(stages):
+        register = Signal.like(value, name=f"{name}_{number}", init=0, reset_less=True)
+        with m.If(advance):
+            m.d.sync += register.eq(value)
+        value = register
+    return value

@@ -1,0 +1,236 @@
+"""Rows of the positions that were active in the last step, loaded ahead (LAD, IV-D and Fig. 6)."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal, Value
+from amaranth.lib import data, enum, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.lad.tile_parameters import LadTileParameters
+from hw.layout import count, index
+
+
+class Kind(enum.IntEnum, shape=2):
+    """What a row is."""
+
+    G = 0
+    KEY = 1
+    VALUE = 2
+
+
+class Prefetch(Component):
+    """A row memory for K and V, filled between two steps and searched in the second one.
+
+    ::
+
+        command ─→ rows of G ─→ active positions ─→ K[j], V[j] ─→ memory, tag = head, j
+        lookup ─→ compare with the front tag ─→ hit, K, V
+
+    A command is a head: the rows of its first `most` positions that were active in the last step
+    are added, as long as there is room. Heads must be added in ascending order. Lookups come in the
+    same order, so only the front tag is compared: tags below the one looked up are skipped.
+
+    Cycles: 2 for each position and 3 for each row of G, and the memory's latency for each of these.
+    A lookup is known at once, but for 2 cycles for each tag skipped.
+
+    Members
+    -------
+    command : :py:`In(stream.Signature(head, kv_head, n, most))`
+    empty : :py:`In(1)`
+        Drop all rows; no command may be under way.
+    busy : :py:`Out(1)`
+    request : :py:`Out(stream.Signature(parameters.fetch_layout))`
+    response : :py:`In(stream.Signature(parameters.answer_layout))`
+    lookup : :py:`In(1)`
+        Look for `head` and `position`.
+    head, position : :py:`In`
+    known, hit : :py:`Out(1)`
+        Whether the row is here, valid with `known`.
+    k, v : :py:`Out(parameters.row)`
+        With a hit.
+    """
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "command": In(stream.Signature(prefetch_layout(p))),
+                "empty": In(1),
+                "busy": Out(1),
+                "request": Out(stream.Signature(p.fetch_layout)),
+                "response": In(stream.Signature(p.answer_layout)),
+                "lookup": In(1),
+                "head": In(p.head_index),
+                "position": In(p.position),
+                "known": Out(1),
+                "hit": Out(1),
+                "k": Out(p.row),
+                "v": Out(p.row),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        used = Signal(range(p.prefetch + 1))  # rows of K and V here
+        tag_layout = data.StructLayout({"position": p.position, "head": p.head_index})
+        rows = {}
+        label = data.View(_label_layout(p), self.response.payload.label)
+        for kind in (Kind.KEY, Kind.VALUE):
+            name = kind.name.lower()
+            store: Any = memory.Memory(shape=p.row_bits, depth=p.prefetch, init=[])
+            m.submodules[f"{name}_rows"] = store
+            write = store.write_port()
+            m.d.comb += [
+                write.addr.eq(label.number),
+                write.data.eq(self.response.payload.data),
+                write.en.eq(self.response.valid & (label.kind == kind)),
+            ]
+            rows[kind] = store.read_port()
+        tags: Any = memory.Memory(shape=tag_layout.size, depth=p.prefetch, init=[])
+        m.submodules.tags = tags
+        new_tag = tags.write_port()
+        self._fill(m, used, new_tag, tag_layout, label)
+        self._find(m, used, tags.read_port(), tag_layout, rows)
+        return m
+
+    def _fill(self, m: Module, used: Signal, new_tag, tag_layout, answered) -> None:
+        p = self._parameters
+        request, response = self.request, self.response
+        command: Any = Signal(prefetch_layout(p), reset_less=True)
+        left = Signal(p.d)  # active positions of the current row of G
+        lowest = Signal(range(p.d))
+        row = Signal(range(p.table_rows + 1))
+        room = Signal(range(p.prefetch + 1))  # positions that may still be added for this head
+        waiting = Signal(range(2 * p.prefetch + 2))  # responses
+        position = Signal(p.position)
+        label: Any = Signal(_label_layout(p))
+        tag: Any = Signal(tag_layout)
+        for lane in reversed(range(p.d)):
+            with m.If(left[lane]):
+                m.d.comb += lowest.eq(lane)
+        accepted = Signal()
+        words = data.ArrayLayout(p.word_layout, p.d)(Value.cast(response.payload.data))
+        m.d.comb += [
+            accepted.eq(request.valid & request.ready),
+            request.payload.label.eq(label),
+            label.number.eq(used),
+            response.ready.eq(1),
+            position.eq((row << p.element_bits) + lowest),
+            tag.position.eq(position),
+            tag.head.eq(command.head),
+            new_tag.addr.eq(used),
+            new_tag.data.eq(tag),
+        ]
+        m.d.sync += waiting.eq(waiting + accepted - response.valid)
+        free = Signal.like(room)
+        most = self.command.payload.most
+        m.d.comb += free.eq(p.prefetch - used)
+        with m.FSM() as fsm:
+            m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | (waiting != 0))
+            with m.State("IDLE"):
+                m.d.comb += self.command.ready.eq(waiting == 0)
+                m.d.sync += row.eq(0)
+                with m.If(self.command.valid & self.command.ready):
+                    m.d.sync += [command.eq(self.command.payload), room.eq(free)]
+                    with m.If(most < free):
+                        m.d.sync += room.eq(most)
+                    m.next = "G"
+                with m.If(self.empty):
+                    m.d.sync += used.eq(0)
+            with m.State("G"):
+                with m.If(((row << p.element_bits) >= command.n) | (room == 0)):
+                    m.next = "IDLE"
+                with m.Else():
+                    m.d.comb += [
+                        request.valid.eq(1),
+                        label.kind.eq(Kind.G),
+                        request.payload.address.eq(p.regions["g"].address_of(command.head, row)),
+                    ]
+                    with m.If(request.ready):
+                        m.next = "WORDS"
+            with m.State("WORDS"):
+                with m.If(response.valid & (answered.kind == Kind.G)):
+                    for lane, word in enumerate(words):
+                        before = (row << p.element_bits) + lane < command.n
+                        m.d.sync += left[lane].eq(word.active & before)
+                    m.next = "KEY"
+            with m.State("KEY"):
+                with m.If(~left.any() | (room == 0)):
+                    m.d.sync += row.eq(row + 1)
+                    m.next = "G"
+                with m.Else():
+                    m.d.comb += [
+                        request.valid.eq(1),
+                        label.kind.eq(Kind.KEY),
+                        request.payload.address.eq(
+                            p.regions["k"].address_of(command.kv_head, position)
+                        ),
+                    ]
+                    with m.If(request.ready):
+                        m.next = "VALUE"
+            with m.State("VALUE"):
+                m.d.comb += [
+                    request.valid.eq(1),
+                    label.kind.eq(Kind.VALUE),
+                    request.payload.address.eq(
+                        p.regions["v"].address_of(command.kv_head, position)
+                    ),
+                    new_tag.en.eq(1),
+                ]
+                with m.If(request.ready):
+                    m.d.sync += [
+                        left.eq(left & (left - 1)),
+                        used.eq(used + 1),
+                        room.eq(room - 1),
+                    ]
+                    m.next = "KEY"
+
+    def _find(self, m: Module, used: Signal, tags, tag_layout, rows) -> None:
+        """Compare with the tag at the front; it and its rows are read a cycle after each move."""
+        p = self._parameters
+        front = Signal(range(p.prefetch + 1))
+        moved = Signal(init=1)  # the tag at the front is not read yet
+        valid = Signal()
+        tag: Any = Signal(tag_layout)
+        below = Signal()
+        wanted: Any = Signal(tag_layout)
+        m.d.comb += [
+            tags.addr.eq(front),
+            *(port.addr.eq(front) for port in rows.values()),
+            tag.eq(tags.data),
+            valid.eq(front != used),
+            wanted.position.eq(self.position),
+            wanted.head.eq(self.head),
+            below.eq(valid & ~moved & (tag.as_value() < wanted.as_value())),
+            self.known.eq(~below & (~moved | ~valid)),
+            self.hit.eq(valid & ~moved & (tag.as_value() == wanted.as_value())),
+            self.k.eq(rows[Kind.KEY].data),
+            self.v.eq(rows[Kind.VALUE].data),
+        ]
+        m.d.sync += moved.eq(0)
+        with m.If(self.lookup & below):
+            m.d.sync += [front.eq(front + 1), moved.eq(1)]
+        with m.If(self.empty | self.busy):
+            m.d.sync += [front.eq(0), moved.eq(1)]
+
+
+def prefetch_layout(p: LadTileParameters) -> data.StructLayout:
+    """A head of the step to come, whose last step had ``n`` positions: rows of at most ``most``."""
+    return data.StructLayout(
+        {
+            "head": p.head_index,
+            "kv_head": p.kv_head_index,
+            "n": p.number,
+            "most": count(range(p.prefetch + 1)),
+        }
+    )
+
+
+def _label_layout(p: LadTileParameters) -> data.StructLayout:
+    return data.StructLayout({"number": index(p.label_bits - 2), "kind": Kind})

@@ -1,0 +1,124 @@
+"""Sizes and payloads of several of LAD's tiles on one memory port."""
+
+import dataclasses
+import functools
+from typing import Any
+
+from amaranth.lib import data
+
+from hw.lad.tile_parameters import LadTileParameters, Region
+from hw.layout import FLAG, address, index
+from hw.parameters import require
+
+
+@dataclasses.dataclass(frozen=True)
+class LadSystemParameters(LadTileParameters):
+    """Those of a tile, with the heads of all tiles, and:
+
+    tiles
+        Number of tiles, 1 to `kv_heads`; the paper has 6.
+    """
+
+    tiles: int = 2
+
+    def __post_init__(self):
+        super().__post_init__()
+        fits = 1 <= self.tiles <= self.kv_heads
+        require(fits, "tiles must be between 1 and kv_heads", self.tiles)
+        rule = "weights must be 0: linear layers are not divided among tiles"
+        require(self.weights == 0, rule, self.weights)
+        _ = self.tile  # checks its own parameters
+
+    @classmethod
+    def presets(cls) -> dict[str, Any]:
+        of_tile = {name: dataclasses.asdict(p) for name, p in LadTileParameters.presets().items()}
+        changed = {
+            "small": {"heads": 4, "kv_heads": 2, "weights": 0},
+            "default": {},
+            "paper": {"tiles": 6},
+        }
+        return {name: cls(**(of_tile[name] | changes)) for name, changes in changed.items()}
+
+    @functools.cached_property
+    def tile(self) -> LadTileParameters:
+        """Every tile's: its share of the kv heads, and of the heads where each kv head has as many
+        as it has with all `heads` and `kv_heads` in use."""
+        names = [field.name for field in dataclasses.fields(LadTileParameters)]
+        values = {name: getattr(self, name) for name in names}
+        kv_heads = -(-self.kv_heads // self.tiles)
+        heads = min(self.heads, kv_heads * -(-self.heads // self.kv_heads))
+        return LadTileParameters(**(values | {"kv_heads": kv_heads, "heads": heads}))
+
+    # Memory
+
+    @functools.cached_property
+    def regions(self) -> dict[str, Region]:
+        """The memory map of a tile, from the tile's first row on."""
+        return self.tile.regions
+
+    @property
+    def tile_rows(self) -> int:
+        """Tile t's rows begin at t times this, a power of two."""
+        return 1 << self.tile.address_bits
+
+    @property
+    def memory_rows(self) -> int:
+        return self.tiles * self.tile_rows
+
+    @property
+    def latency(self) -> int:
+        """Cycles of a job of a sequence's first token and one head."""
+        return self.tile.latency + 8
+
+    def job_cycles(self, reports: list[list[dict[str, int]]]) -> int:
+        """Cycles of a job, about: of the slowest tile, or of all rows on the port.
+
+        reports
+            For each tile those of its heads.
+        """
+        slowest = max(sum(self.tile.cycles(report) for report in heads) for heads in reports)
+        return max(slowest, sum(report["rows"] for heads in reports for report in heads))
+
+    # Payloads
+
+    @property
+    def tile_index(self):
+        return index(range(max(2, self.tiles)))
+
+    @functools.cached_property
+    def system_tag_layout(self) -> data.StructLayout:
+        """``tile``: the tile that requested. ``tag``: its own."""
+        return data.StructLayout({"tile": self.tile_index, "tag": self.tile.tag_layout})
+
+    @functools.cached_property
+    def request_layout(self) -> data.StructLayout:
+        """A row to read, or to ``write``."""
+        return data.StructLayout(
+            {
+                "tag": self.system_tag_layout,
+                "address": address(self.address_bits),
+                "write": FLAG,
+                "data": self.row,
+            }
+        )
+
+    @functools.cached_property
+    def response_layout(self) -> data.StructLayout:
+        return data.StructLayout({"tag": self.system_tag_layout, "data": self.row})
+
+    @functools.cached_property
+    def head_output_layout(self) -> data.StructLayout:
+        """``o`` of a ``head`` of the job; ``invalid`` as a tile's."""
+        return data.StructLayout({"o": self.row, "invalid": FLAG, "head": self.head_index})
+
+    @functools.cached_property
+    def output_layout(self) -> data.StructLayout:
+        """``o`` of a ``head``; ``invalid`` as a tile's; ``last`` of the job."""
+        fields = {name: field.shape for name, field in self.head_output_layout}
+        return data.StructLayout({**fields, "last": FLAG})
+
+    @functools.cached_property
+    def report_layout(self) -> data.StructLayout:
+        """The ``head`` of the job, and its report as a tile's."""
+        fields = {name: field.shape for name, field in self.tile.report_layout}
+        return data.StructLayout({"head": self.head_index, **fields})
