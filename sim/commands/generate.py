@@ -204,8 +204,8 @@ def add_story(command: argparse.ArgumentParser) -> None:
         type=count,
         default=64,
         metavar="N",
-        help="tokens whose keys and values each layer keeps; topick.topick_core keeps all "
-        "(default: %(default)s)",
+        help="tokens whose keys and values each layer keeps; topick.topick_core and lad.lad_tile "
+        "keep all (default: %(default)s)",
     )
     command.add_argument(
         "--threshold",

@@ -73,6 +73,11 @@ OVERVIEW = (
         "a lane, 128 rows, 32 slots, for 2 ns: 221,777 µm², 504 MHz",
     ),
     Row("topick.pe_lane", "topick", "a chunk of d elements of 4 bits a cycle"),
+    Row(
+        "lad.lad_tile",
+        "lad",
+        "a row of d numbers per cycle from memory, |J| of n positions read",
+    ),
     Row("lad.vpu", "lad", "an operation on d elements a cycle"),
     Row("lad.apid", "lad", "12 positions a cycle"),
     Row("unicaim.digital_array", "unicaim", "all rows at once, a bit of the score a cycle"),

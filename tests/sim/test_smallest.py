@@ -13,6 +13,25 @@ from hw.catalogue import blocks, find
 from hw.parameters import ParameterError, Parameters
 from sim.drivers.run import run
 
+LAD = {
+    "d": 8,
+    "positions": 2,
+    "bounds": "1",
+    "slack": 0,
+    "code_bits": 2,
+    "near": 0,
+    "window": 1,
+    "heads": 1,
+    "kv_heads": 1,
+    "counter_bits": 2,
+    "updates": 2,
+    "depth": 4,
+    "multiply_stages": 1,
+    "add_stages": 1,
+    "identification": "codes",
+    "prefetch": 0,
+    "weights": 0,
+}
 FLOAT = {"stages": 0, "format": "fp8_e5m2"}
 LANE = {"d": 2, "bits": 2, "chunk_bits": 1, "scale_bits": 1, "shift_bits": 0, "width": 4}
 ARRAY = {"rows": 2, "d": 2, "key_bits": 1, "query_bits": 1}
@@ -174,9 +193,15 @@ SMALLEST = (
             "outputs": 1,
             "window": 1,
             "bounds": "1",
+            "slack": 0,
             "counter_bits": 2,
         },
     ),
+    ("lad.md", LAD),
+    ("lad.active_fetch", LAD),
+    ("lad.ac", LAD),
+    ("lad.lad_tile", LAD | {"prefetch": 2, "weights": 2}),
+    ("lad.lad_system", LAD | {"prefetch": 2, "tiles": 1}),
     ("unicaim.cell_array", ARRAY | {"spread_mv": 0}),
     ("unicaim.digital_array", ARRAY),
     ("unicaim.topk_sense", {"rows": 2}),

@@ -1,0 +1,265 @@
+"""A language model whose attention is LAD's tile: what it reads and stores, and faults."""
+
+import dataclasses
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+
+from golden.algorithms.attention import attention_scores, softmax, weighted_sum
+from golden.lm.commands import open_model
+from golden.trace import load
+from hw.catalogue import find
+from hw.lad.tile_parameters import LadTileParameters
+from sim.commands.engines.lad.lad_tile import LadAttention, engine
+from sim.core.design import generate
+from sim.drivers.harness.session import Session
+from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
+from tests.support.mutant_file import MutantFile
+
+PROMPT = "the a the"
+TOKENS = 14
+SMALL = {
+    "positions": 32,
+    "window": 4,
+    "counter_bits": 4,
+    "updates": 4,
+    "depth": 8,
+    "multiply_stages": 1,
+    "add_stages": 1,
+}
+SETTINGS = " ".join(f"--set {name}={value}" for name, value in SMALL.items())
+
+
+def llama(folder, **sizes):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in sizes.items():
+            patch.setitem(SIZES, name, size)
+        return write_gguf(folder / "tiny.gguf", random_tensors())
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A random Llama of three layers with four heads of eight elements, two kv heads."""
+    return llama(tmp_path_factory.mktemp("generate"), heads=4, dim=32, context=512)
+
+
+@pytest.fixture
+def generated(run, model):
+    def command(options="", gguf=model):
+        return run(
+            f"generate --gguf {gguf} --prompt '{PROMPT}' --tokens {TOKENS} --json"
+            f" --attention lad.lad_tile {SETTINGS} {options}"
+        )
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def parameters(model):
+    return dataclasses.replace(engine.parameters(open_model(model)[0].config, 64), **SMALL)
+
+
+def result_of(generated, options="", **more):
+    status, out, err = generated(options, **more)
+    assert (status, err) == (0, ""), err
+    return json.loads(out)
+
+
+def test_it_is_dense_attention_with_lines_for_exp(generated, tmp_path):
+    path = tmp_path / "run.npz"
+    options = f"--memory latency=1..9,order=any --trace-out {path}"
+    result = result_of(generated, options)
+    trace = load(path)  # as `sim run --trace` does
+    with np.load(path) as file:
+        run = {name[4:]: file[name] for name in file.files if name.startswith("run/")}
+    steps = result["prompt_tokens"] + TOKENS - 1  # the last token is not read
+    for layer in range(3):
+        q, k, v = (x[layer].astype(np.float64) for x in (trace.q, trace.k, trace.v))
+        for token in range(steps):
+            scores = attention_scores(q[:, token], k[:, : token + 1], trace.scale)
+            exact = weighted_sum(softmax(scores), v[:, : token + 1])
+            np.testing.assert_allclose(run["o"][layer, :, token], exact, atol=0.1)
+    figures = result["figures"]
+    assert figures["n"] == 3 * 4 * steps * (steps + 1) / 2  # layers, heads
+    assert figures["rows of dense attention"] == 2 * figures["n"]
+    assert figures["invalid heads"] == 0 and figures["fresh"] <= figures["active"]
+    assert 0 < figures["updated"] < figures["active"] < figures["n"]
+    # Rows of a report, and those read to add the code and the unit of a new key.
+    assert figures["rows"] < figures["rows read"] <= figures["rows"] + 3 * 2 * 2 * steps
+    row = 8 * 2
+    assert result["bytes"] == {
+        "kv_read": row * figures["rows read"],
+        "kv_written": row * figures["rows written"],
+    }
+    assert result["evicted"] == [[], [], []] and result["rows_kept"] == steps
+    assert re.fullmatch(r"[\d.]+% of positions active, [\d.]+% updated, .* reads", result["note"])
+    # Query heads of a kv head for which a position was active.
+    votes = run["votes"]
+    assert votes[votes >= 0].sum() == figures["active"]
+    window = [votes[:, :, token, max(0, token - 3) : token + 1] for token in range(steps)]
+    assert all((active == 2).all() for active in window)
+    assert run["cycles"].sum(0).tolist() == result["cycles_per_token"]
+
+
+def test_what_the_rtl_gives_goes_on_where_nothing_is_compared(generated, parameters):
+    checked, alone = (result_of(generated, o) for o in ("", "--check none --threads 1"))
+    steps = checked["prompt_tokens"] + TOKENS - 1
+    bits = 8 * 16 + 2 + sum(field.width for _, field in parameters.report_layout)
+    assert checked["bits_compared"] == 3 * 4 * steps * bits
+    assert alone["bits_compared"] == 0
+    for key in ("tokens", "figures", "cycles_per_token", "bytes", "note"):
+        assert checked[key] == alone[key]
+
+
+def test_a_head_size_is_filled_up_and_its_scale_is_its_own(parameters):
+    """Six elements of eight."""
+    rng = np.random.default_rng(1)
+    attention = LadAttention(generate(find("lad.lad_tile"), parameters), 0)
+    q, k, v = (rng.standard_normal((heads, 12, 6)) for heads in (4, 2, 2))
+    o = attention.sequence(q, k, v)
+    attention.close()
+    for token in range(12):
+        scores = attention_scores(q[:, token], k[:, : token + 1])
+        exact = weighted_sum(softmax(scores), v[:, : token + 1])
+        np.testing.assert_allclose(o[:, token], exact, atol=0.1)
+
+
+def test_parameters_of_a_model(model):
+    config = open_model(model)[0].config
+    assert engine.parameters(config, 64) == LadTileParameters(d=8, heads=4, kv_heads=2)
+    wide = dataclasses.replace(config, d=48, heads=9, kv_heads=3)
+    assert engine.parameters(wide, 1025) == LadTileParameters(positions=2048)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--set heads=3", "heads must be at least 4, not 3"),
+        ("--set kv_heads=1", "kv_heads must be at least 2, not 1"),
+        ("--set d=4", "d must be 8, 16, 32, 64 or 128, not 4"),
+        (
+            "--set positions=16",
+            "positions must be at least 17, the prompt's and those to make, not 16",
+        ),
+        ("--set slack=300", "slack must be between 0 and 256, not 300"),
+        ("--threshold 0.1", "threshold must be used with topick.topick_core alone, not 0.1"),
+    ],
+)
+def test_refusals(generated, options, message):
+    status, out, err = generated(options)
+    assert status == 1 and out == "" and err == f"error: {message}\n"
+
+
+def test_a_head_larger_than_d_is_refused(generated, tmp_path):
+    wide = llama(tmp_path, heads=4, dim=64, d=16, context=512)
+    status, out, err = generated("--set d=8", gguf=wide)
+    assert (status, out) == (1, "")
+    assert err == "error: d must be at least the head size, 16, not 8\n"
+
+
+def upset(region, word, bit, when):
+    """A session in which a bit of all rows of a table flips before a layer's step."""
+    number = itertools.count()
+
+    class Upset(Session):
+        def __init__(self, design, *arguments, **options):
+            super().__init__(design, *arguments, **options)
+            self.layer, self.steps = next(number), 0
+            found = design.parameters.regions[region]
+            self.rows = slice(found.base, found.end)
+
+        def step(self, *arguments, **options):
+            if (self.layer, self.steps) == when:
+                self.contents["memory"][self.rows, word] ^= 1 << bit
+            self.steps += 1
+            return super().step(*arguments, **options)
+
+    return Upset
+
+
+@pytest.mark.parametrize(
+    ("region", "word", "bit", "when", "stream"),
+    [
+        ("v", 1, 31, (0, 1), "o"),  # a sign of values in the window
+        ("cache", 0, 31, (1, 12), "o"),  # signs in A to F
+        ("counter", 1, 3, (2, 11), "memory|report"),
+        ("g", 0, 15, (1, 6), "report|memory"),  # whether the first position was active
+        ("k", 3, 0, (2, 9), r"\w+"),  # the last bit of elements
+        ("code", 0, 0, (0, 10), r"\w+"),
+    ],
+)
+def test_a_bit_upset_in_a_layer_s_memory_is_located(
+    monkeypatch, generated, region, word, bit, when, stream
+):
+    session = upset(region, word, bit, when)
+    monkeypatch.setattr("sim.commands.engines.lad.lad_tile.Session", session)
+    status, out, err = generated()
+    layer, token = when
+    assert status == 1 and out == ""
+    assert re.match(
+        rf"error: lad.lad_tile, layer {layer}, token {token}: "
+        rf"transaction \d, stream ({stream}), beat \d+, field ",
+        err,
+    ), err
+
+
+def test_a_row_that_no_output_shows_is_compared(monkeypatch, generated):
+    """The value of a position that is never read in this step."""
+    session = upset("v", 2, 4, (0, 0))
+    monkeypatch.setattr("sim.commands.engines.lad.lad_tile.Session", session)
+    status, out, err = generated()
+    assert status == 1 and out == ""
+    assert err.startswith(
+        "error: lad.lad_tile, layer 0, token 0: transaction 1, stream memory, beat 0, field row "
+    ), err
+
+
+INSTANCES = (
+    "",
+    "arbiter",
+    "store_0",
+    "store_1",
+    "eas",
+    "eas.source",
+    "eas.vpu_0",
+    "eas.vpu_1",
+    "apid",
+    "apid.subtract_3",
+    "active_fetch",
+    "md",
+    "md.vpu",
+    "md.multiply",
+    "md.alpha",
+    "md.beta",
+    "ac",
+    "ac.lane_0",
+    "ac.lane_2",
+    "ac.reciprocal",
+)
+COUNT = 8
+"""Mutants of a sub-block, of which the first that the data excite is enough."""
+
+
+@pytest.fixture(scope="module")
+def mutants(parameters, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mutants")
+    return MutantFile(folder, find("lad.lad_tile"), parameters, COUNT, INSTANCES)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("instance", INSTANCES)
+def test_a_mutant_in_each_sub_block_stops_the_text(generated, monkeypatch, mutants, instance):
+    monkeypatch.chdir(mutants.folder)
+    assert len(mutants.mutants[instance]) == COUNT
+    for mutant in mutants.mutants[instance]:
+        mutants.select(mutant.number)
+        status, out, err = generated(f"--verilog {mutants.path} --trust")
+        if status == 0:  # these data do not excite it
+            continue
+        assert (status, out) == (1, "") and err.count("\n") == 1, mutant
+        assert re.match(r"error: lad.lad_tile, layer \d, token \d+: ", err), err
+        return
+    pytest.fail(f"no mutant of {instance or 'the tile'} is found")
