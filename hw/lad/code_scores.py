@@ -135,7 +135,7 @@ class CodeScores(Component):
     def _store(self, m: Module, storing: Signal) -> None:
         p = self._parameters
         bits, request, response = p.code_bits, self.request, self.response
-        offset = Signal(range(16 * 1))  # of the code in its first row
+        offset = Signal(4)  # of the code in its first row
         in_table = self.position[: p.element_bits]
         place = Signal(range(p.code_rows * 16))
         old_code = Signal(p.row, reset_less=True)

@@ -45,8 +45,8 @@ class Eas(Component):
 
     m is the largest score, as an order key: NaN is ignored unless all are NaN, and zeros are +0.
 
-    Cycles: :meth:`parameters.eas_cycles`, whichever is more of the rows read and the scores: a pair
-    of estimated ones per cycle, or an exact one.
+    Cycles: about the number of rows read, or of scores, whichever is more: a pair of estimated ones
+    per cycle, or an exact one; and the memory's latency twice, as M is known only from G.
 
     Handshake: ``words`` and ``scores`` have none. ``response.ready`` is low only for
     a key that a VPU cannot take.

@@ -40,6 +40,11 @@ class LadTile(Component):
     fetched; MD computes their exact scores and changes modes; AC computes the output and updates
     the caches. The scores of one head are computed while the output of the head before it is.
 
+    With `prefetch`, a job may also load rows of positions that were active in the last step, of
+    which the next job's heads make use (:class:`Prefetch`). With `weights`, a job may be a linear
+    layer of up to six vectors, on the VPUs of all stages (:class:`Linear`): its ``q`` are the
+    pieces of the vectors, and its only output is ``y``.
+
     ``clear`` begins a sequence. Modes, counters and caches stay in the memory, whose map is
     :attr:`LadTileParameters.regions`. A job waits until all of the last one's writes have been
     accepted.
@@ -68,7 +73,9 @@ class LadTile(Component):
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         One for each head, in order.
     report : :py:`Out(stream.Signature(parameters.report_layout))`
-        One for each head, in order.
+        One for each head, in order, when its caches are written.
+    y : :py:`Out(stream.Signature(parameters.y_layout))`
+        Only with `weights`: one for each row of a linear layer.
 
     Examples
     --------

@@ -388,9 +388,9 @@ class LadTileParameters(Parameters):
 
         ``n``: positions, the new one included. ``heads``, of which each ``group`` shares a kv head.
         ``clear``: the sequence begins; ``n`` counts as 1. ``prefetch``, if not 0: no step, but rows
-        of at most so many positions of each head that were active in the last step, of ``n``
+        of at most `prefetch` positions of each head that were active in the last step, of ``n``
         positions, are loaded ahead of the next job. ``pieces``, if not 0: no step, but a linear
-        layer of `heads` vectors, at most 6, of so many rows each, and of `rows` rows of weights
+        layer of `heads` vectors, at most 6, of `pieces` rows each, and of `rows` rows of weights
         from ``row`` on.
         """
         heads = count(range(self.heads + 1))
@@ -405,7 +405,7 @@ class LadTileParameters(Parameters):
 
     @functools.cached_property
     def output_layout(self) -> data.StructLayout:
-        """``o`` of a head; ``invalid``: it is no number, or the job was refused; ``last`` of the
+        """``o`` of a head; ``invalid``: it has no meaning, see the tile's errors; ``last`` of the
         job."""
         return data.StructLayout({"o": self.row, "invalid": FLAG, "last": FLAG})
 

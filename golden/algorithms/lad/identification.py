@@ -46,7 +46,7 @@ class Identification(ABC):
     """Identification of one layer.
 
     ``g_words`` are words of G for each position and kv head, ``code_bits`` the width of an element
-    in a low-precision copy of K (0: there is none).
+    in a low-precision copy of K (0 without such a copy).
     """
 
     g_words: int
