@@ -302,7 +302,8 @@ class Eas(Component):
             full.eq(row < bound >> p.element_bits),
             whole.eq(row == bound >> p.element_bits),
         ]
-        for lane in range(p.d):
+        m.d.comb += below[-1].eq(full)
+        for lane in range(p.d - 1):
             m.d.comb += below[lane].eq(full | (whole & (bound[: p.element_bits] > lane)))
         return below
 
