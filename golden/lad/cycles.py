@@ -1,6 +1,6 @@
 """Cycles of LAD's blocks in which nothing stalls."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from golden.lad.vpu import DP, EM, S
 
@@ -63,32 +63,21 @@ def md_cycles(entries: Sequence[int], *, latency: int) -> int:
     return sum(1 + number + latency for number in entries)
 
 
-def fetch_cycles(
-    heads: Sequence[Sequence[tuple[bool, bool]]],
-    clear: Sequence[bool],
-    *,
-    cache_rows: int,
-    depth: int,
-) -> int:
+def fetch_cycles(heads: Sequence[Sequence[tuple[bool, bool]]], *, depth: int) -> int:
     """Cycles of the fetch of active positions, from the first command to the last row.
 
     The memory answers in the next cycle, and consumers accept everything at once.
 
     heads
         Each head's entries: active; first of its row of counters.
-    clear
-        Of each head: the caches are not read.
     depth
         Slots.
     """
     command, last = 0, 0
     key = counter = row = -1  # when each reader reads its last slot
     freed: list[int] = []
-    for entries, is_clear in zip(heads, clear, strict=True):
+    for entries in heads:
         allocated = command + 1
-        if not is_clear:
-            allocated += cache_rows
-            last = max(last, allocated)  # a row of the caches passes as it arrives
         request = allocated  # when the last one is accepted
         for active, has_counters in entries:
             # An entry is accepted with the last request of the one before it.
@@ -107,58 +96,85 @@ def fetch_cycles(
             )
             request += 2 * active
             allocated = max(request, allocated + 1)
-        command = request + 1
+        last = max(last, request + 1)  # how many rows were read
+        command = request + 2
     return last + 1
 
 
 def ac_cycles(
-    heads: Sequence[tuple[int, int, bool]], *, d: int, latency: int, dot_latency: int
+    heads: Sequence[tuple[int, int, bool]],
+    orders: Iterable[Sequence[int]],
+    *,
+    d: int,
+    latency: int,
+    dot_latency: int,
 ) -> int:
     """Cycles of the attention computation, from the first command to the last row or output.
 
-    Rows and corrections are always offered in time, and rows written are accepted at once.
+    Commands, rows and corrections are always offered in time, and rows written are accepted at
+    once.
 
     heads
         Of each head: active positions |J|, terms T, and whether its caches are clear.
+    orders
+        Numbers of the rows of the caches, of each head that is not clear, as they are offered.
     latency, dot_latency
         Of a VPU, from an operation to its vector and to its dot product.
     """
     columns = -(-d // 3)  # of A in a lane
+    offered = iter(orders)
     command, last = 0, 0
+    settled = 1  # the first cycle in which a head may begin
+    passed: dict[int, int] = {}  # when the last head's row has been read to be written
+    stores: set[int] = set()  # cycles in which columns are stored
     for active, terms, clear in heads:
-        dots = command + 2 if clear else command + 2 * d + 9  # 2 d + 7 rows are loaded
-        attend = dots + columns + dot_latency + 5
+        loaded = command
+        if not clear:
+            for row in next(offered):
+                loaded = max(loaded + 1, passed.get(row, 0))
+                while loaded in stores:
+                    loaded += 1
+        attend = max(loaded + 1, settled) + 1 + columns + dot_latency + 5
         output = attend + active + 2 * latency + 7
         last, command = output, output + 1
+        settled, passed, stores = output + 1, {}, set()
         if terms:
             begin = output + terms + latency + 3  # B to F have all terms
             bases = {begin + 2 + latency + terms * column for column in range(columns)}
             complete = [begin + 4 + latency + terms * (column + 1) for column in range(columns)]
-            read = begin + 8
+            stores = {cycle - 1 for cycle in complete}
         elif clear:
-            bases, complete, read = set(), [0] * columns, output + 7
+            begin, bases, complete = output, set(), [0] * columns
         if terms or clear:
-            last = _write_columns(d, read, complete, bases)
-            command = last + 1
+            last, passed = _write_caches(d, begin, complete, bases)
+            settled = last + 1
     return last + 1
 
 
-def _write_columns(d: int, read: int, complete: Sequence[int], bases: set[int]) -> int:
-    """The cycle in which A's last row is written. A column is read every other cycle.
+def _write_caches(
+    d: int, begin: int, complete: Sequence[int], bases: set[int]
+) -> tuple[int, dict[int, int]]:
+    """When the last row is written, and from when on each row's place is free.
 
-    read
-        The first cycle in which a column may be read.
+    A column is read every other cycle.
+
+    begin
+        The cycle before the first row of B to F.
     complete
-        The same for a column of all three lanes.
+        The first cycle in which a column of all three lanes may be read.
     bases
         Cycles in which the banks are read for the sums.
     """
-    lanes_of_last = d - 2 * len(complete)  # columns of the last lane
-    begun = read
+    columns = len(complete)
+    lanes_of_last = d - 2 * columns  # columns of the last lane
+    free = {2 * d + place: begin + 2 + place for place in range(7)}
+    read = begin + 8
     for number, ready in enumerate(complete):
-        for _ in range(3 if number < lanes_of_last else 2):
+        for lane in range(3 if number < lanes_of_last else 2):
             begun = max(read, ready)
             while begun in bases:
                 begun += 1
+            column = lane * columns + number
+            free[2 * column] = free[2 * column + 1] = begun + 3
             read = begun + 2
-    return begun + 3
+    return begun + 3, free

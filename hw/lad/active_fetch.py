@@ -9,16 +9,15 @@ from amaranth.lib.wiring import In, Out
 from hw.component import Component
 from hw.lad.md import key_layout
 from hw.lad.tile_parameters import LadTileParameters, StageParameters
-from hw.layout import FLAG, index
+from hw.layout import index
 
 
 class Kind(enum.IntEnum, shape=2):
-    """What a row is: of K, of V, of the counters, of the caches A to F."""
+    """What a row is: of K, of V, of the counters."""
 
     KEY = 0
     VALUE = 1
     COUNTERS = 2
-    CACHE = 3
 
 
 class ActiveFetchParameters(StageParameters):
@@ -31,20 +30,19 @@ class ActiveFetchParameters(StageParameters):
 
 
 class ActiveFetch(Component):
-    """Requests what MD and AC need of a head, and outputs it in order.
+    """Requests what MD and AC need of a head's active positions, and outputs it in order.
 
     ::
 
-        command ─→ rows of A to F ───────────────────────────────┐
-        entry ─→ slot: counters, K[j], V[j] ─→ request ┄┄ memory ┄┄→ response ─┬─→ cache
-                                                                   ↓           │
-                  key, counters (MD), then rows (AC) ←── slots ←───────────────┘
+        entry ─→ slot: counters, K[j], V[j] ─→ request ┄┄ memory ┄┄→ response
+                                                                        ↓
+                         key, counters (MD), then rows (AC) ←── slots ←─┘
 
-    A command is a head: first all rows of its caches are requested, unless it is the first step of
-    a sequence. They are passed on in any order. Then each entry is given a slot of K, of V and of
-    the counters, in which its rows wait: those of entries before it may come later. The counters of
+    A command is a head, whose entries follow. Each entry is given a slot of K, of V and of the
+    counters, in which its rows wait: those of entries before it may come later. The counters of
     several positions share a row; it is requested for the first of consecutive entries in it. An
-    entry of an inactive position (``halve``) requests its counters only.
+    entry of an inactive position (``halve``) requests its counters only. Entries of the next head
+    may be requested while rows of this one are still to come.
 
     Every slot is read three times, each time in order: by ``key``, with the entry; by ``counters``,
     if it has a row of them; by ``rows``, if it is active, which frees it.
@@ -56,22 +54,20 @@ class ActiveFetch(Component):
     its key or its rows. Throughput: a request per cycle, so an active position takes 2 cycles, 3
     with counters; :func:`golden.lad.cycles.fetch_cycles` has all cycles.
 
-    Handshake: ``response.ready`` is high, for rows of the caches that of ``cache``. A slot is freed
-    when its rows are output, so a consumer of ``key`` must not wait for ``rows`` of a later entry
-    than `depth` - 1 further. Overflow: none.
+    Handshake: ``response.ready`` is high. A slot is freed when its rows are output, so a consumer
+    of ``key`` must not wait for ``rows`` of a later entry than `depth` - 1 further. Overflow: none.
 
     Members
     -------
-    command : :py:`In(stream.Signature(head, kv_head, clear))`
+    command : :py:`In(stream.Signature(head, kv_head))`
     entry : :py:`In(stream.Signature(parameters.entry_layout))`
     request : :py:`Out(stream.Signature(parameters.read_layout))`
     response : :py:`In(stream.Signature(parameters.answer_layout))`
-    cache : :py:`Out(stream.Signature(row, data))`
     key : :py:`Out(stream.Signature(entry, data))`
     counters : :py:`Out(stream.Signature(parameters.row))`
     rows : :py:`Out(stream.Signature(k, v))`
-    rows_read, hits : :py:`Out`
-        Rows read of this head; positions whose rows had been prefetched.
+    fetched : :py:`Out(stream.Signature(rows, hits))`
+        A head's last row is requested: how many were; positions whose rows had been prefetched.
     lookup, lookup_head, lookup_position : :py:`Out`
         Only with `prefetch`: look for a position's rows, see :class:`hw.lad.prefetch.Prefetch`.
     known, hit, hit_k, hit_v : :py:`In`
@@ -96,12 +92,10 @@ class ActiveFetch(Component):
                 "entry": In(stream.Signature(p.entry_layout)),
                 "request": Out(stream.Signature(p.read_layout)),
                 "response": In(stream.Signature(p.answer_layout)),
-                "cache": Out(stream.Signature(cache_row_layout(p))),
                 "key": Out(stream.Signature(key_layout(p))),
                 "counters": Out(stream.Signature(p.row)),
                 "rows": Out(stream.Signature(position_rows_layout(p))),
-                "rows_read": Out(p.rows_count),
-                "hits": Out(p.number),
+                "fetched": Out(stream.Signature(fetched_layout(p))),
                 **_prefetch_ports(p),
             }
         )
@@ -133,14 +127,7 @@ class ActiveFetch(Component):
         # Responses to their slots.
         label = data.View(_label_layout(p), self.response.payload.label)
         slot = label.number[: (p.depth - 1).bit_length()]
-        is_cache = Signal()
-        m.d.comb += [
-            is_cache.eq(label.kind == Kind.CACHE),
-            self.response.ready.eq(~is_cache | self.cache.ready),
-            self.cache.valid.eq(self.response.valid & is_cache),
-            self.cache.payload.row.eq(label.number),
-            self.cache.payload.data.eq(self.response.payload.data),
-        ]
+        m.d.comb += self.response.ready.eq(1)
         place = tail[:-1]
         for kind in (Kind.KEY, Kind.VALUE, Kind.COUNTERS):
             bits = arrived[kind]
@@ -247,11 +234,11 @@ class ActiveFetch(Component):
         current: Any = Signal(p.entry_layout, reset_less=True)
         slot = Signal(range(p.depth), reset_less=True)
         pending = Signal(3)  # requests of the current entry: counters, K, V
-        row = Signal(range(p.cache_rows))  # of the caches
         in_row = (p.counter_words - 1).bit_length()
         counted = Signal(len(current.index))  # number of the last row of counters requested
         has_counted = Signal()
         request, accepted = self.request, Signal()
+        counts: Any = Signal(fetched_layout(p))
         label: Any = Signal(_label_layout(p))
         address = Signal(p.address_bits)
         here = Signal.like(counted)
@@ -264,7 +251,7 @@ class ActiveFetch(Component):
             self._changes_row.eq(~has_counted | (here != counted)),
         ]
         with m.If(accepted):
-            m.d.sync += self.rows_read.eq(self.rows_read + 1)
+            m.d.sync += counts.rows.eq(counts.rows + 1)
         # One request of the current entry at a time: the lowest bit pending.
         rest = Signal(3)
         known, hit, finishes = Signal(), Signal(), Signal()
@@ -286,32 +273,14 @@ class ActiveFetch(Component):
                 self._copies.eq(hit & ~writes),
             ]
             with m.If(self._copies):
-                m.d.sync += self.hits.eq(self.hits + 1)
+                m.d.sync += counts.hits.eq(counts.hits + 1)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.command.ready.eq(1)
-                m.d.sync += [row.eq(0), has_counted.eq(0)]
+                m.d.sync += [has_counted.eq(0), counts.eq(0)]
                 with m.If(self.command.valid):
-                    m.d.sync += [
-                        command.eq(self.command.payload),
-                        self.rows_read.eq(0),
-                        self.hits.eq(0),
-                    ]
-                    with m.If(self.command.payload.clear):
-                        m.next = "ENTRIES"
-                    with m.Else():
-                        m.next = "CACHES"
-            with m.State("CACHES"):
-                m.d.comb += [
-                    request.valid.eq(1),
-                    label.kind.eq(Kind.CACHE),
-                    label.number.eq(row),
-                    address.eq(regions["cache"].address_of(command.head, row)),
-                ]
-                with m.If(accepted):
-                    m.d.sync += row.eq(row + 1)
-                    with m.If(row == p.cache_rows - 1):
-                        m.next = "ENTRIES"
+                    m.d.sync += command.eq(self.command.payload)
+                    m.next = "ENTRIES"
             with m.State("ENTRIES"):
                 m.d.comb += [
                     request.valid.eq(pending.any() & ~(wants_rows & (~known | hit))),
@@ -340,7 +309,7 @@ class ActiveFetch(Component):
                 with m.If(finishes):
                     m.d.sync += pending.eq(rest)
                     with m.If((rest == 0) & current.last):
-                        m.next = "IDLE"
+                        m.next = "FETCHED"
                 with m.If(allocate):
                     active = ~self.entry.payload.halve
                     m.d.sync += [
@@ -353,6 +322,10 @@ class ActiveFetch(Component):
                 # No entry of the next head before its command.
                 with m.If(pending.any() & current.last):
                     m.d.comb += self.entry.ready.eq(0)
+            with m.State("FETCHED"):
+                m.d.comb += [self.fetched.valid.eq(1), self.fetched.payload.eq(counts)]
+                with m.If(self.fetched.ready):
+                    m.next = "IDLE"
 
 
 def _at(bits: Signal, pointer: Signal) -> Value:
@@ -378,13 +351,13 @@ def _prefetch_ports(p: LadTileParameters) -> dict[str, Any]:
 
 
 def fetch_layout(p: LadTileParameters) -> data.StructLayout:
-    """A head, its kv head; ``clear``: there is nothing in its caches."""
-    return data.StructLayout({"head": p.head_index, "kv_head": p.kv_head_index, "clear": FLAG})
+    """A head and its kv head."""
+    return data.StructLayout({"head": p.head_index, "kv_head": p.kv_head_index})
 
 
-def cache_row_layout(p: LadTileParameters) -> data.StructLayout:
-    """A row of the caches, with its number, see :attr:`LadTileParameters.cache_rows`."""
-    return data.StructLayout({"row": index(range(p.cache_rows)), "data": p.row})
+def fetched_layout(p: LadTileParameters) -> data.StructLayout:
+    """``rows`` read of a head; ``hits``: active positions whose K and V had been prefetched."""
+    return data.StructLayout({"rows": p.rows_count, "hits": p.number})
 
 
 def position_rows_layout(p: LadTileParameters) -> data.StructLayout:

@@ -2,26 +2,26 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.lad.ac import Ac
-from hw.lad.active_fetch import ActiveFetch
+from hw.lad.active_fetch import ActiveFetch, fetch_layout
 from hw.lad.apid import Apid
+from hw.lad.cache_fetch import CacheFetch
 from hw.lad.eas import Eas, identified_layout
-from hw.lad.head_store import HeadStore
+from hw.lad.head_stores import HELD, HeadStores
+from hw.lad.job_sequence import JobSequence
 from hw.lad.linear import Linear
 from hw.lad.md import Md
 from hw.lad.prefetch import Prefetch
-from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
-from hw.stream.arbiter import Arbiter, ArbiterParameters
+from hw.lad.tile_parameters import LadTileParameters
+from hw.lad.tile_port import TilePort
+from hw.stream.queue import Queue, QueueParameters
 
 __all__ = ["LadTile", "LadTileParameters"]
-
-HELD = 2
-"""Heads in the pipeline: one whose scores are computed, one whose output is."""
 
 
 class LadTile(Component):
@@ -57,8 +57,8 @@ class LadTile(Component):
 
     Cycles: see docs/lad.md.
 
-    Handshake: ``request`` is a register. A response that was not requested is an error of the
-    memory.
+    Handshake: ``request`` and ``report`` are registers. A response that was not requested is an
+    error of the memory.
 
     Members
     -------
@@ -110,458 +110,238 @@ class LadTile(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        m.submodules.eas = self._eas = Eas(p)
-        m.submodules.apid = self._apid = Apid(p.apid)
-        m.submodules.active_fetch = self._fetch = ActiveFetch(p)
-        m.submodules.md = self._md = Md(p)
-        m.submodules.ac = self._ac = Ac(p)
-        self._stores = [HeadStore(p) for _ in range(HELD)]
-        for number, store in enumerate(self._stores):
-            m.submodules[f"store_{number}"] = store
-        job = Signal(p.job_layout, reset_less=True)
-        invalid = Signal()  # all heads of the job
-        # What is known of a head from stage to stage, by the number of its store.
-        heads = [Signal(_held_layout(p), name=f"held_{n}") for n in range(HELD)]
-        used = Signal(HELD)  # stores
-        identified = Signal(HELD)  # stores whose scores are there
-        release = Signal(HELD)
-        g_request = Signal(p.request_layout)
-        g_valid, g_ready = Signal(), Signal()
-
-        attending = self._attend(
-            m, job, invalid, heads, identified, release, g_request, g_valid, g_ready
-        )
-        self._sequence(m, job, invalid, heads, used, identified, release, attending)
-        self._identify(m, heads)
-        readers = [self._eas, self._fetch]
+        m.submodules.sequence = sequence = JobSequence(p)
+        m.submodules.eas = eas = Eas(p)
+        m.submodules.stores = stores = HeadStores(p)
+        m.submodules.apid = apid = Apid(p.apid)
+        m.submodules.active_fetch = fetch = ActiveFetch(p)
+        m.submodules.cache_fetch = cache_fetch = CacheFetch(p)
+        m.submodules.md = md = Md(p)
+        m.submodules.ac = ac = Ac(p)
+        m.submodules.scored = scored = Queue(QueueParameters(depth=HELD), shape=_head_layout(p))
+        wiring.connect(m, wiring.flipped(self.job), sequence.job)
+        self._score(m, sequence, eas, stores, scored, fetch)
+        self._select(m, stores, apid, fetch)
+        readers: list[Any] = [cache_fetch, eas, fetch]
         if p.prefetch:
-            readers.append(self._connect_prefetch(m, job))
+            m.submodules.prefetch = prefetch = Prefetch(p)
+            readers.append(prefetch)
+            _connect_prefetch(m, sequence, prefetch, fetch)
         if p.weights:
-            readers.append(self._connect_linear(m, job))
-        self._connect_memory(m, readers, g_request, g_valid, g_ready)
-        self._output(m, job)
+            m.submodules.linear = linear = Linear(p)
+            readers.append(linear)
+            self._connect_linear(m, sequence, linear, (*eas.linear, md.linear, *ac.linear))
+        m.submodules.port = port = TilePort(p, len(readers))
+        for request, response, block in zip(port.requests, port.responses, readers, strict=True):
+            # Blocks that only read have no data to write.
+            m.d.comb += [
+                request.valid.eq(block.request.valid),
+                block.request.ready.eq(request.ready),
+                *(
+                    getattr(request.payload, name).eq(getattr(block.request.payload, name))
+                    for name, _ in block.request.payload.shape()
+                ),
+            ]
+            wiring.connect(m, response, block.response)
+        wiring.connect(m, port.request, wiring.flipped(self.request))
+        wiring.connect(m, wiring.flipped(self.response), port.response)
+        self._attend(m, sequence, stores, scored.o, (fetch, cache_fetch, md, ac), port)
+        self._output(m, sequence, ac)
         return m
 
-    def _sequence(self, m, job, invalid, heads, used, identified, release, attending) -> None:
-        """A job: its heads to EAS, each with a store of its own."""
-        p, eas = self._parameters, self._eas
-        offered = self.job.payload
-        begun = Signal()  # a sequence, since reset
-        head = Signal(range(p.heads + 1))
-        kv_head = Signal(p.kv_head_index)
-        place = Signal(range(p.heads + 1))  # among the heads of the kv head
-        number = Signal(range(HELD))  # of the store
-        scoring = Signal()  # a head is in EAS
-        covered = Signal(range(2 * p.heads + 1))
-        kv_heads = Signal(range(p.kv_heads + 1))
-        command = eas.command
-        # Of prefetch jobs.
-        self._empties, self._prefetches = Signal(name="empties"), Signal(name="prefetches")
-        self._prefetch_ready, self._prefetch_busy = Signal(), Signal(name="prefetch_busy")
-        next_head = Signal()
-        self._multiplies, self._linear_active = Signal(name="multiplies"), Signal()
+    def _score(self, m: Module, sequence, eas: Eas, stores: HeadStores, scored, fetch) -> None:
+        """Scores and words of G of one head after the other, to its store and to the queue."""
+        p = self._parameters
+        command, found = eas.command, eas.identified
+        head: Any = Signal(_head_layout(p), reset_less=True)  # in EAS
+        wiring.connect(m, sequence.head, command)
+        wiring.connect(m, wiring.flipped(self.kv), eas.kv)
         m.d.comb += [
             eas.q.valid.eq(self.q.valid),
             eas.q.payload.eq(self.q.payload),
             self.q.ready.eq(eas.q.ready),
         ]
-        wiring.connect(m, wiring.flipped(self.kv), eas.kv)
-        m.d.comb += [
-            command.payload.head.eq(head),
-            command.payload.kv_head.eq(kv_head),
-            command.payload.n.eq(job.n),
-            command.payload.first.eq(place == 0),
-            eas.identified.ready.eq(scoring),
-        ]
-        m.d.sync += used.eq(used & ~release)
-        with m.FSM():
-            with m.State("IDLE"):
-                m.d.comb += self.job.ready.eq(1)
-                m.d.sync += [x.eq(0) for x in (head, kv_head, place, covered, kv_heads)]
-                with m.If(self.job.valid):
-                    n = offered.n
-                    too_long = n > p.positions
-                    bad_heads = (offered.heads == 0) | (offered.heads > p.heads)
-                    bad_group = (offered.group == 0) | (offered.group > p.heads)
-                    m.d.sync += [
-                        job.n.eq(Mux((n == 0) | offered.clear, 1, Mux(too_long, p.positions, n))),
-                        job.heads.eq(Mux(bad_heads, 1, offered.heads)),
-                        job.group.eq(Mux(bad_group, 1, offered.group)),
-                        job.clear.eq(offered.clear),
-                        begun.eq(begun | offered.clear),
-                        invalid.eq(~(begun | offered.clear) | (too_long & ~offered.clear)),
-                    ]
-                    if p.prefetch:
-                        # Rows are kept for one step of the same sequence.
-                        m.d.sync += job.prefetch.eq(offered.prefetch)
-                        is_prefetch = offered.prefetch != 0
-                        m.d.comb += self._empties.eq(is_prefetch | offered.clear)
-                        with m.If(is_prefetch):
-                            m.d.sync += [begun.eq(begun), job.n.eq(Mux(too_long, p.positions, n))]
-                    m.next = "COUNT"
-                    if p.weights:
-                        pieces, rows = offered.pieces, offered.rows
-                        m.d.sync += [
-                            job.pieces.eq(Mux(pieces > PIECES, PIECES, pieces)),
-                            job.row.eq(offered.row),
-                            job.rows.eq(Mux(rows == 0, 1, rows)),
-                        ]
-                        with m.If(offered.pieces != 0):
-                            m.d.sync += begun.eq(begun)
-                            m.next = "LINEAR"
-            with m.State("COUNT"):
-                # heads / group, rounded up, must not exceed kv_heads.
-                with m.If(covered >= job.heads):
-                    m.next = "HEAD"
-                    if p.prefetch:
-                        with m.If(job.prefetch != 0):
-                            m.next = "PREFETCH"
-                with m.Elif(kv_heads == p.kv_heads):
-                    m.d.sync += [job.heads.eq(1), covered.eq(1)]
-                with m.Else():
-                    m.d.sync += [covered.eq(covered + job.group), kv_heads.eq(kv_heads + 1)]
-            with m.State("HEAD"):
-                with m.If(head == job.heads):
-                    m.next = "FINISH"
-                with m.Elif(~Array(used)[number]):
-                    m.d.comb += command.valid.eq(1)
-                    with m.If(command.ready):
-                        m.d.sync += [used.bit_select(number, 1).eq(1), scoring.eq(1)]
-                        for n, held in enumerate(heads):
-                            with m.If(number == n):
-                                m.d.sync += [
-                                    held.head.eq(head),
-                                    held.kv_head.eq(kv_head),
-                                    held.q.eq(self.q.payload),
-                                ]
-                        m.next = "SCORES"
-            with m.State("SCORES"):
-                with m.If(eas.identified.valid):
-                    m.d.comb += next_head.eq(1)
-                    m.d.sync += [
-                        scoring.eq(0),
-                        number.eq(number + 1),
-                        identified.bit_select(number, 1).eq(1),
-                    ]
-                    for n, held in enumerate(heads):
-                        with m.If(number == n):
-                            m.d.sync += held.scores.eq(eas.identified.payload)
-                    m.next = "HEAD"
-            with m.State("FINISH"):
-                with m.If((used == 0) & ~attending & self._ac.idle & self._md.idle):
-                    m.d.comb += self._empties.eq(1)
-                    m.next = "IDLE"
-            if p.prefetch:
-                with m.State("PREFETCH"):
-                    with m.If(head != job.heads):
-                        m.d.comb += [
-                            self._prefetches.eq(1),
-                            next_head.eq(self._prefetch_ready),
-                        ]
-                    with m.Elif(~self._prefetch_busy):
-                        m.next = "IDLE"
-            if p.weights:
-                with m.State("LINEAR"):
-                    m.d.comb += self._multiplies.eq(1)
-                    m.next = "PRODUCTS"
-                with m.State("PRODUCTS"):
-                    with m.If(~self._linear_active):
-                        m.next = "IDLE"
-        with m.If(next_head):
-            m.d.sync += [head.eq(head + 1), place.eq(place + 1)]
-            with m.If(place + 1 == job.group):
-                m.d.sync += [place.eq(0), kv_head.eq(kv_head + 1)]
-        for n, store in enumerate(self._stores):
-            m.d.comb += [
-                store.words_valid.eq(eas.words_valid & (number == n)),
-                store.words_row.eq(eas.words_row),
-                store.words.eq(eas.words),
-                store.score_valid.eq(eas.score_valid & (number == n)),
-                store.score_index.eq(eas.score_index),
-                store.scores.eq(eas.scores),
-                store.score_keep.eq(eas.score_keep),
+        with m.If(command.valid & command.ready):
+            m.d.sync += [
+                head.head.eq(command.payload.head),
+                head.kv_head.eq(command.payload.kv_head),
+                head.q.eq(self.q.payload),
             ]
-        self._job_n, self._identified = job.n, identified
+        # The fetch may begin with this head's rows before the head in front has left.
+        m.submodules.to_fetch = to_fetch = Queue(QueueParameters(depth=HELD), shape=fetch_layout(p))
+        wiring.connect(m, to_fetch.o, fetch.command)
+        m.d.comb += [
+            to_fetch.i.valid.eq(found.valid),
+            to_fetch.i.payload.head.eq(head.head),
+            to_fetch.i.payload.kv_head.eq(head.kv_head),
+        ]
+        # A head has room in the queues, as it has a store.
+        m.d.comb += [
+            found.ready.eq(1),
+            sequence.identified.eq(found.valid),
+            scored.i.valid.eq(found.valid),
+            scored.i.payload.eq(head),
+            scored.i.payload.scores.eq(found.payload),
+            stores.identified.eq(found.valid),
+            stores.n.eq(sequence.n),
+            stores.m.eq(found.payload.m),
+            *(
+                getattr(stores, name).eq(getattr(eas, name))
+                for name in (
+                    *("words_valid", "words_row", "words"),
+                    *("score_valid", "score_index", "scores", "score_keep"),
+                )
+            ),
+        ]
 
-    def _identify(self, m: Module, heads) -> None:
-        """APID: beats of a store's scores and words, as soon as EAS has finished them."""
-        p, apid = self._parameters, self._apid
-        number = Signal(range(HELD), name="apid_store")
-        beat = Signal(range(-(-p.positions // p.lanes) + 1), name="apid_beat")
-        beats = Signal.like(beat, name="apid_beats")
-        left = Signal(range(HELD + 1), name="identified_heads")  # that wait for APID
-        running, valid, fetch = Signal(), Signal(), Signal()
-        reads = [Signal(name=f"read_beat_{n}") for n in range(HELD)]
-        arrives = self._eas.identified.valid & self._eas.identified.ready
-        starts = Signal(name="apid_starts")
-        m.d.sync += left.eq(left + arrives - starts)
-        command = apid.command
+    def _select(self, m: Module, stores: HeadStores, apid: Apid, fetch: ActiveFetch) -> None:
+        """Scores and words of a store through APID; the active positions to the fetch."""
+        wiring.connect(m, stores.command, apid.command)
+        wiring.connect(m, stores.beats, apid.i)
+        wiring.connect(m, apid.counters, stores.counters)
+        entry, active = fetch.entry, apid.o
+        position = active.payload.positions[0]
         m.d.comb += [
-            command.valid.eq(~running & (left != 0)),
-            starts.eq(command.valid & command.ready),
-            command.payload.n.eq(self._job_n),
-            beats.eq((self._job_n + (p.lanes - 1)) >> (p.lanes - 1).bit_length()),
-            fetch.eq(running & (beat != beats) & (~valid | apid.i.ready)),
-            apid.i.valid.eq(valid),
-        ]
-        with m.If(starts):
-            m.d.sync += [running.eq(1), beat.eq(0)]
-        with m.If(~valid | apid.i.ready):
-            m.d.sync += valid.eq(fetch)
-        with m.If(fetch):
-            m.d.sync += beat.eq(beat + 1)
-        # The counters of the last beat end a head; only then may the store change.
-        done = apid.counters.valid & apid.counters.ready & apid.counters.payload.last
-        with m.If(done):
-            m.d.sync += [running.eq(0), number.eq(number + 1)]
-        with m.Switch(number):
-            for n, (held, store) in enumerate(zip(heads, self._stores, strict=True)):
-                with m.Case(n) if n < HELD - 1 else m.Default():
-                    m.d.comb += [
-                        command.payload.m.eq(held.scores.m),
-                        reads[n].eq(fetch),
-                        apid.counters.ready.eq(~store.md_valid),
-                        store.beat_valid.eq(apid.counters.valid),
-                    ]
-                    for lane in range(p.lanes):
-                        word, into = store.g[lane], apid.i.payload.g[lane]
-                        m.d.comb += [
-                            apid.i.payload.s[lane].eq(store.s[lane]),
-                            into.count.eq(word.count),
-                            into.mode.eq(word.mode),
-                            into.active.eq(word.active),
-                        ]
-        for store, read, read_row in zip(self._stores, reads, self._read_rows, strict=True):
-            m.d.comb += [
-                store.read.eq(read | read_row),
-                store.read_row.eq(read_row),
-                store.number.eq(Mux(read_row, self._g_row, beat)),
-                store.beat_number.eq(apid.counters.payload.beat),
-                store.beat_keep.eq(apid.counters.payload.write),
-            ]
-            for lane in range(p.lanes):
-                word, into = apid.counters.payload.g[lane], store.beat_words[lane]
-                m.d.comb += [
-                    into.count.eq(word.count),
-                    into.mode.eq(word.mode),
-                    into.active.eq(word.active),
-                ]
-        entry = self._fetch.entry
-        position = apid.o.payload.positions[0]
-        m.d.comb += [
-            entry.valid.eq(apid.o.valid),
-            apid.o.ready.eq(entry.ready),
-            entry.payload.last.eq(apid.o.payload.last),
+            entry.valid.eq(active.valid),
+            active.ready.eq(entry.ready),
+            entry.payload.last.eq(active.payload.last),
             *(
                 getattr(entry.payload, name).eq(getattr(position, name))
                 for name in ("index", "mode", "count", "fresh", "halve")
             ),
         ]
 
-    def _attend(self, m, job, invalid, heads, identified, release, g_request, g_valid, g_ready):
-        """Fetch, MD and AC of a head, then its words of G back to memory, and its report.
+    def _attend(self, m: Module, sequence, stores: HeadStores, scored, blocks, port) -> None:
+        """MD and AC of a head, then its words of G back to memory, and its report.
 
-        Returns whether a head is in these stages.
+        The next head begins while AC writes this one's caches.
         """
         p = self._parameters
-        fetch, md, ac = self._fetch, self._md, self._ac
-        number = Signal(range(HELD), name="attended_store")
-        row = Signal(range(p.table_rows + 1), name="g_row")
-        rows = Signal.like(row, name="g_rows")
-        current: Any = Signal(_held_layout(p), name="attended")
-        begins, attending = Signal(), Signal()
-        # AC may still write the caches of the head before.
-        self._attended_head = Signal(p.head_index, name="attended_head", reset_less=True)
-        ready = Signal()
-        read_rows = [Signal(name=f"read_row_{n}") for n in range(HELD)]
-        g_row_data = Signal(p.row)
-        with m.Switch(number):
-            for n, held in enumerate(heads):
-                with m.Case(n) if n < HELD - 1 else m.Default():
-                    m.d.comb += [
-                        current.eq(held),
-                        g_row_data.eq(self._stores[n].row),
-                        self._stores[n].md_valid.eq(md.g_valid),
-                    ]
-        for store in self._stores:
-            m.d.comb += [store.md_index.eq(md.g_index), store.md_word.eq(md.g_word)]
+        fetch, cache_fetch, md, ac = blocks
+        current: Any = scored.payload
         wiring.connect(m, fetch.key, md.key)
         wiring.connect(m, fetch.counters, md.counters)
-        wiring.connect(m, fetch.cache, ac.cache)
+        wiring.connect(m, cache_fetch.cache, ac.cache)
         wiring.connect(m, fetch.rows, ac.rows)
         wiring.connect(m, md.correction, ac.correction)
+        wiring.connect(m, ac.written, port.caches)
+        wiring.connect(m, md.written, port.counters)
+        begins, ready = Signal(), Signal()
+        # Heads whose rows are written: MD's is the one that has begun, AC's may be the one before.
+        counter_head, cache_head = port.counter_head, port.cache_head
         m.d.comb += [
-            ready.eq(fetch.command.ready & md.command.ready & ac.command.ready),
-            *(block.command.valid.eq(begins) for block in (fetch, md, ac)),
-            fetch.command.payload.head.eq(current.head),
-            fetch.command.payload.kv_head.eq(current.kv_head),
-            fetch.command.payload.clear.eq(job.clear),
+            ready.eq(cache_fetch.command.ready & md.command.ready & ac.command.ready),
+            *(block.command.valid.eq(begins) for block in (md, ac)),
+            # A sequence begins with caches that are not in memory.
+            cache_fetch.command.valid.eq(begins & ~sequence.clear),
+            cache_fetch.command.payload.eq(current.head),
+            cache_fetch.free.eq(ac.free),
             md.command.payload.q.eq(current.q),
             md.command.payload.m.eq(current.scores.m),
-            md.command.payload.n.eq(job.n),
+            md.command.payload.n.eq(sequence.n),
             ac.command.payload.q.eq(current.q),
             ac.command.payload.m.eq(current.scores.m),
-            ac.command.payload.clear.eq(job.clear),
-            ac.command.payload.invalid.eq(invalid),
-            rows.eq((job.n + (p.d - 1)) >> p.element_bits),
+            ac.command.payload.clear.eq(sequence.clear),
+            ac.command.payload.invalid.eq(sequence.invalid),
+            stores.md_valid.eq(md.g_valid),
+            stores.md_index.eq(md.g_index),
+            stores.md_word.eq(md.g_word),
         ]
-        report = self.report.payload
-        with m.FSM(name="attend") as fsm:
-            m.d.comb += attending.eq(~fsm.ongoing("IDLE"))
+        head_of_md = Signal(p.head_index, reset_less=True)
+        head_of_ac = Signal(p.head_index, reset_less=True)
+        m.d.comb += [counter_head.eq(head_of_md), cache_head.eq(head_of_ac)]
+        with m.If(begins):
+            m.d.sync += head_of_md.eq(current.head)
+        with m.If(ac.settled):
+            m.d.sync += head_of_ac.eq(head_of_md)
+
+        # The fetch has finished with this head, and may have with the next one.
+        shape = fetch.fetched.payload.shape()
+        m.submodules.fetched = queue = Queue(QueueParameters(depth=HELD), shape=shape)
+        wiring.connect(m, fetch.fetched, queue.i)
+        fetched = queue.o
+
+        row = Signal(range(p.table_rows + 1))
+        rows = Signal.like(row)
+        reported = Signal()  # the report is known; it waits for AC
+        words = port.words
+        m.d.comb += [
+            rows.eq((sequence.n + (p.d - 1)) >> p.element_bits),
+            stores.row_number.eq(row),
+            words.payload.address.eq(p.regions["g"].address_of(current.head, row)),
+            words.payload.write.eq(1),
+            words.payload.data.eq(stores.row),
+            sequence.release.eq(scored.ready),
+            stores.release.eq(scored.ready),
+        ]
+        with m.FSM() as fsm:
+            m.d.comb += sequence.settled.eq(
+                fsm.ongoing("IDLE") & ~reported & ~self.report.valid & ac.idle & md.idle
+            )
             with m.State("IDLE"):
                 m.d.sync += row.eq(0)
-                with m.If(Array(identified)[number] & ready):
+                with m.If(scored.valid & ready):
                     m.d.comb += begins.eq(1)
-                    m.d.sync += self._attended_head.eq(current.head)
-                    m.d.sync += identified.bit_select(number, 1).eq(0)
                     m.next = "ATTEND"
             with m.State("ATTEND"):
                 with m.If(md.idle):
                     m.next = "READ_G"
             with m.State("READ_G"):
-                with m.If(row == rows):
-                    # The store is free for another head, while AC still updates the caches.
-                    m.d.comb += release.bit_select(number, 1).eq(1)
-                    m.d.sync += [
-                        number.eq(number + 1),
-                        report.n.eq(job.n),
-                        report.centres.eq(current.scores.centres),
-                        report.large.eq(current.scores.large),
-                        report.rows.eq(current.scores.rows + fetch.rows_read),
-                        report.hits.eq(fetch.hits),
-                        *(
-                            getattr(report, name).eq(getattr(md.totals, name))
-                            for name in ("active", "fresh", "updated", "above")
-                        ),
-                    ]
-                    m.next = "REPORT"
-                with m.Else():
-                    for n in range(HELD):
-                        m.d.comb += read_rows[n].eq(number == n)
+                with m.If(row != rows):
+                    m.d.comb += stores.read.eq(1)
                     m.next = "WRITE_G"
+                with m.Elif(~reported & ~self.report.valid):
+                    # The store is free for another head.
+                    m.d.comb += [scored.ready.eq(1), fetched.ready.eq(1)]
+                    m.d.sync += reported.eq(1)
+                    self._report(m, sequence, current.scores, fetched.payload, md)
+                    m.next = "IDLE"
             with m.State("WRITE_G"):
-                m.d.comb += g_valid.eq(1)
-                with m.If(g_ready):
+                m.d.comb += words.valid.eq(1)
+                with m.If(words.ready):
                     m.d.sync += row.eq(row + 1)
                     m.next = "READ_G"
-            with m.State("REPORT"):
-                m.d.comb += self.report.valid.eq(ac.idle)
-                with m.If(self.report.valid & self.report.ready):
-                    m.next = "IDLE"
-        m.d.comb += [
-            g_request.address.eq(p.regions["g"].address_of(current.head, row)),
-            g_request.write.eq(1),
-            g_request.data.eq(g_row_data),
-        ]
-        self._read_rows, self._g_row = read_rows, row
-        return attending
+        with m.If(self.report.ready):
+            m.d.sync += self.report.valid.eq(0)
+        with m.If(reported & ac.settled):
+            m.d.sync += [self.report.valid.eq(1), reported.eq(0)]
 
-    def _connect_prefetch(self, m: Module, job) -> Prefetch:
-        """Rows loaded ahead: a command for each head of a prefetch job; lookups of the next one."""
-        m.submodules.prefetch = prefetch = Prefetch(self._parameters)
-        fetch = self._fetch
-        command = prefetch.command
-        m.d.comb += [
-            prefetch.empty.eq(self._empties),
-            command.valid.eq(self._prefetches),
-            command.payload.head.eq(self._eas.command.payload.head),
-            command.payload.kv_head.eq(self._eas.command.payload.kv_head),
-            command.payload.n.eq(job.n),
-            command.payload.most.eq(job.prefetch),
-            self._prefetch_ready.eq(command.ready),
-            prefetch.lookup.eq(fetch.lookup),
-            prefetch.head.eq(fetch.lookup_head),
-            prefetch.position.eq(fetch.lookup_position),
-            fetch.known.eq(prefetch.known),
-            fetch.hit.eq(prefetch.hit),
-            fetch.hit_k.eq(prefetch.k),
-            fetch.hit_v.eq(prefetch.v),
-            self._prefetch_busy.eq(prefetch.busy),
+    def _report(self, m: Module, sequence, scores, fetched, md: Md) -> None:
+        report = self.report.payload
+        caches = Mux(sequence.clear, 0, self._parameters.cache_rows)
+        m.d.sync += [
+            report.n.eq(sequence.n),
+            report.centres.eq(scores.centres),
+            report.large.eq(scores.large),
+            report.rows.eq(scores.rows + caches + fetched.rows),
+            report.hits.eq(fetched.hits),
+            *(
+                getattr(report, name).eq(getattr(md.totals, name))
+                for name in ("active", "fresh", "updated", "above")
+            ),
         ]
-        return prefetch
 
-    def _connect_linear(self, m: Module, job) -> Linear:
-        """The VPUs of all modules, while no head is in them."""
-        m.submodules.linear = linear = Linear(self._parameters)
-        ports = [*self._eas.linear, self._md.linear, *self._ac.linear]
-        for port, vpu in zip(linear.vpu, ports, strict=True):
+    def _connect_linear(self, m: Module, sequence, linear: Linear, vpus) -> None:
+        """The VPUs of all modules, while no head is in them; then the queries are its vectors."""
+        for port, vpu in zip(linear.vpu, vpus, strict=True):
             wiring.connect(m, port, vpu)
         wiring.connect(m, linear.y, wiring.flipped(self.y))
-        command = linear.command
+        wiring.connect(m, sequence.linear, linear.command)
         m.d.comb += [
-            command.valid.eq(self._multiplies),
-            command.payload.vectors.eq(Mux(job.heads > VPUS, VPUS, job.heads)),
-            command.payload.pieces.eq(job.pieces),
-            command.payload.row.eq(job.row),
-            command.payload.rows.eq(job.rows),
-            self._linear_active.eq(linear.active),
+            sequence.multiplying.eq(linear.active),
             linear.q.payload.eq(self.q.payload),
             linear.q.valid.eq(self.q.valid & linear.active),
         ]
         with m.If(linear.active):
-            m.d.comb += [self.q.ready.eq(linear.q.ready), self._eas.q.valid.eq(0)]
-        return linear
+            m.d.comb += self.q.ready.eq(linear.q.ready)
 
-    def _connect_memory(self, m: Module, readers: list[Any], g_request, g_valid, g_ready) -> None:
-        """The port: requests of all blocks, responses to those that read."""
+    def _output(self, m: Module, sequence: JobSequence, ac: Ac) -> None:
         p = self._parameters
-        m.submodules.arbiter = arbiter = Arbiter(
-            ArbiterParameters(inputs=len(readers) + 3), shape=p.request_layout
-        )
-        ac, md, g = list(arbiter.i)[len(readers) :]
-        for source, (port, block) in enumerate(zip(arbiter.i, readers, strict=False)):
-            read = block.request
-            m.d.comb += [
-                port.valid.eq(read.valid),
-                read.ready.eq(port.ready),
-                port.payload.tag.source.eq(source),
-                port.payload.tag.label.eq(read.payload.label),
-                *(
-                    Value.cast(getattr(port.payload, name)).eq(
-                        Value.cast(getattr(read.payload, name))
-                    )
-                    for name, _ in read.payload.shape()
-                    if name != "label"
-                ),
-            ]
-        regions = p.regions
-        head = self._attended_head
-        for port, written, region in (
-            (ac, self._ac.written, "cache"),
-            (md, self._md.written, "counter"),
-        ):
-            m.d.comb += [
-                port.valid.eq(written.valid),
-                written.ready.eq(port.ready),
-                port.payload.address.eq(regions[region].address_of(head, written.payload.row)),
-                port.payload.write.eq(1),
-                port.payload.data.eq(written.payload.data),
-            ]
-        m.d.comb += [g.valid.eq(g_valid), g_ready.eq(g.ready), g.payload.eq(g_request)]
-        o = arbiter.o
-        m.d.comb += [
-            self.request.valid.eq(o.valid),
-            self.request.payload.eq(o.payload.data),
-            o.ready.eq(self.request.ready),
-        ]
-        response = self.response
-        tag = response.payload.tag
-        for source, block in enumerate(readers):
-            m.d.comb += [
-                block.response.valid.eq(response.valid & (tag.source == source)),
-                block.response.payload.label.eq(tag.label),
-                block.response.payload.data.eq(response.payload.data),
-            ]
-            with m.If(tag.source == source):
-                m.d.comb += response.ready.eq(block.response.ready)
-
-    def _output(self, m: Module, job) -> None:
-        p = self._parameters
-        number = Signal(range(p.heads + 1), name="output_head")
-        o, out = self._ac.o, self.o
+        number = Signal(range(p.heads + 1))
+        o, out = ac.o, self.o
         last = Signal()
         m.d.comb += [
-            last.eq(number == job.heads - 1),
+            last.eq(number == sequence.heads - 1),
             out.valid.eq(o.valid),
             o.ready.eq(out.ready),
             out.payload.o.eq(o.payload.o),
@@ -572,7 +352,23 @@ class LadTile(Component):
             m.d.sync += number.eq(Mux(last, 0, number + 1))
 
 
-def _held_layout(p: LadTileParameters) -> data.StructLayout:
+def _connect_prefetch(m: Module, sequence, prefetch: Prefetch, fetch: ActiveFetch) -> None:
+    """Rows loaded ahead: commands of a prefetch job, and lookups of the next job's heads."""
+    wiring.connect(m, sequence.prefetch, prefetch.command)
+    m.d.comb += [
+        sequence.prefetching.eq(prefetch.busy),
+        prefetch.empty.eq(sequence.empty),
+        prefetch.lookup.eq(fetch.lookup),
+        prefetch.head.eq(fetch.lookup_head),
+        prefetch.position.eq(fetch.lookup_position),
+        fetch.known.eq(prefetch.known),
+        fetch.hit.eq(prefetch.hit),
+        fetch.hit_k.eq(prefetch.k),
+        fetch.hit_v.eq(prefetch.v),
+    ]
+
+
+def _head_layout(p: LadTileParameters) -> data.StructLayout:
     """A head in the pipeline: its numbers, its query, and what EAS found."""
     return data.StructLayout(
         {

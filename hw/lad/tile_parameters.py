@@ -20,6 +20,9 @@ COUNT_BITS = 11
 VPUS = 6
 """Vector processing units of a tile: two in EAS, one in MD, three in AC."""
 
+LANES = 3
+"""Computation components of AC, each with a VPU."""
+
 PIECES = 16
 """Rows of d elements that a vector of a linear layer has at most."""
 
@@ -237,6 +240,11 @@ class LadTileParameters(Parameters):
         """Rows of a head's A to F in FP32: two for each column of A, for B, C and D; E and F."""
         return 2 * self.d + 7
 
+    @property
+    def columns(self) -> int:
+        """Columns of A in a lane of AC, at most."""
+        return -(-self.d // LANES)
+
     @functools.cached_property
     def regions(self) -> dict[str, Region]:
         """The memory map. Parts of a table are a power of two apart, tables without gaps.
@@ -364,7 +372,7 @@ class LadTileParameters(Parameters):
     @functools.cached_property
     def tag_layout(self) -> data.StructLayout:
         """``source``: the block that requested. ``label``: its own."""
-        return data.StructLayout({"source": index(2), "label": index(self.label_bits)})
+        return data.StructLayout({"source": index(3), "label": index(self.label_bits)})
 
     @functools.cached_property
     def request_layout(self) -> data.StructLayout:

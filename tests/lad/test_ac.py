@@ -10,8 +10,8 @@ from hw.catalogue import find
 from hw.lad.ac import AcParameters
 from sim.core import payload
 from sim.core.stalls import PATTERNS
-from sim.testbenches.lad.ac import build, results_of, testbench, write_order
-from sim.testbenches.lad.active_heads import ActiveHead, random_heads
+from sim.testbenches.lad.ac import build, results_of, testbench
+from sim.testbenches.lad.active_heads import ActiveHead, random_heads, write_order
 from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("lad.ac")
@@ -86,7 +86,8 @@ def test_cycles_per_position_and_per_term():
     sizes = {"d": 128, "latency": 3, "dot_latency": 18}
 
     def cycles(active, terms, clear=False):
-        return ac_cycles([(active, terms, clear)], **sizes)
+        order = [] if clear else [range(2 * 128 + 7)]
+        return ac_cycles([(active, terms, clear)], order, **sizes)
 
     columns = 43
     assert cycles(500, 0) - cycles(499, 0) == 1

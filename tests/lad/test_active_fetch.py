@@ -16,7 +16,6 @@ from tests.support.campaign import suite_takes
 BLOCK = find("lad.active_fetch")
 SMALL = ActiveFetchParameters.preset("small")
 DEPTHS = (4, 8, 32)
-ROWS = 2 * SMALL.d + 7
 
 
 @pytest.mark.parametrize("depth", suite_takes((4,), DEPTHS))
@@ -52,19 +51,13 @@ def test_a_request_per_cycle():
     """A head of |J| positions takes a cycle for each row, and 5 more."""
 
     def cycles(entries, depth=16):
-        return fetch_cycles([entries], [True], cache_rows=ROWS, depth=depth)
+        return fetch_cycles([entries], depth=depth)
 
     for number in (1, 5, 40):
         assert cycles([(True, True)] * number) == 3 * number + 5
         assert cycles([(True, False)] * number) == 2 * number + 5
     # Halved counters in a row that was read for another entry need no request.
     assert cycles([(False, False)] * 30 + [(True, True)]) == 30 + 3 + 5
-    both = [(True, True), (True, False)]
-    assert (
-        fetch_cycles([both], [False], cache_rows=ROWS, depth=16)
-        - fetch_cycles([both], [True], cache_rows=ROWS, depth=16)
-        == ROWS
-    )
 
 
 @pytest.mark.parametrize("name", ["prefetch", "weights"])

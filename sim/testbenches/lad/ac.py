@@ -12,7 +12,8 @@ from golden.lad.ac import Caches, attend, update
 from golden.lad.cycles import ac_cycles
 from golden.trace import Trace
 from hw.lad.ac import AcParameters, attend_layout, attended_layout
-from hw.lad.active_fetch import cache_row_layout, position_rows_layout
+from hw.lad.active_fetch import position_rows_layout
+from hw.lad.cache_store import cache_row_layout
 from hw.lad.md import correction_layout
 from sim.core import payload
 from sim.core.stimulus import Stimulus
@@ -23,6 +24,7 @@ from sim.testbenches.lad.active_heads import (
     random_heads,
     real_heads,
     tables_of,
+    write_order,
 )
 from sim.testbenches.strategies import pick, sometimes
 
@@ -98,17 +100,6 @@ def results_of(p: AcParameters, heads: list[ActiveHead], rng: np.random.Generato
     return found
 
 
-def write_order(d: int) -> np.ndarray:
-    """Numbers of the rows of the caches as they are written: B to F, then columns of A by turns.
-
-    The columns of a lane are neighbours.
-    """
-    columns = -(-d // 3)
-    lanes = [range(lane * columns, min(d, (lane + 1) * columns)) for lane in range(3)]
-    order = [lane[i] for i in range(columns) for lane in lanes if i < len(lane)]
-    return np.array([*range(2 * d, 2 * d + 7), *(2 * r + half for r in order for half in (0, 1))])
-
-
 def build(
     p: AcParameters, heads: list[ActiveHead], rng: np.random.Generator, notes: list[str]
 ) -> Stimulus:
@@ -160,6 +151,7 @@ def build(
         transactions=len(heads),
         cycles=ac_cycles(
             [(result.active, result.terms, result.clear) for result in results],
+            [order.tolist() for order in orders],
             d=p.d,
             latency=p.vpu.latency,
             dot_latency=p.vpu.dot_latency,

@@ -3,8 +3,6 @@
 The memory has random rows, and the trace's keys and values on real data.
 """
 
-import dataclasses
-
 import numpy as np
 
 from golden.arith.formats import to_bits
@@ -12,8 +10,8 @@ from golden.lad.cycles import fetch_cycles
 from golden.trace import Trace
 from hw.lad.active_fetch import (
     ActiveFetchParameters,
-    cache_row_layout,
     fetch_layout,
+    fetched_layout,
     position_rows_layout,
 )
 from hw.lad.md import key_layout
@@ -29,7 +27,6 @@ from sim.testbenches.lad.active_heads import (
     real_heads,
 )
 from sim.testbenches.lad.lad_tile import layers_of, memory_rows, random_memory
-from sim.testbenches.strategies import sometimes
 
 
 class ActiveFetchTestbench:
@@ -50,18 +47,8 @@ class ActiveFetchTestbench:
     def compare(
         self, stimulus: Stimulus, got: dict, layouts: dict, cycles_of: dict
     ) -> list[Mismatch]:
-        """Without keys of inactive positions; caches in any order if latencies differ."""
+        """Without keys of inactive positions."""
         got = got | {"key": _without_inactive(layouts["key"], got["key"])}
-        if not all(timing.is_fastest for timing in stimulus.timings.values()):
-            expected, owner = stimulus.outputs["cache"], stimulus.transaction_of["cache"]
-            order, arrived = np.lexsort(expected.T), np.lexsort(got["cache"].T)
-            stimulus = dataclasses.replace(
-                stimulus,
-                outputs=stimulus.outputs | {"cache": expected[order]},
-                transaction_of=stimulus.transaction_of | {"cache": owner[order]},
-            )
-            got["cache"] = got["cache"][arrived]
-            cycles_of = cycles_of | {"cache": np.asarray(cycles_of["cache"])[arrived]}
         return compare(stimulus, got, layouts, cycles_of)
 
 
@@ -100,48 +87,45 @@ def build(
     """The stimulus of these heads' entries; which query head each is, is random."""
     count = len(heads)
     number, kv_number = (rng.integers(0, end, count) for end in (p.heads, p.kv_heads))
-    clear = sometimes(rng, 0.2, count)
 
     def rows_of(region: str, part: int, rows: np.ndarray) -> np.ndarray:
         return memory[p.regions[region].address_of(part, rows)]
 
-    caches = np.arange(p.cache_rows)
-    keys, values, counters, cached, entries = [], [], [], [], []
-    for head, part, kv_part, is_clear in zip(heads, number, kv_number, clear, strict=True):
+    keys, values, counters, entries = [], [], [], []
+    for head, part, kv_part in zip(heads, number, kv_number, strict=True):
         keys.append(rows_of("k", kv_part, head.index))
         values.append(rows_of("v", kv_part, head.index[head.active]))
         counters.append(rows_of("counter", part, head.counter_row[head.changes_row]))
-        cached.append(rows_of("cache", part, caches[: 0 if is_clear else None]))
         entries.append(list(zip(head.active.tolist(), head.changes_row.tolist(), strict=True)))
     active = np.concatenate([head.active for head in heads])
     every = np.concatenate(keys)
     shown = np.where(active[:, None], every, 0)
     key = {f"entry.{name}": field for name, field in entry_fields(heads).items()}
-    cache = {"row": np.tile(caches, count - int(clear.sum())), "data": np.concatenate(cached)}
+    read = [int(2 * head.active.sum() + head.changes_row.sum()) for head in heads]
     stored = memory_rows(p, memory)
     return Stimulus(
         inputs={
-            "command": payload.pack(
-                fetch_layout(p), {"head": number, "kv_head": kv_number, "clear": clear}
-            ),
+            "command": payload.pack(fetch_layout(p), {"head": number, "kv_head": kv_number}),
             "entry": pack_entries(p, heads),
         },
         outputs={
-            "cache": payload.pack(cache_row_layout(p), cache),
             "key": payload.pack(key_layout(p), key | {"data": shown}),
             "counters": payload.pack(p.row, {"": np.concatenate(counters)}),
+            "fetched": payload.pack(
+                fetched_layout(p), {"rows": np.array(read), "hits": np.zeros(count, int)}
+            ),
             "rows": payload.pack(
                 position_rows_layout(p), {"k": every[active], "v": np.concatenate(values)}
             ),
         },
         transaction_of={
-            "cache": owners([len(rows) for rows in cached]),
             "key": owners([len(rows) for rows in keys]),
             "counters": owners([len(rows) for rows in counters]),
+            "fetched": np.arange(count),
             "rows": owners([len(rows) for rows in values]),
         },
         transactions=count,
-        cycles=fetch_cycles(entries, clear.tolist(), cache_rows=p.cache_rows, depth=p.depth),
+        cycles=fetch_cycles(entries, depth=p.depth),
         notes=notes,
         memories={
             "memory": Memory(

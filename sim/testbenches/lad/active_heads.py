@@ -259,3 +259,14 @@ def _with_counters(p: LadTileParameters, q, m, n, index, k, v, rng) -> ActiveHea
         v,
         table,
     )
+
+
+def write_order(d: int) -> np.ndarray:
+    """Numbers of the rows of the caches as they are written: B to F, then columns of A by turns.
+
+    The columns of a lane are neighbours.
+    """
+    columns = -(-d // 3)
+    lanes = [range(lane * columns, min(d, (lane + 1) * columns)) for lane in range(3)]
+    order = [lane[i] for i in range(columns) for lane in lanes if i < len(lane)]
+    return np.array([*range(2 * d, 2 * d + 7), *(2 * r + half for r in order for half in (0, 1))])

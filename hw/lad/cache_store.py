@@ -1,0 +1,299 @@
+"""Storage of a head's caches A to F: loaded by row, updated by column, written back."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_format import FP32
+from hw.component import Component
+from hw.lad.tile_parameters import LANES, LadTileParameters
+from hw.layout import count, index
+
+
+class CacheStore(Component):
+    """Columns of A in three banks, one for each lane; B to F in registers.
+
+    ::
+
+                   ┌→ bank 0: columns 0, 1, …       ─┐                    ┌→ lane 0 ─┐
+        cache ─────┼→ bank 1: columns d / 3, …      ─┼→ bases ────────────┼→ lane 1 ─┼→ sums
+                   ├→ bank 2: columns 2 d / 3, …    ─┘                    └→ lane 2 ─┘    │
+                   └→ B, C, D, E, F ←─ set_vectors ───────────────────────────────────────┤
+        written ←── all of them     ←─ set_column ────────────────────────────────────────┘
+
+    A head's rows, in any order, fill the store; `begin` takes them, or zeros with `clear`. Then
+    either nothing changes and `release` frees the store, or `write` has everything written back: B
+    to F, then the columns, those of the three lanes by turns, each one as soon as it is set. A row
+    may be loaded for the next head as soon as this head's has been read to be written.
+
+    Cycles: a column is read from its bank, its first half goes out, then its second one while the
+    next column is read, so 2 d + 8 cycles if all is set. Reads of `bases` go first.
+
+    Handshake: ``cache.ready`` is low without `load`, while the row's place is in use, and in a
+    cycle of `set_column`. ``written`` is a register.
+
+    Members
+    -------
+    cache : :py:`In(stream.Signature(row, data))`
+    load : :py:`In(1)`
+        Accept rows of the next head.
+    loaded : :py:`Out(1)`
+        All rows of the next head are there.
+    free : :py:`Out(count)`
+        Rows whose place is free for the next head, in the order in which they are written.
+    begin, clear, release : :py:`In(1)`
+    read, column : :py:`In`
+        Read a column of each lane: ``bases`` in the next cycle.
+    bases : :py:`Out(wide_row × 3)`
+    vectors : :py:`Out(wide_row × 3)`
+        B, C, D.
+    scalars : :py:`Out(FP32 × 2)`
+        E, F.
+    sums, sums_s : :py:`In`
+        New columns, or new B, C, D and E, F.
+    set_vectors, set_column : :py:`In(1)`
+        The columns are set from the first one on.
+    write : :py:`In(1)`
+        Begin to write; without `set_vectors` in the same cycle, all columns at once, as zeros.
+    written : :py:`Out(stream.Signature(row, data))`
+    done : :py:`Out(1)`
+        The last row is being accepted.
+    """
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "cache": In(stream.Signature(cache_row_layout(p))),
+                "load": In(1),
+                "loaded": Out(1),
+                "free": Out(count(range(p.cache_rows + 1))),
+                "begin": In(1),
+                "clear": In(1),
+                "release": In(1),
+                "read": In(1),
+                "column": In(range(p.columns + 1)),
+                "bases": Out(data.ArrayLayout(p.wide_row, LANES)),
+                "vectors": Out(data.ArrayLayout(p.wide_row, 3)),
+                "scalars": Out(data.ArrayLayout(FP32, 2)),
+                "sums": In(data.ArrayLayout(p.wide_row, LANES)),
+                "sums_s": In(data.ArrayLayout(FP32, 2)),
+                "set_vectors": In(1),
+                "set_column": In(1),
+                "write": In(1),
+                "written": Out(stream.Signature(cache_row_layout(p))),
+                "done": Out(1),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        reads, writes = [], []
+        for number in range(LANES):
+            # A word is a column; its two halves are loaded one by one.
+            shape = data.ArrayLayout(p.row_bits, 2)
+            bank: Any = memory.Memory(shape=shape, depth=p.columns, init=[])
+            m.submodules[f"bank_{number}"] = bank
+            writes.append(bank.write_port(granularity=1))
+            reads.append(bank.read_port())
+        empty, writing = Signal(), Signal()
+        zero = Signal()  # A is zero until columns are set
+        changed = Signal()
+        # What is written next: a row of B to F, then a column.
+        vector = Signal(range(8))
+        lane, number = Signal(range(LANES)), Signal(range(p.columns + 1))
+        complete = Signal(range(p.columns + 1))  # columns of each lane that are set
+        passed = Signal(range(p.cache_rows + 1))  # rows that have been read to be written
+
+        # Set columns, and registers.
+        for base, read in zip(self.bases, reads, strict=True):
+            m.d.comb += base.eq(Mux(zero, 0, Value.cast(read.data)))
+        with m.If(self.set_column):
+            m.d.sync += complete.eq(complete + 1)
+        with m.If(self.set_vectors):
+            m.d.sync += [
+                Value.cast(self.vectors).eq(Value.cast(self.sums)),
+                Value.cast(self.scalars).eq(Value.cast(self.sums_s)),
+                changed.eq(1),
+            ]
+        with m.If(self.begin):
+            m.d.sync += [zero.eq(self.clear), changed.eq(0)]
+            with m.If(self.clear):
+                m.d.sync += [Value.cast(self.vectors).eq(0), Value.cast(self.scalars).eq(0)]
+        with m.If(self.write):
+            m.d.sync += complete.eq(Mux(self.set_vectors, 0, p.columns))
+        self._load(m, writes, empty, writing, vector, lane, number, complete)
+
+        written, row = self.written, self.written.payload.row
+        next_lane, next_number = Signal.like(lane), Signal.like(number)
+        reads_next, read = Signal(), Signal()  # to write: the next column instead of this one
+        column: Any = Signal(data.ArrayLayout(p.row_bits, 2))
+        held = Signal(p.row_bits, reset_less=True)  # second half of a column
+        first_column = Signal(range(p.d + 1))  # of the lane
+        for place, port in enumerate(reads):
+            wanted = Mux(reads_next, next_lane, lane) == place
+            m.d.comb += [
+                port.en.eq(self.read | (read & wanted)),
+                port.addr.eq(Mux(self.read, self.column, Mux(reads_next, next_number, number))),
+            ]
+            with m.If(lane == place):
+                m.d.comb += [
+                    column.eq(Mux(zero & ~changed, 0, Value.cast(port.data))),
+                    first_column.eq(place * p.columns),
+                ]
+        accepts, here, following = Signal(), Signal(), Signal()
+        after = column_after(p, lane, number)
+        position = Signal(range(LANES * p.columns))
+        m.d.comb += [
+            next_lane.eq(after[0]),
+            next_number.eq(after[1]),
+            accepts.eq(~written.valid | written.ready),
+            position.eq(first_column + number),
+            here.eq((number < complete) & ~self.read),
+            following.eq((next_number < complete) & ~self.read),
+        ]
+        with m.If(written.ready):
+            m.d.sync += written.valid.eq(0)
+        vectors = Cat(Value.cast(self.vectors), Value.cast(self.scalars))
+
+        with m.FSM() as fsm:
+            m.d.comb += [
+                empty.eq(fsm.ongoing("EMPTY")),
+                writing.eq(~empty & ~fsm.ongoing("USED")),
+            ]
+            with m.State("EMPTY"):
+                with m.If(self.begin):
+                    m.next = "USED"
+            with m.State("USED"):
+                m.d.sync += [vector.eq(0), lane.eq(0), number.eq(0), passed.eq(0)]
+                with m.If(self.write):
+                    m.next = "VECTORS"
+                with m.Elif(self.release):
+                    m.next = "EMPTY"
+            with m.State("VECTORS"):
+                with m.If(accepts):
+                    m.d.sync += [
+                        passed.eq(passed + 1),
+                        written.valid.eq(1),
+                        row.eq(2 * p.d + vector),
+                        vector.eq(vector + 1),
+                    ]
+                    with m.Switch(vector):
+                        for place in range(7):
+                            bits = vectors[place * p.row_bits : (place + 1) * p.row_bits]
+                            with m.Case(place):
+                                m.d.sync += Value.cast(written.payload.data).eq(bits)
+                    with m.If(vector == 6):
+                        m.next = "READ"
+            with m.State("READ"):
+                with m.If(here):
+                    m.d.comb += read.eq(1)
+                    m.next = "FIRST"
+            with m.State("FIRST"):
+                with m.If(accepts):
+                    m.d.sync += [
+                        written.valid.eq(1),
+                        row.eq(Cat(0, position)),
+                        Value.cast(written.payload.data).eq(column[0]),
+                        held.eq(column[1]),
+                    ]
+                    m.next = "SECOND"
+                with m.Elif(self.read):
+                    # The bank has been read for the lanes: read the column again.
+                    m.next = "READ"
+            with m.State("SECOND"):
+                with m.If(accepts):
+                    m.d.sync += [
+                        written.valid.eq(1),
+                        passed.eq(passed + 2),
+                        row.eq(Cat(1, position)),
+                        Value.cast(written.payload.data).eq(held),
+                        lane.eq(next_lane),
+                        number.eq(next_number),
+                    ]
+                    m.d.comb += reads_next.eq(1)
+                    m.next = "READ"
+                    with m.If(next_number == p.columns):
+                        m.next = "LAST"
+                    with m.Elif(following):
+                        m.d.comb += read.eq(1)
+                        m.next = "FIRST"
+            with m.State("LAST"):
+                m.d.comb += self.done.eq(accepts)
+                with m.If(accepts):
+                    m.next = "EMPTY"
+        m.d.comb += self.free.eq(Mux(empty, p.cache_rows, Mux(writing, passed, 0)))
+        return m
+
+    def _load(self, m: Module, writes, empty, writing, vector, lane, number, complete) -> None:
+        """A row to its bank or register, once nothing of the head before is in its place.
+
+        ::
+
+            row     0 1         2 3         …   2 d, 2 d + 1   …   2 d + 6
+                    A[:, 0]     A[:, 1]     …   B              …   E, F
+        """
+        p = self._parameters
+        loaded = Signal(range(p.cache_rows + 1))
+        row, value = self.cache.payload.row, Value.cast(self.cache.payload.data)
+        column, half = row >> 1, row[0]
+        passed = Signal()  # this head's row has been read to be written
+        m.d.comb += [
+            self.loaded.eq(loaded == p.cache_rows),
+            self.cache.ready.eq(
+                self.load & (empty | (writing & passed)) & ~self.loaded & ~self.set_column
+            ),
+        ]
+        accepted = self.cache.valid & self.cache.ready
+        with m.If(accepted):
+            m.d.sync += loaded.eq(loaded + 1)
+        with m.If(self.begin):
+            m.d.sync += loaded.eq(0)
+        for place, write in enumerate(writes):
+            start, end = place * p.columns, min((place + 1) * p.columns, p.d)
+            # The comparison with lane 0's first column would be constant.
+            mine = (column >= start if start else 1) & (column < end)
+            local = Signal(range(p.d), name=f"local_{place}")
+            before = (lane > place) if place < LANES - 1 else 0
+            m.d.comb += [
+                local.eq(column - start),
+                write.addr.eq(Mux(self.set_column, complete, local)),
+                write.data.eq(
+                    Mux(self.set_column, Value.cast(self.sums[place]), Cat(value, value))
+                ),
+                write.en.eq(
+                    Mux(
+                        self.set_column,
+                        0b11,
+                        Mux(accepted & mine, Mux(half, 0b10, 0b01), 0),
+                    )
+                ),
+            ]
+            with m.If(mine):
+                m.d.comb += passed.eq((local < number) | ((local == number) & before))
+        vectors = Cat(Value.cast(self.vectors), Value.cast(self.scalars))
+        for place in range(7):
+            with m.If(row == 2 * p.d + place):
+                m.d.comb += passed.eq(vector > place)
+                with m.If(accepted):
+                    m.d.sync += vectors[place * p.row_bits : (place + 1) * p.row_bits].eq(value)
+
+
+def column_after(p: LadTileParameters, lane: Signal, number: Signal) -> tuple[Value, Value]:
+    """Lane and number of the column that is written after this one: lanes by turns."""
+    # The last lane has no columns from this one on.
+    end = p.d - (LANES - 1) * p.columns
+    last = (lane == LANES - 1) | ((lane == LANES - 2) & (number >= end))
+    return Mux(last, 0, lane + 1), number + last
+
+
+def cache_row_layout(p: LadTileParameters) -> data.StructLayout:
+    """A row of the caches, with its number, see :attr:`LadTileParameters.cache_rows`."""
+    return data.StructLayout({"row": index(range(p.cache_rows)), "data": p.row})

@@ -1,0 +1,156 @@
+"""Scores and words of G of the heads in the tile's pipeline, and their way through APID."""
+
+from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_format import FP16
+from hw.component import Component
+from hw.lad.head_store import HeadStore
+from hw.lad.tile_parameters import LadTileParameters
+from hw.layout import index, mask
+
+HELD = 2
+"""Heads in the pipeline: one whose scores are computed, one whose output is."""
+
+
+class HeadStores(Component):
+    """A :class:`HeadStore` for each head in the pipeline, used by turns.
+
+    ::
+
+        EAS: words, scores ─→ store h + 1 ─→ beats ─→ APID ─→ counters ─→ the same store
+        MD: words          ─→ store h ──────────────────────────────────→ row
+
+    When all scores of a head are there (`identified`), its beats go to APID, which may be before
+    the head in front has left. When APID's counters have come back, MD changes words of active
+    positions one by one; then rows of G are read, and `release` frees the store.
+
+    Members
+    -------
+    words_valid, words_row, words : :py:`In`
+        A row of G, from EAS.
+    score_valid, score_index, scores, score_keep : :py:`In`
+        A pair of scores, from EAS.
+    identified, n, m : :py:`In`
+        EAS has finished a head of n positions, with maximum m. n may not change until `release`.
+    command, beats : :py:`Out(stream.Signature(parameters.apid's))`
+    counters : :py:`In(stream.Signature(parameters.apid.counters_layout))`
+    md_valid, md_index, md_word : :py:`In`
+        A word of G, from MD; APID's wait for it.
+    read, row_number : :py:`In`
+        Read a row of G, not while APID is fed from the same store: ``row`` in the next cycle.
+    row : :py:`Out(parameters.row)`
+    release : :py:`In(1)`
+        The front head has left.
+    """
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "words_valid": In(1),
+                "words_row": In(index(range(max(2, p.table_rows)))),
+                "words": In(data.ArrayLayout(p.word_layout, p.d)),
+                "score_valid": In(1),
+                "score_index": In(range(p.positions + 2)),
+                "scores": In(data.ArrayLayout(FP16, 2)),
+                "score_keep": In(mask(2)),
+                "identified": In(1),
+                "n": In(p.number),
+                "m": In(FP16),
+                "command": Out(stream.Signature(p.apid.command_layout)),
+                "beats": Out(stream.Signature(p.apid.input_layout)),
+                "counters": In(stream.Signature(p.apid.counters_layout)),
+                "md_valid": In(1),
+                "md_index": In(p.position),
+                "md_word": In(p.word_layout),
+                "read": In(1),
+                "row_number": In(range(p.table_rows + 1)),
+                "row": Out(p.row),
+                "release": In(1),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        stores = [HeadStore(p) for _ in range(HELD)]
+        for number, store in enumerate(stores):
+            m.submodules[f"store_{number}"] = store
+        # The stores that EAS fills, that APID is fed from, and of the front head.
+        filled, fed, front = (Signal(range(HELD), name=name) for name in ("filled", "fed", "front"))
+        maxima = Signal(data.ArrayLayout(FP16, HELD), reset_less=True)
+        waiting = Signal(range(HELD + 1))  # heads that APID has not begun
+        with m.If(self.identified):
+            m.d.sync += [maxima[filled].eq(self.m), filled.eq(filled + 1)]
+        with m.If(self.release):
+            m.d.sync += front.eq(front + 1)
+
+        # Beats of a store to APID: read in one cycle, offered from the next one on.
+        command, beats, counters = self.command, self.beats, self.counters
+        running, fetch = Signal(), Signal()
+        beat = Signal(range(-(-p.positions // p.lanes) + 1))
+        count = Signal.like(beat, name="count")
+        starts = command.valid & command.ready
+        m.d.sync += waiting.eq(waiting + self.identified - starts)
+        m.d.comb += [
+            command.valid.eq(~running & (waiting != 0)),
+            command.payload.n.eq(self.n),
+            command.payload.m.eq(Array(maxima)[fed]),
+            count.eq((self.n + (p.lanes - 1)) >> (p.lanes - 1).bit_length()),
+            fetch.eq(running & (beat != count) & (~beats.valid | beats.ready)),
+        ]
+        with m.If(starts):
+            m.d.sync += [running.eq(1), beat.eq(0)]
+        with m.If(~beats.valid | beats.ready):
+            m.d.sync += beats.valid.eq(fetch)
+        with m.If(fetch):
+            m.d.sync += beat.eq(beat + 1)
+        # The counters of the last beat end a head: only then is another store fed.
+        m.d.comb += counters.ready.eq(~(self.md_valid & (fed == front)))
+        with m.If(counters.valid & counters.ready & counters.payload.last):
+            m.d.sync += [running.eq(0), fed.eq(fed + 1)]
+
+        for number, store in enumerate(stores):
+            reads_row = self.read & (front == number)
+            m.d.comb += [
+                store.words_valid.eq(self.words_valid & (filled == number)),
+                store.words_row.eq(self.words_row),
+                store.words.eq(self.words),
+                store.score_valid.eq(self.score_valid & (filled == number)),
+                store.score_index.eq(self.score_index),
+                store.scores.eq(self.scores),
+                store.score_keep.eq(self.score_keep),
+                store.beat_valid.eq(counters.valid & (fed == number)),
+                store.beat_number.eq(counters.payload.beat),
+                store.beat_keep.eq(counters.payload.write),
+                store.md_valid.eq(self.md_valid & (front == number)),
+                store.md_index.eq(self.md_index),
+                store.md_word.eq(self.md_word),
+                store.read.eq((fetch & (fed == number)) | reads_row),
+                store.read_row.eq(reads_row),
+                store.number.eq(Mux(reads_row, self.row_number, beat)),
+            ]
+            for word, into in zip(counters.payload.g, store.beat_words, strict=True):
+                m.d.comb += _copy(word, into)
+        with m.Switch(fed):
+            for number, store in enumerate(stores):
+                with m.Case(number) if number < HELD - 1 else m.Default():
+                    m.d.comb += beats.payload.s.eq(store.s)
+                    for word, into in zip(store.g, beats.payload.g, strict=True):
+                        m.d.comb += _copy(word, into)
+        with m.Switch(front):
+            for number, store in enumerate(stores):
+                with m.Case(number) if number < HELD - 1 else m.Default():
+                    m.d.comb += self.row.eq(store.row)
+        return m
+
+
+def _copy(word, into) -> list:
+    """A word of G to one of another layout: APID's counters may be narrower."""
+    return [getattr(into, name).eq(getattr(word, name)) for name in ("count", "mode", "active")]

@@ -1,0 +1,206 @@
+"""The tile's jobs: checked, and dealt head by head to EAS, or to prefetch and linear layers."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.lad.eas import score_command_layout
+from hw.lad.head_stores import HELD
+from hw.lad.linear import linear_layout
+from hw.lad.prefetch import prefetch_layout
+from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
+from hw.layout import FLAG
+
+
+class JobSequence(Component):
+    """A job's heads, in order, each when there is a store for its scores.
+
+    ::
+
+        job ─→ check ─→ step: heads ─→ EAS ┄ identified ┄→ next head ─→ … ─→ all settled
+                     ├→ prefetch: heads ─→ Prefetch
+                     └→ linear layer ─→ Linear
+
+    Every `group` heads share a kv head, so `heads` / `group`, rounded up, may not exceed
+    `kv_heads`; both count as 1 where they are 0 or too large. `n` counts as 1 where it is 0, as
+    `positions` where it is above, and then the job is `invalid`; so is one before the first `clear`
+    since reset.
+
+    Cycles: a job of h heads takes ceil(h / `group`) + 2 to its first head.
+
+    Members
+    -------
+    job : :py:`In(stream.Signature(parameters.job_layout))`
+    n, heads, clear, invalid : :py:`Out`
+        Of the job, as checked.
+    head : :py:`Out(stream.Signature(head, kv_head, n, first))`
+    identified : :py:`In(1)`
+        EAS has finished a head.
+    release : :py:`In(1)`
+        A head's store is free again.
+    settled : :py:`In(1)`
+        Nothing of a head is left behind EAS.
+    empty : :py:`Out(1)`
+        Rows that were loaded ahead are out of date.
+    prefetch : :py:`Out(stream.Signature(prefetch_layout))`
+        Only with `prefetch`; so is ``prefetching``, :py:`In(1)`: rows are being loaded.
+    linear : :py:`Out(stream.Signature(linear_layout))`
+        Only with `weights`; so is ``multiplying``, :py:`In(1)`: a linear layer is under way.
+    """
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        ports: dict[str, Any] = {
+            "job": In(stream.Signature(p.job_layout)),
+            "n": Out(p.number),
+            "heads": Out(range(p.heads + 1)),
+            "clear": Out(FLAG),
+            "invalid": Out(FLAG),
+            "head": Out(stream.Signature(score_command_layout(p))),
+            "identified": In(1),
+            "release": In(1),
+            "settled": In(1),
+            "empty": Out(1),
+        }
+        if p.prefetch:
+            ports["prefetch"] = Out(stream.Signature(prefetch_layout(p)))
+            ports["prefetching"] = In(1)
+        if p.weights:
+            ports["linear"] = Out(stream.Signature(linear_layout(p)))
+            ports["multiplying"] = In(1)
+        super().__init__(ports)
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        job: Any = Signal(p.job_layout, reset_less=True)  # checked
+        begun = Signal()  # a sequence, since reset
+        head = Signal(range(p.heads + 1))
+        kv_head = Signal(p.kv_head_index)
+        place = Signal(range(p.heads + 1))  # among the heads of the kv head
+        next_head = Signal()
+        used = Signal(range(HELD + 1))  # stores
+        command = self.head
+        begins = command.valid & command.ready
+        m.d.sync += used.eq(used + begins - self.release)
+        m.d.comb += [
+            self.n.eq(job.n),
+            self.heads.eq(job.heads),
+            self.clear.eq(job.clear),
+            command.payload.head.eq(head),
+            command.payload.kv_head.eq(kv_head),
+            command.payload.n.eq(job.n),
+            command.payload.first.eq(place == 0),
+        ]
+        with m.If(next_head):
+            m.d.sync += [head.eq(head + 1), place.eq(place + 1)]
+            with m.If(place + 1 == job.group):
+                m.d.sync += [place.eq(0), kv_head.eq(kv_head + 1)]
+
+        # Heads that as many kv heads would cover, to check the job.
+        covered = Signal(range(2 * p.heads + 1))
+        kv_heads = Signal(range(p.kv_heads + 1))
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += self.job.ready.eq(1)
+                m.d.sync += [x.eq(0) for x in (head, kv_head, place, covered, kv_heads)]
+                with m.If(self.job.valid):
+                    self._check(m, job, begun)
+                    m.next = "COUNT"
+                    if p.weights:
+                        with m.If(self.job.payload.pieces != 0):
+                            m.next = "LINEAR"
+            with m.State("COUNT"):
+                with m.If(covered >= job.heads):
+                    m.next = "HEAD"
+                    if p.prefetch:
+                        with m.If(job.prefetch != 0):
+                            m.next = "PREFETCH"
+                with m.Elif(kv_heads == p.kv_heads):
+                    m.d.sync += [job.heads.eq(1), covered.eq(1)]
+                with m.Else():
+                    m.d.sync += [covered.eq(covered + job.group), kv_heads.eq(kv_heads + 1)]
+            with m.State("HEAD"):
+                with m.If(head == job.heads):
+                    m.next = "FINISH"
+                with m.Elif(used != HELD):
+                    m.d.comb += command.valid.eq(1)
+                    with m.If(command.ready):
+                        m.next = "SCORES"
+            with m.State("SCORES"):
+                with m.If(self.identified):
+                    m.d.comb += next_head.eq(1)
+                    m.next = "HEAD"
+            with m.State("FINISH"):
+                with m.If((used == 0) & self.settled):
+                    m.d.comb += self.empty.eq(1)
+                    m.next = "IDLE"
+            if p.prefetch:
+                with m.State("PREFETCH"):
+                    ahead = self.prefetch
+                    m.d.comb += [
+                        ahead.payload.head.eq(head),
+                        ahead.payload.kv_head.eq(kv_head),
+                        ahead.payload.n.eq(job.n),
+                        ahead.payload.most.eq(job.prefetch),
+                    ]
+                    with m.If(head != job.heads):
+                        m.d.comb += [ahead.valid.eq(1), next_head.eq(ahead.ready)]
+                    with m.Elif(~self.prefetching):
+                        m.next = "IDLE"
+            if p.weights:
+                with m.State("LINEAR"):
+                    layer = self.linear
+                    m.d.comb += [
+                        layer.valid.eq(1),
+                        layer.payload.vectors.eq(Mux(job.heads > VPUS, VPUS, job.heads)),
+                        layer.payload.pieces.eq(job.pieces),
+                        layer.payload.row.eq(job.row),
+                        layer.payload.rows.eq(job.rows),
+                    ]
+                    m.next = "PRODUCTS"
+                with m.State("PRODUCTS"):
+                    with m.If(~self.multiplying):
+                        m.next = "IDLE"
+        return m
+
+    def _check(self, m: Module, job, begun: Signal) -> None:
+        """A new job, with numbers that are 0 or out of range replaced."""
+        p = self._parameters
+        offered = self.job.payload
+        n = offered.n
+        too_long = n > p.positions
+        bad_heads = (offered.heads == 0) | (offered.heads > p.heads)
+        bad_group = (offered.group == 0) | (offered.group > p.heads)
+        m.d.sync += [
+            job.n.eq(Mux((n == 0) | offered.clear, 1, Mux(too_long, p.positions, n))),
+            job.heads.eq(Mux(bad_heads, 1, offered.heads)),
+            job.group.eq(Mux(bad_group, 1, offered.group)),
+            job.clear.eq(offered.clear),
+            begun.eq(begun | offered.clear),
+            self.invalid.eq(~(begun | offered.clear) | (too_long & ~offered.clear)),
+        ]
+        if p.prefetch:
+            # Rows are kept for one step of the same sequence.
+            m.d.sync += job.prefetch.eq(offered.prefetch)
+            is_prefetch = offered.prefetch != 0
+            m.d.comb += self.empty.eq(is_prefetch | offered.clear)
+            with m.If(is_prefetch):
+                # The step before is looked at, which a new sequence does not have.
+                m.d.sync += [begun.eq(begun), job.n.eq(Mux(too_long, p.positions, n))]
+        if p.weights:
+            pieces, rows = offered.pieces, offered.rows
+            m.d.sync += [
+                job.pieces.eq(Mux(pieces > PIECES, PIECES, pieces)),
+                job.row.eq(offered.row),
+                job.rows.eq(Mux(rows == 0, 1, rows)),
+            ]
+            with m.If(pieces != 0):
+                m.d.sync += begun.eq(begun)

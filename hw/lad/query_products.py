@@ -1,0 +1,76 @@
+"""A query's products with the caches A and D, as they come out of AC's lanes."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_convert import FloatConvert, FloatConvertParameters
+from hw.arith.float_format import FP16, FP32
+from hw.component import Component
+from hw.lad.tile_parameters import LANES, LadTileParameters
+
+
+class QueryProducts(Component):
+    """Collects dot products: of each lane those with its columns, last in lane 0 that with D.
+
+    ::
+
+        lane 0: q A[:, 0], q A[:, 1], …, q D ─┐
+        lane 1: q A[:, d / 3], …              ├→ q A, q D in FP32
+        lane 2: …                            ─┘
+
+    Latency: 1 cycle from the last product to ``complete``. They are kept in FP16.
+
+    Members
+    -------
+    restart : :py:`In(1)`
+    valid, products : :py:`In`
+        A dot product of each lane.
+    complete : :py:`Out(1)`
+    a, d : :py:`Out`
+        q A, d numbers, and q D.
+    """
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "restart": In(1),
+                "valid": In(LANES),
+                "products": In(data.ArrayLayout(FP16, LANES)),
+                "complete": Out(1),
+                "a": Out(p.wide_row),
+                "d": Out(FP32),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        products = Signal(data.ArrayLayout(FP16, LANES * p.columns), reset_less=True)
+        with_d = Signal(FP16, reset_less=True)
+        counts = [Signal(range(p.columns + 2), name=f"count_{n}") for n in range(LANES)]
+        for lane, done in enumerate(counts):
+            with m.If(self.valid[lane]):
+                m.d.sync += done.eq(done + 1)
+                for place in range(p.columns):
+                    with m.If(done == place):
+                        m.d.sync += products[lane * p.columns + place].eq(self.products[lane])
+                if lane == 0:
+                    with m.If(done == p.columns):
+                        m.d.sync += with_d.eq(self.products[lane])
+            with m.If(self.restart):
+                m.d.sync += done.eq(0)
+        # D's product is begun last.
+        m.d.comb += self.complete.eq(counts[0] == p.columns + 1)
+        wide = [*zip(list(products)[: p.d], list(self.a), strict=True), (with_d, self.d)]
+        for k, (narrow, o) in enumerate(wide):
+            m.submodules[f"widen_{k}"] = convert = FloatConvert(
+                FloatConvertParameters(source="fp16", format="fp32")
+            )
+            m.d.comb += [convert.a.eq(narrow), o.eq(convert.o)]
+        return m

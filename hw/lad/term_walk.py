@@ -1,0 +1,157 @@
+"""Terms of the positions that change their mode in a head-step (LAD, Algorithm 2, AC.5 to AC.8)."""
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, memory
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_format import FP16
+from hw.component import Component
+from hw.lad.apid_parameters import MODE_BITS
+from hw.lad.tile_parameters import LANES, LadTileParameters
+from hw.layout import index
+
+
+class TermWalk(Component):
+    """Records changes of modes, then walks their terms, one per cycle.
+
+    ::
+
+        change, k, v ─→ records, rows ─→ minus ≠ 0: remove a[minus], b[minus], k, v ─┐
+                                         plus  ≠ 0: add    a[plus],  b[plus],  k, v ─┴→ term
+
+    A position that changes its mode is one term for its old line and one for its new one; mode 0
+    has no line. A walk gives all terms in the order of the positions: once, or, while `repeats` is
+    high, once for each column of a lane, each time with V's elements of that column.
+
+    Cycles: the first term is there 2 cycles after `begin`, then there is one in each cycle.
+    Overflow: more than `updates` changes between two `restart` are an error of the caller.
+
+    Members
+    -------
+    restart : :py:`In(1)`
+        Forget all changes.
+    change, minus, plus, k, v : :py:`In`
+        Record a position's change, with its rows.
+    terms : :py:`Out(count)`
+        Of all changes.
+    begin, repeats : :py:`In(1)`
+    valid, subtract, first, last : :py:`Out(1)`
+        A term; it is removed; the first or last one of a column.
+    slope, intercept, k_out, v_out : :py:`Out`
+        a and b of the term's mode, and the position's rows.
+    elements : :py:`Out(FP16 × 3)`
+        V's element of each lane's column.
+    """
+
+    def __init__(self, parameters: LadTileParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "restart": In(1),
+                "change": In(1),
+                "minus": In(index(MODE_BITS)),
+                "plus": In(index(MODE_BITS)),
+                "k": In(p.row),
+                "v": In(p.row),
+                "terms": Out(range(2 * p.updates + 1)),
+                "begin": In(1),
+                "repeats": In(1),
+                "valid": Out(1),
+                "subtract": Out(1),
+                "first": Out(1),
+                "last": Out(1),
+                "slope": Out(FP16),
+                "intercept": Out(FP16),
+                "k_out": Out(p.row),
+                "v_out": Out(p.row),
+                "elements": Out(data.ArrayLayout(FP16, LANES)),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        records = Signal(data.ArrayLayout(_record_layout(), p.updates), reset_less=True)
+        changes = Signal(range(p.updates + 1))
+        rows: Any = memory.Memory(shape=2 * p.row_bits, depth=p.updates, init=[])
+        m.submodules.rows = rows
+        keep, kept = rows.write_port(), rows.read_port()
+
+        # Record.
+        m.d.comb += [
+            keep.en.eq(self.change),
+            keep.addr.eq(changes),
+            keep.data.eq(Cat(self.k, self.v)),
+        ]
+        with m.If(self.restart):
+            m.d.sync += [changes.eq(0), self.terms.eq(0)]
+        with m.Elif(self.change):
+            m.d.sync += [
+                records[changes].minus.eq(self.minus),
+                records[changes].plus.eq(self.plus),
+                changes.eq(changes + 1),
+                self.terms.eq(self.terms + self.minus.any() + self.plus.any()),
+            ]
+
+        # Walk: the term of change `number` that removes its old line, then, if there is one, the
+        # `second` that adds its new line.
+        running, second = Signal(), Signal()
+        number = Signal(range(p.updates))
+        column = Signal(range(p.columns))
+        record: Any = Signal(_record_layout())
+        removes, more, final = Signal(), Signal(), Signal()
+        mode = Signal(MODE_BITS)
+        m.d.comb += [
+            record.eq(Array(Value.cast(each) for each in records)[number]),
+            removes.eq(~second & record.minus.any()),
+            more.eq(removes & record.plus.any()),
+            final.eq((number == changes - 1) & ~more),
+            mode.eq(Mux(removes, record.minus, record.plus)),
+            kept.addr.eq(number),
+            kept.en.eq(running),
+            Cat(self.k_out, self.v_out).eq(kept.data),
+        ]
+        with m.If(running):
+            m.d.sync += [second.eq(more), number.eq(Mux(more, number, number + 1))]
+            with m.If(final):
+                m.d.sync += number.eq(0)
+                with m.If(self.repeats & (column != p.columns - 1)):
+                    m.d.sync += column.eq(column + 1)
+                with m.Else():
+                    m.d.sync += running.eq(0)
+        with m.If(self.begin):
+            m.d.sync += [running.eq(1), number.eq(0), second.eq(0), column.eq(0)]
+
+        # One cycle later, with the rows from the memory.
+        for table, o in (
+            (p.tables.slopes, self.slope),
+            (p.tables.intercepts, self.intercept),
+        ):
+            m.d.sync += o.eq(Array(Const(value, FP16.width) for value in table)[mode])
+        place = Signal.like(column)
+        m.d.sync += [
+            self.valid.eq(running),
+            self.subtract.eq(removes),
+            self.first.eq((number == 0) & ~second),
+            self.last.eq(final),
+            place.eq(column),
+        ]
+        for lane, element in enumerate(self.elements):
+            start = lane * p.columns
+            choices = list(self.v_out[start : start + p.columns])
+            with m.Switch(place):
+                for choice, value in enumerate(choices):
+                    with m.Case(choice) if choice < len(choices) - 1 else m.Default():
+                        m.d.comb += element.eq(value)
+        return m
+
+
+def _record_layout() -> data.StructLayout:
+    """A change of mode; 0: no term."""
+    return data.StructLayout({"minus": index(MODE_BITS), "plus": index(MODE_BITS)})

@@ -1,0 +1,115 @@
+"""The tile's memory port, shared by the blocks that read and those that write."""
+
+from amaranth.hdl import Cat, Module, Value
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.lad.cache_store import cache_row_layout
+from hw.lad.md import counter_row_layout
+from hw.lad.tile_parameters import LadTileParameters
+from hw.stream.arbiter import Arbiter, ArbiterParameters
+
+
+class TilePort(Component):
+    """Requests of all blocks to the memory; answers to the block that requested.
+
+    ::
+
+        caches, counters, words ─┐                           ┌→ responses[0]
+        requests[0] ─────────────┼→ arbiter ─→ request ┄┄→ response
+        requests[1], … ──────────┘                           └→ responses[1], …
+
+    A request's tag says which block it is of, and carries the block's own label. Rows of caches and
+    of counters have their number in their head's table; here they get their address.
+
+    Rows to be written and requests[0] go first, by turns: AC waits for the next head's caches, and
+    they for this head's to be written. The other readers share what is left, and have the port to
+    themselves while the caches are on their way.
+
+    Throughput: a request per cycle. Latency: 1 cycle to the request, 0 from the answer.
+
+    Members
+    -------
+    requests : :py:`In(stream.Signature(parameters.read_layout)).array(readers)`
+        Rows to read, or to `write`.
+    responses : :py:`Out(stream.Signature(parameters.answer_layout)).array(readers)`
+    caches, counters : :py:`In(stream.Signature(row, data))`
+        Rows to be written.
+    cache_head, counter_head : :py:`In`
+        Which head's they are.
+    words : :py:`In(stream.Signature(parameters.request_layout))`
+        Rows of G to be written.
+    request : :py:`Out(stream.Signature(parameters.request_layout))`
+    response : :py:`In(stream.Signature(parameters.response_layout))`
+    """
+
+    def __init__(self, parameters: LadTileParameters, readers: int):
+        self._parameters = p = parameters
+        self._readers = readers
+        super().__init__(
+            {
+                "requests": In(stream.Signature(p.read_layout)).array(readers),
+                "responses": Out(stream.Signature(p.answer_layout)).array(readers),
+                "caches": In(stream.Signature(cache_row_layout(p))),
+                "cache_head": In(p.head_index),
+                "counters": In(stream.Signature(counter_row_layout(p))),
+                "counter_head": In(p.head_index),
+                "words": In(stream.Signature(p.request_layout)),
+                "request": Out(stream.Signature(p.request_layout)),
+                "response": In(stream.Signature(p.response_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> LadTileParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        m.submodules.arbiter = arbiter = Arbiter(
+            ArbiterParameters(inputs=self._readers + 3), shape=p.request_layout
+        )
+        *ports, caches, counters, words = arbiter.i
+        first = Cat(port.valid for port in (ports[0], caches, counters, words)).any()
+        for source, (read, port) in enumerate(zip(self.requests, ports, strict=True)):
+            waits = first if source else 0
+            m.d.comb += [
+                port.valid.eq(read.valid & ~waits),
+                read.ready.eq(port.ready & ~waits),
+                port.payload.tag.source.eq(source),
+                port.payload.tag.label.eq(read.payload.label),
+                port.payload.address.eq(read.payload.address),
+                port.payload.write.eq(read.payload.write),
+                port.payload.data.eq(read.payload.data),
+            ]
+        for port, written, region, head in (
+            (caches, self.caches, p.regions["cache"], self.cache_head),
+            (counters, self.counters, p.regions["counter"], self.counter_head),
+        ):
+            m.d.comb += [
+                port.valid.eq(written.valid),
+                written.ready.eq(port.ready),
+                port.payload.address.eq(region.address_of(head, written.payload.row)),
+                port.payload.write.eq(1),
+                Value.cast(port.payload.data).eq(Value.cast(written.payload.data)),
+            ]
+        m.d.comb += [
+            words.valid.eq(self.words.valid),
+            self.words.ready.eq(words.ready),
+            words.payload.eq(self.words.payload),
+            self.request.valid.eq(arbiter.o.valid),
+            self.request.payload.eq(arbiter.o.payload.data),
+            arbiter.o.ready.eq(self.request.ready),
+        ]
+        response, tag = self.response, self.response.payload.tag
+        for source, answer in enumerate(self.responses):
+            m.d.comb += [
+                answer.valid.eq(response.valid & (tag.source == source)),
+                answer.payload.label.eq(tag.label),
+                answer.payload.data.eq(response.payload.data),
+            ]
+            with m.If(tag.source == source):
+                m.d.comb += response.ready.eq(answer.ready)
+        return m
