@@ -2,24 +2,21 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16
-from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.order_key import to_key
 from hw.component import Component
 from hw.lad.apid_parameters import MODE_BITS
+from hw.lad.correction import STAGES, Correction
 from hw.lad.linear import LinearPort, lend
 from hw.lad.tile_parameters import LadTileParameters, StageParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import FLAG, index
 from hw.stream.queue import Queue, QueueParameters
-
-STAGES = 2
-"""Pipeline stages of each scalar operation."""
 
 INTERVAL = STAGES
 """The pipeline stage, counted from 0, in which x is known; the next one has its interval."""
@@ -167,13 +164,19 @@ class Md(Component):
                 stages[INTERVAL + 1].plus.eq(Mux(changed, found.interval, 0)),
                 stages[INTERVAL + 1].changed.eq(changed),
             ]
-        cf = self._correct(m, advance, found)
+        m.submodules.correct = correct = Correction(p)
+        m.d.comb += [
+            correct.advance.eq(advance),
+            correct.x.eq(found.x),
+            correct.interval.eq(found.interval),
+            correct.mode.eq(found.entry.mode),
+        ]
 
         out = stages[CORRECTED]
         correction = self.correction
         m.d.comb += [
             correction.valid.eq(out.valid & ~out.entry.halve & ~stall),
-            correction.payload.cf.eq(cf),
+            correction.payload.cf.eq(correct.cf),
             *(
                 getattr(correction.payload, name).eq(getattr(out, name))
                 for name in ("minus", "plus", "changed", "infinite")
@@ -227,7 +230,7 @@ class Md(Component):
 
     def _difference(self, m: Module, advance, score, maximum) -> Value:
         """x = s - m, in stage INTERVAL - 1."""
-        m.submodules.subtract = subtract = FloatAdd(FloatAddParameters(stages=STAGES))
+        m.submodules.difference = subtract = FloatAdd(FloatAddParameters(stages=STAGES))
         m.d.comb += [
             subtract.enable.eq(advance),
             subtract.a.eq(score),
@@ -367,36 +370,6 @@ class Md(Component):
             m.d.sync += [totals.eq(0), room.eq(p.updates - 1)]
         return stall, changed
 
-    def _correct(self, m: Module, advance, found) -> Value:
-        """cf = alpha x + beta, in the last stage."""
-        p = self._parameters
-        tables = p.tables
-        differences = []
-        for name, table in (("alpha", tables.slopes), ("beta", tables.intercepts)):
-            constants = Array(Const(value, FP16.width) for value in table)
-            m.submodules[name] = unit = FloatAdd(FloatAddParameters(stages=STAGES))
-            m.d.comb += [
-                unit.enable.eq(advance),
-                unit.a.eq(constants[found.interval]),
-                unit.b.eq(constants[found.entry.mode]),
-                unit.subtract.eq(1),
-            ]
-            differences.append(unit.o)
-        alpha, beta = differences
-        x = _delay(m, advance, found.x, STAGES, "x")
-        m.submodules.multiply = multiply = FloatMultiply(FloatMultiplyParameters(stages=STAGES))
-        m.submodules.add = add = FloatAdd(FloatAddParameters(stages=STAGES))
-        m.d.comb += [
-            multiply.enable.eq(advance),
-            multiply.a.eq(alpha),
-            multiply.b.eq(x),
-            add.enable.eq(advance),
-            add.a.eq(multiply.o),
-            add.b.eq(_delay(m, advance, beta, STAGES, "beta")),
-            add.subtract.eq(0),
-        ]
-        return add.o
-
 
 def command_layout(p: LadTileParameters) -> data.StructLayout:
     """A head: its query ``q``, the maximum ``m`` of its scores, its number ``n`` of positions."""
@@ -447,12 +420,3 @@ def _found_layout(p: LadTileParameters) -> data.StructLayout:
     return data.StructLayout(
         {"entry": p.entry_layout, "interval": index(MODE_BITS), "x": FP16, "above": FLAG}
     )
-
-
-def _delay(m: Module, advance, value: Value, stages: int, name: str) -> Value:
-    for number in range(stages):
-        register = Signal.like(value, name=f"{name}_{number}", init=0, reset_less=True)
-        with m.If(advance):
-            m.d.sync += register.eq(value)
-        value = register
-    return value

@@ -6,7 +6,8 @@ from typing import Any
 
 from amaranth.lib import data
 
-from hw.lad.tile_parameters import LadTileParameters, Region
+from hw.lad.memory_map import Region
+from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import FLAG, address, index
 from hw.parameters import require
 

@@ -1,4 +1,4 @@
-"""Sizes, payloads and memory map of LAD's tile."""
+"""Sizes and payloads of LAD's tile, and its tables in memory."""
 
 import dataclasses
 import functools
@@ -9,6 +9,7 @@ from amaranth.lib import data
 from hw.arith.float_format import FP16, FP32
 from hw.lad.apid_parameters import MODE_BITS, ApidParameters
 from hw.lad.line_tables import LineTables, line_tables
+from hw.lad.memory_map import Region, place_regions
 from hw.lad.vpu import VpuParameters
 from hw.layout import FLAG, address, count, index, position
 from hw.parameters import Parameters, require
@@ -25,36 +26,6 @@ LANES = 3
 
 PIECES = 16
 """Rows of d elements that a vector of a linear layer has at most."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Region:
-    """Rows of a table in the memory, one part for each head or kv head.
-
-    base
-        Address of the first part.
-    rows
-        Of each part.
-    parts
-        Heads or kv heads.
-    """
-
-    base: int
-    rows: int
-    parts: int
-
-    @property
-    def stride_bits(self) -> int:
-        """Parts are 2^stride_bits rows apart."""
-        return (self.rows - 1).bit_length()
-
-    @property
-    def end(self) -> int:
-        return self.base + (self.parts << self.stride_bits)
-
-    def address_of(self, part, row):
-        """Address of a row, of integers or of hardware values."""
-        return self.base + (part << self.stride_bits) + row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,12 +233,7 @@ class LadTileParameters(Parameters):
         sizes["cache"] = self.cache_rows, self.heads
         if self.weights:
             sizes["weight"] = self.weights, 1
-        found: dict[str, Region] = {}
-        end = 0
-        for name, (rows, parts) in sizes.items():
-            found[name] = Region(end, rows, parts)
-            end = found[name].end
-        return found
+        return place_regions(sizes)
 
     @property
     def memory_rows(self) -> int:
