@@ -230,7 +230,7 @@ class Md(Component):
 
     def _difference(self, m: Module, advance, score, maximum) -> Value:
         """x = s - m, in stage INTERVAL - 1."""
-        m.submodules.difference = subtract = FloatAdd(FloatAddParameters(stages=STAGES))
+        m.submodules.score_difference = subtract = FloatAdd(FloatAddParameters(stages=STAGES))
         m.d.comb += [
             subtract.enable.eq(advance),
             subtract.a.eq(score),
