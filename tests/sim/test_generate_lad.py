@@ -195,7 +195,7 @@ def test_a_bit_upset_in_a_layer_s_memory_is_located(
     monkeypatch, generated, region, word, bit, when, stream
 ):
     session = upset(region, word, bit, when)
-    monkeypatch.setattr("sim.commands.engines.lad.lad_tile.Session", session)
+    monkeypatch.setattr("sim.commands.engines.attention.Session", session)
     status, out, err = generated()
     layer, token = when
     assert status == 1 and out == ""
@@ -209,7 +209,7 @@ def test_a_bit_upset_in_a_layer_s_memory_is_located(
 def test_a_row_that_no_output_shows_is_compared(monkeypatch, generated):
     """The value of a position that is never read in this step."""
     session = upset("v", 2, 4, (0, 0))
-    monkeypatch.setattr("sim.commands.engines.lad.lad_tile.Session", session)
+    monkeypatch.setattr("sim.commands.engines.attention.Session", session)
     status, out, err = generated()
     assert status == 1 and out == ""
     assert err.startswith(

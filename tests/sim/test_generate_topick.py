@@ -166,7 +166,7 @@ def test_a_bit_upset_in_a_layer_s_memory_is_located(monkeypatch, generated, laye
             self.steps += 1
             return super().step(*arguments)
 
-    monkeypatch.setattr("sim.commands.engines.topick.topick_core.Session", Upset)
+    monkeypatch.setattr("sim.commands.engines.attention.Session", Upset)
     status, out, err = generated("--threshold 0.05")
     assert status == 1 and out == ""
     assert err.startswith(f"error: topick.topick_core, layer {layer}, token {token}: transaction ")

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-Submit = Callable[[Callable[[], None]], None]
+Submit = Callable[[Callable[[], object]], None]
 """What an engine gives its runs to."""
 
 WAITING = 256
@@ -29,7 +29,7 @@ class Workers:
         """What an engine's layer submits its runs to."""
         pool = self._pools[layer % len(self._pools)]
 
-        def submit(run: Callable[[], None]) -> None:
+        def submit(run: Callable[[], object]) -> None:
             self._pending.append(pool.submit(run))
             while len(self._pending) > WAITING or self._pending[0].done():
                 self._take()
@@ -57,6 +57,6 @@ class Workers:
             pool.shutdown(cancel_futures=True)
 
 
-def at_once(run: Callable[[], None]) -> None:
+def at_once(run: Callable[[], object]) -> None:
     """A :data:`Submit` without threads."""
     run()

@@ -1,27 +1,25 @@
 """Attention of a language model on LAD's tile, one session a layer (LAD, section IV)."""
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from golden.algorithms.attention import DecodeAttention
 from golden.lm.weights import Config
 from hw.lad.tile_parameters import LadTileParameters
-from hw.parameters import require
-from sim.commands.engines.difference import Difference
-from sim.commands.engines.record import LayerStep
-from sim.commands.engines.workers import Submit, at_once
+from sim.commands.engines.attention import (
+    AttentionEngine,
+    Fp16Attention,
+    LayerRun,
+    require_head_size,
+    require_heads,
+    require_tokens,
+)
 from sim.core import payload
-from sim.core.design import Design
-from sim.core.memory import FASTEST, MemoryTiming
-from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare, compare_memories
-from sim.drivers.harness.session import Session
+from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare_memories
 from sim.testbenches.lad.lad_tile import Tokens, memory_rows, rows_of
 
-BLOCK = "lad.lad_tile"
 DRAIN = 8
 """Cycles after a token's last output: more than a write spends between its block and the port."""
 
@@ -29,70 +27,34 @@ Rows = tuple[np.ndarray, np.ndarray]
 """Addresses of rows, int[rows], and what they hold, uint32[rows, words]."""
 
 
-class LadAttention(DecodeAttention):
+class LadAttention(Fp16Attention):
     """One layer's attention, computed by RTL and compared with the bit-exact model on every bit.
 
-    design
-        Of ``lad.lad_tile``; layers share its compiled code.
-    layer
-        Its number, for messages.
-    check
-        False: there is no model; what the RTL gives goes on.
-    submit
-        Runs the RTL of a step and compares it; the model's results go on at once.
-
-    Compared are outputs, reports and, after each token, all rows of the memory. ``cycles`` has
-    those of each step; ``bits`` counts the output bits compared; ``steps`` has what went in and
-    out, its ``votes`` the query heads for which a position was active. All three are complete once
-    everything submitted has run.
+    Compared are outputs, reports and, after each token, all rows of the memory. The ``votes`` of
+    ``steps`` are the query heads for which a position was active.
     """
 
-    def __init__(
-        self,
-        design: Design,
-        layer: int,
-        timing: MemoryTiming = FASTEST,
-        check: bool = True,
-        submit: Submit = at_once,
-    ):
-        super().__init__()
-        self._design, self._layer = design, layer
-        self._check, self._submit = check, submit
-        parameters: Any = design.parameters  # of this block
+    block = "lad.lad_tile"
+
+    def __init__(self, run: LayerRun):
+        parameters: Any = run.design.parameters  # of this block
         self._p: LadTileParameters = parameters
         self._tokens = Tokens(parameters)
         self._memory = self._tokens.memory()
-        self._session = Session(design, {"memory": self._memory}, timing)
+        super().__init__(run, {"memory": self._memory}, parameters.d)
         # What the memory must hold after the step whose RTL ran last; the model is ahead of it.
         self._expected = self._memory.contents.copy()
         names = [name for name, _ in parameters.report_layout]
         names += ["rows of dense attention", "invalid heads"]
         self._sums: dict[str, float] = dict.fromkeys(names, 0)
-        self.steps: list[LayerStep] = []
-        self.cycles: list[int] = []
-        self.bits = 0
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        token, p = len(self.steps), self._p
-        kv_heads, d = k.shape
-        fill = ((0, 0), (0, p.d - d))
-        rows = (np.asarray(q, np.float64) / np.sqrt(d), np.asarray(k), np.asarray(v))
-        half = [np.pad(x, fill).astype(np.float16) for x in rows]
-        o, votes = (self._modelled if self._check else self._unchecked)(token, *half)
-        o = o[:, :d]
+        token, kv_heads = len(self.steps), len(k)
+        operands = self._operands(q, k, v)
+        o, votes = (self._modelled if self._check else self._unchecked)(token, *operands)
         self.rows = kv_heads * (token + 1)
-        self.steps.append(
-            LayerStep(
-                np.asarray(q, np.float32),
-                half[1][:, :d],
-                half[2][:, :d],
-                o,
-                np.repeat(np.arange(token + 1)[None], kv_heads, axis=0),
-                votes,
-                [-1] * kv_heads,
-            )
-        )
-        return o.astype(np.float32)
+        positions = np.repeat(np.arange(token + 1)[None], kv_heads, axis=0)
+        return self._end(q, operands, o, positions, votes, [-1] * kv_heads)
 
     def _modelled(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray):
         """The step by the bit-exact model; by the RTL too, but perhaps later."""
@@ -116,27 +78,15 @@ class LadAttention(DecodeAttention):
             "q": rows_of(p, q),
             "kv": rows_of(p, np.stack([k, v], axis=1).reshape(-1, p.d)),
         }
-        outcome = self._step_of_rtl(token, inputs, {"o": len(q), "report": len(q)})
-        if outcome.failure is not None:
-            raise Difference(BLOCK, self._layer, token, outcome.failure)
+        outcome = self._rtl(token, inputs, {"o": len(q), "report": len(q)}, DRAIN)
         self._count(outcome)
-        o = payload.unpack(self._design.outputs["o"], outcome.outputs["o"])
-        bits = np.stack([o[f"o[{element}]"] for element in range(p.d)], axis=1)
-        votes = np.full((len(k), token + 1), -1, np.int32)
-        return bits.astype(np.uint16).view(np.float16), votes
+        return self._outputs(outcome), np.full((len(k), token + 1), -1, np.int32)
 
     def _run(self, token: int, stimulus: Stimulus, changed: Rows) -> None:
         """A step on the RTL, compared."""
-        outputs = self._design.outputs
-        expected = {name: len(beats) for name, beats in stimulus.outputs.items()}
-        outcome = self._step_of_rtl(token, stimulus.inputs, expected)
-        found = compare(stimulus, outcome.outputs, outputs, outcome.cycles_of)
-        if outcome.failure is None and not found:
-            found = self._compare_memory(stimulus, outcome, changed)
-        if outcome.failure is not None or found:
-            raise Difference(BLOCK, self._layer, token, outcome.failure or str(found[0]))
+        outcome = self._compared(token, stimulus, DRAIN)
+        self._refuse(token, self._compare_memory(stimulus, outcome, changed))
         self._count(outcome)
-        self.bits += sum(len(b) * payload.width(outputs[n]) for n, b in stimulus.outputs.items())
 
     def _compare_memory(
         self, stimulus: Stimulus, outcome: Outcome, changed: Rows
@@ -149,11 +99,6 @@ class LadAttention(DecodeAttention):
             dataclasses.replace(stimulus, memories={"memory": after}),
             dataclasses.replace(outcome, memories=self._session.uses()),
         )
-
-    def _step_of_rtl(self, token: int, inputs: dict, expected: dict[str, int]) -> Outcome:
-        outcome = self._session.step(inputs, expected, drain=DRAIN)
-        self.cycles.append(outcome.cycles)
-        return outcome
 
     def _count(self, outcome: Outcome) -> None:
         report = payload.unpack(self._design.outputs["report"], outcome.outputs["report"])
@@ -175,18 +120,8 @@ class LadAttention(DecodeAttention):
             "cycles": sum(self.cycles),
         }
 
-    def bytes_moved(self) -> dict[str, int]:
-        """Bytes that the tile has read from and written to its memory, all tables included."""
-        use = self._session.uses()["memory"]
-        return {"kv_read": use.bytes_read, "kv_written": use.bytes_written}
 
-    def close(self) -> None:
-        self._session.close()
-
-
-class LadEngine:
-    """Attention of all layers of a model, each in a session of its own."""
-
+class LadEngine(AttentionEngine):
     def parameters(self, config: Config, rows: int) -> LadTileParameters:
         """A tile of the model's heads. It keeps all tokens: 1024, or more if `rows` is more."""
         default = LadTileParameters()
@@ -202,12 +137,9 @@ class LadEngine:
 
         :raises ParameterError: naming the parameter to change.
         """
-        require(config.heads <= p.heads, f"heads must be at least {config.heads}", p.heads)
-        least = config.kv_heads
-        require(least <= p.kv_heads, f"kv_heads must be at least {least}", p.kv_heads)
-        require(config.d <= p.d, f"d must be at least the head size, {config.d}", p.d)
-        rule = f"positions must be at least {tokens}, the prompt's and those to make"
-        require(tokens <= p.positions, rule, p.positions)
+        require_heads(config, p.heads, p.kv_heads)
+        require_head_size(config, p.d)
+        require_tokens(tokens, "positions", p.positions)
 
     def note(self, figures: dict[str, float]) -> str:
         """What was saved, in words."""
@@ -220,20 +152,8 @@ class LadEngine:
             + (f", {invalid} outputs invalid" if invalid else "")
         )
 
-    def attentions(
-        self,
-        design: Design,
-        config: Config,
-        rows: int,
-        timing: MemoryTiming = FASTEST,
-        check: bool = True,
-        submit: Callable[[int], Submit] = lambda layer: at_once,
-    ) -> list[LadAttention]:
-        """One for each layer, with the same compiled design inside; `submit` gives each its own."""
-        return [
-            LadAttention(design, layer, timing, check, submit(layer))
-            for layer in range(config.layers)
-        ]
+    def attention(self, run: LayerRun, rows: int) -> LadAttention:
+        return LadAttention(run)
 
 
 engine = LadEngine()

@@ -1,81 +1,59 @@
 """Attention of a language model on ToPick's core, one session a layer (Token-Picker, section 4)."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from golden.algorithms.attention import DecodeAttention
 from golden.algorithms.topick.quantise import quantise, scale_for
 from golden.lm.weights import Config
-from hw.parameters import require
 from hw.topick.topick_core import TopickCoreParameters
-from sim.commands.engines.difference import Difference
+from sim.commands.engines.attention import (
+    AttentionEngine,
+    LayerRun,
+    RtlAttention,
+    require_head_size,
+    require_heads,
+    require_tokens,
+)
 from sim.commands.engines.record import LayerStep
-from sim.commands.engines.workers import Submit, at_once
 from sim.core import payload
-from sim.core.design import Design
-from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stimulus import Outcome
-from sim.drivers.harness.session import Session
 from sim.testbenches.topick.pe_lane import coded_head
 from sim.testbenches.topick.topick_core import CoreStimulus, HeadDecisions, Jobs, decisions_of
 from sim.testbenches.topick.topick_core import mismatches as find_mismatches
 
-BLOCK = "topick.topick_core"
 THRESHOLD = 1e-3
 HEADROOM = 1.25
 """Largest code of K and V over the largest magnitude in the prompt."""
 
 
-class TopickAttention(DecodeAttention):
+class TopickAttention(RtlAttention):
     """One layer's attention, computed by RTL.
 
     What is pruned depends on timing, so the RTL goes first; from its decisions the bit-exact model
     computes what its sums must be, and which tokens must not have been pruned.
 
-    design
-        Of ``topick.topick_core``; layers share its compiled code.
-    layer
-        Its number, for messages.
     threshold
         Probability up to which tokens are pruned; 0 prunes nothing.
-    check
-        False: what the RTL gives goes on unchecked.
-    submit
-        Runs the checks of a step, perhaps later.
 
-    The first tokens, a prompt's, fix the scales of K and V; later rows saturate. ``cycles`` has
-    those of each step, ``bits`` counts the output bits compared, ``steps`` has what went in and
-    out, its ``votes`` the query heads that kept a token. The last two are complete once everything
-    submitted has run.
+    The first tokens, a prompt's, fix the scales of K and V; later rows saturate. The ``votes`` of
+    ``steps`` are the query heads that kept a token.
     """
 
-    def __init__(
-        self,
-        design: Design,
-        layer: int,
-        threshold: float = THRESHOLD,
-        timing: MemoryTiming = FASTEST,
-        check: bool = True,
-        submit: Submit = at_once,
-    ):
-        super().__init__()
-        self._design, self._layer, self._threshold = design, layer, threshold
-        self._check, self._submit = check, submit
-        parameters: Any = design.parameters  # of this block
+    block = "topick.topick_core"
+
+    def __init__(self, run: LayerRun, threshold: float = THRESHOLD):
+        parameters: Any = run.design.parameters  # of this block
         self._p: TopickCoreParameters = parameters
         self._jobs = Jobs(parameters)
-        self._session = Session(design, self._jobs.memories(), timing)
+        super().__init__(run, self._jobs.memories())
+        self._threshold = threshold
         self._scales: np.ndarray | None = None  # [K or V, kv heads]
         self._counts: dict[str, float] = {}
-        shortest, longest = timing.latency
+        shortest, longest = run.timing.latency
         self._latency = (shortest + longest) // 2
         self._unpruned = 0
-        self.steps: list[LayerStep] = []
-        self.cycles: list[int] = []
-        self.bits = 0
 
     def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         if self._scales is None:
@@ -106,10 +84,7 @@ class TopickAttention(DecodeAttention):
         self._unpruned += p.cycles(token + 1, len(q), kv_heads, self._latency)
         stimulus = self._jobs.stimulus([], since=token)
         expected = {name: len(beats) for name, beats in stimulus.outputs.items()}
-        outcome = self._session.step(stimulus.inputs, expected)
-        self.cycles.append(outcome.cycles)
-        if outcome.failure is not None:
-            raise Difference(BLOCK, self._layer, token, outcome.failure)
+        outcome = self._rtl(token, stimulus.inputs, expected)
         codes = self._sums(outcome, len(q))[:, :d]
         o = codes * 2.0 ** -(bits - 1) * np.repeat(v_scale, group)[:, None]
         rows = [np.asarray(q, np.float32)]
@@ -138,8 +113,7 @@ class TopickAttention(DecodeAttention):
             found = find_mismatches(
                 stimulus, decisions, outcome.outputs, layouts, outcome.cycles_of
             )
-        if found:
-            raise Difference(BLOCK, self._layer, token, str(found[0]))
+        self._refuse(token, found)
         if self._check:
             self.bits += len(outcome.outputs["o"]) * payload.width(layouts["o"])
         [job] = decisions
@@ -182,21 +156,8 @@ class TopickAttention(DecodeAttention):
             "cycles without pruning": self._unpruned,
         }
 
-    def bytes_moved(self) -> dict[str, int]:
-        """Bytes that the core has read from and written to its memories."""
-        uses = self._session.uses().values()
-        return {
-            "kv_read": sum(use.bytes_read for use in uses),
-            "kv_written": sum(use.bytes_written for use in uses),
-        }
 
-    def close(self) -> None:
-        self._session.close()
-
-
-class TopickEngine:
-    """Attention of all layers of a model, each in a session of its own."""
-
+class TopickEngine(AttentionEngine):
     def parameters(self, config: Config, rows: int) -> TopickCoreParameters:
         """A lane for each kv head. The core keeps all tokens, whatever `rows` is."""
         return TopickCoreParameters(
@@ -212,12 +173,9 @@ class TopickEngine:
 
         :raises ParameterError: naming the parameter to change.
         """
-        require(config.heads <= p.heads, f"heads must be at least {config.heads}", p.heads)
-        least = config.kv_heads
-        require(least <= p.kv_heads, f"kv_heads must be at least {least}", p.kv_heads)
-        require(config.d <= p.d, f"d must be at least the head size, {config.d}", p.d)
-        rule = f"tokens must be at least {tokens}, the prompt's and those to make"
-        require(tokens <= p.tokens, rule, p.tokens)
+        require_heads(config, p.heads, p.kv_heads)
+        require_head_size(config, p.d)
+        require_tokens(tokens, "tokens", p.tokens)
 
     def note(self, figures: dict[str, float]) -> str:
         """What was saved, in words."""
@@ -230,22 +188,8 @@ class TopickEngine:
             f"{everything / max(values, 1):.1f} of V, {faster:.2f} times fewer cycles"
         )
 
-    def attentions(
-        self,
-        design: Design,
-        config: Config,
-        rows: int,
-        timing: MemoryTiming = FASTEST,
-        check: bool = True,
-        submit: Callable[[int], Submit] = lambda layer: at_once,
-        threshold: float | None = None,
-    ) -> list[TopickAttention]:
-        """One for each layer, with the same compiled design inside; `submit` gives each its own."""
-        share = THRESHOLD if threshold is None else threshold
-        return [
-            TopickAttention(design, layer, share, timing, check, submit(layer))
-            for layer in range(config.layers)
-        ]
+    def attention(self, run: LayerRun, rows: int, threshold: float = THRESHOLD) -> TopickAttention:
+        return TopickAttention(run, threshold)
 
 
 engine = TopickEngine()
