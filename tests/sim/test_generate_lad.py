@@ -1,26 +1,31 @@
 """A language model whose attention is LAD's tile: what it reads and stores, and faults."""
 
 import dataclasses
-import itertools
-import json
 import re
 
 import numpy as np
 import pytest
 
-from golden.algorithms.attention import attention_scores, softmax, weighted_sum
 from golden.lm.commands import open_model
 from golden.trace import load
 from hw.catalogue import find
 from hw.lad.tile_parameters import LadTileParameters
+from sim.commands.engines.attention import LayerRun
 from sim.commands.engines.lad.lad_tile import LadAttention, engine
 from sim.core.design import generate
-from sim.drivers.harness.session import Session
-from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
 from tests.support.mutant_file import MutantFile
+from tests.support.sim.generated import (
+    COUNT,
+    TOKENS,
+    attention_command,
+    require_a_mutant_found,
+    require_dense,
+    result_of,
+    upset_memory,
+    write_llama,
+)
 
-PROMPT = "the a the"
-TOKENS = 14
+BLOCK = "lad.lad_tile"
 SMALL = {
     "positions": 32,
     "window": 4,
@@ -33,26 +38,15 @@ SMALL = {
 SETTINGS = " ".join(f"--set {name}={value}" for name, value in SMALL.items())
 
 
-def llama(folder, **sizes):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, size in sizes.items():
-            patch.setitem(SIZES, name, size)
-        return write_gguf(folder / "tiny.gguf", random_tensors())
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A random Llama of three layers with four heads of eight elements, two kv heads."""
-    return llama(tmp_path_factory.mktemp("generate"), heads=4, dim=32, context=512)
+    return write_llama(tmp_path_factory.mktemp("generate"))
 
 
 @pytest.fixture
 def generated(run, model):
     def command(options="", gguf=model):
-        return run(
-            f"generate --gguf {gguf} --prompt '{PROMPT}' --tokens {TOKENS} --json"
-            f" --attention lad.lad_tile {SETTINGS} {options}"
-        )
+        return run(attention_command(gguf, BLOCK, f"{SETTINGS} {options}"))
 
     return command
 
@@ -60,12 +54,6 @@ def generated(run, model):
 @pytest.fixture(scope="module")
 def parameters(model):
     return dataclasses.replace(engine.parameters(open_model(model)[0].config, 64), **SMALL)
-
-
-def result_of(generated, options="", **more):
-    status, out, err = generated(options, **more)
-    assert (status, err) == (0, ""), err
-    return json.loads(out)
 
 
 def test_it_is_dense_attention_with_lines_for_exp(generated, tmp_path):
@@ -77,11 +65,9 @@ def test_it_is_dense_attention_with_lines_for_exp(generated, tmp_path):
         run = {name[4:]: file[name] for name in file.files if name.startswith("run/")}
     steps = result["prompt_tokens"] + TOKENS - 1  # the last token is not read
     for layer in range(3):
-        q, k, v = (x[layer].astype(np.float64) for x in (trace.q, trace.k, trace.v))
-        for token in range(steps):
-            scores = attention_scores(q[:, token], k[:, : token + 1], trace.scale)
-            exact = weighted_sum(softmax(scores), v[:, : token + 1])
-            np.testing.assert_allclose(run["o"][layer, :, token], exact, atol=0.1)
+        assert trace.q[layer].shape[1] == steps
+        rows = (x[layer] for x in (trace.q, trace.k, trace.v))
+        require_dense(run["o"][layer], *rows, 0.1, trace.scale)
     figures = result["figures"]
     assert figures["n"] == 3 * 4 * steps * (steps + 1) / 2  # layers, heads
     assert figures["rows of dense attention"] == 2 * figures["n"]
@@ -117,14 +103,11 @@ def test_what_the_rtl_gives_goes_on_where_nothing_is_compared(generated, paramet
 def test_a_head_size_is_filled_up_and_its_scale_is_its_own(parameters):
     """Six elements of eight."""
     rng = np.random.default_rng(1)
-    attention = LadAttention(generate(find("lad.lad_tile"), parameters), 0)
+    attention = LadAttention(LayerRun(generate(find(BLOCK), parameters), 0))
     q, k, v = (rng.standard_normal((heads, 12, 6)) for heads in (4, 2, 2))
     o = attention.sequence(q, k, v)
     attention.close()
-    for token in range(12):
-        scores = attention_scores(q[:, token], k[:, : token + 1])
-        exact = weighted_sum(softmax(scores), v[:, : token + 1])
-        np.testing.assert_allclose(o[:, token], exact, atol=0.1)
+    require_dense(o, q, k, v, 0.1)
 
 
 def test_parameters_of_a_model(model):
@@ -154,30 +137,25 @@ def test_refusals(generated, options, message):
 
 
 def test_a_head_larger_than_d_is_refused(generated, tmp_path):
-    wide = llama(tmp_path, heads=4, dim=64, d=16, context=512)
+    wide = write_llama(tmp_path, dim=64, d=16)
     status, out, err = generated("--set d=8", gguf=wide)
     assert (status, out) == (1, "")
     assert err == "error: d must be at least the head size, 16, not 8\n"
 
 
-def upset(region, word, bit, when):
-    """A session in which a bit of all rows of a table flips before a layer's step."""
-    number = itertools.count()
+@pytest.fixture
+def upset(monkeypatch, parameters):
+    """A bit of all rows of a table flips before a layer's step."""
 
-    class Upset(Session):
-        def __init__(self, design, *arguments, **options):
-            super().__init__(design, *arguments, **options)
-            self.layer, self.steps = next(number), 0
-            found = design.parameters.regions[region]
-            self.rows = slice(found.base, found.end)
+    def upset(region, word, bit, when):
+        rows = slice(parameters.regions[region].base, parameters.regions[region].end)
 
-        def step(self, *arguments, **options):
-            if (self.layer, self.steps) == when:
-                self.contents["memory"][self.rows, word] ^= 1 << bit
-            self.steps += 1
-            return super().step(*arguments, **options)
+        def flip(session):
+            session.contents["memory"][rows, word] ^= 1 << bit
 
-    return Upset
+        upset_memory(monkeypatch, *when, flip)
+
+    return upset
 
 
 @pytest.mark.parametrize(
@@ -192,10 +170,9 @@ def upset(region, word, bit, when):
     ],
 )
 def test_a_bit_upset_in_a_layer_s_memory_is_located(
-    monkeypatch, generated, region, word, bit, when, stream
+    upset, generated, region, word, bit, when, stream
 ):
-    session = upset(region, word, bit, when)
-    monkeypatch.setattr("sim.commands.engines.attention.Session", session)
+    upset(region, word, bit, when)
     status, out, err = generated()
     layer, token = when
     assert status == 1 and out == ""
@@ -206,10 +183,9 @@ def test_a_bit_upset_in_a_layer_s_memory_is_located(
     ), err
 
 
-def test_a_row_that_no_output_shows_is_compared(monkeypatch, generated):
+def test_a_row_that_no_output_shows_is_compared(upset, generated):
     """The value of a position that is never read in this step."""
-    session = upset("v", 2, 4, (0, 0))
-    monkeypatch.setattr("sim.commands.engines.attention.Session", session)
+    upset("v", 2, 4, (0, 0))
     status, out, err = generated()
     assert status == 1 and out == ""
     assert err.startswith(
@@ -239,27 +215,16 @@ INSTANCES = (
     "ac.lane_2",
     "ac.reciprocal",
 )
-COUNT = 8
-"""Mutants of a sub-block, of which the first that the data excite is enough."""
 
 
 @pytest.fixture(scope="module")
 def mutants(parameters, tmp_path_factory):
     folder = tmp_path_factory.mktemp("mutants")
-    return MutantFile(folder, find("lad.lad_tile"), parameters, COUNT, INSTANCES)
+    return MutantFile(folder, find(BLOCK), parameters, COUNT, INSTANCES)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("instance", INSTANCES)
 def test_a_mutant_in_each_sub_block_stops_the_text(generated, monkeypatch, mutants, instance):
     monkeypatch.chdir(mutants.folder)
-    assert len(mutants.mutants[instance]) == COUNT
-    for mutant in mutants.mutants[instance]:
-        mutants.select(mutant.number)
-        status, out, err = generated(f"--verilog {mutants.path} --trust")
-        if status == 0:  # these data do not excite it
-            continue
-        assert (status, out) == (1, "") and err.count("\n") == 1, mutant
-        assert re.match(r"error: lad.lad_tile, layer \d, token \d+: ", err), err
-        return
-    pytest.fail(f"no mutant of {instance or 'the tile'} is found")
+    require_a_mutant_found(generated, mutants, BLOCK, instance)

@@ -5,7 +5,6 @@ layer, the token, the field, the expected and the received value.
 """
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Callable
 
@@ -21,15 +20,12 @@ from hw.veda.veda_core import VedaCoreParameters
 from sim.commands.engines import LINEAR, linear_engine
 from sim.core.design import generate
 from sim.core.user_verilog import generated_ports
-from sim.drivers.harness.session import Session
 from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
 from tests.support.mutant_file import MutantFile, wrapped
+from tests.support.sim.generated import COUNT, PROMPT, TOKENS, upset_memory
 
-PROMPT = "the a the"
-TOKENS, ROWS = 14, 6
+ROWS = 6
 MODEL = SIZES | {"heads": 4, "dim": 32}
-COUNT = 8
-"""Mutants of a sub-block, of which the first that the data excite is enough."""
 
 DIFFERENCE = re.compile(
     r"error: (?P<block>[\w.]+), layer (?P<layer>\d), token (?P<token>\d+): (matrix \w+: )?"
@@ -311,22 +307,13 @@ def test_a_fault_is_named_in_the_layer_whose_data_excite_it(run, tmp_path, name,
 )
 def test_a_bit_upset_in_a_layer_s_memory_is_located(monkeypatch, run, model, name, layer, token):
     """The design is that of other tests, so this costs little."""
-    core, number = CORES[name], itertools.count()
-    begin = core.first_step(token)
+    core = CORES[name]
+    word, bit = core.upset
 
-    class Upset(Session):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options)
-            self.layer, self.steps = next(number), 0
+    def flip(session):
+        session.contents[core.memory][:, word] ^= 1 << bit
 
-        def step(self, *arguments):
-            if (self.layer, self.steps) == (layer, begin):
-                word, bit = core.upset
-                self.contents[core.memory][:, word] ^= 1 << bit
-            self.steps += 1
-            return super().step(*arguments)
-
-    monkeypatch.setattr(f"sim.commands.engines.{name}.Session", Upset)
+    upset_memory(monkeypatch, layer, core.first_step(token), flip)
     status, out, err = run(command(model, core.options))
     found = DIFFERENCE.fullmatch(err)
     assert (status, out) == (1, "") and found, err

@@ -1,53 +1,49 @@
 """A language model whose attention is ToPick's core: what it keeps and reads, and faults."""
 
 import dataclasses
-import itertools
-import json
 import re
 
 import numpy as np
 import pytest
 
-from golden.algorithms.attention import attention_scores, softmax, weighted_sum
 from golden.lm.commands import open_model
 from golden.trace import load
 from hw.catalogue import find
 from hw.export import export
 from sim.commands.engines.topick.topick_core import engine
-from sim.drivers.harness.session import Session
-from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
 from tests.support.mutant_file import MutantFile
+from tests.support.sim.generated import (
+    COUNT,
+    TOKENS,
+    attention_command,
+    require_a_mutant_found,
+    require_dense,
+    result_of,
+    upset_memory,
+    write_llama,
+)
 
-PROMPT = "the a the"
-TOKENS = 14
+BLOCK = "topick.topick_core"
 SETTINGS = "--set tokens=32 --set entries=8"
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A random Llama of three layers with four heads of eight elements, two kv heads."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SIZES, "heads", 4)
-        patch.setitem(SIZES, "dim", 32)
-        patch.setitem(SIZES, "context", 512)
-        return write_gguf(tmp_path_factory.mktemp("generate") / "tiny.gguf", random_tensors())
+    return write_llama(tmp_path_factory.mktemp("generate"))
+
+
+@pytest.fixture(scope="module")
+def parameters(model):
+    default = engine.parameters(open_model(model)[0].config, 64)
+    return dataclasses.replace(default, tokens=32, entries=8)
 
 
 @pytest.fixture
 def generated(run, model):
     def command(options=""):
-        return run(
-            f"generate --gguf {model} --prompt '{PROMPT}' --tokens {TOKENS} --json"
-            f" --attention topick.topick_core {SETTINGS} {options}"
-        )
+        return run(attention_command(model, BLOCK, f"{SETTINGS} {options}"))
 
     return command
-
-
-def result_of(generated, options=""):
-    status, out, err = generated(options)
-    assert (status, err) == (0, ""), err
-    return json.loads(out)
 
 
 def test_without_pruning_it_is_dense_attention_on_twelve_bits(generated, tmp_path):
@@ -58,11 +54,8 @@ def test_without_pruning_it_is_dense_attention_on_twelve_bits(generated, tmp_pat
     with np.load(path) as file:
         o = file["run/o"]
     for layer in range(3):
-        q, k, v = (x[layer].astype(np.float64) for x in (trace.q, trace.k, trace.v))
-        for token in range(q.shape[1]):
-            scores = attention_scores(q[:, token], k[:, : token + 1], trace.scale)
-            exact = weighted_sum(softmax(scores), v[:, : token + 1])
-            np.testing.assert_allclose(o[layer, :, token], exact, atol=2e-2)
+        rows = (x[layer] for x in (trace.q, trace.k, trace.v))
+        require_dense(o[layer], *rows, 2e-2, trace.scale)
     figures, steps = result["figures"], result["prompt_tokens"] + TOKENS - 1
     tokens = 3 * 4 * steps * (steps + 1) / 2  # layers, heads
     assert figures["tokens in view"] == figures["tokens kept"] == tokens
@@ -114,10 +107,9 @@ def test_trace_of_a_run(generated, tmp_path):
     ],
 )
 def test_a_fault_in_the_rtl_ends_the_text_and_is_located(
-    generated, model, tmp_path, pattern, instead, field
+    generated, parameters, tmp_path, pattern, instead, field
 ):
-    default = engine.parameters(open_model(model)[0].config, 64)
-    made = export(find("topick.topick_core"), dataclasses.replace(default, tokens=32, entries=8))
+    made = export(find(BLOCK), parameters)
     text, count = re.subn(pattern, instead, made.verilog, count=1)
     assert count == 1, f"the Verilog has no {pattern}"
     path = tmp_path / "faulty.v"
@@ -153,20 +145,11 @@ def test_refusals(generated, options, message):
 @pytest.mark.parametrize(("layer", "token"), [(0, 1), (1, 6), (2, 11)])
 def test_a_bit_upset_in_a_layer_s_memory_is_located(monkeypatch, generated, layer, token):
     """The sign of an element in each chunk of the first lane."""
-    number = itertools.count()
 
-    class Upset(Session):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options)
-            self.layer, self.steps = next(number), 0
+    def flip(session):
+        session.contents["lane_0"][:, 0] ^= 1 << 3
 
-        def step(self, *arguments):
-            if (self.layer, self.steps) == (layer, token):
-                self.contents["lane_0"][:, 0] ^= 1 << 3
-            self.steps += 1
-            return super().step(*arguments)
-
-    monkeypatch.setattr("sim.commands.engines.attention.Session", Upset)
+    upset_memory(monkeypatch, layer, token, flip)
     status, out, err = generated("--threshold 0.05")
     assert status == 1 and out == ""
     assert err.startswith(f"error: topick.topick_core, layer {layer}, token {token}: transaction ")
@@ -197,30 +180,16 @@ INSTANCES = (
     "group_0.lane_0.rpdu",
     "group_0.lane_0.sums",
 )
-COUNT = 8
-"""Mutants of a sub-block, of which the first that the data excite is enough."""
 
 
 @pytest.fixture(scope="module")
-def mutants(model, tmp_path_factory):
-    parameters = dataclasses.replace(
-        engine.parameters(open_model(model)[0].config, 64), tokens=32, entries=8
-    )
+def mutants(parameters, tmp_path_factory):
     folder = tmp_path_factory.mktemp("mutants")
-    return MutantFile(folder, find("topick.topick_core"), parameters, COUNT, INSTANCES)
+    return MutantFile(folder, find(BLOCK), parameters, COUNT, INSTANCES)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("instance", INSTANCES)
 def test_a_mutant_in_each_sub_block_stops_the_text(generated, monkeypatch, mutants, instance):
     monkeypatch.chdir(mutants.folder)
-    assert len(mutants.mutants[instance]) == COUNT
-    for mutant in mutants.mutants[instance]:
-        mutants.select(mutant.number)
-        status, out, err = generated(f"--threshold 0.05 --verilog {mutants.path} --trust")
-        if status == 0:  # these data do not excite it, or o and the decisions agree
-            continue
-        assert (status, out) == (1, "") and err.count("\n") == 1, mutant
-        assert re.match(r"error: topick.topick_core, layer \d, token \d+: ", err), err
-        return
-    pytest.fail(f"no mutant of {instance or 'the core'} is found")
+    require_a_mutant_found(generated, mutants, BLOCK, instance, "--threshold 0.05")
