@@ -17,7 +17,8 @@ from sim.core.stalls import PATTERNS
 from sim.core.stimulus import compare_memories
 from sim.drivers.harness.runner import Harness
 from sim.drivers.run import run
-from sim.testbenches.lad.lad_system import Jobs, random_jobs, random_memory, sizes_of, testbench
+from sim.testbenches.lad.jobs import random_memory, sizes_of
+from sim.testbenches.lad.lad_system import Jobs, random_jobs, testbench
 
 BLOCK = find("lad.lad_system")
 SMALL = LadSystemParameters.preset("small")

@@ -16,7 +16,8 @@ from sim.core.stalls import PATTERNS
 from sim.core.stimulus import Outcome, Stimulus, compare, compare_memories
 from sim.drivers.harness.runner import Harness
 from sim.drivers.run import run
-from sim.testbenches.lad.lad_tile import Tokens, layers_of, random_memory, sizes_of
+from sim.testbenches.lad.jobs import layers_of, random_memory, sizes_of
+from sim.testbenches.lad.lad_tile import Tokens
 from tests.support.campaign import suite_takes
 
 BLOCK = find("lad.lad_tile")

@@ -26,7 +26,7 @@ from sim.testbenches.lad.active_heads import (
     random_heads,
     real_heads,
 )
-from sim.testbenches.lad.lad_tile import layers_of, memory_rows, random_memory
+from sim.testbenches.lad.jobs import layers_of, memory_rows, random_memory
 
 
 class ActiveFetchTestbench:

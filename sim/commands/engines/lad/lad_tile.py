@@ -18,7 +18,8 @@ from sim.commands.engines.attention import (
 )
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare_memories
-from sim.testbenches.lad.lad_tile import Tokens, memory_rows, rows_of
+from sim.testbenches.lad.jobs import memory_rows, rows_of
+from sim.testbenches.lad.lad_tile import Tokens
 
 DRAIN = 8
 """Cycles after a token's last output: more than a write spends between its block and the port."""

@@ -1,0 +1,259 @@
+"""Jobs of LAD's tile, or of several tiles: operands, expected results, the memory.
+
+Random sequences are of the kinds that :data:`KINDS` lists; :func:`random_operands` makes a token.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from golden.arith.formats import to_bits
+from golden.lad.lad_system import LadSystem
+from golden.lad.lad_tile import HeadStep, LadTile, TileSizes
+from golden.trace import Trace
+from hw.lad.tile_parameters import LadTileParameters
+from sim.core import payload
+from sim.core.memory import Memory
+from sim.core.stimulus import Stimulus
+from sim.testbenches.operands import to_fp16
+from sim.testbenches.strategies import sometimes
+
+KINDS = (
+    "ties",  # equal keys and queries
+    "special",  # an infinity or NaN in q, k or v
+    "large",  # scores beyond FP16
+    "collinear",  # keys that differ in length and sign only
+    "still",  # queries that hardly change, so that modes are stable
+    *("plain", "plain"),
+)
+"""Kinds of random sequences, each as likely as it is often listed."""
+
+
+def sizes_of(p: LadTileParameters) -> TileSizes:
+    return TileSizes(
+        d=p.d,
+        positions=p.positions,
+        bounds=p.apid.bound_values,
+        slack=p.slack,
+        identification=p.identification,
+        code_bits=p.code_bits,
+        near=-p.near / 8,
+        window=p.window,
+        heads=p.heads,
+        kv_heads=p.kv_heads,
+        counter_bits=p.counter_bits,
+        updates=p.updates,
+        prefetch=p.prefetch,
+        weights=p.weights,
+    )
+
+
+class LadJobs(ABC):
+    """Jobs, one after the other, and what they must give.
+
+    model
+        Bit-exact, of the block; its memory is that before the first job.
+    results
+        By job, those of its heads; none for a job that is not a token.
+    """
+
+    model: LadTile | LadSystem
+
+    def __init__(self, parameters: LadTileParameters, model: LadTile | LadSystem):
+        self.parameters = parameters
+        self.model = model
+        self._first = model.memory.copy()
+        self._fields: dict[str, list[int]] = {name: [] for name, _ in parameters.job_layout}
+        self._q: list[np.ndarray] = []
+        self._kv: list[np.ndarray] = []
+        self.results: list[list[HeadStep]] = []
+
+    def add(
+        self,
+        q: np.ndarray,
+        k: np.ndarray,
+        v: np.ndarray,
+        n: int,
+        *,
+        clear: bool = False,
+        heads: int | None = None,
+        group: int | None = None,
+    ) -> list[HeadStep]:
+        """A token: float16 queries [heads, d], times 1 / sqrt d, and rows [kv heads, d].
+
+        With other numbers in the job, also out of range, rows that the block does not accept are
+        left out.
+        """
+        heads = len(q) if heads is None else heads
+        group = max(1, len(q) // len(k)) if group is None else group
+        found = self.model.step(n, heads, group, clear, q, k, v)
+        kv_heads = -(-len(found) // self._group(heads, group))
+        kv = np.stack([k[:kv_heads], v[:kv_heads]], axis=1).reshape(-1, q.shape[1])
+        self._job(found, q[: len(found)], kv, n=n, heads=heads, group=group, clear=clear)
+        return found
+
+    def prefetch(self, n: int, heads: int, group: int, most: int) -> None:
+        """Load rows of active positions ahead of the next token; `n` is that of the last one."""
+        self.model.prefetch(n, heads, group, most)
+        none = np.zeros((0, self.parameters.d), np.float16)
+        self._job([], none, none, n=n, heads=heads, group=group, prefetch=most)
+
+    def _job(self, found: list[HeadStep], q: np.ndarray, kv: np.ndarray, **fields: int) -> None:
+        """A job with these fields; others are 0."""
+        for name, values in self._fields.items():
+            values.append(int(fields.get(name, 0)))
+        self._q.append(q)
+        self._kv.append(kv)
+        self.results.append(found)
+
+    @abstractmethod
+    def _group(self, heads: int, group: int) -> int:
+        """Heads that share a kv head in a job of these numbers, also out of range."""
+
+    @abstractmethod
+    def _places(self, counts: list[int]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Fields of outputs, and of reports, that tell a head's place in its job.
+
+        counts
+            Heads of each job.
+        """
+
+    @abstractmethod
+    def cycles(self, since: int = 0) -> int:
+        """Of all jobs from number `since` on, about."""
+
+    def stimulus(self, notes: list[str], since: int = 0) -> Stimulus:
+        """All jobs, or those from number `since` on, for a block that has done the others."""
+        p, results = self.parameters, self.results[since:]
+        counts = [len(found) for found in results]
+        steps = [step for found in results for step in found]
+        of_output, of_report = self._places(counts)
+        names = [name for name, _ in p.report_layout if name not in of_report]
+        o = np.stack([step.o for step in steps]) if steps else np.zeros((0, p.d), np.float16)
+        reports = {n: np.array([step.report[n] for step in steps], np.int64) for n in names}
+        invalid = np.array([step.invalid for step in steps], bool)
+        owner = np.repeat(np.arange(len(results)), counts)
+        fields = {name: np.array(values[since:]) for name, values in self._fields.items()}
+        return Stimulus(
+            inputs={
+                "job": payload.pack(p.job_layout, fields),
+                "q": rows_of(p, np.concatenate(self._q[since:])),
+                "kv": rows_of(p, np.concatenate(self._kv[since:])),
+            },
+            outputs={
+                "o": payload.pack(
+                    p.output_layout, {"o": to_bits(o), "invalid": invalid, **of_output}
+                ),
+                "report": payload.pack(p.report_layout, {**of_report, **reports}),
+            },
+            transaction_of={"o": owner, "report": owner},
+            transactions=len(results),
+            cycles=self.cycles(since),
+            cycles_exact=False,
+            notes=notes,
+            memories={"memory": self.memory()},
+        )
+
+    def memory(self) -> Memory:
+        p = self.parameters
+        return Memory(
+            memory_rows(p, self._first),
+            "request",
+            "response",
+            write="write",
+            write_data="data",
+            after=memory_rows(p, self.model.memory),
+        )
+
+
+def rows_of(p: LadTileParameters, rows: np.ndarray) -> np.ndarray:
+    return payload.pack(p.row, {"": to_bits(rows)})
+
+
+def memory_rows(p: LadTileParameters, rows: np.ndarray) -> np.ndarray:
+    """Memory words of uint16[rows, d]."""
+    return np.ascontiguousarray(rows, "<u2").view("<u4").astype(np.uint32)
+
+
+def random_memory(p: LadTileParameters, rng: np.random.Generator) -> np.ndarray:
+    """Random bits, but for weights, which are numbers."""
+    memory = rng.integers(0, 1 << 16, (p.memory_rows, p.d)).astype(np.uint16)
+    if p.weights:
+        start = p.regions["weight"].base
+        weights = rng.standard_normal((p.weights, p.d)).astype(np.float16)
+        memory[start : start + p.weights] = to_bits(weights)
+    return memory
+
+
+def add_layers(jobs: LadJobs, layers: tuple[np.ndarray, ...], count: int, longest: int) -> None:
+    """Make `count` jobs: the first tokens of the layers in turn, as sequences.
+
+    After every third token is a prefetch job, if the block has them.
+
+    layers
+        q, k and v of :func:`layers_of`.
+    longest
+        Tokens of a sequence at most.
+    """
+    q, k, v = layers
+    p = jobs.parameters
+    heads, group = q.shape[1], -(-q.shape[1] // k.shape[1])
+    length = min(q.shape[2], p.positions, longest)
+    token = 0
+    while len(jobs.results) < count:
+        layer, t = token // length % len(q), token % length
+        jobs.add(q[layer, :, t], k[layer, :, t], v[layer, :, t], t + 1, clear=t == 0)
+        token += 1
+        if p.prefetch and token % 3 == 0 and len(jobs.results) < count:
+            jobs.prefetch(t + 1, heads, group, p.prefetch)
+
+
+def random_operands(
+    kind: str, drift: np.ndarray, scale: float, kv_heads: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A token's float16 q [heads, d], k and v [kv heads, d] in a sequence of that kind.
+
+    drift
+        float64[heads, d]: what all queries of a ``still`` sequence are close to.
+    """
+    fresh = rng.standard_normal(drift.shape) * scale
+    query: Any = drift + 0.1 * fresh if kind == "still" else fresh
+    q = query.astype(np.float16)
+    d = q.shape[1]
+    k, v = rng.standard_normal((2, kv_heads, d)).astype(np.float16)
+    if kind == "ties":
+        q[:], k[:] = 0.5, rng.integers(0, 2)
+    elif kind == "collinear":
+        k[:] = k[0, 0] * np.linspace(1, 2, d)  # some of them point the other way
+    elif kind == "special" and sometimes(rng, 0.2):
+        operand = (q, k, v)[rng.integers(0, 3)]
+        operand[tuple(rng.integers(0, operand.shape))] = rng.choice([np.inf, -np.inf, np.nan])
+    elif kind == "large" and sometimes(rng, 0.2):
+        q, k = np.full_like(q, 60000), np.full_like(k, rng.choice([-60000, 60000]))
+    return q, k, v
+
+
+def layers_of(p: LadTileParameters, trace: Trace):
+    """``float16 q, k, v [layer, heads, token, d]``, q times the scale, and notes."""
+    if trace.q is None or trace.k is None or trace.v is None or trace.scale is None:
+        x = next(iter((trace.x or {n: w.T for n, w in trace.w.items()}).values()))
+        x = fit(np.asarray(x, np.float64), p.d)[None, None]
+        x = (x / (np.abs(x.astype(np.float64)).max() or 1)).astype(np.float16)
+        note = "The trace has no q, k and v: a head has rows of activations or weights instead"
+        return x, x, x, [f"{note}, cut or filled up to {p.d} elements; they are repeated."]
+    kv_heads = min(p.kv_heads, trace.k.shape[1])
+    group = min(trace.group, p.heads // kv_heads)
+    chosen = (np.arange(kv_heads)[:, None] * trace.group + np.arange(group)).ravel()
+    q = fit(trace.q[:, chosen].astype(np.float64) * trace.scale, p.d)
+    k, v = (fit(x[:, :kv_heads], p.d) for x in (trace.k, trace.v))
+    note = f"q, k and v of {len(chosen)} query heads of {kv_heads} kv heads, cut or filled up"
+    return q, k, v, [f"{note} to {p.d} elements; a layer's first tokens are repeated."]
+
+
+def fit(array: np.ndarray, d: int) -> np.ndarray:
+    """FP16 rows, cut or padded to `d` elements."""
+    array = array[..., :d]
+    half, _ = to_fp16("", array.reshape(-1, array.shape[-1]))
+    half = np.nan_to_num(half.reshape(array.shape), posinf=65504, neginf=-65504)
+    return np.pad(half, [(0, 0)] * (array.ndim - 1) + [(0, d - array.shape[-1])])
