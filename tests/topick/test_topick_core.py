@@ -15,14 +15,9 @@ from sim.core.design import generate
 from sim.core.memory import FASTEST, MemoryTiming, timings_of
 from sim.core.stalls import PATTERNS
 from sim.drivers.harness.runner import Harness
+from sim.testbenches.topick.core_jobs import Jobs, random_jobs, real_jobs
 from sim.testbenches.topick.pe_lane import coded_head
-from sim.testbenches.topick.topick_core import (
-    Jobs,
-    decisions_of,
-    random_jobs,
-    real_jobs,
-    testbench,
-)
+from sim.testbenches.topick.topick_core import decisions_of, testbench
 from tests.support.topick.core_loop import run
 
 BLOCK = find("topick.topick_core")

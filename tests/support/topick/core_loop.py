@@ -7,7 +7,7 @@ from amaranth.sim import Simulator
 from hw.topick.topick_core import TopickCore
 from sim.core import payload
 from sim.core.memory import MemoryModel, MemoryTiming
-from sim.testbenches.topick.topick_core import CoreStimulus
+from sim.testbenches.topick.core_jobs import CoreStimulus
 
 TIMEOUT_CYCLES = 1000
 

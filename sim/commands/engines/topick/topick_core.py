@@ -19,8 +19,9 @@ from sim.commands.engines.attention import (
 from sim.commands.engines.record import LayerStep
 from sim.core import payload
 from sim.core.stimulus import Outcome
+from sim.testbenches.topick.core_jobs import CoreStimulus, Jobs
 from sim.testbenches.topick.pe_lane import coded_head
-from sim.testbenches.topick.topick_core import CoreStimulus, HeadDecisions, Jobs, decisions_of
+from sim.testbenches.topick.topick_core import HeadDecisions, decisions_of, sums_of
 from sim.testbenches.topick.topick_core import mismatches as find_mismatches
 
 THRESHOLD = 1e-3
@@ -97,10 +98,8 @@ class TopickAttention(RtlAttention):
         """The RTL's sums by head, as integers."""
         p = self._p
         beats = payload.unpack(self._design.outputs["o"], outcome.outputs["o"])
-        width = 2 * p.bits + p.share_bits
-        sums = np.stack([beats[f"o[{n}]"] for n in range(p.d)], axis=1).astype(np.int64)
         o = np.empty((heads, p.d), np.int64)
-        o[beats["head"].astype(int)] = (sums ^ 1 << width - 1) - (1 << width - 1)
+        o[beats["head"].astype(int)] = sums_of(p, beats)
         return o
 
     def _finish(

@@ -1,0 +1,290 @@
+"""Jobs of ToPick's core, random or real: queries, new rows of K and V, and the cached ones."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from golden.algorithms.topick.quantise import quantise, scale_for
+from golden.topick.pe_lane import Head, LaneSizes, chunk_of
+from golden.trace import Trace
+from hw.topick.core_parameters import TopickCoreParameters
+from sim.core import payload
+from sim.core.memory import Memory
+from sim.core.stimulus import Stimulus
+from sim.testbenches.operands import vectors_by_name
+from sim.testbenches.strategies import sometimes
+from sim.testbenches.topick.pe_lane import codable, coded_head, sizes_of
+
+LONGEST = 40  # tokens of most random sequences
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HeadWork:
+    """A head of a job: its codes, and those of the kv head's rows, ``[tokens, d]``."""
+
+    number: int
+    kv_head: int
+    head: Head
+    k: np.ndarray
+    v: np.ndarray
+
+
+class Jobs:
+    """Jobs for the core, one after the other, and what their outputs must be.
+
+    cached
+        ``k, v`` codes ``[kv heads, tokens, d]`` that are in the memories from the beginning.
+    """
+
+    def __init__(
+        self, parameters: TopickCoreParameters, cached: tuple[np.ndarray, np.ndarray] | None = None
+    ):
+        self.parameters = p = parameters
+        self.sizes: LaneSizes = sizes_of(p.lane)
+        self._cache = np.zeros((2, p.kv_heads, p.tokens, p.d), np.int16)  # K, V
+        if cached is not None:
+            kv_heads, tokens, _ = cached[0].shape
+            self._cache[:, :kv_heads, :tokens] = cached
+        self._first = self._cache.copy()
+        self._fields: dict[str, list[int]] = {"tokens": [], "heads": [], "group": []}
+        self._fields["threshold"] = []
+        self._kv: list[np.ndarray] = []
+        self._q: list[Head] = []
+        self.work: list[list[HeadWork]] = []
+
+    def add(
+        self, heads: Sequence[Head], k: np.ndarray, v: np.ndarray, group: int | None = None
+    ) -> list[HeadWork]:
+        """A job: its heads, of as many tokens each; codes of the new token's K and V [kv heads, d].
+
+        The heads' thresholds are that of the first. With another `group` than len(heads) / len(k)
+        the last group is smaller.
+        """
+        p, first = self.parameters, heads[0]
+        tokens, group = first.tokens, group or len(heads) // len(k)
+        # Codes of another sequence must stay as the heads of earlier jobs saw them.
+        self._cache = self._cache.copy() if tokens == 1 else self._cache
+        self._cache[:, : len(k), tokens - 1] = k, v
+        for name, value in zip(
+            self._fields, (tokens, len(heads), group, first.threshold), strict=True
+        ):
+            self._fields[name].append(value)
+        self._kv.append(np.stack([k, v], axis=1).reshape(-1, p.d))
+        self._q += heads
+        self.work.append([])
+        for number, head in enumerate(heads):
+            rows = self._cache[:, number // group, :tokens]
+            coded = dataclasses.replace(head, threshold=first.threshold, exempt=True)
+            self.work[-1].append(HeadWork(number, number // group, coded, *rows))
+        return self.work[-1]
+
+    def rows_of(self, lane: int, tokens: int) -> int:
+        """Tokens of a head of that many in a lane."""
+        shared = self.parameters.lanes_per_head
+        return (tokens + shared - 1 - lane % shared) // shared
+
+    def heads_of(self, lane: int, job: list[HeadWork]) -> list[HeadWork]:
+        """The heads of a job that the lane takes part in, in its order."""
+        p = self.parameters
+        return [h for h in job if h.kv_head % p.groups == lane // p.lanes_per_head]
+
+    def stimulus(self, notes: list[str], since: int = 0) -> "CoreStimulus":
+        """All jobs, or those from number `since` on, for a core that has done the others."""
+        p, work = self.parameters, self.work[since:]
+        counts = [len(job) for job in work]
+        q = self._q[sum(len(job) for job in self.work[:since]) :]
+        transaction = np.concatenate([[0], np.cumsum(counts)])
+        outputs, owners, room = {}, {}, {}
+        for lane in range(p.lanes):
+            beats = [
+                (transaction[number] + head.number, self.rows_of(lane, head.head.tokens))
+                for number, job in enumerate(work)
+                for head in self.heads_of(lane, job)
+            ]
+            owner = np.repeat(*np.array(beats or [(0, 0)], np.int64).T)
+            outputs[f"decided__{lane}"] = np.zeros(
+                (len(owner), payload.words(p.decided_layout)), np.uint32
+            )
+            owners[f"decided__{lane}"] = owner
+            if p.observe:
+                name = f"observed__{lane}"
+                outputs[name] = np.zeros((0, payload.words(p.lane.observed_layout)), np.uint32)
+                owners[name] = owner[:0]
+                room[name] = len(owner) * self.sizes.chunks
+        outputs["o"] = np.zeros((sum(counts), payload.words(p.output_layout)), np.uint32)
+        owners["o"] = np.arange(sum(counts))
+        return CoreStimulus(
+            inputs={
+                "job": payload.pack(
+                    p.job_layout, {n: np.array(v[since:]) for n, v in self._fields.items()}
+                ),
+                "kv": payload.pack(p.row_layout, {"": np.concatenate(self._kv[since:])}),
+                "q": payload.pack(
+                    p.query_layout,
+                    {
+                        "q": np.array([head.q for head in q]),
+                        "mantissa": np.array([head.mantissa for head in q]),
+                        "shift": np.array([head.shift for head in q]),
+                    },
+                ),
+            },
+            outputs=outputs,
+            transaction_of=owners,
+            transactions=sum(counts),
+            cycles=sum(p.cycles(job[0].head.tokens, len(job), job[-1].kv_head + 1) for job in work),
+            cycles_exact=False,
+            notes=notes,
+            memories=self.memories(),
+            room=room,
+            jobs=self,
+            work=list(work),
+        )
+
+    def memories(self) -> dict[str, Memory]:
+        """Each lane's memory before the first job."""
+        p = self.parameters
+        found = {}
+        for lane in range(p.lanes):
+            group, share = divmod(lane, p.lanes_per_head)
+            heads = self._first[:, group :: p.groups, share :: p.lanes_per_head]
+            # kv head, K or V, chunk, row.
+            contents = np.zeros((p.planes * p.rows, payload.words(p.lane.chunk_layout)), np.uint32)
+            if heads.any():
+                chunks = [chunk_of(heads, chunk, self.sizes) for chunk in range(self.sizes.chunks)]
+                rows = np.stack(chunks, axis=2).transpose(1, 0, 2, 3, 4).reshape(-1, p.d)
+                contents[: len(rows)] = payload.pack(p.lane.chunk_layout, {"": rows})
+            streams = f"request__{lane}", f"response__{lane}"
+            found[f"lane_{lane}"] = Memory(
+                contents,
+                *streams,
+                write="write",
+                write_data="data",
+                in_order=not p.pruning,
+            )
+        return found
+
+
+@dataclasses.dataclass
+class CoreStimulus(Stimulus):
+    """With the jobs whose outputs are checked.
+
+    jobs
+        :class:`Jobs`.
+    work
+        Those of this stimulus.
+    """
+
+    jobs: Any = None
+    work: list[list[HeadWork]] = dataclasses.field(default_factory=list)
+
+
+def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -> Jobs:
+    """Sequences of any length, heads, groups, codes, scales and thresholds."""
+    jobs = Jobs(p)
+    left, tokens, longest = heads, 0, 0
+    low, high = -(1 << p.bits - 1), (1 << p.bits - 1) - 1
+    while left > 0:
+        if tokens == longest:
+            tokens = 0
+            longest = min(p.tokens, int(rng.choice([1, 2, 5, 12, LONGEST, p.tokens])))
+            count = int(rng.integers(1, p.heads + 1))
+            group = int(rng.integers(-(-count // p.kv_heads), count + 1))
+            kind = ("extreme", "any scale", "equal", "any", "any", "any")[int(rng.integers(0, 6))]
+        tokens += 1
+        kv_heads = -(-count // group)
+        k, v = rng.integers(low, high + 1, (2, kv_heads, p.d))
+        if kind == "extreme":
+            k, v = (rng.choice([low, high, 0, -1], k.shape) for _ in range(2))
+        elif kind == "equal":
+            k[:] = 1
+        threshold = float(rng.choice([0.3, 0.1, 0.03, codable(p.lane, 1e-3), 0.0, 0.9]))
+        spread = (high / 2) ** 2 * p.d**0.5
+        made = []
+        for _ in range(min(count, left)):
+            q = rng.integers(low, high + 1, p.d) >> rng.integers(0, p.bits)
+            if kind == "extreme":
+                q = rng.choice([low, high, 0, -1], p.d)
+            c = float(rng.choice([0.3, 2.0, 8.0, 64.0])) / spread
+            head = coded_head(p.lane, q, c, threshold, tokens)
+            if kind == "any scale":
+                codes = rng.integers(0, 1 << p.scale_bits), rng.integers(0, 1 << p.shift_bits)
+                head = dataclasses.replace(head, mantissa=int(codes[0]), shift=int(codes[1]))
+            made.append(head)
+        kv_heads = -(-len(made) // group)
+        jobs.add(made, k[:kv_heads], v[:kv_heads], group)
+        left -= count
+        if sometimes(rng, 0.02):
+            tokens = longest
+    return jobs
+
+
+def real_jobs(
+    p: TopickCoreParameters,
+    trace: Trace,
+    heads: int,
+    rng: np.random.Generator,
+    tokens: int | None = None,
+    threshold: float = 1e-3,
+    layer: int = 0,
+) -> tuple[Jobs, list[str]]:
+    """Jobs of `heads` heads in all on a layer of the trace: its last tokens, the others cached."""
+    rows, notes = rows_of(p, trace, layer)
+    q, k, v, scale = rows
+    length = k.shape[1]
+    kv_heads = len(k)
+    group = len(q) // kv_heads
+    count = -(-heads // len(q))
+    tokens = min(length, p.tokens, tokens or (LONGEST if p.d <= 8 else 200))
+    first = max(1, tokens - count + 1)
+    begin = length - tokens
+    k, v = k[:, begin:], v[:, begin:]
+    q = q[:, begin:]
+    parts = [scale_for(np.abs(x).max(axis=(1, 2)), p.bits) for x in (k, v)]
+    k, v = (
+        quantise(x, part[:, None, None], p.bits).astype(np.int64)
+        for x, part in zip((k, v), parts, strict=True)
+    )
+    jobs = Jobs(p, (k[:, : first - 1], v[:, : first - 1]))
+    threshold = codable(p.lane, threshold)
+    left = heads
+    for job in range(count):
+        n = first + job % (tokens - first + 1)
+        made = []
+        for number in range(min(len(q), left)):
+            row = q[number, n - 1]
+            part = scale_for(np.abs(row).max(), p.bits)
+            c = float(part * parts[0][number // group] * scale)
+            codes = quantise(row, part, p.bits)
+            made.append(coded_head(p.lane, codes, c, threshold, n))
+        rows = slice(-(-len(made) // group)), n - 1
+        jobs.add(made, k[rows], v[rows], group)
+        left -= len(made)
+    again = ", repeated" if count > tokens - first + 1 else ""
+    notes.append(
+        f"Heads of {first} to {tokens} tokens{again}, quantised to {p.bits} bits; threshold"
+        f" {threshold:.2g}."
+    )
+    return jobs, notes
+
+
+def rows_of(p: TopickCoreParameters, trace: Trace, layer: int):
+    """``q, k, v [head, token, d]`` as float64, as many heads as fit, and the scale of scores."""
+    if trace.q is None or trace.k is None or trace.v is None or trace.scale is None:
+        name, rows = next(iter(vectors_by_name(trace).items()))
+        rows = _fit(np.asarray(rows, np.float64), p.d)[None]
+        return (rows, rows, rows, 1 / np.sqrt(p.d)), [f"Heads are rows of {name} with each other."]
+    layer %= len(trace.q)
+    kv_heads = min(p.kv_heads, trace.k.shape[1])
+    group = min(trace.group, p.heads // kv_heads)
+    heads = (np.arange(kv_heads)[:, None] * trace.group + np.arange(group)).ravel()
+    q = _fit(trace.q[layer, heads].astype(np.float64), p.d)
+    k, v = (_fit(x[layer, :kv_heads].astype(np.float64), p.d) for x in (trace.k, trace.v))
+    note = f"q, k and v of {len(heads)} query heads of {kv_heads} kv heads"
+    return (q, k, v, trace.scale), [f"{note}, cut or filled up to {p.d} elements."]
+
+
+def _fit(x: np.ndarray, d: int) -> np.ndarray:
+    x = x[..., :d]
+    return np.concatenate([x, np.zeros((*x.shape[:-1], d - x.shape[-1]))], axis=-1)
