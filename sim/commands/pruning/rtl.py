@@ -14,8 +14,9 @@ from sim.core.memory import MemoryTiming, timings_of
 from sim.core.stalls import PATTERNS
 from sim.core.tools import ToolError
 from sim.drivers.harness.runner import Harness
+from sim.testbenches.topick.core_jobs import CoreStimulus, Jobs
 from sim.testbenches.topick.pe_lane import coded_head
-from sim.testbenches.topick.topick_core import CoreStimulus, Jobs, decisions_of, testbench
+from sim.testbenches.topick.topick_core import decisions_of, testbench
 
 ROOM = 1024
 """Tokens that every core has room for, as the default preset."""
