@@ -11,14 +11,12 @@ from hw.catalogue import find
 from hw.lad.lad_system import LadSystemParameters
 from hw.parameters import ParameterError
 from sim.core import payload
-from sim.core.design import generate
-from sim.core.memory import FASTEST, MemoryTiming, timings_of
+from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stalls import PATTERNS
-from sim.core.stimulus import compare_memories
-from sim.drivers.harness.runner import Harness
 from sim.drivers.run import run
 from sim.testbenches.lad.jobs import random_memory, sizes_of
 from sim.testbenches.lad.lad_system import Jobs, random_jobs, testbench
+from tests.support.sim.checked import Checked
 
 BLOCK = find("lad.lad_system")
 SMALL = LadSystemParameters.preset("small")
@@ -28,23 +26,8 @@ SLOW = MemoryTiming((1, 20), interval=3, reorder=True, seed=4)
 TIMINGS = (FASTEST, MemoryTiming((50, 50)), ANY, SLOW)
 
 
-class System:
-    """The compiled tiles. Each stimulus runs from reset."""
-
-    def __init__(self, parameters: LadSystemParameters):
-        self.design = generate(BLOCK, parameters)
-        self.harness = Harness(self.design)
-
-    def run(self, stimulus, stall="none", timing=FASTEST, seed=1):
-        self.harness.reset()
-        stimulus.stall = stall
-        timings = timings_of(stimulus.memories, timing)
-        outcome = self.harness.run(stimulus, PATTERNS[stall], seed, timings)
-        assert outcome.failure is None, outcome.failure
-        found = testbench.compare(stimulus, outcome.outputs, self.design.outputs, outcome.cycles_of)
-        found += compare_memories(stimulus, outcome)
-        assert found == [], found[0]
-        return outcome
+class System(Checked):
+    """The compiled tiles."""
 
     def heads(self, outcome) -> list[int]:
         """Numbers of the heads in the order of their outputs."""
@@ -53,7 +36,7 @@ class System:
 
 @pytest.fixture(scope="module")
 def small():
-    return System(SMALL)
+    return System(BLOCK, SMALL)
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.campaign)])
@@ -208,9 +191,9 @@ def test_refusals():
     ids=["one", "three", "centres"],
 )
 def test_other_numbers_of_tiles(changes):
-    system = System(dataclasses.replace(SMALL, **changes))
+    system = System(BLOCK, dataclasses.replace(SMALL, **changes))
     for timing in (FASTEST, ANY):
-        stimulus = testbench.stimulus(system.design.parameters, None, 50, 5)
+        stimulus = testbench.stimulus(system.parameters, None, 50, 5)
         system.run(stimulus, "random", timing)
 
 

@@ -10,15 +10,12 @@ from golden.algorithms.lad.caches import definition
 from golden.lad.lad_tile import LadTile
 from hw.catalogue import find
 from hw.lad.tile_parameters import LadTileParameters
-from sim.core.design import generate
-from sim.core.memory import FASTEST, MemoryTiming, timings_of
-from sim.core.stalls import PATTERNS
-from sim.core.stimulus import Outcome, Stimulus, compare, compare_memories
-from sim.drivers.harness.runner import Harness
+from sim.core.memory import FASTEST, MemoryTiming
 from sim.drivers.run import run
 from sim.testbenches.lad.jobs import layers_of, random_memory, sizes_of
 from sim.testbenches.lad.lad_tile import Tokens
 from tests.support.campaign import suite_takes
+from tests.support.sim.checked import Checked
 
 BLOCK = find("lad.lad_tile")
 SMALL = LadTileParameters.preset("small")
@@ -32,35 +29,18 @@ VARIANTS = {
 FAR = MemoryTiming((1, 100), reorder=True, seed=3)
 
 
-class Tile:
-    """The compiled tile. A stimulus begins with a reset during random traffic."""
-
-    def __init__(self, parameters: LadTileParameters):
-        self.parameters = parameters
-        self._design = generate(BLOCK, parameters)
-        self._harness = Harness(self._design)
-
-    def simulate(self, stimulus: Stimulus, stall="none", timing=FASTEST, seed=1) -> Outcome:
-        timings = timings_of(stimulus.memories, timing)
-        return self._harness.run(stimulus, PATTERNS[stall], seed, timings)
-
-    def check(self, stimulus: Stimulus, stall="none", timing=FASTEST, seed=1) -> Outcome:
-        """Outputs, and the memory afterwards, are the model's."""
-        outcome = self.simulate(stimulus, stall, timing, seed)
-        assert outcome.failure is None, outcome.failure
-        found = compare(stimulus, outcome.outputs, self._design.outputs, outcome.cycles_of)
-        found += compare_memories(stimulus, outcome)
-        assert found == [], found[0]
-        return outcome
+def compiled(parameters: LadTileParameters) -> Checked:
+    """A stimulus begins with a reset during random traffic."""
+    return Checked(BLOCK, parameters, reset=False)
 
 
 @pytest.fixture(scope="module")
 def tiles():
-    made: dict[str, Tile] = {}
+    made: dict[str, Checked] = {}
 
-    def tile_of(name: str) -> Tile:
+    def tile_of(name: str) -> Checked:
         if name not in made:
-            made[name] = Tile(VARIANTS[name])
+            made[name] = compiled(VARIANTS[name])
         return made[name]
 
     return tile_of
@@ -163,7 +143,7 @@ def test_rows_read_and_written(tiles, name):
     p = tile.parameters
     tokens = sequences(p, 1, (20, 2, 25))
     for stall, timing in (("none", FASTEST), ("random", FAR)):
-        use = tile.check(tokens.stimulus([]), stall, timing).memories["memory"]
+        use = tile.run(tokens.stimulus([]), stall, timing).memories["memory"]
         assert use.rows_read == tokens.read.total()
         assert use.rows_written == tokens.written.total()
     print(dict(tokens.read), dict(tokens.written))
@@ -190,7 +170,7 @@ def test_reset_in_the_middle_of_a_step(tiles, name):
             q = rng.standard_normal((p.heads, p.d)).astype(np.float16)
             k, v = rng.standard_normal((2, p.kv_heads, p.d)).astype(np.float16)
             tokens.add(q, k, v, t + 1, clear=t == 0)
-        tile.check(tokens.stimulus([]), "none")
+        tile.run(tokens.stimulus([]), "none")
 
 
 def test_heads_are_invalid_before_the_first_clear(tiles):
@@ -203,14 +183,14 @@ def test_heads_are_invalid_before_the_first_clear(tiles):
         tokens.add(q, k, v, n, clear=clear)
     invalid = [[step.invalid for step in found] for found in tokens.results]
     assert invalid == [[True] * p.heads] * 3 + [[False] * p.heads] * 2
-    tile.check(tokens.stimulus([]))
+    tile.run(tokens.stimulus([]))
 
 
-def first_output(p: LadTileParameters, tile: Tile) -> int:
+def first_output(p: LadTileParameters, tile: Checked) -> int:
     """Cycle of the first token's output."""
     tokens = Tokens(p)
     tokens.add(*np.ones((3, 1, p.d), np.float16), 1, clear=True)
-    return int(tile.check(tokens.stimulus([])).cycles_of["o"][0])
+    return int(tile.run(tokens.stimulus([])).cycles_of["o"][0])
 
 
 def test_latency(tiles):
@@ -229,7 +209,7 @@ def test_latency(tiles):
 )
 def test_latency_of_other_sizes(settings):
     p = dataclasses.replace(SMALL, **settings)
-    assert first_output(p, Tile(p)) == p.latency
+    assert first_output(p, compiled(p)) == p.latency
 
 
 @pytest.mark.campaign
@@ -246,7 +226,7 @@ def test_many_tokens(identification, simulator):
 @pytest.fixture(scope="module")
 def default_tile():
     """The default preset's arithmetic and layout for one kv head and its three query heads."""
-    return Tile(dataclasses.replace(LadTileParameters(), heads=3, kv_heads=1))
+    return compiled(dataclasses.replace(LadTileParameters(), heads=3, kv_heads=1))
 
 
 @pytest.mark.campaign
@@ -268,7 +248,7 @@ def test_real_layers(default_tile, shipped_trace, layer):
                 step = joined.add(q[number], k[number], v[number], number + 1, clear=number == 0)
                 # After a reset, heads are invalid up to the first clear; nothing else differs.
                 assert all(one.invalid == (t > 0) for one in step)
-            default_tile.check(joined.stimulus([]), "random", FAR)
+            default_tile.run(joined.stimulus([]), "random", FAR)
         found = model.step(t + 1, p.heads, p.heads, t == 0, q[t], k[t], v[t])
         outputs.append([step.o for step in found])
     error = output_error(np.array(outputs, np.float64), q[:count], k[:count], v[:count])

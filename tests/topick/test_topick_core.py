@@ -11,13 +11,12 @@ import pytest
 from hw.catalogue import find
 from hw.topick.topick_core import TopickCoreParameters
 from sim.core import payload
-from sim.core.design import generate
-from sim.core.memory import FASTEST, MemoryTiming, timings_of
+from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stalls import PATTERNS
-from sim.drivers.harness.runner import Harness
 from sim.testbenches.topick.core_jobs import Jobs, random_jobs, real_jobs
 from sim.testbenches.topick.pe_lane import coded_head
 from sim.testbenches.topick.topick_core import decisions_of, testbench
+from tests.support.sim.checked import Checked
 from tests.support.topick.core_loop import run
 
 BLOCK = find("topick.topick_core")
@@ -30,22 +29,8 @@ SLOW = MemoryTiming((1, 20), interval=3, reorder=True, seed=4)
 TIMINGS = (FASTEST, FIFTY, ANY, SLOW)
 
 
-class Core:
-    """The compiled core. Each stimulus runs from reset."""
-
-    def __init__(self, parameters: TopickCoreParameters):
-        self.design = generate(BLOCK, parameters)
-        self.harness = Harness(self.design)
-
-    def run(self, stimulus, stall="none", timing=FASTEST, seed=1):
-        self.harness.reset()
-        stimulus.stall = stall
-        timings = timings_of(stimulus.memories, timing)
-        outcome = self.harness.run(stimulus, PATTERNS[stall], seed, timings)
-        assert outcome.failure is None, outcome.failure
-        found = testbench.compare(stimulus, outcome.outputs, self.design.outputs, outcome.cycles_of)
-        assert found == [], found[0]
-        return outcome
+class Core(Checked):
+    """The compiled core."""
 
     def decisions(self, stimulus, outcome):
         found, decisions = decisions_of(
@@ -57,7 +42,7 @@ class Core:
 
 @pytest.fixture(scope="module")
 def small():
-    return Core(SMALL)
+    return Core(BLOCK, SMALL)
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.campaign)])
@@ -131,7 +116,7 @@ def test_too_many_kv_heads_count_as_one_head(small):
 
 @pytest.fixture(scope="module")
 def baseline():
-    return Core(BASELINE)
+    return Core(BLOCK, BASELINE)
 
 
 def test_the_baseline_reads_everything(baseline, shipped_trace):
@@ -146,7 +131,7 @@ def test_the_baseline_reads_everything(baseline, shipped_trace):
 
 def cycles_of(core, tokens, heads, kv_heads, timing=FASTEST):
     """Cycles of a job in which nothing is pruned, of tokens that are in the memories already."""
-    p = core.design.parameters
+    p = core.parameters
     rng = RNG(tokens)
     k, v = rng.integers(-8, 8, (2, kv_heads, tokens, p.d))
     jobs = Jobs(p, (k, v))
@@ -161,7 +146,7 @@ def test_heads_of_all_rows_wait_for_room(timing):
     """Every token is kept, each with a probability that does not round to 0. With few values
     requested between the keys, the next head has to wait for the generators."""
     p, rng, tokens = dataclasses.replace(SMALL, entries=40, observe=False), RNG(1), 60
-    core = Core(p)
+    core = Core(BLOCK, p)
     k, v = rng.integers(-32, 32, (2, 1, tokens, p.d))
     jobs = Jobs(p, (k, v))
     heads = [coded_head(p.lane, np.zeros(p.d, int), 1e-3, 0.0, tokens) for _ in range(4)]
@@ -196,7 +181,7 @@ def test_cycles_without_pruning(baseline, latency):
 
 def run_real(core, trace, heads, tokens, timing, layer=0, stall="none", seed=1):
     """Heads of a layer with as many tokens; returns the outcome and the decisions."""
-    p = core.design.parameters
+    p = core.parameters
     jobs, _ = real_jobs(p, trace, heads, RNG(seed), tokens=tokens, layer=layer)
     stimulus = jobs.stimulus([])
     outcome = core.run(stimulus, stall, timing, seed)
@@ -206,7 +191,7 @@ def run_real(core, trace, heads, tokens, timing, layer=0, stall="none", seed=1):
 def reads_of(core, stimulus, outcome, decisions):
     """Chunks of K and V that were read, by lane; those of K are the ones decided upon."""
     jobs = stimulus.jobs
-    keys = np.zeros(core.design.parameters.lanes, int)
+    keys = np.zeros(core.parameters.lanes, int)
     for lane in range(len(keys)):
         part = slice(lane % jobs.parameters.lanes_per_head, None, jobs.parameters.lanes_per_head)
         for job, made in zip(stimulus.work, decisions, strict=True):
@@ -217,7 +202,7 @@ def reads_of(core, stimulus, outcome, decisions):
 
 @pytest.fixture(scope="module")
 def default():
-    return Core(TopickCoreParameters(observe=True))
+    return Core(BLOCK, TopickCoreParameters(observe=True))
 
 
 @pytest.mark.campaign
@@ -232,7 +217,7 @@ def test_default_on_real_heads(default, shipped_trace, timing):
 
 @pytest.mark.campaign
 def test_default_on_random_heads(default):
-    stimulus = testbench.stimulus(default.design.parameters, None, 200, 1)
+    stimulus = testbench.stimulus(default.parameters, None, 200, 1)
     for stall, timing in (("none", FIFTY), ("random", ANY), ("bursts", SLOW)):
         default.run(stimulus, stall, timing)
 
@@ -256,7 +241,7 @@ def test_use_of_the_lanes(default, shipped_trace, capsys):
 def test_longer_vectors():
     """d = 128, 1000 tokens: random keys around a common one, so that scores differ as real ones."""
     p = TopickCoreParameters(d=128, lanes=1, heads=3, kv_heads=1)
-    core = Core(p)
+    core = Core(BLOCK, p)
     rng = RNG(3)
     k = np.clip(rng.normal(0, 300, (1, 1000, p.d)).astype(int), -2048, 2047)
     v = rng.integers(-2048, 2048, (1, 1000, p.d))
@@ -274,7 +259,7 @@ def test_longer_vectors():
 def test_buffers_answer_for_the_other_heads_of_a_group(shipped_trace):
     """A row that several heads of a kv head need is read once, and o stays the same."""
     p = TopickCoreParameters(buffer_tokens=512)
-    core = Core(p)
+    core = Core(BLOCK, p)
     stimulus, outcome, decisions = run_real(core, shipped_trace, 9, 300, FIFTY)
     requested = read = 0
     for job, made in zip(stimulus.work, decisions, strict=True):
@@ -292,7 +277,7 @@ def test_buffers_answer_for_the_other_heads_of_a_group(shipped_trace):
 def test_the_other_presets(preset):
     """Two heads of 1024 tokens, or all streams with few."""
     p = TopickCoreParameters.preset(preset)
-    core = Core(p)
+    core = Core(BLOCK, p)
     rng = RNG(3)
     tokens, heads, kv_heads = (1024, 2, 2) if preset == "paper" else (150, 16, 16)
     k = np.clip(rng.normal(0, 300, (kv_heads, tokens, p.d)).astype(int), -2048, 2047)
@@ -310,8 +295,8 @@ def test_the_other_presets(preset):
 
 
 def test_small_with_buffers(shipped_trace):
-    core = Core(dataclasses.replace(SMALL, buffer_tokens=16))
+    core = Core(BLOCK, dataclasses.replace(SMALL, buffer_tokens=16))
     for data, heads in ((shipped_trace, 40), (None, 120)):
-        stimulus = testbench.stimulus(core.design.parameters, data, heads, 3)
+        stimulus = testbench.stimulus(core.parameters, data, heads, 3)
         for stall, timing in (("none", FASTEST), ("random", ANY), ("bursts", SLOW)):
             core.run(stimulus, stall, timing)
