@@ -209,13 +209,8 @@ def test_reset_in_the_middle(small):
     """A run that was cut short has no effect on the next one."""
     p = small.parameters
     for seed in range(5):
-        long = testbench.stimulus(p, None, 20, seed)
-        cut = dataclasses.replace(
-            long, outputs={name: beats[:30] for name, beats in long.outputs.items()}
-        )
-        small._harness.reset()
-        small._harness.run(cut, PATTERNS["bursts"], seed=1)
-        small.check(testbench.stimulus(p, None, 10, seed), "none")
+        long, short = (testbench.stimulus(p, None, steps, seed) for steps in (20, 10))
+        small.check_after_a_cut(long, 30, "bursts", short)
 
 
 def test_real_heads(small, shipped_trace):

@@ -153,19 +153,29 @@ def test_rows_read_and_written(tiles, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_reset_in_the_middle_of_a_step(tiles, name):
-    """A new sequence begins on the memory that a reset left, whatever was under way."""
+    """A new sequence begins on the memory that a reset left, with requests in flight.
+
+    A request for a row that its memory lacks ends the first run at once: one of the seventh token's
+    second head, the first that has the caches of that head.
+    """
     tile = tiles(name)
-    p = tile.parameters
-    whole = sequences(p, 2, (20,)).stimulus([])
-    for beats in (1, 30):
-        cut = dataclasses.replace(
-            whole,
-            outputs=whole.outputs
-            | {"o": whole.outputs["o"][:beats], "report": whole.outputs["report"][:0]},
-        )
-        left = tile.simulate(cut, "random", FAR).memories["memory"].contents
-        tokens = Counted(p, np.ascontiguousarray(left).view(np.uint16))
-        rng = np.random.default_rng(beats)
+    p, rng = tile.parameters, np.random.default_rng(2)
+    first = Tokens(p)
+    for t, heads in enumerate([1] * 6 + [2] * 2):
+        q = rng.standard_normal((heads, p.d)).astype(np.float16)
+        k, v = rng.standard_normal((2, 1, p.d)).astype(np.float16)
+        first.add(q, k, v, t + 1, clear=t == 0)
+    whole = first.stimulus([])
+    memory = whole.memories["memory"]
+    for row in (1, p.cache_rows - 1):
+        end = p.regions["cache"].address_of(1, row)
+        short = dataclasses.replace(memory, contents=memory.contents[:end], after=None)
+        cut = dataclasses.replace(whole, memories={"memory": short})
+        outcome = tile.simulate(cut, "random", FAR)
+        assert outcome.failure is not None and f"row {end} " in outcome.failure
+        assert 6 <= len(outcome.outputs["o"]) <= 7
+        left = np.concatenate([outcome.memories["memory"].contents, memory.contents[end:]])
+        tokens = Counted(p, left.view(np.uint16))
         for t in range(8):
             q = rng.standard_normal((p.heads, p.d)).astype(np.float16)
             k, v = rng.standard_normal((2, p.kv_heads, p.d)).astype(np.float16)

@@ -1,7 +1,5 @@
 """The vector processing unit: its model against plain sums, sizes, rate, orders of modes."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,6 @@ from golden.arith.formats import canonical, to_bits
 from golden.lad.vpu import DP, EM, NONE, S, vpu
 from hw.catalogue import find
 from hw.lad.vpu import Mode, VpuParameters
-from sim.core.stalls import PATTERNS
 from sim.testbenches.lad.vpu import (
     Operations,
     build,
@@ -164,10 +161,5 @@ def test_reset_in_the_middle(small):
     """Every stimulus starts from reset; a run that was cut short has no effect on the next one."""
     p = small.parameters
     for seed in range(5, 8):
-        long = testbench.stimulus(p, None, 200, seed)
-        cut = dataclasses.replace(
-            long, outputs={name: beats[:40] for name, beats in long.outputs.items()}
-        )
-        small._harness.reset()
-        small._harness.run(cut, PATTERNS["random"], seed=1)
-        small.check(testbench.stimulus(p, None, 50, seed), "none")
+        long, short = (testbench.stimulus(p, None, count, seed) for count in (200, 50))
+        small.check_after_a_cut(long, 40, "random", short)

@@ -1,5 +1,7 @@
 """A configuration in the compiled harness, for the tests of a block."""
 
+import dataclasses
+
 from hw.catalogue import Block
 from hw.parameters import Parameters
 from sim.core.design import Design, generate
@@ -18,16 +20,39 @@ class Compiled:
         self._harness = Harness(self._design)
 
     def check(
-        self, stimulus: Stimulus, stall: str = "none", timed: bool = True, seed: int = 1
+        self,
+        stimulus: Stimulus,
+        stall: str = "none",
+        timed: bool = True,
+        seed: int = 1,
+        fresh: bool = True,
     ) -> Outcome:
-        """Run a stimulus under a stall pattern; without stalls it takes its `cycles`, if
-        `timed`."""
-        self._harness.reset()
+        """Run a stimulus under a stall pattern; without stalls it takes its `cycles`, if `timed`.
+
+        It begins with a reset, of a new model or, if not `fresh`, of that of the run before it.
+        """
+        if fresh:
+            self._harness.reset()
         outcome = self._harness.run(stimulus, PATTERNS[stall], seed)
         assert outcome.failure is None
         assert compare(stimulus, outcome.outputs, self._design.outputs, outcome.cycles_of) == []
         assert stall != "none" or not timed or outcome.cycles == stimulus.cycles
         return outcome
+
+    def check_after_a_cut(self, long: Stimulus, beats: int, stall: str, stimulus: Stimulus) -> None:
+        """Check a stimulus that begins with a reset in the middle of another.
+
+        beats
+            Of each output of `long` that are awaited. A few more are accepted; then it stalls.
+        """
+        self._harness.reset()
+        cut = {name: expected[:beats] for name, expected in long.outputs.items()}
+        outcome = self._harness.run(dataclasses.replace(long, outputs=cut), PATTERNS[stall], 1)
+        missing = {
+            name: len(long.outputs[name]) - len(got) for name, got in outcome.outputs.items()
+        }
+        assert max(missing.values()) > 0, "the run was not cut short"
+        self.check(stimulus, fresh=False)
 
     def check_all(
         self, stimulus: Stimulus, timed: bool = True, seed: int = 1
