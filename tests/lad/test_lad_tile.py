@@ -172,7 +172,7 @@ def test_reset_in_the_middle_of_a_step(tiles, name):
         short = dataclasses.replace(memory, contents=memory.contents[:end], after=None)
         cut = dataclasses.replace(whole, memories={"memory": short})
         outcome = tile.simulate(cut, "random", FAR)
-        assert outcome.failure is not None and f"row {end} " in outcome.failure
+        assert outcome.failure is not None and f"there are {end} rows" in outcome.failure
         assert 6 <= len(outcome.outputs["o"]) <= 7
         left = np.concatenate([outcome.memories["memory"].contents, memory.contents[end:]])
         tokens = Counted(p, left.view(np.uint16))
