@@ -3,23 +3,17 @@
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, memory, stream
+from amaranth.lib import data, memory
 from amaranth.lib.wiring import In, Out
 
-from hw.arith.divide import Divide, DivideParameters
 from hw.arith.float_format import FP16
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.lines import nearest
-from hw.arith.order_key import is_nan
 from hw.arith.square_root import SquareRoot, SquareRootParameters
 from hw.component import Component
-from hw.lad.score_source import (
-    operation_layout,
-    result_layout,
-    score_layout,
-    source_answer_layout,
-    source_read_layout,
-)
+from hw.lad.nearest_centre import DIVIDE_STAGES, NearestCentre
+from hw.lad.position_scan import PositionScan
+from hw.lad.score_source import score_source_ports
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import FLAG
 from hw.stream.queue import Queue, QueueParameters
@@ -30,7 +24,6 @@ COLLINEAR = 0.98
 TABLES = "norm", "dnorm", "cid"
 """Rows of a position's word in each: its length, relative to its centre's, its centre."""
 
-DIVIDE_STAGES = 4
 PAIR = 2
 
 
@@ -55,46 +48,16 @@ class CentreScores(Component):
 
     Members
     -------
-    store, begin, go, first : :py:`In(1)`
-        ``stored`` answers `store` at once. With `begin` a head begins; once `go` is high, rows of
-        centres are requested. ``first`` of its kv head: work on the new key `k`.
-    kv_head, position, old, k : :py:`In`
-        ``position`` of the new key.
-    stored, done : :py:`Out(1)`
+    As in :mod:`hw.lad.score_source`; ``stored`` answers `store` at once; ``vector`` is not used.
+    first : :py:`In(1)`
+        Of its kv head: work on the new key.
     centres : :py:`Out(count)`
         Number of centres read.
-    request : :py:`Out(stream.Signature(source_read_layout))`
-    response : :py:`In(stream.Signature(source_answer_layout))`
-    op : :py:`Out(stream.Signature(operation_layout))`
-    vector : :py:`In(stream.Signature(parameters.row))`
-        Not used.
-    result : :py:`In(stream.Signature(result_layout))`
-    score : :py:`Out(score_layout)`
     """
 
     def __init__(self, parameters: LadTileParameters):
         self._parameters = p = parameters
-        super().__init__(
-            {
-                "store": In(1),
-                "begin": In(1),
-                "go": In(1),
-                "first": In(1),
-                "kv_head": In(p.kv_head_index),
-                "position": In(p.position),
-                "old": In(p.number),
-                "k": In(p.row),
-                "stored": Out(1),
-                "done": Out(1),
-                "centres": Out(p.number),
-                "request": Out(stream.Signature(source_read_layout(p))),
-                "response": In(stream.Signature(source_answer_layout(p))),
-                "op": Out(stream.Signature(operation_layout(p))),
-                "vector": In(stream.Signature(p.row)),
-                "result": In(stream.Signature(result_layout())),
-                "score": Out(score_layout(p)),
-            }
-        )
+        super().__init__({**score_source_ports(p), "first": In(1), "centres": Out(p.number)})
 
     @property
     def parameters(self) -> LadTileParameters:
@@ -109,8 +72,16 @@ class CentreScores(Component):
         rows = Signal.like(row)
         left = Signal(range(len(TABLES) * p.table_rows + 1))  # rows of tables not yet received
         ports = self._tables(m)
-        scan = self._scan(m, ports["is_centre"], rows)
-        best, cos_done = self._cosines(m, ports)
+        m.submodules.scan = scan = PositionScan(p)
+        m.submodules.nearest = nearest_centre = NearestCentre(p, COLLINEAR)
+        m.d.comb += [
+            scan.rows.eq(rows),
+            scan.bits.eq(ports["is_centre"].data),
+            ports["is_centre"].addr.eq(scan.row),
+            ports["norm"].addr.eq(nearest_centre.norm_row),
+            nearest_centre.norms.eq(ports["norm"].data),
+            nearest_centre.begin.eq(self.begin),
+        ]
         waiting = Signal(range(8 + DIVIDE_STAGES))
         received = Signal(range(p.positions + 1))
         scored = Signal(range(p.positions + 2))
@@ -161,9 +132,20 @@ class CentreScores(Component):
         m.d.sync += has_root.eq(taken & tag.own)
         with m.If(has_root):
             m.d.sync += norm.eq(root.o)
-        self._offer(m, taken & ~tag.own & self.first, tag.position, norm)
-
-        new = self._new_words(m, norm, best)
+        m.d.comb += [
+            nearest_centre.valid.eq(taken & ~tag.own & self.first),
+            nearest_centre.position.eq(tag.position),
+            nearest_centre.dot.eq(self.result.payload.dots[1]),
+            nearest_centre.norm.eq(norm),
+        ]
+        # The new key's word of each table: it joins a centre, or is one.
+        joins, one = nearest_centre.joins, Const(nearest(1.0, FP16), FP16.width)
+        dnorm = Signal(FP16, reset_less=True)
+        new = {
+            "norm": norm,
+            "dnorm": dnorm,
+            "cid": Mux(joins, nearest_centre.best, self.position),
+        }
         old_rows = {name: Signal(p.row, name=f"old_{name}", reset_less=True) for name in TABLES}
         with m.FSM():
             with m.State("IDLE"):
@@ -199,14 +181,15 @@ class CentreScores(Component):
                     m.d.comb += scan.begin.eq(1)
                     m.next = "CENTRES"
             with m.State("CENTRES"):
-                with m.If(scan.valid):
+                centre = scan.positions
+                with m.If(centre.valid):
                     m.d.comb += [
                         request.valid.eq(1),
-                        request.payload.number.eq(scan.index),
+                        request.payload.number.eq(centre.payload),
                         request.payload.address.eq(
-                            p.regions["k"].address_of(self.kv_head, scan.index)
+                            p.regions["k"].address_of(self.kv_head, centre.payload)
                         ),
-                        scan.ready.eq(request.ready),
+                        centre.ready.eq(request.ready),
                     ]
                     with m.If(request.ready):
                         m.d.sync += self.centres.eq(self.centres + 1)
@@ -214,7 +197,7 @@ class CentreScores(Component):
                     m.next = "SCALE"
             with m.State("SCALE"):
                 m.d.comb += scaling.eq(1)
-                with m.If((scored >= self.old) & cos_done):
+                with m.If((scored >= self.old) & nearest_centre.idle):
                     m.next = "DONE"
                     with m.If(self.first):
                         m.next = "DIVIDE"
@@ -222,13 +205,13 @@ class CentreScores(Component):
                 # dnorm; meanwhile the rows in which the new position lies are read.
                 divided = DIVIDE_STAGES + 2  # two cycles to the centre's norm
                 m.d.sync += waiting.eq(waiting + 1)
-                m.d.comb += ports["divide"].eq(1)
-                for name in TABLES:
+                m.d.comb += nearest_centre.divide.eq(1)
+                for name in ("dnorm", "cid"):
                     m.d.comb += ports[name].addr.eq(self.position >> p.element_bits)
-                with m.If(waiting < divided):
-                    m.d.comb += ports["norm"].addr.eq(best.position >> p.element_bits)
+                with m.If(waiting >= divided):
+                    m.d.comb += ports["norm"].addr.eq(self.position >> p.element_bits)
                 with m.If(waiting == divided):
-                    m.d.comb += self._has_quotient.eq(1)
+                    m.d.sync += dnorm.eq(Mux(joins, nearest_centre.quotient, one))
                 with m.If(waiting == divided + 1):
                     m.d.sync += [old_rows[name].eq(ports[name].data) for name in TABLES]
                     m.d.sync += table.eq(0)
@@ -279,7 +262,7 @@ class CentreScores(Component):
         row_bits = len(Signal(range(p.table_rows + 1)))
         number, which = response.payload.number[:row_bits], response.payload.number[row_bits:]
         arrives = response.valid & response.payload.table
-        ports: dict[str, Any] = {"divide": Signal(name="dividing")}
+        ports: dict[str, Any] = {}
         for place, name in enumerate(TABLES):
             rows: Any = memory.Memory(shape=p.row_bits, depth=p.table_rows, init=[])
             m.submodules[f"{name}_rows"] = rows
@@ -310,126 +293,6 @@ class CentreScores(Component):
         ports["write_score"] = scores.write_port()
         ports["scores"] = [scores.read_port() for _ in range(PAIR)]
         return ports
-
-    def _scan(self, m: Module, bits, rows: Signal) -> "CentreScan":
-        """Positions of centres, in ascending order."""
-        p = self._parameters
-        scan = CentreScan(p)
-        row = Signal(range(p.table_rows + 1), name="scan_row")
-        left = Signal(p.d, name="scan_left")
-        lowest = Signal(range(p.d), name="scan_lowest")
-        for lane in reversed(range(p.d)):
-            with m.If(left[lane]):
-                m.d.comb += lowest.eq(lane)
-        m.d.comb += bits.addr.eq(row)
-        with m.FSM(name="scan"):
-            with m.State("IDLE"):
-                with m.If(scan.begin):
-                    m.d.sync += [row.eq(0), scan.finished.eq(0)]
-                    m.next = "ROW"
-            with m.State("ROW"):
-                m.next = "TAKE"
-                with m.If(row == rows):
-                    m.d.sync += scan.finished.eq(1)
-                    m.next = "IDLE"
-            with m.State("TAKE"):
-                m.d.sync += [left.eq(bits.data), row.eq(row + 1)]
-                m.next = "EMIT"
-            with m.State("EMIT"):
-                m.d.comb += [
-                    scan.valid.eq(left.any()),
-                    scan.index.eq(((row - 1) << p.element_bits) + lowest),
-                ]
-                with m.If(~left.any()):
-                    m.next = "ROW"
-                with m.Elif(scan.ready):
-                    m.d.sync += left.eq(left & (left - 1))
-        return scan
-
-    def _offer(self, m: Module, taken: Value, position: Value, norm: Signal) -> None:
-        """A product of the new key and a centre enters the pipeline of cosines."""
-        m.d.comb += self._offered.eq(taken)
-        m.d.comb += self._offered_position.eq(position)
-        m.d.comb += self._norm.eq(norm)
-
-    def _cosines(self, m: Module, ports) -> tuple["Best", Signal]:
-        """The centre with the largest cosine. Returns it and whether no product is under way.
-
-        Cycle by cycle: read the centre's norm; multiply by the new key's; divide; compare.
-        """
-        p = self._parameters
-        self._offered = Signal(name="offered")
-        self._offered_position = Signal(p.position, name="offered_position")
-        self._norm = Signal(FP16, name="norm_of_new")
-        best = Best(p)
-        dividing = ports["divide"]
-        stages = 1 + DIVIDE_STAGES
-        valid = Signal(stages + 1)
-        positions = [Signal(p.position, name=f"position_{n}") for n in range(stages + 1)]
-        dots = [Signal(FP16, name=f"dot_{n}") for n in range(2)]
-        m.d.sync += [
-            valid.eq(Cat(self._offered, valid[:-1])),
-            positions[0].eq(self._offered_position),
-            *(after.eq(before) for before, after in zip(positions, positions[1:], strict=False)),
-            dots[0].eq(self.result.payload.dots[1]),
-            dots[1].eq(dots[0]),
-        ]
-        place = Signal(range(p.d))
-        chosen = Signal(FP16, name="norm_of_centre")
-        m.submodules.lengths = lengths = FloatMultiply(FloatMultiplyParameters(stages=1))
-        m.submodules.divide = divide = Divide(DivideParameters(stages=DIVIDE_STAGES))
-        held = Signal(FP16, reset_less=True)
-        row = p.row(Value.cast(ports["norm"].data))
-        m.d.comb += [
-            ports["norm"].addr.eq(self._offered_position >> p.element_bits),
-            place.eq(Mux(dividing, best.position, positions[0])),
-            chosen.eq(Array(row)[place]),
-            lengths.a.eq(self._norm),
-            lengths.b.eq(chosen),
-            # dnorm: the new key's length by that of its centre.
-            divide.a.eq(Mux(dividing, self._norm, dots[1])),
-            divide.b.eq(Mux(dividing, held, lengths.o)),
-        ]
-        m.d.sync += held.eq(chosen)
-        self._quotient = divide.o
-        magnitude = divide.o[:-1]
-        better = Signal()
-        here = positions[stages]
-        m.d.comb += better.eq(
-            valid[stages]
-            & ~is_nan(divide.o)
-            & (
-                (magnitude > best.magnitude)
-                | ((magnitude == best.magnitude) & (here < best.position))
-            )
-        )
-        with m.If(better):
-            m.d.sync += [
-                best.magnitude.eq(magnitude),
-                best.negative.eq(divide.o[-1]),
-                best.position.eq(here),
-            ]
-        with m.If(self.begin):
-            m.d.sync += [best.magnitude.eq(0), best.position.eq(0), best.negative.eq(0)]
-        done = Signal()
-        m.d.comb += done.eq(~valid.any() & ~self._offered)
-        return best, done
-
-    def _new_words(self, m: Module, norm: Signal, best: "Best") -> dict[str, Value]:
-        """The new key's word of each table, in WRITE."""
-        joins = Signal()
-        dnorm = Signal(FP16, reset_less=True)
-        self._has_quotient = Signal(name="has_quotient")
-        m.d.comb += joins.eq(best.magnitude > nearest(COLLINEAR, FP16))
-        with m.If(self._has_quotient):
-            m.d.sync += dnorm.eq(
-                Mux(
-                    joins,
-                    Cat(self._quotient[:-1], self._quotient[-1] ^ best.negative),
-                    Const(nearest(1.0, FP16), 16),
-                )
-            )
-        return {"norm": norm, "dnorm": dnorm, "cid": Mux(joins, best.position, self.position)}
 
     def _scale(self, m: Module, ports, scaling: Signal, scored: Signal) -> None:
         """EAS.2: pairs of positions, one pair per cycle.
@@ -478,24 +341,6 @@ class CentreScores(Component):
         ]
         with m.If(self.score.valid):
             m.d.sync += scored.eq(scored + PAIR)
-
-
-class CentreScan:
-    """Positions of centres: a stream of them, and that there are no more."""
-
-    def __init__(self, p: LadTileParameters):
-        self.begin, self.finished = Signal(name="scan_begin"), Signal(name="scan_finished")
-        self.valid, self.ready = Signal(name="scan_valid"), Signal(name="scan_ready")
-        self.index = Signal(p.position, name="scan_index")
-
-
-class Best:
-    """The largest cosine so far: its magnitude's bits, its sign, its centre."""
-
-    def __init__(self, p: LadTileParameters):
-        self.magnitude = Signal(FP16.width - 1, name="best_magnitude")
-        self.negative = Signal(name="best_negative")
-        self.position = Signal(p.position, name="best_position")
 
 
 def _delay_layout(p: LadTileParameters) -> data.StructLayout:

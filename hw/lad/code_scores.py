@@ -4,8 +4,7 @@ import math
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
 from hw.arith.float_format import FP16
@@ -14,13 +13,7 @@ from hw.arith.float_to_fixed import FloatToFixed, FloatToFixedParameters
 from hw.arith.lines import nearest
 from hw.arith.reciprocal import Reciprocal, ReciprocalParameters
 from hw.component import Component
-from hw.lad.score_source import (
-    operation_layout,
-    result_layout,
-    score_layout,
-    source_answer_layout,
-    source_read_layout,
-)
+from hw.lad.score_source import result_layout, score_source_ports
 from hw.lad.tile_parameters import LadTileParameters
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
 
@@ -54,42 +47,12 @@ class CodeScores(Component):
 
     Members
     -------
-    store : :py:`In(1)`
-        Encode `k`, the key of `position`; stays high until `stored`, with its operands.
-    begin, go : :py:`In(1)`
-        Compute the scores of the first `old` positions: request their rows, multiply once `go` is
-        high.
-    kv_head, position, old, k : :py:`In`
-    stored, done : :py:`Out(1)`
-    request : :py:`Out(stream.Signature(source_read_layout))`
-    response : :py:`In(stream.Signature(source_answer_layout))`
-    op : :py:`Out(stream.Signature(operation_layout))`
-    vector : :py:`In(stream.Signature(parameters.row))`
-    result : :py:`In(stream.Signature(result_layout))`
-    score : :py:`Out(score_layout)`
+    As in :mod:`hw.lad.score_source`.
     """
 
     def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "store": In(1),
-                "begin": In(1),
-                "go": In(1),
-                "kv_head": In(p.kv_head_index),
-                "position": In(p.position),
-                "old": In(p.number),
-                "k": In(p.row),
-                "stored": Out(1),
-                "done": Out(1),
-                "request": Out(stream.Signature(source_read_layout(p))),
-                "response": In(stream.Signature(source_answer_layout(p))),
-                "op": Out(stream.Signature(operation_layout(p))),
-                "vector": In(stream.Signature(p.row)),
-                "result": In(stream.Signature(result_layout())),
-                "score": Out(score_layout(p)),
-            }
-        )
+        self._parameters = parameters
+        super().__init__(score_source_ports(parameters))
 
     @property
     def parameters(self) -> LadTileParameters:

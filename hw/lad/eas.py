@@ -3,7 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, enum, memory, stream, wiring
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
@@ -12,6 +12,8 @@ from hw.component import Component
 from hw.lad.centre_scores import CentreScores
 from hw.lad.code_scores import CodeScores
 from hw.lad.linear import LinearPort, lend
+from hw.lad.mode_words import ModeWords
+from hw.lad.position_scan import PositionScan
 from hw.lad.score_source import score_layout
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.vpu import Mode, Vpu
@@ -71,7 +73,6 @@ class Eas(Component):
 
     def __init__(self, parameters: LadTileParameters):
         self._parameters = p = parameters
-        self._clears_row = Signal(name="clears_row")
         super().__init__(
             {
                 "command": In(stream.Signature(score_command_layout(p))),
@@ -146,12 +147,30 @@ class Eas(Component):
             Signal(range(p.positions + 1), name=name) for name in ("large", "emitted", "exact")
         )
         loading, scoring = Signal(), Signal()
-        scan_bits, score_bits = self._words(m, response, answered, last, old)
-        scan = self._scan(m, scan_bits, old, last, loading, scoring & tables)
+        m.submodules.words = words = self._words = ModeWords(p)
+        m.submodules.scan = scan = PositionScan(p)
+        scanned = Signal()  # the scan has begun
+        windowed = Signal(range(p.positions + 1))  # the next position of the window
+        key = Signal(p.position)
+        wants_key, in_window = Signal(), Signal()
+        m.d.comb += [
+            scan.begin.eq(scoring & tables & ~scanned),
+            scan.rows.eq((old + (p.d - 1)) >> p.element_bits),
+            scan.bits.eq(words.scan_bits),
+            words.scan_row.eq(scan.row),
+            # The window follows the positions of M.
+            in_window.eq(scanned & scan.finished),
+            wants_key.eq(scan.positions.valid | (in_window & (windowed != command.n))),
+            key.eq(Mux(in_window, windowed, scan.positions.payload)),
+        ]
+        with m.If(scan.begin):
+            m.d.sync += [scanned.eq(1), windowed.eq(old)]
+        with m.If(loading):
+            m.d.sync += scanned.eq(0)
         m.d.comb += source.go.eq(scoring & tables)
         key_arrives = response.valid & (answered.kind == Kind.KEY)
         self._multiply(m, source, q, k, key_arrives, answered.number, loading)
-        maximum, pending = self._results(m, source, score_bits, exact, loading)
+        maximum, pending = self._results(m, source, exact, loading)
         if p.weights:
             for vpu, port in zip(self._vpus, self.linear, strict=True):
                 lend(m, vpu, port)
@@ -226,12 +245,16 @@ class Eas(Component):
             with m.State("SCORES"):
                 m.d.comb += [counted.eq(1), scoring.eq(1)]
                 # Keys of M and of the window, and rows of the estimate, as they come.
-                with m.If(scan.valid):
-                    access("k", command.kv_head, scan.index, Kind.KEY, None)
-                    m.d.comb += scan.ready.eq(request.ready)
+                with m.If(wants_key):
+                    access("k", command.kv_head, key, Kind.KEY, None)
+                    m.d.comb += scan.positions.ready.eq(request.ready)
                     with m.If(request.ready):
-                        m.d.sync += [emitted.eq(emitted + 1), large.eq(large + ~scan.in_window)]
-                with m.If(source.done & scan.finished & (exact == emitted) & ~pending):
+                        m.d.sync += [
+                            emitted.eq(emitted + 1),
+                            large.eq(large + ~in_window),
+                            windowed.eq(windowed + in_window),
+                        ]
+                with m.If(source.done & in_window & ~wants_key & (exact == emitted) & ~pending):
                     m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += self.identified.valid.eq(1)
@@ -247,111 +270,23 @@ class Eas(Component):
         ]
         with m.If(arrives):
             m.d.sync += g_left.eq(g_left - 1)
+        m.d.comb += [
+            words.begin.eq(self.command.ready & self.command.valid),
+            words.last.eq(last),
+            words.old.eq(old),
+            words.arrives.eq(arrives),
+            words.row.eq(answered.number),
+            words.data.eq(response.payload.data),
+            self.words_valid.eq(words.words_valid),
+            self.words_row.eq(words.words_row),
+            self.words.eq(words.words),
+        ]
         return m
 
     def _make_source(self) -> Any:
         """What estimates the scores."""
         p = self._parameters
         return CentreScores(p) if p.identification == "centres" else CodeScores(p)
-
-    def _words(self, m: Module, response, answered, last, old) -> tuple[Any, Any]:
-        """Output rows of G, and find M. Returns read ports of M's bits, a row of d positions."""
-        p = self._parameters
-        number = answered.number
-        words = data.ArrayLayout(p.word_layout, p.d)(Value.cast(response.payload.data))
-        arrives = Signal()
-        present, before = (
-            self._below(m, number, bound, name)
-            for bound, name in ((last, "present"), (old, "before_window"))
-        )
-        bits = Signal(p.d)
-        near = Signal(p.d)
-        for lane, word in enumerate(words):
-            has_interval = (word.mode >= p.near_mode) & (word.mode < p.intervals)
-            m.d.comb += near[lane].eq(has_interval)
-        # If the new position is the first of its row, that row has nothing to read.
-        starts_row = Signal()
-        m.d.comb += [
-            arrives.eq(response.valid & (answered.kind == Kind.G)),
-            bits.eq(near & before),
-            starts_row.eq(last[: p.element_bits] == 0),
-            self.words_valid.eq(arrives),
-            self.words_row.eq(number),
-        ]
-        for lane, (word, shown) in enumerate(zip(words, self.words, strict=True)):
-            m.d.comb += shown.eq(Mux(present[lane] & arrives, Value.cast(word), 0))
-        with m.If(self.command.ready & self.command.valid):
-            m.d.sync += self._clears_row.eq(1)
-        with m.Elif(~arrives):
-            m.d.sync += self._clears_row.eq(0)
-        with m.If(~arrives & self._clears_row & starts_row):
-            m.d.comb += [self.words_valid.eq(1), self.words_row.eq(last >> p.element_bits)]
-
-        table: Any = memory.Memory(shape=p.d, depth=p.table_rows, init=[])
-        m.submodules.large = table
-        write = table.write_port()
-        m.d.comb += [write.addr.eq(number), write.data.eq(bits), write.en.eq(arrives)]
-        return table.read_port(), table.read_port()
-
-    def _below(self, m: Module, row: Value, bound: Value, name: str) -> Signal:
-        """Which positions of a row of G are below a bound."""
-        p = self._parameters
-        full, whole = Signal(name=f"{name}_all"), Signal(name=f"{name}_some")
-        below = Signal(p.d, name=name)
-        m.d.comb += [
-            full.eq(row < bound >> p.element_bits),
-            whole.eq(row == bound >> p.element_bits),
-        ]
-        m.d.comb += below[-1].eq(full)
-        for lane in range(p.d - 1):
-            m.d.comb += below[lane].eq(full | (whole & (bound[: p.element_bits] > lane)))
-        return below
-
-    def _scan(self, m: Module, bits, old, last, loading, go) -> "Scan":
-        """Positions of M and of the window, in ascending order."""
-        p = self._parameters
-        scan = Scan(p)
-        row = Signal(range(p.table_rows + 1), name="scan_row")
-        left = Signal(p.d, name="scan_left")
-        lowest = Signal(range(p.d), name="scan_lowest")
-        position = Signal(range(p.positions + 1), name="scan_position")
-        for lane in reversed(range(p.d)):
-            with m.If(left[lane]):
-                m.d.comb += lowest.eq(lane)
-        m.d.comb += bits.addr.eq(row)
-        with m.FSM(name="scan"):
-            with m.State("IDLE"):
-                m.d.sync += row.eq(0)
-                with m.If(go & ~scan.finished):
-                    m.next = "ROW"
-            with m.State("ROW"):
-                m.d.sync += position.eq(old)
-                with m.If((row << p.element_bits) >= old):
-                    m.next = "WINDOW"
-                with m.Else():
-                    m.next = "TAKE"
-            with m.State("TAKE"):
-                m.d.sync += [left.eq(bits.data), row.eq(row + 1)]
-                m.next = "EMIT"
-            with m.State("EMIT"):
-                m.d.comb += [
-                    scan.valid.eq(left.any()),
-                    scan.index.eq(((row - 1) << p.element_bits) + lowest),
-                ]
-                with m.If(~left.any()):
-                    m.next = "ROW"
-                with m.Elif(scan.ready):
-                    m.d.sync += left.eq(left & (left - 1))
-            with m.State("WINDOW"):
-                m.d.comb += [scan.valid.eq(1), scan.in_window.eq(1), scan.index.eq(position)]
-                with m.If(scan.ready):
-                    m.d.sync += position.eq(position + 1)
-                    with m.If(position == last):
-                        m.d.sync += scan.finished.eq(1)
-                        m.next = "IDLE"
-        with m.If(loading):
-            m.d.sync += scan.finished.eq(0)
-        return scan
 
     def _multiply(self, m: Module, source, q, k, key_arrives, number, loading) -> None:
         """Operations of the VPUs: a whole key in the first one, or the estimate's in both."""
@@ -395,7 +330,7 @@ class Eas(Component):
         ]
         wiring.connect(m, first.o_vec, source.vector)
 
-    def _results(self, m: Module, source, score_bits, exact, loading) -> tuple[Signal, Value]:
+    def _results(self, m: Module, source, exact, loading) -> tuple[Signal, Value]:
         """Scores out, and their maximum. Returns (its order key, scores are under way)."""
         p = self._parameters
         first, second = self._vpus
@@ -405,9 +340,9 @@ class Eas(Component):
         bits = Signal(2)
         is_exact, is_estimate = Signal(), Signal()
         m.d.sync += waiting.eq(source.score)
-        old_bits = data.ArrayLayout(2, p.d // 2)(score_bits.data)
+        old_bits = data.ArrayLayout(2, p.d // 2)(self._words.score_bits)
         m.d.comb += [
-            score_bits.addr.eq(source.score.index >> p.element_bits),
+            self._words.score_row.eq(source.score.index >> p.element_bits),
             bits.eq(Array(old_bits)[waiting.index[1 : p.element_bits]]),
             is_exact.eq(tag.valid & tag.payload.exact & first.o_scal.valid & ~waiting.valid),
             is_estimate.eq(
@@ -455,15 +390,6 @@ class Eas(Component):
         with m.If(loading):
             m.d.sync += [maximum.eq(NAN_KEY), exact.eq(0)]
         return maximum, source.score.valid | waiting.valid | changed
-
-
-class Scan:
-    """Positions whose whole keys are wanted: a stream of them, and that there are no more."""
-
-    def __init__(self, p: LadTileParameters):
-        self.valid, self.ready = Signal(name="scan_valid"), Signal(name="scan_ready")
-        self.index = Signal(p.position, name="scan_index")
-        self.in_window, self.finished = Signal(name="in_window"), Signal(name="scan_finished")
 
 
 def score_command_layout(p: LadTileParameters) -> data.StructLayout:

@@ -3,8 +3,11 @@
 Such a block, :class:`hw.lad.code_scores.CodeScores` or
 :class:`hw.lad.centre_scores.CentreScores`, has these ports:
 
-store, begin, kv_head, position, old, n, k, stored, done
-    Work on the new key; scores of a head.
+store, k, position, kv_head, stored
+    Work on the new key, at `position`: `store` stays high until `stored`, with its operands.
+begin, go, old, done
+    Scores of the first `old` positions of a head: their tables are requested from `begin` on,
+    products begin once `go` is high.
 request, response
     Rows of memory: of its tables (``table``), or others.
 op, vector, result
@@ -14,11 +17,35 @@ score
     A pair of scores, of positions ``index`` and ``index`` + 1; index is even.
 """
 
-from amaranth.lib import data
+from typing import Any
+
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import FLAG, address, index, position
+
+
+def score_source_ports(p: LadTileParameters) -> dict[str, Any]:
+    """The ports above."""
+    return {
+        "store": In(1),
+        "begin": In(1),
+        "go": In(1),
+        "kv_head": In(p.kv_head_index),
+        "position": In(p.position),
+        "old": In(p.number),
+        "k": In(p.row),
+        "stored": Out(1),
+        "done": Out(1),
+        "request": Out(stream.Signature(source_read_layout(p))),
+        "response": In(stream.Signature(source_answer_layout(p))),
+        "op": Out(stream.Signature(operation_layout(p))),
+        "vector": In(stream.Signature(p.row)),
+        "result": In(stream.Signature(result_layout())),
+        "score": Out(score_layout(p)),
+    }
 
 
 def source_read_layout(p: LadTileParameters) -> data.StructLayout:
