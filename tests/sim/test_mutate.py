@@ -5,6 +5,7 @@ import dataclasses
 import json
 import re
 
+import numpy as np
 import pytest
 
 from hw.catalogue import find
@@ -13,6 +14,8 @@ from sim.checks.formal.equivalence import Prover
 from sim.checks.mutation import mutation
 from sim.checks.mutation.mutants import create
 from sim.commands import mutate
+from sim.core.memory import Memory, MemoryUse
+from sim.core.stimulus import Outcome, Stimulus
 from sim.core.tools import ToolError
 
 COUNT = 60
@@ -77,6 +80,31 @@ def test_a_design_that_fails_by_itself_is_refused(skid_buffer):
     wrong = dataclasses.replace(checks[0], stimulus=stimulus)
     with pytest.raises(ToolError, match="fails its own testbench without a mutation .* formula"):
         mutation.surviving(mutants, [wrong], harness)
+
+
+@pytest.mark.parametrize("left", [7, 8])
+def test_what_a_run_leaves_in_memory_is_checked(skid_buffer, left):
+    """A fault may write a wrong row that nothing reads again."""
+    mutants, checks, _ = skid_buffer
+    rows = np.array([[7]], np.uint32)
+    memory = Memory(rows, "request", "response", after=rows)
+    stimulus = Stimulus({}, {}, {}, 0, 0, memories={"memory": memory}, cycles_exact=False)
+
+    class LeavesRow:
+        def reset(self, **constants):
+            pass
+
+        def run(self, *_):
+            none = np.zeros(0, np.int64)
+            use = MemoryUse(np.array([[left]], np.uint32), 32, 0, 1, none, none)
+            return Outcome({}, {}, 0, 0, memories={"memory": use})
+
+    design = dataclasses.replace(mutants.design, outputs={})
+    mutants = dataclasses.replace(mutants, design=design)
+    check = dataclasses.replace(checks[0], stimulus=stimulus)
+    said = mutation.complaint(LeavesRow(), mutants, 1, check)
+    assert (said is None) == (left == 7)
+    assert left == 7 or "row 0" in said
 
 
 def parse(*words):

@@ -18,7 +18,7 @@ from sim.checks.formal.equivalence import Prover, Verdict
 from sim.checks.mutation.mutants import SELECT, Mutant, Mutants, create
 from sim.core.memory import TIMINGS, timings_of
 from sim.core.stalls import PATTERNS
-from sim.core.stimulus import Stimulus, compare
+from sim.core.stimulus import Stimulus, compare, compare_memories
 from sim.core.tools import ToolError
 from sim.drivers.harness.runner import Harness
 from sim.drivers.run import load_testbench, load_trace, stimuli_of
@@ -96,6 +96,7 @@ def complaint(harness: Harness, mutants: Mutants, number: int, check: Check) -> 
         return outcome.failure
     differences = getattr(load_testbench(design.block), "compare", compare)
     found = differences(stimulus, outcome.outputs, design.outputs, outcome.cycles_of)
+    found = found or compare_memories(stimulus, outcome)
     if found:
         return str(found[0])
     exact = check.stall == "none" and stimulus.cycles_exact
