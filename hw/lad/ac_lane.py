@@ -108,6 +108,7 @@ class AcLane(Component):
             *(getattr(held, name).eq(getattr(self, name)) for name in ("dot", "load")),
             *(getattr(held, name).eq(getattr(self, name)) for name in ("f_product", "s_product")),
         ]
+        # The VPU is never stalled: its results are taken in every cycle.
         operation = vpu.i.payload
         m.d.comb += [
             vpu.i.valid.eq(busy),
@@ -139,6 +140,7 @@ class AcLane(Component):
             stages[1].s.eq(Mux(held.s_product, multiply.o, held.x)),
             *(after.eq(before) for before, after in zip(stages[1:], stages[2:], strict=False)),
         ]
+        # The sum's base is read from a memory, so it is asked for a cycle ahead.
         tag = stages[-1]
         early = stages[-2]
         add = Signal()
@@ -150,6 +152,7 @@ class AcLane(Component):
         ]
         m.d.sync += self.done.eq(add & tag.last)
 
+        # An adder for each element. `set` and `join` come while no operation is under way.
         def accumulate(name: str, addend: Value, base: Value, total: Value) -> None:
             m.submodules[f"convert_{name}"] = convert = FloatConvert(
                 FloatConvertParameters(source="fp16", format="fp32")

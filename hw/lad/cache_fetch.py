@@ -78,6 +78,7 @@ class CacheFetch(Component):
                     m.d.sync += head.eq(self.command.payload)
                     m.next = "ROWS"
             with m.State("ROWS"):
+                # `free` only rises during a head, so a request once offered stays.
                 m.d.comb += request.valid.eq(place < self.free)
                 with m.If(request.valid & request.ready):
                     m.d.sync += place.eq(place + 1)

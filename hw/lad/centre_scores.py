@@ -155,6 +155,7 @@ class CentreScores(Component):
                     m.d.sync += [self.centres.eq(0), scored.eq(0)]
                     m.next = "TABLES"
             with m.State("TABLES"):
+                # Request the rows of one table after the other.
                 with m.If(row == rows):
                     m.d.sync += [row.eq(0), table.eq(table + 1)]
                     with m.If(table == len(TABLES) - 1):
@@ -176,6 +177,7 @@ class CentreScores(Component):
                 with m.Else():
                     m.next = "WAIT"
             with m.State("WAIT"):
+                # Which positions are centres is known when all rows are here.
                 m.d.sync += waiting.eq(0)
                 with m.If((left == 0) & self.go):
                     m.d.comb += scan.begin.eq(1)
@@ -196,6 +198,7 @@ class CentreScores(Component):
                 with m.If(scan.finished & (received == self.centres)):
                     m.next = "SCALE"
             with m.State("SCALE"):
+                # EAS.2; the last cosines are still on their way.
                 m.d.comb += scaling.eq(1)
                 with m.If((scored >= self.old) & nearest_centre.idle):
                     m.next = "DONE"
@@ -217,6 +220,7 @@ class CentreScores(Component):
                     m.d.sync += table.eq(0)
                     m.next = "WRITE"
             with m.State("WRITE"):
+                # The new position's word into its row of each table; zeros behind it.
                 self._access(m, table, self.position >> p.element_bits, 0)
                 m.d.comb += request.payload.write.eq(1)
                 with m.Switch(table):

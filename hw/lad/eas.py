@@ -183,7 +183,7 @@ class Eas(Component):
             tables.eq((g_left == 0) & (g_row == g_rows)),
         ]
         arrives = response.valid & (answered.kind == Kind.G)
-        counted = Signal()
+        counted = Signal()  # rows that are read belong to the head, not to the new key
         with m.If(request.valid & request.ready & ~request.payload.write & counted):
             m.d.sync += rows.eq(rows + 1)
 
@@ -211,6 +211,7 @@ class Eas(Component):
                     m.next = "LOAD"
                     with m.If(self.command.payload.first):
                         m.next = "STORE_K"
+            # The new token's rows, once for each kv head; K is kept, to be encoded.
             with m.State("STORE_K"):
                 with m.If(self.kv.valid):
                     access("k", command.kv_head, last, Kind.KEY, self.kv.payload)
@@ -234,6 +235,7 @@ class Eas(Component):
                 m.d.sync += g_left.eq(g_rows)
                 m.next = "TABLES"
             with m.State("TABLES"):
+                # Rows of G; the new position's own word is not in memory yet.
                 m.d.comb += counted.eq(1)
                 with m.If(g_row == g_rows):
                     m.d.comb += source.begin.eq(1)
@@ -254,6 +256,7 @@ class Eas(Component):
                             large.eq(large + ~in_window),
                             windowed.eq(windowed + in_window),
                         ]
+                # All keys are requested, and no score is under way.
                 with m.If(source.done & in_window & ~wants_key & (exact == emitted) & ~pending):
                     m.next = "DONE"
             with m.State("DONE"):
@@ -296,6 +299,7 @@ class Eas(Component):
             QueueParameters(depth=p.vpu.credits.credits),
             shape=data.StructLayout({"exact": FLAG, "index": p.position}),
         )
+        # A key from memory cannot wait, so the estimate's operation does.
         op = source.op
         scale = op.payload.scale
         allowed, taken = Signal(), Signal()
@@ -374,6 +378,7 @@ class Eas(Component):
         with m.If(is_exact):
             m.d.sync += exact.eq(exact + 1)
 
+        # The maximum, as integers: the larger one of a pair first, then all of them.
         keys = [Signal(FP16.width, name=f"score_key_{k}") for k in range(2)]
         larger = Signal(FP16.width, init=NAN_KEY)
         maximum = Signal(FP16.width)

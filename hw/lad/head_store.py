@@ -88,6 +88,7 @@ class HeadStore(Component):
             read.en.eq(self.read),
             Value.cast(self.s).eq(Value.cast(read.data)),
         ]
+        # A pair of scores goes to two neighbouring lanes of a beat.
         pair = Signal(max(1, lane_bits - 1))
         m.d.comb += pair.eq(self.score_index[1:lane_bits])
         for lane in range(p.lanes):
@@ -101,6 +102,7 @@ class HeadStore(Component):
         words: Any = memory.Memory(shape=data.ArrayLayout(16, p.d), depth=p.table_rows, init=[])
         m.submodules.words = words
         write, read = words.write_port(granularity=1), words.read_port()
+        # A row of words is read and written whole; beats and words are parts of it.
         place = Signal(max(1, beat_bits))  # of the beat read in its row
         with m.If(self.read):
             m.d.sync += place.eq(self.number)

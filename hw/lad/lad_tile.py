@@ -284,9 +284,11 @@ class LadTile(Component):
                     m.d.comb += begins.eq(1)
                     m.next = "ATTEND"
             with m.State("ATTEND"):
+                # All words of G are as they stay when MD is finished.
                 with m.If(md.idle):
                     m.next = "READ_G"
             with m.State("READ_G"):
+                # Read a row of G from the store, write it to memory in the next cycle.
                 with m.If(row != rows):
                     m.d.comb += stores.read.eq(1)
                     m.next = "WRITE_G"

@@ -116,6 +116,7 @@ class Linear(Component):
                     m.d.sync += command.eq(self.command.payload)
                     m.next = "VECTORS"
             with m.State("VECTORS"):
+                # All pieces of a vector, then the next vector.
                 m.d.comb += self.q.ready.eq(1)
                 with m.If(self.q.valid):
                     m.d.sync += piece.eq(piece + 1)
@@ -124,6 +125,7 @@ class Linear(Component):
                         with m.If(vector == command.vectors - 1):
                             m.next = "START"
             with m.State("START"):
+                # Rows of W lie one after another, so one command reads them all.
                 m.d.comb += starts.eq(1)
                 with m.If(reader.command.ready):
                     m.next = "ROWS"
@@ -149,6 +151,7 @@ class Linear(Component):
                 held.eq(reader.o.payload.data),
                 following.eq(Mux(following == command.pieces - 1, 0, following + 1)),
             ]
+        # All VPUs have the same word of W, each one its own vector's piece.
         for port, read in zip(self.vpu, reads, strict=True):
             m.d.comb += [
                 port.active.eq(self.active),
@@ -176,6 +179,7 @@ class Linear(Component):
         ]
         with m.If(y.ready):
             m.d.sync += y.valid.eq(0)
+        # The last piece's sums are a row of the output, and wait for its register to be free.
         with m.If(taken):
             m.d.sync += done.eq(Mux(last, 0, done + 1))
             with m.If(last):

@@ -144,6 +144,7 @@ class Prefetch(Component):
                 with m.If(self.empty):
                     m.d.sync += used.eq(0)
             with m.State("G"):
+                # A row of words, unless there are no more or no room.
                 with m.If(((row << p.element_bits) >= command.n) | (room == 0)):
                     m.next = "IDLE"
                 with m.Else():
@@ -155,12 +156,14 @@ class Prefetch(Component):
                     with m.If(request.ready):
                         m.next = "WORDS"
             with m.State("WORDS"):
+                # Its positions that were active; beyond `n` there are old words.
                 with m.If(response.valid & (answered.kind == Kind.G)):
                     for lane, word in enumerate(words):
                         before = (row << p.element_bits) + lane < command.n
                         m.d.sync += left[lane].eq(word.active & before)
                     m.next = "KEY"
             with m.State("KEY"):
+                # Request the lowest one's K, then its V; its tag is written with them.
                 with m.If(~left.any() | (room == 0)):
                     m.d.sync += row.eq(row + 1)
                     m.next = "G"
@@ -213,6 +216,7 @@ class Prefetch(Component):
             self.k.eq(rows[Kind.KEY].data),
             self.v.eq(rows[Kind.VALUE].data),
         ]
+        # Tags ascend, so one below what is looked up will not be wanted.
         m.d.sync += moved.eq(0)
         with m.If(self.lookup & below):
             m.d.sync += [front.eq(front + 1), moved.eq(1)]

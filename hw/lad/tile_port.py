@@ -84,6 +84,7 @@ class TilePort(Component):
                 port.payload.write.eq(read.payload.write),
                 port.payload.data.eq(read.payload.data),
             ]
+        # Rows to be written: the row's number in the head's table to its address.
         for port, written, region, head in (
             (caches, self.caches, p.regions["cache"], self.cache_head),
             (counters, self.counters, p.regions["counter"], self.counter_head),
@@ -103,6 +104,7 @@ class TilePort(Component):
             self.request.payload.eq(arbiter.o.payload.data),
             arbiter.o.ready.eq(self.request.ready),
         ]
+        # An answer goes to the block that its tag names.
         response, tag = self.response, self.response.payload.tag
         for source, answer in enumerate(self.responses):
             m.d.comb += [
