@@ -140,7 +140,7 @@ class AcLane(Component):
             stages[1].s.eq(Mux(held.s_product, multiply.o, held.x)),
             *(after.eq(before) for before, after in zip(stages[1:], stages[2:], strict=False)),
         ]
-        # The sum's base is read from a memory, so it is asked for a cycle ahead.
+        # The sum's base is read from a memory, so it is requested a cycle ahead.
         tag = stages[-1]
         early = stages[-2]
         add = Signal()
