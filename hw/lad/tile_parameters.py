@@ -360,12 +360,12 @@ class LadTileParameters(Parameters):
     def job_layout(self) -> data.StructLayout:
         """One token of a sequence.
 
-        ``n``: positions, the new one included. ``heads``, of which each ``group`` shares a kv head.
-        ``clear``: the sequence begins; ``n`` counts as 1. ``prefetch``, if not 0: no step, but rows
-        of at most `prefetch` positions of each head that were active in the last step, of ``n``
-        positions, are loaded ahead of the next job. ``pieces``, if not 0: no step, but a linear
-        layer of `heads` vectors, at most 6, of `pieces` rows each, and of `rows` rows of weights
-        from ``row`` on.
+        ``n``: positions, the new one included, so one more than in the last step. ``heads``, of
+        which each ``group`` shares a kv head. ``clear``: the sequence begins; ``n`` counts as 1.
+        ``prefetch``, if not 0: no step, but rows of at most `prefetch` positions of each head that
+        were active in the last step, of ``n`` positions, are loaded ahead of the next job.
+        ``pieces``, if not 0: no step, but a linear layer of `heads` vectors, at most 6, of `pieces`
+        rows each, and of `rows` rows of weights from ``row`` on.
         """
         heads = count(range(self.heads + 1))
         fields = {"n": self.number, "heads": heads, "group": heads, "clear": FLAG}

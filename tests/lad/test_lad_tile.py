@@ -25,6 +25,8 @@ VARIANTS = {
     "slack 0": dataclasses.replace(SMALL, slack=0),
     "centres, slack 0": dataclasses.replace(SMALL, identification="centres", slack=0),
     "neither prefetch nor weights": dataclasses.replace(SMALL, prefetch=0, weights=0),
+    "kv heads": dataclasses.replace(SMALL, heads=3, kv_heads=2),
+    "centres, kv heads": dataclasses.replace(SMALL, identification="centres", heads=3, kv_heads=2),
 }
 FAR = MemoryTiming((1, 100), reorder=True, seed=3)
 
@@ -102,9 +104,9 @@ class Counted(Tokens):
             left -= len(active)
         super().prefetch(n, heads, group, most)
 
-    def multiply(self, vectors, row, rows):
+    def multiply(self, vectors, row, rows, offered=None):
         self.read["weights"] += rows * vectors.shape[1]
-        return super().multiply(vectors, row, rows)
+        return super().multiply(vectors, row, rows, offered)
 
 
 def sequences(p: LadTileParameters, seed: int, lengths: tuple[int, ...]) -> Counted:
@@ -118,7 +120,7 @@ def sequences(p: LadTileParameters, seed: int, lengths: tuple[int, ...]) -> Coun
             k, v = rng.standard_normal((2, p.kv_heads, p.d)).astype(np.float16)
             tokens.add(q, k, v, t + 1, clear=t == 0)
             if p.prefetch and t % 3 == 1:
-                tokens.prefetch(t + 1, p.heads, p.heads // p.kv_heads, 1 + t % p.prefetch)
+                tokens.prefetch(t + 1, p.heads, -(-p.heads // p.kv_heads), 1 + t % p.prefetch)
             if p.weights and t % 7 == 3:
                 vectors = rng.standard_normal((2, 3, p.d)).astype(np.float16)
                 tokens.multiply(vectors, int(rng.integers(4)), int(rng.integers(1, 11)))

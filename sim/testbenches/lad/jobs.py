@@ -86,7 +86,7 @@ class LadJobs(ABC):
         left out.
         """
         heads = len(q) if heads is None else heads
-        group = max(1, len(q) // len(k)) if group is None else group
+        group = -(-len(q) // len(k)) if group is None else group
         found = self.model.step(n, heads, group, clear, q, k, v)
         kv_heads = -(-len(found) // self._group(heads, group))
         kv = np.stack([k[:kv_heads], v[:kv_heads]], axis=1).reshape(-1, q.shape[1])

@@ -33,12 +33,20 @@ class Tokens(LadJobs):
         Its contents at the beginning; zeros if not given.
     """
 
+    model: LadTile
+
     def __init__(self, parameters: LadTileParameters, memory: np.ndarray | None = None):
         super().__init__(parameters, LadTile(sizes_of(parameters), memory))
         self._y: dict[int, np.ndarray] = {}  # of a job that is a linear layer
 
-    def multiply(self, vectors: np.ndarray, row: int, rows: int) -> np.ndarray:
-        """A linear layer of float16 `vectors` [vectors, pieces, d]; float32[rows, 6]."""
+    def multiply(
+        self, vectors: np.ndarray, row: int, rows: int, offered: dict[str, int] | None = None
+    ) -> np.ndarray:
+        """A linear layer of float16 `vectors` [vectors, pieces, d]; float32[rows, 6].
+
+        offered
+            Fields of the job that are out of range, and that the tile takes for these sizes.
+        """
         p = self.parameters
         pieces = vectors.shape[1]
         start = p.regions["weight"].base + row
@@ -47,7 +55,8 @@ class Tokens(LadJobs):
         y[:, : len(vectors)] = linear(vectors, weights.reshape(rows, pieces, p.d))
         self._y[len(self.results)] = y
         fields = {"heads": len(vectors), "group": 1, "pieces": pieces, "row": row, "rows": rows}
-        self._job([], vectors.reshape(-1, p.d), np.zeros((0, p.d), np.float16), **fields)
+        none = np.zeros((0, p.d), np.float16)
+        self._job([], vectors.reshape(-1, p.d), none, **(fields | (offered or {})))
         return y
 
     def _group(self, heads: int, group: int) -> int:
@@ -92,8 +101,9 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
         if p.weights and sometimes(rng, 0.1):
             multiply(tokens, rng)
             continue
-        if p.prefetch and n and left and sometimes(rng, 0.4):
-            tokens.prefetch(n, count, group, int(rng.integers(1, p.prefetch + 1)))
+        # A row loaded ahead must not be that of the next new position.
+        if p.prefetch and 0 < n < p.positions and left and sometimes(rng, 0.4):
+            tokens.prefetch(n, count, group, int(rng.integers(1, width_end(p, "prefetch"))))
             continue
         begins = bool(tokens.results) and left == 0
         if left == 0:
@@ -101,17 +111,27 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
             scale = float(rng.choice([0.3, 1.0, 3.0]))
             longest = min(p.positions, int(rng.choice([8, 40, p.positions])))
             left, n = int(rng.integers(1, longest + 1)), 0
+            if longest == p.positions and sometimes(rng, 0.3):
+                left = min(p.positions + 2, width_end(p, "n") - 1)
             group = int(rng.integers(1, p.heads + 1))
             count = int(rng.integers(1, min(p.heads, group * p.kv_heads) + 1))
             kv_heads = -(-count // group)
             drift = rng.standard_normal((count, p.d)) * scale
         n, left = n + 1, left - 1
         q, k, v = random_operands(kind, drift, scale, kv_heads, rng)
+        if kind == "plain" and n > 1 and sometimes(rng, 0.3):
+            # Collinear with an earlier key, so that any position may be a centre of others.
+            at = rng.integers(0, min(n, p.positions) - 1)
+            k[:] = [np.float16(-0.5) * tokens.model.numbers("k", h)[at] for h in range(kv_heads)]
         given = {"n": n, "heads": count, "group": group}
         if begins and sometimes(rng, 0.2):
             given["n"] = int(rng.integers(0, p.positions + 1))  # counts as 1
-        if count == 1 and group == 1 and sometimes(rng, 0.3):
-            given |= {"heads": 0, "group": 0}  # count as 1
+        elif n == 1 and sometimes(rng, 0.3):
+            given["n"] = 0  # counts as 1
+        if group == 1 and sometimes(rng, 0.4):  # counts as 1
+            given["group"] = int(rng.choice([0, 1, *range(p.heads + 1, width_end(p, "group"))]))
+            if count == 1:  # so do as many heads as would need more kv heads
+                given["heads"] = int(rng.choice([0, *range(p.kv_heads + 1, width_end(p, "heads"))]))
         tokens.add(q, k, v, given.pop("n"), clear=begins, **given)
     return tokens
 
@@ -119,12 +139,26 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
 def multiply(tokens: Tokens, rng: np.random.Generator) -> None:
     """A linear layer of any size; the weights are the random rows of the memory."""
     p = tokens.parameters
-    pieces = int(rng.integers(1, min(PIECES, p.weights) + 1))
+    most = min(PIECES, p.weights)
+    pieces = most if sometimes(rng, 0.2) else int(rng.integers(1, most + 1))
     rows = int(rng.integers(1, p.weights // pieces + 1))
     row = int(rng.integers(0, p.weights - rows * pieces + 1))
     vectors = int(rng.integers(1, min(VPUS, p.heads) + 1))
     x = rng.standard_normal((vectors, pieces, p.d)).astype(np.float16)
-    tokens.multiply(x, row, rows)
+    offered = {"pieces": beyond(p, "pieces", PIECES, rng)} if pieces == PIECES else {}
+    if rows == 1 and sometimes(rng, 0.5):
+        offered["rows"] = 0
+    tokens.multiply(x, row, rows, offered)
+
+
+def width_end(p: LadTileParameters, field: str) -> int:
+    """The first number that a field of a job is too narrow for."""
+    return 1 << next(width for name, _, width in payload.fields(p.job_layout) if name == field)
+
+
+def beyond(p: LadTileParameters, field: str, most: int, rng: np.random.Generator) -> int:
+    """`most`, or a number above it, for a field of a job."""
+    return int(rng.integers(most, width_end(p, field)))
 
 
 def real_tokens(
