@@ -297,7 +297,9 @@ class CocotbSimulation:
                 name: payload.from_ints(result["received"][name], shape)
                 for name, shape in shapes.items()
             },
-            cycles_of=result["cycles"],
+            cycles_of={
+                name: np.array(cycles, np.int64) for name, cycles in result["cycles"].items()
+            },
             cycles=result["complete"],
             simulated=result["simulated"],
             failure=result["failure"],
