@@ -50,7 +50,7 @@ class Eas(Component):
     Cycles: about the number of rows read, or of scores, whichever is more: a pair of estimated ones
     per cycle, or an exact one; and the memory's latency twice, as M is known only from G.
 
-    Handshake: ``words`` and ``scores`` have none. ``response.ready`` is low only for
+    Handshake: a request that waits may give way to another one. ``words`` and ``scores`` have none. ``response.ready`` is low only for
     a key that a VPU cannot take.
 
     Members
