@@ -50,8 +50,8 @@ class Eas(Component):
     Cycles: about the number of rows read, or of scores, whichever is more: a pair of estimated ones
     per cycle, or an exact one; and the memory's latency twice, as M is known only from G.
 
-    Handshake: a request that waits may give way to another one. ``words`` and ``scores`` have none. ``response.ready`` is low only for
-    a key that a VPU cannot take.
+    Handshake: ``words`` and ``scores`` have none. A request that waits may give way to another one.
+    ``response.ready`` is low only for a key that a VPU cannot take.
 
     Members
     -------
