@@ -1,0 +1,41 @@
+"""Rotation of keys and queries before they meet the cells' levels.
+
+A few elements of a key are much larger than the rest, and the steps between levels must follow
+them. An orthogonal transform spreads them over all elements. It changes no inner product, so the
+exact scores and their order stay: signs, then a Hadamard matrix in its natural order. This is the
+project's own; the paper writes keys as they are.
+"""
+
+import random
+
+import numpy as np
+
+
+def signs(d: int, seed: int) -> np.ndarray:
+    """The signs, +1 or -1, of the ``d`` elements, drawn from ``seed``: int64[d]."""
+    drawn = random.Random(seed).getrandbits(d)
+    return 1 - 2 * np.array([drawn >> element & 1 for element in range(d)])
+
+
+def transform(x: np.ndarray, seed: int) -> np.ndarray:
+    """Hadamard transform [..., d] of ``x`` [..., d] times the signs, not divided by the root of d.
+
+    Exact for integers that leave room for log2 d more bits. Raises ``ValueError`` unless d is a
+    power of two.
+    """
+    d = x.shape[-1]
+    if d & (d - 1):
+        raise ValueError(f"d must be a power of two, not {d}")
+    x = x * signs(d, seed).astype(x.dtype)
+    half = 1
+    while half < d:
+        pairs = x.reshape(*x.shape[:-1], -1, 2, half)
+        first, second = pairs[..., 0, :], pairs[..., 1, :]
+        x = np.stack([first + second, first - second], axis=-2).reshape(x.shape)
+        half *= 2
+    return x
+
+
+def rotated(x: np.ndarray, seed: int) -> np.ndarray:
+    """``x`` [..., d] rotated: :func:`transform` over the root of d, of the same lengths."""
+    return transform(x, seed) / x.dtype.type(np.sqrt(x.shape[-1]))
