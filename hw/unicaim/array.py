@@ -4,9 +4,9 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
@@ -43,12 +43,15 @@ class ArrayParameters(Parameters):
         Bits of a cell, 1 to 8, for the levels -2^(key_bits - 1) to 2^(key_bits - 1).
     query_bits
         Bit planes of a query at most, 1 to 8.
+    contexts
+        Sets of rows, 1 to 256, of which a beat or a search uses one.
     """
 
     rows: int = 64
     d: int = 64
     key_bits: int = 3
     query_bits: int = 1
+    contexts: int = 1
 
     def __post_init__(self):
         require(self.rows >= 2, "rows must be at least 2", self.rows)
@@ -56,6 +59,8 @@ class ArrayParameters(Parameters):
         for name in ("key_bits", "query_bits"):
             value = getattr(self, name)
             require(1 <= value <= 8, f"{name} must be between 1 and 8", value)
+        contexts = self.contexts
+        require(1 <= contexts <= 256, "contexts must be between 1 and 256", contexts)
 
     @classmethod
     def presets(cls) -> Mapping[str, Self]:
@@ -93,13 +98,14 @@ class ArrayParameters(Parameters):
     def input_layout(self) -> data.StructLayout:
         """A beat on the bit lines.
 
-        ``op``: see :class:`ArrayOp`. ``row``: the row to write. ``last``: on a query's last plane.
-        ``levels``: the row's key levels, or the plane's digits +1, 0, -1.
+        ``op``: see :class:`ArrayOp`. ``context``, if there are several: the set of rows. ``row``:
+        the row to write. ``last``: on a query's last plane. ``levels``: the row's key levels, or
+        the plane's digits +1, 0, -1.
         """
         levels = data.ArrayLayout(integer(signed(self.key_bits + 1)), self.d)
-        return data.StructLayout(
-            {"op": ArrayOp, "row": index(range(self.rows)), "last": FLAG, "levels": levels}
-        )
+        context = {"context": index(range(self.contexts))} if self.contexts > 1 else {}
+        row = {"row": index(range(self.rows))}
+        return data.StructLayout({"op": ArrayOp, **context, **row, "last": FLAG, "levels": levels})
 
     @functools.cached_property
     def drive_layout(self) -> data.ArrayLayout:
@@ -112,7 +118,30 @@ class ArrayParameters(Parameters):
         return data.ArrayLayout(integer(self.score), self.rows)
 
 
-class Array(Component, abc.ABC):
+class BitLines(NamedTuple):
+    """What the rows see of a beat.
+
+    beat
+        Of the layout ``parameters.input_layout``.
+    drive
+        Its digits.
+    context
+        The rows that it is for.
+    write, plane
+        It is accepted, and a row to write, or a plane of a query.
+    first
+        It is a query's first plane.
+    """
+
+    beat: Any
+    drive: Any
+    context: Signal
+    write: Signal
+    plane: Signal
+    first: Value
+
+
+class UnicaimArray(Component, abc.ABC):
     """Base of the arrays: bit lines in, scores and steps of a search out. See
     :class:`hw.unicaim.digital_array.DigitalArray`.
     """
@@ -137,18 +166,17 @@ class Array(Component, abc.ABC):
         p = self._parameters
         i, lines = self.i.payload, self.lines.payload
 
-        used = Signal(p.rows)  # rows that hold a key
-        mid_query = Signal()  # more planes of this query follow
+        taken = Signal()  # a beat on the bit lines
+        scoring = Signal()  # the last plane has been taken, scores are still to come
+        begin = Signal()  # scores are complete in the next cycle
         searching = Signal()
         shown = Signal()  # the step has been taken, its answer is still to come
         values_valid = Signal()
-        taken, waiting, answered, over = (
-            Signal(name=name) for name in ("taken", "waiting", "answered", "over")
-        )
+        waiting, answered, over = (Signal(name=name) for name in ("waiting", "answered", "over"))
         # A search: show a step, wait for its answer, then show the next one or stop. The answer
         # may arrive in the same cycle in which the step is taken.
         m.d.comb += [
-            self.i.ready.eq(~searching & ~values_valid),
+            self.i.ready.eq(~scoring & ~searching & ~values_valid),
             taken.eq(self.i.valid & self.i.ready),
             self.values.valid.eq(values_valid),
             self.lines.valid.eq(searching & ~shown),
@@ -162,24 +190,37 @@ class Array(Component, abc.ABC):
             m.d.sync += values_valid.eq(0)
         with m.If(over):
             m.d.sync += searching.eq(0)
+        with m.If(begin):
+            m.d.sync += [searching.eq(1), values_valid.eq(1)]
 
-        # The bit lines: write a row, clear all rows, or apply one plane of a query.
-        plane = Signal()
-        begin = Signal()  # the last plane: scores are complete in the next cycle
-        write = Signal()
+        # The context of the beat, later that of the query.
+        context = Signal(range(max(2, p.contexts)))
+        if p.contexts > 1:
+            held = Signal.like(context, reset_less=True)
+            m.d.comb += context.eq(Mux(self.i.ready, i.context, held))
+            m.d.sync += held.eq(context)
+
+        # The bit lines: write a row, clear all rows of a context, or apply one plane of a query.
+        plane, write, clear, mid_query = (
+            Signal(name=name) for name in ("plane", "write", "clear", "mid_query")
+        )
         m.d.comb += [
             plane.eq(taken & (i.op == ArrayOp.QUERY)),
-            begin.eq(plane & i.last),
             write.eq(taken & (i.op == ArrayOp.WRITE)),
+            clear.eq(taken & i.op[1]),
         ]
         with m.If(plane):
             m.d.sync += mid_query.eq(~i.last)
-        with m.If(begin):
-            m.d.sync += [searching.eq(1), values_valid.eq(1)]
-        with m.If(write):
-            m.d.sync += used.eq(used | (1 << i.row))
-        with m.If(taken & i.op[1]):  # CLEAR
-            m.d.sync += used.eq(0)
+        # Rows that hold a key.
+        used = Array(Signal(p.rows, name=f"used_{number}") for number in range(p.contexts))
+        for number, rows in enumerate(used):
+            with m.If(context == number):
+                with m.If(write):
+                    m.d.sync += rows.eq(rows | (1 << i.row))
+                with m.If(clear):
+                    m.d.sync += rows.eq(0)
+        in_use = Signal(p.rows)
+        m.d.comb += in_use.eq(used[context])
 
         # A digit +1, 0 or -1 in two's complement: its lowest bit says "not 0", its highest "< 0".
         drive = Signal(p.drive_layout)
@@ -187,23 +228,17 @@ class Array(Component, abc.ABC):
             Value.cast(digit).eq(Cat(level[0], level[-1]))
             for digit, level in zip(drive, map(Value.cast, i.levels), strict=True)
         ]
-        rows = self._rows(m, drive)
-        for number, row in enumerate(rows):
-            m.submodules[f"row_{number}"] = row
-            m.d.comb += [
-                row.levels.eq(i.levels),
-                row.write.eq(write & (i.row == number)),
-                row.drive.eq(drive),
-                row.plane.eq(plane),
-                row.first.eq(~mid_query),
-                self.values.payload[number].eq(Mux(used[number], row.score, 0)),
-            ]
-        self._search(m, [row.score for row in rows], used, begin, answered)
+        bus = BitLines(i, drive, context, write, plane, ~mid_query)
+        scores = self._scores(m, bus, scoring, begin)
+        for number, score in enumerate(scores):
+            value = Mux(in_use[number], score, 0)
+            m.d.comb += self.values.payload[number].eq(value)
+        self._search(m, scores, in_use, begin, answered)
         return m
 
     @abc.abstractmethod
-    def _rows(self, m: Module, drive) -> list:
-        """The rows, each with the ports of :func:`row_signature`."""
+    def _scores(self, m: Module, bus: BitLines, scoring: Signal, begin: Signal) -> list:
+        """The rows' scores, from registers; drives `begin`, and `scoring` before it if need be."""
 
     @abc.abstractmethod
     def _search(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
@@ -211,9 +246,37 @@ class Array(Component, abc.ABC):
         from the cycle after each step is `answered`."""
 
 
+def parallel_scores(m: Module, rows: list, bus: BitLines, begin: Signal) -> list:
+    """Scores of rows that each have cells of their own, with the ports of :func:`row_signature`."""
+    for number, row in enumerate(rows):
+        m.submodules[f"row_{number}"] = row
+        m.d.comb += [
+            row.levels.eq(bus.beat.levels),
+            row.context.eq(bus.context),
+            row.write.eq(bus.write & (bus.beat.row == number)),
+            row.drive.eq(bus.drive),
+            row.plane.eq(bus.plane),
+            row.first.eq(bus.first),
+        ]
+    m.d.comb += begin.eq(bus.plane & bus.beat.last)
+    return [row.score for row in rows]
+
+
+def stored_keys(m: Module, row, contexts: int) -> Value:
+    """The keys of a row's current context, as bits."""
+    stored = []
+    for number in range(contexts):
+        keys = Signal(len(Value.cast(row.levels)), name=f"keys_{number}", reset_less=True)
+        with m.If(row.write & (row.context == number)):
+            m.d.sync += keys.eq(Value.cast(row.levels))
+        stored.append(keys)
+    return Array(stored)[row.context] if contexts > 1 else stored[0]
+
+
 def row_signature(parameters: ArrayParameters) -> dict:
     """Ports that every row has."""
     return {
+        "context": In(range(max(2, parameters.contexts))),
         "levels": In(parameters.input_layout["levels"].shape),
         "write": In(1),
         "drive": In(parameters.drive_layout),

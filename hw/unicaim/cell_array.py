@@ -7,14 +7,21 @@ from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Self
 
-from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In
 
 from hw.component import Component
 from hw.layout import FixedPoint
 from hw.parameters import require
-from hw.unicaim.array import Array, ArrayParameters, row_signature
+from hw.unicaim.array import (
+    ArrayParameters,
+    BitLines,
+    UnicaimArray,
+    parallel_scores,
+    row_signature,
+    stored_keys,
+)
 
 WINDOW_MV = 1200
 """Assumed distance of a cell's lowest and highest threshold voltage."""
@@ -26,7 +33,7 @@ FRACTION = 4
 @dataclasses.dataclass(frozen=True)
 class CellArrayParameters(ArrayParameters):
     """
-    rows, d, key_bits, query_bits
+    rows, d, key_bits, query_bits, contexts
         As in :class:`hw.unicaim.array.ArrayParameters`.
     spread_mv
         Standard deviation of the devices' threshold voltages, 0 to 200. The paper's is 54.
@@ -68,7 +75,8 @@ class CellArrayParameters(ArrayParameters):
 
     @functools.cached_property
     def errors(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For each row and cell, the errors of its two devices: the one read by +1, by -1."""
+        """For each row, those of one context after the other, and each cell, the errors of its two
+        devices: the one read by +1, by -1."""
         draw, most = random.Random(self.seed), self.error_limit
         normal = NormalDist(0, self.deviation)
 
@@ -76,10 +84,11 @@ class CellArrayParameters(ArrayParameters):
             share = draw.random() or 0.5
             return max(-most, min(most, round(normal.inv_cdf(share))))
 
-        return tuple(tuple((error(), error()) for _ in range(self.d)) for _ in range(self.rows))
+        rows = self.rows * self.contexts
+        return tuple(tuple((error(), error()) for _ in range(self.d)) for _ in range(rows))
 
 
-class CellArray(Array):
+class CellArray(UnicaimArray):
     """FOR SIMULATION ONLY: the array as an analog circuit behaves, in steps of its discharge.
 
         score[r] = sum over planes p of 2^p (sum over cells c of key[r, c] digit[p, c])
@@ -127,15 +136,18 @@ class CellArray(Array):
     def __init__(self, parameters: CellArrayParameters):
         super().__init__(parameters)
 
-    def _rows(self, m: Module, drive) -> list["CellRow"]:
+    def _scores(self, m: Module, bus: BitLines, scoring: Signal, begin: Signal) -> list:
         p = self._parameters
         rows = [CellRow(p) for _ in range(p.rows)]
         if p.spread_mv:
-            for row, errors in zip(rows, p.errors, strict=True):
+            for number, row in enumerate(rows):
                 error = Shape.cast(p.error)
-                pairs = [Const(value, error) for pair in errors for value in pair]
-                m.d.comb += Value.cast(row.errors).eq(Cat(pairs))
-        return rows
+                pairs = [
+                    Cat(Const(value, error) for pair in p.errors[first + number] for value in pair)
+                    for first in range(0, p.rows * p.contexts, p.rows)
+                ]
+                m.d.comb += Value.cast(row.errors).eq(Array(pairs)[bus.context])
+        return parallel_scores(m, rows, bus, begin)
 
     def _search(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
         p = self._parameters
@@ -157,7 +169,7 @@ class CellRow(Component):
 
     Members
     -------
-    levels, write, drive, plane, first, score
+    levels, context, write, drive, plane, first, score
         As :class:`hw.unicaim.digital_array.DigitalRow` has them.
     errors : :py:`In(ArrayLayout({plus, minus}, d))`
         Of the devices, with `spread_mv` only.
@@ -172,9 +184,7 @@ class CellRow(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        keys = Signal.like(self.levels, reset_less=True)
-        with m.If(self.write):
-            m.d.sync += keys.eq(self.levels)
+        keys = data.View(self.levels.shape(), stored_keys(m, self, p.contexts))
         products = [
             Mux(digit.on, Mux(digit.negative, -key, key), 0)
             for key, digit in zip(keys, self.drive, strict=True)

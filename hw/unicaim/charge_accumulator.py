@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
@@ -34,12 +34,15 @@ class ChargeAccumulatorParameters(Parameters):
         Fraction bits of an accumulation, 0 to 16.
     share
         A line's capacitor is a part 2^-share of it and the accumulator's together, 0 to 16.
+    contexts
+        Sets of accumulations, 1 to 256, of which a beat uses one.
     """
 
     rows: int = 64
     score_bits: int = 10
     fraction: int = 8
     share: int = 4
+    contexts: int = 1
 
     def __post_init__(self):
         require(self.rows >= 2, "rows must be at least 2", self.rows)
@@ -47,6 +50,8 @@ class ChargeAccumulatorParameters(Parameters):
             value = getattr(self, name)
             rule = f"{name} must be between {least} and {most}"
             require(least <= value <= most, rule, value)
+        contexts = self.contexts
+        require(1 <= contexts <= 256, "contexts must be between 1 and 256", contexts)
 
     @classmethod
     def presets(cls) -> dict[str, "ChargeAccumulatorParameters"]:
@@ -86,12 +91,14 @@ class ChargeAccumulatorParameters(Parameters):
     def input_layout(self) -> data.StructLayout:
         """A beat.
 
-        ``op``: see :class:`AccumulatorOp`. ``row``: the row to START, from the ``mean`` or from 0.
-        ``values``: scores of all rows to SHARE.
+        ``op``: see :class:`AccumulatorOp`. ``context``, if there are several: the set of rows.
+        ``row``: the row to START, from the ``mean`` or from 0. ``values``: scores of all rows to
+        SHARE.
         """
         values = data.ArrayLayout(integer(signed(self.score_bits)), self.rows)
-        row = index(range(self.rows))
-        return data.StructLayout({"op": AccumulatorOp, "row": row, "mean": FLAG, "values": values})
+        context = {"context": index(range(self.contexts))} if self.contexts > 1 else {}
+        fields = {**context, "row": index(range(self.rows)), "mean": FLAG, "values": values}
+        return data.StructLayout({"op": AccumulatorOp, **fields})
 
 
 class ChargeAccumulator(Component):
@@ -115,6 +122,8 @@ class ChargeAccumulator(Component):
     SEARCH outputs first the unused rows, as high, then the planes of the accumulations in offset
     binary, so that none is negative, with unused rows high:
     :class:`hw.unicaim.eviction_sense.EvictionSense` finds the smallest from that.
+
+    With several `contexts` there are as many sets of accumulations, which share adders and search.
 
     Overflow: none; an accumulation stays within the range of the scores it has received.
 
@@ -158,7 +167,15 @@ class ChargeAccumulator(Component):
         m = Module()
         p = self._parameters
         i = self.i.payload
-        used = Signal(p.rows)
+        # The context of the beat, later that of the operation in progress.
+        context = Signal(range(max(2, p.contexts)))
+        if p.contexts > 1:
+            held = Signal.like(context, reset_less=True)
+            m.d.comb += context.eq(Mux(self.i.ready, i.context, held))
+            m.d.sync += held.eq(context)
+        sets = Array(Signal(p.rows, name=f"used_{number}") for number in range(p.contexts))
+        used = Signal(p.rows)  # rows of the context that are in use
+        m.d.comb += used.eq(sets[context])
         position = Signal(p.width, reset_less=True)  # one-hot: the plane of this step
         first = Signal()  # the step before the planes, of the unused rows; no position is set
         step = Signal()
@@ -172,6 +189,7 @@ class ChargeAccumulator(Component):
         for number in range(p.rows):
             m.submodules[f"row_{number}"] = accumulator = AccumulatorRow(p)
             m.d.comb += [
+                accumulator.context.eq(context),
                 accumulator.share.eq(share),
                 accumulator.value.eq(i.values[number]),
                 accumulator.starting.eq(starting[number]),
@@ -189,6 +207,8 @@ class ChargeAccumulator(Component):
             m.d.sync += position.eq(Cat(position[1:], first))
         mean = self._mean(m, first, used & (bits | first.replicate(p.rows)))
 
+        kept = Signal(p.rows)  # rows that are in use and stay so
+        m.d.comb += kept.eq(used)
         zero = 1 << (p.width - 1)  # in offset binary
         m.d.comb += start.eq(zero)
         with m.FSM():
@@ -203,12 +223,12 @@ class ChargeAccumulator(Component):
                             m.d.comb += selected.eq(1 << i.row)
                             with m.If(i.mean):
                                 # Not in use, so that it is not part of the mean.
-                                m.d.sync += used.eq(used & ~selected)
+                                m.d.comb += kept.eq(used & ~selected)
                                 m.next = "MEAN"
                             with m.Else():
                                 m.d.comb += starting.eq(selected)
                         with m.Case(AccumulatorOp.CLEAR):
-                            m.d.sync += used.eq(0)
+                            m.d.comb += kept.eq(0)
                         with m.Case(AccumulatorOp.SEARCH):
                             m.next = "SEARCH"
             with m.State("MEAN"):  # a plane per cycle
@@ -224,8 +244,9 @@ class ChargeAccumulator(Component):
                 m.d.comb += [self.o.valid.eq(1), step.eq(self.o.ready)]
                 with m.If(self.o.ready & position[0]):
                     m.next = "IDLE"
-        with m.If(starting.any()):
-            m.d.sync += used.eq(used | starting)
+        for number, rows in enumerate(sets):
+            with m.If(context == number):
+                m.d.sync += rows.eq(kept | starting)
         return m
 
     def _mean(self, m: Module, first: Signal, marked) -> Signal:
@@ -273,6 +294,7 @@ class AccumulatorRow(Component):
 
     Members
     -------
+    context : :py:`In(range(contexts))`
     share : :py:`In(1)`
         Move towards `value` by a share of the distance.
     value : :py:`In(signed(score_bits))`
@@ -290,6 +312,7 @@ class AccumulatorRow(Component):
         self._parameters = p = parameters
         super().__init__(
             {
+                "context": In(range(max(2, p.contexts))),
                 "share": In(1),
                 "value": In(signed(p.score_bits)),
                 "starting": In(1),
@@ -302,7 +325,12 @@ class AccumulatorRow(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        held = Signal(p.width, reset_less=True)  # in offset binary
+        # In offset binary, of each context.
+        stored = Array(
+            Signal(p.width, name=f"held_{number}", reset_less=True) for number in range(p.contexts)
+        )
+        held = Signal(p.width)
+        m.d.comb += held.eq(stored[self.context])
         target = Signal(p.width)  # | inverted sign | score | 0 … 0, `fraction` of them |
         distance = Signal(signed(p.width + 1))
         m.d.comb += [
@@ -311,8 +339,10 @@ class AccumulatorRow(Component):
             self.bit.eq((held & self.position).any()),
         ]
         half = (1 << p.share) >> 1  # rounds half up
-        with m.If(self.share):
-            m.d.sync += held.eq(held + ((distance + half) >> p.share))
-        with m.If(self.starting):
-            m.d.sync += held.eq(self.start)
+        for number, accumulation in enumerate(stored):
+            with m.If(self.context == number):
+                with m.If(self.share):
+                    m.d.sync += accumulation.eq(held + ((distance + half) >> p.share))
+                with m.If(self.starting):
+                    m.d.sync += accumulation.eq(self.start)
         return m

@@ -3,14 +3,21 @@
 import dataclasses
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data
 from amaranth.lib.wiring import In
 
 from hw.arith.carry_save import add_rows
 from hw.arith.datapath import Registers
 from hw.arith.population_count import PopulationCount, PopulationCountParameters
 from hw.component import Component
-from hw.unicaim.array import Array, ArrayParameters, row_signature
+from hw.unicaim.array import (
+    ArrayParameters,
+    BitLines,
+    UnicaimArray,
+    parallel_scores,
+    row_signature,
+    stored_keys,
+)
+from hw.unicaim.threshold_search import threshold_search
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,13 +30,14 @@ class DigitalArrayParameters(ArrayParameters):
         return self.score.width
 
 
-class DigitalArray(Array):
+class DigitalArray(UnicaimArray):
     """Score all rows against a query, then search for the k largest scores, one bit per step.
 
         score[r] = sum over planes p of 2^p (sum over cells c of key[r, c] digit[p, c])
 
     A beat on the bit lines `i` is one of three. WRITE stores one row, which is in use from then on.
-    CLEAR marks all rows unused. QUERY is one bit plane of a query, the most significant one first.
+    CLEAR marks all rows unused. With several `contexts` there are as many sets of keys, which
+    share the adders, and a beat is for one of them. QUERY is one bit plane of a query, the most significant one first.
     After a query's last plane `values` has one beat, the scores of all rows (0 for unused rows),
     and `lines` has the steps of a search: which rows are high. After each step the array waits for
     `too_many`: whether more than k lines were high.
@@ -87,38 +95,23 @@ class DigitalArray(Array):
     def __init__(self, parameters: DigitalArrayParameters):
         super().__init__(parameters)
 
-    def _rows(self, m: Module, drive) -> list["DigitalRow"]:
+    def _scores(self, m: Module, bus: BitLines, scoring: Signal, begin: Signal) -> list:
         p = self._parameters
         # -key is ~key + 1: rows add complements, and the number of negative digits once.
         m.submodules.negatives = negatives = PopulationCount(PopulationCountParameters(n=p.d))
-        m.d.comb += negatives.i.eq(Cat(digit.negative for digit in drive))
+        m.d.comb += negatives.i.eq(Cat(digit.negative for digit in bus.drive))
         rows = [DigitalRow(p) for _ in range(p.rows)]
         m.d.comb += [row.negatives.eq(negatives.o) for row in rows]
-        return rows
+        return parallel_scores(m, rows, bus, begin)
 
     def _search(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
-        p = self._parameters
-        lines = self.lines.payload
-        position = Signal(p.steps, reset_less=True)  # one-hot: the bit tried in this step
-        above = Signal(p.rows, reset_less=True)  # rows above every threshold still possible
-        tied = Signal(p.rows, reset_less=True)  # rows that equal the threshold in all bits so far
-        bits = Signal(p.rows)
-        m.d.comb += [
-            # Offset binary, with the sign bit inverted: an unsigned comparison, bit by bit. No
-            # score is the lowest number of its width, so none is 0 here.
-            bits.eq(Cat((Cat(s[:-1], ~s[-1]) & position).any() for s in map(Value.cast, scores))),
-            # At least the threshold with this bit set: above it already, or equal so far and set.
-            lines.high.eq(above | (tied & bits)),
-            lines.last.eq(position[0]),
-        ]
-        with m.If(begin):
-            m.d.sync += [position.eq(1 << (p.steps - 1)), above.eq(0), tied.eq(used)]
-        with m.If(answered):
-            m.d.sync += position.eq(position >> 1)
-            with m.If(self.too_many.payload):
-                m.d.sync += tied.eq(tied & bits)  # the bit of the threshold is 1
-            with m.Else():
-                m.d.sync += [above.eq(lines.high), tied.eq(tied & ~bits)]  # it is 0
+        threshold_search(m, self, scores, used, begin, answered)
+
+
+def product_term(key: Value, on: Value, negative: Value, bits: int) -> Value:
+    """A key times a digit, `bits` wide, unsigned: 2^(bits - 1) more, and 1 less for digit -1."""
+    product = (key ^ negative.replicate(bits)) & on.replicate(bits)
+    return product ^ (1 << (bits - 1))
 
 
 class DigitalRow(Component):
@@ -127,6 +120,7 @@ class DigitalRow(Component):
     Members
     -------
     levels : :py:`In(ArrayLayout(signed(key_bits + 1), d))`
+    context : :py:`In(range(contexts))`
     write : :py:`In(1)`
         Store `levels`.
     drive : :py:`In(parameters.drive_layout)`
@@ -151,9 +145,8 @@ class DigitalRow(Component):
         width, bits = p.score.width, p.key_bits + 1
         score = Signal(p.score, reset_less=True)
         m.d.comb += self.score.eq(score)
-        keys = Signal(data.ArrayLayout(bits, p.d), reset_less=True)
-        with m.If(self.write):
-            m.d.sync += Value.cast(keys).eq(Value.cast(self.levels))
+        stored = stored_keys(m, self, p.contexts)
+        keys = [stored[n * bits : (n + 1) * bits] for n in range(p.d)]
 
         # One carry-save addition, all operands modulo 2^width:
         #
@@ -166,8 +159,7 @@ class DigitalRow(Component):
         terms = []
         for number, (key, digit) in enumerate(zip(keys, self.drive, strict=True)):
             term = Signal(bits, name=f"term_{number}")
-            product = (key ^ digit.negative.replicate(bits)) & digit.on.replicate(bits)
-            m.d.comb += term.eq(product ^ (1 << (bits - 1)))
+            m.d.comb += term.eq(product_term(key, digit.on, digit.negative, bits))
             terms.append(term)
         before = Signal(width)
         m.d.comb += before.eq(Mux(self.first, 0, score << 1))

@@ -13,14 +13,14 @@ from golden.unicaim.cells import query_planes, row_scores
 from hw.__main__ import main
 from hw.catalogue import blocks, find
 from hw.export import export
-from hw.unicaim.array import Array
+from hw.unicaim.array import UnicaimArray
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray
 from sim.testbenches.unicaim.cell_array import testbench
 from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("unicaim.cell_array")
-ODD = CellArrayParameters(rows=5, d=6, key_bits=2, query_bits=2, spread_mv=150, seed=9)
+ODD = CellArrayParameters(rows=5, d=6, key_bits=2, query_bits=2, spread_mv=150, seed=9, contexts=2)
 
 
 def test_it_is_marked_as_for_simulation_only(monkeypatch, capsys):
@@ -55,7 +55,7 @@ def test_both_arrays_have_the_same_ports():
         find(f"unicaim.{kind}_array").parameters_class(rows=4, d=3) for kind in ("cell", "digital")
     ]
     cell, digital = CellArray(small[0]), DigitalArray(small[1])
-    assert isinstance(cell, Array) and cell.signature == digital.signature
+    assert isinstance(cell, UnicaimArray) and cell.signature == digital.signature
 
 
 def test_errors_are_drawn_with_the_papers_deviation():

@@ -13,7 +13,7 @@ from tests.support.formal import prove_stream_rules
 from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("unicaim.charge_accumulator")
-ODD = ChargeAccumulatorParameters(rows=5, score_bits=4, fraction=1, share=3)
+ODD = ChargeAccumulatorParameters(rows=5, score_bits=4, fraction=1, share=3, contexts=3)
 
 
 @pytest.mark.parametrize(("fraction", "share"), [(8, 4), (3, 2), (0, 1), (8, 0), (2, 6)])

@@ -13,7 +13,7 @@ from sim.testbenches.unicaim.digital_array import testbench
 from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("unicaim.digital_array")
-ODD = DigitalArrayParameters(rows=5, d=7, key_bits=2, query_bits=3)
+ODD = DigitalArrayParameters(rows=5, d=7, key_bits=2, query_bits=3, contexts=3)
 
 
 @pytest.mark.parametrize("fill", [True, False])

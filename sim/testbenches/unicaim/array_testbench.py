@@ -1,4 +1,4 @@
-"""The testbench of both arrays: rows written, queries, answers in; searches and scores out.
+"""The testbench of all arrays: rows written, queries, answers in; searches and scores out.
 
 A transaction is a query with the rows written before it. Answers are those of a top-k sense, so
 that every search ends as it does in a design.
@@ -27,7 +27,7 @@ class ArrayTestbench:
     stoppable
         Whether searches end with the first answer 0.
     scores
-        ``scores(parameters, keys, planes)``: of all rows for a query of planes.
+        ``scores(parameters, keys, planes, context)``: of all rows for a query of planes.
     """
 
     def __init__(self, search: Callable, last: Callable, stoppable: bool, scores: Callable):
@@ -95,26 +95,43 @@ class BitLines:
 
     def __init__(self, parameters: ArrayParameters):
         self.parameters = parameters
-        self.keys = np.zeros((parameters.rows, parameters.d), np.int64)
-        self.used = np.zeros(parameters.rows, bool)
+        sizes = parameters.contexts, parameters.rows
+        self._keys = np.zeros((*sizes, parameters.d), np.int64)
+        self._used = np.zeros(sizes, bool)
+        self.context = 0
+        """Of the beats to come."""
         self._beats: list[tuple] = []
+
+    @property
+    def keys(self) -> np.ndarray:
+        return self._keys[self.context]
+
+    @property
+    def used(self) -> np.ndarray:
+        return self._used[self.context]
 
     def write(self, row: int, levels: np.ndarray) -> None:
         self.keys[row], self.used[row] = levels, True
-        self._beats.append((ArrayOp.WRITE, row, 0, levels))
+        self._beat(ArrayOp.WRITE, row, 0, levels)
 
     def clear(self) -> None:
         self.used[:] = False
-        self._beats.append((ArrayOp.CLEAR, 0, 0, np.zeros(self.parameters.d, int)))
+        self._beat(ArrayOp.CLEAR, 0, 0, np.zeros(self.parameters.d, int))
 
     def apply(self, planes: np.ndarray) -> None:
         """A query: ``planes`` [any, d] of digits, the least significant plane first."""
         for number, digits in reversed(list(enumerate(planes))):
-            self._beats.append((ArrayOp.QUERY, 0, int(number == 0), digits))
+            self._beat(ArrayOp.QUERY, 0, int(number == 0), digits)
+
+    def _beat(self, *beat) -> None:
+        self._beats.append((self.context, *beat))
 
     def payloads(self) -> np.ndarray:
         columns = [np.array(column) for column in zip(*self._beats, strict=True)]
-        fields = dict(zip(("op", "row", "last", "levels"), columns, strict=True))
+        names = ("context", "op", "row", "last", "levels")
+        fields = dict(zip(names, columns, strict=True))
+        if self.parameters.contexts == 1:
+            del fields["context"]
         return payload.pack(self.parameters.input_layout, fields)
 
 
@@ -133,7 +150,7 @@ class Steps(BitLines):
     def query(self, planes: np.ndarray, k: int) -> None:
         p = self.parameters
         self.apply(planes)
-        scores = np.where(self.used, self.testbench.scores(p, self.keys, planes), 0)
+        scores = np.where(self.used, self.testbench.scores(p, self.keys, planes, self.context), 0)
         high, too_many = self.testbench.search(scores, self.used, k, p.score_limit)
         self.searches.append(high)
         self.answers.append(too_many)
@@ -174,6 +191,7 @@ def random_steps(steps: Steps, vectors: int, rng: np.random.Generator) -> Steps:
     limit = key_limit(p.key_bits)
     largest = {"zero": 0, "ternary": 1, "any": limit, "extreme": limit}
     for _ in range(vectors):
+        steps.context = int(rng.integers(p.contexts))
         if sometimes(rng, 0.15):
             steps.clear()
         kind = list(largest)[rng.integers(len(largest))]

@@ -7,12 +7,15 @@ from hw.unicaim.cell_array import CellArrayParameters
 from sim.testbenches.unicaim.array_testbench import ArrayTestbench
 
 
-def shown_scores(p: CellArrayParameters, keys: np.ndarray, planes: np.ndarray) -> np.ndarray:
+def shown_scores(
+    p: CellArrayParameters, keys: np.ndarray, planes: np.ndarray, context: int
+) -> np.ndarray:
     """Scores of all rows, as their lines show them."""
-    errors = np.zeros((p.rows, p.d, 2), np.int64)
+    errors = np.zeros((p.contexts, p.rows, p.d, 2), np.int64)
     if p.spread_mv:
-        errors = cell_errors(p.rows, p.d, p.key_bits, p.spread_mv, p.seed)
-    return line_scores(keys, planes, errors, p.score_limit)
+        drawn = cell_errors(p.rows * p.contexts, p.d, p.key_bits, p.spread_mv, p.seed)
+        errors = drawn.reshape(errors.shape)
+    return line_scores(keys, planes, errors[context], p.score_limit)
 
 
 testbench = ArrayTestbench(

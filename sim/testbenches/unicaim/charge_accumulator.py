@@ -40,7 +40,11 @@ class Beats:
 
     def __init__(self, parameters: ChargeAccumulatorParameters, notes: Sequence[str] = ()):
         p = self.parameters = parameters
-        self.model = ChargeAccumulator(p.rows, p.score_bits, p.fraction, p.share)
+        self._models = [
+            ChargeAccumulator(p.rows, p.score_bits, p.fraction, p.share) for _ in range(p.contexts)
+        ]
+        self.context = 0
+        """Of the beats to come."""
         self.notes = list(notes)
         self.history: list[np.ndarray] = []
         self._beats: list[tuple] = []
@@ -48,8 +52,12 @@ class Beats:
         self._searches: list[np.ndarray] = []
         self._cycles = 0
 
+    @property
+    def model(self) -> ChargeAccumulator:
+        return self._models[self.context]
+
     def _add(self, op: AccumulatorOp, row: int = 0, mean: bool = False, values=0) -> None:
-        self._beats.append((op, row, int(mean)))
+        self._beats.append((self.context, op, row, int(mean)))
         self._values.append(np.broadcast_to(values, self.parameters.rows))
         self._cycles += self.parameters.cycles(op, mean)
 
@@ -72,9 +80,11 @@ class Beats:
 
     def stimulus(self) -> Stimulus:
         p = self.parameters
-        op, row, mean = np.array(self._beats).T
+        context, op, row, mean = np.array(self._beats).T
         last = np.arange(p.planes) == p.planes - 1
         fields = {"op": op, "row": row, "mean": mean, "values": np.array(self._values)}
+        if p.contexts > 1:
+            fields["context"] = context
         return Stimulus(
             inputs={"i": payload.pack(p.input_layout, fields)},
             outputs={
@@ -109,6 +119,7 @@ def random_beats(p: ChargeAccumulatorParameters, searches: int, rng: np.random.G
     beats = Beats(p)
     low, high = -(1 << p.score_bits - 1), (1 << p.score_bits - 1) - 1
     for _ in range(searches):
+        beats.context = int(rng.integers(p.contexts))
         if sometimes(rng, 0.1):
             beats.clear()
         for _ in range(rng.choice([0, 1, 2, min(p.rows, 16)])):

@@ -8,7 +8,9 @@ from hw.unicaim.array import ArrayParameters
 from sim.testbenches.unicaim.array_testbench import ArrayTestbench
 
 
-def exact_scores(p: ArrayParameters, keys: np.ndarray, planes: np.ndarray) -> np.ndarray:
+def exact_scores(
+    p: ArrayParameters, keys: np.ndarray, planes: np.ndarray, context: int
+) -> np.ndarray:
     """Scores of all rows, for planes [bits, d] of digits, the least significant plane first."""
     query = (planes << np.arange(len(planes))[:, None]).sum(axis=0)
     return row_scores(keys, query[None])[0]

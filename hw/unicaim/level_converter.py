@@ -1,0 +1,406 @@
+"""Rows of FP16 numbers to the levels of UniCAIM's cells: rotated, centred, divided."""
+
+import dataclasses
+import functools
+import random
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib import data, enum, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.float_format import FP16
+from hw.component import Component
+from hw.layout import index
+from hw.parameters import Parameters, require
+from hw.unicaim.array import ArrayOp, ArrayParameters
+
+ALIGNED = 16
+"""Bits of an element in units of its divisor's last bit, with its sign."""
+
+
+class RowKind(enum.IntEnum, shape=2):
+    """What a row is."""
+
+    MEAN = 0
+    KEY = 1
+    QUERY = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class LevelConverterParameters(Parameters):
+    """
+    rows, d, key_bits, query_bits, contexts
+        Of the array that takes the levels, see :class:`hw.unicaim.array.ArrayParameters`.
+    rotate
+        Rows are rotated first; then d must be a power of two.
+    seed
+        Of the rotation's signs.
+    """
+
+    rows: int = 64
+    d: int = 64
+    key_bits: int = 3
+    query_bits: int = 1
+    contexts: int = 1
+    rotate: bool = True
+    seed: int = 1
+
+    def __post_init__(self):
+        d = self.array.d
+        require(not self.rotate or d & (d - 1) == 0, "d must be a power of two to rotate", d)
+
+    @classmethod
+    def presets(cls) -> dict[str, "LevelConverterParameters"]:
+        return {
+            "small": cls(rows=8, d=4, query_bits=2, contexts=2),
+            "default": cls(),
+            "paper": cls(rows=576, d=128),
+            "plain": cls(rows=8, d=6, query_bits=2, rotate=False),
+        }
+
+    @functools.cached_property
+    def array(self) -> ArrayParameters:
+        return ArrayParameters(self.rows, self.d, self.key_bits, self.query_bits, self.contexts)
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the transform."""
+        return self.array.d.bit_length() - 1 if self.rotate else 0
+
+    @property
+    def sum_bits(self) -> int:
+        """Width of an element of a rotated row."""
+        return ALIGNED + self.ranks
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a query to its first plane."""
+        return self.ranks + 3
+
+    def row_cycles(self, kind: RowKind) -> int:
+        """Cycles from a row to the next, without stalls."""
+        bits = {RowKind.MEAN: 0, RowKind.KEY: self.array.key_bits}
+        return self.ranks + 2 + bits.get(kind, self.array.query_bits)
+
+    def cycles(self, kinds: list[RowKind]) -> int:
+        """Cycles from the first row offered to the last beat taken, without stalls."""
+        return sum(map(self.row_cycles, kinds)) + 1
+
+    @functools.cached_property
+    def signs(self) -> int:
+        """A mask of the elements that the rotation negates."""
+        return random.Random(self.seed).getrandbits(self.array.d) if self.rotate else 0
+
+    @functools.cached_property
+    def input_layout(self) -> data.StructLayout:
+        """A row.
+
+        ``kind``: see :class:`RowKind`. ``context``, if there are several: whose mean, or which rows
+        of the array. ``row``: the row to write a key to. ``divisor`` (FP16, positive and normal):
+        of a query, or of all keys to come, sent with their mean. ``x``: d elements, FP16.
+        """
+        p = self.array
+        context = {"context": index(range(p.contexts))} if p.contexts > 1 else {}
+        fields = {"row": index(range(p.rows)), "divisor": FP16, "x": data.ArrayLayout(FP16, p.d)}
+        return data.StructLayout({"kind": RowKind, **context, **fields})
+
+
+class LevelConverter(Component):
+    """Convert keys and queries to levels, and send them on an array's bit lines.
+
+        level[c] = clip(round((T x - T mean)[c] / divisor))        T x = H (s * x), or x
+
+    H is the Hadamard matrix in its natural order, of +1 and -1, s random signs; so the length of
+    T x is that of x times the root of d, and the divisor is to be the root of d times what a level
+    is worth. The transform changes no inner product. It spreads the few large elements of a key
+    over all cells, whose levels then are used better. The mean key, which is taken off all keys of
+    a context and not off queries, adds the same to the scores of all rows, so that their order
+    stays. Both are this project's own; without them (`rotate` off, a mean of zeros) levels are
+    the paper's.
+
+    ::
+
+        x ─→ align ─→ ± ─→ butterflies, log2 d times ─→ - mean ─→ digits ─→ o
+                                                         ↑
+                                          means of all contexts
+
+    An element is aligned to units of the divisor's last bit, 16 bits with its sign, rounded
+    towards zero and saturated; so an element may be up to 32 divisors. Sums are exact. The quotient
+    is found by successive approximation, a digit a cycle, the highest first: that is also the
+    order of a query's planes. It is rounded to the nearest level, halves away from zero, and
+    clipped to the cells' levels. The error before rounding is below d / 1024 levels; infinities
+    saturate and a NaN counts as 0.
+
+    Example with d = 2, no mean, signs +1, a divisor of 2 and 3-bit keys: x = (5, 1) becomes (6, 4),
+    then the levels 3 and 2.
+
+    Latency: log2 d + 3 cycles from a query to its first plane (3 without `rotate`), and to a key's
+    beat log2 d + 2 + key_bits. Throughput: a row in log2 d + 2 cycles and one for each bit; one set
+    of d adders serves all ranks, as an array takes a key and its queries in many more cycles. With
+    the output stalled, the next row waits before its division. All outputs depend on registers
+    only, `i.ready` too.
+
+    A mean has no output. Before a context's first mean, its keys are not defined.
+
+    Paper: III-B2 for levels and planes.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(parameters.input_layout))`
+        Rows.
+    o : :py:`Out(stream.Signature(parameters.array.input_layout))`
+        For a key a beat that writes it, for a query one for each plane.
+
+    Examples
+    --------
+    >>> from hw.unicaim.level_converter import LevelConverterParameters, RowKind
+    >>> parameters = LevelConverterParameters(d=64, key_bits=3, query_bits=1)
+    >>> parameters.latency, parameters.row_cycles(RowKind.KEY), parameters.sum_bits
+    (9, 11, 22)
+    """
+
+    summary = "Rows of FP16 numbers to the cells' levels: rotated, centred, divided"
+    source = "UniCAIM, section III-B2; the rotation is this project's own"
+
+    def __init__(self, parameters: LevelConverterParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "i": In(stream.Signature(p.input_layout)),
+                "o": Out(stream.Signature(p.array.input_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> LevelConverterParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p, i, o = self._parameters, self.i.payload, self.o.payload
+        a = p.array
+        digits = max(a.key_bits, a.query_bits)
+
+        kind = Signal(RowKind, reset_less=True)
+        row = Signal.like(Value.cast(i.row), reset_less=True)
+        context = Signal(range(max(2, a.contexts)))
+        accept, rank, subtract, digit, free = (
+            Signal(name=name) for name in ("accept", "rank", "subtract", "digit", "free")
+        )
+        held = Signal.like(context, reset_less=True)
+        m.d.comb += [
+            accept.eq(self.i.valid & self.i.ready),
+            free.eq(~self.o.valid | self.o.ready),
+            context.eq(Mux(self.i.ready, i.context, held) if a.contexts > 1 else 0),
+        ]
+        m.d.sync += held.eq(context)
+        with m.If(accept):
+            m.d.sync += [kind.eq(i.kind), row.eq(Value.cast(i.row))]
+        divisor = self._divisor(m, accept, context)
+
+        # The mean of the context, from the cycle after the row is accepted.
+        width = p.sum_bits
+        m.submodules.means = means = memory.Memory(
+            shape=unsigned(a.d * width), depth=max(2, a.contexts), init=[]
+        )
+        write, read = means.write_port(), means.read_port()
+        m.d.comb += [write.addr.eq(context), read.addr.eq(context), read.en.eq(1)]
+
+        is_key = Signal()
+        left = Signal(digits, reset_less=True)  # a bit for each digit still to find
+        trial = Signal(FP16.precision + digits, reset_less=True)  # a digit's weight, doubled
+        m.d.comb += is_key.eq(kind == RowKind.KEY)
+        lanes = [LevelLane(p, bool(p.signs >> n & 1)) for n in range(a.d)]
+        for number, lane in enumerate(lanes):
+            m.submodules[f"lane_{number}"] = lane
+            first, second = lanes[number // 2], lanes[number // 2 + a.d // 2]
+            total = first.sum + second.sum if number % 2 == 0 else first.sum - second.sum
+            mean = read.data[number * width : (number + 1) * width]
+            m.d.comb += [
+                lane.accept.eq(accept),
+                lane.x.eq(i.x[number]),
+                lane.divisor.eq(divisor),
+                lane.rank.eq(rank),
+                lane.butterfly.eq(total),
+                lane.subtract.eq(subtract),
+                lane.mean.eq((mean & is_key.replicate(width)).as_signed()),
+                lane.digit.eq(digit),
+                lane.is_key.eq(is_key),
+                lane.trial.eq(trial),
+                o.levels[number].eq(lane.level),
+            ]
+        m.d.comb += write.data.eq(Cat(lane.sum for lane in lanes))
+
+        ranks_left = Signal(range(p.ranks + 1), reset_less=True)
+        mantissa = Cat(divisor[: FP16.mantissa], 1)
+        after_ranks = "SUBTRACT"
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += ranks_left.eq(p.ranks)
+                with m.If(self.i.valid):
+                    m.next = "RANKS" if p.ranks else after_ranks
+            if p.ranks:
+                with m.State("RANKS"):
+                    m.d.comb += rank.eq(1)
+                    m.d.sync += ranks_left.eq(ranks_left - 1)
+                    with m.If(ranks_left == 1):
+                        m.next = after_ranks
+            with m.State("SUBTRACT"):
+                bits = Mux(is_key, 1 << a.key_bits - 1, 1 << a.query_bits - 1)
+                m.d.sync += left.eq(bits)
+                m.d.sync += trial.eq(
+                    Mux(is_key, mantissa << a.key_bits, mantissa << a.query_bits)
+                )
+                with m.If(kind == RowKind.MEAN):
+                    m.d.comb += write.en.eq(1)
+                    m.next = "IDLE"
+                with m.Elif(free):
+                    m.d.comb += subtract.eq(1)
+                    m.next = "DIGITS"
+            with m.State("DIGITS"):
+                with m.If(free):
+                    m.d.comb += digit.eq(1)
+                    m.d.sync += [left.eq(left >> 1), trial.eq(trial >> 1)]
+                    with m.If(left[0]):
+                        m.next = "IDLE"
+        with m.If(free):
+            m.d.sync += self.o.valid.eq(digit & (~is_key | left[0]))
+        with m.If(subtract):
+            m.d.sync += [
+                o.op.eq(Mux(is_key, ArrayOp.WRITE, ArrayOp.QUERY)),
+                Value.cast(o.row).eq(row),
+            ]
+            if a.contexts > 1:
+                m.d.sync += o.context.eq(held)
+        with m.If(digit):
+            m.d.sync += o.last.eq(left[0] & ~is_key)
+        return m
+
+    def _divisor(self, m: Module, accept: Signal, context: Signal) -> Signal:
+        """The row's divisor: with a mean it is kept for the context's keys."""
+        i = self.i.payload
+        contexts = self._parameters.array.contexts
+        stored = Array(
+            Signal(FP16.width - 1, name=f"divisor_{number}", reset_less=True)
+            for number in range(contexts)
+        )
+        sent, current = Signal(FP16.width - 1), Signal(FP16.width - 1, reset_less=True)
+        divisor = Signal(FP16.width - 1)
+        m.d.comb += [
+            sent.eq(i.divisor),
+            divisor.eq(
+                Mux(accept, Mux(i.kind == RowKind.KEY, stored[context], sent), current)
+            ),
+        ]
+        m.d.sync += current.eq(divisor)
+        for number, kept in enumerate(stored):
+            with m.If(accept & (i.kind == RowKind.MEAN) & (context == number)):
+                m.d.sync += kept.eq(sent)
+        return divisor
+
+
+class LevelLane(Component):
+    """One element of a row.
+
+    Members
+    -------
+    accept : :py:`In(1)`
+        Take `x`, in units of the last bit of `divisor`.
+    x : :py:`In(FP16)`
+    divisor : :py:`In(15)`
+        FP16 without its sign.
+    rank : :py:`In(1)`
+        Take `butterfly`.
+    butterfly : :py:`In(signed(sum_bits))`
+    subtract : :py:`In(1)`
+        Take off `mean`; the difference is what digits are found of.
+    mean : :py:`In(signed(sum_bits))`
+    digit : :py:`In(1)`
+        Find the digit of weight `trial` / 2.
+    is_key : :py:`In(1)`
+        Collect digits in the level; else it is the last digit.
+    trial : :py:`In(11 + digits)`
+    sum : :py:`Out(signed(sum_bits))`
+        From a register.
+    level : :py:`Out(signed(key_bits + 1))`
+    """
+
+    def __init__(self, parameters: LevelConverterParameters, negated: bool):
+        self._parameters, self._negated = parameters, negated
+        a, width = parameters.array, parameters.sum_bits
+        digits = max(a.key_bits, a.query_bits)
+        super().__init__(
+            {
+                "accept": In(1),
+                "x": In(FP16),
+                "divisor": In(FP16.width - 1),
+                "rank": In(1),
+                "butterfly": In(signed(width)),
+                "subtract": In(1),
+                "mean": In(signed(width)),
+                "digit": In(1),
+                "is_key": In(1),
+                "trial": In(FP16.precision + digits),
+                "sum": Out(signed(width)),
+                "level": Out(signed(a.key_bits + 1)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p, bits = self._parameters, self._parameters.array.key_bits
+
+        # | mantissa | 4 zeros | shifted right by 4 plus the divisor's exponent less the element's;
+        # by less than 0, it does not fit.
+        size = ALIGNED - 1
+        top = (1 << FP16.exponent) - 1
+        mantissa, field = self.x[: FP16.mantissa], self.x[FP16.mantissa : -1]
+        normal, special, large = field.any(), field == top, Signal()
+        shift = Signal(signed(FP16.exponent + 2))
+        shifted, magnitude = Signal(size), Signal(size)
+        m.d.comb += [
+            shift.eq(self.divisor[FP16.mantissa :] - (field | ~normal) + 4),
+            large.eq((shift < 0) | special),
+            shifted.eq((Cat(mantissa, normal) << 4) >> Mux(shift < 0, 0, shift.as_unsigned())),
+            magnitude.eq(Mux(large, (1 << size) - 1, shifted)),
+        ]
+        present = ~(special & mantissa.any())  # not NaN
+        negative = self.x[-1] ^ int(self._negated)
+        with m.If(self.accept):
+            aligned = (magnitude ^ negative.replicate(size)) + negative
+            signed_value = Cat(aligned[:size], negative & magnitude.any())
+            m.d.sync += self.sum.eq(Mux(present, signed_value.as_signed(), 0))
+        if p.rotate:
+            with m.If(self.rank):
+                m.d.sync += self.sum.eq(self.butterfly)
+
+        # The difference's magnitude doubled, plus the divisor: a digit is 1 if what is left is at
+        # least its weight times two divisors.
+        width = p.sum_bits
+        difference = Signal(signed(width + 1))
+        rest = Signal(width + 2, reset_less=True)
+        below = Signal(reset_less=True)  # the difference is negative
+        found = Signal()
+        digits = Signal(bits, reset_less=True)
+        m.d.comb += [
+            difference.eq(self.sum - self.mean),
+            found.eq(rest >= self.trial),
+        ]
+        minus = difference[-1]
+        with m.If(self.subtract):
+            doubled = Cat(minus, difference[:-1] ^ minus.replicate(width))  # 2 |difference| - 1
+            divisor = Cat(self.divisor[: FP16.mantissa], 1)
+            m.d.sync += [rest.eq(doubled + divisor + minus), below.eq(minus), digits.eq(0)]
+        with m.If(self.digit):
+            m.d.sync += [
+                rest.eq(Mux(found, rest - self.trial, rest)),
+                digits.eq(Mux(self.is_key, Cat(found, digits[:-1]), found)),
+            ]
+        level = Signal(bits)  # at most 2^(bits - 1)
+        limit = 1 << bits - 1
+        m.d.comb += [
+            level.eq(Mux(digits[-1], limit, digits)),
+            self.level.eq(Mux(below, -level, level)),
+        ]
+        return m
