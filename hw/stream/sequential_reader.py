@@ -2,13 +2,14 @@
 
 import dataclasses
 
-from amaranth.hdl import Cat, Module, Signal, Value, unsigned
-from amaranth.lib import data, memory, stream
+from amaranth.hdl import Module, Shape, Signal, Value, unsigned
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.layout import FLAG, address, count, index
 from hw.parameters import Parameters, require
+from hw.stream.reorder_buffer import ReorderBuffer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +110,7 @@ class SequentialReader(Component):
     Overflow: none. A response whose tag has no outstanding request is an error of the memory, and
     results are undefined from then on.
 
-    The slots are one memory of `depth` words with a synchronous read port, fit for block RAM or
-    SRAM, and a register for each slot says whether it is filled.
+    The buffer is :class:`hw.stream.reorder_buffer.ReorderBuffer`.
 
     Parameters
     ----------
@@ -162,69 +162,33 @@ class SequentialReader(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        command, request, response, o = self.command, self.request, self.response, self.o
-
-        # Slot numbers of the next request and of the next word to read, with a wrap bit each:
-        # equal pointers are an empty buffer, pointers that differ in the wrap bit only a full one.
-        requested = Signal(range(2 * p.depth))
-        emptied = Signal(range(2 * p.depth))
+        command = self.command
+        word = unsigned(Shape.cast(self.response.payload.shape()["data"].shape).width)
+        m.submodules.reorder = reorder = ReorderBuffer(p.depth, p.address_width, word)
         left = Signal(range(p.longest + 1))  # words of the command still to request
         address = Signal(p.address_width, reset_less=True)
-        full = Signal()
         final = Signal()  # the requested word is its command's last
         issue = Signal()  # a request is accepted by the memory
         m.d.comb += [
-            full.eq((requested ^ emptied) == p.depth),
             final.eq(left == 1),
-            request.valid.eq(left.any() & ~full),
-            request.payload.tag.eq(requested[:-1]),
-            request.payload.address.eq(address),
-            issue.eq(request.valid & request.ready),
+            reorder.i.valid.eq(left.any()),
+            reorder.i.payload.address.eq(address),
+            reorder.i.payload.last.eq(final),
+            issue.eq(reorder.i.valid & reorder.i.ready),
             # The next command is accepted together with the last request, so there is no gap.
             command.ready.eq(~left.any() | (final & issue)),
         ]
+        wiring.connect(m, reorder.request, wiring.flipped(self.request))
+        m.d.comb += [
+            reorder.response.valid.eq(self.response.valid),
+            self.response.ready.eq(reorder.response.ready),
+            Value.cast(reorder.response.payload).eq(Value.cast(self.response.payload)),
+            self.o.valid.eq(reorder.o.valid),
+            reorder.o.ready.eq(self.o.ready),
+            Value.cast(self.o.payload).eq(Value.cast(reorder.o.payload)),
+        ]
         with m.If(issue):
-            m.d.sync += [
-                requested.eq(requested + 1),
-                address.eq(address + 1),
-                left.eq(left - 1),
-            ]
+            m.d.sync += [address.eq(address + 1), left.eq(left - 1)]
         with m.If(command.valid & command.ready):
             m.d.sync += [address.eq(command.payload.address), left.eq(command.payload.words)]
-
-        # Words are written when they arrive, their `last` flags when they are requested.
-        word = len(Value.cast(response.payload.data))
-        m.submodules.slots = slots = memory.Memory(shape=unsigned(word), depth=p.depth, init=[])
-        m.submodules.finals = finals = memory.Memory(shape=1, depth=p.depth, init=[])
-        write, read = slots.write_port(), slots.read_port()
-        write_final, read_final = finals.write_port(), finals.read_port()
-        # A slot's bit toggles with every word written: in even passes through the buffer 1 means
-        # filled, in odd passes 0. So reading a slot need not clear its bit.
-        filled = Signal(p.depth)
-        present = Signal()  # the next word to read is in its slot
-        take = Signal()  # it is read into the output register of the memory
-        turn = Cat(emptied[:-1] == slot for slot in range(p.depth))  # its slot, one-hot
-        m.d.comb += [
-            response.ready.eq(1),
-            write.en.eq(response.valid),
-            write.addr.eq(response.payload.tag),
-            write.data.eq(response.payload.data),
-            write_final.en.eq(issue),
-            write_final.addr.eq(requested[:-1]),
-            write_final.data.eq(final),
-            # The wrap bit of `emptied` says which pass this is.
-            present.eq((filled & turn).any() ^ emptied[-1]),
-            take.eq(present & (~o.valid | o.ready)),
-            read.en.eq(take),
-            read.addr.eq(emptied[:-1]),
-            read_final.en.eq(take),
-            read_final.addr.eq(emptied[:-1]),
-            # The memories' read registers are the output register.
-            Value.cast(o.payload.data).eq(read.data),
-            o.payload.last.eq(read_final.data),
-        ]
-        arrived = Cat(response.valid & (response.payload.tag == slot) for slot in range(p.depth))
-        m.d.sync += [filled.eq(filled ^ arrived), emptied.eq(emptied + take)]
-        with m.If(~o.valid | o.ready):
-            m.d.sync += o.valid.eq(present)
         return m

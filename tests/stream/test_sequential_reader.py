@@ -167,8 +167,8 @@ class ReaderSpec(Elaboratable):
     def _invariants(self, m, internals, slots_used):
         """Relation of the reader's registers and memories to the signals of the specification."""
         dut, depth = self.dut, self.dut.parameters.depth
-        requested, emptied = internals.signal("requested"), internals.signal("emptied")
-        filled = internals.signal("filled")
+        requested, emptied = internals.signal("reorder.requested"), internals.signal("reorder.emptied")
+        filled = internals.signal("reorder.filled")
         m.d.comb += [
             Assert(internals.signal("left") == self.left),
             Assert((self.left == 0) | (internals.signal("address") == self.address)),
@@ -188,8 +188,8 @@ class ReaderSpec(Elaboratable):
                 Assert(~used | (self.filled[slot] == holds)),
                 Assert(used | ~holds),
             ]
-        row = internals.row(m, "slots", self.slot)
-        final = internals.row(m, "finals", self.slot)
+        row = internals.row(m, "reorder.slots", self.slot)
+        final = internals.row(m, "reorder.finals", self.slot)
         at_output = (self.ahead == 0) & dut.o.valid
         place = emptied + self.ahead - dut.o.valid
         with m.If(self.following):

@@ -1,0 +1,110 @@
+"""Words of any addresses, in order, from a memory that answers out of order."""
+
+from amaranth.hdl import Cat, Module, Shape, Signal, Value, unsigned
+from amaranth.lib import data, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.layout import FLAG, address, index
+
+
+class ReorderBuffer(Component):
+    """Request words and output them in the order of the requests.
+
+    Slots are allocated in order of request and read in the same order. A request's tag is the
+    number of its slot, so every response is accepted at once. At most `depth` words are requested
+    or wait in a slot at any time, and one more waits at the output.
+
+    The slots are one memory of `depth` words with a synchronous read port, fit for block RAM or
+    SRAM, and a register for each slot says whether it is filled.
+
+    Timing: a request in the cycle of its address, a word two cycles after its response, then one
+    a cycle.
+
+    Parameters
+    ----------
+    depth : int
+        A power of two, at least 4.
+    address_width : int
+    shape : shape-like
+        Of a word.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature({address, last}))`
+        What to read; `last` comes out with the word.
+    request : :py:`Out(stream.Signature({tag, address}))`
+        Its valid depends combinationally on ``i.valid``, ``i.ready`` on its ready.
+    response : :py:`In(stream.Signature({tag, data}))`
+        In any order; always ready.
+    o : :py:`Out(stream.Signature({data, last}))`
+    """
+
+    def __init__(self, depth: int, address_width: int, shape):
+        self._depth = depth
+        tag, where = index(range(depth)), address(address_width)
+        super().__init__(
+            {
+                "i": In(stream.Signature(data.StructLayout({"address": where, "last": FLAG}))),
+                "request": Out(stream.Signature(data.StructLayout({"tag": tag, "address": where}))),
+                "response": In(stream.Signature(data.StructLayout({"tag": tag, "data": shape}))),
+                "o": Out(stream.Signature(data.StructLayout({"data": shape, "last": FLAG}))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        depth, request, response, o = self._depth, self.request, self.response, self.o
+
+        # Slot numbers of the next request and of the next word to read, with a wrap bit each:
+        # equal pointers are an empty buffer, pointers that differ in the wrap bit only a full one.
+        requested = Signal(range(2 * depth))
+        emptied = Signal(range(2 * depth))
+        full = Signal()
+        issue = Signal()  # a request is accepted by the memory
+        m.d.comb += [
+            full.eq((requested ^ emptied) == depth),
+            request.valid.eq(self.i.valid & ~full),
+            request.payload.tag.eq(requested[:-1]),
+            request.payload.address.eq(self.i.payload.address),
+            issue.eq(request.valid & request.ready),
+            self.i.ready.eq(request.ready & ~full),
+        ]
+        m.d.sync += requested.eq(requested + issue)
+
+        # Words are written when they arrive, their `last` flags when they are requested.
+        word = Shape.cast(response.payload.shape()["data"].shape).width
+        m.submodules.slots = slots = memory.Memory(shape=unsigned(word), depth=depth, init=[])
+        m.submodules.finals = finals = memory.Memory(shape=1, depth=depth, init=[])
+        write, read = slots.write_port(), slots.read_port()
+        write_final, read_final = finals.write_port(), finals.read_port()
+        # A slot's bit toggles with every word written: in even passes through the buffer 1 means
+        # filled, in odd passes 0. So reading a slot need not clear its bit.
+        filled = Signal(depth)
+        present = Signal()  # the next word to read is in its slot
+        take = Signal()  # it is read into the output register of the memory
+        turn = Cat(emptied[:-1] == slot for slot in range(depth))  # its slot, one-hot
+        m.d.comb += [
+            response.ready.eq(1),
+            write.en.eq(response.valid),
+            write.addr.eq(response.payload.tag),
+            write.data.eq(Value.cast(response.payload.data)),
+            write_final.en.eq(issue),
+            write_final.addr.eq(requested[:-1]),
+            write_final.data.eq(self.i.payload.last),
+            # The wrap bit of `emptied` says which pass this is.
+            present.eq((filled & turn).any() ^ emptied[-1]),
+            take.eq(present & (~o.valid | o.ready)),
+            read.en.eq(take),
+            read.addr.eq(emptied[:-1]),
+            read_final.en.eq(take),
+            read_final.addr.eq(emptied[:-1]),
+            # The memories' read registers are the output register.
+            Value.cast(o.payload.data).eq(read.data),
+            o.payload.last.eq(read_final.data),
+        ]
+        arrived = Cat(response.valid & (response.payload.tag == slot) for slot in range(depth))
+        m.d.sync += [filled.eq(filled ^ arrived), emptied.eq(emptied + take)]
+        with m.If(~o.valid | o.ready):
+            m.d.sync += o.valid.eq(present)
+        return m
