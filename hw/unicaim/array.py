@@ -193,11 +193,11 @@ class UnicaimArray(Component, abc.ABC):
         with m.If(begin):
             m.d.sync += [searching.eq(1), values_valid.eq(1)]
 
-        # The context of the beat, later that of the query.
+        # The context of the beat, else that of the beat before.
         context = Signal(range(max(2, p.contexts)))
         if p.contexts > 1:
             held = Signal.like(context, reset_less=True)
-            m.d.comb += context.eq(Mux(self.i.ready, i.context, held))
+            m.d.comb += context.eq(Mux(taken, i.context, held))
             m.d.sync += held.eq(context)
 
         # The bit lines: write a row, clear all rows of a context, or apply one plane of a query.

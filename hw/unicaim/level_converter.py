@@ -24,6 +24,7 @@ class RowKind(enum.IntEnum, shape=2):
     MEAN = 0
     KEY = 1
     QUERY = 2
+    CLEAR = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +80,8 @@ class LevelConverterParameters(Parameters):
 
     def row_cycles(self, kind: RowKind) -> int:
         """Cycles from a row to the next, without stalls."""
-        bits = {RowKind.MEAN: 0, RowKind.KEY: self.array.key_bits}
-        return self.ranks + 2 + bits.get(kind, self.array.query_bits)
+        bits = {RowKind.MEAN: 0, RowKind.QUERY: self.array.query_bits}
+        return self.ranks + 2 + bits.get(kind, self.array.key_bits)
 
     def cycles(self, kinds: list[RowKind]) -> int:
         """Cycles from the first row offered to the last beat taken, without stalls."""
@@ -140,7 +141,8 @@ class LevelConverter(Component):
     the output stalled, the next row waits before its division. All outputs depend on registers
     only, `i.ready` too.
 
-    A mean has no output. Before a context's first mean, its keys are not defined.
+    A row of kind CLEAR marks all rows of its context unused; what else it says has no effect. A
+    mean has no output. Before a context's first mean, its keys are not defined.
 
     Paper: III-B2 for levels and planes.
 
@@ -149,7 +151,7 @@ class LevelConverter(Component):
     i : :py:`In(stream.Signature(parameters.input_layout))`
         Rows.
     o : :py:`Out(stream.Signature(parameters.array.input_layout))`
-        For a key a beat that writes it, for a query one for each plane.
+        For a key a beat that writes it, for a query one for each plane, for CLEAR one.
 
     Examples
     --------
@@ -181,7 +183,7 @@ class LevelConverter(Component):
         a = p.array
         digits = max(a.key_bits, a.query_bits)
 
-        kind = Signal(RowKind, reset_less=True)
+        kind = Signal(2, reset_less=True)
         row = Signal.like(Value.cast(i.row), reset_less=True)
         context = Signal(range(max(2, a.contexts)))
         accept, rank, subtract, digit, free = (
@@ -195,7 +197,7 @@ class LevelConverter(Component):
         ]
         m.d.sync += held.eq(context)
         with m.If(accept):
-            m.d.sync += [kind.eq(i.kind), row.eq(Value.cast(i.row))]
+            m.d.sync += [kind.eq(Value.cast(i.kind)), row.eq(Value.cast(i.row))]
         divisor = self._divisor(m, accept, context)
 
         # The mean of the context, from the cycle after the row is accepted.
@@ -209,7 +211,7 @@ class LevelConverter(Component):
         is_key = Signal()
         left = Signal(digits, reset_less=True)  # a bit for each digit still to find
         trial = Signal(FP16.precision + digits, reset_less=True)  # a digit's weight, doubled
-        m.d.comb += is_key.eq(kind == RowKind.KEY)
+        m.d.comb += is_key.eq(kind[0])  # or CLEAR, which takes as long
         lanes = [LevelLane(p, bool(p.signs >> n & 1)) for n in range(a.d)]
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
@@ -268,7 +270,9 @@ class LevelConverter(Component):
             m.d.sync += self.o.valid.eq(digit & (~is_key | left[0]))
         with m.If(subtract):
             m.d.sync += [
-                o.op.eq(Mux(is_key, ArrayOp.WRITE, ArrayOp.QUERY)),
+                o.op.eq(
+                    Mux(is_key, Mux(kind[1], ArrayOp.CLEAR, ArrayOp.WRITE), ArrayOp.QUERY)
+                ),
                 Value.cast(o.row).eq(row),
             ]
             if a.contexts > 1:
@@ -290,7 +294,7 @@ class LevelConverter(Component):
         m.d.comb += [
             sent.eq(i.divisor),
             divisor.eq(
-                Mux(accept, Mux(i.kind == RowKind.KEY, stored[context], sent), current)
+                Mux(accept, Mux(i.kind[0], stored[context], sent), current)
             ),
         ]
         m.d.sync += current.eq(divisor)

@@ -61,6 +61,12 @@ class Rows:
         self._levels.append(self.model.keys(context, x))
         self._owners.append(max(self._owners, default=-1) + 1)
 
+    def clear(self, context: int, row: int, x: np.ndarray) -> None:
+        self._row(RowKind.CLEAR, context, row, 1, x)
+        self._beats.append((context, ArrayOp.CLEAR, row, 0))
+        self._levels.append(self.model.keys(context, x))
+        self._owners.append(max(self._owners, default=-1) + 1)
+
     def query(self, context: int, x: np.ndarray, divisor: float, row: int = 0) -> None:
         self._row(RowKind.QUERY, context, row, divisor, x)
         bits = self.parameters.query_bits
@@ -140,6 +146,8 @@ def random_rows(p: LevelConverterParameters, count: int, rng: np.random.Generato
         context, row, x = int(rng.integers(p.contexts)), int(rng.integers(p.rows)), any_row()
         if sometimes(rng, 0.1):
             rows.mean(context, any_row(), any_divisor(x))
+        if sometimes(rng, 0.1):
+            rows.clear(context, row, x)
         if sometimes(rng, 0.5):
             rows.key(context, row, x, any_divisor(x))
         else:

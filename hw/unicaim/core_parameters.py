@@ -1,0 +1,311 @@
+"""Parameters and ports of UniCAIM's core."""
+
+import dataclasses
+import functools
+
+from amaranth.hdl import signed, unsigned
+from amaranth.lib import data, enum
+
+from hw.arith.float_format import FP16
+from hw.layout import FLAG, FixedPoint, address, count, index, integer
+from hw.parameters import Parameters, require, require_one_of
+from hw.unicaim.adc_bank import AdcBankParameters
+from hw.unicaim.array import ArrayParameters
+from hw.unicaim.cell_array import CellArrayParameters
+from hw.unicaim.charge_accumulator import ChargeAccumulatorParameters
+from hw.unicaim.digital_array import DigitalArrayParameters
+from hw.unicaim.eviction_sense import EvictionSenseParameters
+from hw.unicaim.group_sum import GroupSumParameters
+from hw.unicaim.level_converter import LevelConverterParameters, RowKind
+from hw.unicaim.row_manager import RowManagerParameters
+from hw.unicaim.serial_array import SerialArrayParameters
+from hw.unicaim.topk_sense import TopkSenseParameters
+from hw.veda.product_array import PeArrayParameters
+from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
+
+TILE = 8
+"""Scores in a tile of the softmax."""
+
+
+class JobOp(enum.IntEnum, shape=2):
+    """What a job is."""
+
+    STEP = 0
+    PRESET = 1
+    CLEAR = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class UnicaimCoreParameters(Parameters):
+    """
+    rows, d, key_bits, query_bits
+        Of the array, see :class:`hw.unicaim.array.ArrayParameters`; d is a power of two.
+    kv_heads
+        Sets of rows, one for each kv head, 1 to 256.
+    group
+        Query heads of a kv head at most, 1 to 256.
+    array
+        ``digital``, ``serial`` (rows lie in a memory), or for simulation ``cell``.
+    parallel
+        Rows that the serial array scores in a cycle.
+    exact
+        Where the scores of selected rows come from: ``rows``, their keys in the memory, or
+        ``cells``, the array's own scores, converted.
+    converters, adc_bits
+        Of the cells' scores: how many, and their bits, at most 11.
+    share, fraction
+        Of the accumulations, see :class:`hw.unicaim.charge_accumulator.ChargeAccumulatorParameters`.
+    fill
+        Select exactly k rows, see :class:`hw.unicaim.topk_sense.TopkSenseParameters`.
+    start
+        Accumulation of a new row: ``mean`` of the others, or ``zero``.
+    rotate
+        Keys and queries are rotated before they become levels.
+    depth
+        Rows requested from the memory and not yet used, at most; a power of two from 4.
+    spread_mv
+        Standard deviation of the threshold voltages of the ``cell`` array.
+    seed
+        Of the rotation's signs and of the spread.
+    """
+
+    rows: int = 64
+    d: int = 64
+    key_bits: int = 3
+    query_bits: int = 1
+    kv_heads: int = 3
+    group: int = 4
+    array: str = "digital"
+    parallel: int = 8
+    exact: str = "rows"
+    converters: int = 10
+    adc_bits: int = 10
+    share: int = 4
+    fraction: int = 8
+    fill: bool = True
+    start: str = "mean"
+    rotate: bool = True
+    depth: int = 64
+    spread_mv: int = 0
+    seed: int = 1
+
+    def __post_init__(self):
+        for name, known in (
+            ("array", ["digital", "serial", "cell"]),
+            ("exact", ["rows", "cells"]),
+            ("start", ["mean", "zero"]),
+        ):
+            require_one_of(name, getattr(self, name), known)
+        d, depth = self.d, self.depth
+        require(d >= 2 and d & (d - 1) == 0, "d must be a power of two from 2", d)
+        require(1 <= self.group <= 256, "group must be between 1 and 256", self.group)
+        power = depth >= 4 and depth & (depth - 1) == 0
+        require(power, "depth must be a power of two from 4", depth)
+        bits = self.adc_bits
+        require(2 <= bits <= 11, "adc_bits must be between 2 and 11", bits)
+        _ = self.cells, self.converter, self.accumulator, self.bank  # each checks its own
+
+    @classmethod
+    def presets(cls) -> dict[str, "UnicaimCoreParameters"]:
+        small = cls(rows=8, d=4, query_bits=2, kv_heads=2, converters=3, fraction=3, depth=8)
+        serial = cls(rows=576, query_bits=3, array="serial")
+        return {
+            "small": small,
+            "cells": dataclasses.replace(small, exact="cells", array="serial", parallel=2),
+            "default": cls(),
+            "serial": serial,
+            "paper": dataclasses.replace(
+                serial, d=128, query_bits=1, kv_heads=1, group=1, exact="cells", converters=64
+            ),
+        }
+
+    @functools.cached_property
+    def cells(self) -> ArrayParameters:
+        """Those of the array."""
+        sizes = self.rows, self.d, self.key_bits, self.query_bits, self.kv_heads
+        if self.array == "cell":
+            return CellArrayParameters(*sizes, spread_mv=self.spread_mv, seed=self.seed)
+        if self.array == "serial":
+            return SerialArrayParameters(*sizes, parallel=self.parallel)
+        return DigitalArrayParameters(*sizes)
+
+    @functools.cached_property
+    def converter(self) -> LevelConverterParameters:
+        sizes = self.rows, self.d, self.key_bits, self.query_bits, self.kv_heads
+        return LevelConverterParameters(*sizes, rotate=self.rotate, seed=self.seed)
+
+    @functools.cached_property
+    def sense(self) -> TopkSenseParameters:
+        return TopkSenseParameters(self.rows, self.fill)
+
+    @functools.cached_property
+    def manager(self) -> RowManagerParameters:
+        return RowManagerParameters(self.rows, self.kv_heads)
+
+    @functools.cached_property
+    def group_sum(self) -> GroupSumParameters:
+        return GroupSumParameters(self.rows, self.cells.score.width, self.group)
+
+    @functools.cached_property
+    def accumulator(self) -> ChargeAccumulatorParameters:
+        bits = self.group_sum.sum_bits
+        return ChargeAccumulatorParameters(
+            self.rows, bits, self.fraction, self.share, self.kv_heads
+        )
+
+    @functools.cached_property
+    def eviction(self) -> EvictionSenseParameters:
+        return EvictionSenseParameters(self.rows)
+
+    @functools.cached_property
+    def bank(self) -> AdcBankParameters:
+        fraction = max(1, self.score_bits - self.adc_bits)
+        return AdcBankParameters(self.converters, self.adc_bits, fraction)
+
+    @property
+    def score_bits(self) -> int:
+        return self.cells.score.width
+
+    @property
+    def adc_shift(self) -> int:
+        """A code stands for 2^adc_shift scores."""
+        return max(0, self.score_bits - self.adc_bits)
+
+    @functools.cached_property
+    def pe_array(self) -> PeArrayParameters:
+        columns = min(8, self.d // 2) if self.d > 2 else 2
+        rows = min(8, self.d // columns)
+        return PeArrayParameters(rows, columns, self.d // columns // rows)
+
+    @functools.cached_property
+    def softmax(self) -> SpecialFunctionUnitParameters:
+        return SpecialFunctionUnitParameters(self.rows, TILE)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a query to the first address of its rows, with one plane a cycle."""
+        planes = self.converter.latency + self.query_bits - 1
+        return planes + self.cells.latency + self.score_bits + 1
+
+    @property
+    def idle_bound(self) -> int:
+        """Cycles without a transfer, at most."""
+        exact = self.softmax_cycles(self.rows) + self.pe_array.latency + self.rows
+        steps = 2 * self.cells.score_limit if self.array == "cell" else 0
+        return 2 * exact + steps + self.latency + self.accumulator.planes + 16
+
+    def softmax_cycles(self, rows: int) -> int:
+        """Cycles from a head's last score to its first probability."""
+        return self.softmax.first_result_cycles(rows, Operation.SOFTMAX)
+
+    def exact_cycles(self, rows: int) -> int:
+        """Cycles from the first key of a head to its result, for `rows` selected rows of keys."""
+        timing = self.pe_array.outer_product(rows)
+        return rows + 1 + self.pe_array.latency + self.softmax_cycles(rows) + timing.result
+
+    def head_interval(self, rows: int) -> int:
+        """Cycles from a head's first key to the next head's, behind the exact stage."""
+        timing = self.pe_array.outer_product(rows)
+        return rows - 1 + self.pe_array.latency + self.softmax_cycles(rows) + timing.next_row
+
+    def cycles(self, steps: list[tuple[int, int]]) -> int:
+        """About the cycles of steps that follow each other without stalls, with a fast memory.
+
+        steps
+            Query heads and rows selected of each job; no heads for PRESET and CLEAR.
+        """
+        key = self.converter.row_cycles(RowKind.KEY)
+        query = self.converter.row_cycles(RowKind.QUERY)
+        total = 0
+        for heads, rows in steps:
+            exact = self.head_interval(max(1, rows))
+            selection = query + self.cells.latency + self.score_bits + max(1, rows)
+            total += key + self.accumulator.planes + heads * max(exact, selection)
+        return total + self.latency + self.exact_cycles(max(1, max(r for _, r in steps)))
+
+    @functools.cached_property
+    def row_layout(self) -> data.ArrayLayout:
+        """d elements, FP16."""
+        return data.ArrayLayout(FP16, self.d)
+
+    @property
+    def kv_head(self) -> dict:
+        """The field of a kv head, if there are several."""
+        return {"kv_head": index(range(self.kv_heads))} if self.kv_heads > 1 else {}
+
+    @functools.cached_property
+    def load_layout(self) -> data.StructLayout:
+        """``mean``: the mean key of ``kv_head``, if there are several, taken off its keys.
+        ``divisor`` of its keys: see :class:`hw.unicaim.level_converter.LevelConverter`."""
+        return data.StructLayout({**self.kv_head, "divisor": FP16, "mean": self.row_layout})
+
+    @functools.cached_property
+    def job_layout(self) -> data.StructLayout:
+        """``op``: see :class:`JobOp`. ``kv_head``, if there are several. ``k``: rows to select.
+        ``heads``: query heads of a STEP."""
+        numbers = {"k": count(range(self.rows + 1)), "heads": count(range(self.group + 1))}
+        return data.StructLayout({"op": JobOp, **self.kv_head, **numbers})
+
+    @functools.cached_property
+    def q_layout(self) -> data.StructLayout:
+        """``x``: a query times the scale. ``divisor``: of its levels. ``unit``, where exact is
+        ``cells``: what a code of the converters is worth, FP16 too."""
+        unit = {"unit": FP16} if self.exact == "cells" else {}
+        return data.StructLayout({"divisor": FP16, **unit, "x": self.row_layout})
+
+    @property
+    def address_bits(self) -> int:
+        return (self.kv_heads - 1).bit_length() + 1 + (self.rows - 1).bit_length()
+
+    @functools.cached_property
+    def request_layout(self) -> data.StructLayout:
+        """A row to read, or to ``write`` with ``data``. An address is | kv head | V | row |."""
+        return data.StructLayout(
+            {
+                "tag": index(range(self.depth)),
+                "address": address(self.address_bits),
+                "write": FLAG,
+                "data": self.row_layout,
+            }
+        )
+
+    @functools.cached_property
+    def response_layout(self) -> data.StructLayout:
+        return data.StructLayout({"tag": index(range(self.depth)), "data": self.row_layout})
+
+    @functools.cached_property
+    def output_layout(self) -> data.StructLayout:
+        """``o`` of a head. ``invalid``: its softmax was. ``present``: how many rows were selected.
+        ``last`` of a step."""
+        present = count(range(self.rows + 1))
+        fields = {"present": present, "invalid": FLAG, "last": FLAG}
+        return data.StructLayout({"o": self.row_layout, **fields})
+
+    @functools.cached_property
+    def report_layout(self) -> data.StructLayout:
+        """``row``: the row written, 0 for CLEAR. ``evicts``: it was in use. ``conversions``: rows
+        selected, by all heads together. ``steps`` of all searches for them."""
+        steps = self.group * (2 * self.cells.score_limit + 2)
+        return data.StructLayout(
+            {
+                "row": index(range(self.rows)),
+                "evicts": FLAG,
+                "conversions": count(range(self.group * self.rows + 1)),
+                "steps": count(range(steps + 1)),
+            }
+        )
+
+    @functools.cached_property
+    def code_layout(self) -> data.StructLayout:
+        """A converter's ``code``, ``last`` of a head. ``present`` is 0 for a head without rows."""
+        code = integer(signed(self.adc_bits))
+        return data.StructLayout({"code": code, "present": FLAG, "last": FLAG})
+
+    @property
+    def context(self) -> unsigned:
+        """Shape of a kv head inside the core: at least one bit."""
+        return unsigned(max(1, (self.kv_heads - 1).bit_length()))
+
+    @property
+    def sample(self) -> FixedPoint:
+        return self.bank.sample

@@ -1,0 +1,204 @@
+"""What each job of UniCAIM's core asks of its parts, in order."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.layout import FLAG
+from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
+from hw.unicaim.exact_attention import operand_shape
+from hw.unicaim.level_converter import RowKind
+from hw.unicaim.row_accumulation import accumulation_layout
+from hw.unicaim.row_manager import RowOp
+
+
+class JobSequence(Component):
+    """A job's row, its key and value into memory and array, then its queries, one after the other.
+
+    A job waits in `job` while one of the same kv head is in progress, so that it overwrites no row
+    that is still to be read and finds the row to evict; jobs of other kv heads overlap.
+
+    Timing: 6 cycles from a job to its first query, and those of the converter; a query whenever the
+    converter takes one.
+
+    Members
+    -------
+    load, job, kv, q
+        As :class:`hw.unicaim.unicaim_core.UnicaimCore` has them.
+    busy : :py:`In(kv_heads)`
+        Kv heads with a job in progress.
+    started : :py:`Out(1)`
+        A job begins in this cycle, of the kv head `context`; with queries if `reads`.
+    context : :py:`Out(parameters.context)`
+    reads : :py:`Out(1)`
+    take : :py:`Out(stream.Signature(parameters.manager.input_layout))`
+    row : :py:`In(stream.Signature(parameters.manager.output_layout))`
+    records : :py:`Out(stream.Signature(accumulation_layout(parameters)))`
+    converter : :py:`Out(stream.Signature(parameters.converter.input_layout))`
+    write : :py:`Out(stream.Signature(parameters.request_layout))`
+    heads : :py:`Out(stream.Signature({context, last, k}))`
+        One for each query.
+    operands : :py:`Out(stream.Signature(operand_shape(parameters)))`
+        With each of these, for the exact stage.
+    """
+
+    def __init__(self, parameters: UnicaimCoreParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "load": In(stream.Signature(p.load_layout)),
+                "job": In(stream.Signature(p.job_layout)),
+                "kv": In(stream.Signature(p.row_layout)),
+                "q": In(stream.Signature(p.q_layout)),
+                "busy": In(p.kv_heads),
+                "started": Out(1),
+                "context": Out(p.context),
+                "reads": Out(1),
+                "take": Out(stream.Signature(p.manager.input_layout)),
+                "row": In(stream.Signature(p.manager.output_layout)),
+                "records": Out(stream.Signature(accumulation_layout(p))),
+                "converter": Out(stream.Signature(p.converter.input_layout)),
+                "write": Out(stream.Signature(p.request_layout)),
+                "heads": Out(stream.Signature(query_layout(p))),
+                "operands": Out(stream.Signature(operand_shape(p))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p, job, q = self._parameters, self.job.payload, self.q.payload
+        converter, write, record = self.converter, self.write, self.records.payload
+        several = p.kv_heads > 1
+        op = Signal(JobOp, reset_less=True)
+        context, held = Signal(p.context), Signal(p.context, reset_less=True)
+        k = Signal.like(Value.cast(job.k), reset_less=True)
+        left = Signal.like(Value.cast(job.heads), reset_less=True)  # queries still to come
+        value = Signal()  # the row in `kv` is of V
+        accept, load = Signal(), Signal()
+        m.d.comb += [
+            context.eq(Mux(accept, job.kv_head, held) if several else 0),
+            self.context.eq(context),
+            self.started.eq(accept),
+            self.reads.eq((job.op == JobOp.STEP) & job.heads.any()),
+            # The payloads of the parts do not depend on the state; only the valids do.
+            record.op.eq(op),
+            record.context.eq(held),
+            record.row.eq(self.row.payload.row),
+            record.evicts.eq(self.row.payload.evicts),
+            record.full.eq(self.row.payload.full),
+            record.shares.eq(left.any()),
+            self.take.payload.op.eq(Mux(op == JobOp.CLEAR, RowOp.CLEAR, RowOp.TAKE)),
+            converter.payload.row.eq(record_row := Signal.like(Value.cast(record.row))),
+            write.payload.write.eq(1),
+            write.payload.data.eq(self.kv.payload),
+            write.payload.address.eq(
+                Cat(record_row, value, held[: (p.kv_heads - 1).bit_length()])
+            ),
+            self.heads.payload.context.eq(held),
+            self.heads.payload.last.eq(left == 1),
+            self.heads.payload.k.eq(k),
+            self.operands.payload.eq(q.x if p.exact == "rows" else q.unit),
+        ]
+        if several:
+            m.d.comb += [
+                self.take.payload.context.eq(held),
+                converter.payload.context.eq(Mux(load, self.load.payload.kv_head, held)),
+            ]
+        row = Signal.like(record_row, reset_less=True)
+        m.d.comb += record_row.eq(row)
+
+        # What the converter takes: a mean, a key, a query, or nothing but CLEAR.
+        querying = Signal()
+        m.d.comb += [
+            converter.payload.kind.eq(
+                Mux(
+                    load,
+                    RowKind.MEAN,
+                    Mux(querying, RowKind.QUERY, Mux(op == JobOp.CLEAR, RowKind.CLEAR, RowKind.KEY)),
+                )
+            ),
+            converter.payload.divisor.eq(Mux(load, self.load.payload.divisor, q.divisor)),
+            converter.payload.x.eq(
+                Mux(load, self.load.payload.mean, Mux(querying, q.x, self.kv.payload))
+            ),
+        ]
+        free = Signal()
+        m.d.comb += free.eq(~(self.busy >> (job.kv_head if several else Const(0)))[0])
+        m.d.sync += held.eq(context)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += [
+                    load.eq(self.load.valid),
+                    converter.valid.eq(load),
+                    self.load.ready.eq(converter.ready),
+                    self.job.ready.eq(free & ~load),
+                    accept.eq(self.job.valid & self.job.ready),
+                ]
+                m.d.sync += [
+                    op.eq(job.op),
+                    k.eq(job.k),
+                    left.eq(Mux(job.op == JobOp.STEP, job.heads, 0)),
+                    value.eq(0),
+                ]
+                with m.If(accept):
+                    m.next = "TAKE"
+            with m.State("TAKE"):
+                m.d.comb += self.take.valid.eq(1)
+                with m.If(self.take.ready):
+                    m.next = "RECORD"
+                    with m.If(op == JobOp.CLEAR):
+                        m.next = "CLEAR"
+            with m.State("RECORD"):
+                m.d.comb += [
+                    self.records.valid.eq(self.row.valid),
+                    self.row.ready.eq(self.records.ready),
+                ]
+                m.d.sync += row.eq(Value.cast(record.row))
+                with m.If(self.row.valid & self.records.ready):
+                    m.next = "KEY"
+            with m.State("KEY"):
+                m.d.comb += [
+                    write.valid.eq(self.kv.valid & converter.ready),
+                    converter.valid.eq(self.kv.valid & write.ready),
+                    self.kv.ready.eq(converter.ready & write.ready),
+                ]
+                with m.If(self.kv.valid & self.kv.ready):
+                    m.d.sync += value.eq(1)
+                    m.next = "VALUE"
+            with m.State("VALUE"):
+                m.d.comb += [write.valid.eq(self.kv.valid), self.kv.ready.eq(write.ready)]
+                with m.If(self.kv.valid & write.ready):
+                    m.next = "IDLE"
+                    with m.If(left.any()):
+                        m.next = "QUERIES"
+            with m.State("QUERIES"):
+                sinks = (converter, self.heads, self.operands)
+                m.d.comb += [
+                    querying.eq(1),
+                    self.q.ready.eq(converter.ready & self.heads.ready & self.operands.ready),
+                ]
+                for sink in sinks:
+                    others = Cat(other.ready for other in sinks if other is not sink)
+                    m.d.comb += sink.valid.eq(self.q.valid & others.all())
+                with m.If(self.q.valid & self.q.ready):
+                    m.d.sync += left.eq(left - 1)
+                    with m.If(left == 1):
+                        m.next = "IDLE"
+            with m.State("CLEAR"):
+                m.d.comb += [
+                    converter.valid.eq(self.records.ready),
+                    self.records.valid.eq(converter.ready),
+                    record.row.eq(0),
+                    record.evicts.eq(0),
+                    record.full.eq(0),
+                ]
+                with m.If(converter.ready & self.records.ready):
+                    m.next = "IDLE"
+        return m
+
+
+def query_layout(p: UnicaimCoreParameters) -> data.StructLayout:
+    """A query's kv head, whether it is its step's ``last``, and the rows to select."""
+    k = p.job_layout["k"].shape
+    return data.StructLayout({"context": p.context, "last": FLAG, "k": k})

@@ -1,0 +1,105 @@
+"""Accumulated scores of all rows, and the row that they say is to be evicted next."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.layout import FLAG, index
+from hw.unicaim.charge_accumulator import AccumulatorOp, ChargeAccumulator
+from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
+from hw.unicaim.eviction_sense import EvictionSense
+from hw.unicaim.group_sum import GroupSum
+
+
+class RowAccumulation(Component):
+    """What a job does to the accumulations of its kv head (UniCAIM, section III-B4).
+
+    A STEP starts its new row, shares the sum of its heads' scores, and a PRESET starts its row from
+    0. When all rows are in use, the search downwards finds the row to evict by the next job.
+
+    Members
+    -------
+    jobs : :py:`In(stream.Signature(job_layout))`
+        Accepted when they are done.
+    values : :py:`In(stream.Signature(parameters.group_sum.input_layout))`
+        Scores of a step's heads.
+    evict : :py:`Out(stream.Signature(parameters.manager.evict_layout))`
+    """
+
+    def __init__(self, parameters: UnicaimCoreParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "jobs": In(stream.Signature(accumulation_layout(p))),
+                "values": In(stream.Signature(p.group_sum.input_layout)),
+                "evict": Out(stream.Signature(p.manager.evict_layout)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p, job, evict = self._parameters, self.jobs.payload, self.evict
+        m.submodules.group_sum = total = GroupSum(p.group_sum)
+        m.submodules.accumulator = accumulator = ChargeAccumulator(p.accumulator)
+        m.submodules.eviction_sense = sense = EvictionSense(p.eviction)
+        wiring.connect(m, wiring.flipped(self.values), total.i)
+        wiring.connect(m, accumulator.o, sense.i)
+
+        beat = accumulator.i.payload
+        found = Signal()
+        m.d.comb += [
+            beat.row.eq(job.row),
+            beat.mean.eq((job.op == JobOp.STEP) if p.start == "mean" else 0),
+            beat.values.eq(total.o.payload),
+            evict.payload.row.eq(sense.o.payload.row),
+            evict.valid.eq(sense.o.valid),
+            sense.o.ready.eq(evict.ready),
+            found.eq(evict.valid & evict.ready),
+        ]
+        if p.kv_heads > 1:
+            m.d.comb += [beat.context.eq(job.context), evict.payload.context.eq(job.context)]
+
+        shares = (job.op == JobOp.STEP) & job.shares
+        with m.FSM():
+            with m.State("START"):
+                m.d.comb += [
+                    accumulator.i.valid.eq(self.jobs.valid),
+                    beat.op.eq(AccumulatorOp.START),
+                ]
+                with m.If(job.op == JobOp.CLEAR):
+                    m.d.comb += beat.op.eq(AccumulatorOp.CLEAR)
+                with m.If(self.jobs.valid & accumulator.i.ready):
+                    m.next = "DONE"
+                    with m.If(job.full):
+                        m.next = "SEARCH"
+                    with m.If(shares):
+                        m.next = "SHARE"
+            with m.State("SHARE"):
+                m.d.comb += [
+                    accumulator.i.valid.eq(total.o.valid),
+                    total.o.ready.eq(accumulator.i.ready),
+                    beat.op.eq(AccumulatorOp.SHARE),
+                ]
+                with m.If(total.o.valid & accumulator.i.ready):
+                    m.next = "DONE"
+                    with m.If(job.full):
+                        m.next = "SEARCH"
+            with m.State("SEARCH"):
+                m.d.comb += [accumulator.i.valid.eq(1), beat.op.eq(AccumulatorOp.SEARCH)]
+                with m.If(accumulator.i.ready):
+                    m.next = "FOUND"
+            with m.State("FOUND"):
+                with m.If(found):
+                    m.next = "DONE"
+            with m.State("DONE"):
+                m.d.comb += self.jobs.ready.eq(1)
+                m.next = "START"
+        return m
+
+
+def accumulation_layout(p: UnicaimCoreParameters) -> data.StructLayout:
+    """A job: the ``row`` that it writes, ``evicts`` if that was in use. ``full``: all are in use
+    then. ``shares``: heads bring scores."""
+    row = {"row": index(range(p.rows)), "evicts": FLAG, "full": FLAG, "shares": FLAG}
+    return data.StructLayout({"op": JobOp, "context": p.context, **row})

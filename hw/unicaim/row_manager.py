@@ -1,0 +1,159 @@
+"""Which row of an array a new token is written to (UniCAIM, sections III-A2 and III-B4)."""
+
+import dataclasses
+import functools
+
+from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.lib import data, enum, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.layout import FLAG, index
+from hw.parameters import Parameters, require
+
+
+class RowOp(enum.IntEnum, shape=1):
+    """What a beat asks for."""
+
+    TAKE = 0
+    CLEAR = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class RowManagerParameters(Parameters):
+    """
+    rows
+        Of the array, 2 or more.
+    contexts
+        Sets of rows, 1 to 256.
+    """
+
+    rows: int = 64
+    contexts: int = 1
+
+    def __post_init__(self):
+        require(self.rows >= 2, "rows must be at least 2", self.rows)
+        contexts = self.contexts
+        require(1 <= contexts <= 256, "contexts must be between 1 and 256", contexts)
+
+    @classmethod
+    def presets(cls) -> dict[str, "RowManagerParameters"]:
+        return {"small": cls(4, 2), "default": cls(), "paper": cls(576)}
+
+    @property
+    def latency(self) -> int:
+        return 1
+
+    def cycles(self, beats: int) -> int:
+        """Cycles from the first beat offered to the last row taken, without stalls; rows to evict
+        are known in time."""
+        return beats + 1
+
+    @property
+    def context(self) -> dict:
+        """The field of a context, if there are several."""
+        return {"context": index(range(self.contexts))} if self.contexts > 1 else {}
+
+    @functools.cached_property
+    def input_layout(self) -> data.StructLayout:
+        """``op``: see :class:`RowOp`. ``context``, if there are several: the set of rows."""
+        return data.StructLayout({"op": RowOp, **self.context})
+
+    @functools.cached_property
+    def evict_layout(self) -> data.StructLayout:
+        """The ``row`` of a ``context`` to evict next."""
+        return data.StructLayout({**self.context, "row": index(range(self.rows))})
+
+    @functools.cached_property
+    def output_layout(self) -> data.StructLayout:
+        """``row``: the row to write. ``evicts``: it was in use. ``full``: all rows are in use now,
+        and a row to evict is awaited."""
+        return data.StructLayout({"row": index(range(self.rows)), "evicts": FLAG, "full": FLAG})
+
+
+class RowManager(Component):
+    """The row for a new token: the lowest free one, or else the one that is to be evicted.
+
+    Rows are used from 0 upwards and given back only all at once (CLEAR), since a new token
+    overwrites the evicted one in place; so the free rows are those from the number of rows in use
+    on. When all are in use, a TAKE waits for a row in `evict`, and uses it up. A row in `evict` is
+    kept until then; a further one of the same context replaces it.
+
+    Latency: 1 cycle. Throughput: a beat a cycle. Outputs depend on registers only, but `i.ready`
+    on `i` too, and on `o.ready`.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(parameters.input_layout))`
+    evict : :py:`In(stream.Signature(parameters.evict_layout))`
+        Always ready.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        For each TAKE.
+
+    Examples
+    --------
+    >>> from hw.unicaim.row_manager import RowManagerParameters
+    >>> RowManagerParameters(rows=576).cycles(beats=576)
+    577
+    """
+
+    summary = "Row for a new token: a free one, or one to evict"
+    source = "UniCAIM, sections III-A2 and III-B4"
+
+    def __init__(self, parameters: RowManagerParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "i": In(stream.Signature(p.input_layout)),
+                "evict": In(stream.Signature(p.evict_layout)),
+                "o": Out(stream.Signature(p.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> RowManagerParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p, i, o, evict = self._parameters, self.i.payload, self.o.payload, self.evict
+        used = Array(Signal(range(p.rows + 1), name=f"used_{n}") for n in range(p.contexts))
+        row = Array(
+            Signal(range(p.rows), name=f"row_{n}", reset_less=True) for n in range(p.contexts)
+        )
+        known = Signal(p.contexts)  # the row to evict is
+
+        at = i.context if p.contexts > 1 else 0
+        evict_at = evict.payload.context if p.contexts > 1 else 0
+        count, is_known, full, take = Signal(range(p.rows + 1)), Signal(), Signal(), Signal()
+        taken, cleared, found = (Signal(p.contexts, name=n) for n in ("taken", "cleared", "found"))
+        m.d.comb += [
+            count.eq(used[at]),
+            is_known.eq((known >> at)[0]),
+            full.eq(count == p.rows),
+            self.i.ready.eq(
+                (i.op == RowOp.CLEAR) | ((~full | is_known) & (~self.o.valid | self.o.ready))
+            ),
+            take.eq(self.i.valid & self.i.ready & (i.op == RowOp.TAKE)),
+            taken.eq(take << at),
+            cleared.eq((self.i.valid & (i.op == RowOp.CLEAR)) << at),
+            evict.ready.eq(1),
+            found.eq(evict.valid << evict_at),
+        ]
+        m.d.sync += known.eq((known & ~taken & ~cleared) | found)
+        for number in range(p.contexts):
+            with m.If(cleared[number]):
+                m.d.sync += used[number].eq(0)
+            with m.Elif(taken[number] & ~full):
+                m.d.sync += used[number].eq(used[number] + 1)
+            with m.If(found[number]):
+                m.d.sync += row[number].eq(evict.payload.row)
+        with m.If(~self.o.valid | self.o.ready):
+            m.d.sync += self.o.valid.eq(take)
+        with m.If(take):
+            m.d.sync += [
+                o.row.eq(Mux(full, row[at], count)),
+                o.evicts.eq(full),
+                o.full.eq(count >= p.rows - 1),
+            ]
+        return m

@@ -1,0 +1,308 @@
+"""A layer's attention with static and dynamic pruning of its cache (UniCAIM, Figs. 3 and 4)."""
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.layout import FLAG
+from hw.stream.arbiter import Arbiter, ArbiterParameters
+from hw.stream.queue import Queue, QueueParameters
+from hw.stream.reorder_buffer import ReorderBuffer
+from hw.unicaim.adc_bank import AdcBank
+from hw.unicaim.array import ArrayOp
+from hw.unicaim.cell_array import CellArray
+from hw.unicaim.core_parameters import JobOp as JobOp
+from hw.unicaim.core_parameters import UnicaimCoreParameters as UnicaimCoreParameters
+from hw.unicaim.digital_array import DigitalArray
+from hw.unicaim.exact_attention import ExactAttention, operand_shape
+from hw.unicaim.job_sequence import JobSequence, query_layout
+from hw.unicaim.level_converter import LevelConverter
+from hw.unicaim.row_accumulation import RowAccumulation, accumulation_layout
+from hw.unicaim.row_fetch import RowFetch
+from hw.unicaim.row_manager import RowManager
+from hw.unicaim.serial_array import SerialArray
+from hw.unicaim.topk_sense import TopkSense
+
+ARRAYS = {"digital": DigitalArray, "serial": SerialArray, "cell": CellArray}
+QUERIES = 4
+"""Queries that the converter has taken and the exact stage has not."""
+
+
+class UnicaimCore(Component):
+    """o_h = sum over the selected rows j of p_hj v_j,   p_h = softmax over these of q_h k_j.
+
+    ::
+
+        job ─→ row manager ←────────────────────────────── row to evict
+        kv ─┬→ memory ─→ reorder buffer ─→ exact stage ─→ o   ↑
+            └→ level ──→ array ─→ top-k ─→ rows ─┘            │
+        q ───→ converter   └─→ scores, summed over heads ─→ accumulators
+
+    A STEP is one token of one kv head. Its row of K and V, then its query heads, one after the
+    other, pass through: (1) the row manager names the lowest free row or, with all rows in use,
+    that of the smallest accumulation; K and V are written to the memory, K's levels to the array;
+    (2) for each query the array scores all rows, a search finds the k largest scores; (3) the exact
+    stage reads these rows of K, takes softmax of their exact scores, and sums up their rows of V;
+    (4) the scores, summed over the heads, are shared with the accumulators, and if all rows are in
+    use, a search downwards finds the row that the kv head's next job overwrites.
+
+    With `exact` of ``cells`` the scores of (3) are those of the array, converted: code times unit.
+    A code is 2^adc_shift scores. A PRESET writes a row of the prompt and starts its accumulation
+    from 0; CLEAR empties the rows of a kv head. `load` gives each kv head's mean key and divisor
+    first (:class:`hw.unicaim.level_converter.LevelConverter`). The prompt's attention, and the
+    choice of the tokens to keep, are the host's, as in the paper.
+
+    Stages overlap: a head's search with the exact stage of the head before, a job's with that of
+    the last job, unless it is of the same kv head; a job of the same kv head waits. With k = 0, or
+    without `fill` and with too many ties, no row is selected: o is 0 and ``present`` 0.
+
+    Errors: a head's o is ``invalid`` if one of its scores was NaN or plus infinity (o is then NaN).
+    Infinities in keys and queries saturate in the array and NaNs count as 0 there. A STEP without
+    queries only writes its row. More heads than `group`, or a k above `rows`, does not fit the
+    fields.
+
+    Latency: `latency` cycles from a query to the first address of its rows, then ``exact_cycles``
+    of their number, and the memory's latency. Throughput: ``head_interval`` cycles a head, or those
+    of the selection, whichever are more.
+
+    Handshake: all outputs but ``kv.ready`` and ``q.ready`` depend on registers only, except that
+    ``o.valid`` and ``o.payload`` follow the array's registers; ``response.ready`` is always high.
+
+    Members
+    -------
+    load : :py:`In(stream.Signature(parameters.load_layout))`
+        Mean keys; taken before jobs.
+    job : :py:`In(stream.Signature(parameters.job_layout))`
+    kv : :py:`In(stream.Signature(parameters.row_layout))`
+        For each STEP and PRESET its row of K, then that of V, FP16.
+    q : :py:`In(stream.Signature(parameters.q_layout))`
+        Queries of a STEP.
+    request : :py:`Out(stream.Signature(parameters.request_layout))`
+        To the memory of K and V. A write is complete when the request is accepted.
+    response : :py:`In(stream.Signature(parameters.response_layout))`
+        Rows read, in any order.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        Results, one for each query.
+    report : :py:`Out(stream.Signature(parameters.report_layout))`
+        One for each job.
+
+    Examples
+    --------
+    >>> from hw.unicaim.unicaim_core import UnicaimCoreParameters
+    >>> parameters = UnicaimCoreParameters.preset("serial")
+    >>> parameters.latency, parameters.head_interval(64), parameters.cells.score_limit
+    (99, 162, 1792)
+    """
+
+    summary = "A layer's decode step: top-k rows, their exact attention, which row is evicted"
+    source = "UniCAIM, section III and Figs. 3 and 4"
+
+    def __init__(self, parameters: UnicaimCoreParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "load": In(stream.Signature(p.load_layout)),
+                "job": In(stream.Signature(p.job_layout)),
+                "kv": In(stream.Signature(p.row_layout)),
+                "q": In(stream.Signature(p.q_layout)),
+                "request": Out(stream.Signature(p.request_layout)),
+                "response": In(stream.Signature(p.response_layout)),
+                "o": Out(stream.Signature(p.output_layout)),
+                "report": Out(stream.Signature(p.report_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> UnicaimCoreParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        m.submodules.sequence = sequence = JobSequence(p)
+        m.submodules.manager = manager = RowManager(p.manager)
+        m.submodules.converter = converter = LevelConverter(p.converter)
+        m.submodules.array = array = ARRAYS[p.array](p.cells)
+        m.submodules.sense = sense = TopkSense(p.sense)
+        m.submodules.accumulation = accumulation = RowAccumulation(p)
+        m.submodules.fetch = fetch = RowFetch(p)
+        m.submodules.exact = exact = ExactAttention(p)
+        for name in ("load", "job", "kv", "q"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(sequence, name))
+        wiring.connect(m, sequence.take, manager.i)
+        wiring.connect(m, manager.o, sequence.row)
+        wiring.connect(m, sequence.converter, converter.i)
+        wiring.connect(m, accumulation.evict, manager.evict)
+        wiring.connect(m, array.lines, sense.i)
+        wiring.connect(m, sense.too_many, array.too_many)
+        wiring.connect(m, exact.o, wiring.flipped(self.o))
+
+        # Each query is known in four places: how many rows it wants, whose they are, whether its
+        # scores end a sum, and what the exact stage needs.
+        k, heads, sums, operands = self._queues(m, sequence)
+        wiring.connect(m, k, sense.k)
+        wiring.connect(m, operands, exact.q)
+        wiring.connect(m, fetch.heads, exact.heads)
+        m.d.comb += [
+            accumulation.values.valid.eq(array.values.valid & sums.valid),
+            accumulation.values.payload.values.eq(array.values.payload),
+            accumulation.values.payload.last.eq(sums.payload),
+            array.values.ready.eq(accumulation.values.ready & sums.valid),
+            sums.ready.eq(accumulation.values.ready & array.values.valid),
+            fetch.i.valid.eq(sense.o.valid & heads.valid),
+            fetch.i.payload.eq(sense.o.payload),
+            fetch.context.eq(heads.payload.context),
+            fetch.last.eq(heads.payload.last),
+            sense.o.ready.eq(fetch.i.ready & heads.valid),
+        ]
+        taken = fetch.i.valid & fetch.i.ready
+        m.d.comb += heads.ready.eq(taken & fetch.i.payload.last)
+
+        hold = self._cells(m, array, fetch, exact, taken) if p.exact == "cells" else Const(0)
+        m.d.comb += [
+            array.i.valid.eq(converter.o.valid & ~hold),
+            array.i.payload.eq(converter.o.payload),
+            converter.o.ready.eq(array.i.ready & ~hold),
+        ]
+        self._memory(m, sequence.write, fetch.o, exact.rows)
+        self._reports(m, sequence, accumulation, exact, sense, heads, taken)
+        return m
+
+    def _queues(self, m: Module, sequence: JobSequence) -> tuple:
+        """The queries, by place."""
+        p = self._parameters
+        layout = query_layout(p)
+        shapes = {"k": layout["k"].shape, "heads": layout, "sums": 1}
+        queues = []
+        for name, shape in shapes.items():
+            m.submodules[f"{name}_queue"] = queue = Queue(
+                QueueParameters(depth=QUERIES), shape=shape
+            )
+            queues.append(queue)
+        k, heads, sums = queues
+        ready = Cat(queue.i.ready for queue in queues)
+        m.d.comb += [
+            k.i.payload.eq(sequence.heads.payload.k),
+            heads.i.payload.eq(sequence.heads.payload),
+            sums.i.payload.eq(sequence.heads.payload.last),
+            sequence.heads.ready.eq(ready.all()),
+        ]
+        for queue in queues:
+            m.d.comb += queue.i.valid.eq(sequence.heads.valid & ready.all())
+        m.submodules.operand_queue = operands = Queue(
+            QueueParameters(depth=QUERIES), shape=operand_shape(p)
+        )
+        wiring.connect(m, sequence.operands, operands.i)
+        return k.o, heads.o, sums.o, operands.o
+
+    def _cells(self, m: Module, array, fetch, exact, taken: Value) -> Signal:
+        """Scores of selected rows through the converters; high while the array must keep them."""
+        p = self._parameters
+        m.submodules.bank = bank = AdcBank(p.bank)
+        flags = data.StructLayout({"present": FLAG, "last": FLAG})
+        m.submodules.flags = flags = Queue(QueueParameters(depth=2 * p.converters), shape=flags)
+        samples, codes = fetch.samples, exact.codes
+        scores = Array(array.values.payload[row] for row in range(p.rows))
+        score = Signal(p.cells.score)
+        # A code's unit is 2^adc_shift scores, a sample's 2^-fraction of a code's.
+        shift = p.bank.fraction - p.adc_shift
+        ready = Signal()
+        m.d.comb += [
+            score.eq(scores[samples.payload.row]),
+            ready.eq(bank.i.ready & flags.i.ready),
+            samples.ready.eq(ready),
+            bank.i.valid.eq(samples.valid & flags.i.ready),
+            bank.i.payload.eq(score << shift),
+            flags.i.valid.eq(samples.valid & bank.i.ready),
+            flags.i.payload.present.eq(samples.payload.present),
+            flags.i.payload.last.eq(samples.payload.last),
+            codes.valid.eq(bank.o.valid & flags.o.valid),
+            codes.payload.code.eq(bank.o.payload),
+            codes.payload.present.eq(flags.o.payload.present),
+            codes.payload.last.eq(flags.o.payload.last),
+            bank.o.ready.eq(codes.ready & flags.o.valid),
+            flags.o.ready.eq(codes.ready & bank.o.valid),
+        ]
+        hold = Signal()
+        beat = array.i.payload
+        with m.If(taken & fetch.i.payload.last):
+            m.d.sync += hold.eq(0)
+        with m.If(array.i.valid & array.i.ready & (beat.op == ArrayOp.QUERY) & beat.last):
+            m.d.sync += hold.eq(1)
+        return hold
+
+    def _memory(self, m: Module, write, reads, rows) -> None:
+        """Rows written and rows read share the port."""
+        p = self._parameters
+        m.submodules.reorder = reorder = ReorderBuffer(p.depth, p.address_bits, p.row_layout)
+        m.submodules.port = port = Arbiter(ArbiterParameters(inputs=2), shape=p.request_layout)
+        wiring.connect(m, write, port.i[0])
+        wiring.connect(m, reads, reorder.i)
+        wiring.connect(m, wiring.flipped(self.response), reorder.response)
+        wiring.connect(m, reorder.o, rows)
+        m.d.comb += [
+            port.i[1].valid.eq(reorder.request.valid),
+            port.i[1].payload.tag.eq(reorder.request.payload.tag),
+            port.i[1].payload.address.eq(reorder.request.payload.address),
+            reorder.request.ready.eq(port.i[1].ready),
+            self.request.valid.eq(port.o.valid),
+            self.request.payload.eq(port.o.payload.data),
+            port.o.ready.eq(self.request.ready),
+        ]
+
+    def _reports(self, m: Module, sequence, accumulation, exact, sense, heads, taken) -> None:
+        """A report when a job's accumulations are done and its rows have been selected; and which
+        kv heads have a job in progress."""
+        p = self._parameters
+        report, layout = self.report.payload, accumulation_layout(p)
+        m.submodules.records = records = Queue(QueueParameters(depth=2), shape=layout)
+        counts = {name: p.report_layout[name].shape for name in ("conversions", "steps")}
+        counted_layout = data.StructLayout(counts)
+        m.submodules.counted = counted = Queue(QueueParameters(depth=2), shape=counted_layout)
+        wiring.connect(m, sequence.records, records.i)
+
+        # Counts of the step whose heads are being selected.
+        totals, sums = (
+            Signal(counted_layout, name=name, reset_less=name == "sums")
+            for name in ("totals", "sums")
+        )
+        m.d.comb += [
+            sums.conversions.eq(totals.conversions + (taken & sense.o.payload.present)),
+            sums.steps.eq(totals.steps + (sense.i.valid & sense.i.ready)),
+            counted.i.payload.eq(sums),
+            counted.i.valid.eq(heads.ready & heads.payload.last),
+        ]
+        m.d.sync += totals.eq(sums)
+        with m.If(counted.i.valid):
+            m.d.sync += totals.eq(0)
+
+        done = Signal()  # with the accumulations
+        record, reported = records.o.payload, Signal()
+        m.d.comb += [
+            accumulation.jobs.valid.eq(records.o.valid & ~done),
+            accumulation.jobs.payload.eq(record),
+            self.report.valid.eq(done & (counted.o.valid | ~record.shares)),
+            report.row.eq(record.row),
+            report.evicts.eq(record.evicts),
+            reported.eq(self.report.valid & self.report.ready),
+            records.o.ready.eq(reported),
+            counted.o.ready.eq(reported & record.shares),
+        ]
+        with m.If(record.shares):
+            m.d.comb += [
+                report.conversions.eq(counted.o.payload.conversions),
+                report.steps.eq(counted.o.payload.steps),
+            ]
+        m.d.sync += done.eq((done | accumulation.jobs.ready) & ~reported)
+
+        # A kv head is busy until its job is reported and its rows have been read.
+        unreported, unread = Signal(p.kv_heads), Signal(p.kv_heads)
+        begun = sequence.started << sequence.context
+        m.d.sync += [
+            unreported.eq((unreported | begun) & ~(reported << record.context)),
+            unread.eq(
+                (unread | Mux(sequence.reads, begun, 0)) & ~(exact.done << exact.context)
+            ),
+        ]
+        m.d.comb += sequence.busy.eq(unreported | unread)
