@@ -188,14 +188,13 @@ def _write(output: Path, setting: Setting, found: list, content: dict) -> None:
 
     check_writable(output)
     output.mkdir(parents=True, exist_ok=True)
-    drawn = pictures(setting)
     # The same data give the same file.
     with matplotlib.rc_context({"svg.hashsalt": NAME}):
-        for name, _, figure in drawn:
+        for name, figure in pictures(setting).items():
             with replacing(output / f"{name}.svg") as file:
                 figure.savefig(file, format="svg", metadata={"Date": None})
     for ending, text in (
-        ("md", page.markdown(setting, found, drawn)),
+        ("md", page.markdown(setting, found)),
         ("json", json_text(content, indent=1) + "\n"),
     ):
         with replacing(output / f"{NAME}.{ending}") as file:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from golden.algorithms.unicaim.cost import PRUNINGS, digital_search_steps
 from golden.evaluation.section import Table
 from golden.evaluation.unicaim_cost.claims import Claim, ratio
+from golden.evaluation.unicaim_cost.pictures import CAPTIONS
 from golden.evaluation.unicaim_cost.sweeps import Cost, Setting, cost, lengths
 
 TITLE = "UniCAIM: devices, energy and delay (Table II, Figs. 10 to 12)"
@@ -31,7 +32,7 @@ def about(setting: Setting) -> str:
     )
 
 
-def markdown(setting: Setting, claims: Sequence[Claim], pictures: Sequence[tuple]) -> str:
+def markdown(setting: Setting, claims: Sequence[Claim]) -> str:
     """The page; the pictures lie beside it."""
     verdicts = Table(
         "",
@@ -39,7 +40,7 @@ def markdown(setting: Setting, claims: Sequence[Claim], pictures: Sequence[tuple
         [[c.paper, c.ours, c.verdict, c.why] for c in claims],
     )
     parts = [f"# {TITLE}", about(setting), _lines(verdicts)]
-    parts += [f"![{caption}]({name}.svg)" for name, caption, _ in pictures]
+    parts += [f"![{caption}]({name}.svg)" for name, caption in CAPTIONS.items()]
     for table in (prunings(setting), searches(setting), sensitivity(setting), constants(setting)):
         parts += [f"{table.title}:", _lines(table)]
     return "\n\n".join(parts) + "\n"

@@ -23,25 +23,25 @@ STYLES: dict[str, dict[str, Any]] = {
 """Curves that nearly coincide stay apart: hollow markers around full ones."""
 
 
-def pictures(setting: Setting) -> list[tuple[str, str, "Figure"]]:
-    """File name without its ending, caption, figure."""
-    return [
-        (
-            "unicaim_cost_devices",
-            "devices against the length of input and output (Fig. 10)",
-            _devices(setting),
-        ),
-        (
-            "unicaim_cost_energy",
-            "energy of a step: ways to select, against the length of input and output (Fig. 11)",
-            _cost(setting, "energy_pj", "energy of a step, pJ"),
-        ),
-        (
-            "unicaim_cost_delay",
-            "delay of a step: ways to select, against the length of input and output (Fig. 12)",
-            _cost(setting, "delay_ns", "delay of a step, ns"),
-        ),
-    ]
+CAPTIONS = {
+    "unicaim_cost_devices": "devices against the length of input and output (Fig. 10)",
+    "unicaim_cost_energy": (
+        "energy of a step: ways to select, against the length of input and output (Fig. 11)"
+    ),
+    "unicaim_cost_delay": (
+        "delay of a step: ways to select, against the length of input and output (Fig. 12)"
+    ),
+}
+"""By the names of the pictures' files, without the ending."""
+
+
+def pictures(setting: Setting) -> dict[str, "Figure"]:
+    """A picture for each of `CAPTIONS`."""
+    return {
+        "unicaim_cost_devices": _devices(setting),
+        "unicaim_cost_energy": _cost(setting, "energy_pj", "energy of a step, pJ"),
+        "unicaim_cost_delay": _cost(setting, "delay_ns", "delay of a step, ns"),
+    }
 
 
 def _devices(setting: Setting) -> "Figure":

@@ -321,11 +321,11 @@ def test_verdicts_follow_the_figures():
     given = verdicts(Setting())
     assert {name for name, basis in given.items() if basis == Basis.COUNTS} == {
         "cells",
-        "periphery",
         "growth",
         "search",
     }
     assert {name for name, basis in given.items() if basis == Basis.CONSTANTS} == {
+        "periphery",
         "energy",
         "sorter's energy",
         "delay",
