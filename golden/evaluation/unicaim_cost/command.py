@@ -1,0 +1,215 @@
+"""The command ``unicaim-cost`` of ``python -m golden``."""
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table as Shown
+
+from golden import InputError
+from golden.algorithms.unicaim.cost import ArrayShape, Constants, delay_ns, energy_pj
+from golden.evaluation.section import Table
+from golden.evaluation.unicaim_cost import page
+from golden.evaluation.unicaim_cost.claims import claims
+from golden.evaluation.unicaim_cost.pictures import pictures
+from golden.evaluation.unicaim_cost.report import difference, read_counts
+from golden.evaluation.unicaim_cost.sweeps import Setting
+from golden.files import check_writable, json_text, replacing
+from golden.lm.commands import at_least
+
+NAME = "unicaim_cost"
+MOST = 1 << 17
+"""Of every number of tokens, rows, elements, heads or steps."""
+
+
+def register(commands: argparse._SubParsersAction) -> None:
+    """Add the command to the parser's."""
+    listed = "\n".join(
+        f"  {field.name} = {field.default:g} {field.metadata['unit']}".rstrip()
+        + f" ({field.metadata['basis']})"
+        for field in dataclasses.fields(Constants)
+    )
+    command = commands.add_parser(
+        "unicaim-cost",
+        help="devices, energy and delay of UniCAIM's array by an analytical model",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Compute UniCAIM's device counts, energy and delay of a decode step from counts"
+        "\nof rows, conversions, search steps and writes, with static and dynamic pruning, and\n"
+        "compare them with the ratios that the paper's text states.",
+        epilog=f"constants (--set NAME=VALUE) and where they come from:\n{listed}",
+    )
+    default = Setting()
+    for name, value, text in (
+        ("prompt", default.prompt, "length of the input"),
+        ("generated", default.generated, "length of the output"),
+        ("heavy", default.shape.heavy, "rows for the prompt with static pruning"),
+        ("reserved", default.shape.reserved, "rows for generated tokens with static pruning"),
+        ("d", default.shape.d, "elements of a key"),
+        ("kept", default.kept, "percent of the rows in use that dynamic pruning selects"),
+        ("heads", default.heads, "query heads that share the array"),
+        ("search-steps", default.search_steps, "steps of a head's search; digital array: 11"),
+    ):
+        command.add_argument(
+            f"--{name}",
+            type=at_least(0 if name in ("prompt", "heavy", "reserved", "kept") else 1),
+            default=value,
+            metavar="N",
+            help=f"{text} (default: %(default)s)",
+        )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another value of a constant, once for each",
+    )
+    command.add_argument(
+        "--counts",
+        type=Path,
+        metavar="FILE",
+        help="energy and delay for the counts of the core's reports: a JSON list of objects with"
+        " rows, heads, search_steps, conversions and, if wanted, written, evicted, k",
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help=f"write {NAME}.md, {NAME}.json and three pictures there",
+    )
+    command.set_defaults(run=run_cost)
+
+
+def run_cost(arguments: argparse.Namespace) -> None:
+    """Print tables or JSON, and write the page. Raises ``InputError`` or ``OSError``."""
+    setting = _setting(arguments)
+    if arguments.counts is not None:
+        if arguments.output is not None:
+            raise InputError("--counts: it writes no page; give --counts or --output")
+        _print_report(arguments, setting)
+        return
+    found = claims(setting)
+    content = page.content(setting, found)
+    if arguments.output is not None:
+        _write(arguments.output, setting, found, content)
+    if arguments.json:
+        print(json_text(content))
+        return
+    console = _console()
+    console.print(_shown(page.prunings(setting)))
+    console.print(_shown(page.searches(setting)))
+    verdicts = Table(
+        "Ratios that the paper's text states",
+        ["paper", "here", "verdict"],
+        [[claim.paper, claim.ours, claim.verdict] for claim in found],
+    )
+    console.print(_shown(verdicts, right=False))
+    if arguments.output is not None:
+        print(f"wrote {arguments.output / NAME}.md, .json and three pictures")
+
+
+def _setting(arguments: argparse.Namespace) -> Setting:
+    for name in ("prompt", "generated", "heavy", "reserved", "d", "heads", "search_steps"):
+        if getattr(arguments, name) > MOST:
+            option = name.replace("_", "-")
+            raise InputError(f"--{option}: it must be at most {MOST}")
+    if not 1 <= arguments.kept <= 100:
+        raise InputError(f"--kept: it must be 1 to 100 percent, not {arguments.kept}")
+    try:
+        shape = ArrayShape(heavy=arguments.heavy, reserved=arguments.reserved, d=arguments.d)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return Setting(
+        shape=shape,
+        constants=parse_constants(arguments.set),
+        prompt=arguments.prompt,
+        generated=arguments.generated,
+        kept=arguments.kept,
+        heads=arguments.heads,
+        search_steps=arguments.search_steps,
+    )
+
+
+def parse_constants(assignments: list[str]) -> Constants:
+    """Constants of which some are given as NAME=VALUE. Raises ``InputError``."""
+    fields = {field.name: field for field in dataclasses.fields(Constants)}
+    given: dict[str, Any] = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--set: give NAME=VALUE, not {text}")
+        if name not in fields:
+            raise InputError(f"--set: there is no constant {name}; known: {', '.join(fields)}")
+        try:
+            given[name] = int(value) if fields[name].type is int else float(value)
+        except ValueError:
+            kind = "whole number" if fields[name].type is int else "number"
+            raise InputError(f"--set: {name} must be a {kind}, not {value}") from None
+    try:
+        return Constants(**given)
+    except ValueError as error:
+        raise InputError(f"--set: {error}") from None
+
+
+def _print_report(arguments: argparse.Namespace, setting: Setting) -> None:
+    counts, k = read_counts(arguments.counts)
+    energy = energy_pj(counts, setting.shape, setting.constants)
+    delay = delay_ns(counts, setting.shape, setting.constants)
+    result = {
+        "steps": len(energy),
+        "conversions": int(np.sum(counts.conversions)),
+        "search_steps": int(np.sum(counts.search_steps)),
+        "written": int(np.sum(counts.written)),
+        "evicted": int(np.sum(counts.evicted)),
+        "energy_pj": float(energy.mean()),
+        "delay_ns": float(delay.mean()),
+        "difference": None if k is None else difference(counts, k, setting.search_steps),
+    }
+    if arguments.json:
+        print(json_text(result))
+        return
+    print(
+        f"{result['steps']} steps: {result['conversions']} conversions, {result['search_steps']}"
+        f" search steps, {result['written']} rows written, {result['evicted']} evicted;"
+        f" mean {result['energy_pj']:.0f} pJ, {result['delay_ns']:.0f} ns"
+    )
+    if k is not None:
+        print(result["difference"] or "conversions and search steps are those of the formula")
+
+
+def _write(output: Path, setting: Setting, found: list, content: dict) -> None:
+    import matplotlib
+
+    check_writable(output)
+    output.mkdir(parents=True, exist_ok=True)
+    # The same data give the same file.
+    with matplotlib.rc_context({"svg.hashsalt": NAME}):
+        for name, figure in pictures(setting).items():
+            with replacing(output / f"{name}.svg") as file:
+                figure.savefig(file, format="svg", metadata={"Date": None})
+    for ending, text in (
+        ("md", page.markdown(setting, found)),
+        ("json", json_text(content, indent=1) + "\n"),
+    ):
+        with replacing(output / f"{NAME}.{ending}") as file:
+            file.write(text.encode())
+
+
+def _console() -> Console:
+    # A file or a pipe has no width.
+    return Console(width=None if sys.stdout.isatty() else 110)
+
+
+def _shown(table: Table, right: bool = True) -> Shown:
+    made = Shown(title=table.title, box=box.SIMPLE_HEAD, show_lines=False)
+    for number, column in enumerate(table.columns):
+        made.add_column(column, justify="right" if right and number else "left", overflow="fold")
+    for row in table.rows:
+        made.add_row(*row)
+    return made
