@@ -39,7 +39,9 @@ def aligned(x: np.ndarray, divisor: Divisor) -> np.ndarray:
     field, fraction = bits >> 10 & 31, bits & 0x3FF
     mantissa = fraction | (field > 0).astype(np.int64) << 10
     shift = np.maximum(field, 1) - divisor.exponent
-    size = np.where(shift >= 0, mantissa << np.clip(shift, 0, 31), mantissa >> np.clip(-shift, 0, 31))
+    size = np.where(
+        shift >= 0, mantissa << np.clip(shift, 0, 31), mantissa >> np.clip(-shift, 0, 31)
+    )
     size = np.where(field == 31, np.where(fraction == 0, ALIGNED, 0), np.minimum(size, ALIGNED))
     return np.where(bits >> 15, -size, size)
 

@@ -33,6 +33,7 @@ class JobOp(enum.IntEnum, shape=2):
     STEP = 0
     PRESET = 1
     CLEAR = 2
+    LOAD = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,9 +236,9 @@ class UnicaimCoreParameters(Parameters):
 
     @functools.cached_property
     def load_layout(self) -> data.StructLayout:
-        """``mean``: the mean key of ``kv_head``, if there are several, taken off its keys.
-        ``divisor`` of its keys: see :class:`hw.unicaim.level_converter.LevelConverter`."""
-        return data.StructLayout({**self.kv_head, "divisor": FP16, "mean": self.row_layout})
+        """``mean``: the mean key of a kv head, which is taken off its keys. ``divisor`` of its
+        keys: see :class:`hw.unicaim.level_converter.LevelConverter`."""
+        return data.StructLayout({"divisor": FP16, "mean": self.row_layout})
 
     @functools.cached_property
     def job_layout(self) -> data.StructLayout:

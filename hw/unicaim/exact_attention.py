@@ -1,7 +1,7 @@
 """The exact stage of UniCAIM's core: softmax of the selected rows' scores, sum of their values."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Module, Signal, Value
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
@@ -99,9 +99,7 @@ class ExactAttention(Component):
             array.i.payload.outer.eq(values),
             array.i.payload.relative.eq(1),
             array.i.payload.last.eq(rows.payload.last),
-            rows.ready.eq(
-                array.i.ready & (keys | (values & probability.valid & flags.i.ready))
-            ),
+            rows.ready.eq(array.i.ready & (keys | (values & probability.valid & flags.i.ready))),
             taken.eq(array.i.valid & array.i.ready & values),
             probability.ready.eq(taken),
             ended.eq(taken & rows.payload.last),

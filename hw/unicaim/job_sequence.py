@@ -79,7 +79,7 @@ class JobSequence(Component):
         m.d.comb += [
             context.eq(Mux(accept, job.kv_head, held) if several else 0),
             self.context.eq(context),
-            self.started.eq(accept),
+            self.started.eq(accept & (job.op != JobOp.LOAD)),
             self.reads.eq((job.op == JobOp.STEP) & job.heads.any()),
             # The payloads of the parts do not depend on the state; only the valids do.
             record.op.eq(op),
@@ -92,9 +92,7 @@ class JobSequence(Component):
             converter.payload.row.eq(record_row := Signal.like(Value.cast(record.row))),
             write.payload.write.eq(1),
             write.payload.data.eq(self.kv.payload),
-            write.payload.address.eq(
-                Cat(record_row, value, held[: (p.kv_heads - 1).bit_length()])
-            ),
+            write.payload.address.eq(Cat(record_row, value, held[: (p.kv_heads - 1).bit_length()])),
             self.heads.payload.context.eq(held),
             self.heads.payload.last.eq(left == 1),
             self.heads.payload.k.eq(k),
@@ -103,7 +101,7 @@ class JobSequence(Component):
         if several:
             m.d.comb += [
                 self.take.payload.context.eq(held),
-                converter.payload.context.eq(Mux(load, self.load.payload.kv_head, held)),
+                converter.payload.context.eq(held),
             ]
         row = Signal.like(record_row, reset_less=True)
         m.d.comb += record_row.eq(row)
@@ -115,7 +113,9 @@ class JobSequence(Component):
                 Mux(
                     load,
                     RowKind.MEAN,
-                    Mux(querying, RowKind.QUERY, Mux(op == JobOp.CLEAR, RowKind.CLEAR, RowKind.KEY)),
+                    Mux(
+                        querying, RowKind.QUERY, Mux(op == JobOp.CLEAR, RowKind.CLEAR, RowKind.KEY)
+                    ),
                 )
             ),
             converter.payload.divisor.eq(Mux(load, self.load.payload.divisor, q.divisor)),
@@ -129,10 +129,7 @@ class JobSequence(Component):
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += [
-                    load.eq(self.load.valid),
-                    converter.valid.eq(load),
-                    self.load.ready.eq(converter.ready),
-                    self.job.ready.eq(free & ~load),
+                    self.job.ready.eq(free),
                     accept.eq(self.job.valid & self.job.ready),
                 ]
                 m.d.sync += [
@@ -143,6 +140,16 @@ class JobSequence(Component):
                 ]
                 with m.If(accept):
                     m.next = "TAKE"
+                    with m.If(job.op == JobOp.LOAD):
+                        m.next = "LOAD"
+            with m.State("LOAD"):
+                m.d.comb += [
+                    load.eq(1),
+                    converter.valid.eq(self.load.valid),
+                    self.load.ready.eq(converter.ready),
+                ]
+                with m.If(self.load.valid & converter.ready):
+                    m.next = "IDLE"
             with m.State("TAKE"):
                 m.d.comb += self.take.valid.eq(1)
                 with m.If(self.take.ready):

@@ -251,9 +251,7 @@ class LevelConverter(Component):
             with m.State("SUBTRACT"):
                 bits = Mux(is_key, 1 << a.key_bits - 1, 1 << a.query_bits - 1)
                 m.d.sync += left.eq(bits)
-                m.d.sync += trial.eq(
-                    Mux(is_key, mantissa << a.key_bits, mantissa << a.query_bits)
-                )
+                m.d.sync += trial.eq(Mux(is_key, mantissa << a.key_bits, mantissa << a.query_bits))
                 with m.If(kind == RowKind.MEAN):
                     m.d.comb += write.en.eq(1)
                     m.next = "IDLE"
@@ -270,9 +268,7 @@ class LevelConverter(Component):
             m.d.sync += self.o.valid.eq(digit & (~is_key | left[0]))
         with m.If(subtract):
             m.d.sync += [
-                o.op.eq(
-                    Mux(is_key, Mux(kind[1], ArrayOp.CLEAR, ArrayOp.WRITE), ArrayOp.QUERY)
-                ),
+                o.op.eq(Mux(is_key, Mux(kind[1], ArrayOp.CLEAR, ArrayOp.WRITE), ArrayOp.QUERY)),
                 Value.cast(o.row).eq(row),
             ]
             if a.contexts > 1:
@@ -293,9 +289,7 @@ class LevelConverter(Component):
         divisor = Signal(FP16.width - 1)
         m.d.comb += [
             sent.eq(i.divisor),
-            divisor.eq(
-                Mux(accept, Mux(i.kind[0], stored[context], sent), current)
-            ),
+            divisor.eq(Mux(accept, Mux(i.kind[0], stored[context], sent), current)),
         ]
         m.d.sync += current.eq(divisor)
         for number, kept in enumerate(stored):

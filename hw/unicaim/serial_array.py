@@ -162,9 +162,7 @@ class SerialArray(UnicaimArray):
         with m.If(begin):
             m.d.sync += scoring.eq(0)
 
-        totals = [
-            self._total(m, lane, read.data, planes, negatives) for lane in range(p.parallel)
-        ]
+        totals = [self._total(m, lane, read.data, planes, negatives) for lane in range(p.parallel)]
         scores = [Signal(p.score, name=f"score_{n}", reset_less=True) for n in range(p.rows)]
         for first in range(p.words):
             with m.If(storing & (at_store == first)):

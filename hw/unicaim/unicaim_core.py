@@ -15,7 +15,7 @@ from hw.unicaim.cell_array import CellArray
 from hw.unicaim.core_parameters import JobOp as JobOp
 from hw.unicaim.core_parameters import UnicaimCoreParameters as UnicaimCoreParameters
 from hw.unicaim.digital_array import DigitalArray
-from hw.unicaim.exact_attention import ExactAttention, operand_shape
+from hw.unicaim.exact_attention import ExactAttention, head_layout, operand_shape
 from hw.unicaim.job_sequence import JobSequence, query_layout
 from hw.unicaim.level_converter import LevelConverter
 from hw.unicaim.row_accumulation import RowAccumulation, accumulation_layout
@@ -49,8 +49,8 @@ class UnicaimCore(Component):
 
     With `exact` of ``cells`` the scores of (3) are those of the array, converted: code times unit.
     A code is 2^adc_shift scores. A PRESET writes a row of the prompt and starts its accumulation
-    from 0; CLEAR empties the rows of a kv head. `load` gives each kv head's mean key and divisor
-    first (:class:`hw.unicaim.level_converter.LevelConverter`). The prompt's attention, and the
+    from 0; CLEAR empties the rows of a kv head; LOAD takes its mean key and divisor from `load`, which
+    must come before its rows (:class:`hw.unicaim.level_converter.LevelConverter`). The prompt's attention, and the
     choice of the tokens to keep, are the host's, as in the paper.
 
     Stages overlap: a head's search with the exact stage of the head before, a job's with that of
@@ -72,7 +72,7 @@ class UnicaimCore(Component):
     Members
     -------
     load : :py:`In(stream.Signature(parameters.load_layout))`
-        Mean keys; taken before jobs.
+        One for each LOAD.
     job : :py:`In(stream.Signature(parameters.job_layout))`
     kv : :py:`In(stream.Signature(parameters.row_layout))`
         For each STEP and PRESET its row of K, then that of V, FP16.
@@ -85,7 +85,7 @@ class UnicaimCore(Component):
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         Results, one for each query.
     report : :py:`Out(stream.Signature(parameters.report_layout))`
-        One for each job.
+        One for each job but LOAD.
 
     Examples
     --------
@@ -143,7 +143,10 @@ class UnicaimCore(Component):
         k, heads, sums, operands = self._queues(m, sequence)
         wiring.connect(m, k, sense.k)
         wiring.connect(m, operands, exact.q)
-        wiring.connect(m, fetch.heads, exact.heads)
+        # A head stays in front of the exact stage until its last row.
+        m.submodules.begun = begun = Queue(QueueParameters(depth=2), shape=head_layout(p))
+        wiring.connect(m, fetch.heads, begun.i)
+        wiring.connect(m, begun.o, exact.heads)
         m.d.comb += [
             accumulation.values.valid.eq(array.values.valid & sums.valid),
             accumulation.values.payload.values.eq(array.values.payload),
@@ -301,8 +304,6 @@ class UnicaimCore(Component):
         begun = sequence.started << sequence.context
         m.d.sync += [
             unreported.eq((unreported | begun) & ~(reported << record.context)),
-            unread.eq(
-                (unread | Mux(sequence.reads, begun, 0)) & ~(exact.done << exact.context)
-            ),
+            unread.eq((unread | Mux(sequence.reads, begun, 0)) & ~(exact.done << exact.context)),
         ]
         m.d.comb += sequence.busy.eq(unreported | unread)

@@ -167,7 +167,10 @@ class ReaderSpec(Elaboratable):
     def _invariants(self, m, internals, slots_used):
         """Relation of the reader's registers and memories to the signals of the specification."""
         dut, depth = self.dut, self.dut.parameters.depth
-        requested, emptied = internals.signal("reorder.requested"), internals.signal("reorder.emptied")
+        requested, emptied = (
+            internals.signal("reorder.requested"),
+            internals.signal("reorder.emptied"),
+        )
         filled = internals.signal("reorder.filled")
         m.d.comb += [
             Assert(internals.signal("left") == self.left),

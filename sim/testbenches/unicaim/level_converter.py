@@ -105,7 +105,9 @@ def real_rows(p: LevelConverterParameters, trace: Trace, count: int) -> Rows:
         what = f"rows of {'x' if trace.x else 'w'}/{name}, which are keys and queries at once"
     columns = np.arange(p.d) % k.shape[1]
     k, q = (a[np.arange(count) % len(k)][:, columns].astype(np.float64) for a in (k, q))
-    rows = Rows(p, [f"Rows are {what}, the first {p.d} numbers of each, repeated if there are fewer."])
+    rows = Rows(
+        p, [f"Rows are {what}, the first {p.d} numbers of each, repeated if there are fewer."]
+    )
     scale = np.sqrt(p.d) if p.rotate else 1
     mean = k.mean(axis=0)
     step = 2.5 / (1 << p.key_bits - 1) * np.sqrt(np.mean((k - mean) ** 2))

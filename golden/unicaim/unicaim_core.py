@@ -1,0 +1,201 @@
+"""Bit-exact model of UniCAIM's core: the rows of each kv head, job after job."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from golden.arith.float_multiply import float_multiply
+from golden.unicaim.cell_array import cell_errors, discharge, line_scores
+from golden.unicaim.cells import query_planes, row_scores, score_limit
+from golden.unicaim.charge_accumulator import ChargeAccumulator
+from golden.unicaim.digital_array import search
+from golden.unicaim.eviction_sense import eviction_sense
+from golden.unicaim.level_converter import LevelConverter
+from golden.unicaim.sar_adc import sar_adc
+from golden.unicaim.topk_sense import topk_sense
+from golden.veda.pe_array import inner_products, outer_product
+from golden.veda.special_function_unit import softmax
+
+TILE = 8
+"""Scores in a tile of the softmax."""
+
+
+@dataclass(frozen=True)
+class CoreSizes:
+    """What the results depend on; names and meanings are those of the hardware's parameters."""
+
+    rows: int
+    d: int
+    key_bits: int = 3
+    query_bits: int = 1
+    kv_heads: int = 1
+    group: int = 1
+    array: str = "digital"
+    exact: str = "rows"
+    adc_bits: int = 10
+    share: int = 4
+    fraction: int = 8
+    fill: bool = True
+    start: str = "mean"
+    rotate: bool = True
+    spread_mv: int = 0
+    seed: int = 1
+
+    @property
+    def score_limit(self) -> int:
+        return score_limit(self.d, self.key_bits, self.query_bits)
+
+    @property
+    def score_bits(self) -> int:
+        return self.score_limit.bit_length() + 1
+
+    @property
+    def adc_shift(self) -> int:
+        """A code stands for 2^adc_shift scores."""
+        return max(0, self.score_bits - self.adc_bits)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadResult:
+    """Of one query: the rows ``selected``, ascending, their probabilities ``p`` (float16), the
+    output ``o`` float16[d], whether the softmax was ``invalid``, and the ``scores`` of all rows on
+    the array's lines, 0 for unused ones."""
+
+    selected: list[int]
+    p: np.ndarray
+    o: np.ndarray
+    invalid: bool
+    scores: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class JobResult:
+    """Of a job: the ``row`` written, whether it ``evicts``, ``conversions``, ``steps``, heads."""
+
+    row: int
+    evicts: bool
+    conversions: int = 0
+    steps: int = 0
+    heads: list[HeadResult] = field(default_factory=list)
+
+
+class KvHead:
+    """The rows of one kv head: K and V float16[rows, d], levels, and accumulations."""
+
+    def __init__(self, p: CoreSizes) -> None:
+        self.k, self.v = np.zeros((2, p.rows, p.d), np.float16)
+        self.levels = np.zeros((p.rows, p.d), np.int64)
+        bits = p.score_bits + (p.group - 1).bit_length()
+        self.accumulator = ChargeAccumulator(p.rows, bits, p.fraction, p.share)
+        self.used = 0
+        self.evict: int | None = None
+
+
+class UnicaimCore:
+    """All kv heads of a core; ``heads`` [kv heads] are for reading."""
+
+    def __init__(self, sizes: CoreSizes) -> None:
+        p = self.sizes = sizes
+        seed = p.seed if p.rotate else None
+        self.converter = LevelConverter(p.key_bits, p.query_bits, p.kv_heads, seed)
+        self.heads = [KvHead(p) for _ in range(p.kv_heads)]
+        self._errors: np.ndarray | None = None
+        if p.array == "cell" and p.spread_mv:
+            drawn = cell_errors(p.rows * p.kv_heads, p.d, p.key_bits, p.spread_mv, p.seed)
+            self._errors = drawn.reshape(p.kv_heads, p.rows, p.d, 2)
+
+    def load(self, kv_head: int, mean: np.ndarray, divisor: float) -> None:
+        """The mean key, float16[d], and the divisor of a kv head's keys."""
+        self.converter.load(kv_head, mean, divisor)
+
+    def clear(self, kv_head: int) -> JobResult:
+        """No row is in use any more."""
+        head = self.heads[kv_head]
+        head.used, head.evict = 0, None
+        head.accumulator.clear()
+        return JobResult(0, False)
+
+    def preset(self, kv_head: int, k: np.ndarray, v: np.ndarray) -> JobResult:
+        """A row of the prompt, float16[d] each."""
+        row, evicts = self._write(kv_head, k, v, mean=False)
+        self._find(kv_head)
+        return JobResult(row, evicts)
+
+    def step(
+        self,
+        kv_head: int,
+        k: np.ndarray,
+        v: np.ndarray,
+        q: np.ndarray,
+        divisors: np.ndarray,
+        top_k: int,
+        units: np.ndarray | None = None,
+    ) -> JobResult:
+        """A token: ``k``, ``v`` float16[d], its queries ``q`` float16[heads, d] times the scale.
+
+        divisors, units
+            float[heads]: of the queries' levels, and what a converter's code is worth.
+        """
+        p = self.sizes
+        row, evicts = self._write(kv_head, k, v, mean=p.start == "mean")
+        results, steps = [], 0
+        for number, (query, divisor) in enumerate(zip(q, divisors, strict=True)):
+            scores = self._scores(kv_head, self.converter.query(query, float(divisor)))
+            used = np.arange(p.rows) < self.heads[kv_head].used
+            race = discharge if p.array == "cell" else search
+            high, _ = race(scores, used, top_k, p.score_limit)
+            steps += len(high)
+            selected = topk_sense(high, top_k, p.fill)
+            unit = None if units is None else units[number]
+            results.append(self._attend(kv_head, query, selected, scores, unit))
+        if results:
+            total = np.sum([result.scores for result in results], axis=0)
+            self.heads[kv_head].accumulator.share(total)
+        self._find(kv_head)
+        conversions = sum(len(result.selected) for result in results)
+        return JobResult(row, evicts, conversions, steps, results)
+
+    def _write(self, kv_head: int, k, v, mean: bool) -> tuple[int, bool]:
+        head = self.heads[kv_head]
+        evicts = head.used == self.sizes.rows
+        row = head.evict if evicts else head.used
+        assert row is not None, "no row to evict is known"
+        head.used += not evicts
+        head.k[row], head.v[row] = k, v
+        head.levels[row] = self.converter.keys(kv_head, k)
+        head.accumulator.start(row, mean)
+        return row, evicts
+
+    def _find(self, kv_head: int) -> None:
+        """The row to evict next, if all are in use."""
+        head = self.heads[kv_head]
+        if head.used == self.sizes.rows:
+            head.evict = eviction_sense(head.accumulator.planes())
+
+    def _scores(self, kv_head: int, query: np.ndarray) -> np.ndarray:
+        """Scores on the lines, of unused rows 0."""
+        p, head = self.sizes, self.heads[kv_head]
+        scores = np.zeros(p.rows, np.int64)
+        rows = slice(head.used)
+        if self._errors is None:
+            scores[rows] = row_scores(head.levels[rows], query[None])[0]
+        else:
+            planes, errors = query_planes(query, p.query_bits), self._errors[kv_head, rows]
+            scores[rows] = line_scores(head.levels[rows], planes, errors, p.score_limit)
+        return scores
+
+    def _attend(self, kv_head: int, query, selected: list[int], scores, unit) -> HeadResult:
+        """The exact stage."""
+        p, head = self.sizes, self.heads[kv_head]
+        if not selected:
+            return HeadResult([], np.zeros(0, np.float16), np.zeros(p.d, np.float16), False, scores)
+        if p.exact == "rows":
+            s = inner_products(query[None], head.k[selected][None], relative=True)[0]
+        else:
+            fraction = max(1, p.adc_shift)
+            samples = scores[selected] << fraction - p.adc_shift
+            codes = sar_adc(samples, p.adc_bits, fraction).astype(np.float16)
+            s = float_multiply(codes, np.float16(unit))
+        y, invalid = softmax(s, p.rows, TILE)
+        o = outer_product(y[None], head.v[selected][None])[0]
+        return HeadResult(selected, y, o, bool(invalid), scores)

@@ -1,0 +1,305 @@
+"""Jobs of UniCAIM's core, and the stimulus that they make, with the model's results."""
+
+import dataclasses
+
+import numpy as np
+
+from golden.trace import Trace
+from golden.unicaim.unicaim_core import CoreSizes, JobResult, UnicaimCore
+from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
+from sim.core import payload
+from sim.core.memory import Memory
+from sim.core.stimulus import Stimulus
+from sim.testbenches.operands import numbers, to_fp16
+from sim.testbenches.strategies import sometimes
+
+
+def sizes_of(p: UnicaimCoreParameters) -> CoreSizes:
+    """What the model needs of the parameters."""
+    names = [field.name for field in dataclasses.fields(CoreSizes)]
+    return CoreSizes(**{name: getattr(p, name) for name in names})
+
+
+class CoreJobs:
+    """Jobs in order, from a memory of zeros; ``model`` is the core after them."""
+
+    def __init__(self, parameters: UnicaimCoreParameters):
+        self.parameters = parameters
+        self.model = UnicaimCore(sizes_of(parameters))
+        self.results: list[JobResult | None] = []
+        """Of each job; None for LOAD."""
+        self._jobs: list[tuple] = []
+        self._inputs: dict[str, list[tuple]] = {"load": [], "kv": [], "q": []}
+        self._owners: dict[str, list[int]] = {"load": [], "kv": [], "q": []}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def _job(self, op: JobOp, kv_head: int, k: int = 0, heads: int = 0) -> None:
+        self._jobs.append((op, kv_head, k, heads))
+
+    def _give(self, stream: str, *fields) -> None:
+        self._inputs[stream].append(fields)
+        self._owners[stream].append(len(self._jobs))
+
+    def load(self, kv_head: int, mean: np.ndarray, divisor: float) -> None:
+        self.model.load(kv_head, mean, divisor)
+        self._give("load", mean, divisor)
+        self._job(JobOp.LOAD, kv_head)
+        self.results.append(None)
+
+    def clear(self, kv_head: int, unused: tuple[int, int] = (0, 0)) -> None:
+        """`unused`: what the job's other fields say."""
+        self._job(JobOp.CLEAR, kv_head, *unused)
+        self.results.append(self.model.clear(kv_head))
+
+    def preset(self, kv_head: int, k, v, unused: tuple[int, int] = (0, 0)) -> None:
+        self._give("kv", k)
+        self._give("kv", v)
+        self._job(JobOp.PRESET, kv_head, *unused)
+        self.results.append(self.model.preset(kv_head, k, v))
+
+    def step(self, kv_head: int, k, v, q, divisors, top_k: int, units=None) -> JobResult:
+        self._give("kv", k)
+        self._give("kv", v)
+        for number in range(len(q)):
+            self._give("q", q[number], divisors[number], 0 if units is None else units[number])
+        self._job(JobOp.STEP, kv_head, top_k, len(q))
+        result = self.model.step(kv_head, k, v, q, divisors, top_k, units)
+        self.results.append(result)
+        return result
+
+    def memory_rows(self) -> np.ndarray:
+        """K and V as the memory must hold them: uint32[rows, words]; 0 where none was written."""
+        p = self.parameters
+        rows = 1 << (p.rows - 1).bit_length()
+        held = np.zeros((p.kv_heads, 2, rows, p.d), np.float16)
+        for number, head in enumerate(self.model.heads):
+            held[number, 0, : p.rows], held[number, 1, : p.rows] = head.k, head.v
+        return payload.pack(p.row_layout, {"": held.reshape(-1, p.d).view(np.uint16)})
+
+    def memories(self, contents: np.ndarray | None = None) -> dict[str, Memory]:
+        """The memory, of `contents` before the jobs (default: zeros); `after` is the model's."""
+        after = self.memory_rows()
+        memory = Memory(
+            contents=np.zeros_like(after) if contents is None else contents,
+            request="request",
+            response="response",
+            write="write",
+            write_data="data",
+            after=after,
+        )
+        return {"memory": memory}
+
+    def stimulus(self, notes: list[str], since: int = 0, contents=None) -> Stimulus:
+        """The jobs from number `since` on."""
+        p = self.parameters
+        results = self.results[since:]
+        reported = [n for n, result in enumerate(results) if result is not None]
+        reports = [result for result in results if result is not None]
+        heads = [head for result in reports for head in result.heads]
+        owners = [n for n in reported for _ in results[n].heads]
+        counts = [len(result.heads) for result in reports if result.heads]
+        last = np.zeros(len(heads), bool)
+        last[np.cumsum(counts, dtype=np.intp) - 1] = True
+        o = np.array([head.o for head in heads], np.float16).reshape(-1, p.d)
+        fields = ("row", "evicts", "conversions", "steps")
+        return Stimulus(
+            inputs=self._packed_inputs(since),
+            outputs={
+                "o": payload.pack(
+                    p.output_layout,
+                    {
+                        "o": o.view(np.uint16),
+                        "present": np.array([len(head.selected) for head in heads], int),
+                        "invalid": np.array([head.invalid for head in heads], int),
+                        "last": last,
+                    },
+                ),
+                "report": payload.pack(
+                    p.report_layout,
+                    {name: np.array([int(getattr(r, name)) for r in reports]) for name in fields},
+                ),
+            },
+            transaction_of={"o": np.array(owners, int), "report": np.array(reported, int)},
+            transactions=len(results),
+            cycles=p.cycles([_work(result) for result in reports]),
+            memories=self.memories(contents),
+            notes=notes,
+        )
+
+    def _packed_inputs(self, since: int) -> dict[str, np.ndarray]:
+        p = self.parameters
+        op, kv_head, k, heads = np.array(self._jobs[since:], int).T
+        jobs = {"op": op, "k": k, "heads": heads}
+        if p.kv_heads > 1:
+            jobs["kv_head"] = kv_head
+        given = {
+            name: [
+                row for row, owner in zip(rows, self._owners[name], strict=True) if owner >= since
+            ]
+            for name, rows in self._inputs.items()
+        }
+        packed = {"job": payload.pack(p.job_layout, jobs)}
+        packed["kv"] = payload.pack(p.row_layout, {"": _bits([k for (k,) in given["kv"]], p.d)})
+        mean, divisor = _columns(given["load"], 2)
+        fields = {"mean": _bits(mean, p.d), "divisor": _bits(divisor)}
+        packed["load"] = payload.pack(p.load_layout, fields)
+        x, divisor, unit = _columns(given["q"], 3)
+        fields = {"x": _bits(x, p.d), "divisor": _bits(divisor)}
+        if p.exact == "cells":
+            fields["unit"] = _bits(unit)
+        packed["q"] = payload.pack(p.q_layout, fields)
+        return packed
+
+
+def _columns(rows: list[tuple], number: int) -> list[list]:
+    return [[row[at] for row in rows] for at in range(number)]
+
+
+def _bits(numbers_: list, width: int | None = None) -> np.ndarray:
+    array = np.array(numbers_, np.float16)
+    return (array if width is None else array.reshape(-1, width)).view(np.uint16)
+
+
+def _work(result: JobResult) -> tuple[int, int]:
+    return len(result.heads), max((len(head.selected) for head in result.heads), default=0)
+
+
+def divisor_for(p: UnicaimCoreParameters, step: float) -> float:
+    """The divisor of levels that are worth `step`, within the range of divisors."""
+    scale = np.sqrt(p.d) if p.rotate else 1.0
+    return float(np.float16(np.clip(step * scale, 2.0**-14, 65504)))
+
+
+def key_divisor(p: UnicaimCoreParameters, k: np.ndarray, mean: np.ndarray, span: float) -> float:
+    """The divisor of keys [any, d]: the highest level is `span` root mean squares."""
+    rms = np.sqrt(np.mean((k.astype(np.float64) - mean) ** 2))
+    return divisor_for(p, span / (1 << p.key_bits - 1) * rms)
+
+
+def query_divisors(p: UnicaimCoreParameters, q: np.ndarray) -> np.ndarray:
+    """Divisors of queries [heads, d]: the highest level is query_bits root mean squares."""
+    rms = np.sqrt(np.mean(q.astype(np.float64) ** 2, axis=-1))
+    top = (1 << p.query_bits) - 1
+    return np.array([divisor_for(p, p.query_bits / top * one) for one in rms])
+
+
+def code_units(p: UnicaimCoreParameters, key: float, queries: np.ndarray) -> np.ndarray:
+    """What a converter's code is worth, for divisors of keys and queries."""
+    scale = p.d if p.rotate else 1
+    return (queries * key / scale * 2.0**p.adc_shift).astype(np.float16)
+
+
+def random_jobs(p: UnicaimCoreParameters, jobs: int, rng: np.random.Generator) -> CoreJobs:
+    """Jobs of any kind in any order: ties, k of all sizes, full arrays, special numbers."""
+    made = CoreJobs(p)
+    keys = [1.0] * p.kv_heads
+    kind, ties = "plain", False
+
+    def rows(count: int) -> np.ndarray:
+        x = numbers(kind, (count, p.d), rng)
+        if ties and kind == "plain":
+            x = np.rint(x).astype(np.float16)
+        return x
+
+    def load(kv_head: int) -> None:
+        mean = rows(1)[0] if sometimes(rng, 0.5) else np.zeros(p.d, np.float16)
+        mean = np.where(np.isfinite(mean), mean, 0).astype(np.float16)
+        keys[kv_head] = divisor_for(p, float(rng.choice([0.3, 0.6, 1.0, 30.0])))
+        made.load(kv_head, mean, keys[kv_head])
+
+    for kv_head in range(p.kv_heads):
+        load(kv_head)
+    while len(made) < jobs:
+        if sometimes(rng, 0.1):
+            kind = str(rng.choice(["plain", "plain", "plain", "any", "special"]))
+            ties = bool(sometimes(rng, 0.5))
+        kv_head = int(rng.integers(p.kv_heads))
+        if sometimes(rng, 0.03):
+            made.clear(kv_head, (int(rng.integers(p.rows + 1)), int(rng.integers(p.group + 1))))
+        if sometimes(rng, 0.04):
+            load(kv_head)
+        k, v = rows(2)
+        if sometimes(rng, 0.15):
+            made.preset(kv_head, k, v, (int(rng.integers(p.rows + 1)), p.group))
+            continue
+        q = rows(int(rng.integers(0 if sometimes(rng, 0.1) else 1, p.group + 1)))
+        finite = np.where(np.isfinite(q), q, 0).astype(np.float16)
+        divisors = query_divisors(p, finite)
+        if sometimes(rng, 0.1):
+            divisors = np.array([divisor_for(p, 2.0 ** rng.integers(-6, 6)) for _ in q])
+        wanted = int(rng.choice([0, 1, 2, p.rows, int(rng.integers(p.rows + 1))]))
+        made.step(kv_head, k, v, q, divisors, wanted, code_units(p, keys[kv_head], divisors))
+    return made
+
+
+def real_jobs(
+    p: UnicaimCoreParameters, trace: Trace, jobs: int, rng: np.random.Generator
+) -> tuple[CoreJobs, list[str]]:
+    """Tokens of the trace: two thirds of the rows are preset, then each token is a step."""
+    if trace.q is None or trace.k is None or trace.v is None:
+        return _rows_as_tokens(p, trace, jobs)
+    group = min(p.group, trace.group)
+    made, notes = CoreJobs(p), []
+    scale = float(trace.scale) if trace.scale is not None else 1 / np.sqrt(trace.q.shape[-1])
+    q, note = to_fp16("q", trace.q * scale)
+    k, _ = to_fp16("k", trace.k)
+    v, _ = to_fp16("v", trace.v)
+    notes += note
+    layer, tokens = 0, k.shape[2]
+    while len(made) < jobs:
+        at = layer % k.shape[0]
+        some = [_wide(x, p.d) for x in (q[at], k[at], v[at])]
+        _sequence(made, *some, group, trace.group, min(tokens, max(4, p.rows)), jobs)
+        layer += 1
+    notes.append(f"Tokens of the first {layer} layers, head size cut or filled up to {p.d}.")
+    return made, notes
+
+
+def _rows_as_tokens(p: UnicaimCoreParameters, trace: Trace, jobs: int):
+    from sim.testbenches.operands import vectors_by_name
+
+    name, rows = next(iter(vectors_by_name(trace).items()))
+    rows, notes = to_fp16(name, _wide(np.asarray(rows), p.d))
+    count = min(len(rows), 3 * p.rows)
+    x = rows[:count][None]
+    made = CoreJobs(p)
+    while len(made) < jobs:
+        scaled = (x / np.float16(np.sqrt(p.d))).astype(np.float16)
+        _sequence(made, np.repeat(scaled, p.group, 0), x, x, p.group, p.group, count, jobs)
+    return made, [*notes, f"Rows of {name} are keys, values and queries at once."]
+
+
+def _wide(x: np.ndarray, d: int) -> np.ndarray:
+    """Rows [..., any] cut to d elements or filled up by zeros."""
+    x = x[..., :d]
+    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, d - x.shape[-1])])
+
+
+def _sequence(made: CoreJobs, q, k, v, group: int, stride: int, tokens: int, jobs: int) -> None:
+    """A sequence [heads, tokens, d] through as many kv heads as there are, until `jobs`."""
+    p = made.parameters
+    heads = min(p.kv_heads, len(k))
+    prompt = min(p.rows * 2 // 3, tokens // 2)
+    divisors = []
+    for kv_head in range(heads):
+        some = k[kv_head, : max(1, prompt)].astype(np.float64)
+        mean = some.mean(axis=0).astype(np.float16)
+        divisors.append(key_divisor(p, some, mean, 2.5))
+        made.clear(kv_head)
+        made.load(kv_head, mean, divisors[-1])
+        for token in range(prompt):
+            made.preset(kv_head, k[kv_head, token], v[kv_head, token])
+    steps = 0
+    while len(made) < jobs or not steps:
+        token = prompt + steps % (k.shape[1] - prompt)
+        for kv_head in range(heads):
+            queries = q[kv_head * stride : kv_head * stride + group, token]
+            found = query_divisors(p, queries)
+            units = code_units(p, divisors[kv_head], found)
+            row = k[kv_head, token], v[kv_head, token]
+            made.step(kv_head, *row, queries, found, max(1, p.rows // 9), units)
+        steps += 1
+        if steps >= 2 * p.rows:
+            return
