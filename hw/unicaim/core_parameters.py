@@ -55,7 +55,7 @@ class UnicaimCoreParameters(Parameters):
     converters, adc_bits
         Of the cells' scores: how many, and their bits, at most 11.
     share, fraction
-        Of the accumulations, see :class:`hw.unicaim.charge_accumulator.ChargeAccumulatorParameters`.
+        Of :class:`hw.unicaim.charge_accumulator.ChargeAccumulatorParameters`.
     fill
         Select exactly k rows, see :class:`hw.unicaim.topk_sense.TopkSenseParameters`.
     start
@@ -68,6 +68,8 @@ class UnicaimCoreParameters(Parameters):
         Standard deviation of the threshold voltages of the ``cell`` array.
     seed
         Of the rotation's signs and of the spread.
+    observe
+        A further output has the address of every selected row, for tests.
     """
 
     rows: int = 64
@@ -89,6 +91,7 @@ class UnicaimCoreParameters(Parameters):
     depth: int = 64
     spread_mv: int = 0
     seed: int = 1
+    observe: bool = False
 
     def __post_init__(self):
         for name, known in (
@@ -108,7 +111,9 @@ class UnicaimCoreParameters(Parameters):
 
     @classmethod
     def presets(cls) -> dict[str, "UnicaimCoreParameters"]:
-        small = cls(rows=8, d=4, query_bits=2, kv_heads=2, converters=3, fraction=3, depth=8)
+        small = cls(
+            rows=8, d=4, query_bits=2, kv_heads=2, converters=3, fraction=3, depth=8, observe=True
+        )
         serial = cls(rows=576, query_bits=3, array="serial")
         return {
             "small": small,

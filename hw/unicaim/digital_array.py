@@ -36,11 +36,11 @@ class DigitalArray(UnicaimArray):
         score[r] = sum over planes p of 2^p (sum over cells c of key[r, c] digit[p, c])
 
     A beat on the bit lines `i` is one of three. WRITE stores one row, which is in use from then on.
-    CLEAR marks all rows unused. With several `contexts` there are as many sets of keys, which
-    share the adders, and a beat is for one of them. QUERY is one bit plane of a query, the most significant one first.
-    After a query's last plane `values` has one beat, the scores of all rows (0 for unused rows),
-    and `lines` has the steps of a search: which rows are high. After each step the array waits for
-    `too_many`: whether more than k lines were high.
+    CLEAR marks all rows unused. With several `contexts` there are as many sets of keys, which share
+    the adders, and a beat is for one of them. QUERY is one bit plane of a query, the most
+    significant one first. After a query's last plane `values` has one beat, the scores of all rows
+    (0 for unused rows), and `lines` has the steps of a search: which rows are high. After each step
+    the array waits for `too_many`: whether more than k lines were high.
 
     The search finds the threshold that k rows or fewer pass, one bit of it per step, the most
     significant one first. A row is high if its score is at least a threshold that has this bit set.

@@ -108,15 +108,10 @@ class JobSequence(Component):
 
         # What the converter takes: a mean, a key, a query, or nothing but CLEAR.
         querying = Signal()
+        written = Mux(op == JobOp.CLEAR, RowKind.CLEAR, RowKind.KEY)
         m.d.comb += [
             converter.payload.kind.eq(
-                Mux(
-                    load,
-                    RowKind.MEAN,
-                    Mux(
-                        querying, RowKind.QUERY, Mux(op == JobOp.CLEAR, RowKind.CLEAR, RowKind.KEY)
-                    ),
-                )
+                Mux(load, RowKind.MEAN, Mux(querying, RowKind.QUERY, written))
             ),
             converter.payload.divisor.eq(Mux(load, self.load.payload.divisor, q.divisor)),
             converter.payload.x.eq(

@@ -49,9 +49,9 @@ class UnicaimCore(Component):
 
     With `exact` of ``cells`` the scores of (3) are those of the array, converted: code times unit.
     A code is 2^adc_shift scores. A PRESET writes a row of the prompt and starts its accumulation
-    from 0; CLEAR empties the rows of a kv head; LOAD takes its mean key and divisor from `load`, which
-    must come before its rows (:class:`hw.unicaim.level_converter.LevelConverter`). The prompt's attention, and the
-    choice of the tokens to keep, are the host's, as in the paper.
+    from 0; CLEAR empties the rows of a kv head; LOAD takes its mean key and divisor from `load`,
+    before its rows (:class:`hw.unicaim.level_converter.LevelConverter`). The prompt's attention,
+    and the choice of the tokens to keep, are the host's, as in the paper.
 
     Stages overlap: a head's search with the exact stage of the head before, a job's with that of
     the last job, unless it is of the same kv head; a job of the same kv head waits. With k = 0, or
@@ -86,6 +86,8 @@ class UnicaimCore(Component):
         Results, one for each query.
     report : :py:`Out(stream.Signature(parameters.report_layout))`
         One for each job but LOAD.
+    selected : :py:`Out(stream.Signature(parameters.sense.output_layout))`
+        With `observe`, the addresses of selected rows, for each query.
 
     Examples
     --------
@@ -100,6 +102,7 @@ class UnicaimCore(Component):
 
     def __init__(self, parameters: UnicaimCoreParameters):
         self._parameters = p = parameters
+        selected = {"selected": Out(stream.Signature(p.sense.output_layout))} if p.observe else {}
         super().__init__(
             {
                 "load": In(stream.Signature(p.load_layout)),
@@ -110,6 +113,7 @@ class UnicaimCore(Component):
                 "response": In(stream.Signature(p.response_layout)),
                 "o": Out(stream.Signature(p.output_layout)),
                 "report": Out(stream.Signature(p.report_layout)),
+                **selected,
             }
         )
 
@@ -147,17 +151,18 @@ class UnicaimCore(Component):
         m.submodules.begun = begun = Queue(QueueParameters(depth=2), shape=head_layout(p))
         wiring.connect(m, fetch.heads, begun.i)
         wiring.connect(m, begun.o, exact.heads)
+        watched = self._watch(m, sense.o, fetch.i) if p.observe else Const(1)
         m.d.comb += [
             accumulation.values.valid.eq(array.values.valid & sums.valid),
             accumulation.values.payload.values.eq(array.values.payload),
             accumulation.values.payload.last.eq(sums.payload),
             array.values.ready.eq(accumulation.values.ready & sums.valid),
             sums.ready.eq(accumulation.values.ready & array.values.valid),
-            fetch.i.valid.eq(sense.o.valid & heads.valid),
+            fetch.i.valid.eq(sense.o.valid & heads.valid & watched),
             fetch.i.payload.eq(sense.o.payload),
             fetch.context.eq(heads.payload.context),
             fetch.last.eq(heads.payload.last),
-            sense.o.ready.eq(fetch.i.ready & heads.valid),
+            sense.o.ready.eq(fetch.i.ready & heads.valid & watched),
         ]
         taken = fetch.i.valid & fetch.i.ready
         m.d.comb += heads.ready.eq(taken & fetch.i.payload.last)
@@ -171,6 +176,17 @@ class UnicaimCore(Component):
         self._memory(m, sequence.write, fetch.o, exact.rows)
         self._reports(m, sequence, accumulation, exact, sense, heads, taken)
         return m
+
+    def _watch(self, m: Module, rows, taken) -> Value:
+        """Copies of the addresses that are taken; whether there is room for one."""
+        shape = self._parameters.sense.output_layout
+        m.submodules.selected = queue = Queue(QueueParameters(depth=2), shape=shape)
+        m.d.comb += [
+            queue.i.valid.eq(taken.valid & taken.ready),
+            queue.i.payload.eq(rows.payload),
+        ]
+        wiring.connect(m, queue.o, wiring.flipped(self.selected))
+        return queue.i.ready
 
     def _queues(self, m: Module, sequence: JobSequence) -> tuple:
         """The queries, by place."""

@@ -21,10 +21,14 @@ def sizes_of(p: UnicaimCoreParameters) -> CoreSizes:
 
 
 class CoreJobs:
-    """Jobs in order, from a memory of zeros; ``model`` is the core after them."""
+    """Jobs in order, from a memory of zeros; ``model`` is the core after them.
 
-    def __init__(self, parameters: UnicaimCoreParameters):
-        self.parameters = parameters
+    modelled
+        False: jobs have no results and no stimulus, only inputs.
+    """
+
+    def __init__(self, parameters: UnicaimCoreParameters, modelled: bool = True):
+        self.parameters, self._modelled = parameters, modelled
         self.model = UnicaimCore(sizes_of(parameters))
         self.results: list[JobResult | None] = []
         """Of each job; None for LOAD."""
@@ -43,7 +47,8 @@ class CoreJobs:
         self._owners[stream].append(len(self._jobs))
 
     def load(self, kv_head: int, mean: np.ndarray, divisor: float) -> None:
-        self.model.load(kv_head, mean, divisor)
+        if self._modelled:
+            self.model.load(kv_head, mean, divisor)
         self._give("load", mean, divisor)
         self._job(JobOp.LOAD, kv_head)
         self.results.append(None)
@@ -51,21 +56,22 @@ class CoreJobs:
     def clear(self, kv_head: int, unused: tuple[int, int] = (0, 0)) -> None:
         """`unused`: what the job's other fields say."""
         self._job(JobOp.CLEAR, kv_head, *unused)
-        self.results.append(self.model.clear(kv_head))
+        self.results.append(self.model.clear(kv_head) if self._modelled else None)
 
     def preset(self, kv_head: int, k, v, unused: tuple[int, int] = (0, 0)) -> None:
         self._give("kv", k)
         self._give("kv", v)
         self._job(JobOp.PRESET, kv_head, *unused)
-        self.results.append(self.model.preset(kv_head, k, v))
+        self.results.append(self.model.preset(kv_head, k, v) if self._modelled else None)
 
-    def step(self, kv_head: int, k, v, q, divisors, top_k: int, units=None) -> JobResult:
+    def step(self, kv_head: int, k, v, q, divisors, top_k: int, units=None) -> JobResult | None:
         self._give("kv", k)
         self._give("kv", v)
         for number in range(len(q)):
             self._give("q", q[number], divisors[number], 0 if units is None else units[number])
         self._job(JobOp.STEP, kv_head, top_k, len(q))
-        result = self.model.step(kv_head, k, v, q, divisors, top_k, units)
+        given = kv_head, k, v, q, divisors, top_k, units
+        result = self.model.step(*given) if self._modelled else None
         self.results.append(result)
         return result
 
@@ -104,8 +110,8 @@ class CoreJobs:
         last[np.cumsum(counts, dtype=np.intp) - 1] = True
         o = np.array([head.o for head in heads], np.float16).reshape(-1, p.d)
         fields = ("row", "evicts", "conversions", "steps")
-        return Stimulus(
-            inputs=self._packed_inputs(since),
+        stimulus = Stimulus(
+            inputs=self.inputs(since),
             outputs={
                 "o": payload.pack(
                     p.output_layout,
@@ -127,8 +133,23 @@ class CoreJobs:
             memories=self.memories(contents),
             notes=notes,
         )
+        if p.observe:
+            beats = [
+                (row, bool(head.selected), number == len(rows) - 1)
+                for head in heads
+                for rows in [head.selected or [0]]
+                for number, row in enumerate(rows)
+            ]
+            columns = zip(
+                ("row", "present", "last"), np.array(beats, int).reshape(-1, 3).T, strict=True
+            )
+            stimulus.outputs["selected"] = payload.pack(p.sense.output_layout, dict(columns))
+            counts = [max(1, len(head.selected)) for head in heads]
+            stimulus.transaction_of["selected"] = np.repeat(np.array(owners, int), counts)
+        return stimulus
 
-    def _packed_inputs(self, since: int) -> dict[str, np.ndarray]:
+    def inputs(self, since: int = 0) -> dict[str, np.ndarray]:
+        """Beats of the jobs from number `since` on."""
         p = self.parameters
         op, kv_head, k, heads = np.array(self._jobs[since:], int).T
         jobs = {"op": op, "k": k, "heads": heads}
