@@ -56,6 +56,7 @@ def request_of(arguments):
         check=arguments.check,
         threads=arguments.threads,
         threshold=arguments.threshold,
+        top_k=arguments.top_k,
     )
 
 
@@ -212,6 +213,13 @@ def add_story(command: argparse.ArgumentParser) -> None:
         type=float,
         metavar="P",
         help="of topick.topick_core: prune tokens of at most this probability (default: 0.001)",
+    )
+    command.add_argument(
+        "--top-k",
+        type=count,
+        metavar="K",
+        help="of unicaim.unicaim_core: rows selected for each query (default: a ninth of the "
+        "rows, 16 at least)",
     )
     add_set(command, "[BLOCK.]NAME=VALUE")
     command.add_argument(

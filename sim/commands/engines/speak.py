@@ -65,6 +65,7 @@ class Request:
     check: str = "all"
     threads: int = 2
     threshold: float | None = None
+    top_k: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +143,9 @@ class Speaker:
             rule = "threshold must be used with topick.topick_core alone"
             require(request.attention == "topick.topick_core", rule, given)
             require(0 <= given < 1, "threshold must be at least 0 and below 1", given)
+        if request.top_k is not None:
+            rule = "top_k must be used with unicaim.unicaim_core alone"
+            require(request.attention == "unicaim.unicaim_core", rule, request.top_k)
         self.parameters: dict[str, Parameters] = {}
         for name, engine in engines.items():
             p = engine.parameters(config, request.capacity).replace_from_text(settings[name])
@@ -193,7 +197,8 @@ class Speaker:
         request, engines, layers = self.request, self._engines, []
         attentions: list = self.dense.dense()
         if request.attention in engines:
-            options = {} if request.threshold is None else {"threshold": request.threshold}
+            given = {"threshold": request.threshold, "top_k": request.top_k}
+            options = {name: value for name, value in given.items() if value is not None}
             attentions = engines[request.attention].attentions(
                 self._designs[request.attention],
                 self.config,

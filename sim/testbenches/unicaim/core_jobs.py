@@ -28,7 +28,7 @@ class CoreJobs:
     """
 
     def __init__(self, parameters: UnicaimCoreParameters, modelled: bool = True):
-        self.parameters, self._modelled = parameters, modelled
+        self.parameters, self.modelled = parameters, modelled
         self.model = UnicaimCore(sizes_of(parameters))
         self.results: list[JobResult | None] = []
         """Of each job; None for LOAD."""
@@ -47,7 +47,7 @@ class CoreJobs:
         self._owners[stream].append(len(self._jobs))
 
     def load(self, kv_head: int, mean: np.ndarray, divisor: float) -> None:
-        if self._modelled:
+        if self.modelled:
             self.model.load(kv_head, mean, divisor)
         self._give("load", mean, divisor)
         self._job(JobOp.LOAD, kv_head)
@@ -56,13 +56,13 @@ class CoreJobs:
     def clear(self, kv_head: int, unused: tuple[int, int] = (0, 0)) -> None:
         """`unused`: what the job's other fields say."""
         self._job(JobOp.CLEAR, kv_head, *unused)
-        self.results.append(self.model.clear(kv_head) if self._modelled else None)
+        self.results.append(self.model.clear(kv_head) if self.modelled else None)
 
     def preset(self, kv_head: int, k, v, unused: tuple[int, int] = (0, 0)) -> None:
         self._give("kv", k)
         self._give("kv", v)
         self._job(JobOp.PRESET, kv_head, *unused)
-        self.results.append(self.model.preset(kv_head, k, v) if self._modelled else None)
+        self.results.append(self.model.preset(kv_head, k, v) if self.modelled else None)
 
     def step(self, kv_head: int, k, v, q, divisors, top_k: int, units=None) -> JobResult | None:
         self._give("kv", k)
@@ -71,7 +71,7 @@ class CoreJobs:
             self._give("q", q[number], divisors[number], 0 if units is None else units[number])
         self._job(JobOp.STEP, kv_head, top_k, len(q))
         given = kv_head, k, v, q, divisors, top_k, units
-        result = self.model.step(*given) if self._modelled else None
+        result = self.model.step(*given) if self.modelled else None
         self.results.append(result)
         return result
 

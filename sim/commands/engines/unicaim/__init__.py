@@ -1,0 +1,1 @@
+"""Engines on UniCAIM's blocks."""

@@ -1,0 +1,277 @@
+"""Attention of a language model on UniCAIM's core, one session a layer (UniCAIM, section III)."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from golden.algorithms.attention import softmax
+from golden.algorithms.unicaim import static_pruning
+from golden.lm.weights import Config
+from golden.unicaim.cells import key_limit
+from golden.unicaim.unicaim_core import JobResult
+from hw.parameters import require
+from hw.unicaim.core_parameters import UnicaimCoreParameters
+from sim.commands.engines.attention import (
+    AttentionEngine,
+    Fp16Attention,
+    LayerRun,
+    require_head_size,
+)
+from sim.commands.engines.record import LayerStep
+from sim.core import payload
+from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare_memories
+from sim.testbenches.unicaim.core_jobs import CoreJobs, code_units, key_divisor, query_divisors
+
+SPAN = 2.5
+"""The highest key level in root mean squares of the centred keys."""
+
+OBSERVED = 32
+"""Queries at the prompt's end whose probabilities say which tokens are kept."""
+
+DRAIN = 8
+"""Cycles after a step's last output: more than a write spends on its way to the memory."""
+
+
+class UnicaimAttention(Fp16Attention):
+    """One layer's attention, computed by RTL and compared with the bit-exact model on every bit.
+
+    The prompt's attention is dense, by NumPy, as the array is for decoding (III-A1); then each kv
+    head keeps the tokens with the largest probabilities from the prompt's last ``OBSERVED`` queries
+    of its group, and these rows are written to the array. From then on the RTL does everything.
+
+    Compared are outputs, reports, addresses where the core is built to `observe`, and after each
+    step all rows of the memory. The ``votes`` of ``steps`` are the query heads that selected a row.
+
+    heavy
+        Tokens kept of a prompt.
+    top_k
+        Rows selected for each query head.
+    """
+
+    block = "unicaim.unicaim_core"
+
+    def __init__(self, run: LayerRun, heavy: int, top_k: int):
+        parameters: Any = run.design.parameters  # of this block
+        self._p: UnicaimCoreParameters = parameters
+        self._jobs = CoreJobs(parameters, modelled=run.check)
+        self._memory = self._jobs.memories()["memory"]
+        super().__init__(run, {"memory": self._memory}, parameters.d)
+        # What the memory must hold after the step whose RTL ran last; the model is ahead of it.
+        self._expected = self._memory.contents.copy()
+        self._heavy, self._top_k = heavy, top_k
+        self._positions: np.ndarray | None = None  # [kv heads, rows]: tokens, -1 in a free row
+        self._key_divisors: list[float] = []
+        names = "conversions", "conversions of all rows", "steps", "rows evicted", "queries"
+        self._sums: dict[str, float] = dict.fromkeys(names, 0)
+
+    def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        if self._positions is None:
+            return self._prompt(q, k, v)
+        return super().sequence(q, k, v)
+
+    def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        if self._positions is None:
+            return self._prompt(q[:, None], k[:, None], v[:, None])[:, 0]
+        token, kv_heads = len(self.steps), len(k)
+        operands = self._operands(q, k, v)
+        since = len(self._jobs)
+        queries = operands[0].reshape(kv_heads, -1, self._p.d)
+        results = []
+        for kv_head, (heads, key) in enumerate(zip(queries, self._key_divisors, strict=True)):
+            divisors = query_divisors(self._p, heads)
+            units = code_units(self._p, key, divisors)
+            row = operands[1][kv_head], operands[2][kv_head]
+            top_k = min(self._top_k, self._p.rows)
+            results.append(self._jobs.step(kv_head, *row, heads, divisors, top_k, units))
+        self._sums["queries"] += len(q)
+        run = self._modelled if self._jobs.modelled else self._unchecked
+        o, votes, written = run(token, since, results, len(q))
+        evicted = self._write(token, written)
+        self.rows = int(np.count_nonzero(self._positions >= 0))
+        used = self._positions.shape[1] if evicted[0] >= 0 else self.rows // kv_heads
+        self._sums["conversions of all rows"] += len(q) * used
+        self._sums["rows evicted"] += sum(position >= 0 for position in evicted)
+        positions = self._positions[:, :used].copy()
+        return self._end(q, operands, o, positions, votes[:, :used], evicted)
+
+    def _modelled(self, token: int, since: int, results: list[JobResult], heads: int):
+        """The step by the bit-exact model; by the RTL too, but perhaps later."""
+        self._submit_jobs(token, since)
+        votes = np.zeros((len(results), self._p.rows), np.int32)
+        for kv_head, result in enumerate(results):
+            for head in result.heads:
+                votes[kv_head, head.selected] += 1
+        o = np.stack([head.o for result in results for head in result.heads])
+        return o, votes, [(result.row, result.evicts) for result in results]
+
+    def _unchecked(self, token: int, since: int, results: list, heads: int):
+        """The step by the RTL alone, which does not show which rows are selected."""
+        counts = {"o": heads, "report": len(results)}
+        outcome = self._rtl(token, self._jobs.inputs(since), counts, DRAIN)
+        self._count(outcome)
+        report = payload.unpack(self._design.outputs["report"], outcome.outputs["report"])
+        written = list(zip(report["row"].tolist(), report["evicts"].tolist(), strict=True))
+        votes = np.full((len(results), self._p.rows), -1, np.int32)
+        return self._outputs(outcome), votes, written
+
+    def _write(self, token: int, written: list[tuple[int, bool]]) -> list[int]:
+        """Put the token into the rows written; the positions that it evicts, or -1."""
+        assert self._positions is not None
+        evicted = []
+        for positions, (row, evicts) in zip(self._positions, written, strict=True):
+            evicted.append(int(positions[row]) if evicts else -1)
+            positions[row] = token
+        self.evicted += [position for position in evicted if position >= 0]
+        return evicted
+
+    def _prompt(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """The prompt [heads, tokens, d] densely; the rows to keep into the array."""
+        p = self._p
+        kv_heads, tokens, d = k.shape
+        group = len(q) // kv_heads
+        o, sums = dense_prompt(q, k, v)
+        kept = static_pruning(sums, min(self._heavy, p.rows))
+        self._positions = np.full((kv_heads, p.rows), -1, np.int64)
+        self._positions[:, : kept.shape[1]] = kept
+        fill = ((0, 0), (0, 0), (0, p.d - d))
+        rows_k, rows_v = (np.pad(x, fill).astype(np.float16) for x in (k, v))
+        for kv_head in range(kv_heads):
+            mean = rows_k[kv_head].astype(np.float64).mean(axis=0).astype(np.float16)
+            divisor = key_divisor(p, rows_k[kv_head], mean, min(SPAN, key_limit(p.key_bits)))
+            self._key_divisors.append(divisor)
+            self._jobs.load(kv_head, mean, divisor)
+            for position in kept[kv_head]:
+                self._jobs.preset(kv_head, rows_k[kv_head, position], rows_v[kv_head, position])
+        self.cycles += [0] * (tokens - 1)  # the last token's are those of writing the rows
+        if self._jobs.modelled:
+            self._submit_jobs(tokens - 1, 0)
+        else:
+            self._rtl(tokens - 1, self._jobs.inputs(), {"report": kept.size}, DRAIN)
+        self.rows = kept.size
+        half_k, half_v = (x.astype(np.float16) for x in (k, v))
+        for token in range(tokens):
+            last = token == tokens - 1
+            positions = kept if last else np.repeat(np.arange(token + 1)[None], kv_heads, axis=0)
+            self.steps.append(
+                LayerStep(
+                    q[:, token].astype(np.float32),
+                    half_k[:, token],
+                    half_v[:, token],
+                    o[:, token].astype(np.float16),
+                    positions,
+                    np.full(positions.shape, -1),
+                    [-1] * kv_heads,
+                )
+            )
+        assert group <= p.group
+        return o
+
+    def _submit_jobs(self, token: int, since: int) -> None:
+        """The jobs from number `since` on by the RTL, compared."""
+        # Whole images of the memory would wait with the stimulus; the rows written are enough.
+        stimulus = self._jobs.stimulus([], since=since)
+        after = stimulus.memories["memory"].after
+        assert after is not None
+        changed = np.flatnonzero((after != self._modelled_memory()).any(axis=1))
+        self._memory_after = after
+        stimulus = dataclasses.replace(stimulus, memories={})
+        self._submit(partial(self._run, token, stimulus, changed, after[changed]))
+
+    def _modelled_memory(self) -> np.ndarray:
+        """The memory after the jobs submitted last."""
+        return getattr(self, "_memory_after", self._memory.contents)
+
+    def _run(self, token: int, stimulus: Stimulus, changed: np.ndarray, rows: np.ndarray) -> None:
+        outcome = self._compared(token, stimulus, DRAIN)
+        self._expected[changed] = rows
+        self._refuse(token, self._compare_memory(stimulus, outcome))
+        self._count(outcome)
+
+    def _compare_memory(self, stimulus: Stimulus, outcome: Outcome) -> list[Mismatch]:
+        """The first row of the memory that differs."""
+        after = dataclasses.replace(self._memory, after=self._expected)
+        return compare_memories(
+            dataclasses.replace(stimulus, memories={"memory": after}),
+            dataclasses.replace(outcome, memories=self._session.uses()),
+        )
+
+    def _count(self, outcome: Outcome) -> None:
+        report = payload.unpack(self._design.outputs["report"], outcome.outputs["report"])
+        for name in ("conversions", "steps"):
+            self._sums[name] += int(report[name].sum())
+
+    def figures(self) -> dict[str, float]:
+        """Sums over steps and query heads: rows selected, which are the conversions; those of all
+        rows in use; steps of the searches; rows evicted, by kv head; queries. Rows read, cycles.
+        """
+        use = self._session.uses()["memory"]
+        return self._sums | {"rows read": use.rows_read, "cycles": sum(self.cycles)}
+
+
+def dense_prompt(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Causal attention of a prompt, q [heads, tokens, d], k and v [kv heads, tokens, d].
+
+    Returns o float32[heads, tokens, d] and, for each kv head and token, the sum of the
+    probabilities that the last ``OBSERVED`` queries of its group gave it, [kv heads, tokens].
+    """
+    heads, tokens, d = q.shape
+    o, sums = np.empty(q.shape, np.float32), np.zeros(k.shape[:2])
+    future = np.triu(np.ones((tokens, tokens), bool), 1)
+    for head in range(heads):
+        kv_head = head * len(k) // heads
+        scores = (q[head] @ k[kv_head].T) / np.sqrt(d)
+        p = softmax(np.where(future, -np.inf, scores))
+        o[head] = p @ v[kv_head]
+        sums[kv_head] += p[-OBSERVED:].sum(axis=0, dtype=np.float64)
+    return o, sums
+
+
+class UnicaimEngine(AttentionEngine):
+    def parameters(self, config: Config, rows: int) -> UnicaimCoreParameters:
+        """A serial core of the model's heads with `rows` rows, 16 or more."""
+        default = UnicaimCoreParameters.preset("serial")
+        return dataclasses.replace(
+            default,
+            rows=max(16, -(-rows // default.parallel) * default.parallel),
+            d=max(2, 1 << (config.d - 1).bit_length()),
+            kv_heads=config.kv_heads,
+            group=config.heads // config.kv_heads,
+        )
+
+    def require_fit(self, p: UnicaimCoreParameters, config: Config, rows: int, tokens: int) -> None:
+        """Refuse a core that the model or the rows it keeps do not fit.
+
+        :raises ParameterError: naming the parameter to change.
+        """
+        group = config.heads // config.kv_heads
+        require(p.group >= group, f"group must be at least {group}", p.group)
+        rule = f"kv_heads must be at least {config.kv_heads}"
+        require(p.kv_heads >= config.kv_heads, rule, p.kv_heads)
+        require_head_size(config, p.d)
+        require(p.rows >= rows, f"rows must be at least the capacity, {rows}", p.rows)
+
+    def note(self, figures: dict[str, float]) -> str:
+        """What was saved, in words; nothing before the first token after the prompt."""
+        if not figures["queries"]:
+            return ""
+        conversions, queries = figures["conversions"], figures["queries"]
+        return (
+            f"{conversions / queries:.1f} rows selected a query, "
+            f"{figures['conversions of all rows'] / conversions:.2f} times fewer than in use, "
+            f"{figures['steps'] / queries:.1f} steps a search, "
+            f"{int(figures['rows evicted'])} rows evicted"
+        )
+
+    def attention(self, run: LayerRun, rows: int, top_k: int | None = None) -> UnicaimAttention:
+        """`top_k` rows are selected: a ninth, 16 at least. Of a prompt 8/9 of the rows are kept.
+
+        These shares are the paper's, 64 and 512 of 576.
+        """
+        parameters: Any = run.design.parameters
+        rows = parameters.rows
+        return UnicaimAttention(run, rows * 8 // 9, max(16, rows // 9) if top_k is None else top_k)
+
+
+engine = UnicaimEngine()
