@@ -21,7 +21,11 @@ from hw.unicaim.row_manager import RowManagerParameters
 from hw.unicaim.serial_array import SerialArrayParameters
 from hw.unicaim.topk_sense import TopkSenseParameters
 from hw.veda.product_array import PeArrayParameters
-from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
+from hw.veda.special_function_unit import (
+    DRAIN_CYCLES,
+    Operation,
+    SpecialFunctionUnitParameters,
+)
 
 TILE = 8
 """Scores in a tile of the softmax."""
@@ -191,7 +195,12 @@ class UnicaimCoreParameters(Parameters):
     def latency(self) -> int:
         """Cycles from a query to the first address of its rows, with one plane a cycle."""
         planes = self.converter.latency + self.query_bits - 1
-        return planes + self.cells.latency + self.score_bits + 1
+        return planes + self.cells.latency + self.score_bits
+
+    def head_cycles(self, rows: int) -> int:
+        """Cycles from a query to its result, with a memory that answers in the next cycle."""
+        reading = 5 if self.exact == "rows" else 0  # from an address to its row
+        return self.latency + reading + self.exact_cycles(rows)
 
     @property
     def idle_bound(self) -> int:
@@ -205,14 +214,28 @@ class UnicaimCoreParameters(Parameters):
         return self.softmax.first_result_cycles(rows, Operation.SOFTMAX)
 
     def exact_cycles(self, rows: int) -> int:
-        """Cycles from the first key of a head to its result, for `rows` selected rows of keys."""
+        """Cycles from a head's first selected row, its key or its sample, to its result."""
+        scores = self.bank.latency + 2 if self.exact == "cells" else self.pe_array.latency
         timing = self.pe_array.outer_product(rows)
-        return rows + 1 + self.pe_array.latency + self.softmax_cycles(rows) + timing.result
+        return rows - 1 + scores + self.softmax_cycles(rows) + timing.result
 
-    def head_interval(self, rows: int) -> int:
-        """Cycles from a head's first key to the next head's, behind the exact stage."""
+    def exact_interval(self, rows: int) -> int:
+        """Cycles from a head to the next one in the exact stage, for `rows` selected rows."""
+        if self.exact == "cells":
+            reduction = self.softmax.reduction_cycles(rows, Operation.SOFTMAX)
+            return rows - 1 + reduction + max(rows, DRAIN_CYCLES)
         timing = self.pe_array.outer_product(rows)
         return rows - 1 + self.pe_array.latency + self.softmax_cycles(rows) + timing.next_row
+
+    def selection_interval(self, rows: int) -> int:
+        """Cycles from a query's search to the next one's: its planes, scores and steps, and where
+        exact is ``cells`` the addresses, as the array then keeps its scores."""
+        steps = self.query_bits + self.cells.latency - 1 + self.score_bits
+        return steps + rows if self.exact == "cells" else steps
+
+    def head_interval(self, rows: int) -> int:
+        """Cycles from a head's result to the next one's, with `rows` selected rows of each."""
+        return max(self.exact_interval(rows), self.selection_interval(rows))
 
     def cycles(self, steps: list[tuple[int, int]]) -> int:
         """About the cycles of steps that follow each other without stalls, with a fast memory.
@@ -221,12 +244,9 @@ class UnicaimCoreParameters(Parameters):
             Query heads and rows selected of each job; no heads for PRESET and CLEAR.
         """
         key = self.converter.row_cycles(RowKind.KEY)
-        query = self.converter.row_cycles(RowKind.QUERY)
         total = 0
         for heads, rows in steps:
-            exact = self.head_interval(max(1, rows))
-            selection = query + self.cells.latency + self.score_bits + max(1, rows)
-            total += key + self.accumulator.planes + heads * max(exact, selection)
+            total += key + self.accumulator.planes + heads * self.head_interval(max(1, rows))
         return total + self.latency + self.exact_cycles(max(1, max(r for _, r in steps)))
 
     @functools.cached_property

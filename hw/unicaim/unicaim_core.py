@@ -62,9 +62,11 @@ class UnicaimCore(Component):
     queries only writes its row. More heads than `group`, or a k above `rows`, does not fit the
     fields.
 
-    Latency: `latency` cycles from a query to the first address of its rows, then ``exact_cycles``
-    of their number, and the memory's latency. Throughput: ``head_interval`` cycles a head, or those
-    of the selection, whichever are more.
+    Latency: `latency` cycles from a query to the first address of its rows, ``head_cycles`` of
+    their number to its result. Throughput: a query in ``head_interval`` cycles, those of the exact
+    stage or of the selection, whichever are more; so 2 k + 40 for k rows, 16 or more, at d = 128
+    where exact is ``rows``, and 2 k + 10 where it is ``cells``. Requests run ahead, so that a
+    memory's latency of up to about `depth` cycles is hidden from the second query on.
 
     Handshake: all outputs but ``kv.ready`` and ``q.ready`` depend on registers only, except that
     ``o.valid`` and ``o.payload`` follow the array's registers; ``response.ready`` is always high.
@@ -93,8 +95,8 @@ class UnicaimCore(Component):
     --------
     >>> from hw.unicaim.unicaim_core import UnicaimCoreParameters
     >>> parameters = UnicaimCoreParameters.preset("serial")
-    >>> parameters.latency, parameters.head_interval(64), parameters.cells.score_limit
-    (99, 162, 1792)
+    >>> parameters.latency, parameters.head_cycles(64), parameters.head_interval(64)
+    (98, 273, 166)
     """
 
     summary = "A layer's decode step: top-k rows, their exact attention, which row is evicted"

@@ -209,7 +209,7 @@ def query_divisors(p: UnicaimCoreParameters, q: np.ndarray) -> np.ndarray:
 def code_units(p: UnicaimCoreParameters, key: float, queries: np.ndarray) -> np.ndarray:
     """What a converter's code is worth, for divisors of keys and queries."""
     scale = p.d if p.rotate else 1
-    return (queries * key / scale * 2.0**p.adc_shift).astype(np.float16)
+    return np.minimum(queries * key / scale * 2.0**p.adc_shift, 65504).astype(np.float16)
 
 
 def random_jobs(p: UnicaimCoreParameters, jobs: int, rng: np.random.Generator) -> CoreJobs:
