@@ -178,7 +178,8 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(generated, model, tmp_p
         ),
         (
             "--attention kllm.orizuru",
-            "attention must be one of veda.veda_core, topick.topick_core, lad.lad_tile, none, not",
+            "attention must be one of veda.veda_core, topick.topick_core, lad.lad_tile, "
+            "unicaim.unicaim_core, none, not",
         ),
         ("--linear veda.veda_core", "linear must be one of kllm.kllm_core, none, not 'veda."),
         ("--attention none --trace-out t.npz", "--trace-out: it needs a block for --attention"),
