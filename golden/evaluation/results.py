@@ -10,8 +10,7 @@ from tqdm import tqdm
 
 from golden import InputError
 from golden.algorithms.kllm.model import calibration_samples
-from golden.evaluation.experiments import EXPERIMENTS
-from golden.evaluation.experiments.lad import TOKENS_NEEDED
+from golden.evaluation.experiments import EXPERIMENTS, lad, unicaim
 from golden.evaluation.measure import Measurement, measure
 from golden.evaluation.policies import parse
 from golden.evaluation.section import Claim, Opened, Run, Section
@@ -68,7 +67,7 @@ def run_results(arguments: argparse.Namespace, run_all: Callable = run_one_by_on
     check_writable(output)
     output.mkdir(parents=True, exist_ok=True)
     wanted = dict.fromkeys(run for name in names for run in EXPERIMENTS[name].runs(tokens))
-    needed = max(TOKENS_NEEDED, *(run.tokens for run in wanted))
+    needed = max([lad.TOKENS_NEEDED, unicaim.TOKENS_NEEDED, *(run.tokens for run in wanted)])
     open_all(arguments.gguf, arguments.text, tokens, needed)
     context = _opened.model.config.context
     if tokens > context:

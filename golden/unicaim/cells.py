@@ -13,13 +13,16 @@ cells scores between -L d and +L d for a query of one bit: -512 .. 512 for 3-bit
 import numpy as np
 
 KEY_SPAN = 4.0
-"""The highest key level stands for this many root mean squares of the keys, from 3 bits on.
+"""The highest key level stands for this many root mean squares of keys as they are.
 
 The paper does not say how real keys meet the levels. A span of 2 keeps more of the true 64 nearest
 rows and stands further above the noise of ``golden.algorithms.unicaim.spread``, but it clips the
 few large elements on which the very nearest rows depend: 4 gives the better perplexity, the more so
-the fewer bits the query has. With fewer bits a key level is one root mean square.
+the fewer bits the query has.
 """
+
+ROTATED_KEY_SPAN = 2.5
+"""The same for rotated keys, whose elements are nearly Gaussian, so that few are clipped."""
 
 
 def key_limit(bits: int) -> int:
@@ -37,12 +40,14 @@ def score_limit(d: int, key_bits: int, query_bits: int) -> int:
     return d * key_limit(key_bits) * query_limit(query_bits)
 
 
-def key_step(k: np.ndarray, bits: int) -> np.ndarray:
+def key_step(k: np.ndarray, bits: int, span: float = KEY_SPAN) -> np.ndarray:
     """What one key level stands for in each kv head: from keys [kv heads, rows, d], [kv heads].
 
-    All rows of an array share it, because a search compares their scores; 1 where keys are all 0.
+    The highest level is ``span`` root mean squares of the keys, but one level is never more than
+    one of them. All rows of an array share the step, because a search compares their scores; 1
+    where keys are all 0.
     """
-    return _step(k, min(KEY_SPAN / key_limit(bits), 1), axes=(-2, -1))
+    return _step(k, min(span / key_limit(bits), 1), axes=(-2, -1))
 
 
 def query_step(q: np.ndarray, bits: int) -> np.ndarray:
@@ -82,6 +87,19 @@ def row_scores(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
     Returns ``int64[..., queries, rows]``, in the unit named at the top of this file.
     """
     return queries.astype(np.int64) @ np.swapaxes(keys.astype(np.int64), -1, -2)
+
+
+def converter_codes(scores: np.ndarray, limit: int, bits: int) -> tuple[np.ndarray, int]:
+    """Codes of ``scores``, which are within ``limit``, from converters of ``bits`` bits.
+
+    Returns the codes, -2^(bits - 1) and up, and how many units of a score one code stands for: the
+    smallest power of two with which all scores but the highest have a code. That is 1 for 10 bits
+    and the paper's scores of -512 .. 512, of which 512 reads as 511. Rounds to the nearest code,
+    half up, as ``golden.unicaim.sar_adc`` does.
+    """
+    half = 1 << (bits - 1)
+    unit = 1 << max((limit - 1).bit_length() - (bits - 1), 0)
+    return np.clip(np.floor(scores / unit + 0.5), -half, half - 1).astype(np.int64), unit
 
 
 def _step(x: np.ndarray, share: float, axes: tuple[int, ...]) -> np.ndarray:

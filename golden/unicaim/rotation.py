@@ -37,5 +37,12 @@ def transform(x: np.ndarray, seed: int) -> np.ndarray:
 
 
 def rotated(x: np.ndarray, seed: int) -> np.ndarray:
-    """``x`` [..., d] rotated: :func:`transform` over the root of d, of the same lengths."""
-    return transform(x, seed) / x.dtype.type(np.sqrt(x.shape[-1]))
+    """``x`` [..., d] rotated: :func:`transform` over the root of d, of the same lengths.
+
+    Where d is no power of two, such as 96, the largest power of two that divides it is the length
+    of the parts that are rotated, all alike.
+    """
+    d = x.shape[-1]
+    part = d & -d
+    parts = transform(x.reshape(*x.shape[:-1], d // part, part), seed)
+    return (parts / x.dtype.type(np.sqrt(part))).reshape(x.shape)

@@ -33,6 +33,7 @@ def run(tmp_path, monkeypatch, call):
     monkeypatch.setattr(topick, "BIT_EXACT", (1e-3,))
     monkeypatch.setattr(unicaim, "SIZES", (96, 320))
     monkeypatch.setattr(unicaim, "WINDOWS", 2)
+    monkeypatch.setattr(unicaim, "OTHER_WINDOWS", 1)
     monkeypatch.setattr(kllm, "SHARES", (0.01, 0.1))
     monkeypatch.setattr(kllm, "SEEDS", range(1, 3))
 

@@ -5,6 +5,7 @@ import pytest
 
 from golden.algorithms.unicaim.selection import top_k
 from golden.unicaim.cells import (
+    converter_codes,
     key_levels,
     key_limit,
     key_step,
@@ -15,6 +16,7 @@ from golden.unicaim.cells import (
     row_scores,
     score_limit,
 )
+from golden.unicaim.sar_adc import sar_adc
 
 
 def test_the_papers_range_of_scores():
@@ -46,6 +48,33 @@ def test_every_kv_head_has_its_own_key_step():
     assert [key_step(k, bits)[0] for bits in (1, 2, 4)] == [1, 1, 0.5]
     assert (key_levels(2 * k, step, 3) == 2).all()
     assert (key_levels(2 * k[:, 0], step, 3) == 2).all()
+
+
+def test_key_step_by_span():
+    """The highest level is the span, but a level never more than a root mean square."""
+    k = np.ones((1, 5, 4))
+    steps = {(bits, span): key_step(k, bits, span)[0] for bits in (1, 3, 5) for span in (2.0, 8.0)}
+    assert steps == {(1, 2): 1, (1, 8): 1, (3, 2): 0.5, (3, 8): 1, (5, 2): 0.125, (5, 8): 0.5}
+
+
+@pytest.mark.parametrize(
+    ("limit", "bits", "unit"),
+    [(512, 10, 1), (513, 10, 2), (511, 10, 1), (1792, 10, 4), (3584, 10, 8), (3584, 16, 1)],
+)
+def test_converter_codes(limit, bits, unit):
+    """All scores but the highest have a code near them; the codes are those of the converter."""
+    scores = np.arange(-limit, limit + 1)
+    codes, found = converter_codes(scores, limit, bits)
+    assert found == unit
+    np.testing.assert_array_equal(codes, sar_adc(scores * 16 // unit, bits, 4))
+    errors = np.abs(codes * unit - scores)
+    assert errors[:-1].max() <= unit // 2
+    assert errors[-1] == (limit == 512 or limit % unit)
+
+
+def test_converters_round_half_up():
+    scores = np.array([-1.5, -0.5, 0.49, 0.5, 1.5, 600.0, -600.0])
+    assert converter_codes(scores, 512, 10)[0].tolist() == [-1, 0, 0, 1, 2, 511, -512]
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3])

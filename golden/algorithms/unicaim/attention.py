@@ -11,13 +11,13 @@ from golden.algorithms.attention import (
     weighted_sum,
 )
 from golden.algorithms.cache import KVCache
+from golden.algorithms.unicaim.level_rows import LevelOptions, LevelRows
 from golden.algorithms.unicaim.selection import (
     charge_share,
     eviction_candidate,
     static_pruning,
     top_k,
 )
-from golden.unicaim.cells import key_levels, key_step, query_levels
 
 _QUERY_BLOCK = 256
 _ACCUMULATION_BYTES = 4
@@ -27,16 +27,17 @@ class StaticDynamicAttention(DecodeAttention):
     """UniCAIM's cache of a fixed number of rows, the top k of which each query attends to.
 
     The first ``prompt`` tokens are attended to densely, and every kv head adds up the probabilities
-    that each token received from all queries of its group. After the prompt each kv head keeps
-    the ``heavy`` tokens with the largest sums, in rows 0, 1, ... by position (static pruning,
-    III-A1). A decode step then
+    that each token received from the prompt's last ``observe`` queries (0: from all of them, as the
+    paper has it) of all heads of its group. After the prompt each kv head keeps the ``heavy``
+    tokens with the largest sums, in rows 0, 1, ... by position (static pruning, III-A1). A decode
+    step then
 
     1. writes the new token into the lowest free row; when ``heavy + reserved`` rows are in use, it
        overwrites the row with the smallest accumulation, ties to the lowest address;
     2. measures the similarity of every row, the new one included, to each query head (``key_bits``
-       of 0: exactly; else on the levels of ``golden.unicaim.cells``);
+       of 0: exactly; else on cells, see below);
     3. selects the ``top_k`` rows of each query head, as ``selection.top_k`` explains with ``fill``,
-       and attends to these exactly; a head without any row gives zeros;
+       and attends to these by ``exact``; a head without any row gives zeros;
     4. accumulates, per kv head and row.
 
     That is the circuit's order: the discharge at the end of a step finds the row that the next
@@ -51,15 +52,20 @@ class StaticDynamicAttention(DecodeAttention):
     written in step 1 starts from the mean accumulation of the other rows in use, or from 0
     (``start`` of ``"mean"`` or ``"zero"``).
 
+    On cells, keys are levels of ``key_bits`` and queries of ``query_bits``, with ``rotate``,
+    ``centre``, ``span``, ``spread_mv`` and ``seed`` as in ``LevelOptions``. Mean and step of the
+    keys are set by all keys of the prompt and then constant. Without rotation and centring, and
+    with ``observe`` of 0, this is the paper.
+
+    ``exact`` is ``"rows"`` for attention on the keys as they are, or ``"cells"``, the paper's
+    current-domain mode: the selected rows' scores on the cells are converted (``converter_bits``,
+    0 for converters without rounding) and multiplied by the steps of query and key.
+
     Traffic: similarities are computed in the array and read no rows. A selected row counts
     as one read of K, its conversion, and one of V, once per kv head if any head of the group
     selected it. ``conversions`` counts the analog-to-digital conversions of decode steps, one per
     selected row and query head. ``state_bytes`` has four bytes for each accumulation or sum, and
     ``key_bits`` for each cell.
-
-    The cells' key step is set by all keys of the prompt and then constant. Exact attention uses the
-    keys as given. The paper's array would convert the scores of the same 3-bit levels; on the
-    language model that about doubles the perplexity.
     """
 
     def __init__(
@@ -74,6 +80,14 @@ class StaticDynamicAttention(DecodeAttention):
         share: int = 4,
         start: str = "mean",
         fill: bool = True,
+        observe: int = 32,
+        rotate: bool = True,
+        centre: bool = True,
+        span: float | None = None,
+        exact: str = "rows",
+        converter_bits: int = 0,
+        spread_mv: float = 0.0,
+        seed: int = 0,
         scale: float | None = None,
     ) -> None:
         super().__init__()
@@ -84,14 +98,24 @@ class StaticDynamicAttention(DecodeAttention):
         _check("key_bits", key_bits, 0, 8)
         _check("query_bits", query_bits, 1, 8)
         _check("share", share, 0)
+        _check("observe", observe, 0)
+        _check("converter_bits", converter_bits, 0, 24)
         if accumulate not in ("charge", "attention"):
             raise ValueError(f'accumulate must be "charge" or "attention", not "{accumulate}"')
         if start not in ("mean", "zero"):
             raise ValueError(f'start must be "mean" or "zero", not "{start}"')
+        if exact not in ("rows", "cells"):
+            raise ValueError(f'exact must be "rows" or "cells", not "{exact}"')
+        self._options = LevelOptions(key_bits, query_bits, rotate, centre, span, spread_mv, seed)
+        if not key_bits and (exact == "cells" or spread_mv):
+            raise ValueError("without cells, key_bits of 0, exact must be rows and spread_mv 0")
+        if converter_bits and exact == "rows":
+            raise ValueError("converter_bits needs exact of cells: rows are not converted")
         self._heavy, self._capacity = heavy, heavy + reserved
         self._top_k, self._fill = top_k, fill
         self._prompt = prompt
-        self._key_bits, self._query_bits = key_bits, query_bits
+        self._first_observed = max(prompt - observe, 0) if observe else 0
+        self._key_bits, self._exact, self._converter_bits = key_bits, exact, converter_bits
         self._accumulate, self._share, self._start = accumulate, share, start
         self._scale = scale
         self.conversions = 0
@@ -145,12 +169,13 @@ class StaticDynamicAttention(DecodeAttention):
             last = min(first + _QUERY_BLOCK, tokens)
             end = start + last
             future = np.arange(end) > np.arange(start + first, end)[:, None]
+            unobserved = max(self._first_observed - start - first, 0)
             for kv in range(kv_heads):
                 scores = q[kv, :, first:last] @ self._cache.k[kv, :end].T
                 scores[:, future] = -np.inf
                 p = softmax(scores)
                 o[kv, :, first:last] = p @ self._cache.v[kv, :end]
-                sums[kv, :end] += p.sum(axis=(0, 1), dtype=np.float64)
+                sums[kv, :end] += p[:, unobserved:].sum(axis=(0, 1), dtype=np.float64)
         self._sums = sums
         rows = kv_heads * (tokens * start + tokens * (tokens + 1) // 2)
         self.traffic.read(rows, rows, d)
@@ -167,9 +192,7 @@ class StaticDynamicAttention(DecodeAttention):
         kv_heads, _, d = k.shape
         kept = static_pruning(self._sums, self._heavy)
         self._rows = kept.shape[1]
-        self._k, self._v, self._levels = (
-            np.zeros((kv_heads, self._capacity, d), k.dtype) for _ in range(3)
-        )
+        self._k, self._v = (np.zeros((kv_heads, self._capacity, d), k.dtype) for _ in range(2))
         self._positions = np.zeros((kv_heads, self._capacity), np.int64)
         self._accumulation = np.zeros((kv_heads, self._capacity), k.dtype)
         heads = np.arange(kv_heads)[:, None]
@@ -177,8 +200,8 @@ class StaticDynamicAttention(DecodeAttention):
         self._k[:, rows], self._v[:, rows] = k[heads, kept], v[heads, kept]
         self._positions[:, rows] = kept
         if self._key_bits:
-            self._key_step = key_step(k, self._key_bits)
-            self._levels[:, rows] = key_levels(self._k[:, rows], self._key_step, self._key_bits)
+            self._cells = LevelRows(self._options, k, self._capacity)
+            self._cells.write(heads, rows, self._k[:, rows])
         if self._accumulate == "attention":
             self._accumulation[:, rows] = self._sums[heads, kept]
         # The number of kv heads that hold each token; at 0 it is evicted.
@@ -193,11 +216,7 @@ class StaticDynamicAttention(DecodeAttention):
         kv_heads = k.shape[0]
         self._write(k, v)
         rows = slice(self._rows)
-        exact = attention_scores(q, self._k[:, rows], self._scale)
-        similarity = exact
-        if self._key_bits:
-            levels = query_levels(q, self._query_bits).astype(q.dtype)
-            similarity = attention_scores(levels, self._levels[:, rows], 1.0)
+        similarity, exact = self._scores(q)
         selected = top_k(similarity, self._top_k, fill=self._fill)
         p = np.zeros_like(exact)
         some = selected.any(axis=-1)
@@ -219,6 +238,15 @@ class StaticDynamicAttention(DecodeAttention):
         self._count_state(kv_heads, d)
         return o
 
+    def _scores(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Similarities that select rows, and scores for the softmax: twice [heads, rows in use]."""
+        if self._exact == "cells":
+            similarity = self._cells.scores(q, self._rows)
+            scale = q.dtype.type(1 / np.sqrt(q.shape[1]) if self._scale is None else self._scale)
+            return similarity, scale * self._cells.converted(q, similarity, self._converter_bits)
+        exact = attention_scores(q, self._k[:, : self._rows], self._scale)
+        return self._cells.scores(q, self._rows) if self._key_bits else exact, exact
+
     def _write(self, k: np.ndarray, v: np.ndarray) -> None:
         """One write cycle: the new token into the lowest free row, or over the row to evict."""
         heads = np.arange(len(k))
@@ -234,7 +262,7 @@ class StaticDynamicAttention(DecodeAttention):
                     self.evicted.append(position)
         self._k[heads, row], self._v[heads, row] = k, v
         if self._key_bits:
-            self._levels[heads, row] = key_levels(k, self._key_step, self._key_bits)
+            self._cells.write(heads, row, k)
         self._positions[heads, row] = self._seen
         self._holders[self._seen] = len(k)
         self._accumulation[heads, row] = 0

@@ -37,6 +37,18 @@ def spread_in_levels(volts: float = SPREAD, key_bits: int = 3, window: float = W
     return volts * 2 * key_limit(key_bits) / window
 
 
+def device_errors(
+    shape: tuple[int, ...], spread: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of cells whose devices spread by ``spread``, in key levels, for rows [..., d].
+
+    Returns the errors of the stored keys, [..., d], and those of the rows for one plane of a query,
+    [...]: (a - b) / 2, and the sum of (a + b) / 2.
+    """
+    a, b = spread * rng.standard_normal((2, *shape))
+    return (a - b) / 2, (a + b).sum(axis=-1) / 2
+
+
 def spread_scores(
     keys: np.ndarray,
     queries: np.ndarray,
@@ -50,10 +62,10 @@ def spread_scores(
     ``keys`` [rows, d] and ``queries`` [queries, d] are levels, ``spread`` is in key levels. Each
     trial is an array with devices of its own, written once. Returns float [trials, queries, rows].
     """
-    a, b = spread * rng.standard_normal((2, trials, *keys.shape))
-    stored = keys + (a - b) / 2
+    key_error, row_error = device_errors((trials, *keys.shape), spread, rng)
+    stored = keys + key_error
     # Every plane adds the row's own error once, and plane b has the weight 2^b.
-    row_error = (a + b).sum(axis=-1) / 2 * query_limit(query_bits)
+    row_error = row_error * query_limit(query_bits)
     return queries.astype(stored.dtype) @ stored.transpose(0, 2, 1) + row_error[:, None]
 
 

@@ -9,37 +9,46 @@ from hypothesis import strategies as st
 
 from golden.algorithms.attention import ELEMENT_BYTES, DecodeAttention, DenseAttention
 from golden.algorithms.unicaim import StaticDynamicAttention
+from golden.algorithms.unicaim.spread import device_errors
+from golden.unicaim.rotation import signs
 
 
 class Row:
     """One row of an array."""
 
-    def __init__(self, position, k, v, accumulation):
+    def __init__(self, position, k, v, accumulation, address):
         self.position, self.k, self.v, self.accumulation = position, k, v, accumulation
+        self.address = address
 
 
 class Array:
     """The array of one kv head with its group of query heads, straight from the definition."""
 
-    def __init__(self, q, k, v, *, heavy, prompt, key_bits, accumulate, scale, **rest):
+    def __init__(self, q, k, v, errors, *, heavy, prompt, key_bits, accumulate, scale, **rest):
         self.__dict__.update(rest, key_bits=key_bits, accumulate=accumulate)
         self.scale = q.shape[-1] ** -0.5 if scale is None else scale
-        rms = math.sqrt(sum(float(x) ** 2 for x in k[:prompt].flat) / k[:prompt].size)
-        self.step = rms * min(1, 4 / 2 ** (key_bits - 1)) if key_bits else 1
+        self.key_errors, self.row_errors = errors
+        d = k.shape[-1]
+        self.mean = k[:prompt].mean(axis=0) if self.centre else np.zeros(d)
+        rms = math.sqrt(sum(float(x) ** 2 for x in (k[:prompt] - self.mean).flat) / (prompt * d))
+        span = self.span or (2.5 if self.rotate else 4)
+        self.step = rms * min(1, span / 2 ** (key_bits - 1)) if key_bits else 1
         self.outputs, self.sums = [], [0.0] * prompt
         for t in range(prompt):
             head_outputs = []
             for query in q[:, t]:
                 p = self.softmax([self.scale * float(query @ k[j]) for j in range(t + 1)])
-                self.sums = [s + (p[j] if j <= t else 0) for j, s in enumerate(self.sums)]
+                if not self.observe or t >= prompt - self.observe:
+                    self.sums = [s + (p[j] if j <= t else 0) for j, s in enumerate(self.sums)]
                 head_outputs.append(sum(p[j] * v[j] for j in range(t + 1)))
             self.outputs.append(head_outputs)
         kept = list(range(prompt))
         while len(kept) > heavy:
             kept.remove(min(kept, key=lambda token: (self.sums[token], token)))
+        presets = self.sums if accumulate == "attention" else [0.0] * prompt
         self.rows = [
-            Row(token, k[token], v[token], self.sums[token] if accumulate == "attention" else 0.0)
-            for token in kept
+            Row(token, k[token], v[token], presets[token], address)
+            for address, token in enumerate(kept)
         ]
         self.capacity = heavy + self.reserved
         self.dropped = [(prompt - 1, token) for token in range(prompt) if token not in kept]
@@ -50,34 +59,57 @@ class Array:
         weights = [math.exp(s - max(scores)) for s in scores]
         return [w / sum(weights) for w in weights]
 
-    def similarity(self, query, key):
-        if not self.key_bits:
-            return self.scale * float(query @ key)
+    def rotated(self, x):
+        """The signs, then the rows of Hadamard's matrix, element by element."""
+        if not self.rotate:
+            return x
+        d, turned = len(x), x * signs(len(x), self.seed)
+        matrix = [[(-1) ** (i & j).bit_count() for j in range(d)] for i in range(d)]
+        return np.array(matrix) @ turned / math.sqrt(d)
+
+    def query_step(self, query):
         rms = math.sqrt(sum(float(x) ** 2 for x in query) / len(query))
-        top = 2**self.query_bits - 1
-        step = self.query_bits * rms / top if rms else 1
-        limit = 2 ** (self.key_bits - 1)
-        total = 0
-        for a, b in zip(query.tolist(), key.tolist(), strict=True):
+        return self.query_bits * rms / (2**self.query_bits - 1) if rms else 1
+
+    def similarity(self, query, row):
+        if not self.key_bits:
+            return self.scale * float(query @ row.k)
+        top, limit = 2**self.query_bits - 1, 2 ** (self.key_bits - 1)
+        step, total = self.query_step(query), 0
+        key = self.rotated(row.k - self.mean)
+        for a, b, error in zip(self.rotated(query), key, self.key_errors[row.address], strict=True):
             digit = max(-top, min(top, round(a / step)))
-            total += digit * max(-limit, min(limit, round(b / (self.step or 1))))
-        return total
+            total += digit * (max(-limit, min(limit, round(b / (self.step or 1)))) + error)
+        return total + top * self.row_errors[row.address]
+
+    def score(self, query, row, similarity):
+        """What the softmax gets."""
+        if self.exact == "rows":
+            return self.scale * float(query @ row.k)
+        if self.converter_bits:
+            limit = len(query) * 2 ** (self.key_bits - 1) * (2**self.query_bits - 1)
+            unit, half = 1, 2 ** (self.converter_bits - 1)
+            while limit > half * unit:
+                unit *= 2
+            similarity = unit * max(-half, min(half - 1, math.floor(similarity / unit + 0.5)))
+        return self.scale * similarity * (self.step or 1) * self.query_step(query)
 
     def decode(self, t, queries, k, v):
-        new = Row(t, k, v, 0.0)
+        new = Row(t, k, v, 0.0, len(self.rows))
         if len(self.rows) < self.capacity:
             others = list(self.rows)
             self.rows.append(new)
         else:
             address = min(range(len(self.rows)), key=lambda row: (self.rows[row].accumulation, row))
             self.dropped.append((t, self.rows[address].position))
+            new.address = address
             self.rows[address] = new
             others = [row for row in self.rows if row is not new]
         if self.start == "mean":
             new.accumulation = sum(row.accumulation for row in others) / len(others)
         output, read, totals = [], set(), [0.0] * len(self.rows)
         for query in queries:
-            similar = [self.similarity(query, row.k) for row in self.rows]
+            similar = [self.similarity(query, row) for row in self.rows]
             racing = list(range(len(self.rows)))
             last = []
             while len(racing) > self.top_k:
@@ -90,7 +122,7 @@ class Array:
             self.conversions += len(racing)
             p = {}
             if racing:
-                scores = [self.scale * float(query @ self.rows[row].k) for row in racing]
+                scores = [self.score(query, self.rows[row], similar[row]) for row in racing]
                 p = dict(zip(racing, self.softmax(scores), strict=True))
             output.append(sum((p[row] * self.rows[row].v for row in racing), np.zeros(len(v))))
             for row in range(len(self.rows)):
@@ -109,9 +141,12 @@ def simulate(q, k, v, options):
     """All kv heads' arrays after the whole sequence, and the output [heads, token, d]."""
     group = len(q) // len(k)
     arrays = []
+    levels = options["spread_mv"] / 1200 * 2 ** options["key_bits"]
+    shape = len(k), options["heavy"] + options["reserved"], k.shape[-1]
+    errors = device_errors(shape, levels, np.random.default_rng(options["seed"]))
     for kv in range(len(k)):
         queries = q[kv * group : (kv + 1) * group]
-        array = Array(queries, k[kv], v[kv], **options)
+        array = Array(queries, k[kv], v[kv], [error[kv] for error in errors], **options)
         for t in range(options["prompt"], q.shape[1]):
             array.decode(t, queries[:, t], k[kv, t], v[kv, t])
         arrays.append(array)
@@ -138,8 +173,17 @@ DEFAULTS = {
     "share": 2,
     "start": "mean",
     "fill": True,
+    "observe": 3,
+    "rotate": True,
+    "centre": True,
+    "span": None,
+    "exact": "rows",
+    "converter_bits": 0,
+    "spread_mv": 0.0,
+    "seed": 0,
     "scale": None,
 }
+WITHOUT_CELLS = {"key_bits": 0, "exact": "rows", "converter_bits": 0, "spread_mv": 0.0}
 OPTIONS = st.fixed_dictionaries(
     {
         "heavy": st.integers(1, 7),
@@ -152,9 +196,24 @@ OPTIONS = st.fixed_dictionaries(
         "share": st.integers(0, 3),
         "start": st.sampled_from(["mean", "zero"]),
         "fill": st.booleans(),
+        "observe": st.integers(0, 10),
+        "rotate": st.booleans(),
+        "centre": st.booleans(),
+        "span": st.sampled_from([None, 0.5, 3.0]),
+        "exact": st.sampled_from(["rows", "cells"]),
+        "converter_bits": st.sampled_from([0, 4, 10]),
+        "spread_mv": st.sampled_from([0.0, 54.0]),
+        "seed": st.integers(0, 9),
         "scale": st.sampled_from([None, 0.7]),
     }
 )
+
+
+def consistent(options):
+    """Without cells there are no converters and no devices."""
+    if not options["key_bits"]:
+        return options | WITHOUT_CELLS
+    return options | ({"converter_bits": 0} if options["exact"] == "rows" else {})
 
 
 def compare(options, group, kv_heads, tokens, seed, whole=False):
@@ -188,7 +247,7 @@ def compare(options, group, kv_heads, tokens, seed, whole=False):
 @settings(max_examples=150)
 @given(OPTIONS, st.integers(1, 3), st.integers(1, 3), st.integers(1, 14), st.integers(0, 2**32 - 1))
 def test_equals_the_definition(options, group, kv_heads, more, seed):
-    compare(options, group, kv_heads, options["prompt"] + more, seed)
+    compare(consistent(options), group, kv_heads, options["prompt"] + more, seed)
 
 
 @settings(max_examples=60)
@@ -197,8 +256,8 @@ def test_equals_the_definition(options, group, kv_heads, more, seed):
 @example(DEFAULTS | {"key_bits": 0, "scale": 1.0, "top_k": 1, "fill": False}, 1, 16, 2)
 def test_equals_the_definition_where_similarities_tie(options, group, more, seed):
     """Small whole numbers and sums of halves, so both sides are exact and ties are real ties."""
-    exact = {"accumulate": "charge", "start": "zero", "heavy": 9, "scale": 1.0, "key_bits": 0}
-    options = options | exact | {"share": min(options["share"], 1)}
+    exact = {"accumulate": "charge", "start": "zero", "heavy": 9, "scale": 1.0}
+    options = options | exact | WITHOUT_CELLS | {"share": min(options["share"], 1)}
     compare(options, group, 2, options["prompt"] + more, seed, whole=True)
 
 
@@ -369,6 +428,18 @@ def test_better_selections_serve_better_on_a_real_model(shipped_trace):
         ({"query_bits": 0}, "query_bits must be at least 1, not 0"),
         ({"query_bits": 9}, "query_bits must be at most 8, not 9"),
         ({"share": -1}, "share must be at least 0, not -1"),
+        ({"observe": -1}, "observe must be at least 0, not -1"),
+        ({"converter_bits": -1}, "converter_bits must be at least 0, not -1"),
+        ({"converter_bits": 25}, "converter_bits must be at most 24, not 25"),
+        ({"converter_bits": 10}, "converter_bits needs exact of cells"),
+        ({"exact": "row"}, 'exact must be "rows" or "cells", not "row"'),
+        ({"exact": "cells", "key_bits": 0}, "without cells, key_bits of 0, exact must be rows"),
+        ({"spread_mv": 54, "key_bits": 0}, "without cells, .* spread_mv 0"),
+        ({"spread_mv": -1}, "spread_mv must be at least 0 and finite, not -1"),
+        ({"spread_mv": float("nan")}, "spread_mv must be at least 0 and finite, not nan"),
+        ({"span": 0}, "span must be above 0 and finite, not 0"),
+        ({"span": float("inf")}, "span must be above 0 and finite, not inf"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
         ({"accumulate": "sum"}, 'accumulate must be "charge" or "attention", not "sum"'),
         ({"start": "one"}, 'start must be "mean" or "zero", not "one"'),
     ],
