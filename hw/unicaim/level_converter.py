@@ -233,7 +233,7 @@ class LevelConverter(Component):
             ]
         m.d.comb += write.data.eq(Cat(lane.sum for lane in lanes))
 
-        ranks_left = Signal(range(p.ranks + 1), reset_less=True)
+        ranks_left = Signal(range(max(2, p.ranks + 1)), reset_less=True)
         mantissa = Cat(divisor[: FP16.mantissa], 1)
         after_ranks = "SUBTRACT"
         with m.FSM():

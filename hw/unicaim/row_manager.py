@@ -44,10 +44,15 @@ class RowManagerParameters(Parameters):
     def latency(self) -> int:
         return 1
 
-    def cycles(self, beats: int) -> int:
-        """Cycles from the first beat offered to the last row taken, without stalls; rows to evict
-        are known in time."""
-        return beats + 1
+    def cycles(self, beats: int, consecutive: int = 0) -> int:
+        """Cycles from the first beat offered to the last row taken, without stalls.
+
+        beats
+            The last one is a TAKE.
+        consecutive
+            Beats that consume a row to evict directly after another one of the same context.
+        """
+        return beats + consecutive + 1
 
     @property
     def context(self) -> dict:
@@ -67,7 +72,7 @@ class RowManagerParameters(Parameters):
     @functools.cached_property
     def output_layout(self) -> data.StructLayout:
         """``row``: the row to write. ``evicts``: it was in use. ``full``: all rows are in use now,
-        and a row to evict is awaited."""
+        and the context's next beat waits for a row to evict."""
         return data.StructLayout({"row": index(range(self.rows)), "evicts": FLAG, "full": FLAG})
 
 
@@ -76,25 +81,28 @@ class RowManager(Component):
 
     Rows are used from 0 upwards and given back only all at once (CLEAR), since a new token
     overwrites the evicted one in place; so the free rows are those from the number of rows in use
-    on. When all are in use, a TAKE waits for a row in `evict`, and uses it up. A row in `evict` is
-    kept until then; a further one of the same context replaces it.
+    on. When all are in use, the context's next beat waits for a row in `evict` and consumes it: a
+    TAKE issues it, a CLEAR drops it. So each output with ``full`` calls for one row in `evict`,
+    and what is issued does not depend on when that arrives.
 
-    Latency: 1 cycle. Throughput: a beat a cycle. Outputs depend on registers only, but `i.ready`
-    on `i` too, and on `o.ready`.
+    Latency: 1 cycle. Throughput: a beat a cycle, but one that consumes a row in two cycles if the
+    beat before it did so in the same context. Outputs depend on registers only, but `i.ready` on
+    `i` too, and on `o.ready`, and `evict.ready` on the context in `evict`.
 
     Members
     -------
     i : :py:`In(stream.Signature(parameters.input_layout))`
     evict : :py:`In(stream.Signature(parameters.evict_layout))`
-        Always ready.
+        A row is kept until a beat consumes it; not ready while one of its context is kept.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         For each TAKE.
 
     Examples
     --------
     >>> from hw.unicaim.row_manager import RowManagerParameters
-    >>> RowManagerParameters(rows=576).cycles(beats=576)
-    577
+    >>> parameters = RowManagerParameters(rows=576)
+    >>> parameters.cycles(beats=576), parameters.cycles(beats=578, consecutive=1)
+    (577, 580)
     """
 
     summary = "Row for a new token: a free one, or one to evict"
@@ -121,31 +129,31 @@ class RowManager(Component):
         row = Array(
             Signal(range(p.rows), name=f"row_{n}", reset_less=True) for n in range(p.contexts)
         )
-        known = Signal(p.contexts)  # the row to evict is
+        known = Signal(p.contexts)  # a row to evict is kept
 
         at = i.context if p.contexts > 1 else 0
         evict_at = evict.payload.context if p.contexts > 1 else 0
-        count, is_known, full, take = Signal(range(p.rows + 1)), Signal(), Signal(), Signal()
-        taken, cleared, found = (Signal(p.contexts, name=n) for n in ("taken", "cleared", "found"))
+        count, full = Signal(range(p.rows + 1)), Signal()
+        possible, accept, take = Signal(), Signal(), Signal()
+        accepted, found = (Signal(p.contexts, name=name) for name in ("accepted", "found"))
         m.d.comb += [
             count.eq(used[at]),
-            is_known.eq((known >> at)[0]),
             full.eq(count == p.rows),
-            self.i.ready.eq(
-                (i.op == RowOp.CLEAR) | ((~full | is_known) & (~self.o.valid | self.o.ready))
-            ),
-            take.eq(self.i.valid & self.i.ready & (i.op == RowOp.TAKE)),
-            taken.eq(take << at),
-            cleared.eq((self.i.valid & (i.op == RowOp.CLEAR)) << at),
-            evict.ready.eq(1),
-            found.eq(evict.valid << evict_at),
+            possible.eq(~full | (known >> at)[0]),
+            self.i.ready.eq(possible & ((i.op == RowOp.CLEAR) | ~self.o.valid | self.o.ready)),
+            accept.eq(self.i.valid & self.i.ready),
+            take.eq(accept & (i.op == RowOp.TAKE)),
+            accepted.eq(accept << at),
+            evict.ready.eq(~(known >> evict_at)[0]),
+            found.eq((evict.valid & evict.ready) << evict_at),
         ]
-        m.d.sync += known.eq((known & ~taken & ~cleared) | found)
+        m.d.sync += known.eq((known & ~(accepted & full.replicate(p.contexts))) | found)
         for number in range(p.contexts):
-            with m.If(cleared[number]):
-                m.d.sync += used[number].eq(0)
-            with m.Elif(taken[number] & ~full):
-                m.d.sync += used[number].eq(used[number] + 1)
+            with m.If(accepted[number]):
+                with m.If(i.op == RowOp.CLEAR):
+                    m.d.sync += used[number].eq(0)
+                with m.Elif(~full):
+                    m.d.sync += used[number].eq(count + 1)
             with m.If(found[number]):
                 m.d.sync += row[number].eq(evict.payload.row)
         with m.If(~self.o.valid | self.o.ready):
