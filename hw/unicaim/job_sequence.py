@@ -124,7 +124,7 @@ class JobSequence(Component):
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += [
-                    self.job.ready.eq(free),
+                    self.job.ready.eq(self.job.valid & free),
                     accept.eq(self.job.valid & self.job.ready),
                 ]
                 m.d.sync += [

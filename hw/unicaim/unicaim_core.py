@@ -1,6 +1,6 @@
 """A layer's attention with static and dynamic pruning of its cache (UniCAIM, Figs. 3 and 4)."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -319,9 +319,15 @@ class UnicaimCore(Component):
 
         # A kv head is busy until its job is reported and its rows have been read.
         unreported, unread = Signal(p.kv_heads), Signal(p.kv_heads)
-        begun = sequence.started << sequence.context
+
+        def of(context, happens) -> Value:
+            """A bit for each kv head: it happens to that one."""
+            return Cat(happens & (context == number) for number in range(p.kv_heads))
+
+        begun = of(sequence.context, sequence.started)
+        reads = sequence.reads.replicate(p.kv_heads)
         m.d.sync += [
-            unreported.eq((unreported | begun) & ~(reported << record.context)),
-            unread.eq((unread | Mux(sequence.reads, begun, 0)) & ~(exact.done << exact.context)),
+            unreported.eq((unreported | begun) & ~of(record.context, reported)),
+            unread.eq((unread | (begun & reads)) & ~of(exact.context, exact.done)),
         ]
         m.d.comb += sequence.busy.eq(unreported | unread)

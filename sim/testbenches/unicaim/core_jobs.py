@@ -130,6 +130,7 @@ class CoreJobs:
             transaction_of={"o": np.array(owners, int), "report": np.array(reported, int)},
             transactions=len(results),
             cycles=p.cycles([_work(result) for result in reports]),
+            cycles_exact=False,
             memories=self.memories(contents),
             notes=notes,
         )
