@@ -14,6 +14,7 @@ from golden.lm.model import generate as generate_in_numpy
 from golden.trace import load
 from hw.catalogue import find
 from hw.export import export
+from sim.commands.engines import ATTENTION
 from sim.commands.engines.veda.veda_core import engine
 from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
 
@@ -178,8 +179,7 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(generated, model, tmp_p
         ),
         (
             "--attention kllm.orizuru",
-            "attention must be one of veda.veda_core, topick.topick_core, lad.lad_tile, "
-            "unicaim.unicaim_core, none, not",
+            f"attention must be one of {', '.join(ATTENTION)}, none, not",
         ),
         ("--linear veda.veda_core", "linear must be one of kllm.kllm_core, none, not 'veda."),
         ("--attention none --trace-out t.npz", "--trace-out: it needs a block for --attention"),

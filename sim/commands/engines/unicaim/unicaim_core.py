@@ -9,7 +9,7 @@ import numpy as np
 from golden.algorithms.attention import softmax
 from golden.algorithms.unicaim import static_pruning
 from golden.lm.weights import Config
-from golden.unicaim.cells import key_limit
+from golden.unicaim.cells import ROTATED_KEY_SPAN, key_limit
 from golden.unicaim.unicaim_core import JobResult
 from hw.parameters import require
 from hw.unicaim.core_parameters import UnicaimCoreParameters
@@ -23,9 +23,6 @@ from sim.commands.engines.record import LayerStep
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare_memories
 from sim.testbenches.unicaim.core_jobs import CoreJobs, code_units, key_divisor, query_divisors
-
-SPAN = 2.5
-"""The highest key level in root mean squares of the centred keys."""
 
 OBSERVED = 32
 """Queries at the prompt's end whose probabilities say which tokens are kept."""
@@ -139,7 +136,9 @@ class UnicaimAttention(Fp16Attention):
         rows_k, rows_v = (np.pad(x, fill).astype(np.float16) for x in (k, v))
         for kv_head in range(kv_heads):
             mean = rows_k[kv_head].astype(np.float64).mean(axis=0).astype(np.float16)
-            divisor = key_divisor(p, rows_k[kv_head], mean, min(SPAN, key_limit(p.key_bits)))
+            divisor = key_divisor(
+                p, rows_k[kv_head], mean, min(ROTATED_KEY_SPAN, key_limit(p.key_bits))
+            )
             self._key_divisors.append(divisor)
             self._jobs.load(kv_head, mean, divisor)
             for position in kept[kv_head]:
