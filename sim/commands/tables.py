@@ -80,6 +80,7 @@ OVERVIEW = (
     ),
     Row("lad.vpu", "lad", "an operation on d elements a cycle"),
     Row("lad.apid", "lad", "12 positions a cycle"),
+    Row("unicaim.unicaim_core", "unicaim", "a query of k rows in 2 k + 40 cycles, d = 128"),
     Row("unicaim.digital_array", "unicaim", "all rows at once, a bit of the score a cycle"),
     Row("arith.float_multiply_add", "arithmetic", "a result a cycle"),
 )
