@@ -14,6 +14,7 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.operands import numbers
 from sim.testbenches.strategies import sometimes
+from sim.testbenches.unicaim.operands import keys_and_queries
 
 
 class LevelConverterTestbench:
@@ -95,19 +96,8 @@ class Rows:
 
 def real_rows(p: LevelConverterParameters, trace: Trace, count: int) -> Rows:
     """Keys, less the mean of the first ones, and queries in turn."""
-    if trace.q is not None and trace.k is not None:
-        k = trace.k.reshape(-1, trace.k.shape[-1])
-        q = trace.q[:, :: trace.group].reshape(k.shape)
-        what = "k and q of every kv head's first query head"
-    else:
-        name = next(iter(trace.x or trace.w))
-        k = q = trace.x[name] if trace.x else trace.w[name].T
-        what = f"rows of {'x' if trace.x else 'w'}/{name}, which are keys and queries at once"
-    columns = np.arange(p.d) % k.shape[1]
-    k, q = (a[np.arange(count) % len(k)][:, columns].astype(np.float64) for a in (k, q))
-    rows = Rows(
-        p, [f"Rows are {what}, the first {p.d} numbers of each, repeated if there are fewer."]
-    )
+    k, q, note = keys_and_queries(trace, p.d, count)
+    rows = Rows(p, [f"{note}."])
     scale = np.sqrt(p.d) if p.rotate else 1
     mean = k.mean(axis=0)
     step = 2.5 / (1 << p.key_bits - 1) * np.sqrt(np.mean((k - mean) ** 2))

@@ -6,10 +6,8 @@ from golden.trace import Trace
 from golden.unicaim.cells import key_levels, key_step, query_levels, row_scores
 
 
-def real_levels(
-    trace: Trace, d: int, key_bits: int, query_bits: int, count: int
-) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Levels of `count` keys and of as many queries, int [count, d] both, and notes."""
+def keys_and_queries(trace: Trace, d: int, count: int) -> tuple[np.ndarray, np.ndarray, str]:
+    """`count` keys and as many queries, float64[count, d] both, and a note."""
     if trace.q is not None and trace.k is not None:
         k = trace.k.reshape(-1, trace.k.shape[-1])
         q = trace.q[:, :: trace.group].reshape(k.shape)
@@ -20,11 +18,17 @@ def real_levels(
         what = f"rows of {'x' if trace.x else 'w'}/{name}, which are keys and queries at once"
     columns, rows = np.arange(d) % k.shape[1], np.arange(count) % len(k)
     k, q = (a[rows][:, columns].astype(np.float64) for a in (k, q))
+    note = f"Keys and queries are {what}: the first {d} numbers, repeated if there are fewer"
+    return k, q, note
+
+
+def real_levels(
+    trace: Trace, d: int, key_bits: int, query_bits: int, count: int
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Levels of `count` keys and of as many queries, int [count, d] both, and notes."""
+    k, q, note = keys_and_queries(trace, d, count)
     keys = key_levels(k[None], key_step(k[None], key_bits), key_bits)[0]
-    note = (
-        f"Keys and queries are {what}: the first {d} numbers, repeated if there are fewer, on the"
-        " cells' levels; once all are used they are repeated."
-    )
+    note += ", on the cells' levels; once all are used they are repeated."
     return keys.astype(np.int64), query_levels(q, query_bits).astype(np.int64), [note]
 
 
