@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 
-from amaranth.hdl import signed, unsigned
+from amaranth.hdl import Shape, signed, unsigned
 from amaranth.lib import data, enum
 
 from hw.arith.float_format import FP16
@@ -328,7 +328,7 @@ class UnicaimCoreParameters(Parameters):
         return data.StructLayout({"code": code, "present": FLAG, "last": FLAG})
 
     @property
-    def context(self) -> unsigned:
+    def context(self) -> Shape:
         """Shape of a kv head inside the core: at least one bit."""
         return unsigned(max(1, (self.kv_heads - 1).bit_length()))
 

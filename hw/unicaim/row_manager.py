@@ -13,7 +13,7 @@ from hw.parameters import Parameters, require
 
 
 class RowOp(enum.IntEnum, shape=1):
-    """What a beat asks for."""
+    """What a beat requests."""
 
     TAKE = 0
     CLEAR = 1

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, unsigned
 from amaranth.lib import memory
@@ -112,9 +112,9 @@ class SerialArray(UnicaimArray):
     def _scores(self, m: Module, bus: BitLines, scoring: Signal, begin: Signal) -> list:
         p = self._parameters
         row_bits = p.d * (p.key_bits + 1)
-        m.submodules.keys = keys = memory.Memory(
-            shape=unsigned(p.parallel * row_bits), depth=p.words * p.contexts, init=[]
-        )
+        word_shape = unsigned(p.parallel * row_bits)
+        keys: Any = memory.Memory(shape=word_shape, depth=p.words * p.contexts, init=[])
+        m.submodules.keys = keys
         write, read = keys.write_port(granularity=row_bits), keys.read_port()
         lane = (p.parallel - 1).bit_length()
         row = Value.cast(bus.beat.row)

@@ -1,5 +1,7 @@
 """A layer's attention with static and dynamic pruning of its cache (UniCAIM, Figs. 3 and 4)."""
 
+from typing import Any
+
 from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -221,8 +223,8 @@ class UnicaimCore(Component):
         """Scores of selected rows through the converters; high while the array must keep them."""
         p = self._parameters
         m.submodules.bank = bank = AdcBank(p.bank)
-        flags = data.StructLayout({"present": FLAG, "last": FLAG})
-        m.submodules.flags = flags = Queue(QueueParameters(depth=2 * p.converters), shape=flags)
+        shape = data.StructLayout({"present": FLAG, "last": FLAG})
+        m.submodules.flags = flags = Queue(QueueParameters(depth=2 * p.converters), shape=shape)
         samples, codes = fetch.samples, exact.codes
         scores = Array(array.values.payload[row] for row in range(p.rows))
         score = Signal(p.cells.score)
@@ -284,10 +286,8 @@ class UnicaimCore(Component):
         wiring.connect(m, sequence.records, records.i)
 
         # Counts of the step whose heads are being selected.
-        totals, sums = (
-            Signal(counted_layout, name=name, reset_less=name == "sums")
-            for name in ("totals", "sums")
-        )
+        totals: Any = Signal(counted_layout)
+        sums: Any = Signal(counted_layout)
         m.d.comb += [
             sums.conversions.eq(totals.conversions + (taken & sense.o.payload.present)),
             sums.steps.eq(totals.steps + (sense.i.valid & sense.i.ready)),

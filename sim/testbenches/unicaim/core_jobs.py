@@ -10,7 +10,7 @@ from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
-from sim.testbenches.operands import numbers, to_fp16
+from sim.testbenches.operands import numbers, to_fp16, vectors_by_name
 from sim.testbenches.strategies import sometimes
 
 
@@ -104,7 +104,7 @@ class CoreJobs:
         reported = [n for n, result in enumerate(results) if result is not None]
         reports = [result for result in results if result is not None]
         heads = [head for result in reports for head in result.heads]
-        owners = [n for n in reported for _ in results[n].heads]
+        owners = [n for n, result in zip(reported, reports, strict=True) for _ in result.heads]
         counts = [len(result.heads) for result in reports if result.heads]
         last = np.zeros(len(heads), bool)
         last[np.cumsum(counts, dtype=np.intp) - 1] = True
@@ -273,15 +273,13 @@ def real_jobs(
     while len(made) < jobs:
         at = layer % k.shape[0]
         some = [_wide(x, p.d) for x in (q[at], k[at], v[at])]
-        _sequence(made, *some, group, trace.group, min(tokens, max(4, p.rows)), jobs)
+        _sequence(made, some, group, trace.group, min(tokens, max(4, p.rows)), jobs)
         layer += 1
     notes.append(f"Tokens of the first {layer} layers, head size cut or filled up to {p.d}.")
     return made, notes
 
 
 def _rows_as_tokens(p: UnicaimCoreParameters, trace: Trace, jobs: int):
-    from sim.testbenches.operands import vectors_by_name
-
     name, rows = next(iter(vectors_by_name(trace).items()))
     rows, notes = to_fp16(name, _wide(np.asarray(rows), p.d))
     count = min(len(rows), 3 * p.rows)
@@ -289,7 +287,8 @@ def _rows_as_tokens(p: UnicaimCoreParameters, trace: Trace, jobs: int):
     made = CoreJobs(p)
     while len(made) < jobs:
         scaled = (x / np.float16(np.sqrt(p.d))).astype(np.float16)
-        _sequence(made, np.repeat(scaled, p.group, 0), x, x, p.group, p.group, count, jobs)
+        queries = np.repeat(scaled, p.group, 0)
+        _sequence(made, [queries, x, x], p.group, p.group, count, jobs)
     return made, [*notes, f"Rows of {name} are keys, values and queries at once."]
 
 
@@ -299,9 +298,12 @@ def _wide(x: np.ndarray, d: int) -> np.ndarray:
     return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, d - x.shape[-1])])
 
 
-def _sequence(made: CoreJobs, q, k, v, group: int, stride: int, tokens: int, jobs: int) -> None:
-    """A sequence [heads, tokens, d] through as many kv heads as there are, until `jobs`."""
+def _sequence(
+    made: CoreJobs, rows: list[np.ndarray], group: int, stride: int, tokens: int, jobs: int
+) -> None:
+    """A sequence of q, k and v [heads, tokens, d] through as many kv heads as there are."""
     p = made.parameters
+    q, k, v = rows
     heads = min(p.kv_heads, len(k))
     prompt = min(p.rows * 2 // 3, tokens // 2)
     divisors = []

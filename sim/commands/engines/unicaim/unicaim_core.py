@@ -10,7 +10,6 @@ from golden.algorithms.attention import softmax
 from golden.algorithms.unicaim import static_pruning
 from golden.lm.weights import Config
 from golden.unicaim.cells import ROTATED_KEY_SPAN, key_limit
-from golden.unicaim.unicaim_core import JobResult
 from hw.parameters import require
 from hw.unicaim.core_parameters import UnicaimCoreParameters
 from sim.commands.engines.attention import (
@@ -93,7 +92,7 @@ class UnicaimAttention(Fp16Attention):
         positions = self._positions[:, :used].copy()
         return self._end(q, operands, o, positions, votes[:, :used], evicted)
 
-    def _modelled(self, token: int, since: int, results: list[JobResult], heads: int):
+    def _modelled(self, token: int, since: int, results: list, heads: int):
         """The step by the bit-exact model; by the RTL too, but perhaps later."""
         self._submit_jobs(token, since)
         votes = np.zeros((len(results), self._p.rows), np.int32)
@@ -230,10 +229,11 @@ def dense_prompt(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarra
 class UnicaimEngine(AttentionEngine):
     def parameters(self, config: Config, rows: int) -> UnicaimCoreParameters:
         """A serial core of the model's heads with `rows` rows, 16 or more."""
-        default = UnicaimCoreParameters.preset("serial")
-        return dataclasses.replace(
-            default,
-            rows=max(16, -(-rows // default.parallel) * default.parallel),
+        parallel = UnicaimCoreParameters.parallel
+        return UnicaimCoreParameters(
+            array="serial",
+            query_bits=3,
+            rows=max(2 * parallel, -(-rows // parallel) * parallel),
             d=max(2, 1 << (config.d - 1).bit_length()),
             kv_heads=config.kv_heads,
             group=config.heads // config.kv_heads,
