@@ -1,10 +1,12 @@
-"""Outputs of both arrays keep the rules of streams; unbounded proof."""
+"""Outputs of all arrays keep the rules of streams; unbounded proof."""
 
 import pytest
 
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray, DigitalArrayParameters
-from tests.support.formal import prove_stream_rules
+from hw.unicaim.serial_array import SerialArray, SerialArrayParameters
+from sim.checks.formal.specs import StreamRulesSpec
+from tests.support.formal import prove_block, prove_stream_rules
 
 
 @pytest.mark.parametrize("kind", ["cell", "digital"])
@@ -14,3 +16,12 @@ def test_stream_rules(kind):
         "digital": lambda: DigitalArray(DigitalArrayParameters(rows=2, d=2, key_bits=1)),
     }[kind]()
     prove_stream_rules(array, f"{kind}_array", "lines values", ["i", "too_many"])
+
+
+def test_stream_rules_of_the_serial_array():
+    """The induction begins in any state, also one in which words are scored during a search. Its
+    depth covers that search and the passes over the words that it overlaps; 12 is too few."""
+    array = SerialArray(SerialArrayParameters(rows=4, d=2, key_bits=1, query_bits=2, parallel=2))
+    spec = StreamRulesSpec(array, ["lines", "values"], ["i", "too_many"])
+    prove_block(spec, "serial_array_rules", depth=16, seconds=300)
+    prove_block(spec, "serial_array_rules", "cover", depth=14, seconds=300)

@@ -1,6 +1,6 @@
 # amaranth: UnusedElaboratable=no
 # (a component is also created only to read its ports)
-"""An array and the top-k sense, connected as in a design; the testbench of both arrays."""
+"""An array and the top-k sense, connected as in a design; the testbench of all arrays."""
 
 import dataclasses
 
@@ -16,6 +16,7 @@ from hw.component import Component
 from hw.parameters import Parameters
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray, DigitalArrayParameters
+from hw.unicaim.serial_array import SerialArray, SerialArrayParameters
 from hw.unicaim.topk_sense import TopkSense, TopkSenseParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
@@ -23,6 +24,7 @@ from sim.testbenches.unicaim.array_testbench import BitLines
 
 ARRAYS = {
     "digital": (DigitalArray, DigitalArrayParameters),
+    "serial": (SerialArray, SerialArrayParameters),
     "cell": (CellArray, CellArrayParameters),
 }
 
@@ -36,7 +38,9 @@ class ArrayAndSenseParameters(Parameters):
 
     @property
     def array(self):
-        return ARRAYS[self.kind][1](rows=self.rows, d=self.d, query_bits=self.query_bits)
+        parallel = {"parallel": 4} if self.kind == "serial" else {}
+        sizes = {"rows": self.rows, "d": self.d, "query_bits": self.query_bits}
+        return ARRAYS[self.kind][1](**sizes, **parallel)
 
     @property
     def sense(self) -> TopkSenseParameters:
