@@ -60,7 +60,7 @@ def some(names, *kept: str) -> list:
     ]
 
 
-@pytest.mark.parametrize("name", some(VARIANTS, "cell with spread", "few bits of codes"))
+@pytest.mark.parametrize("name", some(VARIANTS, "few bits of codes"))
 def test_options(name, shipped_trace):
     p = dataclasses.replace(SMALL, **VARIANTS[name])
     compiled = Compiled(BLOCK, p)
@@ -104,7 +104,7 @@ SIZES: dict[str, dict] = {
 }
 
 
-@pytest.mark.parametrize("name", some(SIZES, "digital", "cells"))
+@pytest.mark.parametrize("name", some(SIZES, "digital"))
 def test_cycles_of_queries(name):
     """From a query to its result, and from one result to the next, between steps too."""
     p = dataclasses.replace(TIMED, **SIZES[name])
