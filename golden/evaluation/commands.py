@@ -30,7 +30,11 @@ DEFAULTS = (
     "kllm",
     "rtn",
 )
-AFTER_PROMPT = ("snapkv:capacity=128", "unicaim:heavy=96,reserved=32,top_k=32")
+AFTER_PROMPT = (
+    "snapkv:capacity=128",
+    "unicaim:heavy=96,reserved=32,top_k=32",
+    "unicaim_core:heavy=96,reserved=32,top_k=32",
+)
 
 
 def register(commands: argparse._SubParsersAction) -> None:

@@ -12,6 +12,7 @@ from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.lad import LocalityAwareAttention
 from golden.algorithms.topick import TokenPickerAttention
 from golden.algorithms.unicaim import StaticDynamicAttention
+from golden.algorithms.unicaim.bit_exact import BitExactAttention
 from golden.algorithms.veda import VotingAttention
 from golden.lm.model import Llama
 
@@ -24,6 +25,7 @@ POLICIES: dict[str, type[DecodeAttention] | type[Llama]] = {
     "topick": TokenPickerAttention,
     "lad": LocalityAwareAttention,
     "unicaim": StaticDynamicAttention,
+    "unicaim_core": BitExactAttention,
     "rtn": RoundToNearestLlama,
     "kllm": QuantizedLlama,
 }

@@ -5,18 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
+from golden.unicaim.divisors import code_units, query_divisors
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.unicaim.level_converter import RowKind
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
 from sim.core.memory import MemoryTiming
 from sim.core.stalls import PATTERNS
-from sim.testbenches.unicaim.core_jobs import (
-    CoreJobs,
-    code_units,
-    query_divisors,
-    random_jobs,
-)
+from sim.testbenches.unicaim.core_jobs import CoreJobs, random_jobs
 from sim.testbenches.unicaim.unicaim_core import testbench
 from tests.support.kllm.compiled import Compiled
 

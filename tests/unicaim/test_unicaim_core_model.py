@@ -7,8 +7,9 @@ import pytest
 
 from golden.algorithms.unicaim import StaticDynamicAttention
 from golden.unicaim.cells import ROTATED_KEY_SPAN
+from golden.unicaim.divisors import code_units, key_divisor, query_divisors
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
-from sim.testbenches.unicaim.core_jobs import CoreJobs, code_units, key_divisor, query_divisors
+from sim.testbenches.unicaim.core_jobs import CoreJobs
 
 PROMPT, STEPS, D = 48, 60, 32
 CORE = UnicaimCoreParameters(rows=64, d=D, query_bits=3, kv_heads=2, group=2)

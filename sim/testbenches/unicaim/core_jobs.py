@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from golden.trace import Trace
+from golden.unicaim.divisors import code_units, divisor_for, key_divisor, query_divisors
 from golden.unicaim.unicaim_core import CoreSizes, JobResult, UnicaimCore
 from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
 from sim.core import payload
@@ -186,31 +187,6 @@ def _bits(numbers_: list, width: int | None = None) -> np.ndarray:
 
 def _work(result: JobResult) -> tuple[int, int]:
     return len(result.heads), max((len(head.selected) for head in result.heads), default=0)
-
-
-def divisor_for(p: UnicaimCoreParameters, step: float) -> float:
-    """The divisor of levels that are worth `step`, within the range of divisors."""
-    scale = np.sqrt(p.d) if p.rotate else 1.0
-    return float(np.float16(np.clip(step * scale, 2.0**-14, 65504)))
-
-
-def key_divisor(p: UnicaimCoreParameters, k: np.ndarray, mean: np.ndarray, span: float) -> float:
-    """The divisor of keys [any, d]: the highest level is `span` root mean squares."""
-    rms = np.sqrt(np.mean((k.astype(np.float64) - mean) ** 2))
-    return divisor_for(p, span / (1 << p.key_bits - 1) * rms)
-
-
-def query_divisors(p: UnicaimCoreParameters, q: np.ndarray) -> np.ndarray:
-    """Divisors of queries [heads, d]: the highest level is query_bits root mean squares."""
-    rms = np.sqrt(np.mean(q.astype(np.float64) ** 2, axis=-1))
-    top = (1 << p.query_bits) - 1
-    return np.array([divisor_for(p, p.query_bits / top * one) for one in rms])
-
-
-def code_units(p: UnicaimCoreParameters, key: float, queries: np.ndarray) -> np.ndarray:
-    """What a converter's code is worth, for divisors of keys and queries."""
-    scale = p.d if p.rotate else 1
-    return np.minimum(queries * key / scale * 2.0**p.adc_shift, 65504).astype(np.float16)
 
 
 def random_jobs(p: UnicaimCoreParameters, jobs: int, rng: np.random.Generator) -> CoreJobs:

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from golden.algorithms.attention import softmax
 from golden.algorithms.unicaim import static_pruning
+from golden.algorithms.unicaim.bit_exact import dense_prompt
 from golden.lm.weights import Config
 from golden.unicaim.cells import ROTATED_KEY_SPAN, key_limit
+from golden.unicaim.divisors import code_units, key_divisor, query_divisors
 from hw.parameters import require
 from hw.unicaim.core_parameters import UnicaimCoreParameters
 from sim.commands.engines.attention import (
@@ -21,10 +22,7 @@ from sim.commands.engines.attention import (
 from sim.commands.engines.record import LayerStep
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare_memories
-from sim.testbenches.unicaim.core_jobs import CoreJobs, code_units, key_divisor, query_divisors
-
-OBSERVED = 32
-"""Queries at the prompt's end whose probabilities say which tokens are kept."""
+from sim.testbenches.unicaim.core_jobs import CoreJobs
 
 DRAIN = 8
 """Cycles after a step's last output: more than a write spends on its way to the memory."""
@@ -34,7 +32,7 @@ class UnicaimAttention(Fp16Attention):
     """One layer's attention, computed by RTL and compared with the bit-exact model on every bit.
 
     The prompt's attention is dense, by NumPy, as the array is for decoding (III-A1); then each kv
-    head keeps the tokens with the largest probabilities from the prompt's last ``OBSERVED`` queries
+    head keeps the tokens with the largest probabilities from the prompt's last 32 queries
     of its group, and these rows are written to the array. From then on the RTL does everything.
 
     Compared are outputs, reports, addresses where the core is built to `observe`, and after each
@@ -126,7 +124,6 @@ class UnicaimAttention(Fp16Attention):
         """The prompt [heads, tokens, d] densely; the rows to keep into the array."""
         p = self._p
         kv_heads, tokens, d = k.shape
-        group = len(q) // kv_heads
         o, sums = dense_prompt(q, k, v)
         kept = static_pruning(sums, min(self._heavy, p.rows))
         self._positions = np.full((kv_heads, p.rows), -1, np.int64)
@@ -163,7 +160,6 @@ class UnicaimAttention(Fp16Attention):
                     [-1] * kv_heads,
                 )
             )
-        assert group <= p.group
         return o
 
     def _submit_jobs(self, token: int, since: int) -> None:
@@ -206,24 +202,6 @@ class UnicaimAttention(Fp16Attention):
         """
         use = self._session.uses()["memory"]
         return self._sums | {"rows read": use.rows_read, "cycles": sum(self.cycles)}
-
-
-def dense_prompt(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Causal attention of a prompt, q [heads, tokens, d], k and v [kv heads, tokens, d].
-
-    Returns o float32[heads, tokens, d] and, for each kv head and token, the sum of the
-    probabilities that the last ``OBSERVED`` queries of its group gave it, [kv heads, tokens].
-    """
-    heads, tokens, d = q.shape
-    o, sums = np.empty(q.shape, np.float32), np.zeros(k.shape[:2])
-    future = np.triu(np.ones((tokens, tokens), bool), 1)
-    for head in range(heads):
-        kv_head = head * len(k) // heads
-        scores = (q[head] @ k[kv_head].T) / np.sqrt(d)
-        p = softmax(np.where(future, -np.inf, scores))
-        o[head] = p @ v[kv_head]
-        sums[kv_head] += p[-OBSERVED:].sum(axis=0, dtype=np.float64)
-    return o, sums
 
 
 class UnicaimEngine(AttentionEngine):
