@@ -208,6 +208,29 @@ SMALLEST = (
     ("unicaim.charge_accumulator", {"rows": 2, "score_bits": 2, "fraction": 0, "share": 0}),
     ("unicaim.eviction_sense", {"rows": 2}),
     ("unicaim.sar_adc", {"bits": 1, "fraction": 1}),
+    ("unicaim.adc_bank", {"converters": 1, "bits": 1, "fraction": 1}),
+    ("unicaim.row_manager", {"rows": 2, "contexts": 1}),
+    ("unicaim.group_sum", {"rows": 2, "score_bits": 2, "group": 1}),
+    ("unicaim.level_converter", ARRAY | {"contexts": 1, "rotate": False}),
+    ("unicaim.serial_array", ARRAY | {"rows": 4, "contexts": 1, "parallel": 2}),
+    (
+        "unicaim.unicaim_core",
+        ARRAY
+        | {
+            "kv_heads": 1,
+            "group": 1,
+            "exact": "cells",
+            "converters": 1,
+            "adc_bits": 2,
+            "share": 0,
+            "fraction": 0,
+            "fill": False,
+            "start": "zero",
+            "rotate": False,
+            "depth": 4,
+            "observe": False,
+        },
+    ),
 )
 
 # One pair of one value.
