@@ -21,9 +21,6 @@ few large elements on which the very nearest rows depend: 4 gives the better per
 the fewer bits the query has.
 """
 
-ROTATED_KEY_SPAN = 2.5
-"""The same for rotated keys, whose elements are nearly Gaussian, so that few are clipped."""
-
 
 def key_limit(bits: int) -> int:
     """The highest key level, 4 for 3 bits."""
@@ -38,6 +35,15 @@ def query_limit(bits: int) -> int:
 def score_limit(d: int, key_bits: int, query_bits: int) -> int:
     """The largest magnitude of a row's score; 512 for d = 128, 3-bit keys and 1-bit queries."""
     return d * key_limit(key_bits) * query_limit(query_bits)
+
+
+def rotated_key_span(bits: int) -> float:
+    """What stands in place of ``KEY_SPAN`` for rotated keys: 2.5 for 3 bits, 4 for 6.
+
+    Their elements are nearly Gaussian, so few are clipped by a lower span. The more levels, the
+    less a higher one costs.
+    """
+    return 1 + bits / 2
 
 
 def key_step(k: np.ndarray, bits: int, span: float = KEY_SPAN) -> np.ndarray:

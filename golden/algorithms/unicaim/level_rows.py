@@ -19,13 +19,13 @@ from golden.algorithms.attention import attention_scores
 from golden.algorithms.unicaim.spread import device_errors, spread_in_levels
 from golden.unicaim.cells import (
     KEY_SPAN,
-    ROTATED_KEY_SPAN,
     converter_codes,
     key_levels,
     key_step,
     query_levels,
     query_limit,
     query_step,
+    rotated_key_span,
     score_limit,
 )
 from golden.unicaim.rotation import rotated
@@ -69,7 +69,7 @@ class LevelOptions:
         """``span``, or the default for rotated keys or for keys as they are."""
         if self.span is not None:
             return self.span
-        return ROTATED_KEY_SPAN if self.rotate else KEY_SPAN
+        return rotated_key_span(self.key_bits) if self.rotate else KEY_SPAN
 
 
 class LevelRows:

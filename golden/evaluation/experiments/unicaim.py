@@ -11,7 +11,7 @@ from golden.evaluation.after_prompt import Scores, cut, score
 from golden.evaluation.plots import curves
 from golden.evaluation.section import Claim, Opened, Results, Run, Section, Table, Verdict
 from golden.lm.text import shipped_prose
-from golden.unicaim.cells import KEY_SPAN, ROTATED_KEY_SPAN, key_levels, key_step, query_levels
+from golden.unicaim.cells import KEY_SPAN, key_levels, key_step, query_levels, rotated_key_span
 from golden.unicaim.rotation import rotated
 
 PROMPT, GENERATED = 512, 64
@@ -64,6 +64,7 @@ OPTIONS = {
         "3/3, centred": f"{_CELLS},rotate=false",
         "3/3, rotated": f"{_CELLS},centre=false",
         "3/3, rotated and centred": _CELLS,
+        "3/3, rotated and centred, span 3": f"{_CELLS},span=3",
         "3/3, rotated and centred, 10-bit converters": f"{_CELLS},converter_bits=10",
         "3/3, rotated and centred, 54 mV": f"{_CELLS},spread_mv=54",
         "4/5, rotated and centred": f"{_CELLS},key_bits=4,query_bits=5",
@@ -133,7 +134,7 @@ def _recalls(opened: Opened) -> dict:
             keys, queries, span = k, q, KEY_SPAN
             if name != "keys as they are":
                 keys = rotated(k - k.mean(axis=1, keepdims=True), 0)
-                queries, span = rotated(q, 0), ROTATED_KEY_SPAN
+                queries, span = rotated(q, 0), rotated_key_span(3)
             levels = key_levels(keys, key_step(keys, 3, span), 3)
             for head, some in enumerate(query_levels(queries, 3)):
                 for kind, reference in (("levels", None), ("exact", near[head])):
@@ -316,13 +317,16 @@ def _cells_claim(texts: dict[str, dict[str, Scores]]) -> Claim:
         return " and ".join(f"{value:+.0%}" for value in over(label))
 
     bits, more = "3/3, rotated and centred", "6/6, rotated and centred"
+    noisy = "3/3, rotated and centred, 54 mV"
     return Claim(
         "exact attention by the cells of the selected rows (current-domain mode)",
         f"perplexity with 3-bit cells and queries {told(bits)} on the two texts (keys as they are"
-        f" {told('3/3, keys as they are (paper)')}); with 6 bits each {told(more)}",
+        f" {told('3/3, keys as they are (paper)')}), with a spread of 54 mV {told(noisy)}; with 6"
+        f" bits each and no spread {told(more)}",
         Verdict.of(all(x < 0.1 for x in over(bits)), all(x < 0.1 for x in over(more))),
-        "the levels round keys and queries; the converters are exact enough. The default therefore"
-        " selects rows by the cells and attends to the keys as they are",
+        "the levels round keys and queries, and the spread moves each row's score by an error of"
+        " its own, which a selection forgives and a softmax does not; converters of 10 bits add"
+        " little. The default therefore selects rows by the cells and attends to the exact keys",
     )
 
 

@@ -31,7 +31,7 @@ class Array:
         d = k.shape[-1]
         self.mean = k[:prompt].mean(axis=0) if self.centre else np.zeros(d)
         rms = math.sqrt(sum(float(x) ** 2 for x in (k[:prompt] - self.mean).flat) / (prompt * d))
-        span = self.span or (2.5 if self.rotate else 4)
+        span = self.span or (1 + key_bits / 2 if self.rotate else 4)
         self.step = rms * min(1, span / 2 ** (key_bits - 1)) if key_bits else 1
         self.outputs, self.sums = [], [0.0] * prompt
         for t in range(prompt):
