@@ -7,15 +7,20 @@ from typing import Protocol
 
 import numpy as np
 
+from golden.unicaim.cells import KEY_SPAN, key_limit, rotated_key_span
+
 
 class Sizes(Protocol):
     """What divisors depend on."""
 
-    d: int
-    key_bits: int
-    query_bits: int
-    rotate: bool
-
+    @property
+    def d(self) -> int: ...
+    @property
+    def key_bits(self) -> int: ...
+    @property
+    def query_bits(self) -> int: ...
+    @property
+    def rotate(self) -> bool: ...
     @property
     def adc_shift(self) -> int: ...
 
@@ -26,10 +31,11 @@ def divisor_for(p: Sizes, step: float) -> float:
     return float(np.float16(np.clip(step * scale, 2.0**-14, 65504)))
 
 
-def key_divisor(p: Sizes, k: np.ndarray, mean: np.ndarray, span: float) -> float:
-    """The divisor of keys [any, d]: the highest level is `span` root mean squares."""
+def key_divisor(p: Sizes, k: np.ndarray, mean: np.ndarray) -> float:
+    """The divisor of keys [any, d]: see ``rotated_key_span`` and ``KEY_SPAN`` of ``cells``."""
     rms = np.sqrt(np.mean((k.astype(np.float64) - mean) ** 2))
-    return divisor_for(p, span / (1 << p.key_bits - 1) * rms)
+    span = rotated_key_span(p.key_bits) if p.rotate else KEY_SPAN
+    return divisor_for(p, min(span / key_limit(p.key_bits), 1) * rms)
 
 
 def query_divisors(p: Sizes, q: np.ndarray) -> np.ndarray:

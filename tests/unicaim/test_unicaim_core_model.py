@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from golden.algorithms.unicaim import StaticDynamicAttention
-from golden.unicaim.cells import ROTATED_KEY_SPAN
 from golden.unicaim.divisors import code_units, key_divisor, query_divisors
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
 from sim.testbenches.unicaim.core_jobs import CoreJobs
@@ -33,7 +32,7 @@ def by_the_core(p: UnicaimCoreParameters, q, k, v, top_k: int) -> tuple[np.ndarr
     divisors = []
     for kv_head in range(2):
         mean = k[kv_head, :PROMPT].mean(axis=0).astype(np.float16)
-        divisors.append(key_divisor(p, k[kv_head, :PROMPT], mean, ROTATED_KEY_SPAN))
+        divisors.append(key_divisor(p, k[kv_head, :PROMPT], mean))
         jobs.load(kv_head, mean, divisors[-1])
         for token in range(PROMPT):
             jobs.preset(kv_head, half_k[kv_head, token], half_v[kv_head, token])

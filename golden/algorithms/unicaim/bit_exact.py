@@ -6,7 +6,6 @@ import numpy as np
 
 from golden.algorithms.attention import DecodeAttention, softmax
 from golden.algorithms.unicaim.selection import static_pruning
-from golden.unicaim.cells import ROTATED_KEY_SPAN, key_limit
 from golden.unicaim.divisors import code_units, key_divisor, query_divisors
 from golden.unicaim.unicaim_core import CoreSizes, UnicaimCore
 
@@ -72,10 +71,9 @@ class BitExactAttention(DecodeAttention):
         o, sums = dense_prompt(q, k, v)
         kept = static_pruning(sums, self._heavy)
         half_k, half_v = k.astype(np.float16), v.astype(np.float16)
-        span = min(ROTATED_KEY_SPAN, key_limit(sizes.key_bits))
         for kv_head in range(kv_heads):
             mean = half_k[kv_head].astype(np.float64).mean(axis=0).astype(np.float16)
-            self._divisors.append(key_divisor(sizes, half_k[kv_head], mean, span))
+            self._divisors.append(key_divisor(sizes, half_k[kv_head], mean))
             core.load(kv_head, mean, self._divisors[-1])
             for position in kept[kv_head]:
                 core.preset(kv_head, half_k[kv_head, position], half_v[kv_head, position])

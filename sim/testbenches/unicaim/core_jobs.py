@@ -286,7 +286,7 @@ def _sequence(
     for kv_head in range(heads):
         some = k[kv_head, : max(1, prompt)].astype(np.float64)
         mean = some.mean(axis=0).astype(np.float16)
-        divisors.append(key_divisor(p, some, mean, 2.5))
+        divisors.append(key_divisor(p, some, mean))
         made.clear(kv_head)
         made.load(kv_head, mean, divisors[-1])
         for token in range(prompt):

@@ -19,7 +19,7 @@ from sim.testbenches.unicaim.operands import keys_and_queries
 
 class LevelConverterTestbench:
     def default_vectors(self, parameters: LevelConverterParameters) -> int:
-        return 64 if parameters.d <= 16 else 24
+        return 256 if parameters.d <= 16 else 24
 
     def stimulus(
         self, parameters: LevelConverterParameters, trace: Trace | None, vectors: int, seed: int

@@ -9,7 +9,6 @@ import numpy as np
 from golden.algorithms.unicaim import static_pruning
 from golden.algorithms.unicaim.bit_exact import dense_prompt
 from golden.lm.weights import Config
-from golden.unicaim.cells import ROTATED_KEY_SPAN, key_limit
 from golden.unicaim.divisors import code_units, key_divisor, query_divisors
 from hw.parameters import require
 from hw.unicaim.core_parameters import UnicaimCoreParameters
@@ -132,9 +131,7 @@ class UnicaimAttention(Fp16Attention):
         rows_k, rows_v = (np.pad(x, fill).astype(np.float16) for x in (k, v))
         for kv_head in range(kv_heads):
             mean = rows_k[kv_head].astype(np.float64).mean(axis=0).astype(np.float16)
-            divisor = key_divisor(
-                p, rows_k[kv_head], mean, min(ROTATED_KEY_SPAN, key_limit(p.key_bits))
-            )
+            divisor = key_divisor(p, rows_k[kv_head], mean)
             self._key_divisors.append(divisor)
             self._jobs.load(kv_head, mean, divisor)
             for position in kept[kv_head]:
