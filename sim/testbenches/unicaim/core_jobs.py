@@ -216,8 +216,10 @@ def random_jobs(p: UnicaimCoreParameters, jobs: int, rng: np.random.Generator) -
         kv_head = int(rng.integers(p.kv_heads))
         if sometimes(rng, 0.03):
             made.clear(kv_head, (int(rng.integers(p.rows + 1)), int(rng.integers(p.group + 1))))
-        if sometimes(rng, 0.04):
+        elif sometimes(rng, 0.04):
             load(kv_head)
+        if len(made) >= jobs:
+            break
         k, v = rows(2)
         if sometimes(rng, 0.15):
             made.preset(kv_head, k, v, (int(rng.integers(p.rows + 1)), p.group))

@@ -60,13 +60,13 @@ class Rows:
         self._row(RowKind.KEY, context, row, unused, x)
         self._beats.append((context, ArrayOp.WRITE, row, 0))
         self._levels.append(self.model.keys(context, x))
-        self._owners.append(max(self._owners, default=-1) + 1)
+        self._owners.append(self.transactions)
 
     def clear(self, context: int, row: int, x: np.ndarray) -> None:
         self._row(RowKind.CLEAR, context, row, 1, x)
         self._beats.append((context, ArrayOp.CLEAR, row, 0))
         self._levels.append(self.model.keys(context, x))
-        self._owners.append(max(self._owners, default=-1) + 1)
+        self._owners.append(self.transactions)
 
     def query(self, context: int, x: np.ndarray, divisor: float, row: int = 0) -> None:
         self._row(RowKind.QUERY, context, row, divisor, x)
@@ -74,7 +74,11 @@ class Rows:
         planes = query_planes(self.model.query(x, divisor), bits)[::-1]
         self._beats += [(context, ArrayOp.QUERY, row, n == bits - 1) for n in range(bits)]
         self._levels += list(planes)
-        self._owners += [max(self._owners, default=-1) + 1] * bits
+        self._owners += [self.transactions] * bits
+
+    @property
+    def transactions(self) -> int:
+        return max(self._owners, default=-1) + 1
 
     def stimulus(self) -> Stimulus:
         p = self.parameters
@@ -88,7 +92,7 @@ class Rows:
             inputs={"i": payload.pack(p.input_layout, fields)},
             outputs={"o": payload.pack(p.array.input_layout, beats)},
             transaction_of={"o": np.array(self._owners)},
-            transactions=self._owners[-1] + 1,
+            transactions=self.transactions,
             cycles=p.cycles([RowKind(k) for k in kind]),
             notes=self.notes,
         )
@@ -134,13 +138,13 @@ def random_rows(p: LevelConverterParameters, count: int, rng: np.random.Generato
     for context in range(p.contexts):
         x = any_row()
         rows.mean(context, x, any_divisor(x))
-    for _ in range(count):
+    while rows.transactions < count:
         context, row, x = int(rng.integers(p.contexts)), int(rng.integers(p.rows)), any_row()
         if sometimes(rng, 0.1):
             rows.mean(context, any_row(), any_divisor(x))
         if sometimes(rng, 0.1):
             rows.clear(context, row, x)
-        if sometimes(rng, 0.5):
+        elif sometimes(rng, 0.5):
             rows.key(context, row, x, any_divisor(x))
         else:
             rows.query(context, x, any_divisor(x), row)
