@@ -162,6 +162,7 @@ SHOWN = (
     "lad.apid",
     "unicaim.digital_array",
     "unicaim.cell_array",
+    "unicaim.serial_array",
 )
 
 
