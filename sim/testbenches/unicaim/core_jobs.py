@@ -11,8 +11,9 @@ from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
-from sim.testbenches.operands import numbers, to_fp16, vectors_by_name
+from sim.testbenches.operands import numbers, vectors_by_name
 from sim.testbenches.strategies import sometimes
+from sim.testbenches.unicaim.operands import within_fp16
 
 
 def sizes_of(p: UnicaimCoreParameters) -> CoreSizes:
@@ -243,23 +244,23 @@ def real_jobs(
     group = min(p.group, trace.group)
     made, notes = CoreJobs(p), []
     scale = float(trace.scale) if trace.scale is not None else 1 / np.sqrt(trace.q.shape[-1])
-    q, note = to_fp16("q", trace.q * scale)
-    k, _ = to_fp16("k", trace.k)
-    v, _ = to_fp16("v", trace.v)
-    notes += note
+    q, k, v = (within_fp16(x) for x in (trace.q * scale, trace.k, trace.v))
     layer, tokens = 0, k.shape[2]
     while len(made) < jobs:
         at = layer % k.shape[0]
         some = [_wide(x, p.d) for x in (q[at], k[at], v[at])]
         _sequence(made, some, group, trace.group, min(tokens, max(4, p.rows)), jobs)
         layer += 1
-    notes.append(f"Tokens of the first {layer} layers, head size cut or filled up to {p.d}.")
+    notes.append(
+        f"Tokens are q, k and v of the first {layer} layers, heads cut or filled up to {p.d} elements;"
+        " once all are used they are repeated."
+    )
     return made, notes
 
 
 def _rows_as_tokens(p: UnicaimCoreParameters, trace: Trace, jobs: int):
     name, rows = next(iter(vectors_by_name(trace).items()))
-    rows, notes = to_fp16(name, _wide(np.asarray(rows), p.d))
+    rows = within_fp16(_wide(np.asarray(rows), p.d))
     count = min(len(rows), 3 * p.rows)
     x = rows[:count][None]
     made = CoreJobs(p)
@@ -267,7 +268,12 @@ def _rows_as_tokens(p: UnicaimCoreParameters, trace: Trace, jobs: int):
         scaled = (x / np.float16(np.sqrt(p.d))).astype(np.float16)
         queries = np.repeat(scaled, p.group, 0)
         _sequence(made, [queries, x, x], p.group, p.group, count, jobs)
-    return made, [*notes, f"Rows of {name} are keys, values and queries at once."]
+    return made, [
+        (
+            f"Tokens are rows of {name}, cut or filled up to {p.d} elements, as q, k and v at once;"
+            " once all are used they are repeated."
+        ),
+    ]
 
 
 def _wide(x: np.ndarray, d: int) -> np.ndarray:
@@ -283,25 +289,27 @@ def _sequence(
     p = made.parameters
     q, k, v = rows
     heads = min(p.kv_heads, len(k))
-    prompt = min(p.rows * 2 // 3, tokens // 2)
+    room = jobs - len(made)
+    if room < 6 * heads:  # too few for every kv head
+        heads = 1
+    prompt = max(0, min(p.rows * 2 // 3, tokens // 2, room // heads // 2 - 2))
     divisors = []
     for kv_head in range(heads):
         some = k[kv_head, : max(1, prompt)].astype(np.float64)
         mean = some.mean(axis=0).astype(np.float16)
         divisors.append(key_divisor(p, some, mean))
-        made.clear(kv_head)
         made.load(kv_head, mean, divisors[-1])
+        if len(made) < jobs:
+            made.clear(kv_head)
         for token in range(prompt):
             made.preset(kv_head, k[kv_head, token], v[kv_head, token])
     steps = 0
-    while len(made) < jobs or not steps:
+    while len(made) < jobs and steps < 2 * p.rows:
         token = prompt + steps % (k.shape[1] - prompt)
-        for kv_head in range(heads):
+        for kv_head in range(min(heads, jobs - len(made))):
             queries = q[kv_head * stride : kv_head * stride + group, token]
             found = query_divisors(p, queries)
             units = code_units(p, divisors[kv_head], found)
             row = k[kv_head, token], v[kv_head, token]
             made.step(kv_head, *row, queries, found, max(1, p.rows // 9), units)
         steps += 1
-        if steps >= 2 * p.rows:
-            return

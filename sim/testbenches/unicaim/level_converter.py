@@ -14,7 +14,7 @@ from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.operands import numbers
 from sim.testbenches.strategies import sometimes
-from sim.testbenches.unicaim.operands import keys_and_queries
+from sim.testbenches.unicaim.operands import keys_and_queries, within_fp16
 
 
 class LevelConverterTestbench:
@@ -100,20 +100,25 @@ class Rows:
 
 def real_rows(p: LevelConverterParameters, trace: Trace, count: int) -> Rows:
     """Keys, less the mean of the first ones, and queries in turn."""
-    k, q, note = keys_and_queries(trace, p.d, count)
-    rows = Rows(p, [f"{note}."])
+    *both, note = keys_and_queries(trace, p.d, count)
+    k, q = (within_fp16(x).astype(np.float64) for x in both)
+    rows = Rows(p, [f"{note}, limited to FP16's range."])
     scale = np.sqrt(p.d) if p.rotate else 1
     mean = k.mean(axis=0)
+
+    def divisor(step: float) -> float:
+        return min(max(step * scale, 2.0**-14), 65504)
+
     step = 2.5 / (1 << p.key_bits - 1) * np.sqrt(np.mean((k - mean) ** 2))
     for context in range(p.contexts):
-        rows.mean(context, mean.astype(np.float16), step * scale)
+        rows.mean(context, mean.astype(np.float16), divisor(step))
     for number in range(count):
         context = number % p.contexts
         if number % 2:
             rows.key(context, number % p.rows, k[number].astype(np.float16))
         else:
             step = p.query_bits / ((1 << p.query_bits) - 1) * np.sqrt(np.mean(q[number] ** 2))
-            rows.query(context, q[number].astype(np.float16), step * scale)
+            rows.query(context, q[number].astype(np.float16), divisor(step))
     return rows
 
 

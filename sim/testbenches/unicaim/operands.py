@@ -22,6 +22,11 @@ def keys_and_queries(trace: Trace, d: int, count: int) -> tuple[np.ndarray, np.n
     return k, q, note
 
 
+def within_fp16(x: np.ndarray) -> np.ndarray:
+    """`x` limited to FP16's finite range, float16."""
+    return np.clip(x, -65504, 65504).astype(np.float16)
+
+
 def real_levels(
     trace: Trace, d: int, key_bits: int, query_bits: int, count: int
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
