@@ -252,7 +252,7 @@ def real_jobs(
         _sequence(made, some, group, trace.group, min(tokens, max(4, p.rows)), jobs)
         layer += 1
     notes.append(
-        f"Tokens are q, k and v of the first {layer} layers, heads cut or filled up to {p.d} elements;"
+        f"Tokens are q, k and v of the first {layer} layers, cut or filled up to {p.d} elements;"
         " once all are used they are repeated."
     )
     return made, notes
