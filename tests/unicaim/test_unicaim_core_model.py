@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from golden.algorithms.unicaim import StaticDynamicAttention
+from golden.algorithms.unicaim.cost.counts import digital_search_steps, step_counts
 from golden.unicaim.divisors import code_units, key_divisor, query_divisors
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
 from sim.testbenches.unicaim.core_jobs import CoreJobs
@@ -119,3 +120,20 @@ def test_all_arrays_select_the_same_rows():
         found.append([[head.selected for head in result.heads] for result in results])
         found[-1].append([result.row for result in results])
     assert found[0] == found[1] == found[2]
+
+
+def test_reports_count_what_the_cost_model_does():
+    """Energy and delay of Figs. 11 and 12 rest on these counts; the RTL's reports are the model's."""
+    _, _, jobs = by_the_core(CORE, *tokens(6), 16)
+    results = [result for result in jobs.results if result is not None and result.heads]
+    got = np.array([(r.steps, r.conversions, int(r.evicts)) for r in results])
+    rows = np.repeat(np.arange(PROMPT + 1, PROMPT + 1 + STEPS), 2)
+    counts = step_counts(
+        np.minimum(rows, CORE.rows),
+        16,
+        heads=2,
+        search_steps=digital_search_steps(D, CORE.key_bits, CORE.query_bits),
+        evicted=(rows > CORE.rows).astype(int),
+    )
+    want = np.broadcast_arrays(counts.search_steps, counts.conversions, counts.evicted)
+    assert got.tolist() == np.array(want).T.tolist()
