@@ -123,7 +123,7 @@ def test_all_arrays_select_the_same_rows():
 
 
 def test_reports_count_what_the_cost_model_does():
-    """Energy and delay of Figs. 11 and 12 rest on these counts; the RTL's reports are the model's."""
+    """Energy and delay of Figs. 11 and 12 rest on them; the RTL's reports are the model's."""
     _, _, jobs = by_the_core(CORE, *tokens(6), 16)
     results = [result for result in jobs.results if result is not None and result.heads]
     got = np.array([(r.steps, r.conversions, int(r.evicts)) for r in results])
