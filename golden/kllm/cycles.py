@@ -6,6 +6,7 @@ parameters of the blocks; what depends on vectors and matrices is in :class:`Wor
 """
 
 import dataclasses
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ class Timing:
     load_rows, table_rows
         Beats of `load` for one set of tables, and those of the product table among them.
     search
-        From a vector's last beat to its scale.
+        From a vector's last beat to its scale, but for its outliers' pairs, at least one.
     setup
         From the scale to the first clustered value.
     counted, summed, root
@@ -26,12 +27,14 @@ class Timing:
         from there to the RMS factor, for a product that is normalised.
     replace
         From the scale to the first outliers, for a product with a function.
-    groups
-        G.
+    fetch
+        From a product's command to its first word of weights.
     stages
         Pipeline stages of the column counter.
     tail
-        From a column's counts being complete to its result.
+        From a column's counts being complete to its result, by the number of groups in use.
+    scale_sets
+        Sets of columns between words of scales.
     in_flight
         Products at a time.
     """
@@ -44,36 +47,54 @@ class Timing:
     summed: int
     root: int
     replace: int
-    groups: int
+    fetch: int
     stages: int
-    tail: int
+    tail: Sequence[int]
+    scale_sets: int
     in_flight: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Work:
-    """One product.
+class VectorWork:
+    """A vector of a product's batch.
 
     listing
         Cycles to list the outliers of each beat of the vector, at least 1.
     rows
         Rows of outliers of each word of indices, at least 1.
-    sets
-        Sets of columns.
-    new_tables
-        Tables are loaded for it.
-    normalise
-        It waits for an RMS factor.
     function
         Cycles to apply a function to each beat's outliers; None without a function.
     """
 
     listing: Sequence[int]
     rows: Sequence[int]
+    function: Sequence[int] | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Work:
+    """One product.
+
+    vectors
+        Of its batch.
+    outliers
+        At each end of each vector.
+    sets
+        Sets of columns.
+    groups
+        Groups of products in use.
+    new_tables
+        Tables are loaded for it.
+    normalise
+        It needs an RMS factor.
+    """
+
+    vectors: Sequence[VectorWork]
+    outliers: int
     sets: int
+    groups: int
     new_tables: bool
     normalise: bool = False
-    function: Sequence[int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +115,50 @@ class Times:
     result: int
 
 
+class LaneSteps:
+    """When the lanes accept steps, and when columns' counts reach the buffer.
+
+    All stages of the column counter advance together; they stop only while a column's last step is
+    at the accumulators and the buffer still holds counts of the column before. Time is therefore
+    kept in ticks, cycles in which they advance: a step reaches the accumulators `stages` ticks
+    after it was accepted, and only a column's last step may have to wait for its tick.
+    """
+
+    def __init__(self, stages: int):
+        self._stages = stages
+        # Ticks and cycles in which the latest columns are complete, and the last one's groups.
+        self._complete: deque[tuple[int, int]] = deque([(-1, -1)], maxlen=stages + 3)
+        self._groups = 0
+        self._tick = -1  # of the latest step
+
+    def cycle(self, tick: int) -> int:
+        """Cycle of a tick, not earlier than the oldest column that is remembered."""
+        for at, cycle in reversed(self._complete):
+            if at <= tick:
+                return cycle + tick - at
+        at, cycle = self._complete[0]
+        return cycle + tick - at
+
+    def column(self, rows: int, earliest: int) -> tuple[int, int]:
+        """Accept a column's steps, the first from a cycle on.
+
+        :returns: tick of its last step, and the cycle in which its counts reach the buffer.
+        """
+        tick = self._tick + 1
+        while (cycle := self.cycle(tick)) < earliest:
+            tick += earliest - cycle if tick > self._complete[-1][0] else 1
+        self._tick = tick + rows - 1
+        complete = self._tick + self._stages
+        before, cycle = self._complete[-1]
+        buffered = cycle + max(complete - before, self._groups)
+        self._complete.append((complete, buffered))
+        return self._tick, buffered
+
+    def column_groups(self, groups: int) -> None:
+        """State how many groups of the latest column are read."""
+        self._groups = groups
+
+
 def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
     """Times of the products, with all inputs offered from cycle 0 and all outputs accepted at once.
 
@@ -101,12 +166,11 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
     early as has no effect.
     """
     done: list[Times] = []
-    # Cycles after which the outlier list and the index buffer have room for each product's vector.
+    # Cycles after which the outlier list and the index buffer have room for each product's batch.
     row_room, word_room = [], []
     bank_free = [0, 0]  # first cycle in which a bank's tables are not in use
-    bank, accepted, vector_sent, step = 1, -1, -1, -1
-    # Of the latest column: its counts are complete; they are in the buffer, all read but the last.
-    complete_at = buffered = -t.groups
+    bank, accepted, vector_sent, step = 1, -1, -1, -2
+    lanes = LaneSteps(t.stages)
     tables_accepted = scale_done = -1
     rebuilds = []  # first and last cycle in which a function writes its table
     for number, work in enumerate(products):
@@ -122,61 +186,57 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
                 if first < loaded and end > start:
                     loaded += end - max(first, start)
             ready = max(ready, loaded)
-        accepted = ready
+        accepted = ready + len(work.vectors) - 1
         if work.new_tables:
             tables_accepted = accepted
 
-        # The vector: its beats, search of its outliers, clustering and listing beat by beat.
-        scale = vector_sent + len(work.listing) + t.search
-        begin = max(scale, accepted + 1)
-        beat_arrives = clustered = begin + t.setup
-        listed = begin + 1
-        function = [0] * len(work.listing)
-        if work.function is not None:
-            function, listed = work.function, begin + t.replace
-            rebuilds.append((listed - t.table_rows, listed))
-        listed = max(listed + function[0], row_room[-2] if number > 1 else 0)
-        beat_leaves = max(clustered, listed + work.listing[0] - 1)
-        for listing, applied in zip(work.listing[1:], function[1:], strict=True):
-            beat_arrives, beat_leaves = beat_leaves + 1, beat_leaves + listing + applied
-        vector_sent = beat_leaves
-        gathered = max(beat_arrives + 1, word_room[-2] if number > 1 else 0)
-        offered = max(gathered, beat_leaves) + 2
+        # The vectors: beats, search of outliers, clustering and listing beat by beat.
+        for place, vector in enumerate(work.vectors):
+            room = number > 1 and place == 0  # the buffers' halves take turns
+            last_in = max(vector_sent + len(vector.listing), ready + place + 1)
+            begin = last_in + t.search + max(1, work.outliers)
+            beat_arrives = clustered = begin + t.setup
+            listed = begin + 1
+            function = [0] * len(vector.listing)
+            if vector.function is not None:
+                function, listed = vector.function, begin + t.replace
+                rebuilds.append((listed - t.table_rows, listed))
+            listed = max(listed + function[0], row_room[-2] if room else 0)
+            beat_leaves = max(clustered, listed + vector.listing[0] - 1)
+            for listing, applied in zip(vector.listing[1:], function[1:], strict=True):
+                beat_arrives, beat_leaves = beat_leaves + 1, beat_leaves + listing + applied
+            vector_sent = beat_leaves
+            gathered = max(beat_arrives + 1, word_room[-2] if room else 0)
+            offered = max(gathered, beat_leaves) + 2
+            # The vector's scale and factor: its counts wait for the scale of the vector before.
+            counts_read = max(beat_arrives + 1 + t.counted, scale_done + 1)
+            scale_done = counts_read + t.summed + work.normalise * t.root
 
-        # The vector's scale and factor: its counts wait for the scale of the vector before.
-        counts_read = max(beat_arrives + 1 + t.counted, scale_done + 1)
-        scale_done = counts_read + t.summed + work.normalise * t.root
-
-        # The first step: after the steps before, and after the factor of a normalised product.
-        rows = sum(work.rows)
-        first = max(offered, step + 1)
-        if work.normalise:
-            first = max(first, scale_done + 1)
-        if first >= complete_at:
-            first = max(first, buffered)
-
-        # Columns: steps pass the counter's stages, which stall while counts wait for the buffer.
-        stalled = buffered - complete_at if first < complete_at else 0
-        arrival = first + t.stages + stalled  # of the column's first step at the accumulators
-        for _ in range(work.sets):
-            complete = arrival + rows - 1
-
-            def accepted_at(arrives, freed=buffered, held=complete_at):
-                """When the lanes accept the step that is then at the accumulators."""
-                passed = arrives - freed
-                return arrives - t.stages if passed >= t.stages else held - t.stages + passed
-
-            # The last step, the one before, and the first of the last word.
-            in_column = [accepted_at(complete - back) for back in (0, 1, work.rows[-1])]
-            previous, step = step, in_column[0]
-            complete_at, buffered = complete, max(complete, buffered + t.groups)
-            arrival = buffered + 1
-        result = buffered + t.tail
+        # Columns: the first step follows the vectors, their scales and the first words; a word of
+        # scales takes a cycle.
+        first = None
+        for place in range(work.sets):
+            for vector in work.vectors:
+                earliest = 0
+                if first is None:
+                    earliest = max(offered, scale_done + 1, ready + t.fetch, step + 2)
+                elif place % t.scale_sets == 0 and vector is work.vectors[0]:
+                    earliest = step + 2
+                rows = sum(vector.rows)
+                tick, buffered = lanes.column(rows, earliest)
+                lanes.column_groups(work.groups)
+                previous, step = step, lanes.cycle(tick)
+                if first is None:
+                    first = lanes.cycle(tick - rows + 1)
+        result = buffered + t.tail[work.groups]
         bank_free[bank] = result + 1
         done.append(Times(accepted, first, step, result))
-        row_room.append(max(offered, 1 + (in_column[1] if rows > 1 else previous)))
-        several = len(work.rows) > 1
-        word_room.append(max(offered, 1 + (in_column[2] if several else previous)))
+        # The buffers read one step ahead.
+        before_row = lanes.cycle(tick - 1) if rows > 1 else previous
+        last = work.vectors[-1].rows
+        before_word = lanes.cycle(tick - last[-1]) if len(last) > 1 else previous
+        row_room.append(max(offered, 1 + before_row))
+        word_room.append(max(offered, 1 + before_word))
     return done
 
 

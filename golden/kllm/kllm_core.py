@@ -12,9 +12,10 @@ from golden.algorithms.kllm.kmeans import midpoints
 from golden.algorithms.kllm.matvec import product_table
 from golden.arith.float_multiply import float_multiply
 from golden.kllm.clustering_unit import cluster, scaled_midpoints
+from golden.kllm.column_scale import column_result
 from golden.kllm.element_function import element_function
 from golden.kllm.outlier_split import outlier_split
-from golden.kllm.pe_lane import pe_lane
+from golden.kllm.pe_lane import lane_sums
 from golden.kllm.rms_factor import rms_factor
 
 
@@ -102,6 +103,7 @@ def kllm_core(
     integer: bool = False,
     norm: Norm | None = None,
     function: int | None = None,
+    rows: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """``float16[T, N]``: the products of vectors with a matrix, and ``bool[T, N]`` invalid.
 
@@ -120,9 +122,23 @@ def kllm_core(
         Function that is applied to the vectors first, a key of
         :data:`golden.kllm.element_function.FUNCTIONS`. Every vector then has a product table of its
         own, so that this is slow.
+    rows
+        Of the matrix in a product, by default all. Otherwise each part of the vectors has outliers
+        and a scale of its own, and there is no `norm`.
     """
-    v = front_end(x, tables, outliers, keep)
-    return multiply(v, tables, weight, scale, integer=integer, norm=norm, function=function)
+    keep = np.ones(x.shape, bool) if keep is None else keep
+    size = x.shape[1] if rows is None else rows
+    if norm is not None and size < x.shape[1]:
+        raise ValueError("a vector in parts cannot be normalised")
+    kept, starts = None, range(0, x.shape[1], size)
+    for start in starts[:-1]:
+        part = slice(start, start + size)
+        v = front_end(x[:, part], tables, outliers, keep[:, part])
+        kept = sums(v, tables, weight[part], integer=integer, function=function, kept=kept)
+    last = slice(starts[-1], None)
+    v = front_end(x[:, last], tables, outliers, keep[:, last])
+    options = {"integer": integer, "norm": norm, "function": function, "kept": kept}
+    return multiply(v, tables, weight[last], scale, **options)
 
 
 def multiply(
@@ -134,24 +150,41 @@ def multiply(
     integer: bool = False,
     norm: Norm | None = None,
     function: int | None = None,
+    kept: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Results of :func:`kllm_core` for vectors that :func:`front_end` has split and clustered.
 
-    The vectors of several matrices with one codebook of activations are split once.
+    The vectors of several matrices with one codebook of activations are split once. ``kept`` are
+    the :func:`sums` of the rows of the matrix before.
     """
     r = np.ones(len(v.scale), np.float16)
     if norm is not None:
         constants = (norm.inverse_k, norm.eps)
         r = rms_factor(v.activation, v.keep, v.pairs, tables.squares, v.scale, *constants)
+    total = sums(v, tables, weight, integer=integer, function=function, kept=kept)
+    y = column_result(total, r[:, None], scale)
+    return y, np.isnan(y)
+
+
+def sums(
+    v: Vectors,
+    tables: Tables,
+    weight: np.ndarray,
+    *,
+    integer: bool = False,
+    function: int | None = None,
+    kept: np.ndarray | None = None,
+) -> np.ndarray:
+    """``float32[T, N]``: what a partial product keeps, with the sums ``kept`` before it."""
     if function is None:
-        return _products(v, tables, weight, scale, r, integer)
+        return _sums(v, tables, weight, integer, kept)
     parts = []
     for token in range(len(v.scale)):
         one = slice(token, token + 1)
         rebuilt, replaced = replace(v, one, tables, function)
-        parts.append(_products(replaced, rebuilt, weight, scale, r[one], integer))
-    y, invalid = zip(*parts, strict=True)
-    return np.concatenate(y), np.concatenate(invalid)
+        before = None if kept is None else kept[one]
+        parts.append(_sums(replaced, rebuilt, weight, integer, before))
+    return np.concatenate(parts)
 
 
 def replace(v: Vectors, token: slice, tables: Tables, function: int) -> tuple[Tables, Vectors]:
@@ -168,8 +201,8 @@ def replace(v: Vectors, token: slice, tables: Tables, function: int) -> tuple[Ta
     return dataclasses.replace(tables, products=products), replaced
 
 
-def _products(v: Vectors, tables: Tables, weight, scale, r, integer):
-    return pe_lane(
+def _sums(v: Vectors, tables: Tables, weight, integer, kept):
+    return lane_sums(
         v.activation,
         weight,
         v.keep,
@@ -178,7 +211,6 @@ def _products(v: Vectors, tables: Tables, weight, scale, r, integer):
         tables.products,
         tables.centroids,
         v.scale,
-        r,
-        scale,
         integer,
+        kept,
     )

@@ -15,7 +15,8 @@ def outlier_split(
         ``float16[T, K]``, ``bool[T, K]``: which values belong to the vector.
     outliers
         At each end.
-    :returns: the pairs as :func:`pop_order` has them, ``outliers`` of each vector, with
+    :returns: the pairs as :func:`pop_order` has them, ``outliers`` of each vector, or one that is
+        not present, with
         ``max_repeated`` and ``min_repeated`` ``bool[T, outliers]`` added: the same element is in an
         earlier pair, or is this pair's ``max`` (for ``min``); ``bool[T, K]`` mask of the outliers;
         ``float16[T]`` scales: the larger magnitude of the next pair, 1 where that is 0, NaN where a
@@ -27,6 +28,8 @@ def outlier_split(
     popped = pop_order(np.pad(x, short), np.pad(keep, short), outliers + 1)
     outlier = np.zeros(x.shape, bool)
     rows = np.arange(len(x))
+    if outliers == 0:
+        blank = {name: np.zeros_like(array) for name, array in popped.items() if name != "invalid"}
     present = popped["present"][:, :outliers]
     repeated = {f"{end}_repeated": np.zeros(present.shape, bool) for end in ("max", "min")}
     for number, valid in enumerate(present.T):
@@ -42,4 +45,8 @@ def outlier_split(
     pairs = {
         name: array if name == "invalid" else array[:, :outliers] for name, array in popped.items()
     }
+    if outliers == 0:
+        nothing = np.zeros((len(x), 1), bool)
+        pairs |= blank
+        repeated = dict.fromkeys(repeated, nothing)
     return pairs | repeated, outlier, np.where(special, nan, scale)

@@ -107,17 +107,23 @@ class ColumnCounterParameters(Parameters):
         """Cycles from a column's last input beat to its first output beat, with a free buffer."""
         return self.stages + 1
 
-    def cycles(self, beats: Sequence[int]) -> int:
-        """Cycles for columns of these numbers of input beats, when nothing stalls."""
-        later = sum(max(count, self.groups) for count in beats[1:])
-        return beats[0] + later + self.stages + self.groups
+    def cycles(self, beats: Sequence[int], groups: Sequence[int] | None = None) -> int:
+        """Cycles for columns of these numbers of input beats, when nothing stalls.
+
+        groups
+            Groups that are output of each column; by default all.
+        """
+        every = [self.groups] * len(beats) if groups is None else groups
+        later = sum(max(pair) for pair in zip(beats[1:], every[:-1], strict=True))
+        return beats[0] + later + self.stages + every[-1]
 
     @property
     def input_layout(self) -> data.StructLayout:
         """One input beat.
 
         ``activation``, ``weight`` indices; ``mask`` of those that are counted; ``integer`` as in
-        :class:`IndexDistributionCounter`; ``last`` beat of the column.
+        :class:`IndexDistributionCounter`; ``last`` beat of the column, with the number of
+        ``groups`` that are output of it, at least 1.
         """
         return data.StructLayout(
             {
@@ -126,6 +132,7 @@ class ColumnCounterParameters(Parameters):
                 "mask": data.ArrayLayout(mask(1), self.segment),
                 "integer": FLAG,
                 "last": FLAG,
+                "groups": count(range(self.groups + 1)),
             }
         )
 
@@ -146,12 +153,14 @@ class ColumnCounter(Component):
                     ─→ …         ─┘      ↑______│
 
     A column has any number of beats from 1; it ends with ``last``. Its counts move to the buffer
-    with its last beat, so that the next column is counted while they are output.
+    with its last beat, so that the next column is counted while they are output: the first
+    ``groups`` of them, as many as have counts. In integer mode these are the first
+    ceil(nA 2^nW / macs).
 
     Latency: the first group is offered `stages` + 1 cycles after the column's last beat was
     accepted, if the column before has left the buffer by then. Throughput: a beat each cycle, and a
-    column of B' beats every max(B', groups) cycles. In total, B' of the first column, max(B',
-    groups) of each other one, `stages` and groups.
+    column of B' beats every max(B', groups of the column before) cycles. In total, B' of the first
+    column, that of each other one, `stages` and the last column's groups.
 
     Handshake: ``o.valid`` depends on registers only. ``i.ready`` is low while a column's last beat
     is at the accumulators and the buffer holds counts that are not all output in this cycle, so it
@@ -201,13 +210,15 @@ class ColumnCounter(Component):
         advance, arrived, last, add, load, leaving = (
             Signal(name=name) for name in ("advance", "arrived", "last", "add", "load", "leaving")
         )
-        self._pipeline_control(m, advance, arrived, last)
+        used = Signal(self.i.payload.groups.shape())  # groups of the beat's column
+        self._pipeline_control(m, advance, arrived, last, used)
 
         # The pipeline stops only where a column is complete and the buffer is not free.
         busy = Signal()  # the buffer holds counts
         fresh = Signal(init=1)  # the next beat begins a column
         group = Signal(range(max(2, p.groups)))  # a signal of width 0 is not valid Verilog
-        at_end = group == p.groups - 1
+        final = Signal.like(group, reset_less=True)  # the buffered column's last group
+        at_end = group == final
         m.d.comb += [
             leaving.eq(self.o.ready & at_end),
             advance.eq(~(arrived & last & busy) | leaving),
@@ -222,12 +233,12 @@ class ColumnCounter(Component):
             m.d.sync += fresh.eq(last)
         # The buffer is loaded with a column's last beat, and free after its last group.
         with m.If(load):
-            m.d.sync += busy.eq(1)
+            m.d.sync += [busy.eq(1), final.eq(used - 1)]
         with m.Elif(leaving):
             m.d.sync += busy.eq(0)
         if p.groups > 1:
             with m.If(busy & self.o.ready):
-                m.d.sync += group.eq(group + 1)
+                m.d.sync += group.eq(Mux(at_end, 0, group + 1))
 
         # One row of accumulators for each activation index.
         counters = self._count(m, advance)
@@ -254,12 +265,19 @@ class ColumnCounter(Component):
                     m.d.comb += self.o.payload.counts.eq(counts)
         return m
 
-    def _pipeline_control(self, m: Module, advance, arrived, last):
-        """Delay valid and last by the pipeline stages before the accumulators."""
+    def _pipeline_control(self, m: Module, advance, arrived, last, used):
+        """Delay valid, last and groups by the pipeline stages before the accumulators."""
         p = self._parameters
+        groups = self.i.payload.groups
         if not p.stages:
-            m.d.comb += [arrived.eq(self.i.valid), last.eq(self.i.payload.last)]
+            m.d.comb += [arrived.eq(self.i.valid), last.eq(self.i.payload.last), used.eq(groups)]
             return
+        for stage in range(p.stages):
+            later = Signal.like(groups, name=f"groups_{stage}", reset_less=True)
+            with m.If(advance):
+                m.d.sync += later.eq(groups)
+            groups = later
+        m.d.comb += used.eq(groups)
         valid = Signal(p.stages)
         ends = Signal(p.stages, reset_less=True)
         m.d.comb += [arrived.eq(valid[-1]), last.eq(ends[-1])]

@@ -1,111 +1,194 @@
 """A column's result from its two sums: scales, the sparse part, rounding (KLLM, Fig. 5)."""
 
 import dataclasses
+from functools import cached_property
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import data, memory, stream
+from amaranth.lib.wiring import In, Out
 
-from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
+from hw.component import Component
+from hw.layout import FLAG
+from hw.parameters import Parameters, require
 
 
 @dataclasses.dataclass(frozen=True)
-class ColumnScaleParameters(DatapathParameters):
+class ColumnScaleParameters(Parameters):
     """
-    stages
-        Pipeline stages, 0 to 4.
+    columns
+        Columns whose sums are kept for a later product.
     """
 
-    CUTS = (
-        (),
-        ("result",),
-        ("sum", "result"),
-        ("scaled", "sum", "result"),
-        ("scaled", "sum", "product", "result"),
-    )
+    columns: int = 768
+
+    STAGES = 5
+
+    def __post_init__(self):
+        require(self.columns >= 1, "columns must be at least 1", self.columns)
 
     @classmethod
     def presets(cls) -> dict[str, "ColumnScaleParameters"]:
-        return {"small": cls(stages=1), "default": cls(), "paper": cls(stages=4)}
+        return {"small": cls(columns=4), "default": cls(), "paper": cls(columns=256)}
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a column's sums to its result."""
+        return self.STAGES
+
+    def cycles(self, columns: int) -> int:
+        """Cycles from the first column offered to the last result taken, when nothing stalls."""
+        return columns + self.latency
+
+    @cached_property
+    def input_layout(self) -> data.StructLayout:
+        """A column.
+
+        Sums ``s`` and ``o`` (FP32); scales ``s_a``, ``r`` of its vector and ``s_b`` of its own
+        (FP16); ``first`` column of a product; ``add``: add the sum kept of the column with the
+        same number.
+        """
+        sums, scales = {"s": FP32, "o": FP32}, {"s_a": FP16, "r": FP16, "s_b": FP16}
+        return data.StructLayout(sums | scales | {"first": FLAG, "add": FLAG})
+
+    @cached_property
+    def output_layout(self) -> data.StructLayout:
+        """``y`` (FP16)."""
+        return data.StructLayout({"y": FP16})
 
 
-class ColumnScale(Datapath):
-    """y = round16(round32(round32(round32(s_a S) + O) (r s_b))).
+class ColumnScale(Component):
+    """t[n] = round32(round32(round32(s_a S) + O) + t[n] or 0), y = round16(round32(t[n] (r s_b))).
 
     ::
 
-        S ───→ × ─→ + ─→ × ─→ narrow to FP16 ─→ y
-        s_a ──↗   ↗     ↑
-        O ───────┘      │
-        r, s_b ─→ exact ×
+        S ───→ × ─→ + ─→ + ──┬──→ × ─→ narrow to FP16 ─→ y
+        s_a ──↗   ↗     ↑    ↓   ↑
+        O ───────┘      └─ t[n]  │
+        r, s_b ─→ exact ×  ──────┘
 
     `S` is a column's dense sum, `O` its sparse sum; s_a is the vector's scale, s_b the column's,
     r a second factor of the vector, such as 1 / RMS of a normalisation. r s_b, a product of two
     FP16 numbers, is exact in FP32. All roundings are to nearest even.
 
+    n counts columns from the one that is ``first``, modulo `columns`. Sums t[n] are kept until the
+    next product's: a matrix of more rows than a column has positions is a product for each part of
+    its rows, all but the first of them with ``add``. The results of all but the last have no use.
+
     FP16 subnormals are exact, in operands and result. FP32 subnormals are flushed to zeros of their
     sign: sums of products of FP16 numbers never meet one, as no nonzero value is below 2^-96.
     Infinities and NaNs follow IEEE 754; a NaN result is the canonical NaN.
 
-    Latency: `stages`. Throughput: one result per cycle. Pipeline stages, as far as there are any:
-    after the first product (and the product of scales), the sum, the second product, the result.
+    Latency: 5 cycles. Throughput: one column a cycle, also where a sum is that of the cycle before.
+
+    Handshake: all stages advance together in every cycle in which the last one is empty or is
+    read, so ``i.ready`` follows ``o.ready`` combinationally. The sums' memory has a synchronous
+    read port. Overflow: none; t[n] of a column past `columns` takes the place of an earlier one.
 
     Members
     -------
-    s, o : :py:`In(32)`
-        S and O.
-    s_a, r, s_b : :py:`In(16)`
-    y : :py:`Out(16)`
+    i : :py:`In(stream.Signature(parameters.input_layout))`
+        Columns.
+    o : :py:`Out(stream.Signature(parameters.output_layout))`
+        Results.
 
     Examples
     --------
-    >>> from hw.kllm.column_scale import ColumnScale, ColumnScaleParameters
-    >>> scale = ColumnScale(ColumnScaleParameters(stages=4))
-    >>> scale.operands, scale.results
-    (('s', 'o', 's_a', 'r', 's_b'), ('y',))
-    >>> scale.parameters.cycles(256)
-    260
+    >>> from hw.kllm.column_scale import ColumnScaleParameters
+    >>> parameters = ColumnScaleParameters(columns=768)
+    >>> parameters.latency, parameters.cycles(256)
+    (5, 261)
     """
 
-    summary = "Scales a column's sums and rounds to FP16"
+    summary = "Scales a column's sums, adds those of other rows, and rounds to FP16"
     source = "KLLM, section III-D"
 
     def __init__(self, parameters: ColumnScaleParameters):
-        inputs = {"s": FP32, "o": FP32, "s_a": FP16, "r": FP16, "s_b": FP16}
-        super().__init__(parameters, inputs, {"y": FP16})
+        self._parameters = parameters
+        super().__init__(
+            {
+                "i": In(stream.Signature(parameters.input_layout)),
+                "o": Out(stream.Signature(parameters.output_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> ColumnScaleParameters:
+        return self._parameters
 
     def elaborate(self, platform):
         m = Module()
-        cut = self.registers(m)
-        multiply = FloatMultiplyParameters(format="fp32", flush_subnormals=True)
-        widen = FloatConvertParameters(source="fp16", format="fp32")
+        p = self._parameters
+        valid = Signal(p.STAGES)
+        enable = Signal()
+        m.d.comb += [
+            enable.eq(~valid[-1] | self.o.ready),
+            self.i.ready.eq(enable),
+            self.o.valid.eq(valid[-1]),
+        ]
+        with m.If(enable):
+            m.d.sync += valid.eq(valid << 1 | self.i.valid)
+
+        def register(name: str, value: Value) -> Signal:
+            stored = Signal(len(Value.cast(value)), name=name, reset_less=True)
+            with m.If(enable):
+                m.d.sync += stored.eq(value)
+            return stored
 
         def unit(name: str, kind, parameters, **operands: Value) -> Value:
             m.submodules[name] = part = kind(parameters)
             m.d.comb += [getattr(part, port).eq(value) for port, value in operands.items()]
             return part.o
 
-        # The scales as FP32 numbers, exactly.
+        multiply = FloatMultiplyParameters(format="fp32", flush_subnormals=True)
+        widen = FloatConvertParameters(source="fp16", format="fp32")
+        plus = FloatAddParameters(format="fp32", flush_subnormals=True)
+        column = self.i.payload
+        # Stage 1: round32(s_a S), and r s_b at its side. The scales are FP32 numbers, exactly.
         wide = {
-            name: unit(f"widen_{name}", FloatConvert, widen, a=getattr(self, name))
+            name: unit(f"widen_{name}", FloatConvert, widen, a=column[name])
             for name in ("s_a", "r", "s_b")
         }
-        # round32(s_a S), and r s_b at its side.
-        scaled = unit("scale_dense", FloatMultiply, multiply, a=self.s, b=wide["s_a"])
-        factor = exact_product(m, wide["r"], wide["s_b"])
-        scaled, factor, sparse = cut("scaled", scaled=scaled, factor=factor, sparse=self.o)
-        # round32(… + O)
-        add = FloatAddParameters(format="fp32", flush_subnormals=True)
-        total = unit("add", FloatAdd, add, a=scaled, b=sparse)
-        total, factor = cut("sum", sum=total, factor=factor)
-        # round32(… r s_b)
-        product = unit("scale", FloatMultiply, multiply, a=total, b=factor)
-        product = cut("product", product=product)
-        # round16(…)
+        scaled = register(
+            "scaled", unit("scale_dense", FloatMultiply, multiply, a=column.s, b=wide["s_a"])
+        )
+        factor = register("factor", exact_product(m, wide["r"], wide["s_b"]))
+        sparse = register("sparse", column.o)
+        first, add = register("first", column.first), register("add", column.add)
+        # Stage 2: round32(... + O). The column's number, with which its kept sum is read.
+        total = register("total", unit("add_sparse", FloatAdd, plus, a=scaled, b=sparse))
+        factor, add = register("factor_total", factor), register("add_total", add)
+        number = Signal(range(max(2, p.columns)))  # of the column in stage 2
+        following = Signal.like(number)
+        last = number == p.columns - 1
+        m.d.comb += following.eq(Mux(first | last, 0, number + 1))
+        with m.If(enable & valid[0]):
+            m.d.sync += number.eq(following)
+        m.submodules.sums = sums = memory.Memory(
+            shape=unsigned(FP32.width), depth=max(2, p.columns), init=[]
+        )
+        # The sum that is written in a cycle may be the one that is read in it.
+        put = sums.write_port()
+        get = sums.read_port(transparent_for=(put,))
+        m.d.comb += [get.en.eq(enable & valid[0]), get.addr.eq(following)]
+        # Stage 3: round32(... + the kept sum).
+        kept = get.data & add.replicate(FP32.width)
+        added = Signal(FP32.width)
+        m.d.comb += [
+            added.eq(unit("add_kept", FloatAdd, plus, a=total, b=kept)),
+            put.en.eq(enable & valid[1]),
+            put.addr.eq(number),
+            put.data.eq(added),
+        ]
+        total, factor = register("sum", added), register("factor_sum", factor)
+        # Stage 4: round32(... r s_b). Stage 5: round16(...).
+        product = register("product", unit("scale", FloatMultiply, multiply, a=total, b=factor))
         narrow = FloatConvertParameters(source="fp32", format="fp16")
-        m.d.comb += self.y.eq(cut("result", y=unit("narrow", FloatConvert, narrow, a=product)))
+        result = register("result", unit("narrow", FloatConvert, narrow, a=product))
+        m.d.comb += self.o.payload.y.eq(result)
         return m
 
 

@@ -16,23 +16,42 @@ BANK = index(1)
 
 
 def command_layouts(p: CoreParameters) -> dict:
-    """Shapes of the parts' commands for one product, by the part's name.
+    """Shapes of the parts' commands, by the part's name: those of `PER_VECTOR`, and of a product.
 
-    ``bank`` is the bank of the product's tables; ``columns`` and ``sets`` are at least 1.
+    ``bank`` is the bank of the product's tables; ``end``: the vector is its batch's last;
+    ``columns``, ``sets``, ``vectors``, ``words`` and ``groups`` are at least 1.
     """
-    columns, sets = count(range(p.n + 1)), count(range(p.sets + 1))
+    columns, sets, vectors = (count(range(n + 1)) for n in (p.n, p.sets, p.vectors))
+    words, groups = (count(range(n + 1)) for n in (p.beats, p.groups))
+    where = address(p.address_width)
     norm = {"normalise": FLAG, "inverse_k": FP32, "eps": FP32, "replace": FLAG, "bank": BANK}
-    return {
-        "clustering_unit": data.StructLayout({"bank": BANK}),
-        "rms_factor": data.StructLayout(norm),
-        "codebook_replacement": data.StructLayout({"replace": FLAG, "op": Function, "bank": BANK}),
-        "outlier_list": sets,
-        "index_buffer": p.index_buffer.replay_layout,
-        "product_table": data.StructLayout({"columns": sets, "bank": BANK, "replace": FLAG}),
-        "word_fetch": data.StructLayout({"address": address(p.address_width), "sets": sets}),
-        "vector_scales": sets,
-        "results": data.StructLayout({"columns": columns, "bank": BANK}),
+    shapes = {
+        "outlier_split": {"outliers": p.outlier_split.count_layout},
+        "clustering_unit": {"bank": BANK},
+        "rms_factor": norm | {"end": FLAG},
+        "codebook_replacement": {"replace": FLAG, "op": Function, "bank": BANK},
+        "index_end": {"end": FLAG},
+        "list_end": {"end": FLAG},
+        "product_table": {"columns": sets, "groups": groups, "bank": BANK, "replace": FLAG},
+        "outlier_list": {"columns": sets},
+        "index_buffer": {"columns": sets, "tag": p.index_buffer.replay_layout["tag"].shape},
+        "word_fetch": {"address": where, "words": words, "sets": sets, "vectors": vectors},
+        "scale_replay": {"sets": sets, "vectors": vectors, "add": FLAG},
+        "results": {"columns": columns, "vectors": vectors, "partial": FLAG, "bank": BANK},
     }
+    return {name: data.StructLayout(shape) for name, shape in shapes.items()}
+
+
+PER_VECTOR = (
+    "outlier_split",
+    "clustering_unit",
+    "rms_factor",
+    "codebook_replacement",
+    "index_end",
+    "list_end",
+    "product_table",
+)
+"""Parts with a command for each vector of a batch; the others have one for each product."""
 
 
 class CommandDispatch(Component):
@@ -40,18 +59,21 @@ class CommandDispatch(Component):
 
     ::
 
-        command ─→ bank, number of sets ─→ queue ─→ clustering_unit
-                                        ─→ queue ─→ rms_factor
-                                        ─→ …
-                                        ─→ queue ─→ results ─→ bank released
+        command ─→ bank, number of sets ─┬→ queue ─→ outlier_split      for each vector
+                                         ├→ queue ─→ clustering_unit
+                                         ├→ …
+                                         ├→ queue ─→ word_fetch         once
+                                         ├→ …
+                                         └→ queue ─→ results ─→ bank released
 
     There are two banks of tables. A command with tables of its own waits until they are loaded and
     then uses the other bank than the command before. Loading the next tables of a bank waits until
     the results of all its products have left, which is when their commands leave `results`.
 
-    A command is accepted when each queue has room, so at most `IN_FLIGHT` are in flight. Latency: 1
-    cycle from a command to the parts' commands. Handshake: all outputs depend on registers only,
-    but ``command.ready`` follows the command's own bits.
+    A command starts when each queue has room, so at most `IN_FLIGHT` are in flight, and is accepted
+    with its last vector's. Latency: 1 cycle from a command to the parts' commands, and one more for
+    each further vector. Handshake: all outputs depend on registers only, but ``command.ready``
+    follows the command's own bits.
 
     Members
     -------
@@ -63,8 +85,8 @@ class CommandDispatch(Component):
         Bank to which tables are loaded now.
     load_room : :py:`Out(1)`
         Whether that bank is free, so that tables may be loaded.
-    clustering_unit, rms_factor, codebook_replacement, outlier_list, index_buffer, product_table,
-    word_fetch, vector_scales, results : :py:`Out(stream)`
+    outlier_split, clustering_unit, rms_factor, codebook_replacement, index_end, list_end,
+    product_table, outlier_list, index_buffer, word_fetch, scale_replay, results : :py:`Out(stream)`
         Commands, shaped as :func:`command_layouts` says.
     """
 
@@ -94,39 +116,57 @@ class CommandDispatch(Component):
         bank = Signal()  # of this command
         columns = Signal(range(p.n + 1))
         sets = Signal(range(p.sets + 1))
+        vectors = Signal(range(p.vectors + 1))
+        words = Signal(range(p.beats + 1))
+        groups = Signal(range(p.groups + 1))
+        lines = Signal(range((1 << p.activation_bits) + 1))
+        vector = Signal(range(p.vectors))  # of the batch, whose commands are queued
+        started = Signal()  # the command has begun
+        push = Signal()  # a vector's commands are queued
+        end = Signal()
         accept = Signal()
+        rows_of_group = p.macs >> p.weight_bits
         # A function rebuilds the product table, so it takes a bank of its own as well.
         m.d.comb += [
             needs_tables.eq(command.tables | command.replace),
             bank.eq(Mux(needs_tables, self.load_bank, latest_bank)),
             columns.eq(Mux(command.columns == 0, 1, command.columns)),
             sets.eq((columns + (p.lanes - 1)) >> (p.lanes.bit_length() - 1)),
-            accept.eq(self.command.valid & self.command.ready),
+            vectors.eq(Mux(command.vectors > p.vectors, p.vectors, command.vectors)),
+            words.eq(Mux(command.words == 0, 1, command.words)),
+            lines.eq(Mux(command.lines == 0, 1, command.lines)),
+            groups.eq((lines + (rows_of_group - 1)) >> (rows_of_group.bit_length() - 1)),
+            started.eq(vector != 0),
+            end.eq(vector + 1 >= vectors),  # no vectors count as one
+            accept.eq(push & end),
+            self.command.ready.eq(accept),
         ]
+        with m.If(push):
+            m.d.sync += vector.eq(Mux(end, 0, vector + 1))
         norm = {name: command[name] for name in ("normalise", "inverse_k", "eps", "replace")}
-        room = self._queues(
-            m,
-            accept,
-            {
-                "clustering_unit": {"bank": bank},
-                "rms_factor": norm | {"bank": bank},
-                "codebook_replacement": {
-                    "replace": command.replace,
-                    "op": command.op,
-                    "bank": bank,
-                },
-                "outlier_list": sets,
-                "index_buffer": {
-                    "columns": sets,
-                    "tag": Cat(bank, command.integer, command.normalise),
-                },
-                "product_table": {"columns": sets, "bank": bank, "replace": command.replace},
-                "word_fetch": {"address": command.address, "sets": sets},
-                "vector_scales": sets,
-                "results": {"columns": columns, "bank": bank},
-            },
-        )
-        m.d.comb += self.command.ready.eq(room & (loaded | ~needs_tables))
+        tag = Cat(bank, command.integer, groups)
+        table = {"columns": sets, "groups": groups, "bank": bank, "replace": command.replace}
+        several = Mux(vectors == 0, 1, vectors)
+        fetch = {"address": command.address, "words": words, "sets": sets, "vectors": several}
+        result = {"columns": columns, "vectors": several, "partial": command.partial, "bank": bank}
+        replace = {"replace": command.replace, "op": command.op, "bank": bank}
+        fields = {
+            "outlier_split": {"outliers": command.outliers},
+            "clustering_unit": {"bank": bank},
+            "rms_factor": norm | {"bank": bank, "end": end},
+            "codebook_replacement": replace,
+            "index_end": {"end": end},
+            "list_end": {"end": end},
+            "product_table": table,
+            "outlier_list": {"columns": sets},
+            "index_buffer": {"columns": sets, "tag": tag},
+            "word_fetch": fetch,
+            "scale_replay": {"sets": sets, "vectors": several, "add": command.add},
+            "results": result,
+        }
+        room = self._queues(m, push, push & ~started, fields)
+        allowed = started | (room & (loaded | ~needs_tables))
+        m.d.comb += push.eq(self.command.valid & allowed)
         with m.If(self.load_end):
             m.d.sync += loaded.eq(1)
         with m.If(accept):
@@ -152,23 +192,25 @@ class CommandDispatch(Component):
                 m.d.sync += users[n].eq(users[n] - 1)
         return m
 
-    def _queues(self, m: Module, accept: Signal, commands: dict) -> Value:
-        """Put the commands into their queues; returns whether all queues have room."""
+    def _queues(self, m: Module, vector: Value, first: Value, commands: dict) -> Value:
+        """Queue the commands of a vector, and with a product's first the product's.
+
+        Returns whether a product's have room; those of all its vectors then have room too.
+        """
         rooms = []
         for name, fields in commands.items():
             o = getattr(self, name)
-            shape = Signal(o.payload.shape()).shape()
-            size = QueueParameters(len(Value.cast(o.payload)), IN_FLIGHT)
-            m.submodules[f"{name}_commands"] = queue = Queue(size, shape=shape)
-            values = fields.items() if isinstance(fields, dict) else ()
+            each = name in PER_VECTOR
+            depth = IN_FLIGHT * self._parameters.vectors if each else IN_FLIGHT
+            size = QueueParameters(len(Value.cast(o.payload)), depth)
+            m.submodules[f"{name}_commands"] = queue = Queue(size, shape=o.payload.shape())
             m.d.comb += [
-                queue.i.valid.eq(accept),
+                queue.i.valid.eq(vector if each else first),
                 o.valid.eq(queue.o.valid),
                 queue.o.ready.eq(o.ready),
                 Value.cast(o.payload).eq(Value.cast(queue.o.payload)),
-                *(queue.i.payload[field].eq(value) for field, value in values),
+                *(queue.i.payload[field].eq(value) for field, value in fields.items()),
             ]
-            if not values:
-                m.d.comb += queue.i.payload.eq(fields)
-            rooms.append(queue.i.ready)
+            if not each:
+                rooms.append(queue.i.ready)
         return Cat(rooms).all()

@@ -3,6 +3,7 @@
 import dataclasses
 from functools import cached_property
 
+from amaranth.hdl import Signal
 from amaranth.lib import data, enum
 
 from hw.arith.float_format import FP16, FP32
@@ -17,13 +18,16 @@ from hw.kllm.product_table import ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
 from hw.layout import FLAG, address, count, index, mask
 from hw.parameters import Parameters, require
-from hw.stream.sequential_reader import SequentialReaderParameters
 
 BEAT = 16
 """Values in one beat of a vector."""
 
 IN_FLIGHT = 4
 """Products that may be in flight: between acceptance of their command and their last result."""
+
+
+TAG_FLAGS = 2
+"""Flags of a product that accompany its indices: bank of tables, ``integer``."""
 
 
 class Table(enum.IntEnum, shape=3):
@@ -40,7 +44,8 @@ class Table(enum.IntEnum, shape=3):
 class CoreParameters(Parameters):
     """
     k, n
-        K and N: values of the longest vector, columns of the widest matrix.
+        K and N: values of the longest vector, columns of the widest matrix. A matrix of more than
+        K rows takes several products, whose sums are added.
     lanes
         Columns at once, a power of two.
     activation_bits, weight_bits
@@ -50,11 +55,13 @@ class CoreParameters(Parameters):
     macs
         Bins that a lane reduces in a cycle, a power of two from 2^nW to 2^(nA + nW).
     outliers
-        Outliers at each end of a vector.
+        Most outliers at each end of a vector.
     entries
         R: outliers that a lane multiplies in a cycle.
+    vectors
+        Most vectors of a batch, a power of two.
     depth
-        Memory words requested and not yet used, a power of two from 4.
+        Memory words requested and not yet used, a power of two from 4, at least those of a column.
     address_width
         Address bits of the memory, which holds at least one column of K positions.
     counter_stages
@@ -70,7 +77,8 @@ class CoreParameters(Parameters):
     macs: int = 32
     outliers: int = 3
     entries: int = 2
-    depth: int = 16
+    vectors: int = 4
+    depth: int = 128
     address_width: int = 24
     counter_stages: int = dataclasses.field(default=1, kw_only=True)
 
@@ -78,9 +86,16 @@ class CoreParameters(Parameters):
         power = self.lanes > 0 and self.lanes & (self.lanes - 1) == 0
         require(power, "lanes must be a power of two", self.lanes)
         require(self.n >= 1, "n must be at least 1", self.n)
+        power = self.vectors > 0 and self.vectors & (self.vectors - 1) == 0
+        require(power, "vectors must be a power of two", self.vectors)
+        power = self.depth >= 4 and self.depth & (self.depth - 1) == 0
+        require(power, "depth must be a power of two from 4", self.depth)
+        require(self.address_width >= 1, "address_width must be at least 1", self.address_width)
         # Each sub-block's parameters check their own ranges when they are made.
         self.build_parts()
-        least = (self.beats - 1).bit_length()
+        rule = f"depth must be at least {self.beats}, the words of a column"
+        require(self.depth >= self.beats, rule, self.depth)
+        least = self.beats.bit_length()  # one more word is of scales
         rule = f"address_width must be at least {least} for columns of {self.beats} words"
         require(self.address_width >= least, rule, self.address_width)
 
@@ -98,13 +113,14 @@ class CoreParameters(Parameters):
             self.index_buffer,
             self.outlier_list,
             self.product_table,
-            self.sequential_reader,
         )
 
     @classmethod
     def presets(cls) -> dict[str, "CoreParameters"]:
-        small = cls(64, 64, 1, counters=1, macs=64, outliers=1, entries=1, address_width=16)
-        paper = cls(4096, 4096, 16, counters=32, outliers=21, entries=8, counter_stages=3)
+        sizes = {"counters": 1, "macs": 64, "outliers": 1, "entries": 1, "address_width": 16}
+        small = cls(64, 64, 1, **sizes, vectors=2, depth=16)
+        sizes = {"counters": 32, "outliers": 21, "entries": 8, "vectors": 8}
+        paper = cls(4096, 4096, 16, **sizes, counter_stages=3)
         return {"small": small, "default": cls(), "paper": paper}
 
     @cached_property
@@ -116,6 +132,7 @@ class CoreParameters(Parameters):
             self.counters,
             self.macs,
             self.entries,
+            self.sets * self.vectors,
             counter_stages=self.counter_stages,
         )
 
@@ -137,23 +154,20 @@ class CoreParameters(Parameters):
 
     @cached_property
     def index_buffer(self) -> IndexBufferParameters:
-        return IndexBufferParameters(self.k, self.activation_bits, BEAT, self.segment, self.sets)
+        tag = TAG_FLAGS + len(Signal(range(self.groups + 1)))
+        sizes = (self.k, self.activation_bits, BEAT, self.segment, self.sets, self.vectors)
+        return IndexBufferParameters(*sizes, tag)
 
     @cached_property
     def outlier_list(self) -> OutlierListParameters:
         outliers = 2 * self.outliers
-        return OutlierListParameters(self.k, self.segment, BEAT, self.entries, outliers, self.sets)
+        sizes = (self.k, self.segment, BEAT, self.entries, outliers, self.sets, self.vectors)
+        return OutlierListParameters(*sizes)
 
     @cached_property
     def product_table(self) -> ProductTableParameters:
         return ProductTableParameters(
             self.activation_bits, self.weight_bits, self.macs, columns=self.sets
-        )
-
-    @cached_property
-    def sequential_reader(self) -> SequentialReaderParameters:
-        return SequentialReaderParameters(
-            self.address_width, self.word_layout.size, self.depth, longest=self.beats
         )
 
     @property
@@ -215,17 +229,28 @@ class CoreParameters(Parameters):
     def command_layout(self) -> data.StructLayout:
         """One product.
 
-        ``columns`` of the matrix and ``address`` of its first word; ``integer``: activation
-        indices are integers; ``tables``: tables were loaded for this command; ``normalise``: divide
-        the vector by sqrt(mean square + ``eps``), with ``inverse_k`` = 1 / K; ``replace``: apply
-        the function ``op`` (:class:`Function`) to the vector, which implies ``tables``. Both
-        together give f(x) / RMS(x).
+        ``vectors`` of the batch, all of the same number of ``words``, ceil(K' / W); ``outliers`` at
+        each end of each. ``columns`` of the matrix and ``address`` of its first word. ``integer``:
+        activation indices are integers; ``lines`` of the table of products that are in use, 2^nA or
+        less, nA if ``integer``. ``add``: add the sums of the product before, which was ``partial``:
+        it had as many columns and vectors, and gave no results.
+
+        ``tables``: tables were loaded for this command; ``normalise``: divide the vector by
+        sqrt(mean square + ``eps``), with ``inverse_k`` = 1 / K; ``replace``: apply the function
+        ``op`` (:class:`Function`) to the vector, which implies ``tables`` and one vector. Both
+        together give f(x) / RMS(x). Of a vector in parts, `normalise` knows the last part alone.
         """
         return data.StructLayout(
             {
+                "vectors": count(range(self.vectors + 1)),
+                "words": count(range(self.beats + 1)),
+                "outliers": self.outlier_split.count_layout,
                 "columns": count(range(self.n + 1)),
                 "address": address(self.address_width),
                 "integer": FLAG,
+                "lines": count(range((1 << self.activation_bits) + 1)),
+                "add": FLAG,
+                "partial": FLAG,
                 "tables": FLAG,
                 "normalise": FLAG,
                 "inverse_k": FP32,
@@ -236,22 +261,44 @@ class CoreParameters(Parameters):
         )
 
     @cached_property
-    def word_layout(self) -> data.StructLayout:
-        """One word of the memory.
+    def word_layout(self) -> data.ArrayLayout:
+        """One word of the memory: weight indices of each lane's column at W positions.
 
-        ``weight`` indices of each lane's column at W positions, ``scale`` of each column.
+        A word of scales has, from its lowest bits on, `scale_layout` of `scale_sets` sets.
         """
         weight = data.ArrayLayout(index(self.weight_bits), self.segment)
-        return data.StructLayout(
-            {
-                "weight": data.ArrayLayout(weight, self.lanes),
-                "scale": data.ArrayLayout(FP16, self.lanes),
-            }
-        )
+        return data.ArrayLayout(weight, self.lanes)
+
+    @cached_property
+    def scale_layout(self) -> data.ArrayLayout:
+        """Scales of a set's columns."""
+        return data.ArrayLayout(FP16, self.lanes)
+
+    @property
+    def scale_sets(self) -> int:
+        """S: sets whose scales a word of scales has, a power of two of at most 16."""
+        fit = self.segment * self.weight_bits // FP16.width
+        return min(16, 1 << fit.bit_length() - 1)
+
+    def words(self, k: int, n: int) -> int:
+        """Words of memory that a matrix of `k` rows and `n` columns takes."""
+        sets = -(-n // self.lanes)
+        return sets * -(-k // self.segment) + -(-sets // self.scale_sets)
+
+    @cached_property
+    def request_layout(self) -> data.StructLayout:
+        """``tag`` and ``address`` of a word."""
+        where = address(self.address_width)
+        return data.StructLayout({"tag": index(range(self.depth)), "address": where})
+
+    @cached_property
+    def response_layout(self) -> data.StructLayout:
+        """``tag`` of the request and the word's ``data``."""
+        return data.StructLayout({"tag": index(range(self.depth)), "data": self.word_layout})
 
     @cached_property
     def output_layout(self) -> data.StructLayout:
-        """Results of `lanes` neighbouring columns.
+        """Results of `lanes` neighbouring columns, for each vector of the batch in turn.
 
         ``y``; ``keep``: lanes with a column of the matrix; ``invalid``: lanes whose result is NaN;
         ``last`` beat of the product. ``y`` and ``invalid`` are 0 in lanes without a column.

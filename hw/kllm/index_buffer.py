@@ -25,7 +25,11 @@ class IndexBufferParameters(Parameters):
     segment
         W: indices in one word, a multiple of `lanes`.
     columns
-        Most columns for which a vector's words are output.
+        Most columns for which a batch's words are output.
+    vectors
+        Most vectors of a batch.
+    tag_bits
+        Bits of a batch's tag.
     """
 
     k: int = 576
@@ -33,9 +37,11 @@ class IndexBufferParameters(Parameters):
     lanes: int = 16
     segment: int = 80
     columns: int = 1536
+    vectors: int = 1
+    tag_bits: int = 3
 
     def __post_init__(self):
-        for name in ("k", "bits", "lanes", "columns"):
+        for name in ("k", "bits", "lanes", "columns", "vectors", "tag_bits"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
         multiple = self.segment >= 1 and self.segment % self.lanes == 0
         require(multiple, f"segment must be a multiple of lanes = {self.lanes}", self.segment)
@@ -43,9 +49,9 @@ class IndexBufferParameters(Parameters):
     @classmethod
     def presets(cls) -> dict[str, "IndexBufferParameters"]:
         return {
-            "small": cls(k=22, bits=2, lanes=4, segment=8, columns=5),
+            "small": cls(k=22, bits=2, lanes=4, segment=8, columns=5, vectors=3),
             "default": cls(),
-            "paper": cls(k=4096, segment=512, columns=4096),
+            "paper": cls(k=4096, segment=512, columns=4096, vectors=8),
         }
 
     @property
@@ -60,40 +66,48 @@ class IndexBufferParameters(Parameters):
 
     @cached_property
     def replay_memory(self) -> ReplayMemoryParameters:
-        part_width = self.lanes * (self.bits + 1)
-        return ReplayMemoryParameters(self.words, self.parts, part_width, self.columns)
+        # Indices, mask, and in the last part of a word whether it is its vector's last word.
+        part_width = self.lanes * (self.bits + 1) + 1
+        rows = self.words * self.vectors
+        return ReplayMemoryParameters(rows, self.parts, part_width, self.columns)
 
     @property
     def latency(self) -> int:
-        """Cycles from a vector's last input beat accepted to its first word."""
+        """Cycles from a batch's last input beat accepted to its first word."""
         return self.replay_memory.latency
 
     def cycles(self, beats: list[int], words: list[int]) -> int:
         """Cycles from the first beat offered to the last word accepted, when nothing stalls.
 
         beats, words
-            Input beats of each vector, and words that are output of it, all columns together; at
-            least one of the last vector.
+            Input beats of each batch, and words that are output of it, all columns together; at
+            least one of the last batch.
         """
         return self.replay_memory.cycles(beats, words)
 
     @cached_property
     def input_layout(self) -> data.StructLayout:
-        """``index`` in order of position, mask ``keep`` of inliers, ``last`` beat."""
+        """``index`` in order of position, mask ``keep`` of inliers.
+
+        ``last`` beat of a vector; with it, ``end``: the vector is its batch's last.
+        """
         indices = data.ArrayLayout(index(self.bits), self.lanes)
-        return data.StructLayout({"index": indices, "keep": mask(self.lanes), "last": FLAG})
+        return data.StructLayout(
+            {"index": indices, "keep": mask(self.lanes), "last": FLAG, "end": FLAG}
+        )
 
     @cached_property
     def replay_layout(self) -> data.StructLayout:
-        """Number of ``columns`` for which a vector is output, and a ``tag`` for all its words."""
-        return data.StructLayout({"columns": count(range(self.columns + 1)), "tag": mask(3)})
+        """Number of ``columns`` for which a batch is output, and a ``tag`` for all its words."""
+        columns, tag = count(range(self.columns + 1)), mask(self.tag_bits)
+        return data.StructLayout({"columns": columns, "tag": tag})
 
     @cached_property
     def output_layout(self) -> data.StructLayout:
         """One word.
 
-        ``index``, ``keep``; ``last`` word of the column; ``end``: a word of the last column; the
-        replay's ``tag``.
+        ``index``, ``keep``; ``last`` word of the vector; ``end``: the last word of the batch, for
+        the last column; the replay's ``tag``.
         """
         return data.StructLayout(
             {
@@ -101,7 +115,7 @@ class IndexBufferParameters(Parameters):
                 "keep": data.ArrayLayout(mask(1), self.segment),
                 "last": FLAG,
                 "end": FLAG,
-                "tag": mask(3),
+                "tag": mask(self.tag_bits),
             }
         )
 
@@ -113,13 +127,13 @@ class IndexBuffer(Component):
 
         i ─→ ReplayMemory ─→ o, column after column
 
-    A vector ends with ``last`` or with the beat that fills its half of the memory. Positions of its
-    last word after that beat are not kept, and repeat the beat's indices. One vector is gathered
-    while the one before is output. For each vector `replay` gives the number of columns; it is
-    accepted with the last word, and 0 columns drop the vector.
+    A vector ends with ``last`` or with the beat that makes it K long. Positions of its last word
+    after that beat are not kept, and repeat the beat's indices. Vectors up to one with ``end`` are
+    a batch, of at most `vectors`: all of them are output for a column, then for the next. One batch is gathered while the one before is output. For each batch `replay`
+    gives the number of columns; it is accepted with the last word, and 0 columns drop the batch.
 
-    Latency: 2 cycles from the end of a vector to its first word. Throughput: a beat in and a word
-    out each cycle, from column to column and from vector to vector without a gap.
+    Latency: 2 cycles from the end of a batch to its first word. Throughput: a beat in and a word
+    out each cycle, from column to column and from batch to batch without a gap.
 
     Handshake: ``o.valid`` and ``o.payload`` are registers, ``i.ready`` depends on registers,
     ``replay.ready`` follows ``o.ready`` combinationally. The memory has a synchronous read port.
@@ -179,23 +193,28 @@ class IndexBuffer(Component):
         p, i = self._parameters, self.i
         part = Signal(range(max(2, p.parts)))
         taken = Signal()
+        word = Signal(range(p.words))
         word_end = Signal()
+        ended = Signal()  # the beat is its vector's last
         m.d.comb += [
             i.ready.eq(words.room),
             taken.eq(i.valid & i.ready),
-            word_end.eq(part == p.parts - 1),
+            ended.eq(i.payload.last | ((part == p.parts - 1) & (word == p.words - 1))),
+            word_end.eq(ended | (part == p.parts - 1)),
             words.row_end.eq(taken & word_end),
-            words.vector_end.eq(taken & (i.payload.last | (word_end & words.last_row))),
+            words.batch_end.eq(taken & ended & i.payload.end),
         ]
         for n in range(p.parts):
             keep = i.payload.keep & (part == n).replicate(p.lanes)
-            beat = Cat(i.payload.index.as_value(), keep)
+            beat = Cat(i.payload.index.as_value(), keep, ended)
             m.d.comb += [
                 words.enable[n].eq(taken if n == p.parts - 1 else taken & (part <= n)),
                 words.data.word_select(n, len(beat)).eq(beat),
             ]
         with m.If(taken):
-            m.d.sync += part.eq(Mux(words.vector_end | word_end, 0, part + 1))
+            m.d.sync += part.eq(Mux(word_end, 0, part + 1))
+            with m.If(word_end):
+                m.d.sync += word.eq(Mux(ended, 0, word + 1))
 
     def _output(self, m: Module, words: ReplayMemory) -> None:
         """Output the words; the tag accompanies them in a register."""
@@ -207,11 +226,11 @@ class IndexBuffer(Component):
             replay.ready.eq(words.columns.ready),
             o.valid.eq(words.o.valid),
             words.o.ready.eq(o.ready),
-            o.payload.last.eq(word.last),
-            o.payload.end.eq(word.end),
+            o.payload.last.eq(word.row[-1]),
+            o.payload.end.eq(word.last & word.end),
         ]
         for n in range(p.parts):
-            beat = word.row.word_select(n, p.lanes * (p.bits + 1))
+            beat = word.row.word_select(n, p.lanes * (p.bits + 1) + 1)[:-1]
             indices = o.payload.index.as_value().word_select(n, p.lanes * p.bits)
             keep = o.payload.keep.as_value().word_select(n, p.lanes)
             m.d.comb += Cat(indices, keep).eq(beat)

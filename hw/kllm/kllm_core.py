@@ -16,9 +16,10 @@ from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters, Table
 from hw.kllm.index_buffer import IndexBuffer
 from hw.kllm.outlier_list import OutlierList
 from hw.kllm.outlier_split import ONE, OutlierSplit
-from hw.kllm.pe_lane import PeLane, VectorScale
+from hw.kllm.pe_lane import PeLane
 from hw.kllm.product_table import ProductTable
 from hw.kllm.rms_factor import RmsFactor
+from hw.kllm.scale_replay import ScaleReplay
 from hw.kllm.step_join import SHARED, StepJoin
 from hw.kllm.word_fetch import WordFetch
 from hw.stream.queue import Queue, QueueParameters
@@ -39,11 +40,16 @@ class KllmCore(Component):
               │   request ┄ memory ┄ response ─→ reader ──────┤   PeLane ─┴─→ y
               └─────────→ s_A ────────────────── ProductTable ┘
 
-    Each command takes one vector from `x`. The vector's `outliers` largest and smallest values stay
-    FP16; the others become indices of their nearest centroids. Then come the matrix's columns,
-    `lanes` of them in each set, in B' words a set, B' = ceil(K' / W) for a vector of K' positions.
-    A word holds the set's weight indices at W positions and a scale for each column; the last
-    word's scales are used. Words lie one after another from the command's address on.
+    Each command takes a batch of vectors from `x`, V' of them. A vector's largest and smallest
+    values, as many as the command says, stay FP16; the others become indices of their nearest
+    centroids. Then come the matrix's columns, `lanes` of them in each set, in B' words a set, B' =
+    ceil(K' / W) for vectors of K' positions. A word holds the set's weight indices at W positions.
+    A word of scales lies ahead of every `scale_sets` sets. All words lie one after another from
+    the command's address on; a set is read once for all vectors of the batch.
+
+    A matrix of more than K rows is multiplied in parts of its rows, by a command for each. The sums
+    of a ``partial`` command stay in the lanes, and are added to those of the next, which says
+    ``add``. Each part's vector has outliers and a scale of its own.
 
     Tables that belong together are loaded ahead of the first command that uses them, while earlier
     products are in flight. A command without tables of its own uses those of the command before;
@@ -51,13 +57,17 @@ class KllmCore(Component):
 
     Errors: a result that is NaN is flagged ``invalid``: every result of a vector with an infinity
     or a NaN, and that of a column whose scale, product or centroid is infinite or NaN. A result too
-    large for FP16 is infinite. 0 columns count as 1.
+    large for FP16 is infinite. 0 columns, vectors, words or lines count as 1. With other ``words``
+    than its vectors have, the results of a command and of all later ones are undefined.
 
-    Latency: see `latency`. Throughput: with T rows of outliers a column, T = sum over its words of
-    max(1, ceil(outliers in the word / entries)), one set every max(T, G) cycles, while the memory
-    delivers B' words in that time; else at the memory's rate. The next vector is split, clustered
-    and listed meanwhile, in about 2 B + 2 * outliers + 2^nA cycles, B = beats of the vector; the
-    next product starts in the cycle after a product's last step if that has been long enough.
+    Latency: see `latency`. Throughput: with T rows of outliers in a vector, T = sum over its words
+    of max(1, ceil(outliers in the word / entries)), and G' = ceil(lines 2^nW / macs) groups of
+    products in use, one set every max(T, G') cycles for each vector of the batch, and one cycle
+    more for every `scale_sets` sets, while the memory delivers B' words in that time; else at the
+    memory's rate. Requests are up to `depth` words ahead, so that a memory latency of up to `depth`
+    - 2 cycles costs nothing. The next batch is split, clustered and listed meanwhile, in about
+    2 B + 2 * outliers + 2^nA cycles a vector, B = beats of the vector; the next product starts in
+    the cycle after a product's last step if that has been long enough.
 
     Handshake: all lanes have the same control, so the first lane's valid and ready stand for all.
     ``y.valid`` depends on registers only. Overflow: none.
@@ -72,12 +82,12 @@ class KllmCore(Component):
     command : :py:`In(stream.Signature(parameters.command_layout))`
         Products.
     x : :py:`In(stream.Signature(parameters.outlier_split.input_layout))`
-        Vectors.
+        Vectors, as many for each command as it says.
     outliers : :py:`Out(stream.Signature(parameters.outlier_split.pair_layout))`
         Each vector's outliers.
-    request : :py:`Out(stream.Signature(parameters.sequential_reader.request_layout))`
+    request : :py:`Out(stream.Signature(parameters.request_layout))`
         To the memory.
-    response : :py:`In(stream.Signature(sequential_reader.response_layout(word_layout)))`
+    response : :py:`In(stream.Signature(parameters.response_layout))`
         From the memory, in any order.
     y : :py:`Out(stream.Signature(parameters.output_layout))`
         Results.
@@ -91,7 +101,7 @@ class KllmCore(Component):
     >>> parameters.sets * max(parameters.beats, parameters.groups)  # cycles of 4096 x 4096
     2048
     >>> [name for name, _ in KllmCore(parameters).command.payload.shape()][:3]
-    ['columns', 'address', 'integer']
+    ['vectors', 'words', 'outliers']
     """
 
     summary = "Vectors in, products with K-Means matrices out"
@@ -99,15 +109,14 @@ class KllmCore(Component):
 
     def __init__(self, parameters: KllmCoreParameters):
         p = self._parameters = parameters
-        reader = p.sequential_reader
         super().__init__(
             {
                 "load": In(stream.Signature(p.load_layout)),
                 "command": In(stream.Signature(p.command_layout)),
                 "x": In(stream.Signature(p.outlier_split.input_layout)),
                 "outliers": Out(stream.Signature(p.outlier_split.pair_layout)),
-                "request": Out(stream.Signature(reader.request_layout)),
-                "response": In(stream.Signature(reader.response_layout(p.word_layout))),
+                "request": Out(stream.Signature(p.request_layout)),
+                "response": In(stream.Signature(p.response_layout)),
                 "y": Out(stream.Signature(p.output_layout)),
             }
         )
@@ -129,35 +138,44 @@ class KllmCore(Component):
         m.submodules.dispatch = dispatch = CommandDispatch(p)
         m.submodules.fetch = fetch = WordFetch(p)
         m.submodules.join = join = StepJoin(p)
+        m.submodules.scale_replay = scales = ScaleReplay(p)
         lanes = [PeLane(p.lane) for _ in range(p.lanes)]
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
         # The core's own ports.
         wiring.connect(m, wiring.flipped(self.command), dispatch.command)
-        wiring.connect(m, wiring.flipped(self.x), fetch.x)
+        wiring.connect(m, wiring.flipped(self.x), split.x)
         wiring.connect(m, wiring.flipped(self.response), fetch.response)
         wiring.connect(m, fetch.request, wiring.flipped(self.request))
-        # A vector: counted by the fetch, split, then listed and clustered.
-        wiring.connect(m, fetch.vector, split.x)
-        wiring.connect(m, replace.o, outlier_list.i)
+        # A vector: split, then listed and clustered.
         fork(m, "pair", split.outliers, [self.outliers, norm.pairs])
+        fork(m, "listed", replace.o, [outlier_list.i])
         fork(m, "index", cluster.o, [index_buffer.i, norm.indices])
+        self._end(m, dispatch.index_end, index_buffer.i)
+        self._end(m, dispatch.list_end, outlier_list.i)
         # Rows of outliers, indices and weights meet as the lanes' steps.
         wiring.connect(m, outlier_list.o, join.rows)
         wiring.connect(m, index_buffer.o, join.indices)
         wiring.connect(m, fetch.words, join.weights)
         # Commands that need nothing else.
         wiring.connect(m, dispatch.word_fetch, fetch.command)
-        wiring.connect(m, dispatch.outlier_list, outlier_list.columns)
         wiring.connect(m, dispatch.index_buffer, index_buffer.replay)
+        wiring.connect(m, dispatch.scale_replay, scales.command)
+        for name, sink in (("outliers", split.wanted), ("columns", outlier_list.columns)):
+            commands = dispatch.outlier_split if name == "outliers" else dispatch.outlier_list
+            m.d.comb += [
+                sink.valid.eq(commands.valid),
+                sink.payload.eq(commands.payload[name]),
+                commands.ready.eq(sink.ready),
+            ]
 
         tables = self._load(m, dispatch, table, replace)
         self._front_end(m, split, cluster, replace, norm, dispatch.clustering_unit, tables)
         self._replace(m, replace, table, dispatch, tables)
-        scales = self._normalise(m, norm, dispatch.rms_factor, tables["squares"])
-        m.d.comb += join.scale_done.eq(scales.i.valid & scales.i.ready)
+        done = self._normalise(m, norm, dispatch.rms_factor, tables["squares"], scales)
+        m.d.comb += join.scale_done.eq(done)
         self._step(m, join, lanes, tables["centroids"])
-        self._feed(m, table, scales.o, dispatch.vector_scales, lanes)
+        self._feed(m, table, scales.o, lanes)
         self._collect(m, dispatch.results, lanes)
         return m
 
@@ -166,6 +184,11 @@ class KllmCore(Component):
         width = len(Value.cast(Signal(shape)))
         m.submodules[name] = queue = Queue(QueueParameters(width, IN_FLIGHT), shape=shape)
         return queue
+
+    def _end(self, m: Module, commands, vectors) -> None:
+        """Mark the last vector of a batch; the command leaves with its vector's last beat."""
+        last = vectors.valid & vectors.ready & vectors.payload.last
+        m.d.comb += [vectors.payload.end.eq(commands.payload.end), commands.ready.eq(last)]
 
     def _load(
         self,
@@ -271,6 +294,7 @@ class KllmCore(Component):
             waits.eq(replays.payload.replace & ~rebuilt.any()),
             table.replay.valid.eq(replays.valid & ~waits),
             table.replay.payload.columns.eq(replays.payload.columns),
+            table.replay.payload.groups.eq(replays.payload.groups),
             table.replay.payload.bank.eq(replays.payload.bank),
             issued.eq(table.replay.valid & table.replay.ready),
             replays.ready.eq(issued),
@@ -282,9 +306,8 @@ class KllmCore(Component):
         with m.Elif(used & ~finished):
             m.d.sync += rebuilt.eq(rebuilt - 1)
 
-    def _normalise(self, m: Module, norm: RmsFactor, commands, squares) -> Queue:
-        """Command RmsFactor; returns the queue of the vectors' scales."""
-        scales = self._queue(m, "vector_scales", VectorScale)
+    def _normalise(self, m: Module, norm: RmsFactor, commands, squares, scales) -> Value:
+        """Command RmsFactor; returns whether a batch's last scale is stored in this cycle."""
         command = norm.command.payload
         s_a = norm.o.payload.s_a
         # With a function, the scale is already in the products. A NaN must still reach the result.
@@ -302,7 +325,8 @@ class KllmCore(Component):
             ),
             command.squares.as_value().eq(Mux(commands.payload.bank, *reversed(squares))),
         ]
-        return scales
+        # The command leaves with its vector's result.
+        return scales.i.valid & scales.i.ready & commands.payload.end
 
     def _step(self, m: Module, join: StepJoin, lanes, codebooks):
         """Give all lanes the same step, but each its own weights and scale."""
@@ -323,60 +347,61 @@ class KllmCore(Component):
             for name, value in fields.items():
                 m.d.comb += Value.cast(lane.i.payload[name]).eq(Value.cast(value))
 
-    def _feed(self, m: Module, table, scales, commands, lanes):
+    def _feed(self, m: Module, table, scales, lanes):
         """Give all lanes the groups of products, and each column its vector's scale."""
-        p = self._parameters
-        column = Signal(range(1, p.sets + 1), init=1)
-        final = Signal()
-        present = Signal()
-        taken = Signal()
         m.d.comb += [
             table.o.ready.eq(lanes[0].products.ready),
-            present.eq(scales.valid & commands.valid),
-            taken.eq(present & lanes[0].vector_scale.ready),
-            final.eq(taken & (column == commands.payload)),
-            scales.ready.eq(final),
-            commands.ready.eq(final),
+            scales.ready.eq(lanes[0].vector_scale.ready),
         ]
-        with m.If(taken):
-            m.d.sync += column.eq(Mux(final, 1, column + 1))
         for lane in lanes:
             m.d.comb += [
                 lane.products.valid.eq(table.o.valid),
                 lane.products.payload.as_value().eq(table.o.payload.as_value()),
-                lane.vector_scale.valid.eq(present),
+                lane.vector_scale.valid.eq(scales.valid),
                 lane.vector_scale.payload.eq(scales.payload),
             ]
 
     def _collect(self, m: Module, commands, lanes):
         """Join the results of all lanes to one beat; lanes past the matrix's end are masked."""
-        p, y = self._parameters, self.y
-        done = Signal(range(p.n + 1))  # columns of earlier beats
+        p, y, command = self._parameters, self.y, commands.payload
+        done = Signal(range(p.n + 1))  # columns of earlier sets
         left = Signal(range(p.n + 1))
+        vector = Signal(range(1, p.vectors + 1), init=1)
+        batch_end = Signal()
+        ready = Signal()
+        taken = Signal()
         finished = Signal()  # the product's last beat is accepted
-        # The command with the number of columns stays until the product's last beat.
+        # The command stays until the product's last beat. A partial product's beats are dropped.
         m.d.comb += [
-            left.eq(commands.payload.columns - done),
-            y.valid.eq(lanes[0].o.valid),
-            y.payload.last.eq(left <= p.lanes),
-            finished.eq(y.valid & y.ready & y.payload.last),
+            left.eq(command.columns - done),
+            batch_end.eq(vector == command.vectors),
+            y.valid.eq(lanes[0].o.valid & ~command.partial),
+            y.payload.last.eq((left <= p.lanes) & batch_end),
+            ready.eq(y.ready | command.partial),
+            taken.eq(lanes[0].o.valid & ready),
+            finished.eq(taken & y.payload.last),
             commands.ready.eq(finished),
         ]
         for number, lane in enumerate(lanes):
             keep = Signal(name=f"keep_{number}")
             m.d.comb += [
-                lane.o.ready.eq(y.ready),
+                lane.o.ready.eq(ready),
                 keep.eq(left > number),
                 y.payload.y[number].eq(lane.o.payload.y & keep.replicate(FP16.width)),
                 y.payload.invalid[number].eq(lane.o.payload.invalid & keep),
                 y.payload.keep[number].eq(keep),
             ]
-        with m.If(y.valid & y.ready):
-            m.d.sync += done.eq(Mux(finished, 0, done + p.lanes))
+        with m.If(taken):
+            m.d.sync += vector.eq(Mux(batch_end, 1, vector + 1))
+            with m.If(batch_end):
+                m.d.sync += done.eq(Mux(finished, 0, done + p.lanes))
 
 
 def fork(m: Module, name: str, source, sinks: list):
-    """Give each beat to all sinks, to each as soon as it is ready, and then accept it."""
+    """Give each beat to all sinks, to each as soon as it is ready, and then accept it.
+
+    Of its fields, each sink gets those that it has.
+    """
     delivered = [Signal(name=f"{name}_delivered_{n}") for n in range(len(sinks))]
     passed = [sink.ready | had for sink, had in zip(sinks, delivered, strict=True)]
     m.d.comb += source.ready.eq(Cat(passed).all())
@@ -384,6 +409,8 @@ def fork(m: Module, name: str, source, sinks: list):
         m.d.comb += sink.valid.eq(source.valid & ~had)
         with m.If(source.valid):
             m.d.sync += had.eq(~source.ready & (had | sink.ready))
-        record: Any = Signal(sink.payload.shape())  # for its layout, also where that is a Struct
-        for field, _ in record.shape():
-            m.d.comb += Value.cast(sink.payload[field]).eq(Value.cast(source.payload[field]))
+        given: Any = Signal(source.payload.shape())  # for its layout, also where it is a Struct
+        taken: Any = Signal(sink.payload.shape())
+        names = [name for name, _ in given.shape()]
+        for name in (name for name, _ in taken.shape() if name in names):
+            m.d.comb += Value.cast(sink.payload[name]).eq(Value.cast(source.payload[name]))

@@ -29,7 +29,9 @@ class OutlierListParameters(Parameters):
     outliers
         Most outliers of a vector.
     columns
-        Most columns for which a vector's rows are output.
+        Most columns for which a batch's rows are output.
+    vectors
+        Most vectors of a batch.
     """
 
     k: int = 576
@@ -38,9 +40,10 @@ class OutlierListParameters(Parameters):
     entries: int = 2
     outliers: int = 6
     columns: int = 1536
+    vectors: int = 1
 
     def __post_init__(self):
-        for name in ("k", "entries", "outliers", "columns"):
+        for name in ("k", "entries", "outliers", "columns", "vectors"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
         power = self.lanes > 0 and self.lanes & (self.lanes - 1) == 0
         rule = "lanes must be a power of two up to 64"
@@ -51,9 +54,9 @@ class OutlierListParameters(Parameters):
     @classmethod
     def presets(cls) -> dict[str, "OutlierListParameters"]:
         return {
-            "small": cls(k=40, segment=12, lanes=4, entries=2, outliers=5, columns=5),
+            "small": cls(k=40, segment=12, lanes=4, entries=2, outliers=5, columns=5, vectors=3),
             "default": cls(),
-            "paper": cls(k=4096, segment=512, lanes=16, entries=8, outliers=42, columns=4096),
+            "paper": cls(4096, 512, entries=8, outliers=42, columns=4096, vectors=8),
         }
 
     @property
@@ -73,29 +76,35 @@ class OutlierListParameters(Parameters):
 
     @cached_property
     def replay_memory(self) -> ReplayMemoryParameters:
-        # A row: its entries, and whether it is its segment's last.
-        width = self.entries * self.entry_layout.size + 1
-        return ReplayMemoryParameters(self.rows, 1, width, self.columns)
+        # A row: its entries, and whether it is the last of its segment, and of its vector.
+        width = self.entries * self.entry_layout.size + 2
+        return ReplayMemoryParameters(self.rows * self.vectors, 1, width, self.columns)
 
     @property
     def latency(self) -> int:
-        """Cycles from a vector's last input beat accepted to its first row."""
+        """Cycles from a batch's last input beat accepted to its first row."""
         return self.replay_memory.latency
 
     def cycles(self, listing: list[int], rows: list[int]) -> int:
         """Cycles from the first beat offered to the last row accepted, when nothing stalls.
 
         listing, rows
-            Cycles in which each vector is listed (:func:`golden.kllm.outlier_list.listing_cycles`),
-            and rows that are output of it, all columns together; at least one of the last vector.
+            Cycles in which each batch is listed (:func:`golden.kllm.outlier_list.listing_cycles`
+            of its vectors), and rows that are output of it, all columns together; at least one of
+            the last batch.
         """
         return self.replay_memory.cycles(listing, rows)
 
     @cached_property
     def input_layout(self) -> data.StructLayout:
-        """``values`` in order of position, mask ``outlier`` of the outliers, ``last`` beat."""
+        """``values`` in order of position, mask ``outlier`` of the outliers.
+
+        ``last`` beat of a vector; with it, ``end``: the vector is its batch's last.
+        """
         values = data.ArrayLayout(FP16, self.lanes)
-        return data.StructLayout({"values": values, "outlier": mask(self.lanes), "last": FLAG})
+        return data.StructLayout(
+            {"values": values, "outlier": mask(self.lanes), "last": FLAG, "end": FLAG}
+        )
 
     @cached_property
     def entry_layout(self) -> data.StructLayout:
@@ -108,8 +117,8 @@ class OutlierListParameters(Parameters):
         """One row.
 
         ``entries`` of one segment in order of position, the valid ones first; ``advance`` on the
-        segment's last row; ``last`` row of the column; ``overflow`` on all rows of a vector with
-        too many outliers.
+        segment's last row; ``last`` row of the vector; ``overflow`` on all rows of a batch with
+        too many outliers in a vector.
         """
         entries = data.ArrayLayout(self.entry_layout, self.entries)
         return data.StructLayout(
@@ -134,15 +143,16 @@ class OutlierList(Component):
                                                     1        1
                                                     2        1        1
 
-    A vector ends with ``last`` or with the beat that makes it K long. For each vector, `columns`
-    is the number of times its rows are output; it is accepted with the last row, and 0 drops the
-    vector. One vector is listed while the one before is output.
+    A vector ends with ``last`` or with the beat that makes it K long. Vectors up to one with
+    ``end`` are a batch, of at most `vectors`: the rows of all of them are output for a column, then
+    for the next. For each batch, `columns` is the number of columns; it is accepted with the last
+    row, and 0 drops the batch. One batch is listed while the one before is output.
 
     Overflow: a vector has at most `outliers`. Those beyond are dropped, the first ones stay, and
-    all rows of the vector are flagged; the memory of twice `rows` rows cannot overflow.
+    all rows of the batch are flagged; the memory of twice `rows` rows a vector cannot overflow.
 
-    Latency: 2 cycles from the end of a vector's listing to its first row. Throughput: one row per
-    cycle, from column to column and from vector to vector without a gap. Listing takes a cycle for
+    Latency: 2 cycles from the end of a batch's listing to its first row. Throughput: one row per
+    cycle, from column to column and from batch to batch without a gap. Listing takes a cycle for
     each outlier and for each beat without one; one more for every row of a segment but its last,
     and one more in a beat in which some outliers are listed and others dropped.
 
@@ -155,7 +165,7 @@ class OutlierList(Component):
     i : :py:`In(stream.Signature(parameters.input_layout))`
         The vector in order of position.
     columns : :py:`In(stream.Signature(range(columns + 1)))`
-        For each vector, the number of columns.
+        For each batch, the number of columns.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         Rows.
 
@@ -196,8 +206,7 @@ class OutlierList(Component):
         m.d.comb += [
             o.valid.eq(rows.o.valid),
             rows.o.ready.eq(o.ready),
-            Cat(Value.cast(o.payload.entries), o.payload.advance).eq(row.row),
-            o.payload.last.eq(row.last),
+            Cat(Value.cast(o.payload.entries), o.payload.advance, o.payload.last).eq(row.row),
             o.payload.overflow.eq(row.flag),
         ]
         return m
@@ -209,7 +218,7 @@ class OutlierList(Component):
         part = Signal(range(max(2, p.segment // p.lanes)))  # beat within the segment
         done = Signal(p.lanes)  # outliers of this beat that are listed
         listed = Signal(range(p.outliers + 1))  # number of listed outliers of this vector
-        overflow = Signal()
+        overflow = Signal()  # in an earlier beat of the batch
 
         # The first outlier of the beat that is not listed yet.
         pending = Signal(p.lanes)
@@ -275,9 +284,9 @@ class OutlierList(Component):
             written.eq(active & (row_full | (~unfinished & segment_end))),
             finished.eq(beat_end & last_beat),
             rows.enable.eq(written),
-            rows.data.eq(Cat(gathered.as_value(), ~row_full)),
+            rows.data.eq(Cat(gathered.as_value(), ~row_full, finished)),
             rows.row_end.eq(written),
-            rows.vector_end.eq(finished),
+            rows.batch_end.eq(finished & i.payload.end),
             rows.flag.eq(overflow | dropped),
         ]
         with m.If(active):
@@ -296,9 +305,10 @@ class OutlierList(Component):
         with m.Elif(active & ~row_full):
             m.d.sync += done.eq(done | chosen)
         with m.If(finished):
-            m.d.sync += [listed.eq(0), overflow.eq(0)]
+            m.d.sync += listed.eq(0)
         with m.Elif(active):
-            m.d.sync += [
-                listed.eq(listed + (present & ~row_full)),
-                overflow.eq(overflow | dropped),
-            ]
+            m.d.sync += listed.eq(listed + (present & ~row_full))
+        with m.If(rows.batch_end):
+            m.d.sync += overflow.eq(0)
+        with m.Elif(active):
+            m.d.sync += overflow.eq(overflow | dropped)

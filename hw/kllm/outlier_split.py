@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.kllm.orizuru import Orizuru, OrizuruParameters
-from hw.layout import FLAG, mask, position
+from hw.layout import FLAG, count, mask, position
 from hw.parameters import Parameters, require
 
 ONE = 0x3C00
@@ -55,17 +55,31 @@ class OutlierSplitParameters(Parameters):
 
     @property
     def search(self) -> int:
+        """Cycles from a vector's last beat accepted to its scale, with the most outliers."""
+        return self.search_of(self.outliers)
+
+    def search_of(self, outliers: int) -> int:
         """Cycles from a vector's last beat accepted to its scale being offered."""
-        return self.orizuru.latency + self.outliers + 1
+        return self.orizuru.latency + max(1, outliers) + 1
 
     @property
     def latency(self) -> int:
         """Cycles from a vector's last input beat to its first output beat."""
         return self.search + 1
 
-    def cycles(self, beats: list[int]) -> int:
-        """Cycles from the first beat offered to the last one accepted, when nothing stalls."""
-        return sum(2 * count + self.search for count in beats)
+    def cycles(self, beats: list[int], outliers: list[int]) -> int:
+        """Cycles from the first beat offered to the last one accepted, when nothing stalls.
+
+        beats, outliers
+            Of each vector; outliers at each end.
+        """
+        searches = [self.search_of(count) for count in outliers]
+        return sum(2 * count + search for count, search in zip(beats, searches, strict=True))
+
+    @cached_property
+    def count_layout(self):
+        """Outliers at each end of a vector; more than `outliers` count as `outliers`."""
+        return count(range(self.outliers + 1))
 
     @cached_property
     def input_layout(self) -> data.StructLayout:
@@ -85,7 +99,7 @@ class OutlierSplitParameters(Parameters):
 
         ``max``, ``min``: index and value, and ``repeated`` if the same element is in an earlier
         pair, or is this pair's ``max`` (for ``min``); ``present`` as in :class:`Orizuru`; ``last``
-        pair of the vector.
+        pair of the vector. A vector without outliers has one pair that is not ``present``.
         """
         end = data.StructLayout({"index": position(range(self.k)), "value": FP16, "repeated": FLAG})
         return data.StructLayout({"max": end, "min": end, "present": FLAG, "last": FLAG})
@@ -101,30 +115,32 @@ class OutlierSplit(Component):
            │                     └─→ scale  │
            └─→ buffer ──────────────────────┴─→ o
 
-    The first `outliers` pairs of :class:`Orizuru` are the vector's outliers. One more pair holds
-    the extremes of the inliers; the larger of their magnitudes is the vector's scale, or 1 if it is
-    0. A vector with a kept infinity or NaN has the quiet NaN as its scale. A vector of at most
-    2 * outliers values has no inliers, unless some values are equal: ties go to the lower index at
+    Of a vector with n outliers at each end, the first n pairs of :class:`Orizuru` are the outliers.
+    One more pair holds the extremes of the inliers; the larger of their magnitudes is the vector's
+    scale, or 1 if it is 0. A vector with a kept infinity or NaN has the quiet NaN as its scale. A
+    vector of at most 2 n values has no inliers, unless some values are equal: ties go to the lower index at
     both ends, so an element may be among the largest and the smallest of a vector of any length.
     Its second appearance is ``repeated``.
 
     A vector ends with ``last`` or with the beat that makes it K long; positions from K on are not
     kept.
 
-    Latency: the scale is offered depth + outliers + 3 cycles after a vector's last beat was
+    Latency: the scale is offered depth + max(1, n) + 3 cycles after a vector's last beat was
     accepted, the vector's first beat one cycle later. Throughput: a vector of B beats every 2 B +
-    depth + outliers + 3 cycles; the next is accepted after this one's last beat was output.
+    depth + max(1, n) + 3 cycles; the next is accepted after this one's last beat was output.
 
-    Handshake: ``o.valid``, ``scale.valid``, ``x.ready`` and all payloads of `o` depend on registers
-    only. A vector is output whether or not its scale was accepted, but the scale of the next one
+    Handshake: ``o.valid``, ``scale.valid`` and all payloads of `o` depend on registers only. A
+    vector's last beat waits for its `wanted`, which is accepted with it. A vector is output whether or not its scale was accepted, but the scale of the next one
     waits for that. Overflow: none.
 
     Members
     -------
     x : :py:`In(stream.Signature(parameters.input_layout))`
         Vectors.
+    wanted : :py:`In(stream.Signature(parameters.count_layout))`
+        Outliers at each end of each vector.
     outliers : :py:`Out(stream.Signature(parameters.pair_layout))`
-        The pairs that are outliers, `outliers` of them for each vector.
+        The pairs that are outliers, max(1, n) of them for each vector.
     scale : :py:`Out(stream.Signature(16))`
         FP16, one for each vector.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
@@ -136,8 +152,8 @@ class OutlierSplit(Component):
     >>> parameters = OutlierSplitParameters(k=576, outliers=3, lanes=16)
     >>> parameters.beats, parameters.search
     (36, 9)
-    >>> parameters.cycles([36, 36])  # two vectors
-    162
+    >>> parameters.cycles([36, 36], [3, 0])  # two vectors, the second one without outliers
+    160
     """
 
     summary = "Outliers and scale of a vector, and the vector with them marked"
@@ -148,6 +164,7 @@ class OutlierSplit(Component):
         super().__init__(
             {
                 "x": In(stream.Signature(parameters.input_layout)),
+                "wanted": In(stream.Signature(parameters.count_layout)),
                 "outliers": Out(stream.Signature(parameters.pair_layout)),
                 "scale": Out(stream.Signature(FP16)),
                 "o": Out(stream.Signature(parameters.output_layout)),
@@ -180,20 +197,25 @@ class OutlierSplit(Component):
         inside = Signal(p.lanes)  # lanes below K
         special = Signal()  # an infinity or NaN in this beat
         invalid = Signal()  # an infinity or NaN in the vector
+        allowed = Signal()  # the beat may be accepted
+        number = Signal(range(p.outliers + 1))  # of outliers at each end
         rest = p.k - (p.beats - 1) * p.lanes
         kept = self.x.payload.keep & inside
         exponents = [value[FP16.mantissa : -1].all() for value in self.x.payload.values]
         m.d.comb += [
             inside.eq(Mux(beat == p.beats - 1, (1 << rest) - 1, (1 << p.lanes) - 1)),
             special.eq((kept & Cat(exponents)).any()),
-            finder.i.valid.eq(self.x.valid & filling),
-            self.x.ready.eq(finder.i.ready & filling),
+            allowed.eq(filling & (self.wanted.valid | ~ended)),
+            finder.i.valid.eq(self.x.valid & allowed),
+            self.x.ready.eq(finder.i.ready & allowed),
             taken.eq(self.x.valid & self.x.ready),
+            self.wanted.ready.eq(taken & ended),
+            number.eq(Mux(self.wanted.payload > p.outliers, p.outliers, self.wanted.payload)),
             ended.eq(self.x.payload.last | (beat == p.beats - 1)),
             finder.i.payload.values.eq(self.x.payload.values),
             finder.i.payload.keep.eq(kept),
             finder.i.payload.last.eq(ended),
-            finder.i.payload.k.eq(p.outliers + 1),
+            finder.i.payload.k.eq(number + 1),
             put.en.eq(taken),
             put.addr.eq(beat),
             put.data.eq(Cat(self.x.payload.values.as_value(), kept)),
@@ -201,7 +223,11 @@ class OutlierSplit(Component):
         marks = Signal(p.beats * p.lanes)  # positions of outliers
         sent = self._send(m, get, sending, final, marks)
         searching = Signal()
-        done = self._search(m, finder, searching, invalid, sent, marks)
+        pairs = Signal.like(number)  # pairs of outliers still to be found
+        blank = Signal()  # the vector has none, and the pair that says so is not accepted
+        with m.If(taken & ended):
+            m.d.sync += [pairs.eq(number), blank.eq(number == 0)]
+        done = self._search(m, finder, searching, invalid, sent, marks, pairs, blank)
         # An infinity or NaN in any beat makes the scale NaN.
         with m.If(taken):
             m.d.sync += [
@@ -233,6 +259,8 @@ class OutlierSplit(Component):
         invalid: Signal,
         sent: Signal,
         marks: Signal,
+        pairs: Signal,
+        blank: Signal,
     ) -> Signal:
         """Mark the outliers and compute the scale; returns whether the scale is stored now.
 
@@ -241,6 +269,7 @@ class OutlierSplit(Component):
         p = self._parameters
         pair = finder.o.payload
         wanted = Signal()  # the pair is of outliers, not of inliers
+        present = Signal()
         free = Signal()  # the scale register is
         marked = Signal()
         done = Signal()
@@ -248,35 +277,35 @@ class OutlierSplit(Component):
         ends = [Signal(p.beats * p.lanes, name=f"mark_{end}") for end in ("max", "min")]
         tops = [pair[end].value[:-1] for end in ("max", "min")]
         m.d.comb += [
-            wanted.eq(~pair.last),
+            wanted.eq(~pair.last | blank),
             free.eq(~self.scale.valid),
             # Pairs are offered while searching only. Stating it lets an induction prove that
             # `marks`, on which `repeated` depends, does not change while a pair is stalled.
             self.outliers.valid.eq(finder.o.valid & wanted & searching),
             marked.eq(self.outliers.valid & self.outliers.ready),
-            done.eq(finder.o.valid & pair.last & free),
-            finder.o.ready.eq(Mux(wanted, self.outliers.ready, free)),
-            self.outliers.payload.max.repeated.eq((marks & ends[0]).any() & pair.present),
-            self.outliers.payload.min.repeated.eq(
-                ((marks | ends[0]) & ends[1]).any() & pair.present
-            ),
-            self.outliers.payload.present.eq(pair.present),
+            done.eq(finder.o.valid & ~wanted & free),
+            finder.o.ready.eq(Mux(wanted, self.outliers.ready & ~blank, free)),
+            present.eq(pair.present & ~blank),
+            self.outliers.payload.max.repeated.eq((marks & ends[0]).any() & present),
+            self.outliers.payload.min.repeated.eq(((marks | ends[0]) & ends[1]).any() & present),
+            self.outliers.payload.present.eq(present),
+            self.outliers.payload.last.eq((pairs == 1) | blank),
             largest.eq(Mux(tops[0] > tops[1], tops[0], tops[1])),
         ]
-        # The last pair is known by counting, as Orizuru's last pair is that of the inliers.
-        left = Signal(range(max(2, p.outliers)), init=p.outliers - 1)  # pairs after this one
-        m.d.comb += self.outliers.payload.last.eq(left == 0)
         for mark, end in zip(ends, ("max", "min"), strict=True):
             outlier = self.outliers.payload[end]
             m.d.comb += [
                 mark.eq(1 << pair[end].index),
-                outlier.index.eq(pair[end].index),
-                outlier.value.eq(pair[end].value),
+                outlier.index.eq(Mux(blank, 0, pair[end].index)),
+                outlier.value.eq(Mux(blank, 0, pair[end].value)),
             ]
+        # The last pair is known by counting, as Orizuru's last pair is that of the inliers.
         with m.If(marked):
-            m.d.sync += left.eq(Mux(left == 0, p.outliers - 1, left - 1))
+            m.d.sync += blank.eq(0)
+            with m.If(~blank):
+                m.d.sync += pairs.eq(pairs - 1)
         # Marks are collected until the vector is sent.
-        with m.If(marked & pair.present):
+        with m.If(marked & present):
             m.d.sync += marks.eq(marks | ends[0] | ends[1])
         with m.Elif(sent & ~searching):
             m.d.sync += marks.eq(0)

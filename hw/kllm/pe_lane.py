@@ -11,14 +11,13 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.fixed_sum import SUM
 from hw.arith.float_format import FP16
 from hw.arith.order_key import is_nan
-from hw.arith.streamed import Streamed
 from hw.component import Component
 from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
 from hw.kllm.column_scale import ColumnScale, ColumnScaleParameters
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.layout import FLAG, index, mask
-from hw.parameters import Parameters, require
+from hw.parameters import Parameters
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -27,6 +26,18 @@ class VectorScale(data.Struct):
 
     s_a: FP16  # type: ignore[valid-type]  # a shape
     r: FP16  # type: ignore[valid-type]  # a shape
+
+
+class ColumnVector(data.Struct):
+    """A column's vector and product.
+
+    ``s_a`` and ``r`` as in :class:`VectorScale`; ``first`` and ``add`` as in :class:`ColumnScale`.
+    """
+
+    s_a: FP16  # type: ignore[valid-type]  # a shape
+    r: FP16  # type: ignore[valid-type]  # a shape
+    first: FLAG  # type: ignore[valid-type]  # a shape
+    add: FLAG  # type: ignore[valid-type]  # a shape
 
 
 class Result(data.Struct):
@@ -49,8 +60,10 @@ class PeLaneParameters(Parameters):
         Bins reduced in a cycle, a power of two of at most 2^(nA + nW).
     entries
         R: outliers in one step.
-    counter_stages, scale_stages
-        Pipeline stages of the column counter, 0 to 3, and of the column scale, 1 to 4.
+    columns
+        Columns whose sums are kept for a later product.
+    counter_stages
+        Pipeline stages of the column counter, 0 to 3.
     """
 
     k: int = 576
@@ -59,23 +72,21 @@ class PeLaneParameters(Parameters):
     counters: int = 5
     macs: int = 32
     entries: int = 2
+    columns: int = 768
     counter_stages: int = dataclasses.field(default=1, kw_only=True)
-    scale_stages: int = dataclasses.field(default=4, kw_only=True)
 
     def __post_init__(self):
-        stages = self.scale_stages
-        require(1 <= stages <= 4, "scale_stages must be between 1 and 4", stages)
         # Each part's parameters check their own ranges when they are made.
         _ = self.column_counter, self.reduction, self.sparse_path, self.column_scale
 
     @classmethod
     def presets(cls) -> dict[str, "PeLaneParameters"]:
         return {
-            "small": cls(k=64, counters=1, macs=64, entries=1),
+            "small": cls(k=64, counters=1, macs=64, entries=1, columns=4),
             "default": cls(),
-            "paper": cls(k=4096, counters=32, entries=8, counter_stages=3),
+            "paper": cls(k=4096, counters=32, entries=8, columns=256, counter_stages=3),
             # For mutants, which simulate slowly.
-            "tiny": cls(k=40, activation_bits=1, weight_bits=2, counters=1, macs=4, entries=1),
+            "tiny": cls(40, 1, 2, counters=1, macs=4, entries=1, columns=4),
         }
 
     @cached_property
@@ -99,7 +110,7 @@ class PeLaneParameters(Parameters):
 
     @cached_property
     def column_scale(self) -> ColumnScaleParameters:
-        return ColumnScaleParameters(stages=self.scale_stages)
+        return ColumnScaleParameters(self.columns)
 
     @property
     def segment(self) -> int:
@@ -116,16 +127,15 @@ class PeLaneParameters(Parameters):
         """G: groups of bins in which a column is reduced."""
         return self.column_counter.groups
 
-    @cached_property
-    def sum_latency(self) -> int:
-        """Cycles from a column's last step to both sums being offered."""
-        dense = self.column_counter.latency + self.groups - 1 + self.reduction.latency
-        return max(dense, self.sparse_path.latency + 1)
+    def latency_of(self, groups: int) -> int:
+        """Cycles from the last step of a column with counts in so many groups to its result."""
+        dense = self.column_counter.latency + groups - 1 + self.reduction.latency
+        return max(dense, self.sparse_path.latency + 1) + self.column_scale.latency
 
     @cached_property
     def latency(self) -> int:
         """Cycles from a column's last step to its result, if nothing before it waits."""
-        return self.sum_latency + self.scale_stages
+        return self.latency_of(self.groups)
 
     @property
     def waiting(self) -> int:
@@ -134,16 +144,17 @@ class PeLaneParameters(Parameters):
         One in each stage of the counter, one whose counts wait, one whose counts are read, and
         those in the reduction.
         """
-        return self.counter_stages + 2 + -(-(self.reduction.latency + 1) // self.groups)
+        return self.counter_stages + 2 + self.reduction.latency + 1
 
-    def cycles(self, steps: Sequence[int]) -> int:
+    def cycles(self, steps: Sequence[int], groups: Sequence[int] | None = None) -> int:
         """Cycles from the first step offered to the last result taken, when nothing stalls.
 
-        steps
-            Of each column; at least B where G is less than B.
+        steps, groups
+            Of each column; by default all G groups.
         """
-        later = sum(max(count, self.groups) for count in steps[1:])
-        return steps[0] + later + self.latency
+        every = [self.groups] * len(steps) if groups is None else groups
+        later = sum(max(pair) for pair in zip(steps[1:], every[:-1], strict=True))
+        return steps[0] + later + self.latency_of(every[-1])
 
     @cached_property
     def input_layout(self) -> data.StructLayout:
@@ -153,7 +164,8 @@ class PeLaneParameters(Parameters):
         ``integer`` as in :class:`IndexDistributionCounter`; ``entries`` outliers among the
         positions as in :class:`SparsePath`, with ``codebook`` the weights' centroids; ``advance``
         on the last step at its positions, with which they are counted; ``last`` on the column's
-        last step, which must advance, with the column's ``scale``.
+        last step, which must advance, with the column's ``scale`` and the number of ``groups`` of
+        bins with counts, at least 1.
         """
         sparse = self.sparse_path.input_layout
         return data.StructLayout(
@@ -167,6 +179,7 @@ class PeLaneParameters(Parameters):
                 "scale": FP16,
                 "advance": FLAG,
                 "last": FLAG,
+                "groups": self.column_counter.input_layout["groups"].shape,
             }
         )
 
@@ -177,7 +190,7 @@ class PeLaneParameters(Parameters):
 
 
 class PeLane(Component):
-    """y = round16((s_a S + O) (r scale)) of one column after another.
+    """y = round16((s_a S + O + kept sum or 0) (r scale)) of one column after another.
 
         S = sum over bins of count * product        O = sum over outliers of value * centroid
 
@@ -196,10 +209,9 @@ class PeLane(Component):
     Errors: a result is NaN and ``invalid`` if a product with a count above 0, an outlier, the
     centroid of its weight, or a scale is infinite or NaN. A result too large for FP16 is infinite.
 
-    Latency: max(counter_stages + G + 5, 7) + scale_stages cycles from a column's last step to its
-    result. Throughput: a column of T steps every max(T, G) cycles; in total
-    T0 + sum of max(Tc, G) + latency. Where G is less than B, columns of fewer steps than B may
-    wait for room in :class:`SparsePath`.
+    Latency: max(counter_stages + G' + 5, 7) + 5 cycles from a column's last step to its result, G'
+    being the groups in use. Throughput: a column of T steps every max(T, G') cycles; in total
+    T0 + sum of max(Tc, G') + latency.
 
     Handshake: ``o.valid`` depends on registers only. ``i.ready`` depends on registers and on
     ``products.valid``, ``products.ready`` on registers; ``vector_scale.ready`` follows
@@ -211,8 +223,8 @@ class PeLane(Component):
     i : :py:`In(stream.Signature(parameters.input_layout))`
         Columns, step by step.
     products : :py:`In(stream.Signature(parameters.products_layout))`
-        The G groups of products for each column, in order of index.
-    vector_scale : :py:`In(stream.Signature(VectorScale))`
+        The groups of products in use for each column, in order of index.
+    vector_scale : :py:`In(stream.Signature(ColumnVector))`
         For each column, the scales of its vector.
     o : :py:`Out(stream.Signature(Result))`
         A result for each column.
@@ -222,9 +234,9 @@ class PeLane(Component):
     >>> from hw.kllm.pe_lane import PeLaneParameters
     >>> parameters = PeLaneParameters(k=4096, counters=32, macs=32, entries=8)
     >>> parameters.segment, parameters.beats, parameters.groups, parameters.latency
-    (512, 8, 8, 18)
+    (512, 8, 8, 19)
     >>> parameters.cycles([8] * 16)  # 16 columns of 4096 positions with few outliers
-    146
+    147
     """
 
     summary = "Indices and outliers of columns in, results out"
@@ -236,7 +248,7 @@ class PeLane(Component):
             {
                 "i": In(stream.Signature(parameters.input_layout)),
                 "products": In(stream.Signature(parameters.products_layout)),
-                "vector_scale": In(stream.Signature(VectorScale)),
+                "vector_scale": In(stream.Signature(ColumnVector)),
                 "o": Out(stream.Signature(Result)),
             }
         )
@@ -251,7 +263,7 @@ class PeLane(Component):
         m.submodules.counter = counter = ColumnCounter(p.column_counter)
         m.submodules.reduction = reduction = Reduction(p.reduction)
         m.submodules.sparse = sparse = SparsePath(p.sparse_path)
-        m.submodules.scale = scale = Streamed(ColumnScale(p.column_scale))
+        m.submodules.scale = scale = ColumnScale(p.column_scale)
         m.submodules.scales = scales = Queue(QueueParameters(FP16.width, p.waiting))
         sums = QueueParameters(SUM.size, p.waiting)
         m.submodules.sparse_sums = sparse_sums = Queue(sums, shape=SUM)
@@ -271,7 +283,7 @@ class PeLane(Component):
             scales.i.payload.eq(step.scale),
         ]
         # Counter and sparse path read the fields of the step that they need.
-        for name in ("activation", "weight", "mask", "integer", "last"):
+        for name in ("activation", "weight", "mask", "integer", "last", "groups"):
             m.d.comb += Value.cast(counter.i.payload[name]).eq(Value.cast(step[name]))
         for name in ("entries", "codebook", "weight", "last"):
             m.d.comb += Value.cast(sparse.i.payload[name]).eq(Value.cast(step[name]))
@@ -295,8 +307,10 @@ class PeLane(Component):
         m.d.comb += [
             scale.i.payload.s.eq(reduction.o.payload.sum),
             scale.i.payload.o.eq(sparse_sums.o.payload.sum),
-            scale.i.payload.s_a.eq(self.vector_scale.payload.s_a),
-            scale.i.payload.r.eq(self.vector_scale.payload.r),
+            *(
+                scale.i.payload[name].eq(self.vector_scale.payload[name])
+                for name in ("s_a", "r", "first", "add")
+            ),
             scale.i.payload.s_b.eq(scales.o.payload),
             scale.o.ready.eq(self.o.ready),
             self.o.valid.eq(scale.o.valid),

@@ -3,7 +3,7 @@
 import dataclasses
 from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
@@ -63,7 +63,10 @@ class ProductTableParameters(Parameters):
         return 1
 
     def cycles(self, columns: list[int]) -> int:
-        """Cycles from the first replay offered to the last group accepted, when nothing stalls."""
+        """Cycles from the first replay offered to the last group accepted, when nothing stalls.
+
+        Of replays of all groups.
+        """
         return sum(max(1, number * self.groups) for number in columns) + self.latency
 
     @cached_property
@@ -74,8 +77,14 @@ class ProductTableParameters(Parameters):
 
     @cached_property
     def replay_layout(self) -> data.StructLayout:
-        """Number of ``columns`` for which table ``bank`` is read."""
-        return data.StructLayout({"bank": index(1), "columns": count(range(self.columns + 1))})
+        """Number of ``columns`` for which the first ``groups`` of table ``bank`` are read.
+
+        ``groups`` is at least 1.
+        """
+        columns, groups = range(self.columns + 1), range(self.groups + 1)
+        return data.StructLayout(
+            {"bank": index(1), "columns": count(columns), "groups": count(groups)}
+        )
 
     @cached_property
     def output_layout(self) -> data.ArrayLayout:
@@ -89,7 +98,7 @@ class ProductTable(Component):
     ::
 
         write ─→ bank 0 ─┐
-                 bank 1 ─┴─→ o, groups 0 … G - 1, column after column
+                 bank 1 ─┴─→ o, groups 0 … G' - 1, column after column
 
     Rows are written one a cycle, to one table while the other is read. The parent must not write
     the table that is read: its groups would be a mixture of old and new rows.
@@ -138,7 +147,7 @@ class ProductTable(Component):
             room.eq(~o.valid | o.ready),
             no_columns.eq(self.replay.payload.columns == 0),
             taken.eq(self.replay.valid & ~no_columns & room),
-            final.eq(group == p.groups - 1),
+            final.eq(group == self.replay.payload.groups - 1),
             self.replay.ready.eq(
                 no_columns | (room & final & (column == self.replay.payload.columns))
             ),
@@ -146,10 +155,10 @@ class ProductTable(Component):
         # The read ports of the memories are the output register.
         with m.If(room):
             m.d.sync += o.valid.eq(taken)
-        # Groups 0 to G - 1 for each column; the group wraps by itself, G being a power of two.
+        # Groups 0 to G' - 1 for each column.
         if p.groups > 1:
             with m.If(taken):
-                m.d.sync += group.eq(group + 1)
+                m.d.sync += group.eq(Mux(final, 0, group + 1))
         with m.If(self.replay.valid & self.replay.ready):
             m.d.sync += column.eq(1)
         with m.Elif(taken & final):

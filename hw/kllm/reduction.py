@@ -54,7 +54,7 @@ class ReductionParameters(Parameters):
 
     @property
     def groups(self) -> int:
-        """Beats of a full column."""
+        """Beats of a column with counts in all bins."""
         return self.bins // self.macs
 
     @property
@@ -77,7 +77,7 @@ class ReductionParameters(Parameters):
         return self.multiply_stages + FixedSumParameters.LATENCY
 
     def cycles(self, beats: int) -> int:
-        """Cycles for `beats` beats in columns of at least `groups`, when nothing stalls."""
+        """Cycles for `beats` beats, when nothing stalls."""
         return beats + self.latency
 
     @cached_property
@@ -101,7 +101,7 @@ class ReductionParameters(Parameters):
             even=1,
             width=(self.total * LARGEST).bit_length() + 1,
             fraction=24,
-            groups=self.groups,
+            groups=1,
             latency=self.latency,
         )
 
@@ -117,8 +117,7 @@ class Reduction(ColumnSum):
     Rounding, errors, throughput and handshake are those of :class:`ColumnSum`. A product that is
     infinite or NaN counts as an error only in a bin with a count above 0.
 
-    Latency: 5 cycles from a column's last beat to its sum. Throughput: one beat a cycle, for
-    columns of `groups` beats or more. Overflow: none while the counts of a column add up to at most
+    Latency: 5 cycles from a column's last beat to its sum. Throughput: one beat a cycle. Overflow: none while the counts of a column add up to at most
     k * activation_bits, which no column of k indices exceeds; beyond, the sum is wrong.
 
     Members

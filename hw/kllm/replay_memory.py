@@ -1,4 +1,4 @@
-"""Memory that holds two vectors: one is written while the other is read for every column."""
+"""Memory that holds two batches of vectors: one is written while the other is read for every column."""
 
 import dataclasses
 from functools import cached_property
@@ -16,11 +16,11 @@ from hw.parameters import Parameters
 class ReplayMemoryParameters(Parameters):
     """
     rows
-        Rows of the longest vector.
+        Rows of the longest batch of vectors.
     parts, part_width
         Parts of a row that are written separately, and bits of each.
     columns
-        Most columns for which a vector is read.
+        Most columns for which a batch is read.
     """
 
     rows: int
@@ -30,17 +30,17 @@ class ReplayMemoryParameters(Parameters):
 
     @property
     def latency(self) -> int:
-        """Cycles from the last write of a vector to its first row."""
+        """Cycles from the last write of a batch to its first row."""
         return 2
 
     def cycles(self, writes: list[int], reads: list[int]) -> int:
         """Cycles from the first write offered to the last row accepted, when nothing stalls.
 
         writes, reads
-            Cycles in which each vector is written, and rows that are read of it, all columns
-            together; at least one of the last vector.
+            Cycles in which each batch is written, and rows that are read of it, all columns
+            together; at least one of the last batch.
         """
-        written = read = 0  # cycles when the latest vector was
+        written = read = 0  # cycles when the latest batch was
         freed = [0, 0]  # when each half of the memory was
         for number, (write, rows) in enumerate(zip(writes, reads, strict=True)):
             written = max(written, freed[number % 2]) + write
@@ -50,7 +50,7 @@ class ReplayMemoryParameters(Parameters):
 
     @cached_property
     def output_layout(self) -> data.StructLayout:
-        """``row``; ``last`` of the column; ``end``: row of the last column; the vector's ``flag``.
+        """``row``; ``last`` of the batch; ``end``: row of the last column; the batch's ``flag``.
 
         ``row`` comes out of the memory's read port, the others out of registers.
         """
@@ -59,18 +59,18 @@ class ReplayMemoryParameters(Parameters):
 
 
 class ReplayMemory(Component):
-    """Write vectors row by row, and read each again for every column of its matrix.
+    """Write batches of vectors row by row, and read each again for every column of its matrix.
 
     ::
 
         write ─→ half 0 ─┐
                  half 1 ─┴─→ o, column after column
 
-    The halves take turns: while one is read, the next vector is written to the other. A vector's
-    `columns` is accepted with its last row; 0 columns drop the vector in one cycle.
+    The halves take turns: while one is read, the next batch is written to the other. A batch's
+    `columns` is accepted with its last row; 0 columns drop the batch in one cycle.
 
-    Latency: 2 cycles from a vector's last write to its first row. Throughput: a write and a row
-    each cycle, from column to column and from vector to vector without a gap.
+    Latency: 2 cycles from a batch's last write to its first row. Throughput: a write and a row
+    each cycle, from column to column and from batch to batch without a gap.
 
     Handshake: ``o.valid`` and ``o.payload`` are registers, `room` depends on registers,
     ``columns.ready`` follows ``o.ready`` combinationally. The memory has a synchronous read port.
@@ -79,19 +79,17 @@ class ReplayMemory(Component):
     -------
     room : :py:`Out(1)`
         The half to be written is free. Without it there must be no write.
-    last_row : :py:`Out(1)`
-        The row that is written is the half's last.
     enable : :py:`In(parts)`
         Parts of the row that are written.
     data : :py:`In(parts * part_width)`
     row_end : :py:`In(1)`
         The row is complete; the next write is to the next row.
-    vector_end : :py:`In(1)`
-        The vector is complete with this row.
+    batch_end : :py:`In(1)`
+        The batch is complete with this row.
     flag : :py:`In(1)`
-        With `vector_end`: a bit that accompanies all rows of the vector.
+        With `batch_end`: a bit that accompanies all rows of the batch.
     columns : :py:`In(stream.Signature(range(columns + 1)))`
-        For each vector, the number of columns.
+        For each batch, the number of columns.
     o : :py:`Out(stream.Signature(parameters.output_layout))`
         Rows.
     """
@@ -101,11 +99,10 @@ class ReplayMemory(Component):
         super().__init__(
             {
                 "room": Out(1),
-                "last_row": Out(1),
                 "enable": In(p.parts),
                 "data": In(p.parts * p.part_width),
                 "row_end": In(1),
-                "vector_end": In(1),
+                "batch_end": In(1),
                 "flag": In(1),
                 "columns": In(stream.Signature(count(range(p.columns + 1)))),
                 "o": Out(stream.Signature(p.output_layout)),
@@ -124,7 +121,7 @@ class ReplayMemory(Component):
         )
         write, read = rows.write_port(granularity=p.part_width), rows.read_port()
 
-        # For each half: whether it holds a vector, the vector's last row, and its flag.
+        # For each half: whether it holds a batch, the batch's last row, and its flag.
         full = Signal(2)
         ends = [Signal(range(2 * p.rows), name=f"end_{half}", reset_less=True) for half in (0, 1)]
         flags = Signal(2, reset_less=True)
@@ -134,12 +131,11 @@ class ReplayMemory(Component):
         write_row = Signal(range(2 * p.rows))
         m.d.comb += [
             self.room.eq(~Mux(write_half, full[1], full[0])),
-            self.last_row.eq(write_row == Mux(write_half, 2 * p.rows - 1, p.rows - 1)),
             write.addr.eq(write_row),
             write.en.eq(self.enable),
             write.data.eq(self.data),
         ]
-        with m.If(self.vector_end):
+        with m.If(self.batch_end):
             m.d.sync += [write_row.eq(Mux(write_half, 0, p.rows)), write_half.eq(~write_half)]
         with m.Elif(self.row_end):
             m.d.sync += write_row.eq(write_row + 1)
@@ -148,7 +144,7 @@ class ReplayMemory(Component):
         read_half = Signal()
         read_row = Signal(range(2 * p.rows))
         column = Signal(range(1, p.columns + 1), init=1)
-        present = Signal()  # a vector and its number of columns
+        present = Signal()  # a batch and its number of columns
         room = Signal()
         last_row = Signal()
         no_columns = Signal()
@@ -185,10 +181,10 @@ class ReplayMemory(Component):
                 read_half.eq(~read_half),
             ]
 
-        # A half is filled by its vector's end, and freed when its last column is read.
+        # A half is filled by its batch's end, and freed when its last column is read.
         freed = Cat(finished & ~read_half, finished & read_half)
         for half in (0, 1):
-            with m.If(self.vector_end & (write_half == half)):
+            with m.If(self.batch_end & (write_half == half)):
                 m.d.sync += [
                     full[half].eq(1),
                     ends[half].eq(write_row),

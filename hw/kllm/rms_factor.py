@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16, FP32
 from hw.component import Component
+from hw.kllm.clustering_unit import ClusteringUnitParameters
 from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
-from hw.kllm.index_buffer import IndexBufferParameters
 from hw.kllm.inverse_rms import InverseRms, InverseRmsParameters
 from hw.kllm.outlier_split import ONE, OutlierSplitParameters
 from hw.kllm.pe_lane import VectorScale
@@ -88,8 +88,8 @@ class RmsFactorParameters(Parameters):
 
     @cached_property
     def indices_layout(self) -> data.StructLayout:
-        """Indices of 16 positions, as :class:`IndexBuffer` accepts them."""
-        return IndexBufferParameters(self.k, self.bits, 16, 16).input_layout
+        """Indices of 16 positions, as :class:`ClusteringUnit` outputs them."""
+        return ClusteringUnitParameters(self.bits, 16).output_layout
 
     @cached_property
     def pair_layout(self) -> data.StructLayout:
@@ -191,6 +191,7 @@ class RmsFactor(Component):
             self.indices.ready.eq(counter.i.ready),
             counter.i.payload.mask.as_value().eq(beat.keep),
             counter.i.payload.last.eq(beat.last),
+            counter.i.payload.groups.eq(p.column_counter.groups),
         ]
         for number, index in enumerate(beat.index):
             m.d.comb += [

@@ -53,7 +53,7 @@ class SparsePathParameters(Parameters):
 
     @property
     def segments(self) -> int:
-        """Segments of a column; it has at least as many rows."""
+        """Segments of the longest column."""
         return -(-self.k // self.segment)
 
     @property
@@ -67,7 +67,7 @@ class SparsePathParameters(Parameters):
         return self.multiply_stages + FixedSumParameters.LATENCY
 
     def cycles(self, rows: int) -> int:
-        """Cycles for `rows` rows in columns of at least `segments`, when nothing stalls."""
+        """Cycles for `rows` rows, when nothing stalls."""
         return rows + self.latency
 
     @cached_property
@@ -103,7 +103,7 @@ class SparsePathParameters(Parameters):
             even=2,
             width=(self.k * LARGEST**2).bit_length() + 1,
             fraction=48,
-            groups=self.segments,
+            groups=1,
             latency=self.latency,
         )
 
@@ -122,8 +122,7 @@ class SparsePath(ColumnSum):
     Exact but for one rounding. Rounding, errors, throughput and handshake are those of
     :class:`ColumnSum`: the value or the centroid of a valid entry may be the infinity or NaN.
 
-    Latency: 6 cycles from a column's last row to its sum. Throughput: one row a cycle, for columns
-    of `segments` rows or more. Overflow: none for up to k entries in a column; beyond, a sum near
+    Latency: 6 cycles from a column's last row to its sum. Throughput: one row a cycle. Overflow: none for up to k entries in a column; beyond, a sum near
     the largest possible is wrong.
 
     Members

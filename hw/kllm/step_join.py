@@ -1,15 +1,15 @@
 """Joins outliers, indices and weights into the lanes' steps (KLLM, Fig. 5)."""
 
-from amaranth.hdl import Module, Signal, Value, signed
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hw.arith.float_format import FP16
 from hw.component import Component
-from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
+from hw.kllm.core_parameters import IN_FLIGHT, TAG_FLAGS, CoreParameters
+from hw.kllm.word_fetch import fetched_layout
 from hw.layout import index
 
-SHARED = ("activation", "mask", "integer", "entries", "advance", "last")
+SHARED = ("activation", "mask", "integer", "entries", "advance", "last", "groups")
 """Fields of a step that are the same for all lanes."""
 
 
@@ -20,9 +20,8 @@ def step_layout(p: CoreParameters) -> data.StructLayout:
     the product's tables.
     """
     shared = {name: p.lane.input_layout[name].shape for name in SHARED}
-    weight = data.ArrayLayout(p.lane.input_layout["weight"].shape, p.lanes)
-    scale = data.ArrayLayout(FP16, p.lanes)
-    return data.StructLayout(shared | {"weight": weight, "scale": scale, "bank": index(1)})
+    lanes = {"weight": p.word_layout, "scale": p.scale_layout}
+    return data.StructLayout(shared | lanes | {"bank": index(1)})
 
 
 class StepJoin(Component):
@@ -34,9 +33,9 @@ class StepJoin(Component):
         indices ──┤ kept until the last row at their positions
         weights ──┘
 
-    Indices and weights stay until the last row at their positions is accepted. A product that is
-    normalised waits with its first step until its vector's scale and factor are computed; its sums
-    would otherwise fill the lanes and wait there.
+    Indices and weights stay until the last row at their positions is accepted. A product waits
+    with its first step until its vectors' scales and factors are computed; its sums would otherwise
+    fill the lanes and wait there.
 
     Latency: 0 cycles. Throughput: a step each cycle. Handshake: all inputs' ``ready`` follow
     ``o.ready`` and the inputs' ``valid`` combinationally, as does ``o.valid``.
@@ -46,11 +45,11 @@ class StepJoin(Component):
     rows : :py:`In(stream.Signature(parameters.outlier_list.output_layout))`
         Outliers.
     indices : :py:`In(stream.Signature(parameters.index_buffer.output_layout))`
-        Words of indices; the tag's bits are the bank, ``integer`` and ``normalise``.
-    weights : :py:`In(stream.Signature(parameters.sequential_reader.output_layout(word_layout)))`
+        Words of indices; the tag is the bank, ``integer`` and ``groups``.
+    weights : :py:`In(stream.Signature(fetched_layout(parameters)))`
         Words of weights.
     scale_done : :py:`In(1)`
-        A vector's :class:`VectorScale` is queued in this cycle.
+        The last :class:`VectorScale` of a batch is queued in this cycle.
     o : :py:`Out(stream.Signature(step_layout(parameters)))`
         Steps.
     """
@@ -61,7 +60,7 @@ class StepJoin(Component):
             {
                 "rows": In(stream.Signature(p.outlier_list.output_layout)),
                 "indices": In(stream.Signature(p.index_buffer.output_layout)),
-                "weights": In(stream.Signature(p.sequential_reader.output_layout(p.word_layout))),
+                "weights": In(stream.Signature(fetched_layout(p))),
                 "scale_done": In(1),
                 "o": Out(stream.Signature(step_layout(p))),
             }
@@ -75,15 +74,13 @@ class StepJoin(Component):
         m = Module()
         rows, indices, weights, o = self.rows, self.indices, self.weights, self.o
         row, word, beat, step = (port.payload for port in (rows, indices, weights, o))
-        bank, integer, normalise = word.tag
-        # Scales queued less products whose steps are all accepted. Negative where a product that
-        # is not normalised finished before its scale was queued.
-        ahead = Signal(signed((IN_FLIGHT + 1).bit_length() + 1))
+        bank, integer = word.tag[:TAG_FLAGS]
+        ahead = Signal(range(IN_FLIGHT + 1))  # batches with scales whose steps are not all accepted
         taken = Signal()
         product_end = Signal()
         word_end = Signal()
         m.d.comb += [
-            o.valid.eq(rows.valid & indices.valid & weights.valid & ((ahead > 0) | ~normalise)),
+            o.valid.eq(rows.valid & indices.valid & weights.valid & (ahead > 0)),
             taken.eq(o.valid & o.ready),
             word_end.eq(taken & row.advance),
             product_end.eq(taken & row.last & word.end),
@@ -102,8 +99,9 @@ class StepJoin(Component):
             "entries": row.entries,
             "advance": row.advance,
             "last": row.last,
-            "weight": beat.data.weight,
-            "scale": beat.data.scale,
+            "groups": word.tag[TAG_FLAGS:],
+            "weight": beat.weight,
+            "scale": beat.scale,
             "bank": bank,
         }
         m.d.comb += [Value.cast(step[name]).eq(Value.cast(v)) for name, v in fields.items()]

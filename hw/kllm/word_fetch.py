@@ -1,58 +1,54 @@
-"""Requests the weights of a vector's product as soon as its length is known (KLLM, Fig. 5)."""
+"""Reads a matrix ahead of the lanes, and once for all vectors of a batch (KLLM, Fig. 5)."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.kllm.command_dispatch import command_layouts
 from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
 from hw.stream.queue import Queue, QueueParameters
-from hw.stream.sequential_reader import SequentialReader
+from hw.stream.reorder_buffer import ReorderBuffer
 
 
 class WordFetch(Component):
-    """Pass vectors on, and for each set of columns read as many memory words as the vector has.
+    """Read the words of each set of columns, and output them once for every vector of a batch.
 
     ::
 
-        x ─┬────────────────────────────────→ vector
-           └→ words of W positions ─→ queue ─┐
-        command ─────────────────────────────┴→ one read for each set ─→ SequentialReader ─→ words
+        memory, from the command's address   | scales | set 0 | set 1 | … | scales | set S | …
 
-    Latency: 0 cycles for vectors; 2 cycles from a vector's last beat to its first request, and then
-    what :class:`SequentialReader` says. Throughput: a beat and a word each cycle.
+        command ─→ addresses ─→ request ┄ memory ┄ response ─→ slots ─┬─→ words, set by set
+                                                    scales register ←─┘
 
-    Handshake: ``x.ready`` and ``vector.valid`` follow ``vector.ready`` and ``x.valid``
-    combinationally.
+    A word of scales has those of the next S sets, `scale_sets`; the words of a set follow one
+    another. Words are requested as soon as the command is there and a slot is free, up to `depth`
+    ahead. A set's words stay in their slots until the batch's last vector.
+
+    Latency: with a memory that responds L cycles after a request, L + 3 cycles from a command to
+    its first word. Throughput: a word a cycle while L is at most `depth` - 2 and the memory gives
+    one; a word of scales takes a cycle too. Handshake: ``words.valid`` depends on registers only.
 
     Members
     -------
-    x : :py:`In(stream.Signature(parameters.outlier_split.input_layout))`
-        Vectors.
-    vector : :py:`Out(stream.Signature(parameters.outlier_split.input_layout))`
-        The same vectors.
     command : :py:`In(stream.Signature(command_layouts(parameters)["word_fetch"]))`
-        First address of a product's words, and its number of sets.
-    request : :py:`Out(stream.Signature(parameters.sequential_reader.request_layout))`
+        First address of a product's words, words of a set, sets, and vectors.
+    request : :py:`Out(stream.Signature(parameters.request_layout))`
         To the memory.
-    response : :py:`In(stream.Signature(sequential_reader.response_layout(word_layout)))`
+    response : :py:`In(stream.Signature(parameters.response_layout))`
         From the memory, in any order.
-    words : :py:`Out(stream.Signature(sequential_reader.output_layout(word_layout)))`
-        The products' words, set by set.
+    words : :py:`Out(stream.Signature(fetched_layout(parameters)))`
+        The products' words with their columns' scales.
     """
 
     def __init__(self, parameters: CoreParameters):
         p = self._parameters = parameters
-        reader = p.sequential_reader
         super().__init__(
             {
-                "x": In(stream.Signature(p.outlier_split.input_layout)),
-                "vector": Out(stream.Signature(p.outlier_split.input_layout)),
                 "command": In(stream.Signature(command_layouts(p)["word_fetch"])),
-                "request": Out(stream.Signature(reader.request_layout)),
-                "response": In(stream.Signature(reader.response_layout(p.word_layout))),
-                "words": Out(stream.Signature(reader.output_layout(p.word_layout))),
+                "request": Out(stream.Signature(p.request_layout)),
+                "response": In(stream.Signature(p.response_layout)),
+                "words": Out(stream.Signature(fetched_layout(p))),
             }
         )
 
@@ -63,63 +59,107 @@ class WordFetch(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        shape = range(p.beats + 1)
-        size = QueueParameters(len(Signal(shape)), IN_FLIGHT)
-        m.submodules.counts = counts = Queue(size, shape=Signal(shape).shape())
-        m.submodules.reader = reader = SequentialReader(p.sequential_reader, p.word_layout)
-        wiring.connect(m, reader.request, wiring.flipped(self.request))
-        wiring.connect(m, wiring.flipped(self.response), reader.response)
-        wiring.connect(m, reader.o, wiring.flipped(self.words))
-        self._count(m, counts.i)
-        self._read(m, counts.o, reader.command)
+        shape = p.word_layout
+        m.submodules.slots = slots = ReorderBuffer(p.depth, p.address_width, shape, repeat=True)
+        wiring.connect(m, slots.request, wiring.flipped(self.request))
+        wiring.connect(m, wiring.flipped(self.response), slots.response)
+        repeats = self._request(m, slots)
+        self._output(m, slots, repeats)
         return m
 
-    def _count(self, m: Module, counts) -> None:
-        """Queue the number of words of each vector that passes."""
-        p, x, vector = self._parameters, self.x, self.vector
-        beat = Signal(range(p.outlier_split.beats))
-        part = Signal(range(max(2, p.counters)))  # beat within the word
+    def _request(self, m: Module, slots: ReorderBuffer):
+        """Request a command's words; returns the queue of commands whose words are output."""
+        p, command, ask = self._parameters, self.command, slots.i
+        layout = data.StructLayout(
+            {name: command.payload.shape()[name].shape for name in ("sets", "vectors")}
+        )
+        size = QueueParameters(layout.size, IN_FLIGHT)
+        m.submodules.repeats = repeats = Queue(size, shape=layout)
+        scales = Signal(init=1)  # the next word is one of scales
         word = Signal(range(p.beats))
-        taken = Signal()
-        ended = Signal()
-        # A vector waits for room in the queue of counts even where it does not end.
-        m.d.comb += [
-            vector.valid.eq(x.valid & counts.ready),
-            x.ready.eq(vector.ready & counts.ready),
-            Value.cast(vector.payload).eq(Value.cast(x.payload)),
-            taken.eq(x.valid & x.ready),
-            ended.eq(x.payload.last | (beat == p.outlier_split.beats - 1)),
-            counts.valid.eq(taken & ended),
-            counts.payload.eq(word + 1),
-        ]
-        with m.If(taken):
-            m.d.sync += [beat.eq(beat + 1), part.eq(part + 1)]
-            with m.If(part == p.counters - 1):
-                m.d.sync += [part.eq(0), word.eq(word + 1)]
-            with m.If(ended):
-                m.d.sync += [beat.eq(0), part.eq(0), word.eq(0)]
-
-    def _read(self, m: Module, counts, read) -> None:
-        """Read the words of one set after the other; sets lie one behind the other in memory."""
-        p, command = self._parameters, self.command
-        following = Signal(p.address_width, reset_less=True)  # address of the next set
         number = Signal(range(1, p.sets + 1), init=1)  # of the set
-        address = Signal(p.address_width)
+        place = Signal(range(max(2, p.scale_sets)))  # of the set's scales
+        following = Signal(p.address_width, reset_less=True)
+        begin = Signal()  # the command's first word
+        set_end = Signal()
         issue = Signal()
         final = Signal()
-        # The first set starts at the command's address, each other one behind the set before.
         m.d.comb += [
-            read.valid.eq(command.valid & counts.valid),
-            read.payload.address.eq(address),
-            read.payload.words.eq(counts.payload),
-            address.eq(Mux(number == 1, command.payload.address, following)),
-            final.eq(number == command.payload.sets),
-            issue.eq(read.valid & read.ready),
+            begin.eq(scales & (number == 1)),
+            set_end.eq(~scales & (word == command.payload.words - 1)),
+            final.eq(set_end & (number == command.payload.sets)),
+            ask.valid.eq(command.valid & (repeats.i.ready | ~begin)),
+            ask.payload.address.eq(Mux(begin, command.payload.address, following)),
+            ask.payload.last.eq(scales | set_end),
+            issue.eq(ask.valid & ask.ready),
+            repeats.i.valid.eq(issue & begin),
+            repeats.i.payload.sets.eq(command.payload.sets),
+            repeats.i.payload.vectors.eq(command.payload.vectors),
             command.ready.eq(issue & final),
-            counts.ready.eq(issue & final),
         ]
         with m.If(issue):
-            m.d.sync += [
-                following.eq(address + counts.payload),
-                number.eq(Mux(final, 1, number + 1)),
-            ]
+            m.d.sync += [following.eq(ask.payload.address + 1), scales.eq(0)]
+            with m.If(~scales):
+                m.d.sync += word.eq(Mux(set_end, 0, word + 1))
+            with m.If(final):
+                m.d.sync += [number.eq(1), place.eq(0), scales.eq(1)]
+            with m.Elif(set_end):
+                block_end = place == p.scale_sets - 1
+                m.d.sync += [
+                    number.eq(number + 1),
+                    place.eq(Mux(block_end, 0, place + 1)),
+                    scales.eq(block_end),
+                ]
+        return repeats
+
+    def _output(self, m: Module, slots: ReorderBuffer, repeats: Queue) -> None:
+        """Keep words of scales, and output those of weights for each vector."""
+        p, words, command = self._parameters, self.words, repeats.o
+        scales = Signal(init=1)  # the next run is a word of scales
+        vector = Signal(range(1, p.vectors + 1), init=1)
+        number = Signal(range(1, p.sets + 1), init=1)
+        place = Signal(range(max(2, p.scale_sets)))
+        vector_end = Signal()  # the run's last vector
+        final = Signal()
+        m.d.comb += [
+            vector_end.eq(vector == command.payload.vectors),
+            slots.again.eq(~scales & ~vector_end),
+            final.eq(slots.run_end & ~scales & vector_end & (number == command.payload.sets)),
+            command.ready.eq(final),
+        ]
+        with m.If(slots.run_end & scales):
+            m.d.sync += scales.eq(0)
+        with m.If(slots.run_end & ~scales):
+            m.d.sync += vector.eq(Mux(vector_end, 1, vector + 1))
+            with m.If(final):
+                m.d.sync += [number.eq(1), place.eq(0), scales.eq(1)]
+            with m.Elif(vector_end):
+                block_end = place == p.scale_sets - 1
+                m.d.sync += [
+                    number.eq(number + 1),
+                    place.eq(Mux(block_end, 0, place + 1)),
+                    scales.eq(block_end),
+                ]
+        # Beside the word at the output: whether it is of scales, else the place of its set's.
+        has_scales = Signal()
+        at = Signal.like(place, reset_less=True)
+        with m.If(slots.take):
+            m.d.sync += [has_scales.eq(scales), at.eq(place)]
+        width = len(Value.cast(words.payload.scale))
+        kept = Signal(width * p.scale_sets, reset_less=True)
+        with m.If(slots.o.valid & has_scales):
+            m.d.sync += kept.eq(Value.cast(slots.o.payload.data))
+        m.d.comb += [
+            words.valid.eq(slots.o.valid & ~has_scales),
+            slots.o.ready.eq(has_scales | words.ready),
+            Value.cast(words.payload.weight).eq(Value.cast(slots.o.payload.data)),
+        ]
+        with m.Switch(at):
+            for n in range(p.scale_sets):
+                with m.Case(n) if n < p.scale_sets - 1 else m.Default():
+                    m.d.comb += Value.cast(words.payload.scale).eq(kept.word_select(n, width))
+
+
+def fetched_layout(p: CoreParameters) -> data.StructLayout:
+    """A word of a set, ``weight``, and the ``scale`` of each of its columns."""
+    return data.StructLayout({"weight": p.word_layout, "scale": p.scale_layout})

@@ -1,6 +1,6 @@
 """Words of any addresses, in order, from a memory that answers out of order."""
 
-from amaranth.hdl import Cat, Module, Shape, Signal, Value, unsigned
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, unsigned
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
@@ -15,6 +15,9 @@ class ReorderBuffer(Component):
     number of its slot, so every response is accepted at once. At most `depth` words are requested
     or wait in a slot at any time, and one more waits at the output.
 
+    With `repeat`, a run of words, up to one with ``last``, may be output several times: its slots
+    are kept until its last time. Such a run has at most `depth` words.
+
     The slots are one memory of `depth` words with a synchronous read port, fit for block RAM or
     SRAM, and a register for each slot says whether it is filled.
 
@@ -28,6 +31,8 @@ class ReorderBuffer(Component):
     address_width : int
     shape : shape-like
         Of a word.
+    repeat : bool
+        Whether there are `again`, `take` and `run_end`.
 
     Members
     -------
@@ -38,10 +43,18 @@ class ReorderBuffer(Component):
     response : :py:`In(stream.Signature({tag, data}))`
         In any order; always ready.
     o : :py:`Out(stream.Signature({data, last}))`
+    again : :py:`In(1)`
+        The run that is read is read again from its first word after its last. Constant from a run's
+        first word to its last.
+    take : :py:`Out(1)`
+        A word is read: it is at the output from the next cycle on.
+    run_end : :py:`Out(1)`
+        A word with ``last`` is read.
     """
 
-    def __init__(self, depth: int, address_width: int, shape):
-        self._depth = depth
+    def __init__(self, depth: int, address_width: int, shape, repeat: bool = False):
+        self._depth, self._repeat = depth, repeat
+        repeating = {"again": In(1), "take": Out(1), "run_end": Out(1)} if repeat else {}
         tag, where = index(range(depth)), address(address_width)
         super().__init__(
             {
@@ -49,6 +62,7 @@ class ReorderBuffer(Component):
                 "request": Out(stream.Signature(data.StructLayout({"tag": tag, "address": where}))),
                 "response": In(stream.Signature(data.StructLayout({"tag": tag, "data": shape}))),
                 "o": Out(stream.Signature(data.StructLayout({"data": shape, "last": FLAG}))),
+                **repeating,
             }
         )
 
@@ -56,10 +70,12 @@ class ReorderBuffer(Component):
         m = Module()
         depth, request, response, o = self._depth, self.request, self.response, self.o
 
-        # Slot numbers of the next request and of the next word to read, with a wrap bit each:
-        # equal pointers are an empty buffer, pointers that differ in the wrap bit only a full one.
+        # Slot numbers of the next request and of the oldest word kept, with a wrap bit each: equal
+        # pointers are an empty buffer, pointers that differ in the wrap bit only a full one. The
+        # oldest word is the next to read, unless a run is repeated.
         requested = Signal(range(2 * depth))
         emptied = Signal(range(2 * depth))
+        reading = Signal(range(2 * depth)) if self._repeat else emptied
         full = Signal()
         issue = Signal()  # a request is accepted by the memory
         m.d.comb += [
@@ -83,7 +99,7 @@ class ReorderBuffer(Component):
         filled = Signal(depth)
         present = Signal()  # the next word to read is in its slot
         take = Signal()  # it is read into the output register of the memory
-        turn = Cat(emptied[:-1] == slot for slot in range(depth))  # its slot, one-hot
+        turn = Cat(reading[:-1] == slot for slot in range(depth))  # its slot, one-hot
         m.d.comb += [
             response.ready.eq(1),
             write.en.eq(response.valid),
@@ -92,19 +108,35 @@ class ReorderBuffer(Component):
             write_final.en.eq(issue),
             write_final.addr.eq(requested[:-1]),
             write_final.data.eq(self.i.payload.last),
-            # The wrap bit of `emptied` says which pass this is.
-            present.eq((filled & turn).any() ^ emptied[-1]),
+            # The wrap bit of `reading` says which pass through the buffer this is.
+            present.eq((filled & turn).any() ^ reading[-1]),
             take.eq(present & (~o.valid | o.ready)),
             read.en.eq(take),
-            read.addr.eq(emptied[:-1]),
+            read.addr.eq(reading[:-1]),
             read_final.en.eq(take),
-            read_final.addr.eq(emptied[:-1]),
+            read_final.addr.eq(reading[:-1]),
             # The memories' read registers are the output register.
             Value.cast(o.payload.data).eq(read.data),
             o.payload.last.eq(read_final.data),
         ]
         arrived = Cat(response.valid & (response.payload.tag == slot) for slot in range(depth))
-        m.d.sync += [filled.eq(filled ^ arrived), emptied.eq(emptied + take)]
+        m.d.sync += filled.eq(filled ^ arrived)
+        if self._repeat:
+            ahead = Signal(range(depth))  # words of the run that are read and kept
+            ends = Signal(depth)  # slots of words with `last`
+            issued = Cat(issue & (requested[:-1] == slot) for slot in range(depth))
+            m.d.comb += [
+                reading.eq(emptied + ahead),
+                self.take.eq(take),
+                self.run_end.eq(take & (ends & turn).any()),
+            ]
+            m.d.sync += ends.eq(Mux(self.i.payload.last, ends | issued, ends & ~issued))
+            with m.If(take & self.again):
+                m.d.sync += ahead.eq(Mux(self.run_end, 0, ahead + 1))
+            with m.Elif(take):
+                m.d.sync += emptied.eq(emptied + 1)
+        else:
+            m.d.sync += emptied.eq(emptied + take)
         with m.If(~o.valid | o.ready):
             m.d.sync += o.valid.eq(present)
         return m

@@ -14,7 +14,7 @@ from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.kllm.pe_lane import numbers
-from sim.testbenches.kllm.products import Matrices, Product, stimulus_of
+from sim.testbenches.kllm.products import Matrices, Product, results_of_all, stimulus_of
 from sim.testbenches.strategies import sometimes
 
 
@@ -42,134 +42,185 @@ def real_products(
     """Vectors of each layer in turn by their matrix of `columns` columns, a dozen if not given."""
     columns = columns or min(p.n, 12)
     layers, notes = layers_of(trace, p.k, columns, p.activation_bits, p.weight_bits, p.outliers)
-    products = []
+    products: list[Product] = []
     for number in range(count):
         # Two vectors by each matrix.
         layer = layers[number // 2 % len(layers)]
-        x = layer.x[(number // (2 * len(layers)) * 2 + number % 2) % len(layer.x)]
-        index, scale = layer.weights.index, layer.weights.scale
+        at = number // (2 * len(layers)) * 2 + number % 2
         # Of every four, the second has the tables of the first, the third is normalised, and the
-        # last has SiLU applied to it.
-        turn = number % 4
+        # last has SiLU applied to it. In every second four, the first two are parts of one
+        # product, and the third is a batch.
+        turn, several = number % 4, number // 4 % 2 == 1
+        vectors = min(p.vectors, 3) if several and turn == 2 else 1
+        parts = several and number - turn + 1 < count
         products.append(
             Product(
-                x,
-                np.ones(p.k, bool),
+                layer.x[(at + np.arange(vectors)) % len(layer.x)],
+                np.ones((vectors, p.k), bool),
                 layer.tables,
                 turn != 1,
-                index,
-                scale,
+                layer.weights.index,
+                layer.weights.scale,
+                p.outliers,
                 norm=Norm(np.float32(1 / p.k), np.float32(1e-5)) if turn == 2 else None,
                 function=SILU if turn == 3 else None,
+                partial=parts and turn == 0,
+                add=parts and turn == 1,
             )
         )
     return products, notes
 
 
 def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator) -> list[Product]:
-    """Vectors of every length and kind, small matrices, integers, repeated centroids."""
+    """Batches of vectors of every length and kind, small matrices, integers, matrices in parts."""
     products: list[Product] = []
     for number in range(count):
-        kind = int(rng.integers(0, 6))
-        length = int(
-            rng.choice([p.k, p.k, int(rng.integers(1, p.k + 1)), min(p.k, 2 * p.outliers + 1)])
-        )
-        small, large = (int(rng.integers(1, min(p.n, most) + 1)) for most in (4, 24))
-        columns = int(
-            rng.choice([1, min(p.n, p.lanes + 1), small, large, min(p.n, 9), min(p.n, 24)])
-        )
-        if number == count - 1:
-            columns = 1  # the number of cycles shows how late the first set is
-        x = rng.standard_normal(length).astype(np.float16)
-        keep = sometimes(rng, 1, length)
-        if kind == 0:
-            x[:] = x[0] * rng.integers(0, 2)  # zeros, or ties and counts at their maximum
-        elif kind == 1:
-            keep = sometimes(rng, 0.8, length)
-        elif kind == 2 and number % 2:
-            x = numbers(3, length, rng).copy()
-            x[rng.integers(0, length)] = rng.choice([np.inf, -np.inf, np.nan])
-        elif kind == 3:
-            x = numbers(1, length, rng)
-        elif kind == 4:
-            # All equal but one, the rest repeated centroids.
-            x[:] = 1
-        new_tables = number == 0 or products[-1].function is not None or sometimes(rng, 0.6)
-        if new_tables:
-            widest = rng.choice([1, 1, 4])
-            a = np.sort(rng.uniform(-widest, widest, 1 << p.activation_bits)).astype(np.float16)
-            b = rng.standard_normal(1 << p.weight_bits).astype(np.float16)
-            if kind == 4:
-                a, b = a[np.arange(len(a)) // 4 * 4], np.resize(b[:3], len(b))
-            tables = tables_of(a, b)
-            if kind == 5:
-                lines = 2.0 ** np.arange(len(a))[:, None] * b
-                tables = Tables(
-                    np.where(np.arange(len(a))[:, None] < p.activation_bits, lines, 0).astype(
-                        np.float16
-                    ),
-                    b,
-                    (np.arange(len(a) - 1) + 0.5).astype(np.float16) / np.float16(len(a) - 1),
-                    tables.squares,
-                    tables.activations,
-                )
-            if sometimes(rng, 0.4):  # as no squares are
-                size = 2.0 ** rng.integers(-4, 12, len(a))
-                squares = (rng.uniform(-1, 3, len(a)) * size).astype(np.float16)
-                tables = dataclasses.replace(tables, squares=squares)
-            if sometimes(rng, 0.1):
-                tables.products[tuple(rng.integers(0, s) for s in tables.products.shape)] = np.inf
-        else:
-            tables = products[-1].tables
-        weight = rng.integers(0, 1 << p.weight_bits, (length, columns))
-        if kind == 0:
-            weight[:] = weight[0]
-        scale = numbers(0 if sometimes(rng, 0.8) else 3, columns, rng)
-        integer = new_tables and kind == 5 or (not new_tables and products[-1].integer)
-        eps = rng.choice([0, 1e-5, 1])
-        norm = Norm(np.float32(1 / length), np.float32(eps)) if sometimes(rng, 0.5) else None
-        # Often one after another.
-        again = number > 0 and products[-1].function is not None
-        function = None
-        if new_tables and sometimes(rng, 0.7 if again else 0.3):
-            function = int(rng.choice([0, 1, 1, 2, 3]))
-        products.append(
-            Product(x, keep, tables, new_tables, weight, scale, integer, norm, function)
-        )
+        before = products[-1] if products else None
+        add = before is not None and before.partial
+        products.append(random_product(p, before, add, number, number == count - 1, rng))
     return products
+
+
+def random_product(
+    p: KllmCoreParameters,
+    before: Product | None,
+    add: bool,
+    number: int,
+    final: bool,
+    rng: np.random.Generator,
+) -> Product:
+    """One of :func:`random_products`; with `add`, another part of the matrix before."""
+    kind = int(rng.integers(0, 6))
+    outliers = int(rng.choice([p.outliers, p.outliers, rng.integers(0, p.outliers + 1)]))
+    shortest = min(p.k, 2 * outliers + 1)
+    length = int(rng.choice([p.k, p.k, int(rng.integers(1, p.k + 1)), shortest]))
+    small, large = (int(rng.integers(1, min(p.n, most) + 1)) for most in (4, 24))
+    columns = int(rng.choice([1, min(p.n, p.lanes + 1), small, large, min(p.n, 9), min(p.n, 24)]))
+    vectors = int(rng.integers(1, p.vectors + 1)) if sometimes(rng, 0.4) else 1
+    if final:
+        columns = 1  # the number of cycles shows how late the first set is
+    if add:
+        columns, vectors = len(before.scale), len(before.x)
+    shape = (vectors, length)
+    x = rng.standard_normal(shape).astype(np.float16)
+    keep = sometimes(rng, 1, shape)
+    if kind == 0:
+        x[:] = x[:, :1] * rng.integers(0, 2)  # zeros, or ties and counts at their maximum
+    elif kind == 1:
+        keep = sometimes(rng, 0.8, shape)
+    elif kind == 2 and number % 2:
+        x = numbers(3, shape, rng).copy()
+        x[:, rng.integers(0, length)] = rng.choice([np.inf, -np.inf, np.nan])
+    elif kind == 3:
+        x = numbers(1, shape, rng)
+    elif kind == 4:
+        # All equal but one, the rest repeated centroids.
+        x[:] = 1
+    new_tables = before is None or before.function is not None or sometimes(rng, 0.6)
+    used = None
+    if new_tables:
+        tables = random_tables(p, kind, rng)
+        if kind != 5 and sometimes(rng, 0.3):
+            used = int(rng.integers(1, len(tables.products) + 1))
+            # No value is above the midpoints of centroids that are not used.
+            middle = tables.midpoints.copy()
+            middle[used - 1 :] = np.inf
+            tables = dataclasses.replace(tables, midpoints=middle)
+            x = np.nan_to_num(x, posinf=1, neginf=1)  # a NaN or infinity makes these NaN
+            keep &= True
+    else:
+        tables, used = before.tables, before.used
+        if used is not None:
+            x = np.nan_to_num(x, posinf=1, neginf=1)
+    weight = rng.integers(0, 1 << p.weight_bits, (length, columns))
+    if kind == 0:
+        weight[:] = weight[0]
+    scale = numbers(0 if sometimes(rng, 0.8) else 3, columns, rng)
+    integer = new_tables and kind == 5 or (not new_tables and before.integer)
+    eps = rng.choice([0, 1e-5, 1])
+    norm = Norm(np.float32(1 / length), np.float32(eps)) if sometimes(rng, 0.5) else None
+    # Often one after another.
+    again = before is not None and before.function is not None
+    function = None
+    if new_tables and vectors == 1 and sometimes(rng, 0.7 if again else 0.3):
+        function = int(rng.choice([0, 1, 1, 2, 3]))
+    partial = not final and bool(sometimes(rng, 0.25))
+    return Product(
+        *(x, keep, tables, new_tables, weight, scale, outliers, integer, norm, function),
+        add=add,
+        partial=partial,
+        used=used,
+    )
+
+
+def random_tables(p: KllmCoreParameters, kind: int, rng: np.random.Generator) -> Tables:
+    """Of random codebooks, some with repeated centroids, of integers, or not finite."""
+    widest = rng.choice([1, 1, 4])
+    a = np.sort(rng.uniform(-widest, widest, 1 << p.activation_bits)).astype(np.float16)
+    b = rng.standard_normal(1 << p.weight_bits).astype(np.float16)
+    if kind == 4:
+        a, b = a[np.arange(len(a)) // 4 * 4], np.resize(b[:3], len(b))
+    tables = tables_of(a, b)
+    if kind == 5:
+        lines = 2.0 ** np.arange(len(a))[:, None] * b
+        # Only the lines of the integers' bits have counts; the others must not be read.
+        stray = rng.standard_normal(lines.shape)
+        tables = Tables(
+            np.where(np.arange(len(a))[:, None] < p.activation_bits, lines, stray).astype(
+                np.float16
+            ),
+            b,
+            (np.arange(len(a) - 1) + 0.5).astype(np.float16) / np.float16(len(a) - 1),
+            tables.squares,
+            tables.activations,
+        )
+    if sometimes(rng, 0.4):  # as no squares are
+        size = 2.0 ** rng.integers(-4, 12, len(a))
+        squares = (rng.uniform(-1, 3, len(a)) * size).astype(np.float16)
+        tables = dataclasses.replace(tables, squares=squares)
+    if sometimes(rng, 0.1):
+        tables.products[tuple(rng.integers(0, s) for s in tables.products.shape)] = np.inf
+    return tables
 
 
 def fit_memory(p: KllmCoreParameters, products: list[Product]) -> list[Product]:
     """The products with matrices that together fit the address width.
 
     Matrices are cut to the columns that fit alone. In a full memory a product has the matrix of an
-    earlier one, and its vector is cut or repeated to the length of that one.
+    earlier one, and its vectors are cut or repeated to the length of that one. Parts whose columns
+    are not as many any more are products of their own.
     """
     rows, used = 1 << p.address_width, 0
     fitted: list[Product] = []
     stored: set[tuple[bytes, bytes]] = set()  # matrices in memory
     for product in products:
         length, columns = product.weight.shape
-        words = -(-length // p.segment)
-        kept = min(columns, rows // words * p.lanes)
+        sets = rows * p.scale_sets // (-(-length // p.segment) * p.scale_sets + 1)
+        while p.words(length, sets * p.lanes) > rows:
+            sets -= 1
+        kept = min(columns, sets * p.lanes)
         product = dataclasses.replace(
             product, weight=product.weight[:, :kept], scale=product.scale[:kept]
         )
         key = (product.weight.tobytes(), product.scale.tobytes())
-        needed = words * -(-kept // p.lanes)
+        needed = p.words(length, kept)
         if key not in stored and used + needed > rows:
             earlier = fitted[len(fitted) % len(stored)]
-            length = len(earlier.x)
+            length = earlier.x.shape[1]
+            place = np.arange(length) % product.x.shape[1]
             product = dataclasses.replace(
                 product,
-                x=np.resize(product.x, length),
-                keep=np.resize(product.keep, length),
+                x=product.x[:, place],
+                keep=product.keep[:, place],
                 weight=earlier.weight,
                 scale=earlier.scale,
             )
         elif key not in stored:
             stored.add(key)
             used += needed
+        if product.add and len(product.scale) != len(fitted[-1].scale):
+            product = dataclasses.replace(product, add=False)
+            fitted[-1] = dataclasses.replace(fitted[-1], partial=False)
         fitted.append(product)
     return fitted
 
@@ -180,6 +231,6 @@ def build(
     """The stimulus of these products, one after the other."""
     matrices = Matrices(p)
     addresses = [matrices.add(product.weight, product.scale) for product in products]
-    results = [product.result(p.outliers) for product in products]
+    results = results_of_all(products)
     stimulus = stimulus_of(p, products, addresses, results, rng)
     return dataclasses.replace(stimulus, notes=notes, memories={"weights": matrices.memory()})

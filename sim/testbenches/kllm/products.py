@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from golden.arith.formats import to_bits
-from golden.kllm.cycles import Timing, Work, core_cycles, listing_of
-from golden.kllm.kllm_core import Norm, Tables, Vectors, front_end, multiply
+from golden.kllm.cycles import Timing, VectorWork, Work, core_cycles, listing_of
+from golden.kllm.kllm_core import Norm, Tables, Vectors, front_end, multiply, sums
 from hw.kllm.core_parameters import BEAT, IN_FLIGHT, Table
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core import payload
@@ -25,11 +25,17 @@ class Product:
     """One product, a command of the core.
 
     x, keep
-        ``[K]``.
+        ``[V, K]``: the vectors of its batch.
     tables
         Tables of the product; ``new_tables``: they are loaded for it.
     weight, scale
         ``[K, N]``, ``float16[N]``.
+    outliers
+        At each end of each vector.
+    add, partial
+        The sums of the product before are added; there are no results.
+    used
+        Lines of the table of products with counts, where they are not all.
     """
 
     x: np.ndarray
@@ -38,27 +44,27 @@ class Product:
     new_tables: bool
     weight: np.ndarray
     scale: np.ndarray
+    outliers: int
     integer: bool = False
     norm: Norm | None = None
     function: int | None = None
+    add: bool = False
+    partial: bool = False
+    used: int | None = None
 
-    def results(self, outliers: int) -> tuple[np.ndarray, np.ndarray]:
-        found = self.result(outliers)
-        return found.y, found.invalid
+    def result(self, kept: np.ndarray | None = None) -> "Result":
+        """By the bit-exact model; ``kept [V, N]`` are the sums of the product before."""
+        v = front_end(self.x, self.tables, self.outliers, self.keep)
+        options = {"integer": self.integer, "function": self.function}
+        options["kept"] = kept if self.add else None
+        total = sums(v, self.tables, self.weight, **options)
+        y, invalid = multiply(v, self.tables, self.weight, self.scale, norm=self.norm, **options)
+        return Result(v.outlier, pairs_of(v), y, invalid, total)
 
-    def result(self, outliers: int) -> "Result":
-        """By the bit-exact model of a core with this number of outliers."""
-        vector = front_end(self.x[None], self.tables, outliers, self.keep[None])
-        y, invalid = multiply(
-            vector,
-            self.tables,
-            self.weight,
-            self.scale,
-            integer=self.integer,
-            norm=self.norm,
-            function=self.function,
-        )
-        return Result(vector.outlier[0], pairs_of(vector, 0), y[0], invalid[0])
+    def lines(self) -> int:
+        """Lines of the table of products with counts."""
+        lines = len(self.tables.products)
+        return self.used or ((lines - 1).bit_length() if self.integer else lines)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,30 +72,38 @@ class Result:
     """What the bit-exact model says of a product.
 
     outlier
-        ``bool[K]``.
+        ``bool[V, K]``.
     pairs
-        The vector's outliers in order, fields of the core's ``outliers``.
+        The vectors' outliers in order, fields of the core's ``outliers``.
     y, invalid
-        ``float16[N]``, ``bool[N]``.
+        ``float16[V, N]``, ``bool[V, N]``.
+    total
+        ``float32[V, N]``: the sums, which a partial product keeps.
     """
 
     outlier: np.ndarray
     pairs: dict[str, np.ndarray]
     y: np.ndarray
     invalid: np.ndarray
+    total: np.ndarray
 
 
-def pairs_of(vectors: Vectors, number: int) -> dict[str, np.ndarray]:
-    """Fields of the beats of ``outliers`` of one of the vectors."""
+def results_of_all(products: Sequence[Product]) -> list[Result]:
+    """Of products one after another."""
+    results: list[Result] = []
+    for product in products:
+        results.append(product.result(results[-1].total if results else None))
+    return results
+
+
+def pairs_of(vectors: Vectors, chosen: slice = slice(None)) -> dict[str, np.ndarray]:
+    """Fields of the beats of ``outliers``, of all or some of the vectors."""
     found = vectors.pairs
-    fields = {
-        f"{end}.{name}": found[f"{end}_{name}"][number]
-        for end in ("max", "min")
-        for name in ("index", "value", "repeated")
-    }
-    fields["present"] = found["present"][number]
-    count = len(fields["present"])
-    return fields | {"last": np.arange(count) == count - 1}
+    names = [(end, name) for end in ("max", "min") for name in ("index", "value", "repeated")]
+    fields = {f"{end}.{name}": found[f"{end}_{name}"][chosen].ravel() for end, name in names}
+    present = found["present"][chosen]
+    last = np.broadcast_to(np.arange(present.shape[1]) == present.shape[1] - 1, present.shape)
+    return fields | {"present": present.ravel(), "last": last.ravel()}
 
 
 class Matrices:
@@ -115,7 +129,10 @@ class Matrices:
 
 
 def words_of(p: KllmCoreParameters, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """``uint32[words, ...]``: the packed words of a matrix, in order of address."""
+    """``uint32[words, ...]``: the packed words of a matrix, in order of address.
+
+    A word of scales ahead of the words of every `scale_sets` sets.
+    """
     length, columns = weight.shape
     words, sets = -(-length // p.segment), -(-columns // p.lanes)
     padded = np.zeros((words * p.segment, sets * p.lanes), np.uint8)
@@ -123,11 +140,18 @@ def words_of(p: KllmCoreParameters, weight: np.ndarray, scale: np.ndarray) -> np
     scales = np.zeros(sets * p.lanes, np.int64)
     scales[:columns] = to_bits(scale)
     padded = padded.reshape(words, p.segment, sets, p.lanes).transpose(2, 0, 3, 1)
-    fields = {
-        f"weight[{lane}]": padded[:, :, lane].reshape(-1, p.segment) for lane in range(p.lanes)
-    }
-    scales = np.repeat(scales.reshape(sets, p.lanes), words, axis=0)
-    return payload.pack(p.word_layout, fields | {"scale": scales})
+    fields = {f"[{lane}]": padded[:, :, lane].reshape(-1, p.segment) for lane in range(p.lanes)}
+    weights = payload.pack(p.word_layout, fields)
+    # Scales are 16 bits each, from a word's lowest bits on.
+    blocks = -(-sets // p.scale_sets)
+    halves = np.zeros((blocks, 2 * weights.shape[1]), np.uint16)
+    held = p.scale_sets * p.lanes
+    halves[:, :held] = np.resize(np.append(scales, np.zeros(held)), (blocks, held))
+    packed = np.zeros((p.words(length, columns), weights.shape[1]), np.uint32)
+    place = np.arange(sets * words)
+    packed[place + place // (words * p.scale_sets) + 1] = weights
+    packed[np.arange(blocks) * (words * p.scale_sets + 1)] = halves.view(np.uint32)
+    return packed
 
 
 def tables_beats(
@@ -157,7 +181,10 @@ def stimulus_of(
     rng: np.random.Generator,
 ) -> Stimulus:
     """The stimulus of products whose matrices are in memory at `addresses`, without the memory."""
-    expected = [results_of(p, result) for result in results]
+    expected = [
+        results_of(p, result, product.partial)
+        for product, result in zip(products, results, strict=True)
+    ]
     number = np.arange(len(products))
     return Stimulus(
         inputs=packed_inputs(p, products, addresses, rng),
@@ -168,7 +195,7 @@ def stimulus_of(
             "y": payload.pack(p.output_layout, _join(expected)),
         },
         transaction_of={
-            "outliers": np.repeat(number, p.outliers),
+            "outliers": np.repeat(number, [len(result.pairs["last"]) for result in results]),
             "y": np.repeat(number, [len(beats["last"]) for beats in expected]),
         },
         transactions=len(products),
@@ -187,7 +214,7 @@ def packed_inputs(
     loads = [load for load, _ in inputs if load is not None]
     return {
         "load": payload.pack(p.load_layout, _join(loads)),
-        "command": payload.pack(p.command_layout, commands_of(products, addresses)),
+        "command": payload.pack(p.command_layout, commands_of(p, products, addresses)),
         "x": payload.pack(p.outlier_split.input_layout, _join([beats for _, beats in inputs])),
     }
 
@@ -195,29 +222,46 @@ def packed_inputs(
 def cycles_of(
     p: KllmCoreParameters, products: Sequence[Product], outliers: Sequence[np.ndarray]
 ) -> int:
-    """Cycles of products in an idle core; `outliers` has each vector's as ``bool[K]``."""
-    work = [
-        Work(
-            *listing_of(outlier, p.segment, BEAT, p.entries),
-            sets=-(-len(product.scale) // p.lanes),
-            new_tables=product.new_tables,
-            normalise=product.norm is not None,
-            function=function_cycles(p, product, outlier),
-        )
-        for product, outlier in zip(products, outliers, strict=True)
-    ]
+    """Cycles of products in an idle core; `outliers` has each product's as ``bool[V, K]``."""
+    work = [work_of(p, *pair) for pair in zip(products, outliers, strict=True)]
     return core_cycles(timing_of(p), work)[-1].result + 1
 
 
-def commands_of(products: Sequence[Product], addresses: Sequence[int]) -> dict[str, np.ndarray]:
+def work_of(p: KllmCoreParameters, product: Product, outlier: np.ndarray) -> Work:
+    """A product in the cycle model."""
+    vectors = [
+        VectorWork(
+            *listing_of(marks, p.segment, BEAT, p.entries), function_cycles(p, product, marks)
+        )
+        for marks in outlier
+    ]
+    return Work(
+        vectors,
+        product.outliers,
+        sets=-(-len(product.scale) // p.lanes),
+        groups=-(-(product.lines() << p.weight_bits) // p.macs),
+        new_tables=product.new_tables,
+        normalise=product.norm is not None,
+    )
+
+
+def commands_of(
+    p: KllmCoreParameters, products: Sequence[Product], addresses: Sequence[int]
+) -> dict[str, np.ndarray]:
     """Fields of the products' commands."""
     unused = Norm(np.float32(np.nan), np.float32(np.nan))
     norms = [product.norm or unused for product in products]
     functions = [product.function for product in products]
     fields: dict[str, list] = {
+        "vectors": [len(product.x) for product in products],
+        "words": [-(-product.x.shape[1] // p.segment) for product in products],
+        "outliers": [product.outliers for product in products],
         "columns": [len(product.scale) for product in products],
         "address": list(addresses),
         "integer": [product.integer for product in products],
+        "lines": [product.lines() for product in products],
+        "add": [product.add for product in products],
+        "partial": [product.partial for product in products],
         "tables": [product.new_tables for product in products],
         "normalise": [product.norm is not None for product in products],
         "replace": [function is not None for function in functions],
@@ -235,34 +279,35 @@ def inputs_of(
 ) -> tuple[dict[str, np.ndarray] | None, dict[str, np.ndarray]]:
     """Beats of `load`, None without new tables, and of `x`; bits without meaning are random."""
     load = tables_beats(p, product.tables, rng) if product.new_tables else None
-    length = len(product.x)
+    vectors, length = product.x.shape
     count = -(-length // BEAT)
-    bits = rng.integers(0, 1 << 16, count * BEAT)
-    bits[:length] = to_bits(product.x)
-    kept = np.zeros(count * BEAT, bool)
-    kept[:length] = product.keep
+    bits = rng.integers(0, 1 << 16, (vectors, count * BEAT))
+    bits[:, :length] = to_bits(product.x)
+    kept = np.zeros((vectors, count * BEAT), bool)
+    kept[:, :length] = product.keep
     if length == p.k:  # positions beyond the core's end are not kept
-        kept[length:] = sometimes(rng, 0.5, count * BEAT - length)
-    last = np.arange(count) == count - 1
+        kept[:, length:] = sometimes(rng, 0.5, (vectors, count * BEAT - length))
+    last = np.tile(np.arange(count) == count - 1, (vectors, 1))
     if count == p.outlier_split.beats:
-        last &= sometimes(rng, 0.75)
-    mask = kept.reshape(count, BEAT) @ (1 << np.arange(BEAT))
-    return load, {"values": bits.reshape(count, BEAT), "keep": mask, "last": last}
+        last &= sometimes(rng, 0.75, (vectors, 1))
+    mask = kept.reshape(-1, BEAT) @ (1 << np.arange(BEAT))
+    return load, {"values": bits.reshape(-1, BEAT), "keep": mask, "last": last.ravel()}
 
 
-def results_of(p: KllmCoreParameters, result: Result) -> dict[str, np.ndarray]:
-    """Beats of `y`."""
-    columns = len(result.y)
+def results_of(p: KllmCoreParameters, result: Result, partial: bool) -> dict[str, np.ndarray]:
+    """Beats of `y`, set by set, each vector's in turn; none of a partial product."""
+    vectors, columns = result.y.shape
     sets = -(-columns // p.lanes)
-    padded = np.zeros((3, sets * p.lanes), np.int64)
-    padded[:, :columns] = to_bits(result.y), np.ones(columns), result.invalid
-    y, keep, invalid = padded.reshape(3, sets, p.lanes)
+    padded = np.zeros((3, vectors, sets * p.lanes), np.int64)
+    padded[:, :, :columns] = to_bits(result.y), np.ones((vectors, columns)), result.invalid
+    beats = padded.reshape(3, vectors, sets, p.lanes).swapaxes(1, 2).reshape(3, -1, p.lanes)
+    y, keep, invalid = beats[:, :0] if partial else beats
     powers = 1 << np.arange(p.lanes)
     return {
         "y": y,
         "keep": keep @ powers,
         "invalid": invalid @ powers,
-        "last": np.arange(sets) == sets - 1,
+        "last": np.arange(len(y)) == len(y) - 1,
     }
 
 
@@ -281,15 +326,16 @@ def timing_of(p: KllmCoreParameters) -> Timing:
     return Timing(
         load_rows=(1 << p.activation_bits) + len(Table) - 1,  # one row of each other table
         table_rows=1 << p.activation_bits,
-        search=p.outlier_split.search,
+        search=p.outlier_split.search_of(1) - 1,
         setup=p.clustering_unit.setup,
         counted=p.rms_factor.column_counter.latency,
         summed=p.rms_factor.sum_latency - p.rms_factor.column_counter.latency,
         root=p.rms_factor.inverse_rms.latency,
         replace=p.codebook_replacement.rebuild,
-        groups=p.groups,
+        fetch=5,  # of a memory that answers in the next cycle
         stages=p.counter_stages,
-        tail=p.lane.latency - p.counter_stages,
+        tail=[p.lane.latency_of(groups) - p.counter_stages for groups in range(p.groups + 1)],
+        scale_sets=p.scale_sets,
         in_flight=IN_FLIGHT,
     )
 
