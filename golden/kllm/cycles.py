@@ -193,7 +193,7 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
         # The vectors: beats, search of outliers, clustering and listing beat by beat.
         for place, vector in enumerate(work.vectors):
             room = number > 1 and place == 0  # the buffers' halves take turns
-            last_in = max(vector_sent + len(vector.listing), ready + place + 1)
+            last_in = max(vector_sent, ready + place) + len(vector.listing)
             begin = last_in + t.search + max(1, work.outliers)
             beat_arrives = clustered = begin + t.setup
             listed = begin + 1

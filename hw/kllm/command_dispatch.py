@@ -30,14 +30,18 @@ def command_layouts(p: CoreParameters) -> dict:
         "clustering_unit": {"bank": BANK},
         "rms_factor": norm | {"end": FLAG},
         "codebook_replacement": {"replace": FLAG, "op": Function, "bank": BANK},
-        "index_end": {"end": FLAG},
+        "score_use": {"weighted": FLAG},
+        "index_end": {"end": FLAG, "store": FLAG},
         "list_end": {"end": FLAG},
         "product_table": {"columns": sets, "groups": groups, "bank": BANK, "replace": FLAG},
         "outlier_list": {"columns": sets},
         "index_buffer": {"columns": sets, "tag": p.index_buffer.replay_layout["tag"].shape},
         "word_fetch": {"address": where, "words": words, "sets": sets, "vectors": vectors},
         "scale_replay": {"sets": sets, "vectors": vectors, "add": FLAG},
-        "results": {"columns": columns, "vectors": vectors, "partial": FLAG, "bank": BANK},
+        "results": {
+            **{"columns": columns, "vectors": vectors, "bank": BANK},
+            **{"partial": FLAG, "softmax": FLAG},
+        },
     }
     return {name: data.StructLayout(shape) for name, shape in shapes.items()}
 
@@ -47,6 +51,7 @@ PER_VECTOR = (
     "clustering_unit",
     "rms_factor",
     "codebook_replacement",
+    "score_use",
     "index_end",
     "list_end",
     "product_table",
@@ -85,8 +90,9 @@ class CommandDispatch(Component):
         Bank to which tables are loaded now.
     load_room : :py:`Out(1)`
         Whether that bank is free, so that tables may be loaded.
-    outlier_split, clustering_unit, rms_factor, codebook_replacement, index_end, list_end,
-    product_table, outlier_list, index_buffer, word_fetch, scale_replay, results : :py:`Out(stream)`
+    outlier_split, clustering_unit, rms_factor, codebook_replacement, score_use, index_end,
+    list_end, product_table, outlier_list, index_buffer, word_fetch, scale_replay, results :
+    :py:`Out(stream)`
         Commands, shaped as :func:`command_layouts` says.
     """
 
@@ -148,14 +154,16 @@ class CommandDispatch(Component):
         table = {"columns": sets, "groups": groups, "bank": bank, "replace": command.replace}
         several = Mux(vectors == 0, 1, vectors)
         fetch = {"address": command.address, "words": words, "sets": sets, "vectors": several}
-        result = {"columns": columns, "vectors": several, "partial": command.partial, "bank": bank}
+        result = {"columns": columns, "vectors": several, "bank": bank}
+        result |= {name: command[name] for name in ("partial", "softmax")}
         replace = {"replace": command.replace, "op": command.op, "bank": bank}
         fields = {
             "outlier_split": {"outliers": command.outliers},
             "clustering_unit": {"bank": bank},
             "rms_factor": norm | {"bank": bank, "end": end},
             "codebook_replacement": replace,
-            "index_end": {"end": end},
+            "score_use": {"weighted": command.weighted},
+            "index_end": {"end": end, "store": command.store},
             "list_end": {"end": end},
             "product_table": table,
             "outlier_list": {"columns": sets},

@@ -16,6 +16,7 @@ from hw.kllm.outlier_split import OutlierSplitParameters
 from hw.kllm.pe_lane import PeLaneParameters
 from hw.kllm.product_table import ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
+from hw.kllm.softmax import SoftmaxParameters
 from hw.layout import FLAG, address, count, index, mask
 from hw.parameters import Parameters, require
 
@@ -47,7 +48,7 @@ class CoreParameters(Parameters):
         K and N: values of the longest vector, columns of the widest matrix. A matrix of more than
         K rows takes several products, whose sums are added.
     lanes
-        Columns at once, a power of two.
+        Columns at once, a power of two up to 16.
     activation_bits, weight_bits
         nA, 2 to 6, and nW.
     counters
@@ -60,6 +61,8 @@ class CoreParameters(Parameters):
         R: outliers that a lane multiplies in a cycle.
     vectors
         Most vectors of a batch, a power of two.
+    scores
+        Results in the longest row of the softmax, a multiple of `lanes` from 4.
     depth
         Memory words requested and not yet used, a power of two from 4, at least those of a column.
     address_width
@@ -78,13 +81,15 @@ class CoreParameters(Parameters):
     outliers: int = 3
     entries: int = 2
     vectors: int = 4
+    scores: int = 512
     depth: int = 128
     address_width: int = 24
     counter_stages: int = dataclasses.field(default=1, kw_only=True)
 
     def __post_init__(self):
         power = self.lanes > 0 and self.lanes & (self.lanes - 1) == 0
-        require(power, "lanes must be a power of two", self.lanes)
+        fits = power and self.lanes <= BEAT
+        require(fits, f"lanes must be a power of two up to {BEAT}", self.lanes)
         require(self.n >= 1, "n must be at least 1", self.n)
         power = self.vectors > 0 and self.vectors & (self.vectors - 1) == 0
         require(power, "vectors must be a power of two", self.vectors)
@@ -113,13 +118,14 @@ class CoreParameters(Parameters):
             self.index_buffer,
             self.outlier_list,
             self.product_table,
+            self.softmax,
         )
 
     @classmethod
     def presets(cls) -> dict[str, "CoreParameters"]:
         sizes = {"counters": 1, "macs": 64, "outliers": 1, "entries": 1, "address_width": 16}
-        small = cls(64, 64, 1, **sizes, vectors=2, depth=16)
-        sizes = {"counters": 32, "outliers": 21, "entries": 8, "vectors": 8}
+        small = cls(64, 64, 1, **sizes, vectors=2, scores=16, depth=16)
+        sizes = {"counters": 32, "outliers": 21, "entries": 8, "vectors": 8, "scores": 4096}
         paper = cls(4096, 4096, 16, **sizes, counter_stages=3)
         return {"small": small, "default": cls(), "paper": paper}
 
@@ -169,6 +175,10 @@ class CoreParameters(Parameters):
         return ProductTableParameters(
             self.activation_bits, self.weight_bits, self.macs, columns=self.sets
         )
+
+    @cached_property
+    def softmax(self) -> SoftmaxParameters:
+        return SoftmaxParameters(self.lanes, self.scores)
 
     @property
     def segment(self) -> int:
@@ -235,6 +245,11 @@ class CoreParameters(Parameters):
         less, nA if ``integer``. ``add``: add the sums of the product before, which was ``partial``:
         it had as many columns and vectors, and gave no results.
 
+        ``store``: output the vectors' indices. ``softmax``: each vector's results are a row of the
+        softmax, at most `scores`, in place of beats of `y`. ``weighted``: the vectors are
+        multiplied by the rows, one by one in the order of their products; a row that several
+        products use is that of batches of one vector.
+
         ``tables``: tables were loaded for this command; ``normalise``: divide the vector by
         sqrt(mean square + ``eps``), with ``inverse_k`` = 1 / K; ``replace``: apply the function
         ``op`` (:class:`Function`) to the vector, which implies ``tables`` and one vector. Both
@@ -251,6 +266,9 @@ class CoreParameters(Parameters):
                 "lines": count(range((1 << self.activation_bits) + 1)),
                 "add": FLAG,
                 "partial": FLAG,
+                "store": FLAG,
+                "softmax": FLAG,
+                "weighted": FLAG,
                 "tables": FLAG,
                 "normalise": FLAG,
                 "inverse_k": FP32,
@@ -295,6 +313,17 @@ class CoreParameters(Parameters):
     def response_layout(self) -> data.StructLayout:
         """``tag`` of the request and the word's ``data``."""
         return data.StructLayout({"tag": index(range(self.depth)), "data": self.word_layout})
+
+    @cached_property
+    def stored_layout(self) -> data.StructLayout:
+        """Indices of 16 values as :class:`ClusteringUnit` outputs them, and the vector's scale.
+
+        An index is 0 where the mask ``keep`` of inliers is.
+        """
+        indices = data.ArrayLayout(index(self.activation_bits), BEAT)
+        return data.StructLayout(
+            {"index": indices, "keep": mask(BEAT), "last": FLAG, "scale": FP16}
+        )
 
     @cached_property
     def output_layout(self) -> data.StructLayout:

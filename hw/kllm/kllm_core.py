@@ -20,6 +20,7 @@ from hw.kllm.pe_lane import PeLane
 from hw.kllm.product_table import ProductTable
 from hw.kllm.rms_factor import RmsFactor
 from hw.kllm.scale_replay import ScaleReplay
+from hw.kllm.score_path import ScorePath
 from hw.kllm.step_join import SHARED, StepJoin
 from hw.kllm.word_fetch import WordFetch
 from hw.stream.queue import Queue, QueueParameters
@@ -35,7 +36,7 @@ class KllmCore(Component):
     ::
 
         x ─→ OutlierSplit ─┬─→ OutlierList ───────────────┐
-              │ scale      └─→ ClusteringUnit ─→ IndexBuffer ─┐
+              │ scale      └─→ ClusteringUnit ─→ IndexBuffer ─┐      ↓ of scores: softmax ─→ × x
               │                                               ├─→ PeLane ─┐
               │   request ┄ memory ┄ response ─→ reader ──────┤   PeLane ─┴─→ y
               └─────────→ s_A ────────────────── ProductTable ┘
@@ -50,6 +51,11 @@ class KllmCore(Component):
     A matrix of more than K rows is multiplied in parts of its rows, by a command for each. The sums
     of a ``partial`` command stay in the lanes, and are added to those of the next, which says
     ``add``. Each part's vector has outliers and a scale of its own.
+
+    Attention (section IV-A): a command that says ``store`` outputs its vectors' indices, for a
+    matrix of keys (each a column, with its scale) or of values (each a row). The results of one
+    with ``softmax`` are scores; the vectors of a later one that is ``weighted`` are their
+    probabilities times `x`, such as the values' scales.
 
     Tables that belong together are loaded ahead of the first command that uses them, while earlier
     products are in flight. A command without tables of its own uses those of the command before;
@@ -85,6 +91,8 @@ class KllmCore(Component):
         Vectors, as many for each command as it says.
     outliers : :py:`Out(stream.Signature(parameters.outlier_split.pair_layout))`
         Each vector's outliers.
+    indices : :py:`Out(stream.Signature(parameters.stored_layout))`
+        Indices of vectors whose command says ``store``.
     request : :py:`Out(stream.Signature(parameters.request_layout))`
         To the memory.
     response : :py:`In(stream.Signature(parameters.response_layout))`
@@ -115,6 +123,7 @@ class KllmCore(Component):
                 "command": In(stream.Signature(p.command_layout)),
                 "x": In(stream.Signature(p.outlier_split.input_layout)),
                 "outliers": Out(stream.Signature(p.outlier_split.pair_layout)),
+                "indices": Out(stream.Signature(p.stored_layout)),
                 "request": Out(stream.Signature(p.request_layout)),
                 "response": In(stream.Signature(p.response_layout)),
                 "y": Out(stream.Signature(p.output_layout)),
@@ -139,20 +148,24 @@ class KllmCore(Component):
         m.submodules.fetch = fetch = WordFetch(p)
         m.submodules.join = join = StepJoin(p)
         m.submodules.scale_replay = scales = ScaleReplay(p)
+        m.submodules.score_path = path = ScorePath(p)
         lanes = [PeLane(p.lane) for _ in range(p.lanes)]
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
         # The core's own ports.
         wiring.connect(m, wiring.flipped(self.command), dispatch.command)
-        wiring.connect(m, wiring.flipped(self.x), split.x)
+        wiring.connect(m, wiring.flipped(self.x), path.x)
+        wiring.connect(m, dispatch.score_use, path.command)
+        wiring.connect(m, path.o, split.x)
         wiring.connect(m, wiring.flipped(self.response), fetch.response)
         wiring.connect(m, fetch.request, wiring.flipped(self.request))
         # A vector: split, then listed and clustered.
         fork(m, "pair", split.outliers, [self.outliers, norm.pairs])
         fork(m, "listed", replace.o, [outlier_list.i])
-        fork(m, "index", cluster.o, [index_buffer.i, norm.indices])
-        self._end(m, dispatch.index_end, index_buffer.i)
-        self._end(m, dispatch.list_end, outlier_list.i)
+        stored = stream.Signature(p.clustering_unit.output_layout).create(path=("stored",))
+        fork(m, "index", cluster.o, [index_buffer.i, norm.indices, stored])
+        self._end(m, dispatch.index_end, cluster.o, index_buffer.i)
+        self._end(m, dispatch.list_end, replace.o, outlier_list.i)
         # Rows of outliers, indices and weights meet as the lanes' steps.
         wiring.connect(m, outlier_list.o, join.rows)
         wiring.connect(m, index_buffer.o, join.indices)
@@ -170,13 +183,15 @@ class KllmCore(Component):
             ]
 
         tables = self._load(m, dispatch, table, replace)
-        self._front_end(m, split, cluster, replace, norm, dispatch.clustering_unit, tables)
+        kept = self._queue(m, "stored_scales", FP16)
+        self._front_end(m, split, cluster, replace, norm, dispatch.clustering_unit, tables, kept)
+        self._output_indices(m, stored, dispatch.index_end.payload.store, kept.o)
         self._replace(m, replace, table, dispatch, tables)
         done = self._normalise(m, norm, dispatch.rms_factor, tables["squares"], scales)
         m.d.comb += join.scale_done.eq(done)
         self._step(m, join, lanes, tables["centroids"])
         self._feed(m, table, scales.o, lanes)
-        self._collect(m, dispatch.results, lanes)
+        self._collect(m, dispatch.results, lanes, path)
         return m
 
     def _queue(self, m: Module, name: str, shape) -> Queue:
@@ -185,10 +200,10 @@ class KllmCore(Component):
         m.submodules[name] = queue = Queue(QueueParameters(width, IN_FLIGHT), shape=shape)
         return queue
 
-    def _end(self, m: Module, commands, vectors) -> None:
+    def _end(self, m: Module, commands, source, sink) -> None:
         """Mark the last vector of a batch; the command leaves with its vector's last beat."""
-        last = vectors.valid & vectors.ready & vectors.payload.last
-        m.d.comb += [vectors.payload.end.eq(commands.payload.end), commands.ready.eq(last)]
+        last = source.valid & source.ready & source.payload.last
+        m.d.comb += [sink.payload.end.eq(commands.payload.end), commands.ready.eq(last)]
 
     def _load(
         self,
@@ -230,7 +245,27 @@ class KllmCore(Component):
                 tables[name].append(stored)
         return tables
 
-    def _front_end(self, m: Module, split, cluster, replace, norm, commands, tables):
+    def _output_indices(self, m: Module, stored, store, scales) -> None:
+        """Output the indices of vectors that are to be stored; others are dropped here."""
+        out = self.indices
+        m.d.comb += [
+            out.valid.eq(stored.valid & store),
+            stored.ready.eq(out.ready | ~store),
+            *(
+                Value.cast(out.payload[name]).eq(Value.cast(stored.payload[name]))
+                for name in ("keep", "last")
+            ),
+            *(
+                index.eq(found & kept.replicate(len(found)))
+                for index, found, kept in zip(
+                    out.payload.index, stored.payload.index, stored.payload.keep, strict=True
+                )
+            ),
+            out.payload.scale.eq(scales.payload),
+            scales.ready.eq(stored.valid & stored.ready & stored.payload.last),
+        ]
+
+    def _front_end(self, m: Module, split, cluster, replace, norm, commands, tables, kept):
         """Give each vector's scale to clustering, codebook replacement and RMS factor.
 
         The codebook replacement starts as soon as the scale is offered; the clustering unit accepts
@@ -250,6 +285,7 @@ class KllmCore(Component):
                 split.scale.valid
                 & commands.valid
                 & scales.i.ready
+                & kept.i.ready
                 & (replace_started | replace.scale.ready)
             ),
             accepted.eq(present & cluster.scale.ready),
@@ -262,6 +298,8 @@ class KllmCore(Component):
             commands.ready.eq(accepted),
             scales.i.valid.eq(accepted),
             scales.i.payload.eq(split.scale.payload),
+            kept.i.valid.eq(accepted),
+            kept.i.payload.eq(split.scale.payload),
             cluster.midpoints.valid.eq(present),
             cluster.midpoints.payload.eq(
                 Array(midpoints.word_select(n, FP16.width) for n in range(count))[number]
@@ -361,8 +399,11 @@ class KllmCore(Component):
                 lane.vector_scale.payload.eq(scales.payload),
             ]
 
-    def _collect(self, m: Module, commands, lanes):
-        """Join the results of all lanes to one beat; lanes past the matrix's end are masked."""
+    def _collect(self, m: Module, commands, lanes, path: ScorePath):
+        """Join the results of all lanes to one beat; lanes past the matrix's end are masked.
+
+        Scores go to `path`.
+        """
         p, y, command = self._parameters, self.y, commands.payload
         done = Signal(range(p.n + 1))  # columns of earlier sets
         left = Signal(range(p.n + 1))
@@ -375,9 +416,12 @@ class KllmCore(Component):
         m.d.comb += [
             left.eq(command.columns - done),
             batch_end.eq(vector == command.vectors),
-            y.valid.eq(lanes[0].o.valid & ~command.partial),
+            y.valid.eq(lanes[0].o.valid & ~command.partial & ~command.softmax),
+            path.results.valid.eq(lanes[0].o.valid & ~command.partial & command.softmax),
+            Value.cast(path.results.payload).eq(Value.cast(y.payload)),
+            path.vectors.eq(command.vectors),
             y.payload.last.eq((left <= p.lanes) & batch_end),
-            ready.eq(y.ready | command.partial),
+            ready.eq(Mux(command.softmax, path.results.ready, y.ready) | command.partial),
             taken.eq(lanes[0].o.valid & ready),
             finished.eq(taken & y.payload.last),
             commands.ready.eq(finished),

@@ -10,6 +10,7 @@ import numpy as np
 from golden.kllm.element_function import SILU
 from golden.kllm.kllm_core import Norm, Tables, tables_of
 from golden.trace import Trace
+from hw.kllm.core_parameters import BEAT
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.layers import layers_of
@@ -27,7 +28,8 @@ class KllmCoreTestbench:
     ) -> Stimulus:
         rng = np.random.default_rng(seed)
         if trace is None:
-            products = random_products(parameters, vectors, rng)
+            attention = bool(sometimes(rng, 0.5))
+            products = random_products(parameters, vectors, rng, attention)
             return build(parameters, fit_memory(parameters, products), rng, [])
         products, notes = real_products(parameters, trace, vectors)
         return build(parameters, fit_memory(parameters, products), rng, notes)
@@ -71,14 +73,56 @@ def real_products(
     return products, notes
 
 
-def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator) -> list[Product]:
-    """Batches of vectors of every length and kind, small matrices, integers, matrices in parts."""
+def random_products(
+    p: KllmCoreParameters, count: int, rng: np.random.Generator, attention: bool = False
+) -> list[Product]:
+    """Batches of vectors of every length and kind, small matrices, integers, matrices in parts.
+
+    attention
+        Vectors are stored, results are scores, and weigh later vectors.
+    """
     products: list[Product] = []
+    waiting: list[tuple[int, int]] = []  # shapes of the softmax's rows
     for number in range(count):
         before = products[-1] if products else None
         add = before is not None and before.partial
-        products.append(random_product(p, before, add, number, number == count - 1, rng))
+        product = random_product(p, before, add, number, number == count - 1, rng)
+        if attention and not add and not product.partial:
+            full = len(waiting) == 2
+            if waiting and (full or sometimes(rng, 0.7)):
+                vectors, length = waiting.pop(0)
+                # A row of more values than a vector has is that of several, one after another.
+                if length > p.k:
+                    waiting.insert(0, (vectors, length - p.k // BEAT * BEAT))
+                    length = p.k // BEAT * BEAT
+                product = resized(product, vectors, length, rng)
+            # The last one's result shows that all went well.
+            columns, vectors = len(product.scale), len(product.x)
+            fits = columns <= min(p.scores, p.k) or (columns <= p.scores and vectors == 1)
+            softmax = number < count - 1 and len(waiting) < 2 and fits and sometimes(rng, 0.5)
+            if softmax:
+                waiting.append((vectors, columns))
+            product = dataclasses.replace(
+                product, softmax=bool(softmax), store=bool(sometimes(rng, 0.4))
+            )
+        products.append(product)
     return products
+
+
+def resized(product: Product, vectors: int, length: int, rng: np.random.Generator) -> Product:
+    """The product with so many vectors of so many values, weighted by a row of the softmax."""
+    x = rng.standard_normal((vectors, length)).astype(np.float16)
+    weight = product.weight[np.arange(length) % len(product.weight)]
+    norm = product.norm and Norm(np.float32(1 / length), product.norm.eps)
+    return dataclasses.replace(
+        product,
+        x=x,
+        keep=sometimes(rng, 0.9, x.shape),
+        weight=weight,
+        norm=norm,
+        function=None,
+        weighted=True,
+    )
 
 
 def random_product(
@@ -231,6 +275,6 @@ def build(
     """The stimulus of these products, one after the other."""
     matrices = Matrices(p)
     addresses = [matrices.add(product.weight, product.scale) for product in products]
-    results = results_of_all(products)
+    results = results_of_all(p, products)
     stimulus = stimulus_of(p, products, addresses, results, rng)
     return dataclasses.replace(stimulus, notes=notes, memories={"weights": matrices.memory()})

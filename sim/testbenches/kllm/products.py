@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from golden.arith.float_multiply import float_multiply
 from golden.arith.formats import to_bits
 from golden.kllm.cycles import Timing, VectorWork, Work, core_cycles, listing_of
 from golden.kllm.kllm_core import Norm, Tables, Vectors, front_end, multiply, sums
+from golden.kllm.softmax import softmax
 from hw.kllm.core_parameters import BEAT, IN_FLIGHT, Table
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core import payload
@@ -36,6 +38,8 @@ class Product:
         The sums of the product before are added; there are no results.
     used
         Lines of the table of products with counts, where they are not all.
+    store, softmax, weighted
+        As in the core's command. `x` is that before it is weighted.
     """
 
     x: np.ndarray
@@ -51,15 +55,27 @@ class Product:
     add: bool = False
     partial: bool = False
     used: int | None = None
+    store: bool = False
+    softmax: bool = False
+    weighted: bool = False
 
-    def result(self, kept: np.ndarray | None = None) -> "Result":
-        """By the bit-exact model; ``kept [V, N]`` are the sums of the product before."""
-        v = front_end(self.x, self.tables, self.outliers, self.keep)
+    def result(
+        self, kept: np.ndarray | None = None, probabilities: np.ndarray | None = None
+    ) -> "Result":
+        """By the bit-exact model.
+
+        kept
+            ``float32[V, N]``: the sums of the product before.
+        probabilities
+            ``float16[V, K]``: by which `x` is weighted.
+        """
+        x = self.x if probabilities is None else float_multiply(self.x, probabilities)
+        v = front_end(x, self.tables, self.outliers, self.keep)
         options = {"integer": self.integer, "function": self.function}
         options["kept"] = kept if self.add else None
         total = sums(v, self.tables, self.weight, **options)
         y, invalid = multiply(v, self.tables, self.weight, self.scale, norm=self.norm, **options)
-        return Result(v.outlier, pairs_of(v), y, invalid, total)
+        return Result(v.outlier, pairs_of(v), y, invalid, total, v)
 
     def lines(self) -> int:
         """Lines of the table of products with counts."""
@@ -79,6 +95,8 @@ class Result:
         ``float16[V, N]``, ``bool[V, N]``.
     total
         ``float32[V, N]``: the sums, which a partial product keeps.
+    vectors
+        The vectors, split and clustered.
     """
 
     outlier: np.ndarray
@@ -86,13 +104,41 @@ class Result:
     y: np.ndarray
     invalid: np.ndarray
     total: np.ndarray
+    vectors: Vectors
 
 
-def results_of_all(products: Sequence[Product]) -> list[Result]:
+class Scores:
+    """Rows of the softmax of a core, as the products before have made them."""
+
+    def __init__(self, p: KllmCoreParameters):
+        self._length = p.scores
+        self._rows: list[np.ndarray] = []
+
+    def add(self, y: np.ndarray) -> None:
+        """The results of a product whose results are scores."""
+        rows, _ = softmax(y, np.ones(y.shape, bool), self._length)
+        self._rows += [*rows]
+
+    def take(self, vectors: int, length: int) -> np.ndarray:
+        """``float16[vectors, length]``: the probabilities of the next vectors."""
+        taken = []
+        for _ in range(vectors):
+            row = self._rows.pop(0)
+            taken.append(row[:length])
+            if len(row) > length:
+                self._rows.insert(0, row[length:])
+        return np.array(taken)
+
+
+def results_of_all(p: KllmCoreParameters, products: Sequence[Product]) -> list[Result]:
     """Of products one after another."""
     results: list[Result] = []
+    scores = Scores(p)
     for product in products:
-        results.append(product.result(results[-1].total if results else None))
+        probabilities = scores.take(*product.x.shape) if product.weighted else None
+        results.append(product.result(results[-1].total if results else None, probabilities))
+        if product.softmax and not product.partial:
+            scores.add(results[-1].y)
     return results
 
 
@@ -182,9 +228,10 @@ def stimulus_of(
 ) -> Stimulus:
     """The stimulus of products whose matrices are in memory at `addresses`, without the memory."""
     expected = [
-        results_of(p, result, product.partial)
+        results_of(p, result, product.partial or product.softmax)
         for product, result in zip(products, results, strict=True)
     ]
+    stored = [stored_of(product, result) for product, result in zip(products, results, strict=True)]
     number = np.arange(len(products))
     return Stimulus(
         inputs=packed_inputs(p, products, addresses, rng),
@@ -192,14 +239,17 @@ def stimulus_of(
             "outliers": payload.pack(
                 p.outlier_split.pair_layout, _join([result.pairs for result in results])
             ),
+            "indices": payload.pack(p.stored_layout, _join(stored)),
             "y": payload.pack(p.output_layout, _join(expected)),
         },
         transaction_of={
             "outliers": np.repeat(number, [len(result.pairs["last"]) for result in results]),
+            "indices": np.repeat(number, [len(beats["last"]) for beats in stored]),
             "y": np.repeat(number, [len(beats["last"]) for beats in expected]),
         },
         transactions=len(products),
         cycles=cycles_of(p, products, [result.outlier for result in results]),
+        cycles_exact=not any(product.weighted for product in products),
     )
 
 
@@ -260,8 +310,10 @@ def commands_of(
         "address": list(addresses),
         "integer": [product.integer for product in products],
         "lines": [product.lines() for product in products],
-        "add": [product.add for product in products],
-        "partial": [product.partial for product in products],
+        **{
+            name: [getattr(product, name) for product in products]
+            for name in ("add", "partial", "store", "softmax", "weighted")
+        },
         "tables": [product.new_tables for product in products],
         "normalise": [product.norm is not None for product in products],
         "replace": [function is not None for function in functions],
@@ -294,14 +346,31 @@ def inputs_of(
     return load, {"values": bits.reshape(-1, BEAT), "keep": mask, "last": last.ravel()}
 
 
-def results_of(p: KllmCoreParameters, result: Result, partial: bool) -> dict[str, np.ndarray]:
-    """Beats of `y`, set by set, each vector's in turn; none of a partial product."""
+def stored_of(product: Product, result: Result) -> dict[str, np.ndarray]:
+    """Beats of `indices`; none of a product whose vectors are not stored."""
+    v = result.vectors
+    vectors, length = v.activation.shape
+    count = -(-length // BEAT)
+    rest = ((0, 0), (0, count * BEAT - length))
+    inliers = np.where(v.keep, v.activation, 0)
+    index, keep = (np.pad(a, rest).reshape(-1, BEAT) for a in (inliers, v.keep))
+    fields = {
+        "index": index,
+        "keep": keep @ (1 << np.arange(BEAT)),
+        "last": np.tile(np.arange(count) == count - 1, vectors),
+        "scale": np.repeat(to_bits(v.scale), count),
+    }
+    return fields if product.store else {name: field[:0] for name, field in fields.items()}
+
+
+def results_of(p: KllmCoreParameters, result: Result, silent: bool) -> dict[str, np.ndarray]:
+    """Beats of `y`, set by set, each vector's in turn; none of a product that gives none."""
     vectors, columns = result.y.shape
     sets = -(-columns // p.lanes)
     padded = np.zeros((3, vectors, sets * p.lanes), np.int64)
     padded[:, :, :columns] = to_bits(result.y), np.ones((vectors, columns)), result.invalid
     beats = padded.reshape(3, vectors, sets, p.lanes).swapaxes(1, 2).reshape(3, -1, p.lanes)
-    y, keep, invalid = beats[:, :0] if partial else beats
+    y, keep, invalid = beats[:, :0] if silent else beats
     powers = 1 << np.arange(p.lanes)
     return {
         "y": y,
