@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from math import inf, isinf
+from math import inf
 from pathlib import Path
 
 from rich import box
@@ -20,8 +20,9 @@ from golden.files import check_writable, json_text, replacing
 from golden.lm.commands import at_least
 
 NAME = "kllm_cost"
-MOST = 1 << 17
+MOST = 1 << 14
 """Of every whole number."""
+LEAST_TILE = 128
 NUMBERS = {
     "lanes": "PE lanes, columns at once",
     "counters": "counters of 16 inputs in a lane: words of 16 times as many positions",
@@ -52,19 +53,18 @@ def register(commands: argparse._SubParsersAction) -> None:
     for name, text in NUMBERS.items():
         command.add_argument(
             f"--{name}",
-            type=at_least(1),
+            type=at_least(LEAST_TILE if name == "tile" else 1),
             default=getattr(default.core, name.replace("-", "_")),
             metavar="N",
             help=f"{text} (default: %(default)s)",
         )
-    for name, text in (("tokens", "length of the output"), ("batch", "sequences in Fig. 9")):
-        command.add_argument(
-            f"--{name}",
-            type=at_least(1),
-            default=getattr(default, name),
-            metavar="N",
-            help=f"{text} (default: %(default)s)",
-        )
+    command.add_argument(
+        "--tokens",
+        type=at_least(1),
+        default=default.tokens,
+        metavar="N",
+        help="length of the output (default: %(default)s)",
+    )
     command.add_argument(
         "--outliers",
         type=float,
@@ -115,7 +115,7 @@ def run_cost(arguments: argparse.Namespace) -> None:
 
 def _setting(arguments: argparse.Namespace) -> Setting:
     fields = [name.replace("-", "_") for name in NUMBERS]
-    for name in (*fields, "tokens", "batch"):
+    for name in (*fields, "tokens"):
         if getattr(arguments, name) > MOST:
             raise InputError(f"--{name.replace('_', '-')}: it must be at most {MOST}")
     if not 2 <= arguments.activation_bits <= 6:
@@ -123,14 +123,14 @@ def _setting(arguments: argparse.Namespace) -> Setting:
     # Also refuses NaN.
     if not 0 <= arguments.outliers <= 100:
         raise InputError(f"--outliers: it must be 0 to 100 percent, not {arguments.outliers:g}")
-    if not (1 <= arguments.bandwidth <= 1e6 or isinf(arguments.bandwidth)):
+    if not (1 <= arguments.bandwidth <= 1e6 or arguments.bandwidth == inf):
         raise InputError(f"--bandwidth: it must be 1 to 1e6 GB/s, not {arguments.bandwidth:g}")
     core = Core(
         **{name: getattr(arguments, name) for name in fields},
         share=arguments.outliers / 100,
-        bandwidth=1e9 * abs(arguments.bandwidth),
+        bandwidth=1e9 * arguments.bandwidth,
     )
-    return Setting(core, arguments.model, arguments.tokens, arguments.batch)
+    return Setting(core, arguments.model, arguments.tokens)
 
 
 def _write(output: Path, setting: Setting, found: list, content: dict) -> None:

@@ -8,9 +8,9 @@ from math import isinf
 from golden.algorithms.kllm.cost import MODELS
 from golden.algorithms.kllm.cost import published as paper
 from golden.evaluation.kllm_cost import parts
-from golden.evaluation.kllm_cost.claims import Basis, Claim
 from golden.evaluation.kllm_cost.pictures import CAPTIONS
 from golden.evaluation.kllm_cost.rates import MEMORIES, Setting
+from golden.evaluation.kllm_cost.verdicts import Basis, Claim
 from golden.evaluation.section import Table
 
 TITLE = "KLLM: speed, energy and area (Table I, Figs. 8 to 12)"
@@ -25,17 +25,19 @@ def about(setting: Setting) -> str:
         else f"a memory of {core.bandwidth / 1e9:g} GB/s"
     )
     return (
-        "Cycles of a decoded token by the formulas that the RTL is checked against, mean over an"
-        f" output of {setting.tokens} tokens. A product of K × N takes ⌈N / lanes⌉ · max(T, G')"
+        "Cycles of a decoded token by formula, mean over an output of"
+        f" {setting.tokens} tokens. A product of K × N takes ⌈N / lanes⌉ · max(T, G')"
         " cycles: T is the sum over a column's words of max(1, ⌈outliers in the word / R⌉), G' the"
-        " bins in use over the MACs. Longer columns than the tile take a product for each tile. A"
-        " slower memory bounds each product: bytes over bandwidth. Outliers lie at random.\n\n"
+        " bins in use over the MACs. That is a set of columns in the core's cycle model, which the"
+        " RTL keeps to. An integer vector of 4 bits uses a quarter of the bins; columns longer than"
+        " the tile take a product for each tile; several vectors share a column's words. A slower"
+        " memory bounds each product: bytes over bandwidth. Outliers lie at random.\n\n"
         f"The core here: {core.lanes} lanes, words of {core.word}, {core.macs} MACs, R ="
         f" {core.entries}, tile {core.tile}, {100 * core.share:g} % of outliers,"
         f" {core.clock / 1e6:g} MHz, {memory}; of one model, {setting.shape.name}. Keys and values"
         " have 4 bits, as weights do; scores are integers without outliers. Left out: latencies of"
-        " dependent products, norms, quantising new keys and values, and what the softmax takes"
-        " beyond the other heads' products. The A100 is a bound, not a simulation: FP16 weights and"
+        " dependent products, norms, and quantising new keys and values. A softmax runs during the"
+        " products of other heads. The A100 is a bound, not a simulation: FP16 weights and"
         f" cache, each byte once, at {paper.A100_BANDWIDTH / 1e12:.2f} TB/s."
         " The paper's figures are pictures: what its text states is compared."
         " `python -m golden kllm-cost -o docs/results` writes this page."
@@ -45,15 +47,20 @@ def about(setting: Setting) -> str:
 def markdown(setting: Setting, claims: Sequence[Claim]) -> str:
     """The page; the pictures lie beside it."""
     counts = Counter(claim.verdict for claim in claims)
-    listed = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Basis if counts[verdict])
+    listed = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Basis if counts[verdict])
     verdicts = Table(
         "",
         ["", "paper", "here", "verdict", "why"],
         [[c.where, c.paper, c.ours, f"**{c.verdict}**", c.why] for c in claims],
     )
-    pieces = [f"# {TITLE}", about(setting), f"Verdicts: {listed}.", _lines(verdicts)]
+    pieces = [
+        f"# {TITLE}",
+        about(setting),
+        f"Verdicts of {len(claims)}: {listed}.",
+        _lines(verdicts),
+    ]
     pieces += [f"![{caption}]({name}.svg)" for name, caption in CAPTIONS.items()]
-    for table in (rates(setting), token(setting), variants(setting), parts.rows(setting)):
+    for table in _tables(setting):
         pieces += [f"{table.title}:", _lines(table)]
     return "\n\n".join(pieces) + "\n"
 
@@ -79,15 +86,16 @@ def rates(setting: Setting) -> Table:
             ]
         )
     return Table(
-        "Tokens a second, one sequence",
+        "Tokens a second, one sequence, by the memory: ideal, an A100's, one stack of HBM2e and of"
+        " HBM2",
         [
             "model",
             "10⁹ weights",
-            "A100's bound",
-            *(f"A4, memory: {name}" for name in MEMORIES),
-            f"A3, memory: {'always keeps up' if isinf(setting.core.bandwidth) else 'as set'}",
+            "A100, bound",
+            *(f"A4, {name}" for name in MEMORIES),
+            f"A3, {'ideal' if isinf(setting.core.bandwidth) else 'as set'}",
             "A4 over the bound",
-            f"A100's use that {paper.SPEED_A4['A100']}× needs",
+            f"A100's use for {paper.SPEED_A4['A100']}×",
         ],
         made,
     )
@@ -97,7 +105,7 @@ def token(setting: Setting) -> Table:
     """Cycles of a token by parts."""
     made = []
     for bits in (4, 3):
-        for batch in (1, setting.batch):
+        for batch in (1, paper.BATCH):
             found = setting.at(activation_bits=bits).token(batch)
             values = (found.layers, found.head, found.keys, found.values, found.softmax)
             made.append(
@@ -149,10 +157,45 @@ def variants(setting: Setting) -> Table:
             row.append(f"{rate:.1f} (×{rate / before:.2f})")
         made.append(row)
     return Table(
-        f"Tokens a second, A{setting.core.activation_bits}, of a core that were changed",
+        f"Tokens a second, A{setting.core.activation_bits}, of a changed core",
         ["", *(MODELS[name].name for name in names)],
         made,
     )
+
+
+def others() -> Table:
+    """Figures that are neither the paper's nor this project's."""
+    gpt_fast = "README of gpt-fast (PyTorch), A100-80GB limited to 330 W, short contexts"
+    rows = [
+        [
+            "bandwidth and most power of an A100-80GB",
+            f"{paper.A100_BANDWIDTH / 1e9:.0f} GB/s, {paper.A100_POWER:.0f} W",
+            "NVIDIA's data sheet, SXM",
+        ],
+        ["LLaMA-2-7B in 16 bits, compiled", f"{paper.A100_TUNED} tokens/s", gpt_fast],
+        ["the same, weights of 4 bits", f"{paper.A100_FOUR_BITS} tokens/s", gpt_fast],
+        [
+            "the same in plain PyTorch",
+            f"{paper.A100_EAGER} tokens/s",
+            "pytorch.org/blog/accelerating-generative-ai-2, its starting point",
+        ],
+        [
+            "energy of HBM2",
+            f"{paper.HBM_JOULES_A_BIT * 1e12:.1f} pJ a bit",
+            "assumed, after O'Connor et al., Fine-Grained DRAM, MICRO-50, 2017",
+        ],
+        [
+            "an FP16 multiplication and addition at 45 nm",
+            f"{paper.MAC_JOULES * 1e12:.1f} pJ",
+            "assumed, after Horowitz, Computing's Energy Problem, ISSCC 2014",
+        ],
+        ["a bit of dense SRAM at 28 nm", f"{paper.CELL} µm²", "assumed"],
+    ]
+    return Table("Figures of others", ["", "value", "source"], rows)
+
+
+def _tables(setting: Setting) -> tuple[Table, ...]:
+    return rates(setting), token(setting), variants(setting), parts.rows(setting), others()
 
 
 def content(setting: Setting, claims: Sequence[Claim]) -> dict:
@@ -166,7 +209,7 @@ def content(setting: Setting, claims: Sequence[Claim]) -> dict:
         "claims": [dataclasses.asdict(claim) for claim in claims],
         "tables": [
             {"title": table.title, "columns": list(table.columns), "rows": list(table.rows)}
-            for table in (rates(setting), token(setting), variants(setting), parts.rows(setting))
+            for table in _tables(setting)
         ],
     }
 

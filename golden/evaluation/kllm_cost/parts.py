@@ -1,8 +1,8 @@
 """Table I row by row, beside this project's blocks."""
 
 from golden.algorithms.kllm.cost import published as paper
-from golden.evaluation.kllm_cost.claims import Basis
 from golden.evaluation.kllm_cost.rates import Setting
+from golden.evaluation.kllm_cost.verdicts import Basis
 from golden.evaluation.section import Table
 
 SCALE = (45 / 28) ** 2

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from golden.algorithms.kllm.cost import MODELS, decode
 from golden.algorithms.kllm.cost import published as paper
-from golden.evaluation.kllm_cost.claims import saving
+from golden.evaluation.kllm_cost.energy_claims import saving
 from golden.evaluation.kllm_cost.rates import MEMORIES, Setting
 from golden.evaluation.plots import figure
 
@@ -38,7 +38,9 @@ def _speed(setting: Setting) -> "Figure":
     width = 0.8 / (len(MEMORIES) + 1)
     bound = [at.bound() if at.fits else 0 for at in models]
     heights = {"A100 at all its bandwidth": bound} | {
-        f"core A4, memory {name}": [at.at(bandwidth=bandwidth).rate() for at in models]
+        f"core A4, {name}{' memory' if name == 'ideal' else ''}": [
+            at.at(bandwidth=bandwidth).rate() for at in models
+        ]
         for name, bandwidth in MEMORIES.items()
     }
     for number, (label, values) in enumerate(heights.items()):
@@ -53,19 +55,23 @@ def _speed(setting: Setting) -> "Figure":
                 "k--",
                 label=f"{paper.SPEED_A4['A100']}× that A100" if at == 0 else None,
             )
+        else:
+            axes.annotate("does not fit", (at - 2 * width, 1), rotation=90, ha="center", size=8)
     axes.set_xticks(range(len(SHOWN)), [MODELS[name].name for name in SHOWN])
     axes.set_yscale("log")
+    axes.set_ylim(0.9)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylabel("tokens/s, one sequence")
     axes.grid(alpha=0.3, axis="y")
-    axes.legend(fontsize=8)
+    drawn.legend(loc="outside lower center", ncols=3, fontsize=8)
     return drawn
 
 
 def _context(setting: Setting) -> "Figure":
     drawn = figure(9.6, 3.8)
     axes = drawn.subplots(1, 2, sharey=True)
-    contexts = list(range(128, 2 * setting.tokens + 1, 128))
+    step = max(1, setting.tokens // 16)
+    contexts = list(range(step, 2 * setting.tokens + 1, step))
     for one, bits in zip(axes, (4, 3), strict=True):
         core = setting.at(activation_bits=bits).core
         tokens = [decode(setting.shape, core, t) for t in contexts]

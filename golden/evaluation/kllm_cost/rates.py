@@ -2,6 +2,7 @@
 
 import dataclasses
 from math import inf
+from statistics import geometric_mean
 
 from golden.algorithms.kllm.cost import MODELS, Core, Shape, Token, a100_bytes
 from golden.algorithms.kllm.cost.decode import mean_token
@@ -13,8 +14,8 @@ from golden.algorithms.kllm.cost.published import (
     TOKENS,
 )
 
-MEMORIES = {"always keeps up": inf, "2.04 TB/s, an A100's": A100_BANDWIDTH} | STACKS
-"""Bytes a second."""
+MEMORIES = {"ideal": inf, "2.04 TB/s": A100_BANDWIDTH} | STACKS
+"""Bytes a second. An ideal memory always keeps up."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,14 +24,13 @@ class Setting:
 
     model
         For what is of one model, a key of `MODELS`.
-    tokens, batch
-        Length of the output, and sequences in Fig. 9.
+    tokens
+        Length of the output.
     """
 
     core: Core = dataclasses.field(default_factory=Core)
     model: str = "llama-2-7b"
     tokens: int = TOKENS
-    batch: int = BATCH
 
     @property
     def shape(self) -> Shape:
@@ -65,13 +65,19 @@ class Setting:
         return a100_bytes(self.shape, self.tokens) < A100_BYTES
 
 
+def mean_gain(setting: Setting) -> float:
+    """Of the core over an A100's bound: geometric mean over the models that an A100 holds."""
+    models = [dataclasses.replace(setting, model=name) for name in MODELS]
+    return geometric_mean([at.rate() / at.bound() for at in models if at.fits])
+
+
 def growth(setting: Setting) -> float:
-    """Rate of a batch over that of one sequence."""
-    return setting.rate(setting.batch) / setting.rate()
+    """Rate of the batch of Fig. 9 over that of one sequence."""
+    return setting.rate(BATCH) / setting.rate()
 
 
 def bandwidth_of_growth(setting: Setting, wanted: float) -> float:
-    """Bandwidth at which a batch gains `wanted` times: more bandwidth, less gain.
+    """Bandwidth at which that batch gains `wanted` times: more bandwidth, less gain.
 
     Between 10 GB/s and 10 TB/s, to a percent.
     """

@@ -16,8 +16,8 @@ import numpy as np
 
 from golden.algorithms.kllm.quantize import outlier_count
 
-DRAWS = 2000
-"""Random positions of outliers that a mean is taken over."""
+DRAWN_WORDS = 16000
+"""With outliers at random positions, which a column's mean is taken over: 2000 of the paper's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,7 @@ def step_rows(outliers: np.ndarray, entries: int) -> np.ndarray:
 
 @lru_cache(maxsize=1024)
 def column_cycles(core: Core, k: int, integer: bool = False) -> float:
-    """Cycles of a set of columns of `k`: mean over `DRAWS` random positions of the outliers."""
+    """Cycles of a set of columns of `k`: mean over random positions of the outliers."""
     tiles = memory_words(core, k)
     groups = core.groups(integer)
     outliers = 0 if integer else min(k, 2 * outlier_count(k, core.share))
@@ -123,7 +123,7 @@ def column_cycles(core: Core, k: int, integer: bool = False) -> float:
         return float(sum(max(len(words), groups) for words in tiles))
     sizes = [size for words in tiles for size in words]
     drawn = np.random.default_rng(0).multivariate_hypergeometric(
-        sizes, outliers, DRAWS, method="marginals"
+        sizes, outliers, max(50, DRAWN_WORDS // len(sizes)), method="marginals"
     )
     rows = step_rows(drawn, core.entries)
     firsts = np.cumsum([0] + [len(words) for words in tiles[:-1]])

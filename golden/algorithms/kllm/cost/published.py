@@ -80,7 +80,8 @@ bits, the plain PyTorch that it starts from, gpt-fast with weights of 4 bits (it
 pytorch.org/blog/accelerating-generative-ai-2). The contexts are short."""
 HBM_JOULES_A_BIT = 3.9e-12
 """Assumed, of HBM2: M. O'Connor et al., Fine-Grained DRAM, MICRO-50, 2017."""
-STACKS = {"one stack of HBM2e, 460 GB/s": 460e9, "one stack of HBM2, 256 GB/s": 256e9}
+STACKS = {"460 GB/s": 460e9, "256 GB/s": 256e9}
+"""Bytes a second of one stack of HBM2e and of HBM2."""
 MAC_JOULES = 1.5e-12
 """Assumed, an FP16 multiplication and addition at 45 nm: M. Horowitz, Computing's energy problem,
 ISSCC 2014 (1.1 and 0.4 pJ)."""
