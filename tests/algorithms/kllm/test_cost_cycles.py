@@ -93,6 +93,10 @@ def test_the_mean_over_positions_of_outliers():
     assert column_cycles(core, 32) == pytest.approx(2 + together, abs=0.02)
 
 
+def test_a_long_reduction_hides_the_outliers():
+    assert column_cycles(Core(macs=8, entries=2), 4096) == 32
+
+
 def test_outliers_cost_rate_unless_many_are_multiplied_in_a_cycle():
     """The losses that docs/kllm.md has for Gaussian vectors; all 42 in turn at R = 1."""
     lost = [1 - 8 / column_cycles(Core(entries=entries), 4096) for entries in (1, 2, 4, 8, 42)]
