@@ -10,11 +10,18 @@ import sys
 
 from golden.evaluation import commands as evaluation
 from golden.evaluation import results
+from golden.evaluation.kllm_cost import command as kllm_cost
 from golden.evaluation.unicaim_cost import command as unicaim_cost
 from golden.lm import commands
 from golden.trace import TraceError
 
-REGISTER = (commands.register, evaluation.register, results.register, unicaim_cost.register)
+REGISTER = (
+    commands.register,
+    evaluation.register,
+    results.register,
+    kllm_cost.register,
+    unicaim_cost.register,
+)
 """Functions that add commands to the parser. A command sets ``run``, called with its arguments."""
 
 
