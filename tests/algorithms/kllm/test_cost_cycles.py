@@ -17,7 +17,7 @@ from golden.algorithms.kllm.cost import (
 )
 from golden.algorithms.kllm.cost.cycles import column_cycles, product_bytes, step_rows
 from golden.algorithms.kllm.cost.decode import mean_token, search_cycles
-from golden.kllm.cycles import Timing, Work, core_cycles, listing_of
+from golden.kllm.cycles import Timing, VectorWork, Work, core_cycles, listing_of
 from golden.kllm.orizuru import orizuru
 
 PLAIN = Core(share=0.0)
@@ -46,15 +46,20 @@ def test_sets_of_columns_take_the_core_s_cycles(core, k, integer):
     assert step_rows(np.add.reduceat(outlier.astype(int), starts), core.entries).tolist() == rows
 
     groups = core.groups(integer)
-    timing = Timing(20, 16, 30, 9, 7, 8, 9, 3, groups=groups, stages=1, tail=12, in_flight=4)
+    # Words of scales, a cycle each, are not in the formula.
+    scales = {"scale_sets": 1 << 20, "tail": [12] * (groups + 1)}
+    constants = (20, 16, 30, 9, 7, 8, 9, 3)
+    timing = Timing(*constants, fetch=5, stages=1, in_flight=4, **scales)
+    vector = VectorWork([1] * -(-k // 16), rows)
 
     def result(sets: int) -> int:
-        return core_cycles(timing, [Work([1] * -(-k // 16), rows, sets, True)])[-1].result
+        work = Work([vector], 0, sets, groups, new_tables=True)
+        return core_cycles(timing, [work])[-1].result
 
     counted = max(sum(rows), groups)
-    assert result(25) - result(5) == 20 * counted
+    assert result(45) - result(25) == 20 * counted
     if not outlier.any():
-        made = [cycles(core, Product(k, sets * core.lanes, integer)) for sets in (5, 25)]
+        made = [cycles(core, Product(k, sets * core.lanes, integer)) for sets in (25, 45)]
         assert made[1] - made[0] == 20 * counted
 
 

@@ -1,0 +1,312 @@
+"""Products of a layer's matrices, or of the output matrix, on KLLM's core (KLLM, III-D and IV)."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import numpy as np
+from golden.algorithms.kllm.fold import NORMED
+
+from golden.algorithms.kllm.model import INPUTS, ActivationQuantizer, QuantizedLlama
+from golden.algorithms.kllm.quantize import QuantizedWeights
+from golden.kllm.kllm_core import Norm, Vectors, front_end, multiply, sums, tables_of
+from hw.kllm.core_parameters import BEAT
+from hw.kllm.kllm_core import KllmCoreParameters
+from sim.commands.engines.difference import Difference
+from sim.commands.engines.workers import Submit, at_once
+from sim.core import payload
+from sim.core.design import Design
+from sim.core.memory import FASTEST, MemoryTiming
+from sim.core.stimulus import Outcome, compare
+from sim.drivers.harness.session import Session
+from sim.testbenches.kllm.products import (
+    Matrices,
+    Product,
+    Result,
+    packed_inputs,
+    pairs_of,
+    stimulus_of,
+)
+
+BLOCK = "kllm.kllm_core"
+
+STEPS = (("wq", "wk", "wv"), ("wo",), ("gate", "up"), ("down",))
+"""Matrices of one input, whose products are offered to the core together."""
+HEAD = (("output",),)
+"""The step of the output matrix."""
+
+
+def parts_of(length: int, most: int) -> list[slice]:
+    """Rows of a matrix in parts of about equal size, of full beats but the last."""
+    count = -(-length // most)
+    size = -(-length // count)
+    size = min(most, -(-size // BEAT) * BEAT)
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Piece:
+    """A product of a step: some rows of some columns of a matrix.
+
+    name
+        Of the matrix.
+    rows, columns
+        Which of its rows and columns.
+    first
+        The matrix's first piece, with which its tables are loaded.
+    add, partial
+        Rows lie before it, rows follow.
+    """
+
+    name: str
+    rows: slice
+    columns: slice
+    first: bool
+    add: bool
+    partial: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LayerProducts:
+    """What a layer's products are.
+
+    matrices, quantizers
+        Matrices by name, and how each of their inputs is quantised.
+    norm
+        RMSNorm of the inputs that are normalised in the product, or None.
+    """
+
+    matrices: dict[str, QuantizedWeights]
+    quantizers: dict[str, ActivationQuantizer]
+    rms_norm: Norm | None = None
+
+    @staticmethod
+    def input_of(name: str) -> str:
+        """The input of a matrix; the output matrix has one of its own."""
+        return INPUTS.get(name, name)
+
+    def norm(self, name: str) -> Norm | None:
+        """What is done to the matrix's input in the product."""
+        return self.rms_norm if name in (*NORMED, "output") else None
+
+
+def products_of(model: QuantizedLlama) -> list[LayerProducts]:
+    """Of each layer, and of the output matrix if that is quantised."""
+    norm = None
+    if model.fused:
+        norm = Norm(np.float32(1 / model.config.dim), np.float32(model.config.norm_eps))
+    pairs = zip(model.matrices, model.activations, strict=True)
+    found = [LayerProducts(*pair, norm) for pair in pairs]
+    if model.head is not None:
+        matrix, quantizer = model.head
+        found.append(LayerProducts({"output": matrix}, {"output": quantizer}, norm))
+    return found
+
+
+class KllmLayer:
+    """Products of one layer or of the output matrix, by RTL and by the bit-exact model.
+
+    design
+        Of ``kllm.kllm_core``; layers share its compiled code.
+    layer
+        Its number, for messages.
+    model
+        What is computed: matrices, how their inputs are quantised, and what is normalised.
+    steps
+        Names of matrices of one input each.
+    check
+        False: there is no model; what the RTL gives goes on.
+    submit
+        Runs the RTL of a step and compares it; the model's results go on at once.
+
+    A matrix of more rows than the core's K is multiplied in parts, each with outliers and a scale
+    of its own; one of more columns than N in several products. ``cycles`` has those of each token's
+    steps, ``predicted`` the cycle model's, which are the same if the memory keeps up; ``bits``
+    counts the output bits compared. All three are complete once everything submitted has run.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        layer: int,
+        model: LayerProducts,
+        steps: tuple[tuple[str, ...], ...] = STEPS,
+        timing: MemoryTiming = FASTEST,
+        check: bool = True,
+        submit: Submit = at_once,
+    ):
+        self._design, self._layer, self._model, self._steps = design, layer, model, steps
+        self._check, self._submit = check, submit
+        parameters: Any = design.parameters  # of this block
+        self._parameters: KllmCoreParameters = parameters
+        self._tables = {
+            name: tables_of(model.quantizers[model.input_of(name)].codebook, matrix.codebook)
+            for name, matrix in model.matrices.items()
+        }
+        self._pieces = [[piece for name in names for piece in self._cut(name)] for names in steps]
+        stored = Matrices(parameters)
+        self._address = {}
+        for piece in (piece for pieces in self._pieces for piece in pieces):
+            weight, scale = self._weights(piece)
+            self._address[self._place(piece)] = stored.add(weight, scale)
+        self._session = Session(design, {"weights": stored.memory()}, timing)
+        self._rng = np.random.default_rng(layer)  # of bits without meaning
+        self._ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._tokens = [0] * len(steps)  # that each step has had
+        self.cycles: list[list[int]] = []
+        self.predicted: list[list[int]] = []
+        self.bits = 0
+
+    def _cut(self, name: str) -> list[Piece]:
+        p, shape = self._parameters, self._model.matrices[name].index.shape
+        rows = parts_of(shape[0], p.k)
+        columns = [slice(n, min(n + p.n, shape[1])) for n in range(0, shape[1], p.n)]
+        last = len(rows) - 1
+        return [
+            Piece(name, part, chosen, number == at == 0, at > 0, at < last)
+            for number, chosen in enumerate(columns)
+            for at, part in enumerate(rows)
+        ]
+
+    def _weights(self, piece: Piece) -> tuple[np.ndarray, np.ndarray]:
+        matrix = self._model.matrices[piece.name]
+        index = np.ascontiguousarray(matrix.index[piece.rows, piece.columns])
+        return index, matrix.scale[piece.columns]
+
+    @staticmethod
+    def _place(piece: Piece) -> tuple[str, int, int]:
+        return piece.name, piece.rows.start, piece.columns.start
+
+    def multiply(self, name: str, x: np.ndarray) -> np.ndarray:
+        """``float32[token, N]``: the FP16 results for tokens ``x [token, K]``, made FP16.
+
+        The first matrix of an input computes the products of all that have this input; those that
+        follow with the same `x` have their results ready.
+        """
+        step = next(number for number, names in enumerate(self._steps) if name in names)
+        seen, result = self._ready.pop(name, (x[:0], x))
+        if seen is x or np.array_equal(seen, x):
+            return result
+        compute = self._modelled if self._check else self._unchecked
+        found = compute(step, x.astype(np.float16))
+        self._ready |= {other: (x, y.astype(np.float32)) for other, y in found.items()}
+        return self._ready.pop(name)[1]
+
+    def _modelled(self, step: int, x: np.ndarray) -> dict[str, np.ndarray]:
+        """A step by the bit-exact model; by the RTL too, but perhaps later."""
+        # One codebook of activations, so that the vectors' split and indices are the same for all.
+        tables = self._tables[self._steps[step][0]]
+        split: dict[int, Vectors] = {}
+        for piece in self._pieces[step]:
+            if piece.rows.start not in split:
+                part = x[:, piece.rows]
+                split[piece.rows.start] = front_end(part, tables, self._outliers(piece))
+        results, expected = {name: [] for name in self._steps[step]}, []
+        kept = None
+        for piece in self._pieces[step]:
+            v, (weight, scale) = split[piece.rows.start], self._weights(piece)
+            kept = kept if piece.add else None
+            y = invalid = np.zeros((len(x), 0))
+            if piece.partial:
+                kept = sums(v, self._tables[piece.name], weight, kept=kept)
+            else:
+                norm = self._model.norm(piece.name)
+                y, invalid = multiply(
+                    v, self._tables[piece.name], weight, scale, norm=norm, kept=kept
+                )
+                results[piece.name].append(y)
+            expected.append((v, y, invalid))
+        for number, token in enumerate(self._new_tokens(step, len(x))):
+            one = slice(number, number + 1)
+            wanted = [
+                Result(v.outlier[one], pairs_of(v, one), y[one], invalid[one], y[:0], v)
+                for v, y, invalid in expected
+            ]
+            self._submit(partial(self._run, step, token, x[number], wanted))
+        return {name: np.concatenate(y, axis=1) for name, y in results.items()}
+
+    def _outliers(self, piece: Piece) -> int:
+        quantizer = self._model.quantizers[self._model.input_of(piece.name)]
+        return quantizer.count(piece.rows.stop - piece.rows.start)
+
+    def _run(self, step: int, token: int, x: np.ndarray, expected: list[Result]) -> None:
+        """A token's step on the RTL, compared."""
+        pieces, outputs = self._pieces[step], self._design.outputs
+        addresses = [self._address[self._place(piece)] for piece in pieces]
+        stimulus = stimulus_of(
+            self._parameters, self._products(step, x), addresses, expected, self._rng
+        )
+        counts = {name: len(beats) for name, beats in stimulus.outputs.items()}
+        outcome = self._step_of_rtl(step, token, stimulus.inputs, counts)
+        found = compare(stimulus, outcome.outputs, outputs, outcome.cycles_of)
+        if found:
+            # Beats too many belong to no product.
+            piece = [*pieces, pieces[-1]][found[0].transaction]
+            raise Difference(BLOCK, self._layer, token, f"matrix {piece.name}: {found[0]}")
+        self.predicted[token][step] = stimulus.cycles
+        self.bits += sum(len(b) * payload.width(outputs[n]) for n, b in stimulus.outputs.items())
+
+    def _unchecked(self, step: int, x: np.ndarray) -> dict[str, np.ndarray]:
+        """A step by the RTL alone."""
+        p, pieces = self._parameters, self._pieces[step]
+        addresses = [self._address[self._place(piece)] for piece in pieces]
+        given = [piece for piece in pieces if not piece.partial]
+        widths = [piece.columns.stop - piece.columns.start for piece in given]
+        sets = [-(-width // p.lanes) for width in widths]
+        pairs = sum(max(1, self._outliers(piece)) for piece in pieces)
+        rows: dict[str, list] = {name: [] for name in self._steps[step]}
+        for number, token in enumerate(self._new_tokens(step, len(x))):
+            inputs = packed_inputs(p, self._products(step, x[number]), addresses, self._rng)
+            counts = {"outliers": pairs, "indices": 0, "y": sum(sets)}
+            outcome = self._step_of_rtl(step, token, inputs, counts)
+            fields = payload.unpack(self._design.outputs["y"], outcome.outputs["y"])
+            y = np.stack([fields[f"y[{lane}]"] for lane in range(p.lanes)], axis=1)
+            parts = np.split(y.astype(np.uint16).view(np.float16), np.cumsum(sets)[:-1])
+            found: dict[str, list] = {name: [] for name in rows}
+            for piece, part, width in zip(given, parts, widths, strict=True):
+                found[piece.name].append(part.ravel()[:width])
+            for name, values in found.items():
+                rows[name].append(np.concatenate(values))
+        return {name: np.array(values) for name, values in rows.items()}
+
+    def _new_tokens(self, step: int, count: int) -> range:
+        """Numbers of the next tokens of a step."""
+        first = self._tokens[step]
+        self._tokens[step] += count
+        while len(self.cycles) < self._tokens[step]:
+            self.cycles.append([0] * len(self._steps))
+            self.predicted.append([0] * len(self._steps))
+        return range(first, first + count)
+
+    def _products(self, step: int, x: np.ndarray) -> list[Product]:
+        products = []
+        for piece in self._pieces[step]:
+            part = x[None, piece.rows]
+            keep, norm = np.ones(part.shape, bool), self._model.norm(piece.name)
+            products.append(
+                Product(
+                    *(part, keep, self._tables[piece.name], piece.first, *self._weights(piece)),
+                    self._outliers(piece),
+                    norm=None if piece.partial else norm,
+                    add=piece.add,
+                    partial=piece.partial,
+                )
+            )
+        return products
+
+    def _step_of_rtl(
+        self, step: int, token: int, inputs: dict[str, np.ndarray], expected: dict[str, int]
+    ) -> Outcome:
+        outcome = self._session.step(inputs, expected)
+        if outcome.failure is not None:
+            names = ", ".join(self._steps[step])
+            raise Difference(BLOCK, self._layer, token, f"matrix {names}: {outcome.failure}")
+        self.cycles[token][step] = outcome.cycles
+        return outcome
+
+    def bytes_moved(self) -> dict[str, int]:
+        """Bytes that the core has read from the memory of its weights, scales included."""
+        return {"weights_read": self._session.uses()["weights"].bytes_read}
+
+    def close(self) -> None:
+        self._session.close()
