@@ -101,6 +101,7 @@ def kllm_core(
     *,
     keep: np.ndarray | None = None,
     integer: bool = False,
+    signed: bool = False,
     norm: Norm | None = None,
     function: int | None = None,
     rows: int | None = None,
@@ -116,6 +117,9 @@ def kllm_core(
     integer
         Whether activation indices are integers; ``tables.products[p]`` then holds 2^p times the
         weights' centroids.
+    signed
+        With `integer`: an index i is the integer i - 2^(nA - 1), whose top bit counts negative, as
+        the table's line of it must.
     norm
         Whether to divide by the root of the vectors' mean square first.
     function
@@ -134,11 +138,12 @@ def kllm_core(
     for start in starts[:-1]:
         part = slice(start, start + size)
         v = front_end(x[:, part], tables, outliers, keep[:, part])
-        kept = sums(v, tables, weight[part], integer=integer, function=function, kept=kept)
+        options = {"integer": integer, "signed": signed, "function": function}
+        kept = sums(v, tables, weight[part], **options, kept=kept)
     last = slice(starts[-1], None)
     v = front_end(x[:, last], tables, outliers, keep[:, last])
-    options = {"integer": integer, "norm": norm, "function": function, "kept": kept}
-    return multiply(v, tables, weight[last], scale, **options)
+    options = {"integer": integer, "signed": signed, "function": function}
+    return multiply(v, tables, weight[last], scale, **options, norm=norm, kept=kept)
 
 
 def multiply(
@@ -148,6 +153,7 @@ def multiply(
     scale: np.ndarray,
     *,
     integer: bool = False,
+    signed: bool = False,
     norm: Norm | None = None,
     function: int | None = None,
     kept: np.ndarray | None = None,
@@ -161,7 +167,8 @@ def multiply(
     if norm is not None:
         constants = (norm.inverse_k, norm.eps)
         r = rms_factor(v.activation, v.keep, v.pairs, tables.squares, v.scale, *constants)
-    total = sums(v, tables, weight, integer=integer, function=function, kept=kept)
+    options = {"integer": integer, "signed": signed, "function": function}
+    total = sums(v, tables, weight, **options, kept=kept)
     y = column_result(total, r[:, None], scale)
     return y, np.isnan(y)
 
@@ -172,10 +179,14 @@ def sums(
     weight: np.ndarray,
     *,
     integer: bool = False,
+    signed: bool = False,
     function: int | None = None,
     kept: np.ndarray | None = None,
 ) -> np.ndarray:
     """``float32[T, N]``: what a partial product keeps, with the sums ``kept`` before it."""
+    if signed:
+        top = len(tables.products) >> 1
+        v = dataclasses.replace(v, activation=v.activation ^ v.activation.dtype.type(top))
     if function is None:
         return _sums(v, tables, weight, integer, kept)
     parts = []

@@ -150,7 +150,7 @@ class CommandDispatch(Component):
         with m.If(push):
             m.d.sync += vector.eq(Mux(end, 0, vector + 1))
         norm = {name: command[name] for name in ("normalise", "inverse_k", "eps", "replace")}
-        tag = Cat(bank, command.integer, groups)
+        tag = Cat(bank, command.integer, command.signed, groups)
         table = {"columns": sets, "groups": groups, "bank": bank, "replace": command.replace}
         several = Mux(vectors == 0, 1, vectors)
         fetch = {"address": command.address, "words": words, "sets": sets, "vectors": several}

@@ -27,8 +27,8 @@ IN_FLIGHT = 4
 """Products that may be in flight: between acceptance of their command and their last result."""
 
 
-TAG_FLAGS = 2
-"""Flags of a product that accompany its indices: bank of tables, ``integer``."""
+TAG_FLAGS = 3
+"""Flags of a product that accompany its indices: bank of tables, ``integer``, ``signed``."""
 
 
 class Table(enum.IntEnum, shape=3):
@@ -241,8 +241,9 @@ class CoreParameters(Parameters):
 
         ``vectors`` of the batch, all of the same number of ``words``, ceil(K' / W); ``outliers`` at
         each end of each. ``columns`` of the matrix and ``address`` of its first word. ``integer``:
-        activation indices are integers; ``lines`` of the table of products that are in use, 2^nA or
-        less, nA if ``integer``. ``add``: add the sums of the product before, which was ``partial``:
+        activation indices are integers, from 0, or with ``signed`` from -2^(nA - 1) in two's
+        complement; ``lines`` of the table of products that are in use, 2^nA or less, nA if
+        ``integer``. ``add``: add the sums of the product before, which was ``partial``:
         it had as many columns and vectors, and gave no results.
 
         ``store``: output the vectors' indices. ``softmax``: each vector's results are a row of the
@@ -263,6 +264,7 @@ class CoreParameters(Parameters):
                 "columns": count(range(self.n + 1)),
                 "address": address(self.address_width),
                 "integer": FLAG,
+                "signed": FLAG,
                 "lines": count(range((1 << self.activation_bits) + 1)),
                 "add": FLAG,
                 "partial": FLAG,

@@ -1,6 +1,6 @@
 """Joins outliers, indices and weights into the lanes' steps (KLLM, Fig. 5)."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -45,7 +45,7 @@ class StepJoin(Component):
     rows : :py:`In(stream.Signature(parameters.outlier_list.output_layout))`
         Outliers.
     indices : :py:`In(stream.Signature(parameters.index_buffer.output_layout))`
-        Words of indices; the tag is the bank, ``integer`` and ``groups``.
+        Words of indices; the tag is the bank, ``integer``, ``signed`` and ``groups``.
     weights : :py:`In(stream.Signature(fetched_layout(parameters)))`
         Words of weights.
     scale_done : :py:`In(1)`
@@ -74,7 +74,7 @@ class StepJoin(Component):
         m = Module()
         rows, indices, weights, o = self.rows, self.indices, self.weights, self.o
         row, word, beat, step = (port.payload for port in (rows, indices, weights, o))
-        bank, integer = word.tag[:TAG_FLAGS]
+        bank, integer, signed = word.tag[:TAG_FLAGS]
         ahead = Signal(range(IN_FLIGHT + 1))  # batches with scales whose steps are not all accepted
         taken = Signal()
         product_end = Signal()
@@ -93,7 +93,8 @@ class StepJoin(Component):
         with m.Elif(product_end & ~self.scale_done):
             m.d.sync += ahead.eq(ahead - 1)
         fields = {
-            "activation": word.index,
+            # Integers in order of their values have the top bit of two's complement inverted.
+            "activation": Cat(Cat(index[:-1], index[-1] ^ signed) for index in word.index),
             "mask": word.keep,
             "integer": integer,
             "entries": row.entries,

@@ -190,7 +190,10 @@ def random_product(
         function = int(rng.choice([0, 1, 1, 2, 3]))
     partial = not final and bool(sometimes(rng, 0.25))
     return Product(
-        *(x, keep, tables, new_tables, weight, scale, outliers, integer, norm, function),
+        *(x, keep, tables, new_tables, weight, scale, outliers, integer),
+        signed=integer and bool(sometimes(rng, 0.5)),
+        norm=norm,
+        function=function,
         add=add,
         partial=partial,
         used=used,

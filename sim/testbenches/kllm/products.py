@@ -50,6 +50,7 @@ class Product:
     scale: np.ndarray
     outliers: int
     integer: bool = False
+    signed: bool = False
     norm: Norm | None = None
     function: int | None = None
     add: bool = False
@@ -71,7 +72,7 @@ class Product:
         """
         x = self.x if probabilities is None else float_multiply(self.x, probabilities)
         v = front_end(x, self.tables, self.outliers, self.keep)
-        options = {"integer": self.integer, "function": self.function}
+        options = {"integer": self.integer, "signed": self.signed, "function": self.function}
         options["kept"] = kept if self.add else None
         total = sums(v, self.tables, self.weight, **options)
         y, invalid = multiply(v, self.tables, self.weight, self.scale, norm=self.norm, **options)
@@ -309,6 +310,7 @@ def commands_of(
         "columns": [len(product.scale) for product in products],
         "address": list(addresses),
         "integer": [product.integer for product in products],
+        "signed": [product.signed for product in products],
         "lines": [product.lines() for product in products],
         **{
             name: [getattr(product, name) for product in products]
