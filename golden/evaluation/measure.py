@@ -129,6 +129,15 @@ class ComparedProducts(Llama):
 
         return multiply
 
+    def normalise(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+        return self._quantised.normalise(x, gain)
+
+    def logits(self, hidden: np.ndarray) -> np.ndarray:
+        return self._quantised.logits(hidden)
+
+    def attention_of(self, layer: int) -> DecodeAttention:
+        return self._quantised.attention_of(layer)
+
 
 def measure(
     policy: Policy,
@@ -149,14 +158,16 @@ def measure(
     defaults |= {"prompt": prompt}
     attentions: list[Compared] = []
 
-    def attention(_layer: int) -> Compared:
-        attentions.append(Compared(policy.attention(**defaults), prompt, None))
+    def attention(layer: int) -> Compared:
+        inner = products.attention_of(layer) if products else policy.attention(**defaults)
+        attentions.append(Compared(inner, prompt, None))
         return attentions[-1]
 
     products = None
     if policy.quantises_products:
         quantised = policy.model(model, progress=progress, **defaults)
-        model = products = ComparedProducts(quantised, model)
+        exact = getattr(quantised, "exact", model)
+        model = products = ComparedProducts(quantised, exact)
     label = policy.text if progress else None
     score = perplexity(model, tokens, attention, context=context, prompt=prompt, progress=label)
     errors = products.differences.values() if products else (a.differences for a in attentions)

@@ -31,7 +31,7 @@ POLICIES: dict[str, type[DecodeAttention] | type[Llama]] = {
 }
 """An attention of one layer, or a model with quantised products around the float one."""
 
-_GIVEN = ("model", "samples", "progress")
+_GIVEN = ("model", "samples", "progress", "cached")
 """Parameters that the program sets, not the user."""
 
 
@@ -63,7 +63,7 @@ class Policy:
         if not self.quantises_products:
             return model
         try:
-            return POLICIES[self.name](model, **self._with(defaults))
+            return POLICIES[self.name](model, **self._with({"cached": True} | defaults))
         except ValueError as error:
             raise InputError(f"policy {self.text}: {error}") from None
 

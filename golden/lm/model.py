@@ -50,7 +50,7 @@ class Llama:
         x = self.weights.embedding[np.asarray(tokens)]
         for index in tqdm(range(c.layers), desc=progress, unit="layer", disable=progress is None):
             layer = self.weights.layers[index]
-            n = rms_norm(x, layer.attn_norm, c.norm_eps)
+            n = self.normalise(x, layer.attn_norm)
             multiply = self.products(index, layer)
             q = rope(_heads(multiply("wq", n), c.d), angles)
             k = rope(_heads(multiply("wk", n), c.d), angles)
@@ -59,11 +59,19 @@ class Llama:
                 observe(index, name, array)
             o = attentions[index].sequence(q, k, v).astype(np.float32, copy=False)
             x = x + multiply("wo", o.transpose(1, 0, 2).reshape(len(tokens), -1))
-            m = rms_norm(x, layer.ffn_norm, c.norm_eps)
+            m = self.normalise(x, layer.ffn_norm)
             inner = silu(multiply("gate", m)) * multiply("up", m)
             observe(index, "down", inner)
             x = x + multiply("down", inner)
-        return rms_norm(x, self.weights.norm, c.norm_eps)
+        return self.normalise(x, self.weights.norm)
+
+    def normalise(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+        """RMSNorm of hidden states [token, dim]; a model whose products normalise overrides it."""
+        return rms_norm(x, gain, self.config.norm_eps)
+
+    def normalised(self, name: str, x: np.ndarray) -> np.ndarray:
+        """What matrix `name` multiplies, from what ``multiply`` is given: the same here."""
+        return x
 
     def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
         """How a layer multiplies: ``multiply(name, x)`` is x [token, in] times that matrix of it.
@@ -77,8 +85,12 @@ class Llama:
         return hidden @ self.weights.output
 
     def dense(self) -> list[DecodeAttention]:
-        """A fresh dense attention for each layer."""
-        return [DenseAttention() for _ in range(self.config.layers)]
+        """A fresh attention for each layer."""
+        return [self.attention_of(layer) for layer in range(self.config.layers)]
+
+    def attention_of(self, layer: int) -> DecodeAttention:
+        """A fresh attention of one layer, all of it; a model that quantises it overrides this."""
+        return DenseAttention()
 
 
 def generate(

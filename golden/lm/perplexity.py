@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golden.algorithms.attention import DecodeAttention, DenseAttention, Traffic
+from golden.algorithms.attention import DecodeAttention, Traffic
 from golden.lm.model import Llama
 
 CONTEXT = 2048
@@ -26,7 +26,7 @@ class Score:
 def perplexity(
     model: Llama,
     tokens: Sequence[int],
-    policy: Callable[[int], DecodeAttention] = lambda layer: DenseAttention(),
+    policy: Callable[[int], DecodeAttention] | None = None,
     *,
     context: int = CONTEXT,
     prompt: int = 1,
@@ -35,7 +35,8 @@ def perplexity(
     """Score ``tokens`` in windows of ``context``, each seen alone.
 
     The first ``prompt`` tokens of a window (at least one) are given, the others predicted; a window
-    without others is left out. ``policy(layer)`` gives a fresh attention for each layer and window.
+    without others is left out. ``policy(layer)`` gives a fresh attention for each layer and window,
+    by default the model's own.
     ``progress`` names a progress bar on stderr. Logits are computed some rows at a time in float32
     and their losses summed in float64. Raises ``ValueError`` when no token is predicted.
     """
@@ -47,7 +48,7 @@ def perplexity(
     for number, window in enumerate(windows, 1):
         if len(window) <= prompt:
             continue
-        attentions = [policy(layer) for layer in range(model.config.layers)]
+        attentions = [(policy or model.attention_of)(layer) for layer in range(model.config.layers)]
         label = progress
         if progress is not None and len(windows) > 1:
             label = f"{progress}, window {number} of {len(windows)}"

@@ -1,18 +1,24 @@
 """A language model with KLLM's matrix products (KLLM, sections III-D and V-A).
 
-All seven matrices of each layer and their inputs are quantised; attention, norms,
-element-wise functions, embedding and output stay float32. Products are those of the dequantised
+All seven matrices of each layer and their inputs are quantised; attention, norms and output can be;
+element-wise functions, embedding and residual sums stay float32. Products are those of the dequantised
 operands in float32, which equal :func:`golden.algorithms.kllm.matvec.matvec` but for rounding and
 are much faster; or the accelerator's, FP16 in and FP16 out, bit-exact.
 """
 
+import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from golden.algorithms.attention import DenseAttention
+from golden.algorithms.attention import DecodeAttention, DenseAttention
+from golden.algorithms.kllm.attention import Codebooks, QuantizedAttention
+from golden.algorithms.kllm.attention import fit_codebook as fit_attention_codebook
+from golden.algorithms.kllm.fit import fit_weights
+from golden.algorithms.kllm.fold import NORMED, FoldedLlama
 from golden.algorithms.kllm.quantize import (
     QuantizedActivations,
     QuantizedWeights,
@@ -24,9 +30,10 @@ from golden.algorithms.kllm.quantize import (
     quantize_weights,
     static_outliers,
 )
-from golden.kllm.kllm_core import kllm_core, tables_of
+from golden.algorithms.kllm.weight_store import read_weights, weights_key, write_weights
+from golden.kllm.kllm_core import Norm, kllm_core, tables_of
 from golden.lm.gradient import fisher_information
-from golden.lm.model import Llama
+from golden.lm.model import Llama, rms_norm
 from golden.lm.text import default_text
 from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Layer
@@ -41,6 +48,9 @@ INPUTS = {
     "down": "down",
 }
 """The input of each matrix: matrices with the same one share its quantised activations."""
+
+ACTIVATION_SAMPLES, ACTIVATION_TOKENS = 16, 64
+"""Of the samples, for codebooks of activations [V-A]; weights are fitted to all of them."""
 
 
 def calibration_samples(
@@ -120,6 +130,9 @@ class QuantizedLlama(Llama):
 
     weight_bits, activation_bits
         1 to 8; None: not quantised.
+    fit
+        Of the weights: ``paper``, K-Means with each channel's largest magnitude as its scale, or
+        ``fitted``, to the samples: :mod:`golden.algorithms.kllm.fit`.
     outlier_share
         Of a token's activations, both ends together; weights have no outliers.
     outliers
@@ -129,16 +142,29 @@ class QuantizedLlama(Llama):
         calibration along with the scale (KLLM-S).
     fisher
         Weight the calibration activations by their diagonal Fisher information [V-A].
+    norms
+        ``float``, or ``fused``: gains are in the matrices, the residual stream is quantised, and
+        1 / RMS is a factor from its indices and outliers, as in the accelerator [III-C2].
+    rotate
+        Rotate the residual stream, and V within heads, by fixed orthogonal matrices, offline.
+    attention
+        ``float``, or ``quantised``: :class:`golden.algorithms.kllm.attention.QuantizedAttention`.
+    head
+        Quantise the output matrix too.
     bit_exact
-        Compute the products by :func:`golden.kllm.kllm_core.kllm_core`, bit-exactly as the
-        accelerator does; the attribute may be set later too. It needs quantised weights and
+        Compute all that is quantised as :func:`golden.kllm.kllm_core.kllm_core` does, bit-exactly
+        as the accelerator; the attribute may be set later too. It needs quantised weights and
         activations and dynamic thresholds: the accelerator has no other mode.
+    cached
+        Keep fitted weights in the project's cache folder and take them from there.
     progress
         Whether to show a bar on standard error, or a function that is called with the number of
         each layer that begins.
 
     ``activations[layer][input]`` is how each input of ``INPUTS`` is quantised, ``matrices[layer]``
-    holds each layer's :class:`QuantizedWeights` by name, ``norms[layer]`` its two norms' gains.
+    holds each layer's :class:`QuantizedWeights` by name, ``norms[layer]`` its two norms' gains,
+    ``codebooks[layer]`` those of its attention, if that is quantised, ``head`` the output matrix
+    and how its input is quantised, or None. ``exact`` is the float model that is quantised.
     """
 
     def __init__(
@@ -148,105 +174,255 @@ class QuantizedLlama(Llama):
         *,
         weight_bits: int | None = 4,
         activation_bits: int | None = 4,
+        fit: str = "fitted",
         outlier_share: float = 0.01,
         outliers: int | None = None,
         thresholds: str = "dynamic",
         fisher: bool = False,
+        norms: str = "float",
+        rotate: bool = False,
+        attention: str = "float",
+        head: bool = False,
         bit_exact: bool = False,
+        cached: bool = False,
         progress: bool | Callable[[int], None] = False,
     ) -> None:
-        if thresholds not in ("dynamic", "static"):
-            raise ValueError(f"thresholds must be 'dynamic' or 'static', not {thresholds!r}")
+        _one_of("thresholds", thresholds, "dynamic", "static")
+        _one_of("fit", fit, "fitted", "paper")
+        _one_of("norms", norms, "float", "fused")
+        _one_of("attention", attention, "float", "quantised")
         if bit_exact and thresholds != "dynamic":
             raise ValueError("bit_exact: thresholds must be 'dynamic'")
         if bit_exact and None in (weight_bits, activation_bits):
             raise ValueError("bit_exact: weights and activations must both be quantised")
+        if norms == "fused" and (fisher or thresholds == "static"):
+            raise ValueError("norms=fused: thresholds must be 'dynamic' and fisher false")
+        if rotate and norms != "fused":
+            raise ValueError("rotate: norms must be 'fused', since a gain does not rotate")
+        if head and weight_bits is None:
+            raise ValueError("head: weights must be quantised")
         outlier_count(1, outlier_share)  # raises ValueError for a share out of range
         bar = progress is True
-        sensitivity = fisher_information(model, samples, progress=bar) if fisher else {}
-        self.norms: list[tuple[np.ndarray, np.ndarray]] = []
-        self.bit_exact = bit_exact
-        self.matrices: list[dict[str, QuantizedWeights]] = []
-        self.activations: list[dict[str, ActivationQuantizer]] = []
+        short = [sample[:ACTIVATION_TOKENS] for sample in evenly(samples, ACTIVATION_SAMPLES)]
+        sensitivity = fisher_information(model, short, progress=bar) if fisher else {}
+        exact = FoldedLlama(model, rotate) if norms == "fused" else model
+        self.norms, self.matrices, self.activations, self.codebooks = [], [], [], []
+        self.head: tuple[QuantizedWeights, ActivationQuantizer | None] | None = None
+
+        def kept() -> list[dict[str, QuantizedWeights]]:
+            """The layers' matrices, the head's last."""
+            if weight_bits is None:
+                return []
+            fitted = fit == "fitted"
+            key = weights_key(exact, samples if fitted else [], weight_bits, fit, head)
+            found = read_weights(key, weight_bits) if cached else None
+            if found is None:
+                found = _quantised_weights(exact, samples if fitted else None, weight_bits, head, progress)
+                if cached:
+                    write_weights(key, found, weight_bits)
+            return found
+
+        matrices = kept()
+        if head:
+            output = matrices.pop()["output"]
+        self.matrices = matrices or [{} for _ in range(model.config.layers)]
 
         def calibrate(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
-            """Quantise a layer's weights now and its activations as they arrive."""
+            """Fit a layer's activations as they arrive."""
             if callable(progress):
                 progress(index)
-            matrices, activations = {}, {}
+            activations: dict[str, ActivationQuantizer] = {}
             self.norms.append((layer.attn_norm, layer.ffn_norm))
-            self.matrices.append(matrices)
             self.activations.append(activations)
+            multiply = exact.products(index, layer)
 
-            def multiply(name: str, x: np.ndarray) -> np.ndarray:
-                matrix = getattr(layer, name)
-                if weight_bits is not None:
-                    matrices[name] = quantize_weights(matrix, weight_bits)
+            def watched(name: str, x: np.ndarray) -> np.ndarray:
                 into = INPUTS[name]
                 if activation_bits is not None and into not in activations:
-                    activations[into] = fit_activation_quantizer(
-                        x,
-                        activation_bits,
-                        outlier_share,
-                        thresholds == "static",
-                        sensitivity.get((index, into)),
-                        outliers,
-                    )
-                return x @ matrix
+                    information = sensitivity.get((index, into))
+                    activations[into] = quantizer_of(x, information)
+                return multiply(name, x)
 
-            return multiply
+            return watched
 
-        dense = Llama(model.weights)
+        def quantizer_of(x: np.ndarray, information: np.ndarray | None) -> ActivationQuantizer:
+            return fit_activation_quantizer(
+                x, activation_bits, outlier_share, thresholds == "static", information, outliers
+            )
+
+        seen: dict[str, np.ndarray] = {}
+
+        def observe(layer: int, name: str, array: np.ndarray) -> None:
+            """Fit the codebooks of a layer's attention."""
+            if attention == "quantised" and name in "qkv":
+                seen[name] = fit_attention_codebook(array)
+                if name == "v":
+                    self.codebooks.append(Codebooks(**seen))
+
+        dense = copy.copy(exact)
         dense.products = calibrate
-        lengths = [len(sample) for sample in samples]
-        dense.hidden(
-            [token for sample in samples for token in sample],
+        lengths = [len(sample) for sample in short]
+        hidden = dense.hidden(
+            [token for sample in short for token in sample],
             [SeparateSamples(lengths) for _ in range(model.config.layers)],
-            progress="quantising" if bar else None,
+            observer=observe,
+            progress="calibrating" if bar else None,
         )
-        layers = model.weights.layers
-        if weight_bits is not None:
+        if head:
+            self.head = output, quantizer_of(hidden, None) if activation_bits else None
+        self._finish(exact, bit_exact)
+
+    def _finish(self, exact: Llama, bit_exact: bool) -> None:
+        """The rest of construction, from the parts."""
+        self.exact, self.bit_exact = exact, bit_exact
+        self.fused = isinstance(exact, FoldedLlama)
+        layers = exact.weights.layers
+        if self.matrices[0]:
             layers = _QuantizedLayers(self.norms, self.matrices)
-        super().__init__(dataclasses.replace(model.weights, layers=layers))
+        super().__init__(dataclasses.replace(exact.weights, layers=layers))
 
     @classmethod
     def from_parts(
         cls,
-        model: Llama,
+        exact: Llama,
         norms: Sequence[tuple[np.ndarray, np.ndarray]],
         matrices: Sequence[dict[str, QuantizedWeights]],
         activations: Sequence[dict[str, ActivationQuantizer]],
+        codebooks: Sequence[Codebooks] = (),
+        head: tuple[QuantizedWeights, ActivationQuantizer] | None = None,
     ) -> "QuantizedLlama":
-        """A bit-exact model of parts made earlier: ``norms``, ``matrices``, ``activations``."""
+        """A bit-exact model of parts made earlier; `exact` is a FoldedLlama if norms are fused."""
         made = cls.__new__(cls)
-        made.bit_exact, made.norms = True, list(norms)
+        made.norms, made.codebooks, made.head = list(norms), list(codebooks), head
         made.matrices, made.activations = list(matrices), list(activations)
-        layers = _QuantizedLayers(made.norms, made.matrices)
-        Llama.__init__(made, dataclasses.replace(model.weights, layers=layers))
+        made._finish(exact, True)
         return made
+
+    def attention_of(self, layer: int) -> DecodeAttention:
+        if not self.codebooks:
+            return DenseAttention()
+        return QuantizedAttention(self.codebooks[layer], bit_exact=self.bit_exact)
+
+    def normalise(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+        return self.exact.normalise(x, gain)
 
     def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
         quantizers, matrices = self.activations[index], self.matrices[index]
         if self.bit_exact:
-            return lambda name, x: core_product(x, quantizers[INPUTS[name]], matrices[name])
+            return lambda name, x: core_product(
+                x, quantizers[INPUTS[name]], matrices[name], self._norm(name)
+            )
         seen: dict[str, np.ndarray] = {}
 
         def multiply(name: str, x: np.ndarray) -> np.ndarray:
             into = INPUTS[name]
             if into not in seen:
-                seen[into] = quantizers[into](x).dequantize(np.float32) if quantizers else x
+                seen[into] = self._input(name, x, quantizers.get(into))
             return seen[into] @ getattr(layer, name)
 
         return multiply
 
+    def logits(self, hidden: np.ndarray) -> np.ndarray:
+        if self.head is None:
+            return self.exact.logits(hidden)
+        matrix, quantizer = self.head
+        if self.bit_exact:
+            return core_product(hidden, quantizer, matrix, self._norm("output"))
+        return self._input("output", hidden, quantizer) @ self._output
+
+    @functools.cached_property
+    def _output(self) -> np.ndarray:
+        return self.head[0].dequantize(np.float32)
+
+    def _norm(self, name: str) -> Norm | None:
+        if not self.fused or name not in (*NORMED, "output"):
+            return None
+        return Norm(np.float32(1 / self.config.dim), np.float32(self.config.norm_eps))
+
+    def _input(
+        self, name: str, x: np.ndarray, quantizer: ActivationQuantizer | None
+    ) -> np.ndarray:
+        """``float32[token, K]``: vectors quantised, and divided by their RMS if that is fused."""
+        x = x if quantizer is None else quantizer(x).dequantize(np.float32)
+        norm = self._norm(name)
+        if norm is None:
+            return x
+        # The sum of squares of the dequantised vector is nonlinear.rms_norm's from counts.
+        return rms_norm(x, np.float32(1), self.config.norm_eps)
+
+
+def _one_of(name: str, value: str, first: str, second: str) -> None:
+    if value not in (first, second):
+        raise ValueError(f"{name} must be {first!r} or {second!r}, not {value!r}")
+
+
+def evenly(samples: Sequence[Sequence[int]], count: int) -> list[Sequence[int]]:
+    """At most `count` of the samples, evenly spread."""
+    return list(samples[:: -(-len(samples) // count)])
+
+
+def _quantised_weights(
+    exact: Llama,
+    samples: Sequence[Sequence[int]] | None,
+    bits: int,
+    head: bool,
+    progress: bool | Callable[[int], None],
+) -> list[dict[str, QuantizedWeights]]:
+    """Each layer's matrices by name, fitted to `samples` or, without, as in the paper.
+
+    With `head` one dict more, of ``output``.
+    """
+    layers = exact.config.layers
+    bar = progress is True
+    if samples is None:
+        found = [
+            {name: quantize_weights(getattr(layer, name), bits) for name in INPUTS}
+            for layer in (exact.weights.layers[index] for index in range(layers))
+        ]
+        return [*found, {"output": quantize_weights(exact.weights.output, bits)}] if head else found
+    found = []
+
+    def products(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
+        if callable(progress):
+            progress(index)
+        hessians: dict[str, np.ndarray] = {}
+        found.append({})
+
+        def multiply(name: str, x: np.ndarray) -> np.ndarray:
+            x, into = exact.normalised(name, x), INPUTS[name]
+            if into not in hessians:
+                hessians[into] = x.T @ x / np.float32(len(x))
+            matrix = getattr(layer, name)
+            found[index][name] = fit_weights(matrix, hessians[into], bits)
+            return x @ matrix
+
+        return multiply
+
+    dense = copy.copy(exact)
+    dense.products = products
+    hidden = dense.hidden(
+        [token for sample in samples for token in sample],
+        [SeparateSamples([len(sample) for sample in samples]) for _ in range(layers)],
+        progress="fitting" if bar else None,
+    )
+    if head:
+        x = exact.normalised("output", hidden)
+        hessian = x.T @ x / np.float32(len(x))
+        found.append({"output": fit_weights(exact.weights.output, hessian, bits)})
+    return found
+
 
 def core_product(
-    x: np.ndarray, quantizer: ActivationQuantizer, matrix: QuantizedWeights
+    x: np.ndarray,
+    quantizer: ActivationQuantizer,
+    matrix: QuantizedWeights,
+    norm: Norm | None = None,
 ) -> np.ndarray:
     """``float32[token, N]``: the accelerator's FP16 results for tokens [token, K], made FP16."""
     tables = tables_of(quantizer.codebook, matrix.codebook)
     outliers = quantizer.count(x.shape[-1])
-    y, _ = kllm_core(x.astype(np.float16), tables, matrix.index, matrix.scale, outliers)
+    x = x.astype(np.float16)
+    y, _ = kllm_core(x, tables, matrix.index, matrix.scale, outliers, norm=norm)
     return y.astype(np.float32)
 
 

@@ -78,10 +78,15 @@ def quantize_weights(w: np.ndarray, bits: int = 4) -> QuantizedWeights:
     if w.ndim != 2 or w.size == 0 or w.dtype.kind != "f" or not np.isfinite(w).all():
         raise ValueError(f"w must be a matrix of finite floats, not {w.dtype}{list(w.shape)}")
     _check_bits(bits)
-    scale = _scale(np.abs(w).max(axis=0))
+    scale = largest_scale(w)
     x = w / scale.astype(np.result_type(w, np.float32))
     codebook = kmeans(x, 1 << bits).astype(np.float16)
     return QuantizedWeights(nearest(x, codebook), codebook, scale, np.zeros_like(scale))
+
+
+def largest_scale(w: np.ndarray) -> np.ndarray:
+    """``float16[N]``: the largest magnitude of each channel of [K, N]; 1 for one of zeros."""
+    return _scale(np.abs(w).max(axis=0))
 
 
 def outlier_count(n: int, share: float = 0.01) -> int:

@@ -1,0 +1,165 @@
+"""Attention on K-Means indices and integer weights (KLLM, sections III-B2 and III-D).
+
+For one query: with indices and scales of q, of each k[t] and v[t],
+
+    score[t] = round16(s_q s_k[t] sum of C_q[.] C_k[.]),   s_k[t] = round16(largest / sqrt(d))
+    p = softmax(score), FP16        w[t] = round16(p[t] s_v[t])
+    y = round16(s_w / 15 sum over inliers of i[t] C_v[.] + sum over outliers of w[t] C_v[.])
+
+i[t], 0 to 15, is w[t] in units of s_w / 15, with s_w the largest w that is not an outlier: the
+counters' increments. The paper quantises the scores to integers and leaves their scale, and the
+scale of each v[t], open; folding s_v into the weights makes one scale of all.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from golden.algorithms.attention import DecodeAttention, grouped
+from golden.algorithms.attention import softmax as float_softmax
+from golden.algorithms.kllm.kmeans import midpoints
+from golden.algorithms.kllm.quantize import fit_activation_codebook, inlier_scale
+from golden.arith.float_multiply import float_multiply
+from golden.kllm.clustering_unit import cluster, scaled_midpoints
+from golden.kllm.kllm_core import Tables, Vectors, kllm_core, multiply, tables_of
+from golden.kllm.softmax import softmax
+
+BITS = 4
+LEVELS = (1 << BITS) - 1
+"""The largest integer weight."""
+OUTLIERS = 3
+"""Largest and smallest weights that stay FP16, of each."""
+LONGEST = 2048
+"""Scores in a row of the accelerator's softmax, which decide how its sum is truncated."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Codebooks:
+    """``float16[16]`` each, ascending: of the elements of q, k and v over their scales."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+
+
+def fit_codebook(x: np.ndarray) -> np.ndarray:
+    """``float16[16]`` for vectors [head, token, d] of calibration."""
+    x = x.astype(np.float16)
+    scale = inlier_scale(x, np.zeros(x.shape, bool)).astype(np.float32)
+    return fit_activation_codebook(x / scale[..., None], BITS)
+
+
+class QuantizedAttention(DecodeAttention):
+    """Dense attention over quantised q, k, v and weights.
+
+    bit_exact
+        Compute by :func:`golden.kllm.kllm_core.kllm_core` and :func:`golden.kllm.softmax.softmax`,
+        as the accelerator does; otherwise in float32, which differs by roundings of scores and
+        weights. Slow.
+    """
+
+    def __init__(self, codebooks: Codebooks, *, bit_exact: bool = False) -> None:
+        super().__init__()
+        self.bit_exact = bit_exact
+        self._codebooks = codebooks
+        self._cache: list[np.ndarray] = []  # indices and scales of k and of v
+
+    def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return self.sequence(q[:, None], k[:, None], v[:, None])[:, 0]
+
+    def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        kv_heads, tokens, d = k.shape
+        q_index, q_scale = quantize(q, self._codebooks.q)
+        k_index, k_scale = quantize(k, self._codebooks.k)
+        k_scale = float_multiply(k_scale, np.float16(1 / np.sqrt(d)))
+        new = [k_index, k_scale, *quantize(v, self._codebooks.v)]
+        if self._cache:
+            new = [np.concatenate(pair, axis=1) for pair in zip(self._cache, new, strict=True)]
+        self._cache = new
+        rows = new[1].shape[1]
+        before = rows - tokens
+        self.rows = rows * kv_heads
+        for row in range(before + 1, rows + 1):
+            self.traffic.dense(kv_heads * row, d)
+            self.traffic.read(kv_heads * row, kv_heads * row, d)
+        keep = np.arange(rows) <= np.arange(before, rows)[:, None]
+        attend = self._core if self.bit_exact else self._floats
+        q_index, q_scale = grouped(q_index, kv_heads), grouped(q_scale, kv_heads)
+        y = [
+            [attend(head, index, scale, keep) for index, scale in zip(*own, strict=True)]
+            for head, own in enumerate(zip(q_index, q_scale, strict=True))
+        ]
+        return np.array(y, np.float32).reshape(q.shape)
+
+    def _floats(self, head: int, q: np.ndarray, q_scale: np.ndarray, keep: np.ndarray):
+        """``float16[token, d]`` of one query head, products and sums in float32."""
+        c = self._codebooks
+        k, k_scale, v, v_scale = (array[head] for array in self._cache)
+        with_scale = c.q.astype(np.float32)[q] * q_scale.astype(np.float32)[:, None]
+        keys = c.k.astype(np.float32)[k]
+        keys *= k_scale.astype(np.float32)[:, None]
+        scores = (with_scale @ keys.T).astype(np.float16).astype(np.float32)
+        p = float_softmax(np.where(keep, scores, -np.inf))
+        p = p.astype(np.float16).astype(np.float32)
+        w = (p * v_scale.astype(np.float32)).astype(np.float16).astype(np.float32)
+        inlier = keep & ~ends(w, keep, OUTLIERS)
+        scale = np.where(inlier, w, 0).max(axis=1, keepdims=True)
+        scale = np.where(scale > 0, scale, np.float32(1))
+        # A weight midway between two levels has the lower one.
+        level = np.ceil(w * (LEVELS / scale) - np.float32(0.5)).clip(0, LEVELS)
+        weight = np.where(inlier, level * (scale / LEVELS), np.where(keep, w, 0))
+        return (weight @ c.v.astype(np.float32)[v]).astype(np.float16)
+
+    def _core(self, head: int, q: np.ndarray, q_scale: np.ndarray, keep: np.ndarray):
+        """The same by the accelerator's models."""
+        c = self._codebooks
+        k, k_scale, v, v_scale = (array[head] for array in self._cache)
+        every = np.ones(q.shape, bool)
+        vectors = Vectors(q, every, ~every, np.zeros(q.shape, np.float16), q_scale, {})
+        tables = tables_of(c.q, c.k)
+        scores, _ = multiply(vectors, tables, k.T, k_scale)
+        p, _ = softmax(scores, keep, max(LONGEST, scores.shape[1]))
+        w = float_multiply(p, v_scale)
+        ones = np.ones(v.shape[1], np.float16)
+        y, _ = kllm_core(
+            w, integer_tables(c.v), v, ones, OUTLIERS, keep=keep, integer=True
+        )
+        return y
+
+
+def quantize(x: np.ndarray, codebook: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and ``float16`` scales of vectors [..., d] without outliers, as the core's own."""
+    x = x.astype(np.float16)
+    scale = inlier_scale(x, np.zeros(x.shape, bool))
+    middle = scaled_midpoints(midpoints(codebook).astype(np.float16), scale)
+    return cluster(x, middle[..., None, :]), scale
+
+
+def ends(w: np.ndarray, keep: np.ndarray, count: int) -> np.ndarray:
+    """``bool[token, rows]``: the `count` largest and smallest of each token's weights that it keeps.
+
+    Ties go to the lower index at both ends, as in Orizuru.
+    """
+    found = np.zeros(w.shape, bool)
+    for sign in (1, -1):
+        left = np.where(keep, sign * w, -np.inf)
+        for _ in range(count):
+            at = left.argmax(axis=1)[:, None]
+            np.put_along_axis(found, at, True, axis=1)
+            np.put_along_axis(left, at, -np.inf, axis=1)
+    return found & keep
+
+
+def integer_tables(codebook: np.ndarray) -> Tables:
+    """The core's tables for integers of weights, times centroids of v.
+
+    Integers count in units of 1 / 15 of their scale, which the products of the table hold.
+    """
+    products = np.zeros((LEVELS + 1, len(codebook)), np.float16)
+    unit = (codebook.astype(np.float64) / LEVELS).astype(np.float16)
+    for bit in range(BITS):
+        products[bit] = unit * np.float16(1 << bit)
+    middle = ((np.arange(LEVELS) + 0.5) / LEVELS).astype(np.float16)
+    levels = (np.arange(LEVELS + 1) / LEVELS).astype(np.float16)
+    squares = np.square(levels.astype(np.float32)).astype(np.float16)
+    return Tables(products, codebook, middle, squares, levels)

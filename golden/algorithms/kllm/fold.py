@@ -1,0 +1,92 @@
+"""The model with its norms' gains in the matrices that follow (KLLM, section III-C2).
+
+The vector that a product multiplies is then the residual stream itself, and RMSNorm nothing but a
+factor of the product. A rotation R of the stream can be folded in as well: RMSNorm without a gain
+commutes with it, so (x R) (R^T W) = x W. It spreads single large elements over all of them
+(Ashkboos et al., QuaRot, arXiv:2404.00456), and is no work for the hardware.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from golden.lm.model import Llama, rms_norm
+from golden.lm.weights import Layer
+
+NORMED = ("wq", "wk", "wv", "gate", "up")
+"""Matrices whose input a norm makes."""
+
+
+class FoldedLlama(Llama):
+    """A float model whose products divide the residual stream by its RMS.
+
+    Equal to `model` but for rounding; ``hidden`` returns the residual stream as it is.
+    """
+
+    def __init__(self, model: Llama, rotate: bool) -> None:
+        weights = model.weights
+        c = weights.config
+        stream = head = None
+        embedding, output = weights.embedding, weights.output * weights.norm[:, None]
+        if rotate:
+            stream, head = rotation(c.dim), rotation(c.d)
+            embedding, output = embedding @ stream, stream.T @ output
+        layers = _FoldedLayers(weights.layers, c.d, stream, head)
+        self.ones = np.ones(c.dim, np.float32)
+        super().__init__(
+            dataclasses.replace(
+                weights, embedding=embedding, layers=layers, output=output, norm=self.ones
+            )
+        )
+
+    def normalise(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+        return x
+
+    def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
+        return lambda name, x: self.normalised(name, x) @ getattr(layer, name)
+
+    def normalised(self, name: str, x: np.ndarray) -> np.ndarray:
+        """What matrix `name` multiplies, from the vectors that its product is given."""
+        return rms_norm(x, self.ones, self.config.norm_eps) if name in (*NORMED, "output") else x
+
+    def logits(self, hidden: np.ndarray) -> np.ndarray:
+        return self.normalised("output", hidden) @ self.weights.output
+
+
+def rotation(n: int) -> np.ndarray:
+    """``float32[n, n]``: an orthogonal matrix, always the same for an `n`."""
+    q, r = np.linalg.qr(np.random.default_rng(n).normal(size=(n, n)))
+    return (q * np.sign(np.diag(r))).astype(np.float32)
+
+
+class _FoldedLayers(Sequence):
+    """Layers folded at each access, so that memory holds one."""
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        d: int,
+        stream: np.ndarray | None,
+        head: np.ndarray | None,
+    ) -> None:
+        self._layers, self._d, self._stream, self._head = layers, d, stream, head
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __getitem__(self, index: int) -> Layer:
+        layer = self._layers[index]
+        gains = {name: layer.attn_norm if name[0] == "w" else layer.ffn_norm for name in NORMED}
+        new = {name: gain[:, None] * getattr(layer, name) for name, gain in gains.items()}
+        new |= {"wo": layer.wo, "down": layer.down}
+        if self._stream is not None:
+            for name in NORMED:
+                new[name] = self._stream.T @ new[name]
+            heads = new["wv"].reshape(len(new["wv"]), -1, self._d) @ self._head
+            new["wv"] = heads.reshape(new["wv"].shape)
+            heads = self._head.T @ layer.wo.reshape(-1, self._d, layer.wo.shape[1])
+            new["wo"] = heads.reshape(layer.wo.shape) @ self._stream
+            new["down"] = layer.down @ self._stream
+        ones = np.ones_like(layer.attn_norm)
+        return dataclasses.replace(layer, attn_norm=ones, ffn_norm=ones, **new)
