@@ -127,23 +127,30 @@ def kllm_core(
         :data:`golden.kllm.element_function.FUNCTIONS`. Every vector then has a product table of its
         own, so that this is slow.
     rows
-        Of the matrix in a product, by default all. Otherwise each part of the vectors has outliers
-        and a scale of its own, and there is no `norm`.
+        Most rows of the matrix in a product, by default all. Otherwise each of :func:`parts_of` the
+        vectors has its outliers, `outliers` for every part, and its scale, and there is no `norm`.
     """
     keep = np.ones(x.shape, bool) if keep is None else keep
-    size = x.shape[1] if rows is None else rows
-    if norm is not None and size < x.shape[1]:
+    parts = parts_of(x.shape[1], x.shape[1] if rows is None else rows)
+    if norm is not None and len(parts) > 1:
         raise ValueError("a vector in parts cannot be normalised")
-    kept, starts = None, range(0, x.shape[1], size)
-    for start in starts[:-1]:
-        part = slice(start, start + size)
+    kept = None
+    for part in parts[:-1]:
         v = front_end(x[:, part], tables, outliers, keep[:, part])
         options = {"integer": integer, "signed": signed, "function": function}
         kept = sums(v, tables, weight[part], **options, kept=kept)
-    last = slice(starts[-1], None)
+    last = parts[-1]
     v = front_end(x[:, last], tables, outliers, keep[:, last])
     options = {"integer": integer, "signed": signed, "function": function}
     return multiply(v, tables, weight[last], scale, **options, norm=norm, kept=kept)
+
+
+def parts_of(length: int, most: int) -> list[slice]:
+    """Parts of at most `most` of a vector's values, of about equal size, all but the last of full
+    beats of 16."""
+    count = -(-length // most)
+    size = min(most, -(-length // count // 16) * 16) if count > 1 else length
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
 
 
 def multiply(

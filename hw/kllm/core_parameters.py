@@ -123,8 +123,8 @@ class CoreParameters(Parameters):
 
     @classmethod
     def presets(cls) -> dict[str, "CoreParameters"]:
-        sizes = {"counters": 1, "macs": 64, "outliers": 1, "entries": 1, "address_width": 16}
-        small = cls(64, 64, 1, **sizes, vectors=2, scores=16, depth=16)
+        sizes = {"counters": 1, "macs": 64, "outliers": 3, "entries": 1, "address_width": 16}
+        small = cls(64, 64, 1, **sizes, vectors=4, scores=16, depth=16)
         sizes = {"counters": 32, "outliers": 21, "entries": 8, "vectors": 8, "scores": 4096}
         paper = cls(4096, 4096, 16, **sizes, counter_stages=3)
         return {"small": small, "default": cls(), "paper": paper}

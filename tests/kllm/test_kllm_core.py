@@ -428,7 +428,9 @@ def test_the_paper_s_rate():
     x = RNG(5).standard_normal((16, PAPER.k)).astype(np.float16)
     marks = dynamic_outliers(x, PAPER.outliers)
     assert (paper_cycles(np.zeros_like(marks), 8) == PAPER_CYCLES).all()
-    lost = {entries: 1 - PAPER_CYCLES / paper_cycles(marks, entries).mean() for entries in (1, 2, 4, 8)}
+    lost = {
+        entries: 1 - PAPER_CYCLES / paper_cycles(marks, entries).mean() for entries in (1, 2, 4, 8)
+    }
     print("throughput lost to outliers, by entries of a row:", lost)
     assert 0.02 < lost[8] < 0.08 < lost[4] < lost[2] < lost[1]
 

@@ -7,6 +7,8 @@ import re
 import numpy as np
 import pytest
 
+from golden.algorithms.attention import DenseAttention
+from golden.algorithms.kllm.attention import QuantizedAttention
 from golden.algorithms.kllm.model import INPUTS, ActivationQuantizer, QuantizedLlama, core_product
 from golden.algorithms.veda.voting import VotingAttention
 from golden.lm.commands import open_model
@@ -17,7 +19,8 @@ from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import ParameterError
 from sim import __main__ as cli
 from sim.commands.engines.difference import Difference
-from sim.commands.engines.kllm.kllm_core import BLOCK, STEPS, KllmLayer, engine
+from sim.commands.engines.kllm.kllm_core import engine, most_words
+from sim.commands.engines.kllm.layer_products import BLOCK, STEPS, KllmLayer, LayerProducts
 from sim.core.design import from_file, generate
 from sim.core.memory import MemoryTiming
 from sim.testbenches.kllm.layers import layers_of
@@ -27,6 +30,9 @@ SMALL = KllmCoreParameters.preset("first")
 PROMPT, NEXT = [7, 31], [90]
 LAYERS = 3
 RESULTS = 48 + 16 + 16 + 48 + 40 + 40 + 48
+SHAPES = [(48, 48), (48, 16), (48, 16), (48, 48), (48, 40), (48, 40), (40, 48)]
+WORDS = sum(SMALL.words(*shape) for shape in SHAPES)
+"""Of a layer, each of four bits at 16 positions."""
 
 
 class Products(Llama):
@@ -34,7 +40,13 @@ class Products(Llama):
 
     def __init__(self, model: QuantizedLlama, layers: list):
         super().__init__(dataclasses.replace(model.weights))
-        self.layers = layers
+        self.layers, self.model = layers, model
+
+    def normalise(self, x, gain):
+        return self.model.normalise(x, gain)
+
+    def attention_of(self, layer):
+        return self.model.attention_of(layer)
 
     def products(self, index, layer):
         return self.layers[index].multiply
@@ -64,7 +76,7 @@ def layers(design, quantised):
 
     def make(**options):
         made.extend(engine.layers(design, quantised, **options))
-        return made[-LAYERS:]
+        return made[-LAYERS - 1 : -1]
 
     yield make
     for layer in made:
@@ -104,9 +116,7 @@ def test_every_matrix_through_the_rtl(quantised, layers):
         assert cycles.shape == (3, len(STEPS)) and (cycles > SMALL.latency / 4).all()
         assert layer.cycles == layer.predicted
         assert layer.bits > 3 * RESULTS * 16
-        # Each word has four bits at each of its 16 positions, and a scale.
-        words = 3 * RESULTS  # columns of 48 or 40 positions
-        assert layer.bytes_moved() == {"weights_read": 3 * words * (16 * 4 + 16) // 8}
+        assert layer.bytes_moved() == {"weights_read": 3 * WORDS * 16 * 4 // 8}
 
 
 def test_a_slow_memory_changes_the_cycles_alone(quantised, layers):
@@ -117,7 +127,7 @@ def test_a_slow_memory_changes_the_cycles_alone(quantised, layers):
         # Three cycles a word of 16 positions by one column.
         assert layer.cycles[0] > layer.predicted[0]
         assert sum(layer.cycles[0]) > 3 * 3 * RESULTS
-        assert layer.bytes_moved() == {"weights_read": 3 * RESULTS * 10}
+        assert layer.bytes_moved() == {"weights_read": WORDS * 16 * 4 // 8}
 
 
 def test_what_the_rtl_gives_goes_on_where_nothing_is_compared(quantised, layers):
@@ -157,7 +167,7 @@ def test_a_wrong_weight_is_located(quantised, layers, name):
     attentions = model.dense()
     model.hidden(PROMPT, attentions)
     rows = made[1]._session.contents["weights"]
-    rows[made[1]._address[name] + 4, 0] ^= 8  # second column, second word, first position
+    rows[made[1]._address[name, 0, 0] + 1 + 4, 0] ^= 8  # second column, second word, first position
     with pytest.raises(Difference) as raised:
         model.hidden(NEXT, attentions, start=2)
     error = raised.value
@@ -171,7 +181,7 @@ def test_a_wrong_weight_is_located(quantised, layers, name):
 
 def test_a_hang_is_located(quantised, layers):
     layer = layers()[2]
-    layer._address["wo"] = 1 << 12  # beyond the layer's memory
+    layer._address["wo", 0, 0] = 1 << 12  # beyond the layer's memory
     with pytest.raises(Difference, match=r"layer 2, token 0: matrix wo: memory weights: request"):
         layer.multiply("wo", np.ones((1, 48), np.float32))
 
@@ -184,7 +194,7 @@ def test_slices_of_the_real_model(design, shipped_trace):
         into: ActivationQuantizer(layer.codebook, 0, outliers=1) for into, layer in of_input.items()
     }
     matrices = {name: real[n % len(real)].weights for n, name in enumerate(INPUTS)}
-    made = KllmLayer(design, 0, matrices, quantizers)
+    made = KllmLayer(design, 0, LayerProducts(matrices, quantizers))
     for name, into in INPUTS.items():
         x = of_input[into].x[:3].astype(np.float32)
         expected = core_product(x, quantizers[into], matrices[name])
@@ -207,45 +217,103 @@ def test_a_fault_in_the_rtl_is_located(quantised, tmp_path):
 
 def test_text_by_the_command(call, tiny, quantised, folder, monkeypatch):
     monkeypatch.setenv("SENBAZURU_CACHE", str(folder))
-    names = ("k", "n", "lanes", "counters", "macs", "outliers", "entries", "address_width")
-    settings = " ".join(f"--set {name}={getattr(SMALL, name)}" for name in names)
+    settings = " ".join(f"--set {n}={v}" for n, v in dataclasses.asdict(SMALL).items())
     command = f"generate --gguf {tiny} --attention none --linear {BLOCK} --prompt 'the a'"
     prompt = open_model(tiny)[1].encode("the a")
     for options in ("", "--check none"):
         status, out, err = call(cli.main, f"{command} --tokens 2 --json {settings} {options}")
         assert (status, err) == (0, "")
         result = json.loads(out)
-        assert result["tokens"] == generate_tokens(quantised, prompt, 2)
+        dense = [DenseAttention() for _ in range(LAYERS)]
+        assert result["tokens"] == generate_tokens(quantised, prompt, 2, dense)
         assert result["prompt_tokens"] == 2 and len(result["cycles_per_token"]) == 3
         assert (result["bits_compared"] > 0) == (not options)
-        assert result["bytes"]["weights_read"] == 3 * LAYERS * 3 * RESULTS * 10
+        head = 2 * sum(SMALL.words(48, width) for width in widths_of(open_model(tiny)[0]))
+        assert result["bytes"]["weights_read"] == (3 * LAYERS * WORDS + head) * 16 * 4 // 8
 
 
-def test_the_core_made_for_a_model_fits_it(tiny):
-    config = open_model(tiny)[0].config
-    p = engine.parameters(config, 64)
-    assert (p.k, p.n, p.outliers) == (48, 48, 1)
-    engine.require_fit(p, config, 64)
-    engine.require_fit(SMALL, config)
-    large = dataclasses.replace(config, dim=576, heads=9, kv_heads=3, d=64, ffn=1536)
-    p = engine.parameters(large)
-    assert (p.k, p.n, p.outliers) == (1536, 1536, 8)
-    engine.require_fit(p, large)
-    # Words of 144 positions and 4 columns.
-    words = 4 * (144 + 48 + 48 + 144 + 384 + 384) + 11 * 144
-    assert 1 << p.address_width - 1 < words <= 1 << p.address_width
+def test_text_with_its_own_attention(call, tiny, quantised, folder, monkeypatch):
+    monkeypatch.setenv("SENBAZURU_CACHE", str(folder))
+    settings = " ".join(f"--set {n}={v}" for n, v in dataclasses.asdict(SMALL).items())
+    command = f"generate --gguf {tiny} --attention {BLOCK} --linear {BLOCK} --prompt 'the a'"
+    prompt = open_model(tiny)[1].encode("the a")
+    attentions = [
+        QuantizedAttention(own, bit_exact=True, longest=SMALL.scores) for own in quantised.codebooks
+    ]
+    expected = generate_tokens(quantised, prompt, 3, attentions)
+    for options in ("", "--check none"):
+        status, out, err = call(cli.main, f"{command} --tokens 3 --json {settings} {options}")
+        assert (status, err) == (0, "")
+        result = json.loads(out)
+        assert result["tokens"] == expected
+        assert (result["bits_compared"] > 0) == (not options)
+        assert result["bytes"]["kv_written"] == 0  # the host writes
+        assert result["bytes"]["kv_read"] > 0 and result["rows_kept"] == 4
+
+
+def test_a_wrong_key_is_located(design, quantised):
+    """A bit of a stored key flips after two tokens."""
+    config = quantised.config
+    layer = engine.attentions(design, config, 16, codebooks=quantised.codebooks)[1]
+    rng = np.random.default_rng(1)
+    shapes = ((config.heads, config.d), (config.kv_heads, config.d), (config.kv_heads, config.d))
+    for _ in range(2):
+        layer.step(*(rng.standard_normal(shape).astype(np.float32) for shape in shapes))
+    write = layer._write
+
+    def broken(contents):
+        write(contents)
+        layer._session.contents["weights"][2, 0] ^= 8  # behind the scales: the first key
+
+    layer._write = broken
+    with pytest.raises(Difference, match=r"layer 1, token 2: .*stream (y|outliers)"):
+        layer.step(*(rng.standard_normal(shape).astype(np.float32) for shape in shapes))
+    layer.close()
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"k": 32}, "k must be at least 48, the model's longest input, not 32"),
-        ({"n": 47}, "n must be at least 48, the model's widest matrix, not 47"),
-        (
-            {"outliers": 20},
-            "outliers must be fewer than half of the model's shortest input, 40, not 20",
-        ),
-        ({"address_width": 9}, "address_width must be at least 10 for the 768 words of a layer"),
+        ({"vectors": 2}, "vectors must be at least 3 for attention, not 2"),
+        ({"outliers": 2}, "outliers must be at least 3 for attention, not 2"),
+        ({"scores": 8}, "scores must be at least 12, the prompt's tokens and those to make, not 8"),
+        ({"n": 11}, "n must be at least 12, the prompt's tokens and those to make, not 11"),
+        ({"activation_bits": 3}, "activation_bits must be 4 for attention, not 3"),
+    ],
+)
+def test_refusals_of_attention(tiny, settings, message):
+    config = open_model(tiny)[0].config
+    with pytest.raises(ParameterError, match=f"^{message}"):
+        engine.require_attention(dataclasses.replace(SMALL, **settings), config, 12)
+
+
+def widths_of(model) -> list[int]:
+    """Columns of the products with the output matrix."""
+    vocab, n = model.config.vocab, SMALL.n
+    return [min(n, vocab - start) for start in range(0, vocab, n)]
+
+
+def test_the_core_made_for_a_model_fits_it(tiny):
+    config = open_model(tiny)[0].config
+    p = engine.parameters(config, 64)
+    assert (p.k, p.n, p.outliers, p.scores, p.vectors) == (48, 64, 1, 64, 4)
+    engine.require_fit(p, config, 64)
+    engine.require_fit(SMALL, config)
+    large = dataclasses.replace(config, dim=576, heads=9, kv_heads=3, d=64, ffn=1536)
+    large = dataclasses.replace(large, vocab=49152)
+    p = engine.parameters(large)
+    assert (p.k, p.n, p.outliers) == (576, 1536, 3)
+    engine.require_fit(p, large)
+    # Words of 144 positions and 4 columns, and of scales of 16 sets: the output matrix.
+    assert most_words(p, large, 0) == 32 * (384 * 4 + 24)
+    assert 1 << p.address_width - 1 < most_words(p, large, 0) <= 1 << p.address_width
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"k": 32}, "k must be at least 48, the model's vectors that are normalised, not 32"),
+        ({"address_width": 9}, "address_width must be at least 10 for 845 words of memory, not 9"),
     ],
 )
 def test_refusals(tiny, settings, message):

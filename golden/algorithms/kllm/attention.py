@@ -58,9 +58,11 @@ class QuantizedAttention(DecodeAttention):
         weights. Slow.
     """
 
-    def __init__(self, codebooks: Codebooks, *, bit_exact: bool = False) -> None:
+    def __init__(
+        self, codebooks: Codebooks, *, bit_exact: bool = False, longest: int = LONGEST
+    ) -> None:
         super().__init__()
-        self.bit_exact = bit_exact
+        self.bit_exact, self._longest = bit_exact, longest
         self._codebooks = codebooks
         self._cache: list[np.ndarray] = []  # indices and scales of k and of v
 
@@ -118,12 +120,10 @@ class QuantizedAttention(DecodeAttention):
         vectors = Vectors(q, every, ~every, np.zeros(q.shape, np.float16), q_scale, {})
         tables = tables_of(c.q, c.k)
         scores, _ = multiply(vectors, tables, k.T, k_scale)
-        p, _ = softmax(scores, keep, max(LONGEST, scores.shape[1]))
+        p, _ = softmax(scores, keep, max(self._longest, scores.shape[1]))
         w = float_multiply(p, v_scale)
         ones = np.ones(v.shape[1], np.float16)
-        y, _ = kllm_core(
-            w, integer_tables(c.v), v, ones, OUTLIERS, keep=keep, integer=True
-        )
+        y, _ = kllm_core(w, integer_tables(c.v), v, ones, OUTLIERS, keep=keep, integer=True)
         return y
 
 

@@ -49,9 +49,7 @@ def fit_weights(
     return QuantizedWeights(index, codebook, scale, np.zeros_like(scale))
 
 
-def fit_codebook(
-    w: np.ndarray, importance: np.ndarray, bits: int
-) -> tuple[np.ndarray, np.ndarray]:
+def fit_codebook(w: np.ndarray, importance: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """``float16[2^bits]`` centroids and ``float16[N]`` scales, by rounds of one after the other.
 
     The error is the sum of importance[k] (w[k, n] - scale[n] centroid)^2. A codebook is K-Means

@@ -31,7 +31,7 @@ from golden.algorithms.kllm.quantize import (
     static_outliers,
 )
 from golden.algorithms.kllm.weight_store import read_weights, weights_key, write_weights
-from golden.kllm.kllm_core import Norm, kllm_core, tables_of
+from golden.kllm.kllm_core import Norm, kllm_core, parts_of, tables_of
 from golden.lm.gradient import fisher_information
 from golden.lm.model import Llama, rms_norm
 from golden.lm.text import default_text
@@ -82,6 +82,7 @@ class ActivationQuantizer:
     thresholds: tuple[float, float] | None = None
     scale: np.float16 | None = None
     outliers: int | None = None
+    rows: int | None = None
 
     def __call__(self, x: np.ndarray) -> QuantizedActivations:
         """Quantise tokens [token, K]; they are rounded to FP16 first."""
@@ -101,15 +102,21 @@ def fit_activation_quantizer(
     static: bool,
     fisher: np.ndarray | None = None,
     outliers: int | None = None,
+    rows: int | None = None,
 ) -> ActivationQuantizer:
     """Train on calibration tokens [token, K].
 
     Static thresholds leave ``share`` / 2 of all calibration values beyond each; the larger of their
     magnitudes is the fixed scale. ``fisher`` [token, K] is the diagonal Fisher information of `x`;
     that of x / s_A, the codebook's values, is s_A^2 times as large. ``outliers`` at each end of a
-    token replace the share.
+    token replace the share. With `rows`, parts of at most so many values are vectors of their own.
     """
     x = x.astype(np.float16)
+    if rows is not None and x.shape[1] > rows:
+        parts = [x[:, part] for part in parts_of(x.shape[1], rows)]
+        # Parts are of about one size; the shortest one's values stand for the others' as well.
+        length = min(part.shape[1] for part in parts)
+        x = np.concatenate([part[:, :length] for part in parts])
     thresholds = scale = None
     if static:
         ends = [share / 2, 1 - share / 2]
@@ -122,7 +129,7 @@ def fit_activation_quantizer(
     samples = (x / scales)[~outlier]
     weights = None if fisher is None else (fisher * scales**2)[~outlier]
     codebook = fit_activation_codebook(samples, bits, weights)
-    return ActivationQuantizer(codebook, share, thresholds, scale, outliers)
+    return ActivationQuantizer(codebook, share, thresholds, scale, outliers, rows)
 
 
 class QuantizedLlama(Llama):
@@ -151,6 +158,9 @@ class QuantizedLlama(Llama):
         ``float``, or ``quantised``: :class:`golden.algorithms.kllm.attention.QuantizedAttention`.
     head
         Quantise the output matrix too.
+    rows
+        Most values of a vector in a product of the accelerator; longer ones are in parts, which are
+        quantised apart. In floats they are not.
     bit_exact
         Compute all that is quantised as :func:`golden.kllm.kllm_core.kllm_core` does, bit-exactly
         as the accelerator; the attribute may be set later too. It needs quantised weights and
@@ -183,6 +193,7 @@ class QuantizedLlama(Llama):
         rotate: bool = False,
         attention: str = "float",
         head: bool = False,
+        rows: int | None = None,
         bit_exact: bool = False,
         cached: bool = False,
         progress: bool | Callable[[int], None] = False,
@@ -217,7 +228,9 @@ class QuantizedLlama(Llama):
             key = weights_key(exact, samples if fitted else [], weight_bits, fit, head)
             found = read_weights(key, weight_bits) if cached else None
             if found is None:
-                found = _quantised_weights(exact, samples if fitted else None, weight_bits, head, progress)
+                found = _quantised_weights(
+                    exact, samples if fitted else None, weight_bits, head, progress
+                )
                 if cached:
                     write_weights(key, found, weight_bits)
             return found
@@ -247,7 +260,8 @@ class QuantizedLlama(Llama):
 
         def quantizer_of(x: np.ndarray, information: np.ndarray | None) -> ActivationQuantizer:
             return fit_activation_quantizer(
-                x, activation_bits, outlier_share, thresholds == "static", information, outliers
+                *(x, activation_bits, outlier_share, thresholds == "static"),
+                *(information, outliers, rows),
             )
 
         seen: dict[str, np.ndarray] = {}
@@ -339,9 +353,7 @@ class QuantizedLlama(Llama):
             return None
         return Norm(np.float32(1 / self.config.dim), np.float32(self.config.norm_eps))
 
-    def _input(
-        self, name: str, x: np.ndarray, quantizer: ActivationQuantizer | None
-    ) -> np.ndarray:
+    def _input(self, name: str, x: np.ndarray, quantizer: ActivationQuantizer | None) -> np.ndarray:
         """``float32[token, K]``: vectors quantised, and divided by their RMS if that is fused."""
         x = x if quantizer is None else quantizer(x).dequantize(np.float32)
         norm = self._norm(name)
@@ -420,9 +432,10 @@ def core_product(
 ) -> np.ndarray:
     """``float32[token, N]``: the accelerator's FP16 results for tokens [token, K], made FP16."""
     tables = tables_of(quantizer.codebook, matrix.codebook)
-    outliers = quantizer.count(x.shape[-1])
-    x = x.astype(np.float16)
-    y, _ = kllm_core(x, tables, matrix.index, matrix.scale, outliers, norm=norm)
+    parts = parts_of(x.shape[-1], quantizer.rows or x.shape[-1])
+    outliers = quantizer.count(parts[0].stop)
+    x, rows = x.astype(np.float16), quantizer.rows
+    y, _ = kllm_core(x, tables, matrix.index, matrix.scale, outliers, norm=norm, rows=rows)
     return y.astype(np.float32)
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from golden.algorithms.kllm.attention import Codebooks
+from golden.algorithms.kllm.fold import FoldedLlama
 from golden.algorithms.kllm.model import (
     INPUTS,
     ActivationQuantizer,
@@ -25,10 +27,13 @@ from golden.lm.text import DEFAULT_SHA256
 from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config
 
-VERSION = 1
+_SAMPLES, _LENGTH = 16, 128
+SHARE = 0.01
+"""Of outliers, both ends together."""
+ROTATE = False
+"""Whether the residual stream is rotated."""
+VERSION = 2
 """Of the files and of what is in them: a change of the quantisation makes it another one."""
-
-_SAMPLES, _LENGTH = 16, 64
 
 
 def quantized_model(
@@ -38,23 +43,24 @@ def quantized_model(
     *,
     weight_bits: int,
     activation_bits: int,
-    outliers: int,
+    rows: int,
     progress: Callable[[str], None] = lambda text: None,
 ) -> QuantizedLlama:
     """The bit-exact quantised model, from its file in the cache; otherwise made and kept there.
 
     sha256
         Of the model's file.
-    outliers
-        At each end of every activation vector.
+    rows
+        Most values of a vector in a product; longer ones are in parts.
     progress
         Called with a line of text for people, such as which layer is quantised.
-    :raises ValueError: for bits or outliers that no vector of the model can have.
+    :raises ValueError: for bits that no index has.
     """
-    path = store_path(sha256, weight_bits, activation_bits, outliers)
+    path = store_path(sha256, weight_bits, activation_bits, rows)
+    exact = FoldedLlama(model, ROTATE)
     if path.is_file():
         try:
-            return _read(path, model, weight_bits, activation_bits, outliers)
+            return _read(path, exact, weight_bits, activation_bits, rows)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             progress(f"{path} is damaged and is made again")
     layers = model.config.layers
@@ -63,8 +69,13 @@ def quantized_model(
         calibration_samples(tokenizer, _SAMPLES, _LENGTH),
         weight_bits=weight_bits,
         activation_bits=activation_bits,
-        outliers=outliers,
+        norms="fused",
+        rotate=ROTATE,
+        attention="quantised",
+        head=True,
+        rows=rows,
         bit_exact=True,
+        cached=True,
         progress=lambda index: progress(f"quantising layer {index + 1} of {layers}, once …"),
     )
     try:
@@ -76,10 +87,10 @@ def quantized_model(
     return made
 
 
-def store_path(sha256: str, weight_bits: int, activation_bits: int, outliers: int) -> Path:
+def store_path(sha256: str, weight_bits: int, activation_bits: int, rows: int) -> Path:
     """Path of a quantised model's file, which may not exist."""
     calibration = (DEFAULT_SHA256, _SAMPLES, _LENGTH)
-    settings = (VERSION, sha256, weight_bits, activation_bits, outliers, calibration)
+    settings = (VERSION, sha256, weight_bits, activation_bits, rows, ROTATE, calibration)
     key = hashlib.sha256(repr(settings).encode()).hexdigest()[:20]
     return cache_folder() / f"kllm_{key}.npz"
 
@@ -94,16 +105,22 @@ def _arrays(model: QuantizedLlama, weight_bits: int) -> dict[str, np.ndarray]:
         arrays[f"{name}.scale"] = np.array([m.scale for m in matrices])
     for into in {*INPUTS.values()}:
         arrays[f"input.{into}"] = np.array([layer[into].codebook for layer in model.activations])
-    return arrays
+    for name in "qkv":
+        arrays[f"attention.{name}"] = np.array([getattr(c, name) for c in model.codebooks])
+    assert model.head is not None
+    matrix, quantizer = model.head
+    arrays["head.index"] = _packed(matrix.index, weight_bits)
+    arrays |= {"head.codebook": matrix.codebook, "head.scale": matrix.scale}
+    return arrays | {"input.output": quantizer.codebook}
 
 
 def _read(
-    path: Path, model: Llama, weight_bits: int, activation_bits: int, outliers: int
+    path: Path, exact: Llama, weight_bits: int, activation_bits: int, rows: int
 ) -> QuantizedLlama:
     # NumPy does not close a file that it cannot read.
     with open(path, "rb") as data, np.load(data, allow_pickle=False) as file:
         arrays = dict(file)
-    config = model.config
+    config = exact.config
     matrices: list[dict[str, QuantizedWeights]] = [{} for _ in range(config.layers)]
     activations: list[dict[str, ActivationQuantizer]] = [{} for _ in range(config.layers)]
     norms = _shaped(arrays["norms"], config.layers, 2, config.dim)
@@ -118,8 +135,20 @@ def _read(
     for into in {*INPUTS.values()}:
         codebook = _shaped(arrays[f"input.{into}"], config.layers, 1 << activation_bits)
         for layer, quantizers in enumerate(activations):
-            quantizers[into] = ActivationQuantizer(codebook[layer], 0, outliers=outliers)
-    return QuantizedLlama.from_parts(model, [(a, b) for a, b in norms], matrices, activations)
+            quantizers[into] = ActivationQuantizer(codebook[layer], SHARE, rows=rows)
+    qkv = [_shaped(arrays[f"attention.{name}"], config.layers, 16) for name in "qkv"]
+    codebooks = [Codebooks(*own) for own in zip(*qkv, strict=True)]
+    packed = _shaped(arrays["head.index"], _bytes(config.dim * config.vocab, weight_bits))
+    index = _unpacked(packed, weight_bits)[: config.dim * config.vocab]
+    scale = _shaped(arrays["head.scale"], config.vocab)
+    codebook = _shaped(arrays["head.codebook"], 1 << weight_bits)
+    head = QuantizedWeights(index.reshape(config.dim, -1), codebook, scale, np.zeros_like(scale))
+    own = _shaped(arrays["input.output"], 1 << activation_bits)
+    quantizer = ActivationQuantizer(own, SHARE, rows=rows)
+    gains = [(a, b) for a, b in norms]
+    return QuantizedLlama.from_parts(
+        exact, gains, matrices, activations, codebooks, (head, quantizer)
+    )
 
 
 def matrix_shapes(config: Config) -> dict[str, tuple[int, int]]:

@@ -9,7 +9,13 @@ import importlib
 
 from hw.parameters import require_one_of
 
-ATTENTION = ("veda.veda_core", "topick.topick_core", "lad.lad_tile", "unicaim.unicaim_core")
+ATTENTION = (
+    "veda.veda_core",
+    "topick.topick_core",
+    "lad.lad_tile",
+    "unicaim.unicaim_core",
+    "kllm.kllm_core",
+)
 """Blocks that compute a layer's attention."""
 LINEAR = ("kllm.kllm_core",)
 """Blocks that compute a layer's matrix products."""

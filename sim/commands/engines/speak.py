@@ -126,6 +126,10 @@ class Speaker:
             request.linear: linear_engine(request.linear),
         }
         engines = {name: engine for name, engine in engines.items() if engine is not None}
+        if request.attention == "kllm.kllm_core":
+            # Codebooks of its attention are part of the quantised model.
+            rule = "linear must be kllm.kllm_core where attention is"
+            require(request.linear == request.attention, rule, request.linear)
         require(bool(engines), "attention or linear must be a block", "none")
         require(request.check in CHECKS, f"check must be one of {', '.join(CHECKS)}", request.check)
         model, self.tokenizer, self.about = open_model(request.gguf)
@@ -150,12 +154,14 @@ class Speaker:
         for name, engine in engines.items():
             p = engine.parameters(config, request.capacity).replace_from_text(settings[name])
             engine.require_fit(p, config, request.capacity, total)
+            if request.attention == request.linear:
+                engine.require_attention(p, config, total)
             self.parameters[name] = p
         designs = {name: self._design(find(name), files[name]) for name in engines}
         status("reading the model …")
         self.dense = in_memory(model)
         self._engines, self._designs = engines, designs
-        self._speaking = self.dense
+        self._speaking, self._quantised = self.dense, None
         if request.linear in engines:
             engine = engines[request.linear]
             p = self.parameters[request.linear]
@@ -199,6 +205,8 @@ class Speaker:
         if request.attention in engines:
             given = {"threshold": request.threshold, "top_k": request.top_k}
             options = {name: value for name, value in given.items() if value is not None}
+            if request.attention == request.linear:
+                options["codebooks"] = self._quantised.codebooks
             attentions = engines[request.attention].attentions(
                 self._designs[request.attention],
                 self.config,
@@ -219,19 +227,23 @@ class Speaker:
         return attentions, layers
 
     def _steps(self, attentions: list, layers: list, workers: Workers) -> Iterator[Step]:
-        model = _Speaking(self._speaking, layers)
+        count = self.config.layers
+        model = _Speaking(self._speaking, self._quantised, layers)
         new, start, bits = self.prompt, 0, 0
-        parts = [part for part in [*attentions, *layers] if hasattr(part, "cycles")]
+        parts = [part for part in [*attentions, *layers[:count]] if hasattr(part, "cycles")]
+        heads = layers[count:]  # of the output matrix, which each step multiplies once
         for _ in range(self.request.tokens):
             cpu, wall = cpu_seconds(), time.perf_counter()
             hidden = model.hidden(new, attentions, start=start)
-            workers.wait()
             token = int(model.logits(hidden[-1:]).argmax())
-            compared = sum(part.bits for part in parts)
-            cycles = [np.array(part.cycles[start:]).reshape(len(new), -1).sum(1) for part in parts]
+            workers.wait()
+            compared = sum(part.bits for part in [*parts, *heads])
+            each = [np.array(part.cycles[start:]).reshape(len(new), -1).sum(1) for part in parts]
+            cycles = np.sum(each, axis=0)
+            cycles[-1] += sum(sum(head.cycles[-1]) for head in heads)
             yield Step(
                 token,
-                np.sum(cycles, axis=0).tolist(),
+                cycles.tolist(),
                 attentions[0].rows // self.config.kv_heads,
                 compared - bits,
                 cpu_seconds() - cpu,
@@ -300,18 +312,32 @@ class Speaker:
                 read,
                 [attention.steps for attention in attentions],
                 [attention.cycles for attention in attentions],
-                [layer.cycles for layer in layers] or None,
+                [layer.cycles for layer in layers[: self.config.layers]] or None,
             )
         pieces = [self.tokenizer.decode([token]) for token in prompt + tokens]
         return Story(result, record, pieces)
 
 
 class _Speaking(Llama):
-    """A model whose products are those of `layers`, if there are any."""
+    """A model whose products are those of `layers`, if there are any.
 
-    def __init__(self, model: Llama, layers: Sequence) -> None:
+    One more than there are layers multiplies the output matrix. `quantised` says where vectors are
+    normalised.
+    """
+
+    def __init__(self, model: Llama, quantised: Llama | None, layers: Sequence) -> None:
         super().__init__(model.weights)
-        self._layers = layers
+        self._layers, self._quantised = layers, quantised
+
+    def normalise(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+        if self._quantised is None:
+            return super().normalise(x, gain)
+        return self._quantised.normalise(x, gain)
+
+    def logits(self, hidden: np.ndarray) -> np.ndarray:
+        if len(self._layers) > self.config.layers:
+            return self._layers[-1].multiply("output", hidden)
+        return super().logits(hidden) if self._quantised is None else self._quantised.logits(hidden)
 
     def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
         if self._layers:

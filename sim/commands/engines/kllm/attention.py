@@ -4,8 +4,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from golden.algorithms.kllm.attention import OUTLIERS, Codebooks, integer_tables
 
+from golden.algorithms.kllm.attention import OUTLIERS, Codebooks, integer_tables
 from golden.arith.float_multiply import float_multiply
 from golden.kllm.kllm_core import tables_of
 from golden.lm.weights import Config
@@ -67,11 +67,11 @@ class KllmAttention(RtlAttention):
         self.rows = rows * self._kv_heads
         self.traffic.dense(self.rows, self._d)
         self.traffic.read(self.rows, self.rows, self._d)
-        positions = np.tile(np.arange(rows), (self._kv_heads, 1))
-        votes = np.zeros(positions.shape, np.int64)
+        positions = np.arange(rows)[None]  # all tokens, in one cache for all heads
+        votes = np.full(positions.shape, -1)
         q = np.asarray(q, np.float32)
         rows_of_step = (k.astype(np.float16), v.astype(np.float16), y.astype(np.float16))
-        self.steps.append(LayerStep(q, *rows_of_step, positions, votes, []))
+        self.steps.append(LayerStep(q, *rows_of_step, positions, votes, [-1]))
         return y.astype(np.float32)
 
     def _modelled(self, token: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:

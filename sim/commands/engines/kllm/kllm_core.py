@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from golden.algorithms.kllm.attention import Codebooks
-
 from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.quantize import outlier_count
 from golden.algorithms.kllm.store import matrix_shapes, quantized_model
+from golden.kllm.kllm_core import parts_of
 from golden.lm.model import Llama
 from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config
@@ -20,7 +20,7 @@ from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import require
 from sim.commands.engines.attention import LayerRun
 from sim.commands.engines.kllm.attention import KllmAttention, words_of_attention
-from sim.commands.engines.kllm.layer_products import HEAD, STEPS, KllmLayer, parts_of, products_of
+from sim.commands.engines.kllm.layer_products import HEAD, STEPS, KllmLayer, products_of
 from sim.commands.engines.workers import Submit, at_once
 from sim.core.design import Design
 from sim.core.memory import FASTEST, MemoryTiming
@@ -84,8 +84,8 @@ class KllmEngine:
 
         :raises ParameterError: naming the parameter to change.
         """
-        rule = f"activation_bits and weight_bits must be 4 for attention, not {p.activation_bits}"
-        require(p.activation_bits == p.weight_bits == 4, rule + " and", p.weight_bits)
+        for name in ("activation_bits", "weight_bits"):
+            require(getattr(p, name) == 4, f"{name} must be 4 for attention", getattr(p, name))
         least = max(config.kv_heads, config.heads // config.kv_heads)
         require(least <= p.vectors, f"vectors must be at least {least} for attention", p.vectors)
         for name in ("scores", "n", "k"):

@@ -5,12 +5,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from golden.algorithms.kllm.fold import NORMED
 
+from golden.algorithms.kllm.fold import NORMED
 from golden.algorithms.kllm.model import INPUTS, ActivationQuantizer, QuantizedLlama
 from golden.algorithms.kllm.quantize import QuantizedWeights
-from golden.kllm.kllm_core import Norm, Vectors, front_end, multiply, sums, tables_of
-from hw.kllm.core_parameters import BEAT
+from golden.kllm.kllm_core import (
+    Norm,
+    Vectors,
+    front_end,
+    multiply,
+    parts_of,
+    sums,
+    tables_of,
+)
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.commands.engines.difference import Difference
 from sim.commands.engines.workers import Submit, at_once
@@ -34,14 +41,6 @@ STEPS = (("wq", "wk", "wv"), ("wo",), ("gate", "up"), ("down",))
 """Matrices of one input, whose products are offered to the core together."""
 HEAD = (("output",),)
 """The step of the output matrix."""
-
-
-def parts_of(length: int, most: int) -> list[slice]:
-    """Rows of a matrix in parts of about equal size, of full beats but the last."""
-    count = -(-length // most)
-    size = -(-length // count)
-    size = min(most, -(-size // BEAT) * BEAT)
-    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
