@@ -79,7 +79,7 @@ class CoreParameters(Parameters):
     counters: int = 5
     macs: int = 32
     outliers: int = 3
-    entries: int = 2
+    entries: int = 3
     vectors: int = 4
     scores: int = 512
     depth: int = 128
