@@ -8,6 +8,7 @@ from hw.arith.float_format import FP32
 from hw.component import Component
 from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.element_function import Function
+from hw.kllm.outlier_split import at_most
 from hw.layout import FLAG, address, count, index
 from hw.stream.queue import Queue, QueueParameters
 
@@ -138,7 +139,7 @@ class CommandDispatch(Component):
             bank.eq(Mux(needs_tables, self.load_bank, latest_bank)),
             columns.eq(Mux(command.columns == 0, 1, command.columns)),
             sets.eq((columns + (p.lanes - 1)) >> (p.lanes.bit_length() - 1)),
-            vectors.eq(Mux(command.vectors > p.vectors, p.vectors, command.vectors)),
+            vectors.eq(at_most(command.vectors, p.vectors)),
             words.eq(Mux(command.words == 0, 1, command.words)),
             lines.eq(Mux(command.lines == 0, 1, command.lines)),
             groups.eq((lines + (rows_of_group - 1)) >> (rows_of_group.bit_length() - 1)),

@@ -3,7 +3,7 @@
 import dataclasses
 from functools import cached_property
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
@@ -210,7 +210,7 @@ class OutlierSplit(Component):
             self.x.ready.eq(finder.i.ready & allowed),
             taken.eq(self.x.valid & self.x.ready),
             self.wanted.ready.eq(taken & ended),
-            number.eq(Mux(self.wanted.payload > p.outliers, p.outliers, self.wanted.payload)),
+            number.eq(at_most(self.wanted.payload, p.outliers)),
             ended.eq(self.x.payload.last | (beat == p.beats - 1)),
             finder.i.payload.values.eq(self.x.payload.values),
             finder.i.payload.keep.eq(kept),
@@ -351,3 +351,8 @@ class OutlierSplit(Component):
         with m.Elif(sent):
             m.d.sync += over.eq(0)
         return sent
+
+
+def at_most(number: Value, most: int) -> Value:
+    """The smaller of both; the number itself where its bits hold nothing larger."""
+    return number if (1 << len(number)) - 1 <= most else Mux(number > most, most, number)

@@ -60,7 +60,7 @@ class WordFetch(Component):
         m = Module()
         p = self._parameters
         shape = p.word_layout
-        m.submodules.slots = slots = ReorderBuffer(p.depth, p.address_width, shape, repeat=True)
+        m.submodules.reorder = slots = ReorderBuffer(p.depth, p.address_width, shape, repeat=True)
         wiring.connect(m, slots.request, wiring.flipped(self.request))
         wiring.connect(m, wiring.flipped(self.response), slots.response)
         repeats = self._request(m, slots)
