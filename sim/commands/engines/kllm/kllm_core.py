@@ -249,7 +249,6 @@ class KllmEngine:
         return quantized_model(
             model,
             tokenizer,
-            about["model_sha256"],
             weight_bits=parameters.weight_bits,
             activation_bits=parameters.activation_bits,
             outliers=parameters.outliers,
