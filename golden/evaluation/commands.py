@@ -132,7 +132,9 @@ def _on_model(
     if context <= prompt:
         raise InputError(f"--prompt: the model sees {context} tokens at most, so not {prompt}")
     numbers = first_tokens(tokenizer, text, tokens, source)
-    samples = calibration_samples(tokenizer)
+    samples = []
+    if any(policy.quantises_products for policy in policies):
+        samples = calibration_samples(tokenizer, evaluated=tokenizer.decode(numbers))
     options = {"prompt": prompt, "context": context, "samples": samples, "progress": True}
     measured = [measure(policy, model, numbers, **options) for policy in policies]
     counted = sum(

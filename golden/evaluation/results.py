@@ -90,7 +90,7 @@ def open_all(gguf: Path | None, text: Path | None, tokens: int, needed: int) -> 
     words, source = read_text(text)
     model, tokenizer, about = open_model(gguf)
     numbers = first_tokens(tokenizer, words, needed, source)
-    samples = calibration_samples(tokenizer)
+    samples = calibration_samples(tokenizer, evaluated=tokenizer.decode(numbers))
     about |= {"text": source}
     _opened = Opened(model, tokenizer, about, numbers[:tokens], numbers, samples)
 

@@ -8,8 +8,8 @@ H = E[x x^T] of the matrix's inputs, and the error of a row is taken up by the r
 
 import numpy as np
 
-from golden.algorithms.kllm.kmeans import kmeans, midpoints
-from golden.algorithms.kllm.quantize import QuantizedWeights, largest_scale
+from golden.algorithms.kllm.kmeans import kmeans, lloyd, midpoints
+from golden.algorithms.kllm.quantize import QuantizedWeights, check_bits, largest_scale
 
 ROUNDS = 8
 """Alternations of scale and codebook; their error hardly falls after."""
@@ -32,6 +32,7 @@ def fit_weights(
     feedback
         Whether indices are chosen with error feedback; otherwise the nearest centroids'.
     """
+    check_bits(bits)
     w = np.asarray(w, np.float32)
     importance = np.diag(hessian).astype(np.float32)
     # Rows that never had an input count a little, so that they get sensible indices.
@@ -56,12 +57,11 @@ def fit_codebook(w: np.ndarray, importance: np.ndarray, bits: int) -> tuple[np.n
     of w / scale with weights importance * scale^2, a scale the least-squares one for the centroids
     nearest.
     """
-    scale = largest_scale(w)
+    scale, codebook = largest_scale(w), None
     for _ in range(ROUNDS):
         wide = scale.astype(np.float32)
-        codebook = _codebook(w / wide, importance[:, None] * np.square(wide), 1 << bits)
+        codebook = _codebook(w / wide, importance[:, None] * np.square(wide), 1 << bits, codebook)
         scale = _scales(w, importance, codebook, scale)
-    # Centroids at most 1 in magnitude, as those of a scale by the largest value are.
     return codebook, scale
 
 
@@ -153,8 +153,13 @@ def _scales(
     return np.where(found > 0, found, scale)
 
 
-def _codebook(x: np.ndarray, weights: np.ndarray, k: int) -> np.ndarray:
-    """``float16[k]`` of K-Means on `x`, binned first: sorting a matrix takes longer than all else."""
+def _codebook(
+    x: np.ndarray, weights: np.ndarray, k: int, before: np.ndarray | None
+) -> np.ndarray:
+    """``float16[k]`` of K-Means on `x`, binned first, since sorting takes longer than all else.
+
+    Lloyd's steps from the centroids of the round `before`, if these all have values.
+    """
     low, high = float(x.min()), float(x.max())
     if low == high:
         return kmeans(x[:1, :1], k).astype(np.float16)
@@ -163,7 +168,14 @@ def _codebook(x: np.ndarray, weights: np.ndarray, k: int) -> np.ndarray:
     mass = np.bincount(place, weights.ravel(), _BINS)
     moment = np.bincount(place, (weights * x).ravel(), _BINS)
     used = mass > 0
-    return kmeans(moment[used] / mass[used], k, mass[used]).astype(np.float16)
+    value, mass = moment[used] / mass[used], mass[used]
+    if before is not None:
+        inner = np.searchsorted(value, midpoints(before), side="right")
+        ends = np.array([0, *inner, len(value)])
+        if (np.diff(ends) > 0).all():
+            m0, m1 = (np.append(0, np.cumsum(terms)) for terms in (mass, mass * value))
+            return lloyd(value, m0, m1, ends).astype(np.float16)
+    return kmeans(value, k, mass).astype(np.float16)
 
 
 def _index(x: np.ndarray, borders: np.ndarray) -> np.ndarray:

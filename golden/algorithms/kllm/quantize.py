@@ -77,7 +77,7 @@ def quantize_weights(w: np.ndarray, bits: int = 4) -> QuantizedWeights:
     w = np.asarray(w)
     if w.ndim != 2 or w.size == 0 or w.dtype.kind != "f" or not np.isfinite(w).all():
         raise ValueError(f"w must be a matrix of finite floats, not {w.dtype}{list(w.shape)}")
-    _check_bits(bits)
+    check_bits(bits)
     scale = largest_scale(w)
     x = w / scale.astype(np.result_type(w, np.float32))
     codebook = kmeans(x, 1 << bits).astype(np.float16)
@@ -132,7 +132,7 @@ def fit_activation_codebook(
 
     ``weights`` are the samples' sensitivities, e.g. diagonal Fisher information [V-A].
     """
-    _check_bits(bits)
+    check_bits(bits)
     return kmeans(samples, 1 << bits, weights).astype(np.float16)
 
 
@@ -158,7 +158,7 @@ def _half(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def _check_bits(bits: int) -> None:
+def check_bits(bits: int) -> None:
     if not 1 <= bits <= 8:
         raise ValueError(f"bits must be between 1 and 8, not {bits}")
 

@@ -23,17 +23,17 @@ _MATRICES = ("wq", "wk", "wv", "wo", "gate", "up", "down")
 
 
 def weights_key(
-    model: Llama, samples: Sequence[Sequence[int]], bits: int, fit: str, head: bool
+    model: Llama, samples: Sequence[Sequence[int]], bits: int, part: str
 ) -> str:
-    """Name of the weights of `model`, quantised with these settings."""
-    digest = hashlib.sha256(repr((VERSION, [list(s) for s in samples], bits, fit, head)).encode())
+    """Name of a part of the weights of `model`, fitted to `samples`, or to none as in the paper."""
+    digest = hashlib.sha256(repr((VERSION, [list(s) for s in samples], bits, part)).encode())
     weights = model.weights
     for index in range(model.config.layers):
         layer = weights.layers[index]
         for name in _MATRICES:
             digest.update(np.ascontiguousarray(getattr(layer, name)).data)
-    digest.update(repr(weights.output.shape).encode())
-    digest.update(np.ascontiguousarray(weights.embedding).data)
+    for array in (weights.embedding, weights.norm, *([weights.output] if part == "head" else [])):
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()[:20]
 
 
@@ -57,7 +57,7 @@ def read_weights(key: str, bits: int) -> list[dict[str, QuantizedWeights]] | Non
                     index, file[f"{number}.codebook"], scale, np.zeros_like(scale)
                 )
                 found.setdefault(int(layer), {})[name] = matrix
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile):
         return None
     return list(found.values())
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from golden import InputError
 from golden.algorithms.attention import DenseAttention
 from golden.algorithms.baselines.round_to_nearest import RoundToNearestLlama
+from golden.algorithms.kllm.fold import NORMED, rotation
 from golden.algorithms.kllm.matvec import matvec
 from golden.algorithms.kllm.model import (
     INPUTS,
@@ -13,12 +15,13 @@ from golden.algorithms.kllm.model import (
     calibration_samples,
     fit_activation_quantizer,
 )
+from golden.algorithms.kllm.nonlinear import rms_norm
 from golden.algorithms.kllm.quantize import quantize_weights
 from golden.lm.commands import open_model
 from golden.lm.gradient import fisher_information
 from golden.lm.model import Llama
 from golden.lm.perplexity import perplexity
-from golden.lm.text import default_text, first_tokens
+from golden.lm.text import default_text, first_tokens, shipped_prose
 from golden.lm.tokenizer import read_tokenizer
 from golden.lm.weights import GGUFFile, read_weights
 from tests.support.kllm.recording import Recording
@@ -36,7 +39,7 @@ def model(tiny):
 @pytest.mark.parametrize("thresholds", ["dynamic", "static"])
 def test_products_are_the_index_based_ones(model, thresholds):
     quantized = Recording(
-        model, SAMPLES, activation_bits=3, outlier_share=0.1, thresholds=thresholds
+        model, SAMPLES, fit="paper", activation_bits=3, outlier_share=0.1, thresholds=thresholds
     )
     quantized.hidden(TEXT)
     assert [name for _, name, _, _ in quantized.seen] == MATRICES * 3
@@ -51,7 +54,7 @@ def test_products_are_the_index_based_ones(model, thresholds):
 
 
 def test_weights_are_each_layers_own(model):
-    quantized = QuantizedLlama(model, SAMPLES, weight_bits=3)
+    quantized = QuantizedLlama(model, SAMPLES, weight_bits=3, fit="paper")
     for index, layer in enumerate(model.weights.layers):
         for name in MATRICES:
             expected = quantize_weights(getattr(layer, name), 3)
@@ -151,7 +154,7 @@ def test_what_is_not_quantised_stays(model):
     dense = model.hidden(TEXT)
     neither = QuantizedLlama(model, SAMPLES, weight_bits=None, activation_bits=None)
     np.testing.assert_array_equal(neither.hidden(TEXT), dense)
-    weights = QuantizedLlama(model, SAMPLES, activation_bits=None)
+    weights = QuantizedLlama(model, SAMPLES, fit="paper", activation_bits=None)
     assert weights.activations == [{}, {}, {}]
     activations = QuantizedLlama(model, SAMPLES, weight_bits=None)
     assert activations.matrices == [{}, {}, {}]
@@ -163,7 +166,9 @@ def test_more_bits_err_less(model):
     dense = model.hidden(TEXT)
     errors = [
         np.square(
-            QuantizedLlama(model, SAMPLES, weight_bits=bits, activation_bits=bits).hidden(TEXT)
+            QuantizedLlama(
+                model, SAMPLES, fit="paper", weight_bits=bits, activation_bits=bits
+            ).hidden(TEXT)
             - dense
         ).mean()
         for bits in (1, 4, 6)
@@ -191,14 +196,107 @@ def test_wrong_settings(model):
             QuantizedLlama(model, SAMPLES, bit_exact=True, **bits)
 
 
-def test_calibration_samples_come_from_the_second_half(tiny):
+@pytest.mark.parametrize("characters", [0, 3_000, 120_000])
+def test_calibration_never_sees_the_evaluated_text(tiny, characters):
+    """Of either text: they start in the second half, or after what is evaluated."""
     tokenizer = read_tokenizer(GGUFFile(tiny))
-    text = "one two three " * 20 + "four five six " * 20
-    samples = calibration_samples(tokenizer, 4, 20, text)
-    assert [len(sample) for sample in samples] == [20] * 4
-    for sample in samples:
-        found = tokenizer.decode(sample)
-        assert found.startswith(" ") and found in text[len(text) // 2 :]
+    text = default_text()
+    for whole in (text, shipped_prose()):
+        evaluated = whole[:characters]
+        samples = calibration_samples(tokenizer, evaluated=evaluated)
+        assert [len(sample) for sample in samples] == [128] * 32
+        least = max(len(text) // 2, len(evaluated) if whole is text else 0)
+        for sample in samples:
+            found = tokenizer.decode(sample).strip("\ufffd")  # half a character at the end
+            assert len(found) > 100 and found in text[least:]
+            words = found.split()
+            assert not any(
+                " ".join(words[n : n + 12]) in " ".join(evaluated.split())
+                for n in range(len(words) - 11)
+            )
+
+
+def test_a_text_evaluated_whole_leaves_nothing_to_calibrate_on(tiny):
+    tokenizer = read_tokenizer(GGUFFile(tiny))
+    text = default_text()
+    with pytest.raises(InputError, match="^the text is evaluated up to character 16[45][0-9]* of 165005"):
+        calibration_samples(tokenizer, evaluated=text[:165_000] + "?")
+
+
+FUSED = {"norms": "fused", "weight_bits": None, "activation_bits": None}
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+def test_folding_leaves_the_model_as_it_is(model, rotate):
+    folded = QuantizedLlama(model, SAMPLES, rotate=rotate, **FUSED)
+    expected = model.logits(model.hidden(TEXT))
+    found = folded.logits(folded.hidden(TEXT))
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+    for layer in folded.exact.weights.layers:
+        assert (layer.attn_norm == 1).all() and (layer.ffn_norm == 1).all()
+
+
+def test_rotations_are_orthogonal():
+    for n in (8, 48):
+        np.testing.assert_allclose(rotation(n) @ rotation(n).T, np.eye(n), atol=1e-6)
+
+
+WHOLE = {"norms": "fused", "attention": "quantised", "head": True, "fit": "paper"}
+
+
+def test_fused_norms_come_from_indices_and_outliers(model):
+    """A product is nonlinear.rms_norm of the quantised residual stream times the matrix."""
+    quantized = Recording(model, SAMPLES, outliers=2, **WHOLE)
+    quantized.hidden(TEXT)
+    for index, name, x, result in quantized.seen:
+        a = quantized.activations[index][INPUTS[name]](x)
+        for t in range(len(TEXT)):
+            token = a.token(t)
+            if name in NORMED:
+                token = rms_norm(token, model.config.norm_eps)
+            expected = matvec(token, quantized.matrices[index][name])
+            size = np.abs(token.dequantize()) @ np.abs(quantized.matrices[index][name].dequantize())
+            assert (np.abs(result[t] - expected) <= 1e-5 * size).all()
+
+
+def test_bit_exact_is_the_float_form_but_for_roundings(model):
+    """On the same inputs, norms and head included: within 2^-9 in the median of the tokens.
+
+    Products of centroids, factor and results are rounded to FP16, 2^-11 each. In a token where an
+    index between two centroids moves it is more, up to a tenth of these 40 to 48 elements.
+    """
+    quantized = Recording(model, SAMPLES, outliers=2, **WHOLE)
+    hidden = quantized.hidden(TEXT)
+    seen, logits = quantized.seen, quantized.logits(hidden)
+    quantized.bit_exact = True
+    exact = [quantized.logits(hidden)]
+    found = [logits]
+    for index, name, x, result in seen:
+        layer = quantized.weights.layers[index]
+        found.append(result)
+        exact.append(QuantizedLlama.products(quantized, index, layer)(name, x))
+    for one, other in zip(found, exact, strict=True):
+        error = np.linalg.norm(one - other, axis=1) / np.linalg.norm(one, axis=1)
+        assert np.median(error) < 2**-9 and error.max() < 0.1
+    assert any((one != other).any() for one, other in zip(found, exact, strict=True))
+    whole = quantized.logits(quantized.hidden(TEXT))
+    assert np.isfinite(whole).all() and whole.shape == logits.shape
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"fit": "x"}, "fit must be 'fitted' or 'paper', not 'x'"),
+        ({"norms": "x"}, "norms must be 'float' or 'fused', not 'x'"),
+        ({"attention": "x"}, "attention must be 'float' or 'quantised', not 'x'"),
+        ({"rotate": True}, "rotate: norms must be 'fused'"),
+        ({"norms": "fused", "fisher": True}, "norms=fused: thresholds must be 'dynamic'"),
+        ({"head": True, "weight_bits": None}, "head: weights must be quantised"),
+    ],
+)
+def test_settings_that_do_not_go_together(model, wrong, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        QuantizedLlama(model, SAMPLES, **wrong)
 
 
 @pytest.mark.model

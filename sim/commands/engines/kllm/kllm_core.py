@@ -106,11 +106,13 @@ class KllmEngine:
         return quantized_model(
             model,
             tokenizer,
-            about["model_sha256"],
             weight_bits=parameters.weight_bits,
             activation_bits=parameters.activation_bits,
             rows=parameters.k,
             progress=progress,
+            norms="fused",
+            attention="quantised",
+            head=True,
         )
 
     def layers(
