@@ -121,9 +121,7 @@ class QuantizedAttention(DecodeAttention):
         p, _ = softmax(scores, keep, max(LONGEST, scores.shape[1]))
         w = float_multiply(p, v_scale)
         ones = np.ones(v.shape[1], np.float16)
-        y, _ = kllm_core(
-            w, integer_tables(c.v), v, ones, OUTLIERS, keep=keep, integer=True
-        )
+        y, _ = kllm_core(w, integer_tables(c.v), v, ones, OUTLIERS, keep=keep, integer=True)
         return y
 
 
@@ -136,7 +134,7 @@ def quantize(x: np.ndarray, codebook: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def ends(w: np.ndarray, keep: np.ndarray, count: int) -> np.ndarray:
-    """``bool[token, rows]``: the `count` largest and smallest of each token's weights that it keeps.
+    """``bool[token, rows]``: the `count` largest and smallest of each token's kept weights.
 
     Ties go to the lower index at both ends, as in Orizuru.
     """

@@ -50,9 +50,7 @@ def fit_weights(
     return QuantizedWeights(index, codebook, scale, np.zeros_like(scale))
 
 
-def fit_codebook(
-    w: np.ndarray, importance: np.ndarray, bits: int
-) -> tuple[np.ndarray, np.ndarray]:
+def fit_codebook(w: np.ndarray, importance: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """``float16[2^bits]`` centroids and ``float16[N]`` scales, by rounds of one after the other.
 
     The error is the sum of importance[k] (w[k, n] - scale[n] centroid)^2. A codebook is K-Means
@@ -155,9 +153,7 @@ def _scales(
     return np.where(found > 0, found, scale)
 
 
-def _codebook(
-    x: np.ndarray, weights: np.ndarray, k: int, before: np.ndarray | None
-) -> np.ndarray:
+def _codebook(x: np.ndarray, weights: np.ndarray, k: int, before: np.ndarray | None) -> np.ndarray:
     """``float16[k]`` of K-Means on `x`, binned first, since sorting takes longer than all else.
 
     Lloyd's steps from the centroids of the round `before`, if these all have values.

@@ -22,9 +22,7 @@ VERSION = 2
 _MATRICES = ("wq", "wk", "wv", "wo", "gate", "up", "down")
 
 
-def weights_key(
-    model: Llama, samples: Sequence[Sequence[int]], bits: int, part: str
-) -> str:
+def weights_key(model: Llama, samples: Sequence[Sequence[int]], bits: int, part: str) -> str:
     """Name of a part of the weights of `model`, fitted to `samples`, or to none as in the paper."""
     digest = hashlib.sha256(repr((VERSION, [list(s) for s in samples], bits, part)).encode())
     weights = model.weights
