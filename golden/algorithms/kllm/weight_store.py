@@ -41,7 +41,7 @@ def weights_path(key: str) -> Path:
 
 
 def read_weights(key: str, bits: int) -> list[dict[str, QuantizedWeights]] | None:
-    """Each layer's matrices by name, as kept; None if there are none or they are damaged."""
+    """Each layer's matrices by name, as kept; None if missing or damaged."""
     try:
         # NumPy does not close a file that it cannot read.
         with open(weights_path(key), "rb") as data, np.load(data, allow_pickle=False) as file:
