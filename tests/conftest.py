@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from pathlib import Path
 
 # Tests run in parallel, so threads of linear algebra within each would only slow them down.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from golden import trace
+from golden.algorithms.kllm import weight_store
 from golden.download import NetworkError
 from golden.lm.download import default_model
 from sim.core import tools
@@ -52,6 +54,16 @@ def skip_without_cocotb(monkeypatch):
 @pytest.fixture(autouse=True)
 def _skip_without_cocotb(monkeypatch):
     skip_without_cocotb(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _no_weights_in_the_users_cache(monkeypatch, tmp_path):
+    """Weights that a test fits go to the cache folder that it sets, else to its own folder."""
+    monkeypatch.setattr(
+        weight_store,
+        "cache_folder",
+        lambda: Path(os.environ.get("SENBAZURU_CACHE") or tmp_path / "cache"),
+    )
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def quantize(x: np.ndarray, codebook: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def ends(w: np.ndarray, keep: np.ndarray, count: int) -> np.ndarray:
-    """``bool[token, rows]``: the `count` largest and smallest of each token's weights that it keeps.
+    """``bool[token, rows]``: the `count` largest and smallest of each token's kept weights.
 
     Ties go to the lower index at both ends, as in Orizuru.
     """

@@ -153,9 +153,7 @@ def _scales(
     return np.where(found > 0, found, scale)
 
 
-def _codebook(
-    x: np.ndarray, weights: np.ndarray, k: int, before: np.ndarray | None
-) -> np.ndarray:
+def _codebook(x: np.ndarray, weights: np.ndarray, k: int, before: np.ndarray | None) -> np.ndarray:
     """``float16[k]`` of K-Means on `x`, binned first, since sorting takes longer than all else.
 
     Lloyd's steps from the centroids of the round `before`, if these all have values.

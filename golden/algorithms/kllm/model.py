@@ -1,9 +1,9 @@
 """A language model with KLLM's matrix products (KLLM, sections III-D and V-A).
 
 All seven matrices of each layer and their inputs are quantised; attention, norms and output can be;
-element-wise functions, embedding and residual sums stay float32. Products are those of the dequantised
-operands in float32, which equal :func:`golden.algorithms.kllm.matvec.matvec` but for rounding and
-are much faster; or the accelerator's, FP16 in and FP16 out, bit-exact.
+element-wise functions, embedding and residual sums stay float32. Products are those of the
+dequantised operands in float32, which equal :func:`golden.algorithms.kllm.matvec.matvec` but for
+rounding and are much faster; or the accelerator's, FP16 in and FP16 out, bit-exact.
 """
 
 import copy

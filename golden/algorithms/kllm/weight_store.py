@@ -22,9 +22,7 @@ VERSION = 2
 _MATRICES = ("wq", "wk", "wv", "wo", "gate", "up", "down")
 
 
-def weights_key(
-    model: Llama, samples: Sequence[Sequence[int]], bits: int, part: str
-) -> str:
+def weights_key(model: Llama, samples: Sequence[Sequence[int]], bits: int, part: str) -> str:
     """Name of a part of the weights of `model`, fitted to `samples`, or to none as in the paper."""
     digest = hashlib.sha256(repr((VERSION, [list(s) for s in samples], bits, part)).encode())
     weights = model.weights
@@ -43,7 +41,7 @@ def weights_path(key: str) -> Path:
 
 
 def read_weights(key: str, bits: int) -> list[dict[str, QuantizedWeights]] | None:
-    """Each layer's matrices by name, as kept; None if there are none or they are damaged."""
+    """Each layer's matrices by name, as kept; None if missing or damaged."""
     try:
         # NumPy does not close a file that it cannot read.
         with open(weights_path(key), "rb") as data, np.load(data, allow_pickle=False) as file:

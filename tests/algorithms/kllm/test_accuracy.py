@@ -199,7 +199,7 @@ def test_the_real_model(smollm2, bits):
     """
     model, tokenizer, _ = open_model(smollm2)
     tokens = first_tokens(tokenizer, default_text(), 256, "text")
-    quantized = Recording(model, calibration_samples(tokenizer), activation_bits=bits)
+    quantized = Recording(model, calibration_samples(tokenizer), fit="paper", activation_bits=bits)
     quantized.hidden(tokens[:48])
     by_core = by_quantising = 0.0
     for index in range(model.config.layers):

@@ -219,7 +219,9 @@ def test_calibration_never_sees_the_evaluated_text(tiny, characters):
 def test_a_text_evaluated_whole_leaves_nothing_to_calibrate_on(tiny):
     tokenizer = read_tokenizer(GGUFFile(tiny))
     text = default_text()
-    with pytest.raises(InputError, match="^the text is evaluated up to character 16[45][0-9]* of 165005"):
+    with pytest.raises(
+        InputError, match="^the text is evaluated up to character 16[45][0-9]* of 165005"
+    ):
         calibration_samples(tokenizer, evaluated=text[:165_000] + "?")
 
 
@@ -306,6 +308,6 @@ def test_the_order_of_the_paper(smollm2):
     tokens = first_tokens(tokenizer, default_text(), 128, "text")
     samples = calibration_samples(tokenizer, 4)
     dense = perplexity(model, tokens).perplexity
-    four = perplexity(QuantizedLlama(model, samples), tokens).perplexity
+    four = perplexity(QuantizedLlama(model, samples, fit="paper"), tokens).perplexity
     rtn = perplexity(RoundToNearestLlama(model), tokens).perplexity
     assert dense < four < 4 * dense < 20 * four < rtn

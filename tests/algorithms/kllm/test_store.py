@@ -15,7 +15,7 @@ from golden.algorithms.kllm.model import (
 from golden.lm.commands import open_model
 
 TEXT = [72, 256, 13, 200]
-SETTINGS = {"weight_bits": 2, "activation_bits": 2, "outliers": 1}
+SETTINGS = {"weight_bits": 2, "activation_bits": 2, "outliers": 1, "fit": "paper"}
 
 
 @pytest.fixture
@@ -62,9 +62,11 @@ def test_made_once_then_read(stored, folder, bits):
 def test_it_is_the_model_that_the_settings_say(stored, tiny):
     model, tokenizer, _ = open_model(tiny)
     samples = calibration_samples(tokenizer)
+    options = {"fit": "fitted", "norms": "fused", "rotate": True, "attention": "quantised"}
     bits = {"weight_bits": 2, "activation_bits": 2, "bit_exact": True}
-    expected = QuantizedLlama(model, samples, outliers=3, **bits)
-    assert_same(stored(outliers=3)[0], expected)
+    expected = QuantizedLlama(model, samples, outliers=3, **bits, **options)
+    for _ in range(2):  # fitted, then read
+        assert_same(stored(outliers=3, **options)[0], expected)
 
 
 def test_outliers_by_number_or_share():
@@ -75,7 +77,7 @@ def test_outliers_by_number_or_share():
 
 def test_each_setting_has_a_file_of_its_own(stored, folder):
     """Of the weights: outliers do not matter to them, a rotation and the way of fitting do."""
-    options = [{}, {"outliers": 2}, {"fit": "paper"}, {"norms": "fused"}]
+    options = [{}, {"outliers": 2}, {"fit": "fitted"}, {"norms": "fused"}]
     options += [{"norms": "fused", "rotate": True}, {"norms": "fused", "head": True}]
     files = []
     for settings in options:
