@@ -79,8 +79,11 @@ def test_all_vectors_of_a_small_index_buffer():
 
 
 def test_all_orders_of_a_small_outlier_split():
-    """Every vector of up to four of these values, every mask: all orders, ties and ends."""
-    p = OutlierSplitParameters(k=4, outliers=1, lanes=2)
+    """Every vector of up to four of these values, every mask: all orders, ties and ends.
+
+    With no outliers, one at each end, and two.
+    """
+    p = OutlierSplitParameters(k=4, outliers=2, lanes=2)
     numbers = np.array([-2, -0.0, 1, 2, np.nan], np.float16)
     rows = [
         (values, keep, length)
@@ -94,9 +97,12 @@ def test_all_orders_of_a_small_outlier_split():
     x = np.array([row[0] + (0,) * (p.k - row[2]) for row in rows], np.float16)
     keep = np.array([row[1] + (False,) * (p.k - row[2]) for row in rows])
     lengths = np.array([row[2] for row in rows])
-    stimulus = build_outlier_split(p, x, keep, lengths, rng, [])
     compiled = Compiled(find("kllm.outlier_split"), p)
-    compiled.check_all(stimulus)
+    for wanted in range(p.outliers + 1):
+        each = np.full(len(rows), wanted)
+        compiled.check(build_outlier_split(p, x, keep, lengths, each, rng, []))
+    mixed = rng.integers(0, p.outliers + 2, len(rows))
+    compiled.check_all(build_outlier_split(p, x, keep, lengths, mixed, rng, []))
 
 
 def test_outlier_split_is_the_algorithm_s(shipped_trace):
@@ -117,6 +123,11 @@ def test_outlier_split_s_corners():
     assert scale[0] == 1 and np.isnan(scale[1]) and scale[2] == 2 and scale[3] == 1
     assert np.flatnonzero(outlier[2]).tolist() == [0, 1, 2, 7]
     assert not pairs["present"][3].any() and not outlier[3].any()
+    pairs, outlier, scale = outlier_split(x, keep, 0)
+    assert scale[0] == 1 and np.isnan(scale[1]) and scale[2] == 7 and scale[3] == 1
+    assert not outlier.any()
+    for name, array in pairs.items():
+        assert name == "invalid" or (array.shape == (4, 1) and not array.any()), name
 
 
 def test_rms_factor_is_the_algorithm_s(shipped_trace):

@@ -29,7 +29,7 @@ def test_index_buffer():
 
 def test_outlier_split():
     p = OutlierSplitParameters(k=4, outliers=1, lanes=2)
-    prove_stream_rules(OutlierSplit(p), "outlier_split", "outliers scale o", ["x"])
+    prove_stream_rules(OutlierSplit(p), "outlier_split", "outliers scale o", ["x", "wanted"])
 
 
 class Fork(Component):
