@@ -22,6 +22,7 @@ from hw.kllm.outlier_split import OutlierSplitParameters
 from hw.kllm.product_table import ProductTable, ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
 from sim.drivers.run import load_testbench
+from sim.testbenches.kllm.batches import random_batches
 from sim.testbenches.kllm.index_buffer import build as build_index_buffer
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.kllm.outlier_split import build as build_outlier_split
@@ -34,7 +35,7 @@ CONFIGURATIONS = [
     ("index_buffer", IndexBufferParameters.preset("small")),
     pytest.param(
         "index_buffer",
-        IndexBufferParameters(k=16, bits=3, lanes=2, segment=2, columns=9),
+        IndexBufferParameters(k=16, bits=3, lanes=2, segment=2, columns=9, vectors=4),
         marks=campaign,
     ),
     # These take longer to compile; the tests of every block run them as well.
@@ -58,8 +59,8 @@ def test_part(name, parameters, shipped_trace):
 
 
 def test_all_vectors_of_a_small_index_buffer():
-    """Every length, index, mask and number of columns, one vector after another."""
-    p = IndexBufferParameters(k=4, bits=1, lanes=1, segment=2, columns=2)
+    """Every length, index, mask and number of columns, in batches of one to three vectors."""
+    p = IndexBufferParameters(k=4, bits=1, lanes=1, segment=2, columns=2, vectors=3)
     rows = [
         (index, keep, length, columns)
         for length in range(1, p.k + 1)
@@ -73,8 +74,11 @@ def test_all_vectors_of_a_small_index_buffer():
     index = np.array([row[0] + (0,) * (p.k - row[2]) for row in rows])
     keep = np.array([row[1] + (0,) * (p.k - row[2]) for row in rows], bool)
     lengths, columns = (np.array([row[n] for row in rows]) for n in (2, 3))
-    stimulus = build_index_buffer(p, index, keep, lengths, columns, rng, [])
     compiled = Compiled(find("kllm.index_buffer"), p)
+    alone = np.ones(len(rows), bool)
+    compiled.check(build_index_buffer(p, index, keep, lengths, alone, columns, rng, []))
+    ends = random_batches(p.vectors, len(rows), rng)
+    stimulus = build_index_buffer(p, index, keep, lengths, ends, columns[ends], rng, [])
     compiled.check_all(stimulus)
 
 

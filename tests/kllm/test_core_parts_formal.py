@@ -23,7 +23,7 @@ CORE = CoreParameters(
 
 
 def test_index_buffer():
-    p = IndexBufferParameters(k=6, bits=1, lanes=1, segment=2, columns=3)
+    p = IndexBufferParameters(k=6, bits=1, lanes=1, segment=2, columns=3, vectors=2)
     prove_stream_rules(IndexBuffer(p), "index_buffer", "o", ["i", "replay"])
 
 
