@@ -192,12 +192,15 @@ def test_every_element_of_a_short_vector_counts_once(length, equal):
     ids=lambda p: p.slug(),
 )
 def test_product_table(parameters):
-    """Both banks, written in any order, and read for any number of columns under stalls."""
+    """Both banks, written in any order; any groups read for any number of columns under stalls."""
     p = parameters
     rng = np.random.default_rng(1)
     dut = ProductTable(p)
     tables = rng.integers(0, 1 << 16, (2, p.rows, 1 << p.weight_bits))
     seen = []
+    every = [(0, 2, p.groups), (1, 0, p.groups), (1, 1, p.groups), (0, p.columns, p.groups)]
+    fewer = [(n % 2, 2, n) for n in (*range(1, p.groups + 1), 1)]
+    replays = [*every, *fewer, (1, p.columns, -(-p.groups // 2)), (0, 0, 1), (1, 1, 1)]
 
     async def testbench(ctx):
         async def write(bank):
@@ -212,9 +215,10 @@ def test_product_table(parameters):
 
         await write(0)
         await write(1)
-        for bank, columns in ((0, 2), (1, 0), (1, 1), (0, p.columns)):
+        for bank, columns, groups in replays:
             ctx.set(dut.replay.payload.bank, bank)
             ctx.set(dut.replay.payload.columns, columns)
+            ctx.set(dut.replay.payload.groups, groups)
             ctx.set(dut.replay.valid, 1)
             got = []
             taken = False
@@ -225,12 +229,12 @@ def test_product_table(parameters):
                 taken |= bool(ctx.get(dut.replay.valid) and ctx.get(dut.replay.ready))
                 await ctx.tick()
                 ctx.set(dut.replay.valid, int(not taken))
-            wanted = np.tile(tables[bank].reshape(-1, p.macs), (columns, 1)).tolist()
-            assert got == wanted
+            lines = tables[bank].reshape(-1, p.macs)[:groups]
+            assert got == np.tile(lines, (columns, 1)).tolist()
             seen.append(len(got))
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
     simulator.add_testbench(testbench)
     simulator.run()
-    assert seen == [2 * p.groups, 0, p.groups, p.columns * p.groups]
+    assert seen == [columns * groups for _, columns, groups in replays]
