@@ -116,6 +116,10 @@ class FactorSpec(Elaboratable):
         stages, groups = p.column_counter.stages, p.column_counter.groups
         valid, last = internals.signal("counter.valid"), internals.signal("counter.ends")
         ends = [valid[n] & last[n] for n in range(stages)]
+        # All groups of every vector are output.
+        m.d.comb += Assert(~busy | (internals.signal("counter.final") == groups - 1))
+        for n, end in enumerate(ends):
+            m.d.comb += Assert(~end | (internals.signal(f"counter.groups_{n}") == groups))
         waits_order, waits_scale = Signal(), Signal()
         m.d.sync += [
             waits_order.eq(dut.command.valid & ~dut.command.ready & ~first),
