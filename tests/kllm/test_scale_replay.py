@@ -134,6 +134,7 @@ class ReplaySpec(Elaboratable):
                 Assert(vector - 1 == read, "another vector's scale"),
                 Assert((number != 0) & (number <= p.sets)),
                 Assert(~dut.command.valid | (vector <= command.vectors)),
+                Assert(~dut.command.valid | (number <= command.sets)),
                 Assert(dut.command.valid | (vector == 1) & (number == 1)),
             ]
         # A followed scale is output with its own row's number, as long as it is kept.
