@@ -145,7 +145,7 @@ REFUSED = {
         "inputs=1": "inputs must be at least 2, not 1",
     },
     "kllm.column_scale": {
-        "stages=5": "stages must be between 0 and 4, not 5",
+        "columns=0": "columns must be at least 1, not 0",
     },
     "kllm.concat_unit": {
         "n=0": "n must be at least 1, not 0",
@@ -161,6 +161,10 @@ REFUSED = {
         "lanes=0": "lanes must be between 1 and 64, not 0",
     },
     "kllm.index_buffer": {
+        "k=0": "k must be at least 1, not 0",
+        "columns=0": "columns must be at least 1, not 0",
+        "vectors=0": "vectors must be at least 1, not 0",
+        "tag_bits=0": "tag_bits must be at least 1, not 0",
         "segment=20": "segment must be a multiple of lanes = 16, not 20",
     },
     "kllm.index_distribution_counter": {
@@ -177,8 +181,10 @@ REFUSED = {
         "n=0": "n must be at least 1, not 0",
         "macs=8": "macs must be a power of two from 16 to 256, not 8",
         "activation_bits=1 macs=16": "bits must be between 2 and 9, not 1",
+        "vectors=3": "vectors must be a power of two, not 3",
         "depth=3": "depth must be a power of two from 4, not 3",
         "outliers=0": "outliers must be between 1 and k - 1 = 575, not 0",
+        "k=4096 depth=32": "depth must be at least 52, the words of a column, not 32",
         "k=4096 address_width=5": "address_width must be at least 6 for columns of 52 words, not 5",
     },
     "kllm.orizuru": {
@@ -199,6 +205,7 @@ REFUSED = {
         "entries=0": "entries must be at least 1, not 0",
         "outliers=0": "outliers must be at least 1, not 0",
         "columns=0": "columns must be at least 1, not 0",
+        "vectors=0": "vectors must be at least 1, not 0",
         "lanes=3": "lanes must be a power of two up to 64, not 3",
         "lanes=128": "lanes must be a power of two up to 64, not 128",
         "segment=40": "segment must be a multiple of lanes = 16, not 40",
@@ -212,7 +219,7 @@ REFUSED = {
         "macs=3": "macs must be a power of two up to 256, not 3",
         "entries=0": "entries must be at least 1, not 0",
         "counter_stages=4": "stages must be between 0 and 3, not 4",
-        "scale_stages=0": "scale_stages must be between 1 and 4, not 0",
+        "columns=0": "columns must be at least 1, not 0",
     },
     "kllm.product_table": {
         "macs=8": "macs must be a power of two from 16 to 256, not 8",

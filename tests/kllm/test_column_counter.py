@@ -1,6 +1,7 @@
 """The column counter's RTL: columns of every length, its latency and its throughput."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -11,7 +12,12 @@ from hw.catalogue import find
 from hw.kllm.column_counter import ColumnCounterParameters
 from sim.core import payload
 from sim.drivers.run import run
-from sim.testbenches.kllm.column_counter import build, random_columns, testbench
+from sim.testbenches.kllm.column_counter import (
+    build,
+    integer_groups,
+    random_columns,
+    testbench,
+)
 from tests.support.campaign import suite_takes
 from tests.support.kllm.compiled import Compiled
 
@@ -53,7 +59,8 @@ def test_largest_counts(compiled):
         "mask": (position < wanted).reshape(-1, p.segment),
         "integer": np.zeros(len(columns), bool),
     }
-    stimulus = build(p, arrays, columns, [])
+    rng = np.random.default_rng(2)
+    stimulus = build(p, arrays, columns, np.full(2 * p.bins, p.groups), [], rng)
     counts = payload.unpack(p.output_layout, stimulus.outputs["o"])
     counts = np.stack([counts[f"counts[{i}]"] for i in range(p.macs)], axis=1)
     largest = counts.reshape(-1, p.bins).max(axis=1).reshape(-1, 2)
@@ -64,7 +71,9 @@ def test_largest_counts(compiled):
 def test_latency_and_throughput(compiled):
     """First group stages + 1 cycles after the last beat; then max(B', groups) cycles a column."""
     p = compiled.parameters
-    for beats in {1, p.groups - 1 or 1, p.groups, p.groups + 2}:
+    rng = np.random.default_rng(2)
+    lengths = {1, p.groups - 1 or 1, p.groups, p.groups + 2}
+    for beats, groups in itertools.product(lengths, {1, p.groups // 2 or 1, p.groups}):
         count = 6
         columns = np.repeat(np.arange(count), beats)
         shape = (len(columns), p.segment)
@@ -74,12 +83,46 @@ def test_latency_and_throughput(compiled):
             "mask": np.ones(shape, bool),
             "integer": np.zeros(len(columns), bool),
         }
-        outcome = compiled.check(build(p, arrays, columns, []), "none")
-        taken = outcome.cycles_of["o"].reshape(count, p.groups)
+        stimulus = build(p, arrays, columns, np.full(count, groups), [], rng)
+        outcome = compiled.check(stimulus, "none")
+        taken = outcome.cycles_of["o"].reshape(count, groups)
         assert taken[0, 0] == beats - 1 + p.latency
         assert (np.diff(taken, axis=1) == 1).all()
-        assert set(np.diff(taken[:, 0])) == {max(beats, p.groups)}
-        assert p.cycles([beats] * count) == outcome.cycles == taken[-1, -1] + 1
+        assert set(np.diff(taken[:, 0])) == {max(beats, groups)}
+        assert p.cycles([beats] * count, [groups] * count) == outcome.cycles == taken[-1, -1] + 1
+        assert p.cycles([beats] * count) == p.cycles([beats] * count, [p.groups] * count)
+
+
+def test_every_pair_of_groups(compiled):
+    """Columns of every number of groups, short and long, each after each other one."""
+    p = compiled.parameters
+    rng = np.random.default_rng(3)
+    every = range(1, p.groups + 1)
+    pairs = list(itertools.product(every, every, (1, p.groups + 1)))
+    order = rng.permutation(len(pairs))[:150]
+    groups = np.array([pairs[n][:2] for n in order]).ravel()
+    columns = np.repeat(np.arange(len(groups)), np.repeat([pairs[n][2] for n in order], 2))
+    shape = (len(columns), p.segment)
+    arrays = {
+        "activation": rng.integers(0, 1 << p.activation_bits, shape),
+        "weight": rng.integers(0, 1 << p.weight_bits, shape),
+        "mask": np.ones(shape, bool),
+        "integer": np.zeros(len(columns), bool),
+    }
+    assert set(groups) == set(every)
+    compiled.check_all(build(p, arrays, columns, groups, [], rng))
+
+
+def test_integer_counts_are_in_the_first_groups(compiled):
+    """No other group has one, so that the others need no output."""
+    p = compiled.parameters
+    rng = np.random.default_rng(4)
+    index = rng.integers(0, p.bins, (300, p.segment))
+    fields = (index >> p.weight_bits, index % (1 << p.weight_bits), np.ones(index.shape, bool))
+    flags = np.ones(300, bool)
+    counts = column_counts(*fields, flags, flags, p.activation_bits, p.weight_bits)
+    groups = counts.reshape(300, p.groups, p.macs).sum(axis=(0, 2))
+    assert (groups > 0).tolist() == (np.arange(p.groups) < integer_groups(p)).tolist()
 
 
 def test_golden_counts_as_the_algorithm_does():

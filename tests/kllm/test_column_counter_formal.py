@@ -5,7 +5,7 @@ with each bin. Registers power up with any value; reset is high in the first cyc
 """
 
 import pytest
-from amaranth.hdl import Array, Assert, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
 from hw.kllm import column_counter
 from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
@@ -50,6 +50,9 @@ class ColumnCounterSpec(Elaboratable):
         first = reset_first(m)
         drive(m, first, dut.i)
         watch(m, first, dut.o)
+        groups = dut.i.payload.groups
+        fits = (groups != 0) & (groups <= p.groups)
+        m.d.comb += Assume(fits | ~dut.i.valid | ~dut.i.payload.last)
 
         ready = Signal()
         valid, beats = [dut.i.valid], [dut.i.payload]
@@ -60,14 +63,15 @@ class ColumnCounterSpec(Elaboratable):
                 m.d.sync += [valid[-1].eq(valid[-2]), beats[-1].eq(beats[-2])]
         counts = [self._counted(m, f"of_beat_{stage}", beat) for stage, beat in enumerate(beats)]
 
-        group = Signal(range(p.groups), name="group_left")
+        group = Signal(range(p.groups + 1), name="group_number")
+        of_column = Signal(range(p.groups + 1), name="groups_of_column")
         busy = Signal(name="buffer_busy")
         fresh = Signal(name="column_begins", init=1)
         counted = [Signal(p.count_bits, name=f"counted_{n}") for n in range(p.bins)]
         shown = [Signal(p.count_bits, name=f"shown_{n}") for n in range(p.bins)]
         leaves, adds, ends = Signal(), Signal(), Signal()
         m.d.comb += [
-            leaves.eq(busy & dut.o.ready & (group == p.groups - 1)),
+            leaves.eq(busy & dut.o.ready & (group == of_column - 1)),
             ready.eq(~(valid[-1] & beats[-1].last & busy & ~leaves)),
             adds.eq(valid[-1] & ready),
             ends.eq(adds & beats[-1].last),
@@ -82,9 +86,10 @@ class ColumnCounterSpec(Elaboratable):
         with m.If(adds):
             m.d.sync += fresh.eq(beats[-1].last)
         m.d.sync += busy.eq(ends | (busy & ~leaves))
-        if p.groups > 1:
-            with m.If(busy & dut.o.ready):
-                m.d.sync += group.eq(group + 1)
+        with m.If(ends):
+            m.d.sync += of_column.eq(beats[-1].groups)
+        with m.If(busy & dut.o.ready):
+            m.d.sync += group.eq(Mux(leaves, 0, group + 1))
 
         with m.If(~first):
             m.d.comb += [
@@ -92,17 +97,20 @@ class ColumnCounterSpec(Elaboratable):
                 Assert(dut.o.valid == busy, "counts at the wrong time"),
             ]
             with m.If(busy):
-                m.d.comb += Assert(dut.o.payload.last == (group == p.groups - 1), "wrong last")
+                m.d.comb += Assert(dut.o.payload.last == (group == of_column - 1), "wrong last")
                 for place, count in enumerate(dut.o.payload.counts):
                     stride = [shown[g * p.macs + place] for g in range(p.groups)]
                     m.d.comb += Assert(count == Array(stride)[group], "wrong count")
             if self._inductive:
-                registers = (valid, beats, counts, counted, shown, busy, fresh, group)
+                registers = (valid, beats, counts, counted, shown, busy, fresh)
                 self._tie(m, Internals(fragment), *registers)
-        twice, full = Signal(), Signal()
+                self._tie_groups(m, Internals(fragment), busy, group, of_column)
+        twice, full, fewer = Signal(), Signal(), Signal()
         m.d.sync += [twice.eq((twice | ends) & ~first), full.eq((full | ~ready) & ~first)]
+        short = leaves & ((of_column < p.groups) | (p.groups == 1))
+        m.d.sync += fewer.eq((fewer | short) & ~first)
         most = Mux(busy, shown[-1], 0) == min(p.k, (1 << p.count_bits) - 1)
-        m.d.comb += Cover(twice & full & leaves & most, "a later column of equal indices")
+        m.d.comb += Cover(twice & full & fewer & leaves & most, "a later column of equal indices")
         return m
 
     def _counted(self, m, name, beat) -> list[list[Signal]]:
@@ -124,18 +132,21 @@ class ColumnCounterSpec(Elaboratable):
                 bins[-1].append(count)
         return bins
 
-    def _tie(self, m, internals, valid, beats, counts, counted, shown, busy, fresh, group):
+    def _tie(self, m, internals, valid, beats, counts, counted, shown, busy, fresh):
         p = self.dut.parameters
         m.d.comb += [
             Assert(internals.signal("busy") == busy),
             Assert(internals.signal("fresh") == fresh),
         ]
-        if p.groups > 1:
-            m.d.comb += Assert(internals.signal("group") == group)
         for stage in range(1, p.stages + 1):
             m.d.comb += Assert(internals.signal("valid")[stage - 1] == valid[stage])
             with m.If(valid[stage]):
-                m.d.comb += Assert(internals.signal("ends")[stage - 1] == beats[stage].last)
+                ends, groups = beats[stage].last, beats[stage].groups
+                m.d.comb += [
+                    Assert(internals.signal("ends")[stage - 1] == ends),
+                    Assert(internals.signal(f"groups_{stage - 1}") == groups),
+                    Assert(~ends | ((groups != 0) & (groups <= p.groups))),
+                ]
                 for number, of_counters in enumerate(counts[stage]):
                     self._tie_sum(m, internals, stage, number, of_counters)
         for number in range(p.bins):
@@ -145,6 +156,17 @@ class ColumnCounterSpec(Elaboratable):
                 m.d.comb += Assert(internals.signal(next(names)) == shown[number])
             with m.If(~fresh):
                 m.d.comb += Assert(internals.signal(next(names)) == counted[number])
+
+    def _tie_groups(self, m, internals, busy, group, of_column):
+        p = self.dut.parameters
+        if p.groups > 1:
+            m.d.comb += Assert(internals.signal("group") == group)
+        m.d.comb += Assert(busy | (group == 0))
+        with m.If(busy):
+            m.d.comb += [
+                Assert(internals.signal("final") == of_column - 1),
+                Assert((of_column <= p.groups) & (group < of_column)),
+            ]
 
     def _tie_sum(self, m, internals, stage, number, of_counters):
         """The registers of a pipeline stage hold the model's numbers."""
@@ -189,6 +211,8 @@ FAULTS = {
     "always_first": ("fresh.eq(last)", "fresh.eq(1)", "wrong count"),
     "leaves_early": ("self.o.ready & at_end", "self.o.ready", "ready at the wrong time"),
     "skips_groups": ("m.If(busy & self.o.ready)", "m.If(self.o.ready)", "wrong last"),
+    "all_groups": ("final.eq(used - 1)", "final.eq(-1)", "wrong last"),
+    "does_not_wrap": ("Mux(at_end, 0, group + 1)", "group + 1", "wrong last"),
     "stays": ("busy.eq(0)", "busy.eq(1)", "counts at the wrong time"),
 }
 

@@ -1,25 +1,24 @@
-"""Column scale: order of roundings, range, every number of stages."""
+"""Column scale: order of roundings, range, sums of a matrix in parts, any number of columns."""
 
 import numpy as np
 import pytest
 
 from golden.arith.formats import to_bits
-from golden.kllm.column_scale import column_scale
+from golden.kllm.column_scale import column_result, column_scale, column_sum
 from hw.catalogue import find
-from hw.kllm.column_scale import ColumnScaleParameters
-from sim.testbenches.kllm.column_scale import testbench
-from tests.support.arith.functions import run
+from hw.kllm.column_scale import ColumnScale, ColumnScaleParameters
+from sim.checks.formal.specs import StreamRulesSpec
+from sim.core import payload
+from sim.testbenches.kllm.column_scale import build, chains, draw, runs, testbench
+from tests.support.formal import prove_block
+from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("kllm.column_scale")
 
 
-def drawn(parameters, count, seed=1):
-    return testbench.draw(parameters, None, count, seed)[0]
-
-
 def test_golden_rounds_four_times():
     """NumPy's own float32 arithmetic, one operation after the other."""
-    v = drawn(ColumnScaleParameters(), 20000)
+    v = draw(20000, seed=1)
     keep = np.ones(20000, bool)
     for array in v.values():
         keep &= np.isfinite(array)
@@ -76,9 +75,69 @@ def test_no_subnormal_is_ever_flushed():
     assert column_scale(np.float32(0), least, tiny, tiny, tiny) == 0
 
 
+def test_parts_are_added_one_after_the_other():
+    """A matrix in three parts: NumPy's float32 sums in the order of the parts."""
+    rng = np.random.default_rng(4)
+    s, o = rng.standard_normal((2, 3, 4, 50)).astype(np.float32)
+    s_a = rng.uniform(0.5, 2, (3, 4, 1)).astype(np.float16)
+    r, s_b = (
+        rng.uniform(0.5, 2, (4, 1)).astype(np.float16),
+        rng.uniform(1, 2, 50).astype(np.float16),
+    )
+    kept, expected = None, np.zeros((4, 50), np.float32)
+    for part in range(3):
+        y = column_scale(s[part], o[part], s_a[part], r, s_b, kept)
+        kept = column_sum(s[part], o[part], s_a[part], kept)
+        expected = s_a[part].astype(np.float32) * s[part] + o[part] + expected
+        np.testing.assert_array_equal(kept, expected)
+        np.testing.assert_array_equal(y, column_result(expected, r, s_b))
+    other = column_sum(s[1], o[1], s_a[1], column_sum(s[2], o[2], s_a[2]))
+    other = column_sum(s[0], o[0], s_a[0], other)
+    assert 0.2 < np.mean(other == expected) < 1  # another order may round otherwise
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5])
+def test_a_sum_is_that_of_the_column_before_with_the_same_number(columns):
+    """Which sum is added, by the definition: columns are counted from the first one of a run."""
+    first, add = runs(columns, 3000, np.random.default_rng(columns))
+    before, depth = chains(columns, first, add)
+    starts = np.flatnonzero(first)
+    number = (np.arange(3000) - starts[np.cumsum(first) - 1]) % columns
+    for column in range(3000):
+        same = np.flatnonzero(number[:column] == number[column])
+        assert before[column] == (same[-1] if add[column] else column)
+        assert depth[column] == (depth[before[column]] + 1 if add[column] else 0)
+    lengths = np.diff(np.append(starts, 3000))
+    assert {1, columns, columns + 3} <= set(lengths)
+    # A sum is read in the cycle in which it is written, and later, in chains of several.
+    distance = np.arange(3000)[add] - before[add]
+    assert (np.count_nonzero(distance == 1) > 50) == (columns <= 5)
+    assert depth.max() > 4
+
+
 @pytest.mark.campaign
-@pytest.mark.parametrize("stages", range(5))
-def test_hardware(stages):
-    """Compiling takes a minute each."""
-    parameters = ColumnScaleParameters(stages=stages)
-    assert run(BLOCK, parameters, drawn(parameters, 40000, seed=stages)) == 0
+@pytest.mark.parametrize("columns", [1, 2, 3, 8])
+def test_hardware(columns):
+    """Runs of any lengths; runs of one column that all add, each to the sum of the cycle before."""
+    parameters = ColumnScaleParameters(columns=columns)
+    compiled = Compiled(BLOCK, parameters)
+    compiled.check_all(testbench.stimulus(parameters, None, 20000, seed=columns))
+    ones = np.ones(2000, bool)
+    add = ones & (np.arange(2000) % 40 > 0)
+    rng = np.random.default_rng(columns)
+    stimulus = build(parameters, draw(2000, seed=columns), ones, add, [], rng)
+    outcome = compiled.check_all(stimulus)["none"]
+    assert (np.diff(outcome.cycles_of["o"]) == 1).all()
+    assert outcome.cycles_of["o"][0] == parameters.latency
+    # Zeros in place of the sums kept change most results.
+    y = payload.unpack(parameters.output_layout, stimulus.outputs["o"])["y"]
+    alone = build(parameters, draw(2000, seed=columns), ones, ones & False, [])
+    y_alone = payload.unpack(parameters.output_layout, alone.outputs["o"])["y"]
+    assert np.mean(y != y_alone) > 0.5
+
+
+@pytest.mark.campaign
+def test_stream_rules():
+    """Whatever columns are offered and whenever results are read, they stay until they are."""
+    spec = StreamRulesSpec(ColumnScale(ColumnScaleParameters(columns=2)), ["o"], ["i"])
+    prove_block(spec, "column_scale_rules", depth=2)

@@ -22,6 +22,7 @@ from hw.kllm.outlier_split import OutlierSplitParameters
 from hw.kllm.product_table import ProductTable, ProductTableParameters
 from hw.kllm.rms_factor import RmsFactorParameters
 from sim.drivers.run import load_testbench
+from sim.testbenches.kllm.batches import random_batches
 from sim.testbenches.kllm.index_buffer import build as build_index_buffer
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.kllm.outlier_split import build as build_outlier_split
@@ -34,7 +35,7 @@ CONFIGURATIONS = [
     ("index_buffer", IndexBufferParameters.preset("small")),
     pytest.param(
         "index_buffer",
-        IndexBufferParameters(k=16, bits=3, lanes=2, segment=2, columns=9),
+        IndexBufferParameters(k=16, bits=3, lanes=2, segment=2, columns=9, vectors=4),
         marks=campaign,
     ),
     # These take longer to compile; the tests of every block run them as well.
@@ -58,8 +59,8 @@ def test_part(name, parameters, shipped_trace):
 
 
 def test_all_vectors_of_a_small_index_buffer():
-    """Every length, index, mask and number of columns, one vector after another."""
-    p = IndexBufferParameters(k=4, bits=1, lanes=1, segment=2, columns=2)
+    """Every length, index, mask and number of columns, in batches of one to three vectors."""
+    p = IndexBufferParameters(k=4, bits=1, lanes=1, segment=2, columns=2, vectors=3)
     rows = [
         (index, keep, length, columns)
         for length in range(1, p.k + 1)
@@ -73,14 +74,20 @@ def test_all_vectors_of_a_small_index_buffer():
     index = np.array([row[0] + (0,) * (p.k - row[2]) for row in rows])
     keep = np.array([row[1] + (0,) * (p.k - row[2]) for row in rows], bool)
     lengths, columns = (np.array([row[n] for row in rows]) for n in (2, 3))
-    stimulus = build_index_buffer(p, index, keep, lengths, columns, rng, [])
     compiled = Compiled(find("kllm.index_buffer"), p)
+    alone = np.ones(len(rows), bool)
+    compiled.check(build_index_buffer(p, index, keep, lengths, alone, columns, rng, []))
+    ends = random_batches(p.vectors, len(rows), rng)
+    stimulus = build_index_buffer(p, index, keep, lengths, ends, columns[ends], rng, [])
     compiled.check_all(stimulus)
 
 
 def test_all_orders_of_a_small_outlier_split():
-    """Every vector of up to four of these values, every mask: all orders, ties and ends."""
-    p = OutlierSplitParameters(k=4, outliers=1, lanes=2)
+    """Every vector of up to four of these values, every mask: all orders, ties and ends.
+
+    With no outliers, one at each end, and two.
+    """
+    p = OutlierSplitParameters(k=4, outliers=2, lanes=2)
     numbers = np.array([-2, -0.0, 1, 2, np.nan], np.float16)
     rows = [
         (values, keep, length)
@@ -94,9 +101,12 @@ def test_all_orders_of_a_small_outlier_split():
     x = np.array([row[0] + (0,) * (p.k - row[2]) for row in rows], np.float16)
     keep = np.array([row[1] + (False,) * (p.k - row[2]) for row in rows])
     lengths = np.array([row[2] for row in rows])
-    stimulus = build_outlier_split(p, x, keep, lengths, rng, [])
     compiled = Compiled(find("kllm.outlier_split"), p)
-    compiled.check_all(stimulus)
+    for wanted in range(p.outliers + 1):
+        each = np.full(len(rows), wanted)
+        compiled.check(build_outlier_split(p, x, keep, lengths, each, rng, []))
+    mixed = rng.integers(0, p.outliers + 2, len(rows))
+    compiled.check_all(build_outlier_split(p, x, keep, lengths, mixed, rng, []))
 
 
 def test_outlier_split_is_the_algorithm_s(shipped_trace):
@@ -117,6 +127,11 @@ def test_outlier_split_s_corners():
     assert scale[0] == 1 and np.isnan(scale[1]) and scale[2] == 2 and scale[3] == 1
     assert np.flatnonzero(outlier[2]).tolist() == [0, 1, 2, 7]
     assert not pairs["present"][3].any() and not outlier[3].any()
+    pairs, outlier, scale = outlier_split(x, keep, 0)
+    assert scale[0] == 1 and np.isnan(scale[1]) and scale[2] == 7 and scale[3] == 1
+    assert not outlier.any()
+    for name, array in pairs.items():
+        assert name == "invalid" or (array.shape == (4, 1) and not array.any()), name
 
 
 def test_rms_factor_is_the_algorithm_s(shipped_trace):
@@ -177,12 +192,15 @@ def test_every_element_of_a_short_vector_counts_once(length, equal):
     ids=lambda p: p.slug(),
 )
 def test_product_table(parameters):
-    """Both banks, written in any order, and read for any number of columns under stalls."""
+    """Both banks, written in any order; any groups read for any number of columns under stalls."""
     p = parameters
     rng = np.random.default_rng(1)
     dut = ProductTable(p)
     tables = rng.integers(0, 1 << 16, (2, p.rows, 1 << p.weight_bits))
     seen = []
+    every = [(0, 2, p.groups), (1, 0, p.groups), (1, 1, p.groups), (0, p.columns, p.groups)]
+    fewer = [(n % 2, 2, n) for n in (*range(1, p.groups + 1), 1)]
+    replays = [*every, *fewer, (1, p.columns, -(-p.groups // 2)), (0, 0, 1), (1, 1, 1)]
 
     async def testbench(ctx):
         async def write(bank):
@@ -197,9 +215,10 @@ def test_product_table(parameters):
 
         await write(0)
         await write(1)
-        for bank, columns in ((0, 2), (1, 0), (1, 1), (0, p.columns)):
+        for bank, columns, groups in replays:
             ctx.set(dut.replay.payload.bank, bank)
             ctx.set(dut.replay.payload.columns, columns)
+            ctx.set(dut.replay.payload.groups, groups)
             ctx.set(dut.replay.valid, 1)
             got = []
             taken = False
@@ -210,12 +229,12 @@ def test_product_table(parameters):
                 taken |= bool(ctx.get(dut.replay.valid) and ctx.get(dut.replay.ready))
                 await ctx.tick()
                 ctx.set(dut.replay.valid, int(not taken))
-            wanted = np.tile(tables[bank].reshape(-1, p.macs), (columns, 1)).tolist()
-            assert got == wanted
+            lines = tables[bank].reshape(-1, p.macs)[:groups]
+            assert got == np.tile(lines, (columns, 1)).tolist()
             seen.append(len(got))
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
     simulator.add_testbench(testbench)
     simulator.run()
-    assert seen == [2 * p.groups, 0, p.groups, p.columns * p.groups]
+    assert seen == [columns * groups for _, columns, groups in replays]

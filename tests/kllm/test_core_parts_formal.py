@@ -2,13 +2,13 @@
 
 import pytest
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Signal
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.kllm import command_dispatch, kllm_core
-from hw.kllm.command_dispatch import CommandDispatch, command_layouts
+from hw.kllm.command_dispatch import PER_VECTOR, CommandDispatch, command_layouts
 from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.index_buffer import IndexBuffer, IndexBufferParameters
 from hw.kllm.outlier_split import OutlierSplit, OutlierSplitParameters
@@ -18,18 +18,24 @@ from tests.support.formal import find_fault, prove_block, prove_stream_rules
 from tests.support.kllm.column_invariants import level_of
 
 CORE = CoreParameters(
-    *(16, 4, 1), activation_bits=2, weight_bits=1, counters=1, macs=4, entries=1, depth=4
+    *(16, 4, 1), activation_bits=2, weight_bits=1, counters=1, macs=4, entries=1, vectors=2, depth=4
 )
 
 
+DEPTHS = {
+    name: IN_FLIGHT * (CORE.vectors if name in PER_VECTOR else 1) for name in command_layouts(CORE)
+}
+"""Commands for which each part's queue has room."""
+
+
 def test_index_buffer():
-    p = IndexBufferParameters(k=6, bits=1, lanes=1, segment=2, columns=3)
+    p = IndexBufferParameters(k=6, bits=1, lanes=1, segment=2, columns=3, vectors=2)
     prove_stream_rules(IndexBuffer(p), "index_buffer", "o", ["i", "replay"])
 
 
 def test_outlier_split():
     p = OutlierSplitParameters(k=4, outliers=1, lanes=2)
-    prove_stream_rules(OutlierSplit(p), "outlier_split", "outliers scale o", ["x"])
+    prove_stream_rules(OutlierSplit(p), "outlier_split", "outliers scale o", ["x", "wanted"])
 
 
 class Fork(Component):
@@ -85,6 +91,9 @@ def test_fork(mode, depth):
 class BanksSpec(Elaboratable):
     """No tables are loaded into a bank that a product under way uses; every command has its own.
 
+    Nor is a vector's command lost, if the parts accept all of a product's before its last result.
+    The first product has tables.
+
     inductive
         Whether to assert what ties the registers to that.
     """
@@ -105,6 +114,9 @@ class BanksSpec(Elaboratable):
 
         command = dut.command.payload
         accept, tables, finished = (Signal(name=name) for name in ("accept", "tables", "finished"))
+        push, vector = internals.signal("push"), internals.signal("vector")
+        started = vector != 0  # some of the command's vectors are queued
+        any_before = Signal()  # a command was accepted
         m.d.comb += [
             accept.eq(dut.command.valid & dut.command.ready & ~first),
             tables.eq(command.tables | command.replace),
@@ -118,7 +130,22 @@ class BanksSpec(Elaboratable):
             own.eq(internals.signal("bank")),
             left.eq(count - finished),
         ]
+        levels = {
+            name: internals.signal(f"{name}_commands.fifo.level") for name in command_layouts(CORE)
+        }
+        for name in PER_VECTOR:
+            most_left = (count - 1) * CORE.vectors + vector
+            m.d.comb += [
+                Assume(~finished | (levels[name] <= most_left)),
+                Assert(~push | first | (levels[name] < DEPTHS[name]), "a vector's command is lost"),
+            ]
+        m.d.comb += [
+            # Results follow their product's last vector.
+            Assume(~finished | (count != 0)),
+            Assume(~dut.command.valid | tables | any_before),
+        ]
         m.d.sync += [
+            any_before.eq((any_before | accept) & ~first),
             banks.eq(banks >> finished | (accept & own) << left),
             count.eq(left + accept),
             there.eq(dut.load_end | there & ~(accept & tables)),
@@ -130,7 +157,7 @@ class BanksSpec(Elaboratable):
         with m.If(~first):
             m.d.comb += [
                 Assert(count <= IN_FLIGHT, "too many products"),
-                Assert(~finished | (count != 0), "a product from nowhere"),
+                Assert(~dut.results.valid | (count != 0) | started, "a product from nowhere"),
                 Assert(~finished | (dut.results.payload.bank == banks[0]), "another product"),
             ]
             with m.If(accept & tables):
@@ -142,16 +169,35 @@ class BanksSpec(Elaboratable):
                 for n in range(IN_FLIGHT):
                     used = (count > n) & (banks[n] == dut.load_bank)
                     m.d.comb += Assert(~used, "tables in use are loaded over")
+                m.d.comb += Assert(
+                    ~started | (own != dut.load_bank), "tables in use are loaded over"
+                )
             if self._inductive:
-                self._invariant(m, internals, banks, count, there, waiting, latest)
+                self._invariant(m, internals, levels, banks, count, there, waiting, latest)
+                m.d.comb += [
+                    Assert(~started | dut.command.valid),
+                    Assert(~started | ~tables | there),
+                    Assert(any_before | (count == 0)),
+                    Assert(~any_before | (latest != dut.load_bank)),
+                ]
+                self._started(m, internals, started, own, count)
         m.d.comb += Cover(accept & (count == IN_FLIGHT - 1) & (banks[:3] == 0b110), "both banks")
+        m.d.comb += Cover(accept & started & (count == 1), "a batch of two vectors")
         return m
 
-    def _invariant(self, m, internals, banks, count, there, waiting, latest):
-        names = command_layouts(CORE)
-        levels = {n: level_of(m, internals, f"{n}_commands", IN_FLIGHT) for n in names}
+    def _started(self, m, internals, started, own, count):
+        """The command that has begun is the newest in the queue of results."""
+        place = internals.signal("results_commands.fifo.consume") + count
+        row = internals.row(m, "results_commands.fifo.storage", place[:2])
+        m.d.comb += Assert(~started | (row[-1] == own))
+
+    def _invariant(self, m, internals, levels, banks, count, there, waiting, latest):
+        vector = internals.signal("vector")
+        for name, depth in DEPTHS.items():
+            level_of(m, internals, f"{name}_commands", depth)
         m.d.comb += [
-            Assert(levels["results"] == count),
+            Assert(levels["results"] == count + (vector != 0)),
+            *(Assert(levels[name] <= count * CORE.vectors + vector) for name in PER_VECTOR),
             Assert(banks >> count == 0),
             Assert(internals.signal("loaded") == there),
             Assert(internals.signal("latest_bank") == latest),
@@ -163,7 +209,7 @@ class BanksSpec(Elaboratable):
             place = (consume + n)[: (IN_FLIGHT - 1).bit_length()]
             row = internals.row(m, "results_commands.fifo.storage", place)
             with m.If(count > n):
-                # `bank` is the order's last field.
+                # `bank` is the command's last field.
                 m.d.comb += Assert(row[-1] == banks[n])
             for bank in (0, 1):
                 used[bank].append((count > n) & (banks[n] == bank))

@@ -9,18 +9,19 @@ from golden.kllm.outlier_list import listing_cycles, outlier_rows
 from hw.catalogue import find
 from hw.kllm.outlier_list import OutlierList, OutlierListParameters
 from sim.core.stalls import PATTERNS
+from sim.testbenches.kllm.batches import random_batches
 from sim.testbenches.kllm.outlier_list import build, testbench
 from tests.support.campaign import suite_takes
 from tests.support.formal import prove_stream_rules
 from tests.support.kllm.compiled import Compiled
 
 BLOCK = find("kllm.outlier_list")
-TINY = OutlierListParameters(k=6, segment=4, lanes=2, entries=2, outliers=3, columns=2)
+TINY = OutlierListParameters(k=6, segment=4, lanes=2, entries=2, outliers=3, columns=2, vectors=2)
 SIZES = [
     OutlierListParameters(k=1, segment=1, lanes=1, entries=1, outliers=1, columns=1),
-    OutlierListParameters(k=9, segment=3, lanes=1, entries=1, outliers=4, columns=3),
+    OutlierListParameters(k=9, segment=3, lanes=1, entries=1, outliers=4, columns=3, vectors=3),
     OutlierListParameters(k=20, segment=16, lanes=16, entries=3, outliers=20, columns=2),
-    OutlierListParameters(k=64, segment=16, lanes=4, entries=4, outliers=9, columns=7),
+    OutlierListParameters(k=64, segment=16, lanes=4, entries=4, outliers=9, columns=7, vectors=8),
 ]
 
 
@@ -88,7 +89,7 @@ def test_every_size(parameters, shipped_trace):
 
 
 def test_every_small_vector():
-    """All masks, lengths and numbers of columns of a small list, in many orders."""
+    """All masks, lengths and numbers of columns of a small list, in many orders and batches."""
     p = TINY
     compiled = Compiled(BLOCK, p)
     masks = np.array(list(itertools.product((False, True), repeat=p.k)))
@@ -99,30 +100,33 @@ def test_every_small_vector():
         order = rng.permutation(len(every))
         which, lengths, columns = np.array(every)[order].T
         columns[-1] = 1
+        # Vectors alone, and in batches of one or two.
+        ends = random_batches(1 + seed % 2, len(order), rng)
         x = rng.integers(0, 1 << 16, (len(order), p.k)).astype(np.uint16).view(np.float16)
-        stimulus = build(p, x, masks[which], lengths, columns, rng, [])
+        stimulus = build(p, x, masks[which], lengths, ends, columns[ends], rng, [])
         for stall in PATTERNS:
             compiled.check(stimulus, stall)
             vectors += stimulus.transactions
     assert vectors == 64 * 9 * 6 * 3
 
 
-def test_latency_and_rate():
-    """Two cycles to the first row, then a row every cycle through all columns."""
+@pytest.mark.parametrize("batch", [1, 3])
+def test_latency_and_rate(batch):
+    """Two cycles from a batch to its first row, then a row every cycle through all columns."""
     p = OutlierListParameters.preset("small")
     rng = np.random.default_rng(5)
-    x = rng.normal(size=(3, p.k)).astype(np.float16)
-    outlier = np.zeros((3, p.k), bool)
+    x = rng.normal(size=(6, p.k)).astype(np.float16)
+    outlier = np.zeros((6, p.k), bool)
     outlier[:, [3, 4, 13]] = True
-    full = np.full(3, p.k)
-    stimulus = build(p, x, outlier, full, np.full(3, 5), rng, [])
+    full, ends = np.full(6, p.k), np.arange(6) % batch == batch - 1
+    stimulus = build(p, x, outlier, full, ends, np.full(6 // batch, 5), rng, [])
     outcome = Compiled(BLOCK, p).check(stimulus, "none")
     taken = outcome.cycles_of["o"]
     listing = listing_cycles(outlier[0], p.segment, p.lanes, p.entries, p.outliers)
     assert listing == p.beats  # no beat has two outliers, no segment three
-    assert taken[0] == p.beats - 1 + p.latency
+    assert taken[0] == batch * p.beats - 1 + p.latency
     assert np.array_equal(np.diff(taken), np.ones(len(taken) - 1))
-    assert len(taken) == 3 * 5 * p.segments
+    assert len(taken) == 6 * 5 * p.segments
 
 
 def test_stream_rules():

@@ -1,6 +1,7 @@
 """The lane: its model against the algorithm, every size, its rate."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ SIZES = [
     PeLaneParameters.presets()["small"],
     pytest.param(TINY, marks=pytest.mark.campaign),
     pytest.param(
-        dataclasses.replace(TINY, k=16, macs=8, counter_stages=0, scale_stages=1, entries=3),
+        dataclasses.replace(TINY, k=16, macs=8, counter_stages=0, columns=1, entries=3),
         marks=pytest.mark.campaign,
     ),
     pytest.param(
@@ -48,7 +49,7 @@ def product_of(p, rng, columns, length=None, outliers=0.0, **fields):
     """Random columns of one vector, with this share of outliers."""
     length = length or p.k
     outlier = rng.random(length) < outliers
-    product = random_products(p, 1, rng)[0]
+    product = dataclasses.replace(random_products(p, 1, rng)[0], groups=p.groups)
     drawn = {
         "activation": rng.integers(0, 1 << p.activation_bits, length),
         "weight": rng.integers(0, 1 << p.weight_bits, (columns, length)),
@@ -67,16 +68,61 @@ def test_every_size(compiled):
 
 
 def test_rate(compiled):
-    """max(T, G) cycles a column of T steps, from the first on."""
+    """max(T, G') cycles a column of T steps and G' groups, from the first on."""
     p = compiled.parameters
     rng = np.random.default_rng(4)
     columns = 9
-    for share in (0, 0.1, 1):
-        stimulus = build(p, [product_of(p, rng, columns, outliers=share)], rng, [])
+    for share, groups in itertools.product((0, 0.1, 1), {1, p.groups // 2 or 1, p.groups}):
+        few = rng.integers(0, (groups * p.macs >> p.weight_bits) or 1, p.k)
+        fields = {"groups": groups, "activation": few, "integer": False}
+        if groups * p.macs < 1 << p.weight_bits:  # not all bins of the first line
+            fields["weight"] = rng.integers(0, groups * p.macs, (columns, p.k))
+        stimulus = build(p, [product_of(p, rng, columns, outliers=share, **fields)], rng, [])
         taken = compiled.check(stimulus, "none").cycles_of["o"]
         steps = len(stimulus.inputs["i"]) // columns
-        assert set(np.diff(taken)) == {max(steps, p.groups)}
-        assert taken[0] == steps - 1 + p.latency
+        assert set(np.diff(taken)) == {max(steps, groups)}
+        assert taken[0] == steps - 1 + p.latency_of(groups)
+    assert p.latency == p.latency_of(p.groups)
+
+
+def test_a_matrix_in_parts(compiled):
+    """Sums of up to five parts, of as many columns as are kept and of one."""
+    p = compiled.parameters
+    rng = np.random.default_rng(9)
+    products = []
+    for columns, parts in itertools.product((p.columns, 1), (1, 2, 5)):
+        kept = None
+        for _ in range(parts):
+            length = int(rng.integers(1, p.k + 1))
+            fields = {"length": length, "outliers": 0.2, "s_a": np.float16(2), "r": np.float16(1)}
+            fields |= {"table": rng.standard_normal((1 << p.activation_bits, 1 << p.weight_bits))}
+            product = product_of(p, rng, columns, **fields, kept=kept)
+            table, ones = product.table.astype(np.float16), np.ones_like(product.codebook)
+            product = dataclasses.replace(product, table=table, codebook=ones)
+            products.append(product)
+            alone = dataclasses.replace(product, kept=None).total()
+            expected = alone if kept is None else kept + alone
+            kept = product.total()
+            np.testing.assert_array_equal(kept, expected)
+    compiled.check_all(build(p, products, rng, []))
+
+
+def test_unused_lines_of_the_table_have_no_effect():
+    """Integers and few centroids: a model's table may have anything in all other lines."""
+    p = TINY
+    rng = np.random.default_rng(10)
+    fewer = 0
+    for product in random_products(p, 400, rng):
+        table = product.table.copy()
+        used = p.activation_bits if product.integer else 1 + product.activation.max()
+        assert used <= -(-product.groups * p.macs >> p.weight_bits) or p.macs < 1 << p.weight_bits
+        table[product.groups * p.macs >> p.weight_bits :] = np.nan
+        y, invalid = dataclasses.replace(product, table=table).results()
+        expected = product.results()
+        np.testing.assert_array_equal(to_bits(y), to_bits(expected[0]))
+        np.testing.assert_array_equal(invalid, expected[1])
+        fewer += product.groups < p.groups
+    assert fewer > 50
 
 
 def test_every_number_of_steps(compiled):
@@ -123,7 +169,7 @@ def test_model_counts_as_the_hardware_does():
         counts = index_distribution(index, keep, flags, p.activation_bits, p.weight_bits)
         s, _ = reduction(counts, a.table.reshape(-1))
         o = [sparse_path(a.value, w[:, None], a.codebook, a.outlier)[0][0] for w in a.weight]
-        expected = column_scale(s, np.array(o), a.s_a, a.r, a.s_b)
+        expected = column_scale(s, np.array(o), a.s_a, a.r, a.s_b, a.kept)
         y, invalid = a.results()
         assert to_bits(y).tolist() == to_bits(expected).tolist(), number
         assert invalid.tolist() == np.isnan(expected).tolist()
@@ -132,10 +178,13 @@ def test_model_counts_as_the_hardware_does():
 
 
 def test_model_is_close_to_the_algorithm(shipped_trace):
-    """Within half an FP16 ulp, apart from the FP16 rounding of products of centroids."""
+    """Within half an FP16 ulp, apart from the FP16 rounding of products of centroids.
+
+    Of a vector in parts, their sums together.
+    """
     p = PeLaneParameters()
-    products, _ = real_products(p, shipped_trace, 36)
-    worst = 0.0
+    products, _ = real_products(p, shipped_trace, 60)
+    worst, in_parts, exact = 0.0, 0, np.array([])
     for a in products:
         y, invalid = a.results()
         zero = np.float16(0)
@@ -143,11 +192,14 @@ def test_model_is_close_to_the_algorithm(shipped_trace):
         matrix = QuantizedWeights(a.weight.T, a.codebook, a.s_b, zero * a.s_b)
         table = a.table.astype(np.float64).reshape(-1)
         levels = np.arange(a.table.shape[0])
-        exact = matvec(dataclasses.replace(vector, codebook=levels), matrix, table)
+        part = matvec(dataclasses.replace(vector, codebook=levels), matrix, table)
+        exact = part if a.kept is None else exact[: len(part)] + part
+        in_parts += a.kept is not None
         assert not invalid.any()
         worst = max(worst, (np.abs(y - exact) / np.spacing(np.abs(y))).max())
     print(f"at most {worst:.4f} units in the last place from the float64 sum")
     assert 0.3 < worst <= 0.501
+    assert in_parts > 2
 
 
 def test_largest_counts(compiled):

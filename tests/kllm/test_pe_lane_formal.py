@@ -1,15 +1,15 @@
 """Columns through the KLLM lane: none is lost, doubled or early; unbounded proof.
 
-Properties of columns, not of their values, which simulation compares. Steps, lengths of columns,
-products, vector scales and stalls are arbitrary. Registers power up with any value; reset is high
-in the first cycle. Each of the lane's paths is a queue, so columns keep their order if all paths
-hold the same number of them.
+Properties of columns, not of their values, which simulation compares: arithmetic is left out.
+Steps, lengths of columns, products, vector scales and stalls are arbitrary. Registers power up with
+any value; reset is high in the first cycle. Each of the lane's paths is a queue, so columns keep
+their order if all paths hold the same number of them.
 """
 
 import dataclasses
 
 import pytest
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Array, Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
 from hw.kllm import pe_lane
 from hw.kllm.pe_lane import PeLane, PeLaneParameters
@@ -19,14 +19,18 @@ from tests.support.campaign import suite_takes
 from tests.support.faults import with_fault
 from tests.support.formal import prove_block
 from tests.support.kllm.column_invariants import columns_in, level_of
+from tests.support.kllm.no_arithmetic import leave_out_arithmetic
 
-ONE_GROUP = PeLaneParameters(1, 1, 1, 1, macs=4, entries=1, counter_stages=0, scale_stages=1)
-TWO_GROUPS = PeLaneParameters(1, 1, 1, 1, macs=2, entries=1, counter_stages=1, scale_stages=2)
+ONE_GROUP = PeLaneParameters(1, 1, 1, 1, macs=4, entries=1, columns=2, counter_stages=0)
+TWO_GROUPS = PeLaneParameters(1, 1, 1, 1, macs=2, entries=1, columns=2, counter_stages=1)
 SIZES = {"one_group": ONE_GROUP, "two_groups": TWO_GROUPS}
 
 
 class LaneSpec(Elaboratable):
-    """For each column's last step G groups of products, a token and a result, in this order."""
+    """For each column's last step its groups of products, its scales and a result, in this order.
+
+    Each column has any number of groups, as it says with its last step.
+    """
 
     def __init__(self, dut: PeLane):
         self._dut = dut
@@ -39,7 +43,9 @@ class LaneSpec(Elaboratable):
         for port in (dut.i, dut.products, dut.vector_scale):
             drive(m, first, port)
         watch(m, first, dut.o)
-        m.d.comb += Assume(dut.i.payload.advance | ~dut.i.payload.last)
+        step = dut.i.payload
+        fits = (step.groups != 0) & (step.groups <= p.groups)
+        m.d.comb += Assume((step.advance & fits) | ~step.last)
 
         def moves(name: str, port, only=1) -> Signal:
             moving = Signal(name=name)
@@ -51,34 +57,44 @@ class LaneSpec(Elaboratable):
             m.d.sync += number.eq(number + enter - leave)
             with m.If(~first):
                 m.d.comb += [
-                    Assert(number <= p.waiting + p.scale_stages, f"too many {name}"),
+                    Assert(number <= p.waiting + p.column_scale.STAGES, f"too many {name}"),
                     Assert(~leave | (number != 0), f"more leave than {name}"),
                 ]
             return number
 
         group = Signal(range(p.groups))
+        most = p.counter_stages + 1
         ended = moves("ended", dut.i, dut.i.payload.last)
         grouped = moves("grouped", dut.products)
         joined = moves("joined", dut.vector_scale)
         taken = moves("taken", dut.o)
         final = Signal()
-        m.d.comb += final.eq(grouped & (group == p.groups - 1))
+        # Groups of the columns that are counted, oldest first; there is one in each stage of the
+        # counter, and one in its buffer.
+        groups = [Signal(range(p.groups + 1), name=f"groups_of_{n}") for n in range(most)]
+        m.d.comb += final.eq(grouped & (group == groups[0] - 1))
         with m.If(grouped):
             m.d.sync += group.eq(Mux(final, 0, group + 1))
         counted = columns("counted", ended, final)
+        for n, own in enumerate(groups):
+            with m.If(ended & (counted - final == n)):
+                m.d.sync += own.eq(step.groups)
+            with m.Elif(final & (n + 1 < most)):
+                m.d.sync += own.eq(groups[min(n + 1, most - 1)])
         reduced = columns("reduced", final, joined)
         scaled = columns("scaled", joined, taken)
         inside = Signal(6)
         m.d.comb += inside.eq(counted + reduced + scaled)
         with m.If(~first):
-            self._invariant(m, Internals(fragment), group, counted, reduced, scaled)
+            self._invariant(m, Internals(fragment), group, groups, counted, reduced, scaled)
         m.d.comb += [
             Cover((counted != 0) & (reduced > 1) & (scaled != 0) & ~first, "columns everywhere"),
             Cover(taken & (inside == 1), "the last one leaves"),
+            Cover(final & ((groups[0] < p.groups) | (p.groups == 1)), "fewer groups"),
         ]
         return m
 
-    def _invariant(self, m: Module, internals: Internals, group, counted, reduced, scaled):
+    def _invariant(self, m, internals, group, groups, counted, reduced, scaled):
         p = self._dut.parameters
         busy = internals.signal("counter.busy")
         ends = [busy]
@@ -89,11 +105,24 @@ class LaneSpec(Elaboratable):
         if p.groups > 1:
             m.d.comb += Assert(internals.signal("counter.group") == group)
         m.d.comb += Assert(busy | (group == 0))
+        # The number of groups of each column, where the counter holds it.
+        before = busy
+        for stage in reversed(range(p.counter_stages)):
+            with m.If(ends[1 + stage]):
+                of_stage = internals.signal(f"counter.groups_{stage}")
+                m.d.comb += Assert(Array(groups)[before] == of_stage)
+            before = before + ends[1 + stage]
+        with m.If(busy):
+            at = internals.signal("counter.final")
+            m.d.comb += [Assert(groups[0] - 1 == at), Assert(group < groups[0])]
+        for n, own in enumerate(groups):
+            with m.If(counted > n):
+                m.d.comb += Assert((own != 0) & (own <= p.groups))
 
         most = [part.fixed_sum.columns for part in (p.reduction, p.sparse_path)]
-        ranks = ["valid_0", "valid_1"], ["last_0", "last_1"]
+        stages = ["valid_0", "valid_1"], ["last_0", "last_1"]
         reducing = columns_in(m, internals, "reduction", most[0], ["valid_0"], ["last_0"])
-        outlying = columns_in(m, internals, "sparse", most[1], *ranks)
+        outlying = columns_in(m, internals, "sparse", most[1], *stages)
         waiting = counted + reduced
         m.d.comb += [
             Assert(reducing == reduced),
@@ -103,6 +132,11 @@ class LaneSpec(Elaboratable):
         ]
 
 
+@pytest.fixture(autouse=True)
+def no_arithmetic(monkeypatch):
+    leave_out_arithmetic(monkeypatch)
+
+
 @pytest.mark.parametrize("size", suite_takes(["one_group"], SIZES))
 def test_proof(size):
     prove_block(LaneSpec(PeLane(SIZES[size])), f"pe_lane_{size}", depth=2, seconds=300)
@@ -110,7 +144,7 @@ def test_proof(size):
 
 @pytest.mark.campaign
 def test_cover():
-    prove_block(LaneSpec(PeLane(ONE_GROUP)), "pe_lane", "cover", depth=11, solver="yices")
+    prove_block(LaneSpec(PeLane(ONE_GROUP)), "pe_lane", "cover", depth=15, solver="yices")
 
 
 FAULTS = {
@@ -119,6 +153,10 @@ FAULTS = {
     "alone": (
         "reduction.i.valid.eq(counter.o.valid & self.products.valid)",
         "reduction.i.valid.eq(counter.o.valid)",
+    ),
+    "all_groups": (
+        '"integer", "last", "groups")',
+        '"integer", "last")',
     ),
     "apart": ("part.ready.eq(scale.i.ready & others.all())", "part.ready.eq(scale.i.ready)"),
 }

@@ -8,11 +8,10 @@ cycle.
 
 import pytest
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Assert, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
+from amaranth.hdl import Assert, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
-from hw.arith.fixed_sum import FixedSum
 from hw.arith.float_multiply_add import FloatMultiplyAdd
-from hw.kllm import column_counter, column_sum, inverse_rms, reduction, rms_factor, sparse_path
+from hw.kllm import inverse_rms, rms_factor
 from hw.kllm.inverse_rms import STEPS, InverseRms
 from hw.kllm.outlier_split import ONE
 from hw.kllm.rms_factor import RmsFactor, RmsFactorParameters
@@ -20,6 +19,7 @@ from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 from tests.support.kllm.column_invariants import columns_in, stages_of
+from tests.support.kllm.no_arithmetic import leave_out_arithmetic
 
 SIZES = {"one_group": RmsFactorParameters(2, 2, 1), "two_groups": RmsFactorParameters(2, 3, 1)}
 
@@ -31,38 +31,11 @@ class AnyNumber(FloatMultiplyAdd):
         return m
 
 
-class NoCounter(column_counter.IndexDistributionCounter):
-    def elaborate(self, platform):
-        return Module()
-
-
-class NoAccumulators(column_counter.RowAccumulators):
-    def elaborate(self, platform):
-        return Module()
-
-
-class NoSum(FixedSum):
-    def _added(self, m):
-        return [Const(0, 1)] * 2, [Const(0, 1)] * 2
-
-    def _normalised(self, m, total):
-        widths = {"fraction": 23, "power": 8, "up": 1, "negative": 1}
-        return {name: Const(0, width) for name, width in widths.items()}
-
-
-def no_digits(m, bits, name):
-    return tuple(Const(0, width) for width in (11, 5, 1))
-
-
 @pytest.fixture(autouse=True)
 def no_arithmetic(monkeypatch):
     monkeypatch.setattr(inverse_rms, "FloatMultiplyAdd", AnyNumber)
     monkeypatch.setattr(InverseRms, "_root", lambda self, m, mean: (mean[:16], mean[16], mean[17]))
-    monkeypatch.setattr(column_counter, "IndexDistributionCounter", NoCounter)
-    monkeypatch.setattr(column_counter, "RowAccumulators", NoAccumulators)
-    monkeypatch.setattr(column_sum, "FixedSum", NoSum)
-    for part in (reduction, sparse_path):
-        monkeypatch.setattr(part, "significand", no_digits)
+    leave_out_arithmetic(monkeypatch)
 
 
 class FactorSpec(Elaboratable):
@@ -143,6 +116,10 @@ class FactorSpec(Elaboratable):
         stages, groups = p.column_counter.stages, p.column_counter.groups
         valid, last = internals.signal("counter.valid"), internals.signal("counter.ends")
         ends = [valid[n] & last[n] for n in range(stages)]
+        # All groups of every vector are output.
+        m.d.comb += Assert(~busy | (internals.signal("counter.final") == groups - 1))
+        for n, end in enumerate(ends):
+            m.d.comb += Assert(~end | (internals.signal(f"counter.groups_{n}") == groups))
         waits_order, waits_scale = Signal(), Signal()
         m.d.sync += [
             waits_order.eq(dut.command.valid & ~dut.command.ready & ~first),

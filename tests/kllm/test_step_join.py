@@ -1,15 +1,15 @@
-"""The lanes' steps: each once, those of a normalised product after its vector's scale."""
+"""The lanes' steps: each once, those of a product after the scales of its batch."""
 
 import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hw.kllm.core_parameters import CoreParameters
+from hw.kllm.core_parameters import IN_FLIGHT, TAG_FLAGS, CoreParameters
 from hw.kllm.step_join import StepJoin
 
 TINY = CoreParameters(
     *(40, 6, 2),
-    activation_bits=2,
+    activation_bits=3,
     weight_bits=1,
     counters=1,
     macs=4,
@@ -21,34 +21,39 @@ TINY = CoreParameters(
 
 @pytest.mark.parametrize("seed", range(2))
 def test_every_step_once_and_after_its_scale(seed):
-    """Products of random rows and columns; scales early, late, and after the last step."""
+    """Products of random rows, vectors and columns; scales early, and late."""
     rng = np.random.default_rng(seed)
     dut = StepJoin(TINY)
     products = [
         {
-            "rows": rng.integers(1, 4, rng.integers(1, 4)).tolist(),  # of each word
+            # Of each word of each vector.
+            "rows": [
+                rng.integers(1, 4, rng.integers(1, 4)).tolist() for _ in range(rng.integers(1, 3))
+            ],
             "sets": int(rng.integers(1, 3)),
-            "normalise": bool(rng.integers(0, 2)),
+            "tag": int(rng.integers(0, 1 << TINY.index_buffer.tag_bits)),
         }
         for _ in range(100)
     ]
     rows, words, wanted = [], [], []
     for number, product in enumerate(products):
         for column in range(product["sets"]):
-            for word, count in enumerate(product["rows"]):
-                final = word == len(product["rows"]) - 1
-                words.append((number, product["normalise"], column == product["sets"] - 1))
-                for row in range(count):
-                    advance = row == count - 1
-                    rows.append((advance, advance and final))
-                    wanted.append((number, len(words) - 1, len(rows) - 1))
-    steps, scales, late, behind = [], 0, 0, 0
+            for vector, of_vector in enumerate(product["rows"]):
+                end = column == product["sets"] - 1 and vector == len(product["rows"]) - 1
+                for word, count in enumerate(of_vector):
+                    final = word == len(of_vector) - 1
+                    words.append((number, product["tag"], end and final))
+                    for row in range(count):
+                        advance = row == count - 1
+                        rows.append((advance, advance and final))
+                        wanted.append((number, len(words) - 1, len(rows) - 1))
+    steps, scales, late, early = [], 0, 0, 0
 
     async def testbench(ctx):
-        nonlocal scales, late, behind
+        nonlocal scales, late, early
         row = word = 0
         through = 0  # products whose steps are all taken
-        for _ in range(6000):
+        for _ in range(9000):
             if len(steps) == len(wanted):
                 return
             offers = rng.random(3) < 0.7
@@ -61,25 +66,24 @@ def test_every_step_once_and_after_its_scale(seed):
                 ctx.set(dut.rows.payload.advance, int(rows[row][0]))
                 ctx.set(dut.rows.payload.last, int(rows[row][1]))
                 ctx.set(dut.rows.payload.entries[0].value, row)
-            normalise = False
             if offers[1]:
-                number, normalise, end = words[word]
-                ctx.set(dut.indices.payload.tag, normalise << 2 | (number & 1) << 1 | number & 1)
+                _, tag, end = words[word]
+                ctx.set(dut.indices.payload.tag, tag)
                 ctx.set(dut.indices.payload.end, int(end))
                 ctx.set(dut.indices.payload.keep[0], word & 1)
             if offers[2]:
-                ctx.set(dut.weights.payload.data.scale[1], word)
-            # At most four products are in flight, which bounds the scales ahead.
-            most = min(len(products), through + 4)
-            scale_done = scales < most and bool(rng.random() < 0.03)
-            scale_done |= through - scales == 3
+                ctx.set(dut.weights.payload.scale[1], word)
+            # Products in flight bound the scales ahead.
+            most = min(len(products), through + IN_FLIGHT)
+            often = 0.5 if through // 10 % 2 else 0.03
+            scale_done = scales < most and bool(rng.random() < often)
             ready = bool(rng.random() < 0.8)
             ctx.set(dut.scale_done, int(scale_done))
             ctx.set(dut.o.ready, ready)
             valid = bool(ctx.get(dut.o.valid))
-            late += all(offers) and normalise and scales == through
-            behind += all(offers) and normalise and scales < through
-            assert valid == (all(offers) and (not normalise or scales > through))
+            late += all(offers) and scales == through
+            early += scales == through + IN_FLIGHT
+            assert valid == (all(offers) and scales > through)
             taken = valid and ready
             assert bool(ctx.get(dut.rows.ready)) == taken
             onward = taken and rows[row][0]
@@ -90,9 +94,11 @@ def test_every_step_once_and_after_its_scale(seed):
                 assert ctx.get(step.entries[0].value) == row
                 assert ctx.get(step.scale[1]) == word
                 assert ctx.get(step.mask[0]) == word & 1
-                assert ctx.get(step.bank) == ctx.get(step.integer) == words[word][0] & 1
+                tag = words[word][1]
+                assert ctx.get(step.bank) == tag & 1 and ctx.get(step.integer) == tag >> 1 & 1
+                assert ctx.get(step.groups) == tag >> TAG_FLAGS
                 steps.append((words[word][0], word, row))
-                through += rows[row][1] and words[word][2]
+                through += int(rows[row][1] and words[word][2])
             await ctx.tick()
             scales += scale_done
             row += int(taken)
@@ -103,4 +109,4 @@ def test_every_step_once_and_after_its_scale(seed):
     simulator.add_testbench(testbench)
     simulator.run()
     assert steps == wanted
-    assert late > 10 and behind > 10, (late, behind)
+    assert late > 10 and early > 10, (late, early)

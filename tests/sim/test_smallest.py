@@ -68,7 +68,15 @@ SMALLEST = (
     ("kllm.clustering_unit", {"activation_bits": 1, "lanes": 1}),
     (
         "kllm.outlier_list",
-        {"k": 1, "segment": 1, "lanes": 1, "entries": 1, "outliers": 1, "columns": 1},
+        {
+            "k": 1,
+            "segment": 1,
+            "lanes": 1,
+            "entries": 1,
+            "outliers": 1,
+            "columns": 1,
+            "vectors": 1,
+        },
     ),
     ("kllm.concat_unit", {"stages": 0, "n": 1, "activation_bits": 1, "weight_bits": 1}),
     (
@@ -89,7 +97,7 @@ SMALLEST = (
     ),
     ("kllm.reduction", {"k": 1, "activation_bits": 1, "weight_bits": 1, "macs": 1}),
     ("kllm.sparse_path", {"k": 1, "weight_bits": 1, "counters": 1, "entries": 1}),
-    ("kllm.column_scale", {"stages": 0}),
+    ("kllm.column_scale", {"columns": 1}),
     (
         "kllm.pe_lane",
         {
@@ -99,8 +107,8 @@ SMALLEST = (
             "counters": 1,
             "macs": 1,
             "entries": 1,
+            "columns": 1,
             "counter_stages": 0,
-            "scale_stages": 1,
         },
     ),
     ("kllm.softmax", {"lanes": 1, "length": 4}),
@@ -108,7 +116,18 @@ SMALLEST = (
     ("kllm.inverse_rms", {"stages": 1}),
     ("kllm.functional_unit", {"lanes": 1, "length": 4, "element_stages": 1, "rms_stages": 1}),
     ("kllm.outlier_split", {"k": 2, "outliers": 1, "lanes": 1}),
-    ("kllm.index_buffer", {"k": 1, "bits": 1, "lanes": 1, "segment": 1, "columns": 1}),
+    (
+        "kllm.index_buffer",
+        {
+            "k": 1,
+            "bits": 1,
+            "lanes": 1,
+            "segment": 1,
+            "columns": 1,
+            "vectors": 1,
+            "tag_bits": 1,
+        },
+    ),
     ("kllm.rms_factor", {"k": 2, "bits": 2, "outliers": 1}),
     ("kllm.codebook_replacement", {"activation_bits": 1, "weight_bits": 1, "lanes": 1}),
     (
@@ -123,6 +142,7 @@ SMALLEST = (
             "macs": 2,
             "outliers": 1,
             "entries": 1,
+            "vectors": 1,
             "depth": 4,
             "address_width": 1,
             "counter_stages": 0,

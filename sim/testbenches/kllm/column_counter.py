@@ -22,17 +22,38 @@ class ColumnCounterTestbench:
         p = parameters
         rng = np.random.default_rng(seed)
         if trace is None:
-            return build(p, *random_columns(p, vectors, rng), [])
+            beats, columns = random_columns(p, vectors, rng)
+            return build(p, beats, columns, random_groups(p, vectors, rng), [], rng)
         values, notes = real_indices(trace, p.activation_bits, p.weight_bits, p.k, vectors)
         # The lanes of the last beat past the column's end are masked.
         rest = ((0, 0), (0, p.beats * p.segment - p.k))
         beats = {name: np.pad(v, rest).reshape(-1, p.segment) for name, v in values.items()}
         columns = np.repeat(np.arange(vectors), p.beats)
         beats["integer"] = columns % 4 == 3
-        return build(p, beats, columns, notes)
+        groups = np.where(np.arange(vectors) % 4 == 3, integer_groups(p), p.groups)
+        return build(p, beats, columns, groups, notes, rng)
 
 
 testbench = ColumnCounterTestbench()
+
+
+def integer_groups(parameters: ColumnCounterParameters) -> int:
+    """Groups of bins that have counts in integer mode: the first nA lines of 2^nW bins."""
+    p = parameters
+    return -(-(p.activation_bits << p.weight_bits) // p.macs)
+
+
+def random_groups(
+    parameters: ColumnCounterParameters, vectors: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Groups that are output of each column, in half of them all.
+
+    Counts of the other groups are dropped, whatever they are.
+    """
+    all_groups = np.full(vectors, parameters.groups)
+    drawn = rng.integers(1, parameters.groups + 1, vectors)
+    drawn = np.where(sometimes(rng, 0.3, vectors), 1, drawn)
+    return np.where(sometimes(rng, 0.5, vectors), all_groups, drawn)
 
 
 def random_columns(
@@ -74,9 +95,17 @@ def build(
     parameters: ColumnCounterParameters,
     beats: dict[str, np.ndarray],
     columns: np.ndarray,
+    groups: np.ndarray,
     notes: list[str],
+    rng: np.random.Generator,
 ) -> Stimulus:
-    """The stimulus of these beats; ``columns`` has the number of the column each belongs to."""
+    """The stimulus of these beats.
+
+    columns
+        Number of the column each beat belongs to.
+    groups
+        Groups that are output of each column.
+    """
     p = parameters
     vectors = int(columns[-1]) + 1
     last = np.append(columns[1:] != columns[:-1], True)
@@ -90,16 +119,20 @@ def build(
         p.weight_bits,
     )
     counts &= (1 << p.count_bits) - 1
+    place = np.arange(p.groups)
+    is_output = place < groups[:, None]
     outputs = {
-        "counts": counts.reshape(vectors * p.groups, p.macs),
-        "last": np.tile(np.arange(p.groups) == p.groups - 1, vectors),
+        "counts": counts.reshape(vectors, p.groups, p.macs)[is_output],
+        "last": (place == groups[:, None] - 1)[is_output],
     }
     inputs = {name: np.asarray(value).astype(np.int64) for name, value in beats.items()}
+    # The number of groups accompanies the last beat; before, the field may have any value.
+    inputs["groups"] = np.where(last, groups[columns], rng.integers(0, p.groups + 1, len(last)))
     return Stimulus(
         inputs={"i": payload.pack(p.input_layout, inputs | {"last": last})},
         outputs={"o": payload.pack(p.output_layout, outputs)},
-        transaction_of={"o": np.repeat(np.arange(vectors), p.groups)},
+        transaction_of={"o": np.repeat(np.arange(vectors), groups)},
         transactions=vectors,
-        cycles=p.cycles(np.bincount(columns).tolist()),
+        cycles=p.cycles(np.bincount(columns).tolist(), groups.tolist()),
         notes=notes,
     )

@@ -1,52 +1,198 @@
-"""Testbench of the column scale: sums and scales in, results out."""
+"""Testbench of the column scale: columns' sums and scales in, results out.
+
+A transaction is a column.
+"""
 
 import numpy as np
 
 from golden.algorithms.kllm.matvec import concatenate, count_indices, product_table
-from golden.kllm.column_scale import column_scale
+from golden.arith.formats import to_bits
+from golden.kllm.column_scale import column_result, column_sum
 from golden.kllm.reduction import reduction
 from golden.kllm.sparse_path import sparse_path
-from sim.testbenches.arith.datapath_testbench import DatapathTestbench
+from golden.trace import Trace
+from hw.kllm.column_scale import ColumnScaleParameters
+from sim.core import payload
+from sim.core.stimulus import Stimulus
+from sim.testbenches.arith.operands import random_floats
 from sim.testbenches.kllm.columns import columns_of
 from sim.testbenches.kllm.exact_sums import double_ties
-from sim.testbenches.strategies import sometimes
+from sim.testbenches.strategies import picks, sometimes
 
 POSITIONS = 576  # in a column of real data
+OPERANDS = {"s": "fp32", "o": "fp32", "s_a": "fp16", "r": "fp16", "s_b": "fp16"}
 
 
-class ColumnScaleTestbench(DatapathTestbench):
-    def draw(self, parameters, trace, vectors, seed):
-        """Sums and scales of real products; or random numbers, most with results in range."""
-        if trace is not None:
-            return real_sums(trace, vectors, seed)
-        values, notes = super().draw(parameters, None, vectors, seed)
+class ColumnScaleTestbench:
+    def default_vectors(self, parameters: ColumnScaleParameters) -> int:
+        return 1000
+
+    def stimulus(
+        self, parameters: ColumnScaleParameters, trace: Trace | None, vectors: int, seed: int
+    ) -> Stimulus:
         rng = np.random.default_rng(seed)
-        # Three in four: moderate scales, a result of any size FP16 has, terms of any ratio.
-        some = sometimes(rng, 0.75, vectors)
-        scales = {
-            name: (rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-6, 5, vectors)).astype(
-                np.float16
-            )
-            for name in ("s_a", "r", "s_b")
-        }
-        size = rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-27, 17, vectors)
-        near = rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-26, 27, vectors)
-        near = np.where(sometimes(rng, 0.3, vectors), -1.0 + near * 2.0**-26, near)
-        with np.errstate(all="ignore"):
-            wide = {name: scale.astype(np.float64) for name, scale in scales.items()}
-            total = size / (wide["r"] * wide["s_b"])
-            dense = total / wide["s_a"]
-            sums = {"s": dense.astype(np.float32), "o": (total * near).astype(np.float32)}
-            scales["s_b"] = near_ties(sums, scales, rng)
-        for name, array in (sums | scales).items():
-            values[name] = np.where(some, array, values[name])
-        for draw in (ties, dense_ties, small_results, vanishing):
-            taken, drawn = sometimes(rng, 0.1, vectors), draw(vectors, rng)
-            values = {name: np.where(taken, drawn[name], old) for name, old in values.items()}
-        special = sometimes(rng, 0.05, vectors)
-        for name, old in values.items():
-            values[name] = np.where(special, rng.choice(specials(old.dtype), vectors), old)
-        return values, notes
+        first, add = runs(parameters.columns, vectors, rng)
+        if trace is None:
+            return build(parameters, draw(vectors, seed), first, add, [], rng)
+        values, notes = real_sums(trace, vectors, seed)
+        return build(parameters, values, first, add, notes)
+
+
+testbench = ColumnScaleTestbench()
+
+
+def runs(columns: int, vectors: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """``bool[vectors]`` twice: the column is a run's first; the sum kept is added.
+
+    A run is the columns of one product. It is of any length, also longer than `columns`. It adds,
+    all of its columns or any of them, if every sum that is kept at its columns' numbers was
+    written.
+    """
+    first, add = np.zeros(vectors, bool), np.zeros(vectors, bool)
+    at = written = 0  # columns so far; numbers below `written` have a sum
+    while at < vectors:
+        longest = min(vectors - at, columns + 3)
+        of_parts = written and sometimes(rng, 0.75)  # as long as an earlier product, or shorter
+        longest = min(longest, written) if of_parts else longest
+        length = int(rng.choice([1, min(2, longest), longest, int(rng.integers(1, longest + 1))]))
+        run = slice(at, at + length)
+        first[at] = True
+        if length <= written:
+            add[run] = sometimes(rng, rng.choice([0, 0.5, 1, 1]), length)
+        written = max(written, min(length, columns))
+        at += length
+    return first, add
+
+
+def chains(columns: int, first: np.ndarray, add: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The column whose sum each one adds, itself without one; and the length of the chain to it."""
+    before, depth = np.arange(len(first)), np.zeros(len(first), int)
+    latest = {}  # column that wrote each number's sum
+    number = 0
+    for column in range(len(first)):
+        number = 0 if first[column] else (number + 1) % columns
+        if add[column]:
+            before[column] = latest[number]
+            depth[column] = depth[latest[number]] + 1
+        latest[number] = column
+    return before, depth
+
+
+def build(
+    parameters: ColumnScaleParameters,
+    values: dict[str, np.ndarray],
+    first: np.ndarray,
+    add: np.ndarray,
+    notes: list[str],
+    rng: np.random.Generator | None = None,
+) -> Stimulus:
+    """The stimulus of these columns.
+
+    values
+        Operands by name, one for each column.
+    first, add
+        As :func:`runs` has them.
+    rng
+        To make low-order bits of kept sums observable: some operands of columns that add one are
+        then drawn again. By default, all are as given.
+    """
+    vectors = len(first)
+    values = {name: values[name].copy() for name in OPERANDS}
+    before, depth = chains(parameters.columns, first, add)
+    total = np.zeros(vectors, np.float32)
+    # All columns at the same place in their chains are independent of one another.
+    for place in range(depth.max(initial=0) + 1):
+        at = np.flatnonzero(depth == place)
+        kept = total[before[at]] if place else None
+        some = {name: values[name][at] for name in OPERANDS}
+        if kept is not None and rng is not None:
+            some = near_kept(some, kept, rng)
+            for name, array in some.items():
+                values[name][at] = array
+        total[at] = column_sum(some["s"], some["o"], some["s_a"], kept)
+    y = column_result(total, values["r"], values["s_b"])
+    fields = {name: to_bits(array) for name, array in values.items()} | {"first": first, "add": add}
+    return Stimulus(
+        inputs={"i": payload.pack(parameters.input_layout, fields)},
+        outputs={"o": payload.pack(parameters.output_layout, {"y": to_bits(y)})},
+        transaction_of={"o": np.arange(vectors)},
+        transactions=vectors,
+        cycles=parameters.cycles(vectors),
+        notes=notes,
+    )
+
+
+def near_kept(
+    values: dict[str, np.ndarray], kept: np.ndarray, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Three in four: sparse sums that bring sums with the kept ones to where rounding shows.
+
+    ``cancel``: a few units in the last place are left, or the upper bits cancel. ``tie``: halfway
+    between two numbers, or next to that. ``split``: the column's own sum and the kept one are the
+    sum as it was drawn.
+    """
+    count = len(kept)
+    kind = picks(rng, (count,), {"cancel": 1, "tie": 1, "split": 1, "as drawn": 1})
+    with np.errstate(all="ignore"):
+        wide, unit = kept.astype(np.float64), np.spacing(kept).astype(np.float64)
+        dense = values["s_a"].astype(np.float64) * values["s"]
+        units = rng.integers(-3, 4, count) * unit
+        part = wide * powers(-24, 1, count, rng)
+        off = np.where(sometimes(rng, 0.5, count), 0, powers(-30, -1, count, rng))
+        half = unit * rng.choice([0.5, 0.5, 0.25, 1.5, -0.5, -1.5], count) * (1 + off)
+        drawn = dense + values["o"].astype(np.float64)
+        o = np.select(
+            [kind == "cancel", kind == "tie", kind == "split"],
+            [np.where(sometimes(rng, 0.5, count), units, part) - wide, half, drawn - wide - dense],
+        ).astype(np.float32)
+        # Where the sum is zero or is lost below another's bits, no operand is changed.
+        chosen = (kind != "as drawn") & np.isfinite(o) & (np.abs(wide) > 2.0**-90)
+        alone = chosen & (kind != "split")
+        left = np.abs(np.where(kind == "cancel", wide + o, wide))
+        low = np.log2(np.where(left > 0, left, 1))  # y is of any size that FP16 has
+        sizes = np.clip(rng.uniform(-24, 16, count) - low, -48, 30)
+        factors = np.exp2(np.array([np.floor(sizes / 2), np.ceil(sizes / 2)]))
+        factors = (factors * rng.uniform(1, 2, (2, count))).astype(np.float16)
+    return {
+        "s": np.where(alone, np.float32(0), values["s"]),
+        "o": np.where(chosen, o, values["o"]),
+        "s_a": values["s_a"],
+        "r": np.where(alone, factors[0], values["r"]),
+        "s_b": np.where(alone, factors[1], values["s_b"]),
+    }
+
+
+def draw(vectors: int, seed: int) -> dict[str, np.ndarray]:
+    """Random operands by name, most with results in range."""
+    rng = np.random.default_rng(seed)
+    values: dict[str, np.ndarray] = {}
+    for name, kind in OPERANDS.items():
+        values[name] = random_floats(kind, vectors, list(values.values()), rng)
+    rng = np.random.default_rng(seed)
+    # Three in four: moderate scales, a result of any size FP16 has, terms of any ratio.
+    some = sometimes(rng, 0.75, vectors)
+    scales = {
+        name: (rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-6, 5, vectors)).astype(np.float16)
+        for name in ("s_a", "r", "s_b")
+    }
+    size = rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-27, 17, vectors)
+    near = rng.uniform(-2, 2, vectors) * 2.0 ** rng.integers(-26, 27, vectors)
+    near = np.where(sometimes(rng, 0.3, vectors), -1.0 + near * 2.0**-26, near)
+    with np.errstate(all="ignore"):
+        wide = {name: scale.astype(np.float64) for name, scale in scales.items()}
+        total = size / (wide["r"] * wide["s_b"])
+        dense = total / wide["s_a"]
+        sums = {"s": dense.astype(np.float32), "o": (total * near).astype(np.float32)}
+        scales["s_b"] = near_ties(sums, scales, rng)
+    for name, array in (sums | scales).items():
+        values[name] = np.where(some, array, values[name])
+    for draw in (ties, dense_ties, small_results, vanishing):
+        taken, drawn = sometimes(rng, 0.1, vectors), draw(vectors, rng)
+        values = {name: np.where(taken, drawn[name], old) for name, old in values.items()}
+    special = sometimes(rng, 0.05, vectors)
+    for name, old in values.items():
+        values[name] = np.where(special, rng.choice(specials(old.dtype), vectors), old)
+    return values
 
 
 def specials(dtype) -> np.ndarray:
@@ -159,10 +305,3 @@ def real_sums(trace, vectors, seed):
         "r": rng.uniform(0.02, 2, vectors).astype(np.float16),
         "s_b": rng.uniform(0.05, 1, vectors).astype(np.float16),
     }, [*c.notes, f"{columns} columns are scaled by random scales."]
-
-
-testbench = ColumnScaleTestbench(
-    operands=lambda p: {"s": "fp32", "o": "fp32", "s_a": "fp16", "r": "fp16", "s_b": "fp16"},
-    results=lambda p: {"y": "fp16"},
-    golden=lambda p, **operands: {"y": column_scale(**operands)},
-)

@@ -8,10 +8,11 @@ from golden.trace import Trace
 from hw.kllm.outlier_list import OutlierListParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
+from sim.testbenches.kllm.batches import by_column, per_batch, random_batches
 from sim.testbenches.kllm.orizuru import vectors_of
 from sim.testbenches.strategies import sometimes
 
-_COLUMNS = 4  # of most vectors
+_COLUMNS = 4  # of most batches
 
 
 class OutlierListTestbench:
@@ -23,7 +24,8 @@ class OutlierListTestbench:
     ) -> Stimulus:
         p = parameters
         rng = np.random.default_rng(seed)
-        columns = random_columns(p, vectors, rng)
+        ends = random_batches(p.vectors, vectors, rng)
+        columns = random_columns(p, int(ends.sum()), rng)
         if trace is not None:
             x, notes = vectors_of(trace, p.k, vectors)
             outlier = top_and_bottom(x, p.outliers)
@@ -32,7 +34,7 @@ class OutlierListTestbench:
         else:
             notes = []
             x, outlier, lengths = random_vectors(p, vectors, rng)
-        return build(p, x, outlier, lengths, columns, rng, notes)
+        return build(p, x, outlier, lengths, ends, columns, rng, notes)
 
 
 testbench = OutlierListTestbench()
@@ -47,10 +49,10 @@ def top_and_bottom(x: np.ndarray, count: int) -> np.ndarray:
     return outlier
 
 
-def random_columns(p: OutlierListParameters, vectors: int, rng: np.random.Generator):
-    """Number of columns of each vector: 0 to 4, of every 16th vector 40."""
-    columns = rng.integers(0, min(_COLUMNS, p.columns) + 1, vectors)
-    columns[vectors // 2 :: 16] = min(p.columns, 40)
+def random_columns(p: OutlierListParameters, batches: int, rng: np.random.Generator):
+    """Number of columns of each batch: 0 to 4, of every 16th batch 40."""
+    columns = rng.integers(0, min(_COLUMNS, p.columns) + 1, batches)
+    columns[batches // 2 :: 16] = min(p.columns, 40)
     columns[-1:] = np.maximum(columns[-1:], 1)
     return columns
 
@@ -80,12 +82,18 @@ def build(
     x: np.ndarray,
     outlier: np.ndarray,
     lengths: np.ndarray,
+    ends: np.ndarray,
     columns: np.ndarray,
     rng: np.random.Generator,
     notes: list[str],
 ) -> Stimulus:
-    """The stimulus of these vectors: ``x, outlier [vectors, k]``, ``lengths, columns
-    [vectors]``."""
+    """The stimulus of these vectors: ``x, outlier [vectors, k]``, ``lengths [vectors]``.
+
+    ends
+        ``bool[vectors]``: the vector is its batch's last.
+    columns
+        Of each batch.
+    """
     p = parameters
     vectors = len(x)
     grid = p.beats * p.lanes
@@ -107,32 +115,29 @@ def build(
             "values": bits.reshape(vectors, p.beats, p.lanes)[exists],
             "outlier": (lanes * weights).sum(axis=1).astype(np.uint64),
             "last": announced[exists],
+            "end": np.where(last, ends[:, None], rng.integers(0, 2, last.shape))[exists],
         },
     )
     values = bits.view(np.float16)
-    fields, transaction, listing, outputs = [], [], [], []
-    for v in range(vectors):
-        length = lengths[v]
-        rows = outlier_rows(
-            values[v, :length], marked[v, :length], p.segment, p.entries, p.outliers
-        )
-        count = len(rows.advance)
-        one_column = {
-            "valid": rows.valid,
-            "position": rows.position,
-            "value": rows.value.view(np.uint16),
-            "advance": rows.advance,
-            "last": np.arange(count) == count - 1,
-            "overflow": np.full(count, rows.overflow),
-        }
-        again = np.tile(np.arange(count), columns[v])
-        fields.append({name: field[again] for name, field in one_column.items()})
-        transaction.append(np.full(len(again), v))
-        listing.append(
-            listing_cycles(marked[v, :length], p.segment, p.lanes, p.entries, p.outliers)
-        )
-        outputs.append(len(again))
-    joined = {name: np.concatenate([f[name] for f in fields]) for name in fields[0]}
+    found = [
+        outlier_rows(values[v, :length], marked[v, :length], p.segment, p.entries, p.outliers)
+        for v, length in enumerate(lengths)
+    ]
+    listing = [
+        listing_cycles(marked[v, :length], p.segment, p.lanes, p.entries, p.outliers)
+        for v, length in enumerate(lengths)
+    ]
+    rows = np.array([len(of_vector.advance) for of_vector in found])
+    row, vector, _ = by_column(rows, ends, columns)
+    # One vector with too many outliers flags all rows of its batch.
+    overflow = per_batch(np.array([of_vector.overflow for of_vector in found]), ends) > 0
+    joined = {
+        name: np.concatenate([getattr(of_vector, name) for of_vector in found])[row]
+        for name in ("valid", "position", "value", "advance")
+    }
+    joined["value"] = joined["value"].view(np.uint16)
+    joined["last"] = row == (np.cumsum(rows) - 1)[vector]
+    joined["overflow"] = overflow[np.append(0, np.cumsum(ends)[:-1])[vector]]
     entries = {
         f"entries[{n}].{name}": joined[name][:, n]
         for n in range(p.entries)
@@ -145,8 +150,11 @@ def build(
             "columns": payload.pack(range(p.columns + 1), {"payload": columns}),
         },
         outputs={"o": payload.pack(p.output_layout, entries | flags)},
-        transaction_of={"o": np.concatenate(transaction)},
+        transaction_of={"o": vector},
         transactions=vectors,
-        cycles=p.cycles(listing, outputs),
+        cycles=p.cycles(
+            per_batch(np.array(listing), ends).tolist(),
+            (per_batch(rows, ends) * columns).tolist(),
+        ),
         notes=notes,
     )

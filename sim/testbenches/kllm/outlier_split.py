@@ -18,7 +18,7 @@ from sim.testbenches.kllm.orizuru import (
     random_vectors,
     vectors_of,
 )
-from sim.testbenches.strategies import sometimes
+from sim.testbenches.strategies import mixture, sometimes
 
 
 class OutlierSplitTestbench:
@@ -32,7 +32,8 @@ class OutlierSplitTestbench:
         rng = np.random.default_rng(seed)
         if trace is not None:
             x, notes = vectors_of(trace, p.k, vectors)
-            return build(p, x, np.ones(x.shape, bool), np.full(vectors, p.k), rng, notes)
+            wanted = random_outliers(p, vectors, rng)
+            return build(p, x, np.ones(x.shape, bool), np.full(vectors, p.k), wanted, rng, notes)
         corners = corner_vectors(p.orizuru, rng)
         missing = max(0, vectors - len(corners[0]))
         neighbours = neighbour_vectors(p.orizuru, rng)
@@ -47,10 +48,22 @@ class OutlierSplitTestbench:
         neighbours[0][::2] = single.astype(np.uint16).view(np.float16)[::2]
         sets = [corners, neighbours, random_vectors(p.orizuru, missing - len(some), rng)]
         x, keep, lengths, _ = (np.concatenate(a)[:vectors] for a in zip(*sets, strict=True))
-        return build(p, x, keep, lengths, rng, [])
+        return build(p, x, keep, lengths, random_outliers(p, vectors, rng), rng, [])
 
 
 testbench = OutlierSplitTestbench()
+
+
+def random_outliers(p: OutlierSplitParameters, vectors: int, rng: np.random.Generator):
+    """Outliers at each end of each vector: the most in half of them; none; too many at times."""
+    largest = (1 << p.outliers.bit_length()) - 1  # that the field can state
+    kinds = {
+        "most": (4, p.outliers),
+        "none": (1, 0),
+        "any": (2, rng.integers(0, p.outliers + 1, vectors)),
+        "too many": (1, rng.integers(p.outliers, largest + 1, vectors)),
+    }
+    return mixture(rng, (vectors,), kinds)
 
 
 def build(
@@ -58,10 +71,11 @@ def build(
     x: np.ndarray,
     keep: np.ndarray,
     lengths: np.ndarray,
+    wanted: np.ndarray,
     rng: np.random.Generator,
     notes: list[str],
 ) -> Stimulus:
-    """The stimulus of these vectors: ``x, keep [vectors, k]``, ``lengths [vectors]``."""
+    """The stimulus of these vectors: ``x, keep [vectors, k]``, ``lengths, wanted [vectors]``."""
     vectors, grid = len(x), p.beats * p.lanes
     bits = rng.integers(0, 1 << 16, (vectors, grid))
     bits[:, : p.k] = np.where(keep, to_bits(x), bits[:, : p.k])
@@ -80,36 +94,46 @@ def build(
     values = bits.reshape(vectors, p.beats, p.lanes)[exists]
     inputs = {"values": values, "keep": masks(kept | stray), "last": announced[exists]}
     half = bits[:, : p.k].astype(np.uint16).view(np.float16)
-    pairs, marked, scale = outlier_split(half, kept[:, : p.k], p.outliers)
     outlier = np.zeros_like(kept)
-    outlier[:, : p.k] = marked
-    fields = {
-        f"{end}.{name}": pairs[f"{end}_{name}"].reshape(-1)
-        for end in ("max", "min")
-        for name in ("index", "value", "repeated")
-    }
-    fields["present"] = pairs["present"].reshape(-1)
-    fields["last"] = np.tile(np.arange(p.outliers) == p.outliers - 1, vectors)
+    scale = np.zeros(vectors, np.float16)
+    number = np.minimum(wanted, p.outliers)  # of outliers at each end
+    pairs = np.maximum(number, 1)
+    is_output = np.arange(p.outliers) < pairs[:, None]
+    names = ("index", "value", "repeated")
+    fields = {f"{end}.{name}": (f"{end}_{name}") for end in ("max", "min") for name in names}
+    fields |= {"present": "present"}
+    every = {field: np.zeros(is_output.shape, int) for field in fields}
+    for count in np.unique(number):
+        chosen = number == count
+        found, marked, scale[chosen] = outlier_split(half[chosen], kept[chosen, : p.k], count)
+        outlier[chosen, : p.k] = marked
+        for field, name in fields.items():
+            every[field][chosen, : max(1, count)] = found[name]
+    every["last"] = np.arange(p.outliers) == pairs[:, None] - 1
+    outliers = {field: array[is_output] for field, array in every.items()}
     again = {
         "values": values,
         "keep": masks(kept & ~outlier),
         "outlier": masks(outlier),
         "last": last[exists],
     }
-    number = np.arange(vectors)
+    vector = np.arange(vectors)
     return Stimulus(
-        inputs={"x": payload.pack(p.input_layout, inputs)},
+        inputs={
+            "x": payload.pack(p.input_layout, inputs),
+            "wanted": payload.pack(p.count_layout, {"payload": wanted}),
+        },
         outputs={
-            "outliers": payload.pack(p.pair_layout, fields),
+            "outliers": payload.pack(p.pair_layout, outliers),
             "scale": payload.pack(FP16.width, {"payload": to_bits(scale)}),
             "o": payload.pack(p.output_layout, again),
         },
         transaction_of={
-            "outliers": np.repeat(number, p.outliers),
-            "scale": number,
-            "o": np.repeat(number, beats),
+            "outliers": np.repeat(vector, pairs),
+            "scale": vector,
+            "o": np.repeat(vector, beats),
         },
         transactions=vectors,
-        cycles=p.cycles(beats.tolist()),
+        cycles=p.cycles(beats.tolist(), number.tolist()),
         notes=notes,
     )

@@ -7,12 +7,13 @@ import numpy as np
 from golden.algorithms.kllm.quantize import dynamic_outliers, inlier_scale, outlier_count
 from golden.arith.formats import to_bits
 from golden.kllm.clustering_unit import cluster, scaled_midpoints
+from golden.kllm.column_scale import column_sum
 from golden.kllm.outlier_list import outlier_rows
 from golden.kllm.pe_lane import pe_lane
 from golden.kllm.reduction import index_products
 from golden.kllm.sparse_path import sparse_path
 from golden.trace import Trace
-from hw.kllm.pe_lane import PeLaneParameters, Result, VectorScale
+from hw.kllm.pe_lane import ColumnVector, PeLaneParameters, Result
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.exact_sums import any_number, double_ties, terms_for
@@ -32,6 +33,10 @@ class Product:
         ``[columns, K]`` and ``[columns]``.
     s_a, r
         Scalars, or arrays of no dimension.
+    groups
+        Groups of bins that have counts.
+    kept
+        ``float32[columns]``: sums of the products before, which are added; None without.
     """
 
     activation: np.ndarray
@@ -45,6 +50,8 @@ class Product:
     r: np.float16 | np.ndarray
     s_b: np.ndarray
     integer: bool
+    groups: int
+    kept: np.ndarray | None = None
 
     def sums(self) -> tuple[np.ndarray, np.ndarray]:
         """``float32[columns]``: the dense and the sparse sum of each."""
@@ -53,6 +60,10 @@ class Product:
         dense, _ = index_products(self.activation[None], weight, self.table, keep, self.integer)
         sparse, _ = sparse_path(self.value[None], weight, self.codebook, outlier)
         return dense[0], sparse[0]
+
+    def total(self) -> np.ndarray:
+        """``float32[columns]``: sums that are kept for the next product."""
+        return column_sum(*self.sums(), np.float16(self.s_a), self.kept)
 
     def results(self) -> tuple[np.ndarray, np.ndarray]:
         y, invalid = pe_lane(
@@ -67,6 +78,7 @@ class Product:
             np.array([self.r]),
             self.s_b,
             self.integer,
+            None if self.kept is None else self.kept[None],
         )
         return y[0], invalid[0]
 
@@ -90,46 +102,79 @@ class PeLaneTestbench:
 testbench = PeLaneTestbench()
 
 
-def outliers_of(p: PeLaneParameters) -> int:
+def outliers_of(p: PeLaneParameters, length: int) -> int:
     """At each end of a vector."""
-    return min(outlier_count(p.k), (p.k - 1) // 2)
+    return min(outlier_count(p.k), (length - 1) // 2)
+
+
+def groups_of(p: PeLaneParameters, lines: int) -> int:
+    """Groups of bins that have counts if activations index the first `lines` of the table."""
+    return -(-(lines << p.weight_bits) // p.macs)
 
 
 def real_products(
     p: PeLaneParameters, trace: Trace, columns: int
 ) -> tuple[list[Product], list[str]]:
-    """A vector of each layer in turn, by RUN columns of its matrix."""
-    count = outliers_of(p)
-    layers, notes = layers_of(trace, p.k, RUN, p.activation_bits, p.weight_bits, count)
-    products = []
-    for number in range(-(-columns // RUN)):
+    """A vector of each layer in turn, by RUN columns of its matrix; every other one in two parts.
+
+    A vector's parts are its halves, each with outliers and a scale of its own.
+    """
+    run = min(RUN, p.columns)
+    layers, notes = layers_of(
+        trace, p.k, run, p.activation_bits, p.weight_bits, outliers_of(p, p.k)
+    )
+    products: list[Product] = []
+    made = number = 0
+    while made < columns:
         layer = layers[number % len(layers)]
         x = layer.x[number // len(layers) % len(layer.x)]
-        outlier = dynamic_outliers(x, count)
-        scale = inlier_scale(x, outlier)
-        products.append(
-            Product(
-                activation=cluster(x, scaled_midpoints(layer.tables.midpoints, scale)),
+        parts = [slice(None)]
+        if number % 2 and p.k > 1:
+            parts = [slice(p.k // 2), slice(p.k // 2, None)]
+        kept = None
+        for part in parts:
+            half, some = x[part], slice(min(run, columns - made))
+            outlier = dynamic_outliers(half, outliers_of(p, len(half)))
+            scale = inlier_scale(half, outlier)
+            product = Product(
+                activation=cluster(half, scaled_midpoints(layer.tables.midpoints, scale)),
                 keep=~outlier,
-                value=np.where(outlier, x, np.float16(0)),
+                value=np.where(outlier, half, np.float16(0)),
                 outlier=outlier,
-                weight=layer.weights.index.T[: columns - number * RUN],
+                weight=layer.weights.index[part].T[some],
                 table=layer.tables.products,
                 codebook=layer.tables.centroids,
                 s_a=scale,
                 r=np.float16(1),
-                s_b=layer.weights.scale[: columns - number * RUN],
+                s_b=layer.weights.scale[some],
                 integer=False,
+                groups=p.groups,
+                kept=None if kept is None else kept[some],
             )
-        )
+            kept = product.total()
+            products.append(product)
+            made += len(product.weight)
+            if made == columns:
+                break
+        number += 1
+    notes.append("Every other vector is multiplied in two parts, whose sums are added.")
     return products, notes
 
 
 def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator) -> list[Product]:
-    """Products of any length, with any number of outliers and any kind of numbers."""
+    """Products of any length, with any number of outliers and any kind of numbers.
+
+    A third add sums of those before. Half use fewer lines of the table, or are of integers.
+    """
     products, made = [], 0
+    sums = np.zeros(p.columns, np.float32)  # kept of each column
+    written = 0  # columns with a sum
     while made < columns:
         run = int(min(columns - made, rng.choice([1, 2, RUN])))
+        kept = None
+        if written and sometimes(rng, 0.35):
+            run = min(run, written)
+            kept = sums[:run].copy()
         length = int(rng.choice([1, min(p.k, p.segment), p.k, int(rng.integers(1, p.k + 1))]))
         kind = int(rng.integers(0, 4))
         shape = (1 << p.activation_bits, 1 << p.weight_bits)
@@ -138,7 +183,9 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
         keep = ~outlier & (rng.random(length) < rng.choice([0.5, 1]))
         equal = sometimes(rng, 0.3)  # makes counts reach their maximum
         scales = min(kind, 2) if sometimes(rng, 0.3) else 0  # mostly scales that keep y in range
-        activation = rng.integers(0, shape[0], length)
+        lines = int(rng.integers(1, shape[0] + 1)) if sometimes(rng, 0.3) else shape[0]
+        integer = bool(sometimes(rng, 0.3))
+        activation = rng.integers(0, shape[0] if integer else lines, length)
         weight = rng.integers(0, shape[1], (run, length))
         if equal:
             activation[:] = activation[0]
@@ -154,7 +201,9 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
             s_a=numbers(scales, (), rng),
             r=numbers(scales, (), rng),
             s_b=numbers(kind if scales else 0, run, rng),
-            integer=bool(sometimes(rng, 0.3)),
+            integer=integer,
+            groups=groups_of(p, p.activation_bits if integer else lines),
+            kept=kept,
         )
         with np.errstate(all="ignore"):
             if sometimes(rng, 0.5):
@@ -169,6 +218,8 @@ def random_products(p: PeLaneParameters, columns: int, rng: np.random.Generator)
             product = with_special_numbers(product, rng)
         products.append(product)
         made += run
+        sums[np.arange(run) % p.columns] = product.total()
+        written = max(written, min(run, p.columns))
     return products
 
 
@@ -193,11 +244,12 @@ def with_terms_that_cancel(product: Product, rng: np.random.Generator) -> Produc
 
 
 def with_sums_that_cancel(product: Product, rng: np.random.Generator) -> Product:
-    """Up to four outliers that nearly cancel the first column's dense sum: low bits show."""
+    """Up to four outliers that nearly cancel the first column's other sums: low bits show."""
     outlier = np.arange(len(product.keep)) < rng.integers(1, 5)
     keep = product.keep & ~outlier
     dense, _ = dataclasses.replace(product, keep=keep, outlier=outlier).sums()
-    total = np.nan_to_num(-product.s_a.astype(np.float64) * dense[0])
+    total = -product.s_a.astype(np.float64) * dense[0]
+    total = np.nan_to_num(total if product.kept is None else total - product.kept[0])
     codebook = product.codebook
     kind = rng.integers(0, 3)
     if kind == 0:  # of all but the lowest bits
@@ -215,10 +267,9 @@ def with_sums_that_cancel(product: Product, rng: np.random.Generator) -> Product
 
 def with_ties_in_sight(product: Product, rng: np.random.Generator) -> Product:
     """Column scales that bring results into range and as near to a rounding tie as possible."""
-    dense, sparse = product.sums()
-    columns = np.arange(len(dense))
-    tries = np.concatenate([numbers(kind, (512, len(dense)), rng) for kind in (0, 1)])
-    total = np.float32(product.s_a) * dense + sparse
+    total = product.total()
+    columns = np.arange(len(total))
+    tries = np.concatenate([numbers(kind, (512, len(total)), rng) for kind in (0, 1)])
     y = total.astype(np.float64) * np.float64(product.r) * tries
     off = np.abs(y / np.spacing(y.astype(np.float16)).astype(np.float64) % 1 - 0.5)
     usual = (np.abs(y) > 2.0**-14) & (np.abs(y) < 65504)
@@ -283,6 +334,7 @@ def build(
 ) -> Stimulus:
     """The stimulus of these products, column by column."""
     parts, results, counts = [], [], []
+    tables, fields_of_vectors, groups_of_columns = [], [], []
     for product in products:
         rows = outlier_rows(product.value, product.outlier, p.segment, p.entries, p.k)
         steps, columns = len(rows.segment), len(product.weight)
@@ -311,6 +363,7 @@ def build(
             "scale": np.where(last, to_bits(product.s_b)[:, None], rng.integers(0, 1 << 16, shape)),
             "advance": np.broadcast_to(rows.advance, shape),
             "last": last,
+            "groups": np.where(last, product.groups, rng.integers(0, p.groups + 1, shape)),
         }
         stray = rng.integers(0, 1 << 16, rows.valid.shape).astype(np.uint16)
         entries = {
@@ -323,18 +376,27 @@ def build(
                 fields[f"entries[{entry}].{name}"] = np.broadcast_to(array[:, entry], shape)
         parts.append({name: a.reshape(columns * steps, -1) for name, a in fields.items()})
         counts += [steps] * columns
+        groups_of_columns += [product.groups] * columns
         results.append(product.results())
+        lines = to_bits(product.table).reshape(p.groups, p.macs)[: product.groups]
+        tables.append(np.tile(lines, (columns, 1)))
+        fields_of_vectors.append(
+            {
+                "s_a": np.repeat(to_bits(product.s_a), columns),
+                "r": np.repeat(to_bits(product.r), columns),
+                "first": np.arange(columns) == 0,
+                "add": np.full(columns, product.kept is not None),
+            }
+        )
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     joined = {
         name: array if name in ("activation", "weight", "mask", "codebook") else array[:, 0]
         for name, array in joined.items()
     }
-    runs = [len(product.weight) for product in products]
-    tables = np.stack([to_bits(product.table).reshape(p.groups, p.macs) for product in products])
-    groups = np.repeat(tables, runs, axis=0).reshape(-1, p.macs)
-    scales_of_vectors = {
-        name: np.repeat([to_bits(getattr(product, name)) for product in products], runs)
-        for name in ("s_a", "r")
+    groups = np.concatenate(tables)
+    vectors = {
+        name: np.concatenate([fields[name] for fields in fields_of_vectors])
+        for name in fields_of_vectors[0]
     }
     y, invalid = (np.concatenate(a) for a in zip(*results, strict=True))
     return Stimulus(
@@ -343,11 +405,11 @@ def build(
             "products": payload.pack(
                 p.products_layout, {f"[{n}]": groups[:, n] for n in range(p.macs)}
             ),
-            "vector_scale": payload.pack(VectorScale, scales_of_vectors),
+            "vector_scale": payload.pack(ColumnVector, vectors),
         },
         outputs={"o": payload.pack(Result, {"y": to_bits(y), "invalid": invalid})},
         transaction_of={"o": np.arange(len(y))},
         transactions=len(y),
-        cycles=p.cycles(counts),
+        cycles=p.cycles(counts, groups_of_columns),
         notes=notes,
     )

@@ -47,9 +47,8 @@ def real_columns(p: ReductionParameters, trace: Trace, columns: int):
 
 def random_columns(p: ReductionParameters, columns: int, rng: np.random.Generator):
     """Counts and products ``[columns, bins of the longest]``, and each column's beats."""
-    beats = p.groups + np.where(
-        sometimes(rng, 0.8, columns), 0, rng.integers(0, LONGER + 1, columns)
-    )
+    drawn = rng.integers(1, p.groups + LONGER + 1, columns)
+    beats = np.where(sometimes(rng, 0.6, columns), p.groups, drawn)
     bins = (p.groups + LONGER) * p.macs
     counts = np.zeros((columns, bins), np.int64)
     products = np.zeros((columns, bins), np.float16)

@@ -62,8 +62,10 @@ def real_rows(
 
 
 def random_rows(p: SparsePathParameters, columns: int, rng: np.random.Generator) -> Rows:
-    """Rows of random columns."""
+    """Rows of random columns, of one row and more."""
     lengths = rng.integers(p.segments, 2 * p.segments + 1, columns)
+    short = sometimes(rng, 0.3, columns)
+    lengths = np.where(short, rng.integers(1, p.segments + 1, columns), lengths)
     ends = np.cumsum(lengths)
     rows = ends[-1]
     column = np.repeat(np.arange(columns), lengths)
