@@ -29,8 +29,8 @@ class ColumnSum(Component, abc.ABC):
       and :mod:`golden.kllm.sparse_path`
     - tested against rational numbers in tests/kllm/test_reduction.py and test_sparse_path.py
 
-    Throughput: one beat a cycle, for columns of any number of beats. Handshake: ``i.ready`` is low while as many columns are inside as the
-    output queue has room for; it depends on registers only.
+    Throughput: one beat a cycle, for columns of any number of beats. Handshake: ``i.ready`` is low
+    while as many columns are inside as the output queue has room for; it depends on registers only.
 
     Subclasses implement `_multiply`; their parameters have ``input_layout`` with ``last``,
     ``output_layout``, ``fixed_sum`` and ``multiply_stages``.

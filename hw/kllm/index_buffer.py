@@ -129,8 +129,9 @@ class IndexBuffer(Component):
 
     A vector ends with ``last`` or with the beat that makes it K long. Positions of its last word
     after that beat are not kept, and repeat the beat's indices. Vectors up to one with ``end`` are
-    a batch, of at most `vectors`: all of them are output for a column, then for the next. One batch is gathered while the one before is output. For each batch `replay`
-    gives the number of columns; it is accepted with the last word, and 0 columns drop the batch.
+    a batch, of at most `vectors`: all of them are output for a column, then for the next. One batch
+    is gathered while the one before is output. For each batch `replay` gives the number of columns;
+    it is accepted with the last word, and 0 columns drop the batch.
 
     Latency: 2 cycles from the end of a batch to its first word. Throughput: a beat in and a word
     out each cycle, from column to column and from batch to batch without a gap.

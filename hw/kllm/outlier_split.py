@@ -118,9 +118,9 @@ class OutlierSplit(Component):
     Of a vector with n outliers at each end, the first n pairs of :class:`Orizuru` are the outliers.
     One more pair holds the extremes of the inliers; the larger of their magnitudes is the vector's
     scale, or 1 if it is 0. A vector with a kept infinity or NaN has the quiet NaN as its scale. A
-    vector of at most 2 n values has no inliers, unless some values are equal: ties go to the lower index at
-    both ends, so an element may be among the largest and the smallest of a vector of any length.
-    Its second appearance is ``repeated``.
+    vector of at most 2 n values has no inliers, unless some values are equal: ties go to the lower
+    index at both ends, so an element may be among the largest and the smallest of a vector of any
+    length. Its second appearance is ``repeated``.
 
     A vector ends with ``last`` or with the beat that makes it K long; positions from K on are not
     kept.
@@ -130,8 +130,8 @@ class OutlierSplit(Component):
     depth + max(1, n) + 3 cycles; the next is accepted after this one's last beat was output.
 
     Handshake: ``o.valid``, ``scale.valid`` and all payloads of `o` depend on registers only. A
-    vector's last beat waits for its `wanted`, which is accepted with it. A vector is output whether or not its scale was accepted, but the scale of the next one
-    waits for that. Overflow: none.
+    vector's last beat waits for its `wanted`, which is accepted with it. A vector is output whether
+    or not its scale was accepted, but the scale of the next one waits for that. Overflow: none.
 
     Members
     -------

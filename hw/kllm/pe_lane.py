@@ -128,7 +128,7 @@ class PeLaneParameters(Parameters):
         return self.column_counter.groups
 
     def latency_of(self, groups: int) -> int:
-        """Cycles from the last step of a column with counts in so many groups to its result."""
+        """Cycles from a column's last step to its result, with counts in `groups` groups."""
         dense = self.column_counter.latency + groups - 1 + self.reduction.latency
         return max(dense, self.sparse_path.latency + 1) + self.column_scale.latency
 

@@ -117,8 +117,9 @@ class Reduction(ColumnSum):
     Rounding, errors, throughput and handshake are those of :class:`ColumnSum`. A product that is
     infinite or NaN counts as an error only in a bin with a count above 0.
 
-    Latency: 5 cycles from a column's last beat to its sum. Throughput: one beat a cycle. Overflow: none while the counts of a column add up to at most
-    k * activation_bits, which no column of k indices exceeds; beyond, the sum is wrong.
+    Latency: 5 cycles from a column's last beat to its sum. Throughput: one beat a cycle. Overflow:
+    none while the counts of a column add up to at most k * activation_bits, which no column of k
+    indices exceeds; beyond, the sum is wrong.
 
     Members
     -------

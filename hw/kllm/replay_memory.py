@@ -1,4 +1,4 @@
-"""Memory that holds two batches of vectors: one is written while the other is read for every column."""
+"""Memory of two batches of vectors: one is written, the other is read for every column."""
 
 import dataclasses
 from functools import cached_property

@@ -14,7 +14,8 @@ class ScaleReplay(Component):
     """Store the scales of vectors, and output those of a batch in turn for every set of columns.
 
     There is room for all vectors in flight. Latency: 1 cycle. Throughput: a beat a cycle.
-    Handshake: ``i.ready`` depends on registers only, ``o.valid`` on registers and ``command.valid``.
+    Handshake: ``i.ready`` depends on registers only, ``o.valid`` on registers and
+    ``command.valid``.
 
     Members
     -------

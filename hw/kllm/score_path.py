@@ -1,5 +1,7 @@
 """Scores to probabilities to the next product's vectors, in the core (KLLM, section IV-A)."""
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
@@ -29,9 +31,10 @@ class ScorePath(Component):
     by the next row's probabilities; a row may be that of several vectors one after another, all but
     the last of full beats. Other vectors pass.
 
-    Latency: 0 cycles for vectors that pass. A row of n beats is offered by the softmax n + 18 cycles
-    after it is read first. Handshake: ``x.ready`` follows ``o.ready`` combinationally; ``o.valid``
-    follows ``x.valid`` for vectors that pass. Overflow: a row has at most `scores` results.
+    Latency: 0 cycles for vectors that pass. A row of n beats is offered by the softmax n + 18
+    cycles after it is read first. Handshake: ``x.ready`` follows ``o.ready`` combinationally;
+    ``o.valid`` follows ``x.valid`` for vectors that pass. Overflow: a row has at most `scores`
+    results.
 
     Members
     -------
@@ -80,9 +83,8 @@ class ScorePath(Component):
         width = p.lanes * (FP16.width + 1)
         places = len(Signal(range(max(2, sets))))
         others = len(Signal(range(max(2, p.vectors))))
-        m.submodules.buffer = buffer = memory.Memory(
-            shape=unsigned(width), depth=2 << places + others, init=[]
-        )
+        buffer: Any = memory.Memory(shape=unsigned(width), depth=2 << places + others, init=[])
+        m.submodules.buffer = buffer
         put, get = buffer.write_port(), buffer.read_port()
         full = Signal(2)
         ends = [Signal(range(sets), name=f"end_{half}", reset_less=True) for half in (0, 1)]
@@ -187,7 +189,7 @@ class ScorePath(Component):
         ended = Signal()
         moved = Signal()  # a beat of x is accepted
         full = Signal()  # the register has a weighted beat
-        product = Signal(x.payload.shape(), name="product", reset_less=True)
+        product: Any = Signal(x.payload.shape(), name="product", reset_less=True)
         last = x.payload.last | (beat == p.outlier_split.beats - 1)
         m.d.comb += [
             weighted.eq(self.command.valid & self.command.payload.weighted),

@@ -122,8 +122,8 @@ class SparsePath(ColumnSum):
     Exact but for one rounding. Rounding, errors, throughput and handshake are those of
     :class:`ColumnSum`: the value or the centroid of a valid entry may be the infinity or NaN.
 
-    Latency: 6 cycles from a column's last row to its sum. Throughput: one row a cycle. Overflow: none for up to k entries in a column; beyond, a sum near
-    the largest possible is wrong.
+    Latency: 6 cycles from a column's last row to its sum. Throughput: one row a cycle. Overflow:
+    none for up to k entries in a column; beyond, a sum near the largest possible is wrong.
 
     Members
     -------

@@ -177,7 +177,7 @@ REFUSED = {
         "stages=0": "stages must be between 1 and 4, not 0",
     },
     "kllm.kllm_core": {
-        "lanes=3": "lanes must be a power of two, not 3",
+        "lanes=3": "lanes must be a power of two up to 16, not 3",
         "n=0": "n must be at least 1, not 0",
         "macs=8": "macs must be a power of two from 16 to 256, not 8",
         "activation_bits=1 macs=16": "bits must be between 2 and 9, not 1",

@@ -5,6 +5,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -161,7 +162,8 @@ class Speaker:
         status("reading the model …")
         self.dense = in_memory(model)
         self._engines, self._designs = engines, designs
-        self._speaking, self._quantised = self.dense, None
+        self._speaking: Any = self.dense
+        self._quantised: Any = None
         if request.linear in engines:
             engine = engines[request.linear]
             p = self.parameters[request.linear]

@@ -110,7 +110,7 @@ def random_products(
 
 
 def resized(product: Product, vectors: int, length: int, rng: np.random.Generator) -> Product:
-    """The product with so many vectors of so many values, weighted by a row of the softmax."""
+    """The product with other vectors, weighted by rows of the softmax."""
     x = rng.standard_normal((vectors, length)).astype(np.float16)
     weight = product.weight[np.arange(length) % len(product.weight)]
     norm = product.norm and Norm(np.float32(1 / length), product.norm.eps)
@@ -135,7 +135,7 @@ def random_product(
 ) -> Product:
     """One of :func:`random_products`; with `add`, another part of the matrix before."""
     kind = int(rng.integers(0, 6))
-    outliers = int(rng.choice([p.outliers, p.outliers, rng.integers(0, p.outliers + 1)]))
+    outliers = int(rng.choice([p.outliers, p.outliers, int(rng.integers(0, p.outliers + 1))]))
     shortest = min(p.k, 2 * outliers + 1)
     length = int(rng.choice([p.k, p.k, int(rng.integers(1, p.k + 1)), shortest]))
     small, large = (int(rng.integers(1, min(p.n, most) + 1)) for most in (4, 24))
@@ -143,7 +143,7 @@ def random_product(
     vectors = int(rng.integers(1, p.vectors + 1)) if sometimes(rng, 0.4) else 1
     if final:
         columns = 1  # the number of cycles shows how late the first set is
-    if add:
+    if before is not None and add:
         columns, vectors = len(before.scale), len(before.x)
     shape = (vectors, length)
     x = rng.standard_normal(shape).astype(np.float16)
@@ -160,9 +160,9 @@ def random_product(
     elif kind == 4:
         # All equal but one, the rest repeated centroids.
         x[:] = 1
-    new_tables = before is None or before.function is not None or sometimes(rng, 0.6)
+    new_tables = before is None or before.function is not None or bool(sometimes(rng, 0.6))
     used = None
-    if new_tables:
+    if before is None or new_tables:
         tables = random_tables(p, kind, rng)
         if kind != 5 and sometimes(rng, 0.3):
             used = int(rng.integers(1, len(tables.products) + 1))
@@ -180,7 +180,7 @@ def random_product(
     if kind == 0:
         weight[:] = weight[0]
     scale = numbers(0 if sometimes(rng, 0.8) else 3, columns, rng)
-    integer = new_tables and kind == 5 or (not new_tables and before.integer)
+    integer = kind == 5 if before is None or new_tables else before.integer
     eps = rng.choice([0, 1e-5, 1])
     norm = Norm(np.float32(1 / length), np.float32(eps)) if sometimes(rng, 0.5) else None
     # Often one after another.

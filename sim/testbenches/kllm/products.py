@@ -6,6 +6,7 @@ memory holds the matrices already.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,11 @@ class Product:
         """
         x = self.x if probabilities is None else float_multiply(self.x, probabilities)
         v = front_end(x, self.tables, self.outliers, self.keep)
-        options = {"integer": self.integer, "signed": self.signed, "function": self.function}
+        options: dict[str, Any] = {
+            "integer": self.integer,
+            "signed": self.signed,
+            "function": self.function,
+        }
         options["kept"] = kept if self.add else None
         total = sums(v, self.tables, self.weight, **options)
         y, invalid = multiply(v, self.tables, self.weight, self.scale, norm=self.norm, **options)

@@ -140,7 +140,7 @@ class KllmAttention(RtlAttention):
     def _keep(self, new: list[tuple[np.ndarray, np.ndarray]]) -> None:
         """Append indices ``[kv head, d]`` and scales ``[kv head]`` of keys and values."""
         (k, k_scale), (v, v_scale) = new
-        k_scale = float_multiply(k_scale, np.float16(1 / np.sqrt(self._d)))
+        k_scale = float_multiply(k_scale, np.array(1 / np.sqrt(self._d), np.float16))
         rows = [array[:, None] for array in (k, k_scale, v, v_scale)]
         if self._cache:
             rows = [np.concatenate(pair, axis=1) for pair in zip(self._cache, rows, strict=True)]
@@ -152,13 +152,15 @@ class KllmAttention(RtlAttention):
         queries = q.reshape(self._kv_heads, -1, self._d)
         for head, (k, k_scale, v, v_scale) in enumerate(zip(*self._cache, strict=True)):
             x = np.broadcast_to(v_scale, (len(queries[head]), len(v_scale)))
-            ones, every = np.ones(self._d, np.float16), [np.ones(x.shape, bool)]
+            ones, every = np.ones(self._d, np.float16), np.ones(x.shape, bool)
             keep = np.ones(queries[head].shape, bool)
-            score = (queries[head], keep, self._scores, True, k.T, k_scale, 0)
-            weigh = (x, *every, self._weights, True, v, ones, OUTLIERS)
             address = head * self._region
-            scores.append((Product(*score, softmax=True), address))
-            sums.append((Product(*weigh, integer=True, weighted=True), address + self._keys))
+            score = Product(queries[head], keep, self._scores, True, k.T, k_scale, 0, softmax=True)
+            weigh = Product(
+                x, every, self._weights, True, v, ones, OUTLIERS, integer=True, weighted=True
+            )
+            scores.append((score, address))
+            sums.append((weigh, address + self._keys))
         # A head's scores come before the sums of the head before.
         order = scores[:1]
         for following, before in zip(scores[1:], sums[:-1], strict=True):

@@ -98,6 +98,7 @@ def products_of(model: QuantizedLlama) -> list[LayerProducts]:
     found = [LayerProducts(*pair, norm) for pair in pairs]
     if model.head is not None:
         matrix, quantizer = model.head
+        assert quantizer is not None  # as in every bit-exact model
         found.append(LayerProducts({"output": matrix}, {"output": quantizer}, norm))
     return found
 
@@ -200,7 +201,8 @@ class KllmLayer:
             if piece.rows.start not in split:
                 part = x[:, piece.rows]
                 split[piece.rows.start] = front_end(part, tables, self._outliers(piece))
-        results, expected = {name: [] for name in self._steps[step]}, []
+        results: dict[str, list] = {name: [] for name in self._steps[step]}
+        expected = []
         kept = None
         for piece in self._pieces[step]:
             v, (weight, scale) = split[piece.rows.start], self._weights(piece)
