@@ -62,8 +62,8 @@ class CentroidLaneParameters(Parameters):
             "default": cls(),
             "twelve_bits": cls(bits=12),
             "paper": cls(k=4096, counters=32, entries=8, sum_stages=3),
-            # For mutants, which simulate slowly.
-            "tiny": cls(k=40, weight_bits=2, bits=3, counters=1, entries=1),
+            # For mutants, which simulate slowly; its sums fill FP32's significand.
+            "tiny": cls(k=40, weight_bits=2, bits=12, counters=1, entries=1),
         }
 
     @cached_property

@@ -208,15 +208,17 @@ class CentroidSum(Component):
             if "lookup" in cuts:
                 x, y = (_register(m, f"{n}_{number}", v) for n, v in (("x", x), ("y", y)))
             inverted += add_product(m, columns, x, y, f"{number}")
+        # After half of the tree's levels its height is about the square root.
+        height = round((2 * max(map(len, columns))) ** 0.5)
+        columns = reduce_columns(m, columns, max(height, 2))
+        if "halfway" in cuts:
+            columns = unpack(columns, _register(m, "halfway", pack(columns)))
         for weight, column in enumerate(columns):
             if -inverted >> weight & 1:
                 column.append(Bit(0.0, Const(1, 1)))
-        # Half of the tree's levels have a height of about the square root.
-        height = max(map(len, columns))
-        for point, most in (("halfway", round((2 * height) ** 0.5)), ("reduced", 2)):
-            columns = reduce_columns(m, columns, max(most, 2))
-            if point in cuts:
-                columns = unpack(columns, _register(m, point, pack(columns)))
+        columns = reduce_columns(m, columns, 2)
+        if "reduced" in cuts:
+            columns = unpack(columns, _register(m, "reduced", pack(columns)))
         return rows(columns)
 
 

@@ -31,7 +31,7 @@ SIZES = [
         marks=pytest.mark.campaign,
     ),
     pytest.param(
-        dataclasses.replace(TINY, k=16, bits=12, weight_bits=1, entries=3, sum_stages=3),
+        dataclasses.replace(TINY, k=16, bits=3, weight_bits=1, entries=3, sum_stages=3),
         marks=pytest.mark.campaign,
     ),
     pytest.param(

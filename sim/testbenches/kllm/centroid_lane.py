@@ -73,7 +73,7 @@ class Product:
 
 class CentroidLaneTestbench:
     def default_vectors(self, parameters: CentroidLaneParameters) -> int:
-        return 36 if parameters.segment > 16 else 72 if parameters.bits > 4 else 1000
+        return 36 if parameters.segment > 16 else 72 if parameters.weight_bits > 2 else 1000
 
     def stimulus(
         self, parameters: CentroidLaneParameters, trace: Trace | None, vectors: int, seed: int
