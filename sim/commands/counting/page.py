@@ -138,10 +138,10 @@ def energy_table(r: Results) -> Table:
     return Table(
         "Energy a position, fJ at 1.1 V. *Settled*: toggles between values at the ends of cycles."
         " *Glitches*: what further toggles cost if every gate has the same delay and swallows no"
-        " pulse, which overstates them. Half of C V² of the pins that a net drives, and the internal"
-        " energy of its driver at 40 ps, the mean over edges and conditions. *Clock*: clock pins of"
-        " flip-flops, every cycle. Left out: wires, leakage, the clock tree, clock gating, and"
-        " gates whose inputs toggle while their output stays",
+        " pulse, which overstates them. Half of C V² of the pins that a net drives, and the"
+        " internal energy of its driver at 40 ps, the mean over edges and conditions. *Clock*:"
+        " clock pins of flip-flops, every cycle. Left out: wires, leakage, the clock tree, clock"
+        " gating, and gates whose inputs toggle while their output stays",
         ["", "settled", "glitches", "clock", "without glitches", "all"],
         [
             [
