@@ -24,6 +24,7 @@ COMMANDS = {
     "bench": "measure how fast designs simulate",
     "ablation": "measure cycles of VEDA's attention without array or scheduling",
     "pruning": "measure cycles of Token-Picker's core with pruning and without",
+    "counting": "measure area and energy of KLLM's counting and of multiplication",
     "tables": "write the tables of README.md and docs",
     "clean": "remove compiled designs that were not used lately",
 }

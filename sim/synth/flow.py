@@ -203,9 +203,13 @@ class Mapper:
         verilog = verilog[verilog.index("\nmodule") + 1 :] + "\n" + models(netlist, self.library)
         return Mapped(mode, netlist, timing, self.library, verilog)
 
-    def map_for(self, clock: float) -> Mapped:
-        """The smallest of three mappings that meets a clock period (ps), or else the fastest."""
-        found = self.map("area")
+    def map_for(self, clock: float, smallest: Mapped | None = None) -> Mapped:
+        """The smallest of three mappings that meets a clock period (ps), or else the fastest.
+
+        smallest
+            The mapping of mode ``area``, if there is one already.
+        """
+        found = smallest or self.map("area")
         if found.delay <= clock:
             return dataclasses.replace(found, mode="clock")
         tried = [found, self.map("clock", max(1.0, clock - _register_share(found.timing)))]

@@ -2,7 +2,8 @@
 
 Times are picoseconds and capacitances femtofarads, whatever units the file uses; areas are in the
 file's own unit. Read are: pins (direction, capacitance, function), ``ff`` and ``latch`` groups,
-timing arcs with delay, transition and constraint tables. Power, noise and wire loads are skipped.
+timing arcs with delay, transition and constraint tables. Noise and wire loads are skipped; power is
+read by :mod:`sim.synth.power`.
 """
 
 import bisect
@@ -214,7 +215,7 @@ SLEWS = ("input_net_transition", "input_transition_time", "constrained_pin_trans
 LOADS = ("total_output_net_capacitance", "related_pin_transition")
 
 
-class _Reader:
+class Reader:
     """Turns groups into cells, in picoseconds and femtofarads."""
 
     def __init__(self, library: Group):
@@ -226,7 +227,9 @@ class _Reader:
         number, unit = library.complex.get("capacitive_load_unit", ["1", "pf"])
         self.load = float(number) * LOAD_UNITS[unit.lower()]
         self.default_load = library.attributes.get("default_input_pin_cap", "0")
-        self.templates = {g.arguments[0]: g for g in library.of("lu_table_template")}
+        self.templates = {
+            g.arguments[0]: g for g in library.of("lu_table_template", "power_lut_template")
+        }
         self.axes: dict[tuple[float, ...], tuple[float, ...]] = {}
         self.library = library
 
@@ -235,11 +238,13 @@ class _Reader:
         axis = tuple(x * scale for x in numbers)
         return self.axes.setdefault(axis, axis)
 
-    def table(self, group: Group | None) -> Table | None:
+    def table(self, group: Group | None, unit: float | None = None) -> Table | None:
+        """A group's table, its values times `unit`; of times if that is None."""
         if group is None or "values" not in group.complex:
             return None
         name = group.arguments[0] if group.arguments else "scalar"
-        numbers = tuple(x * self.time for x in _numbers(group.complex["values"]))
+        scale = self.time if unit is None else unit
+        numbers = tuple(x * scale for x in _numbers(group.complex["values"]))
         if len(numbers) == 1:
             return Table((0.0,), (0.0,), ((numbers[0],),))
         template = self.templates.get(name)
@@ -316,15 +321,24 @@ class _Reader:
         )
 
 
+def read_group(path: Path) -> Group:
+    """A Liberty file's groups and attributes as they are.
+
+    :raises SynthesisError: if it is not a Liberty file.
+    :raises OSError: if it cannot be read.
+    """
+    return _parse(path.read_text(encoding="latin-1"), path)
+
+
 def read(path: Path) -> Library:
     """Read a Liberty file.
 
     :raises SynthesisError: if it is not a Liberty file or uses what this reader does not know.
     :raises OSError: if it cannot be read.
     """
-    group = _parse(path.read_text(encoding="latin-1"), path)
+    group = read_group(path)
     try:
-        reader = _Reader(group)
+        reader = Reader(group)
         cells = {cell.arguments[0]: reader.cell(cell) for cell in group.of("cell")}
     except (ValueError, KeyError, IndexError, AttributeError) as error:
         raise SynthesisError(f"{path} has a part that cannot be read ({error})") from None

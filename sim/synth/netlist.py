@@ -29,6 +29,8 @@ class Netlist:
         The nets of each port, lowest bit first.
     names
         A net's name in the design, for those that have kept one.
+    ones
+        Cell and pin of the inputs that are the constant 1; other constants are 0 or unknown.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Netlist:
     inputs: dict[str, list[int | None]]
     outputs: dict[str, list[int | None]]
     names: dict[int, str] = dataclasses.field(default_factory=dict)
+    ones: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def from_json(cls, text: str, top: str) -> "Netlist":
@@ -58,7 +61,13 @@ class Netlist:
         for name, wire in module["netnames"].items():
             for bit, at in enumerate(() if wire["hide_name"] else wire["bits"]):
                 names.setdefault(at, bit_name(name, bit, len(wire["bits"])))
-        return cls(top, cells, ports["input"], ports["output"], names)
+        ones = frozenset(
+            (name, pin)
+            for name, cell in module["cells"].items()
+            for pin, bits in cell["connections"].items()
+            if bits == ["1"]
+        )
+        return cls(top, cells, ports["input"], ports["output"], names, ones)
 
     def check(self, library: Library) -> None:
         """

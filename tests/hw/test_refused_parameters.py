@@ -127,6 +127,16 @@ REFUSED = {
     "arith.reciprocal": {
         "format=fp32": "format must be one of fp16, bf16, fp8_e4m3, fp8_e5m2, not 'fp32'",
     },
+    "kllm.centroid_lane": {
+        "k=0": "k must be between 1 and 65536, not 0",
+        "weight_bits=9": "weight_bits must be between 1 and 8, not 9",
+        "bits=1": "bits must be between 2 and 16, not 1",
+        "bits=17": "bits must be between 2 and 16, not 17",
+        "counters=0": "counters must be at least 1, not 0",
+        "entries=0": "entries must be at least 1, not 0",
+        "sum_stages=4": "sum_stages must be between 0 and 3, not 4",
+        "scale_stages=0": "scale_stages must be between 1 and 4, not 0",
+    },
     "kllm.clustering_unit": {
         "activation_bits=0": "activation_bits must be between 1 and 6, not 0",
         "activation_bits=7": "activation_bits must be between 1 and 6, not 7",

@@ -251,12 +251,25 @@ SMALLEST = (
             "observe": False,
         },
     ),
+    (
+        "kllm.centroid_lane",
+        {
+            "k": 1,
+            "weight_bits": 1,
+            "bits": 2,
+            "counters": 1,
+            "entries": 1,
+            "sum_stages": 0,
+            "scale_stages": 1,
+        },
+    ),
 )
 
 # One pair of one value.
 ONE_PAIR = ("kllm.orizuru", {"n": 1, "k": 1, "lanes": 1, "radix": 2})
 
 DEAR = {
+    "kllm.centroid_lane",
     "kllm.codebook_replacement",
     "kllm.column_scale",
     "kllm.element_function",

@@ -233,7 +233,14 @@ UNICAIM = Diagram(
 
 RESULTS = "make eval"
 PAPERS = (
-    Paper("kllm", "KLLM", "Fig. 6", "whole accelerator", KLLM, {"kllm": RESULTS}),
+    Paper(
+        "kllm",
+        "KLLM",
+        "Fig. 6",
+        "whole accelerator",
+        KLLM,
+        {"kllm": RESULTS, "kllm_counting": ".venv/bin/python -m sim counting"},
+    ),
     Paper(
         "veda",
         "VEDA",

@@ -1,0 +1,271 @@
+"""A lane that multiplies fixed-point centroids: what counting is compared with (KLLM, Fig. 5)."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.arith.fixed_sum import SUM
+from hw.arith.float_format import FP16
+from hw.arith.order_key import is_nan
+from hw.arith.streamed import Streamed
+from hw.component import Component
+from hw.kllm.centroid_sum import CentroidSum, CentroidSumParameters
+from hw.kllm.column_scale import ColumnScale, ColumnScaleParameters
+from hw.kllm.pe_lane import Result, VectorScale
+from hw.kllm.sparse_path import SparsePath, SparsePathParameters
+from hw.layout import FLAG
+from hw.parameters import Parameters, require
+from hw.stream.queue import Queue, QueueParameters
+
+
+@dataclasses.dataclass(frozen=True)
+class CentroidLaneParameters(Parameters):
+    """
+    k
+        K: positions of the longest column.
+    weight_bits
+        nW: bits of a weight index.
+    bits
+        Of a fixed-point centroid, sign included.
+    counters
+        A step has W = 16 * counters positions, as in :class:`PeLane`.
+    entries
+        R: outliers in one step.
+    sum_stages, scale_stages
+        Pipeline stages of the products before their accumulator, 0 to 3, and of the column scale,
+        1 to 4.
+    """
+
+    k: int = 576
+    weight_bits: int = 4
+    bits: int = 8
+    counters: int = 5
+    entries: int = 2
+    sum_stages: int = dataclasses.field(default=2, kw_only=True)
+    scale_stages: int = dataclasses.field(default=4, kw_only=True)
+
+    def __post_init__(self):
+        for name, least, most in (("sum_stages", 0, 3), ("scale_stages", 1, 4)):
+            stages = getattr(self, name)
+            require(least <= stages <= most, f"{name} must be between {least} and {most}", stages)
+        # Each part's parameters check their own ranges when they are made.
+        _ = self.dense, self.sparse_path, self.column_scale
+
+    @classmethod
+    def presets(cls) -> dict[str, "CentroidLaneParameters"]:
+        return {
+            "small": cls(k=64, counters=1, entries=1),
+            "default": cls(),
+            "twelve_bits": cls(bits=12),
+            "paper": cls(k=4096, counters=32, entries=8, sum_stages=3),
+            # For mutants, which simulate slowly; its sums fill FP32's significand.
+            "tiny": cls(k=40, weight_bits=2, bits=12, counters=1, entries=1),
+        }
+
+    @cached_property
+    def dense(self) -> CentroidSumParameters:
+        return CentroidSumParameters(
+            self.k, self.weight_bits, self.bits, self.counters, stages=self.sum_stages
+        )
+
+    @cached_property
+    def sparse_path(self) -> SparsePathParameters:
+        return SparsePathParameters(self.k, self.weight_bits, self.counters, self.entries)
+
+    @cached_property
+    def column_scale(self) -> ColumnScaleParameters:
+        return ColumnScaleParameters(stages=self.scale_stages)
+
+    @property
+    def segment(self) -> int:
+        """W: positions of one step."""
+        return self.dense.segment
+
+    @property
+    def beats(self) -> int:
+        """B: steps of a column of K positions that advance to new weights."""
+        return self.dense.segments
+
+    @cached_property
+    def sum_latency(self) -> int:
+        """Cycles from a column's last step to both sums being offered."""
+        return max(self.dense.latency, self.sparse_path.latency + 1)
+
+    @cached_property
+    def latency(self) -> int:
+        """Cycles from a column's last step to its result, if nothing before it waits."""
+        return self.sum_latency + self.scale_stages
+
+    @property
+    def waiting(self) -> int:
+        """Columns between their last step and the column scale, at full rate."""
+        return 1 + -(-(self.sum_latency + 1) // self.beats)
+
+    def cycles(self, steps: Sequence[int]) -> int:
+        """Cycles from the first step offered to the last result taken, when nothing stalls.
+
+        A column's first step waits for room in the sums and queues, which only columns of fewer
+        than B steps ever do.
+
+        steps
+            Of each column.
+        """
+        # Columns that a part has room for, and cycles from a last step until its room is free.
+        rooms = (
+            (self.dense.columns, self.sum_latency + 1),
+            (self.waiting, self.sum_latency + 1),
+            (self.sparse_path.fixed_sum.columns, self.sparse_path.latency + 1),
+        )
+        ends: list[int] = []
+        for count in steps:
+            starts = [ends[-columns] + free for columns, free in rooms if columns <= len(ends)]
+            ends.append(max([ends[-1] + 1 if ends else 0, *starts]) + count - 1)
+        return ends[-1] + 1 + self.latency
+
+    @cached_property
+    def input_layout(self) -> data.StructLayout:
+        """One step of a column.
+
+        ``activation`` fixed-point centroids of W positions, 0 at those that do not count;
+        ``weight`` indices; ``fixed`` the weights' fixed-point centroids; ``entries`` outliers among
+        the positions as in :class:`SparsePath`, with ``codebook`` the weights' FP16 centroids;
+        ``advance`` on the last step at its positions, with which they are summed; ``last`` on the
+        column's last step, which must advance, with the column's ``scale``.
+        """
+        dense, sparse = self.dense.input_layout, self.sparse_path.input_layout
+        return data.StructLayout(
+            {
+                "activation": dense["activation"].shape,
+                "weight": dense["weight"].shape,
+                "fixed": dense["codebook"].shape,
+                "entries": sparse["entries"].shape,
+                "codebook": sparse["codebook"].shape,
+                "scale": FP16,
+                "advance": FLAG,
+                "last": FLAG,
+            }
+        )
+
+
+class CentroidLane(Component):
+    """y = round16((s_a S + O) (r scale)) of one column after another.
+
+        S = sum over positions of activation * fixed[weight]
+        O = sum over outliers of value * codebook[weight]
+
+    ::
+
+        i ─┬─→ CentroidSum ─────────────────────→ S ─┐
+           ├─→ SparsePath ─────────→ queue ─→ O ─────┼─→ ColumnScale ─→ o
+           └─→ scale ──────────────→ queue ──────────┤
+                                     vector_scale ───┘
+
+    The same results as :class:`PeLane`, by multiplication in place of counting: centroids are
+    integers of `bits` bits, made offline from the FP16 ones, whose scale is a factor of the
+    column's ``scale``, and divides ``codebook`` (:mod:`golden.kllm.centroid_lane`). The
+    activations' centroids are looked up once for all lanes, outside; in integer mode they are the
+    integers themselves.
+
+    Both sums are exact and rounded once, to FP32; the other roundings are those of
+    :class:`ColumnScale`. Positions with more outliers than a step has entries take several steps,
+    all with the same weights, and are summed with the last of them.
+
+    Errors: a result is NaN and ``invalid`` if an outlier, the centroid of its weight, or a scale is
+    infinite or NaN. A result too large for FP16 is infinite.
+
+    Latency: max(sum_stages + 4, 7) + scale_stages cycles from a column's last step to its result.
+    Throughput: a column of T steps every T cycles; columns of fewer than B steps may wait for
+    room.
+
+    Handshake: ``o.valid`` and ``i.ready`` depend on registers only; ``vector_scale.ready`` follows
+    ``o.ready`` combinationally. A lane's control does not depend on data, so lanes with the same
+    valid and ready signals stay in step. Overflow: none within K positions.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(parameters.input_layout))`
+        Columns, step by step.
+    vector_scale : :py:`In(stream.Signature(VectorScale))`
+        For each column, the scales of its vector.
+    o : :py:`Out(stream.Signature(Result))`
+        A result for each column.
+
+    Examples
+    --------
+    >>> from hw.kllm.centroid_lane import CentroidLaneParameters
+    >>> parameters = CentroidLaneParameters(k=4096, bits=8, counters=32, entries=8)
+    >>> parameters.segment, parameters.beats, parameters.latency, parameters.dense.width
+    (512, 8, 11, 28)
+    >>> parameters.cycles([8] * 16)  # 16 columns of 4096 positions with few outliers
+    139
+    """
+
+    summary = "The same lane by small multipliers, to compare"
+    source = "KLLM, Fig. 5"
+
+    def __init__(self, parameters: CentroidLaneParameters):
+        self._parameters = parameters
+        super().__init__(
+            {
+                "i": In(stream.Signature(parameters.input_layout)),
+                "vector_scale": In(stream.Signature(VectorScale)),
+                "o": Out(stream.Signature(Result)),
+            }
+        )
+
+    @property
+    def parameters(self) -> CentroidLaneParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        m.submodules.dense = dense = CentroidSum(p.dense)
+        m.submodules.sparse = sparse = SparsePath(p.sparse_path)
+        m.submodules.scale = scale = Streamed(ColumnScale(p.column_scale))
+        m.submodules.scales = scales = Queue(QueueParameters(FP16.width, p.waiting))
+        sums = QueueParameters(SUM.size, p.waiting)
+        m.submodules.sparse_sums = sparse_sums = Queue(sums, shape=SUM)
+        wiring.connect(m, sparse.o, sparse_sums.i)
+
+        # Fork: products, sparse path and queue of scales accept a step in the same cycle. All must
+        # be ready for any step, so that the lane's rate depends on the number of steps alone.
+        step = self.i.payload
+        accepted = Signal()
+        m.d.comb += [
+            self.i.ready.eq(sparse.i.ready & dense.i.ready & scales.i.ready),
+            accepted.eq(self.i.valid & self.i.ready),
+            dense.i.valid.eq(accepted & step.advance),
+            sparse.i.valid.eq(accepted),
+            scales.i.valid.eq(accepted & step.last),
+            scales.i.payload.eq(step.scale),
+            Value.cast(dense.i.payload.activation).eq(Value.cast(step.activation)),
+            Value.cast(dense.i.payload.codebook).eq(Value.cast(step.fixed)),
+            Value.cast(dense.i.payload.weight).eq(Value.cast(step.weight)),
+            dense.i.payload.last.eq(step.last),
+        ]
+        for name in ("entries", "codebook", "weight", "last"):
+            m.d.comb += Value.cast(sparse.i.payload[name]).eq(Value.cast(step[name]))
+
+        # Join: both sums and both scales of a column are accepted together.
+        parts = [dense.o, sparse_sums.o, scales.o, self.vector_scale]
+        m.d.comb += scale.i.valid.eq(Cat(part.valid for part in parts).all())
+        for part in parts:
+            others = Cat(other.valid for other in parts if other is not part)
+            m.d.comb += part.ready.eq(scale.i.ready & others.all())
+        m.d.comb += [
+            scale.i.payload.s.eq(dense.o.payload),
+            scale.i.payload.o.eq(sparse_sums.o.payload.sum),
+            scale.i.payload.s_a.eq(self.vector_scale.payload.s_a),
+            scale.i.payload.r.eq(self.vector_scale.payload.r),
+            scale.i.payload.s_b.eq(scales.o.payload),
+            scale.o.ready.eq(self.o.ready),
+            self.o.valid.eq(scale.o.valid),
+            self.o.payload.y.eq(scale.o.payload.y),
+            self.o.payload.invalid.eq(is_nan(scale.o.payload.y)),
+        ]
+        return m

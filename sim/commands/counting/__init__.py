@@ -1,0 +1,95 @@
+"""What KLLM's counting costs, and multiplication in its place (KLLM, sections III-B and IV-B)."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from golden.files import check_writable, replacing
+from golden.trace import Trace
+from sim.commands.arguments import count
+from sim.commands.counting.designs import BITS, STEPS, data_of, designs
+from sim.commands.counting.errors import errors_of
+from sim.commands.counting.measured import Measured, measure
+from sim.commands.counting.page import NAME, Results, data, section
+from sim.drivers.run import load_trace
+from sim.synth import libraries
+
+COUNTERS = (5,)
+"""Of a step, those of the lane's preset `default`. The 32 of `paper` are 700 000 cells."""
+
+COLUMNS = 2
+"""Of each of the runs; the first fills the pipeline, the second is measured."""
+
+
+def counting_command(arguments) -> int:
+    if arguments.output:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        check_writable(arguments.output / f"{NAME}.md")
+    trace = load_trace(arguments.trace)
+    library = libraries.find(arguments.liberty)
+    errors = errors_of(trace, BITS, (8, 12))
+    measured: list[Measured] = []
+    for number, counters in enumerate(arguments.counters):
+        columns = data_of(trace, STEPS * 16 * counters, COLUMNS)
+        for design in designs(columns, counters):
+            # Those that multiply grow with the step: one size of it says all.
+            if number and not design.name.startswith("counting"):
+                continue
+            print(f"{design.name}, {design.positions} positions …", file=sys.stderr, flush=True)
+            measured.append(measure(design, library, COLUMNS))
+            if not arguments.json:
+                print(summary(measured[-1]), flush=True)
+    results = Results(measured, errors, library.name, source(trace))
+    if arguments.json:
+        print(json.dumps(dataclasses.asdict(results), indent=1))
+    if arguments.output:
+        for ending, text in (("md", section(results).markdown()), ("json", data(results))):
+            with replacing(arguments.output / f"{NAME}.{ending}") as file:
+                file.write(text.encode())
+    return 0
+
+
+def source(trace: Trace) -> str:
+    """Model and text, a sentence."""
+    parts = [str(trace.meta[name]) for name in ("model", "text") if name in trace.meta]
+    return f"{', '.join(parts) or 'A trace without a name'}."
+
+
+def summary(m: Measured) -> str:
+    return (
+        f"{m.name}, {m.positions} positions: {m.smallest} µm² a position, {m.clocked} for"
+        f" {m.clocked_delay} ps; {m.settled} fJ, glitches {m.glitches}, clock {m.clock}"
+    )
+
+
+def register(commands) -> None:
+    """Add the subcommand to an argparse parser's subparsers."""
+    parser = commands.add_parser(
+        "counting",
+        description=(
+            "Map KLLM's counters and reduction, lanes that multiply fixed-point centroids, and FP16"
+            " multipliers and adders to a cell library; report area, delay and switching energy a"
+            " position, and the errors of the products. Takes minutes."
+        ),
+    )
+    parser.add_argument("--trace", type=Path, metavar="FILE.npz", help="default: the shipped one")
+    parser.add_argument(
+        "--counters",
+        type=count,
+        nargs="+",
+        default=list(COUNTERS),
+        metavar="N",
+        help="counters of 16 positions in a step; multipliers have the first (%(default)s)",
+    )
+    parser.add_argument(
+        "--liberty",
+        default=libraries.NANGATE45,
+        metavar="FILE.lib",
+        help="cell library with internal power (%(default)s)",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help=f"write {NAME}.md and {NAME}.json here"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    parser.set_defaults(run=counting_command)

@@ -1,0 +1,121 @@
+"""Energies of a library's cells, and of the toggles of a mapped netlist.
+
+A toggle of a net costs half of C V², C being the pins that it drives, and the internal energy of
+the cell that drives it, from the library's ``internal_power`` tables at SLEW and that load, the
+mean over rising and falling edges, related pins and conditions. A flip-flop adds the energies of
+its clock pin, one rise and one fall a cycle, and of a toggle of its data pins. Both of its outputs
+count, connected or not.
+
+Left out: wires, leakage, the clock tree, and gates whose inputs toggle while their output stays.
+"""
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import numpy as np
+
+from sim.synth import SynthesisError
+from sim.synth.liberty import Group, Library, Reader, Table, read_group
+from sim.synth.netlist import Netlist
+
+SLEW = 40.0
+"""Transition time at inputs, ps."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CellPower:
+    """Tables of ``internal_power`` by pin: rising and falling, fJ over slew (ps) and load (fF)."""
+
+    tables: dict[str, list[tuple[Table, ...]]]
+
+    def energy(self, pin: str, load: float) -> float:
+        """fJ of one toggle of the pin, the mean of all its tables; 0 without one."""
+        tables = self.tables.get(pin, [])
+        values = [sum(t(SLEW, load) for t in pair) / 2 for pair in tables]
+        return float(np.mean(values)) if values else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Power:
+    """What a library says of power: `voltage` in V, and its cells."""
+
+    voltage: float
+    cells: dict[str, CellPower]
+
+
+@functools.cache
+def read(path: Path) -> Power:
+    """Read the ``internal_power`` groups of a Liberty file, whose unit is that of C V².
+
+    :raises SynthesisError: if it has none, or states no voltage.
+    """
+    library = read_group(path)
+    reader = Reader(library)
+    voltage = float(library.attributes.get("nom_voltage", 0))
+    cells = {group.arguments[0]: _cell(reader, group) for group in library.of("cell")}
+    if not voltage or not any(cell.tables for cell in cells.values()):
+        raise SynthesisError(f"{path} has no voltage or no internal_power")
+    return Power(voltage, cells)
+
+
+def _cell(reader: Reader, cell: Group) -> CellPower:
+    tables: dict[str, list[tuple[Table, ...]]] = {}
+    for pin in cell.of("pin"):
+        for power in pin.of("internal_power"):
+            pair = tuple(
+                table
+                for kind in ("rise_power", "fall_power")
+                for group in power.of(kind)
+                if (table := reader.table(group, 1.0)) is not None
+            )
+            for name in pin.arguments:
+                tables.setdefault(name, []).append(pair)
+    return CellPower(tables)
+
+
+@dataclasses.dataclass(frozen=True)
+class Energies:
+    """Of one netlist, fJ.
+
+    net
+        Of one toggle of each net that something drives or reads.
+    cycle
+        Of a clock cycle, all registers together.
+    """
+
+    net: dict[int, float]
+    cycle: float
+
+
+def energies(netlist: Netlist, library: Library, power: Power) -> Energies:
+    """What toggles and cycles of a mapped netlist cost."""
+    half = power.voltage**2 / 2
+    net: dict[int, float] = {}
+    load: dict[int, float] = {}
+    for cell in netlist.cells:
+        for name, at in cell.connections.items():
+            pin = library.cells[cell.kind].pins[name]
+            if at is not None and pin.direction == "input":
+                load[at] = load.get(at, 0.0) + sum(pin.capacitance) / 2
+    clocks = netlist.clocks(library)
+    net = {at: half * sum_ for at, sum_ in load.items() if at not in clocks}
+    cycle = sum(2 * half * load.get(at, 0.0) for at in clocks)
+    for cell in netlist.cells:
+        kind, tables = library.cells[cell.kind], power.cells[cell.kind]
+        outputs = [pin.name for pin in kind.pins.values() if pin.direction == "output"]
+        connected = [name for name in outputs if cell.connections.get(name) is not None]
+        for name, at in cell.connections.items():
+            if at is None:
+                continue
+            if name in connected:
+                net[at] = net.get(at, 0.0) + tables.energy(name, load.get(at, 0.0))
+            elif kind.register and at in clocks:
+                cycle += 2 * tables.energy(name, 0.0)
+            elif kind.register:
+                net[at] += tables.energy(name, 0.0)
+        if kind.register and connected:
+            # Both outputs toggle; the one without a net has no load.
+            others = sum(tables.energy(name, 0.0) for name in outputs if name not in connected)
+            net[cell.connections[connected[0]]] += others  # type: ignore[index]
+    return Energies(net, cycle)
