@@ -84,6 +84,7 @@ def centroid_lane(
     r: np.ndarray,
     s_b: np.ndarray,
     bits: int,
+    kept: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """``float16[T, N]`` results, and ``bool[T, N]`` invalid: the result is NaN.
 
@@ -97,9 +98,11 @@ def centroid_lane(
         Integers ``[2^nW]``, and ``float16[2^nW]`` of the sparse sum.
     s_a, r, s_b
         ``float16``: ``[T]``, ``[T]``, ``[N]``.
+    kept
+        ``float32[T, N]``: sums of earlier rows of the matrix.
     """
     s = centroid_sum(activation, fixed[weight], bits)
     rows = outlier.any(axis=0)  # the others add nothing to any vector
     o, _ = sparse_path(value[:, rows], weight[rows], codebook, outlier[:, rows])
-    y = column_scale(s, o, s_a[:, None], r[:, None], s_b)
+    y = column_scale(s, o, s_a[:, None], r[:, None], s_b, kept)
     return y, np.isnan(y)

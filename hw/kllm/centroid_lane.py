@@ -11,11 +11,10 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.fixed_sum import SUM
 from hw.arith.float_format import FP16
 from hw.arith.order_key import is_nan
-from hw.arith.streamed import Streamed
 from hw.component import Component
 from hw.kllm.centroid_sum import CentroidSum, CentroidSumParameters
 from hw.kllm.column_scale import ColumnScale, ColumnScaleParameters
-from hw.kllm.pe_lane import Result, VectorScale
+from hw.kllm.pe_lane import ColumnVector, Result
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
@@ -35,9 +34,10 @@ class CentroidLaneParameters(Parameters):
         A step has W = 16 * counters positions, as in :class:`PeLane`.
     entries
         R: outliers in one step.
-    sum_stages, scale_stages
-        Pipeline stages of the products before their accumulator, 0 to 3, and of the column scale,
-        1 to 4.
+    columns
+        Columns whose sums are kept for a later product.
+    sum_stages
+        Pipeline stages of the products before their accumulator, 0 to 3.
     """
 
     k: int = 576
@@ -45,25 +45,24 @@ class CentroidLaneParameters(Parameters):
     bits: int = 8
     counters: int = 5
     entries: int = 2
+    columns: int = 768
     sum_stages: int = dataclasses.field(default=2, kw_only=True)
-    scale_stages: int = dataclasses.field(default=4, kw_only=True)
 
     def __post_init__(self):
-        for name, least, most in (("sum_stages", 0, 3), ("scale_stages", 1, 4)):
-            stages = getattr(self, name)
-            require(least <= stages <= most, f"{name} must be between {least} and {most}", stages)
+        stages = self.sum_stages
+        require(0 <= stages <= 3, "sum_stages must be between 0 and 3", stages)
         # Each part's parameters check their own ranges when they are made.
         _ = self.dense, self.sparse_path, self.column_scale
 
     @classmethod
     def presets(cls) -> dict[str, "CentroidLaneParameters"]:
         return {
-            "small": cls(k=64, counters=1, entries=1),
+            "small": cls(k=64, counters=1, entries=1, columns=8),
             "default": cls(),
             "twelve_bits": cls(bits=12),
-            "paper": cls(k=4096, counters=32, entries=8, sum_stages=3),
+            "paper": cls(k=4096, counters=32, entries=8, columns=256, sum_stages=3),
             # For mutants, which simulate slowly; its sums fill FP32's significand.
-            "tiny": cls(k=40, weight_bits=2, bits=12, counters=1, entries=1),
+            "tiny": cls(k=40, weight_bits=2, bits=12, counters=1, entries=1, columns=8),
         }
 
     @cached_property
@@ -78,7 +77,7 @@ class CentroidLaneParameters(Parameters):
 
     @cached_property
     def column_scale(self) -> ColumnScaleParameters:
-        return ColumnScaleParameters(stages=self.scale_stages)
+        return ColumnScaleParameters(self.columns)
 
     @property
     def segment(self) -> int:
@@ -98,7 +97,7 @@ class CentroidLaneParameters(Parameters):
     @cached_property
     def latency(self) -> int:
         """Cycles from a column's last step to its result, if nothing before it waits."""
-        return self.sum_latency + self.scale_stages
+        return self.sum_latency + self.column_scale.latency
 
     @property
     def waiting(self) -> int:
@@ -152,7 +151,7 @@ class CentroidLaneParameters(Parameters):
 
 
 class CentroidLane(Component):
-    """y = round16((s_a S + O) (r scale)) of one column after another.
+    """y = round16((s_a S + O + kept sum or 0) (r scale)) of one column after another.
 
         S = sum over positions of activation * fixed[weight]
         O = sum over outliers of value * codebook[weight]
@@ -177,7 +176,7 @@ class CentroidLane(Component):
     Errors: a result is NaN and ``invalid`` if an outlier, the centroid of its weight, or a scale is
     infinite or NaN. A result too large for FP16 is infinite.
 
-    Latency: max(sum_stages + 4, 7) + scale_stages cycles from a column's last step to its result.
+    Latency: max(sum_stages + 4, 7) + 5 cycles from a column's last step to its result.
     Throughput: a column of T steps every T cycles; columns of fewer than B steps may wait for
     room.
 
@@ -189,7 +188,7 @@ class CentroidLane(Component):
     -------
     i : :py:`In(stream.Signature(parameters.input_layout))`
         Columns, step by step.
-    vector_scale : :py:`In(stream.Signature(VectorScale))`
+    vector_scale : :py:`In(stream.Signature(ColumnVector))`
         For each column, the scales of its vector.
     o : :py:`Out(stream.Signature(Result))`
         A result for each column.
@@ -199,9 +198,9 @@ class CentroidLane(Component):
     >>> from hw.kllm.centroid_lane import CentroidLaneParameters
     >>> parameters = CentroidLaneParameters(k=4096, bits=8, counters=32, entries=8)
     >>> parameters.segment, parameters.beats, parameters.latency, parameters.dense.width
-    (512, 8, 11, 28)
+    (512, 8, 12, 28)
     >>> parameters.cycles([8] * 16)  # 16 columns of 4096 positions with few outliers
-    139
+    140
     """
 
     summary = "The same lane by small multipliers, to compare"
@@ -212,7 +211,7 @@ class CentroidLane(Component):
         super().__init__(
             {
                 "i": In(stream.Signature(parameters.input_layout)),
-                "vector_scale": In(stream.Signature(VectorScale)),
+                "vector_scale": In(stream.Signature(ColumnVector)),
                 "o": Out(stream.Signature(Result)),
             }
         )
@@ -226,7 +225,7 @@ class CentroidLane(Component):
         p = self._parameters
         m.submodules.dense = dense = CentroidSum(p.dense)
         m.submodules.sparse = sparse = SparsePath(p.sparse_path)
-        m.submodules.scale = scale = Streamed(ColumnScale(p.column_scale))
+        m.submodules.scale = scale = ColumnScale(p.column_scale)
         m.submodules.scales = scales = Queue(QueueParameters(FP16.width, p.waiting))
         sums = QueueParameters(SUM.size, p.waiting)
         m.submodules.sparse_sums = sparse_sums = Queue(sums, shape=SUM)
@@ -260,8 +259,10 @@ class CentroidLane(Component):
         m.d.comb += [
             scale.i.payload.s.eq(dense.o.payload),
             scale.i.payload.o.eq(sparse_sums.o.payload.sum),
-            scale.i.payload.s_a.eq(self.vector_scale.payload.s_a),
-            scale.i.payload.r.eq(self.vector_scale.payload.r),
+            *(
+                scale.i.payload[name].eq(self.vector_scale.payload[name])
+                for name in ("s_a", "r", "first", "add")
+            ),
             scale.i.payload.s_b.eq(scales.o.payload),
             scale.o.ready.eq(self.o.ready),
             self.o.valid.eq(scale.o.valid),

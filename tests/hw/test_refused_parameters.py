@@ -135,7 +135,7 @@ REFUSED = {
         "counters=0": "counters must be at least 1, not 0",
         "entries=0": "entries must be at least 1, not 0",
         "sum_stages=4": "sum_stages must be between 0 and 3, not 4",
-        "scale_stages=0": "scale_stages must be between 1 and 4, not 0",
+        "columns=0": "columns must be at least 1, not 0",
     },
     "kllm.clustering_unit": {
         "activation_bits=0": "activation_bits must be between 1 and 6, not 0",

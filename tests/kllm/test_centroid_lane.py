@@ -27,7 +27,7 @@ SIZES = [
     CentroidLaneParameters.presets()["small"],
     pytest.param(TINY, marks=pytest.mark.campaign),
     pytest.param(
-        dataclasses.replace(TINY, k=70, bits=2, sum_stages=0, scale_stages=1),
+        dataclasses.replace(TINY, k=70, bits=2, sum_stages=0),
         marks=pytest.mark.campaign,
     ),
     pytest.param(

@@ -259,8 +259,8 @@ SMALLEST = (
             "bits": 2,
             "counters": 1,
             "entries": 1,
+            "columns": 1,
             "sum_stages": 0,
-            "scale_stages": 1,
         },
     ),
 )

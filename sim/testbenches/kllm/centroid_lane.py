@@ -8,11 +8,12 @@ from golden.algorithms.kllm.quantize import dynamic_outliers, inlier_scale, outl
 from golden.arith.formats import to_bits
 from golden.kllm.centroid_lane import centroid_lane, centroid_sum, fixed_codebooks
 from golden.kllm.clustering_unit import cluster, scaled_midpoints
+from golden.kllm.column_scale import column_sum
 from golden.kllm.outlier_list import outlier_rows
 from golden.kllm.sparse_path import sparse_path
 from golden.trace import Trace
 from hw.kllm.centroid_lane import CentroidLaneParameters
-from hw.kllm.pe_lane import Result, VectorScale
+from hw.kllm.pe_lane import ColumnVector, Result
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.kllm.exact_sums import any_number, double_ties, terms_for
@@ -35,6 +36,8 @@ class Product:
         ``[2^nW]``, of the weights.
     s_a, r
         Scalars, or arrays of no dimension.
+    kept
+        ``float32[columns]``: sums of the product before, or None.
     """
 
     activation: np.ndarray
@@ -47,6 +50,11 @@ class Product:
     r: np.float16 | np.ndarray
     s_b: np.ndarray
     bits: int
+    kept: np.ndarray | None = None
+
+    def total(self) -> np.ndarray:
+        """``float32[columns]``: sums that are kept for the next product."""
+        return column_sum(*self.sums(), np.asarray(self.s_a), self.kept)
 
     def sums(self) -> tuple[np.ndarray, np.ndarray]:
         """``float32[columns]``: the dense and the sparse sum of each."""
@@ -67,6 +75,7 @@ class Product:
             np.array([self.r]),
             self.s_b,
             self.bits,
+            None if self.kept is None else self.kept[None],
         )
         return y[0], invalid[0]
 
@@ -80,12 +89,27 @@ class CentroidLaneTestbench:
     ) -> Stimulus:
         rng = np.random.default_rng(seed)
         if trace is None:
-            return build(parameters, random_products(parameters, vectors, rng), rng, [])
+            products = in_parts(parameters, random_products(parameters, vectors, rng), rng)
+            return build(parameters, products, rng, [])
         products, notes = real_products(parameters, trace, vectors)
         return build(parameters, products, rng, notes)
 
 
 testbench = CentroidLaneTestbench()
+
+
+def in_parts(
+    p: CentroidLaneParameters, products: list[Product], rng: np.random.Generator
+) -> list[Product]:
+    """Some of the products with the sums of the one before added, which has as many columns."""
+    chained = products[:1]
+    for product in products[1:]:
+        columns, before = len(product.s_b), chained[-1]
+        if columns <= len(before.s_b) <= p.columns and sometimes(rng, 0.3):
+            with np.errstate(all="ignore"):
+                product = dataclasses.replace(product, kept=before.total()[:columns])
+        chained.append(product)
+    return chained
 
 
 def real_products(
@@ -306,15 +330,17 @@ def build(
         for name, array in joined.items()
     }
     runs = [len(product.weight) for product in products]
-    scales_of_vectors = {
+    of_vectors = {
         name: np.repeat([to_bits(getattr(product, name)) for product in products], runs)
         for name in ("s_a", "r")
     }
+    of_vectors["add"] = np.repeat([product.kept is not None for product in products], runs)
+    of_vectors["first"] = np.concatenate([np.arange(run) == 0 for run in runs])
     y, invalid = (np.concatenate(a) for a in zip(*results, strict=True))
     return Stimulus(
         inputs={
             "i": payload.pack(p.input_layout, joined),
-            "vector_scale": payload.pack(VectorScale, scales_of_vectors),
+            "vector_scale": payload.pack(ColumnVector, of_vectors),
         },
         outputs={"o": payload.pack(Result, {"y": to_bits(y), "invalid": invalid})},
         transaction_of={"o": np.arange(len(y))},
