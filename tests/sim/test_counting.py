@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 
 from golden.trace import Trace, TraceError
-from hw.export import to_rtlil
 from sim.__main__ import parser
-from sim.commands.counting.designs import STEPS, data_of, designs
+from sim.commands.counting.designs import STEPS, data_of
 from sim.commands.counting.errors import errors_of
-from sim.commands.counting.measured import Measured, energy
+from sim.commands.counting.measured import Measured
 from sim.commands.counting.page import data, read, section, together
-from sim.core.tools import ToolError
 from sim.synth import SynthesisError, liberty, power
 from sim.synth.activity import RUNS, Activity
-from sim.synth.flow import Mapper
 from sim.synth.netlist import Instance, Netlist
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -163,25 +160,6 @@ def test_the_trace_s_columns(columns):
     steps = columns.steps(columns.weight, 16)
     assert steps.shape == (16, RUNS, 16)
     assert np.array_equal(steps[9, 3], columns.weight[3, 1, 16:32])
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("number", range(5))
-def test_netlists_give_the_models_results(columns, number, tmp_path):
-    """In the generic gate set; one wrong bit of an input is noticed."""
-    library = liberty.read(Path(liberty.__file__).with_name("generic.lib"))
-    design = designs(columns, 1)[number]
-    mapped = Mapper(to_rtlil(design.component(), "design"), "design", library, tmp_path).map("area")
-    kinds = power.Power(1.0, {name: power.CellPower({}) for name in library.cells})
-    settled, glitches, clock = energy(design, mapped, library, kinds)
-    assert settled > 0 and glitches > 0 and clock > 0
-    name = next(iter(design.inputs()))
-    wrong = design.inputs()
-    wrong[name] = wrong[name].copy()
-    wrong[name][3, 5, :40] ^= True
-    object.__setattr__(design, "inputs", lambda: wrong)
-    with pytest.raises(ToolError, match="must be the model's"):
-        energy(design, mapped, library, kinds)
 
 
 def test_errors_of_the_trace(shipped_trace):
