@@ -67,7 +67,7 @@ def runs(columns: int, vectors: int, rng: np.random.Generator) -> tuple[np.ndarr
 def chains(columns: int, first: np.ndarray, add: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The column whose sum each one adds, itself without one; and the length of the chain to it."""
     before, depth = np.arange(len(first)), np.zeros(len(first), int)
-    latest = {}  # column that wrote each number's sum
+    latest: dict[int, int] = {}  # column that wrote each number's sum
     number = 0
     for column in range(len(first)):
         number = 0 if first[column] else (number + 1) % columns

@@ -63,7 +63,7 @@ class Product:
 
     def total(self) -> np.ndarray:
         """``float32[columns]``: sums that are kept for the next product."""
-        return column_sum(*self.sums(), np.float16(self.s_a), self.kept)
+        return column_sum(*self.sums(), np.asarray(self.s_a), self.kept)
 
     def results(self) -> tuple[np.ndarray, np.ndarray]:
         y, invalid = pe_lane(
@@ -382,8 +382,8 @@ def build(
         tables.append(np.tile(lines, (columns, 1)))
         fields_of_vectors.append(
             {
-                "s_a": np.repeat(to_bits(product.s_a), columns),
-                "r": np.repeat(to_bits(product.r), columns),
+                "s_a": np.repeat(to_bits(np.asarray(product.s_a)), columns),
+                "r": np.repeat(to_bits(np.asarray(product.r)), columns),
                 "first": np.arange(columns) == 0,
                 "add": np.full(columns, product.kept is not None),
             }
