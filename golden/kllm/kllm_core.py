@@ -11,12 +11,14 @@ import numpy as np
 from golden.algorithms.kllm.kmeans import midpoints
 from golden.algorithms.kllm.matvec import product_table
 from golden.arith.float_multiply import float_multiply
+from golden.kllm.centroid_lane import FixedCodebooks, centroid_sum, fixed_codebooks
 from golden.kllm.clustering_unit import cluster, scaled_midpoints
-from golden.kllm.column_scale import column_result
+from golden.kllm.column_scale import column_result, column_sum
 from golden.kllm.element_function import element_function
 from golden.kllm.outlier_split import outlier_split
 from golden.kllm.pe_lane import lane_sums
 from golden.kllm.rms_factor import rms_factor
+from golden.kllm.sparse_path import sparse_path
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,6 +33,9 @@ class Tables:
         ``float16[2^nA - 1]`` between the activations' centroids, ascending.
     squares, activations
         ``float16[2^nA]``: squares of the activations' centroids, and the centroids.
+    fixed, fixed_bits
+        For lanes that multiply: both codebooks in fixed point, and the bits of a centroid. Then
+        `centroids` and the columns' scales are those of :class:`FixedCodebooks`.
     """
 
     products: np.ndarray
@@ -38,6 +43,8 @@ class Tables:
     midpoints: np.ndarray
     squares: np.ndarray
     activations: np.ndarray
+    fixed: FixedCodebooks | None = None
+    fixed_bits: int = 0
 
 
 def tables_of(codebook_a: np.ndarray, codebook_b: np.ndarray) -> Tables:
@@ -47,6 +54,15 @@ def tables_of(codebook_a: np.ndarray, codebook_b: np.ndarray) -> Tables:
     middle = midpoints(codebook_a).astype(np.float16)
     squares = np.square(codebook_a.astype(np.float32)).astype(np.float16)
     return Tables(products.reshape(shape), codebook_b, middle, squares, codebook_a)
+
+
+def fixed_tables(
+    codebook_a: np.ndarray, codebook_b: np.ndarray, bits: int
+) -> tuple[Tables, FixedCodebooks]:
+    """The tables of two codebooks for lanes that multiply, and what scales their columns."""
+    made = fixed_codebooks(codebook_a, codebook_b, bits)
+    tables = tables_of(codebook_a, made.sparse_centroids(codebook_b))
+    return dataclasses.replace(tables, fixed=made, fixed_bits=bits), made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,6 +236,12 @@ def replace(v: Vectors, token: slice, tables: Tables, function: int) -> tuple[Ta
 
 
 def _sums(v: Vectors, tables: Tables, weight, integer, kept):
+    if tables.fixed is not None:
+        a = np.where(v.keep, tables.fixed.activations[v.activation], 0)
+        s = centroid_sum(a, tables.fixed.weights[weight], tables.fixed_bits)
+        rows = v.outlier.any(axis=0)  # the others add nothing to any vector
+        o, _ = sparse_path(v.value[:, rows], weight[rows], tables.centroids, v.outlier[:, rows])
+        return column_sum(s, o, v.scale[:, None], kept)
     return lane_sums(
         v.activation,
         weight,

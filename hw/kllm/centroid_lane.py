@@ -102,28 +102,15 @@ class CentroidLaneParameters(Parameters):
     @property
     def waiting(self) -> int:
         """Columns between their last step and the column scale, at full rate."""
-        return 1 + -(-(self.sum_latency + 1) // self.beats)
+        return self.sum_latency + 2
 
     def cycles(self, steps: Sequence[int]) -> int:
         """Cycles from the first step offered to the last result taken, when nothing stalls.
 
-        A column's first step waits for room in the sums and queues, which only columns of fewer
-        than B steps ever do.
-
         steps
             Of each column.
         """
-        # Columns that a part has room for, and cycles from a last step until its room is free.
-        rooms = (
-            (self.dense.columns, self.sum_latency + 1),
-            (self.waiting, self.sum_latency + 1),
-            (self.sparse_path.fixed_sum.columns, self.sparse_path.latency + 1),
-        )
-        ends: list[int] = []
-        for count in steps:
-            starts = [ends[-columns] + free for columns, free in rooms if columns <= len(ends)]
-            ends.append(max([ends[-1] + 1 if ends else 0, *starts]) + count - 1)
-        return ends[-1] + 1 + self.latency
+        return sum(steps) + self.latency
 
     @cached_property
     def input_layout(self) -> data.StructLayout:
@@ -177,8 +164,7 @@ class CentroidLane(Component):
     infinite or NaN. A result too large for FP16 is infinite.
 
     Latency: max(sum_stages + 4, 7) + 5 cycles from a column's last step to its result.
-    Throughput: a column of T steps every T cycles; columns of fewer than B steps may wait for
-    room.
+    Throughput: a column of T steps every T cycles.
 
     Handshake: ``o.valid`` and ``i.ready`` depend on registers only; ``vector_scale.ready`` follows
     ``o.ready`` combinationally. A lane's control does not depend on data, so lanes with the same

@@ -83,13 +83,13 @@ class CentroidSumParameters(Parameters):
     def columns(self) -> int:
         """Columns between acceptance and output, and entries of the queue.
 
-        Enough for the full rate with columns of B steps: a credit returns after `latency` + 1
+        Enough for the full rate with columns of one step: a credit returns after `latency` + 1
         cycles.
         """
-        return 1 + -(-(self.latency + 1) // self.segments)
+        return self.latency + 2
 
     def cycles(self, steps: int) -> int:
-        """Cycles for `steps` steps in columns of at least B, when nothing stalls."""
+        """Cycles for `steps` steps, when nothing stalls."""
         return steps + self.latency
 
     @cached_property
@@ -130,8 +130,8 @@ class CentroidSum(Component):
     Exact but for one rounding to FP32, to nearest even; a sum of zero is +0. All partial products
     of a step go into one tree of adders.
 
-    Latency: `stages` + 4 cycles from a column's last step to its sum. Throughput: a step a cycle
-    for columns of at least B steps; shorter ones wait for earlier sums. Handshake: ``i.ready`` is
+    Latency: `stages` + 4 cycles from a column's last step to its sum. Throughput: a step a cycle.
+    Handshake: ``i.ready`` is
     low while as many columns are inside as the queue has room for; it and ``o.valid`` depend on
     registers only. Overflow: none for up to k positions.
 

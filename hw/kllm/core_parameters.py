@@ -7,6 +7,7 @@ from amaranth.hdl import Signal
 from amaranth.lib import data, enum
 
 from hw.arith.float_format import FP16, FP32
+from hw.kllm.centroid_lane import CentroidLaneParameters
 from hw.kllm.clustering_unit import ClusteringUnitParameters
 from hw.kllm.codebook_replacement import CodebookReplacementParameters
 from hw.kllm.element_function import Function
@@ -39,6 +40,7 @@ class Table(enum.IntEnum, shape=3):
     MIDPOINTS = 2
     SQUARES = 3
     CENTROIDS = 4
+    FIXED = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +71,9 @@ class CoreParameters(Parameters):
         Address bits of the memory, which holds at least one column of K positions.
     counter_stages
         Pipeline stages in the column counters, 0 to 3.
+    centroid_bits
+        0: lanes count indices. 2 to 16: they multiply fixed-point centroids of as many bits
+        (:class:`CentroidLane`), without functions; `macs` then has no meaning.
     """
 
     k: int = 576
@@ -85,6 +90,7 @@ class CoreParameters(Parameters):
     depth: int = 128
     address_width: int = 24
     counter_stages: int = dataclasses.field(default=1, kw_only=True)
+    centroid_bits: int = dataclasses.field(default=0, kw_only=True)
 
     def __post_init__(self):
         power = self.lanes > 0 and self.lanes & (self.lanes - 1) == 0
@@ -119,6 +125,7 @@ class CoreParameters(Parameters):
             self.outlier_list,
             self.product_table,
             self.softmax,
+            *([self.centroid_lane] if self.centroid_bits else []),
         )
 
     @classmethod
@@ -141,6 +148,18 @@ class CoreParameters(Parameters):
             self.sets * self.vectors,
             counter_stages=self.counter_stages,
         )
+
+    @cached_property
+    def centroid_lane(self) -> CentroidLaneParameters:
+        return CentroidLaneParameters(
+            *(self.k, self.weight_bits, self.centroid_bits, self.counters, self.entries),
+            self.sets * self.vectors,
+            sum_stages=self.counter_stages,
+        )
+
+    def lane_latency(self, groups: int) -> int:
+        """Cycles from a column's last step to its result, with counts in `groups` groups."""
+        return self.centroid_lane.latency if self.centroid_bits else self.lane.latency_of(groups)
 
     @cached_property
     def outlier_split(self) -> OutlierSplitParameters:
@@ -212,7 +231,8 @@ class CoreParameters(Parameters):
         front = self.outlier_split.search + max(self.clustering_unit.setup, replacing.rebuild)
         beats = self.outlier_split.beats + outliers * (2 + replacing.latency)
         back = self.rms_factor.latency + self.index_buffer.latency
-        return front + beats + back + self.outlier_list.rows + self.lane.latency + 1
+        lane = self.lane_latency(self.groups)
+        return front + beats + back + self.outlier_list.rows + lane + 1
 
     @cached_property
     def load_layout(self) -> data.StructLayout:
@@ -226,6 +246,8 @@ class CoreParameters(Parameters):
         MIDPOINTS        midpoints between the activations' centroids, ascending
         SQUARES          squares of the activations' centroids, for commands that normalise
         CENTROIDS        the activations' centroids, for commands with a function
+        FIXED            in place of PRODUCTS where lanes multiply: row 0 the fixed-point centroids
+                         of the activations, row 1 those of the weights
         ================ ======================================================================
 
         ``last`` marks the last row of the tables that belong together. Commands with a function

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.float_format import FP16
 from hw.arith.order_key import is_nan
 from hw.component import Component
+from hw.kllm.centroid_lane import CentroidLane
 from hw.kllm.clustering_unit import ClusteringUnit
 from hw.kllm.codebook_replacement import CodebookReplacement
 from hw.kllm.command_dispatch import CommandDispatch
@@ -143,13 +144,18 @@ class KllmCore(Component):
         m.submodules.outlier_list = outlier_list = OutlierList(p.outlier_list)
         m.submodules.replace = replace = CodebookReplacement(p.codebook_replacement)
         m.submodules.norm = norm = RmsFactor(p.rms_factor)
-        m.submodules.table = table = ProductTable(p.product_table)
+        table = None if p.centroid_bits else ProductTable(p.product_table)
+        if table is not None:
+            m.submodules.table = table
         m.submodules.dispatch = dispatch = CommandDispatch(p)
         m.submodules.fetch = fetch = WordFetch(p)
         m.submodules.join = join = StepJoin(p)
         m.submodules.scale_replay = scales = ScaleReplay(p)
         m.submodules.score_path = path = ScorePath(p)
-        lanes = [PeLane(p.lane) for _ in range(p.lanes)]
+        if p.centroid_bits:
+            lanes = [CentroidLane(p.centroid_lane) for _ in range(p.lanes)]
+        else:
+            lanes = [PeLane(p.lane) for _ in range(p.lanes)]
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
         # The core's own ports.
@@ -189,7 +195,7 @@ class KllmCore(Component):
         self._replace(m, replace, table, dispatch, tables)
         done = self._normalise(m, norm, dispatch.rms_factor, tables["squares"], scales)
         m.d.comb += join.scale_done.eq(done)
-        self._step(m, join, lanes, tables["centroids"])
+        self._step(m, join, lanes, tables)
         self._feed(m, table, scales.o, lanes)
         self._collect(m, dispatch.results, lanes, path)
         return m
@@ -209,7 +215,7 @@ class KllmCore(Component):
         self,
         m: Module,
         dispatch: CommandDispatch,
-        table: ProductTable,
+        table: ProductTable | None,
         replace: CodebookReplacement,
     ) -> dict[str, list[Signal]]:
         """Accept tables; returns, by name, both banks' registers of those outside ProductTable."""
@@ -221,26 +227,35 @@ class KllmCore(Component):
             taken.eq(self.load.valid & self.load.ready),
             dispatch.load_end.eq(taken & row.last),
             replace.write.ready.eq(1),
-            table.write.valid.eq((taken & (row.table == Table.PRODUCTS)) | replace.write.valid),
-            table.write.payload.bank.eq(dispatch.load_bank),
-            table.write.payload.row.eq(row.row),
-            table.write.payload.values.as_value().eq(row.values.as_value()),
         ]
-        with m.If(replace.write.valid):
-            m.d.comb += table.write.payload.eq(replace.write.payload)
+        if table is not None:
+            m.d.comb += [
+                table.write.valid.eq((taken & (row.table == Table.PRODUCTS)) | replace.write.valid),
+                table.write.payload.bank.eq(dispatch.load_bank),
+                table.write.payload.row.eq(row.row),
+                table.write.payload.values.as_value().eq(row.values.as_value()),
+            ]
+            with m.If(replace.write.valid):
+                m.d.comb += table.write.payload.eq(replace.write.payload)
         # Tables outside ProductTable: a register for each bank, read as a whole.
         tables: dict[str, list[Signal]] = {}
-        kinds = {
-            "centroids": (Table.WEIGHT_CENTROIDS, 1 << p.weight_bits),
-            "midpoints": (Table.MIDPOINTS, p.clustering_unit.midpoints),
-            "squares": (Table.SQUARES, 1 << p.activation_bits),
-            "activations": (Table.CENTROIDS, 1 << p.activation_bits),
+        kinds: dict[str, tuple[Table, Any, int]] = {
+            "centroids": (Table.WEIGHT_CENTROIDS, 1, 1 << p.weight_bits),
+            "midpoints": (Table.MIDPOINTS, 1, p.clustering_unit.midpoints),
+            "squares": (Table.SQUARES, 1, 1 << p.activation_bits),
+            "activations": (Table.CENTROIDS, 1, 1 << p.activation_bits),
         }
-        for name, (number, size) in kinds.items():
+        if p.centroid_bits:
+            kinds |= {
+                "fixed_activations": (Table.FIXED, ~row.row[0], 1 << p.activation_bits),
+                "fixed_weights": (Table.FIXED, row.row[0], 1 << p.weight_bits),
+            }
+        for name, (number, chosen, size) in kinds.items():
             tables[name] = []
             for bank in (0, 1):
                 stored = Signal(FP16.width * size, name=f"{name}_{bank}", reset_less=True)
-                with m.If(taken & (row.table == number) & (dispatch.load_bank == bank)):
+                ours = (row.table == number) & chosen & (dispatch.load_bank == bank)
+                with m.If(taken & ours):
                     m.d.sync += stored.eq(row.values.as_value())
                 tables[name].append(stored)
         return tables
@@ -314,16 +329,20 @@ class KllmCore(Component):
     def _replace(self, m: Module, replace, table, dispatch: CommandDispatch, tables):
         """Command CodebookReplacement, and ProductTable once a table is rebuilt."""
         commands, replays = dispatch.codebook_replacement, dispatch.product_table
+        has_function = commands.payload.replace & (table is not None)
         command, bank = replace.command.payload, commands.payload.bank
         m.d.comb += [
             replace.command.valid.eq(commands.valid),
             commands.ready.eq(replace.command.ready),
-            command.replace.eq(commands.payload.replace),
+            command.replace.eq(has_function),
             command.op.eq(commands.payload.op),
             command.bank.eq(bank),
             command.centroids.as_value().eq(Mux(bank, *reversed(tables["activations"]))),
             command.codebook.as_value().eq(Mux(bank, *reversed(tables["centroids"]))),
         ]
+        if table is None:
+            m.d.comb += replays.ready.eq(1)
+            return
         rebuilt = Signal(range(IN_FLIGHT + 1))  # rebuilt tables whose product has not read them
         finished, used = Signal(name="rebuild_finished"), Signal(name="rebuilt_used")
         issued = Signal()
@@ -349,7 +368,7 @@ class KllmCore(Component):
         command = norm.command.payload
         s_a = norm.o.payload.s_a
         # With a function, the scale is already in the products. A NaN must still reach the result.
-        replaced = commands.payload.replace & ~is_nan(s_a)
+        replaced = commands.payload.replace & ~is_nan(s_a) & (not self._parameters.centroid_bits)
         m.d.comb += [
             scales.i.valid.eq(norm.o.valid),
             norm.o.ready.eq(scales.i.ready),
@@ -366,35 +385,56 @@ class KllmCore(Component):
         # The command leaves with its vector's result.
         return scales.i.valid & scales.i.ready & commands.payload.end
 
-    def _step(self, m: Module, join: StepJoin, lanes, codebooks):
+    def _step(self, m: Module, join: StepJoin, lanes, tables):
         """Give all lanes the same step, but each its own weights and scale."""
         # The weights' codebook of the step's bank goes to all lanes.
-        step = join.o.payload
-        codebook = Signal(len(codebooks[0]))
+        p, step = self._parameters, join.o.payload
+        codebook = Signal(len(tables["centroids"][0]))
         m.d.comb += [
-            codebook.eq(Mux(step.bank, *reversed(codebooks))),
+            codebook.eq(Mux(step.bank, *reversed(tables["centroids"]))),
             join.o.ready.eq(lanes[0].i.ready),
         ]
+        shared = {name: step[name] for name in SHARED} | {"codebook": codebook}
+        if p.centroid_bits:
+            shared = {name: shared[name] for name in ("entries", "advance", "last", "codebook")}
+            shared |= self._fixed(m, step, tables)
         for number, lane in enumerate(lanes):
-            fields = {name: step[name] for name in SHARED} | {
-                "weight": step.weight[number],
-                "scale": step.scale[number],
-                "codebook": codebook,
-            }
+            own = {"weight": step.weight[number], "scale": step.scale[number]}
             m.d.comb += lane.i.valid.eq(join.o.valid)
-            for name, value in fields.items():
+            for name, value in (shared | own).items():
                 m.d.comb += Value.cast(lane.i.payload[name]).eq(Value.cast(value))
+
+    def _fixed(self, m: Module, step, tables) -> dict[str, Value]:
+        """The step's fixed-point centroids: of activations, looked up once for all lanes."""
+        bits = self._parameters.centroid_bits
+        codebooks = {}
+        for name in ("fixed_activations", "fixed_weights"):
+            size = len(tables[name][0]) // FP16.width
+            codebook = Signal(bits * size, name=name)
+            chosen = Mux(step.bank, *reversed(tables[name]))
+            values = Cat(chosen.word_select(n, FP16.width)[:bits] for n in range(size))
+            m.d.comb += codebook.eq(values)
+            codebooks[name] = codebook
+        activations = []
+        for number, (index, counts) in enumerate(zip(step.activation, step.mask, strict=True)):
+            centroid = Signal(bits, name=f"centroid_{number}")
+            found = codebooks["fixed_activations"].word_select(index, bits)
+            m.d.comb += centroid.eq(found & Value.cast(counts).replicate(bits))
+            activations.append(centroid)
+        return {"activation": Cat(activations), "fixed": codebooks["fixed_weights"]}
 
     def _feed(self, m: Module, table, scales, lanes):
         """Give all lanes the groups of products, and each column its vector's scale."""
-        m.d.comb += [
-            table.o.ready.eq(lanes[0].products.ready),
-            scales.ready.eq(lanes[0].vector_scale.ready),
-        ]
+        m.d.comb += scales.ready.eq(lanes[0].vector_scale.ready)
+        if table is not None:
+            m.d.comb += table.o.ready.eq(lanes[0].products.ready)
         for lane in lanes:
+            if table is not None:
+                m.d.comb += [
+                    lane.products.valid.eq(table.o.valid),
+                    lane.products.payload.as_value().eq(table.o.payload.as_value()),
+                ]
             m.d.comb += [
-                lane.products.valid.eq(table.o.valid),
-                lane.products.payload.as_value().eq(table.o.payload.as_value()),
                 lane.vector_scale.valid.eq(scales.valid),
                 lane.vector_scale.payload.eq(scales.payload),
             ]

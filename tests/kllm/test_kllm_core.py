@@ -11,7 +11,14 @@ from golden.algorithms.kllm.quantize import dynamic_outliers, quantize_activatio
 from golden.arith.formats import to_bits
 from golden.kllm.cycles import VectorWork, Work, core_cycles, listing_of
 from golden.kllm.element_function import SILU
-from golden.kllm.kllm_core import Norm, front_end, kllm_core, parts_of, tables_of
+from golden.kllm.kllm_core import (
+    Norm,
+    fixed_tables,
+    front_end,
+    kllm_core,
+    parts_of,
+    tables_of,
+)
 from hw.catalogue import find
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core import payload
@@ -275,8 +282,28 @@ def test_latency_is_enough(small):
     assert SMALL.latency / 2 < latest <= SMALL.latency
 
 
+# Lanes that multiply fixed-point centroids.
+MULTIPLY = [
+    dataclasses.replace(SMALL, centroid_bits=8),
+    dataclasses.replace(ODD, centroid_bits=12, counter_stages=3),
+]
+
+
+def test_fixed_point_centroids_are_close(shipped_trace):
+    """Products of real layers with 8 and 12 bits, against those of the FP16 table."""
+    for layer in layers_of(shipped_trace, 576, 32, 4, 4, 3)[0]:
+        index, scale = layer.weights.index, layer.weights.scale
+        counted, _ = kllm_core(layer.x[:4], layer.tables, index, scale, 3)
+        size = np.linalg.norm(counted.astype(np.float64))
+        for bits, bound in ((8, 0.02), (12, 0.002)):
+            tables, made = fixed_tables(layer.codebook, layer.weights.codebook, bits)
+            y, _ = kllm_core(layer.x[:4], tables, index, made.column_scales(scale), 3)
+            error = np.linalg.norm(y.astype(np.float64) - counted) / size
+            assert 1e-5 < error < bound
+
+
 @campaign
-@pytest.mark.parametrize("parameters", [ODD, QUICK], ids=["odd", "quick"])
+@pytest.mark.parametrize("parameters", [ODD, QUICK, *MULTIPLY], ids=lambda p: p.slug())
 def test_other_sizes(parameters, shipped_trace):
     core = compiled(parameters)
     for data, seed in ((None, 13), (None, 24), (shipped_trace, 13)):

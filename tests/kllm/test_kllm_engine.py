@@ -251,6 +251,17 @@ def test_text_with_its_own_attention(call, tiny, quantised, folder, monkeypatch)
         assert result["bytes"]["kv_read"] > 0 and result["rows_kept"] == 4
 
 
+@pytest.mark.campaign
+def test_text_by_lanes_that_multiply(call, tiny, folder, monkeypatch):
+    """Products by fixed-point centroids, every bit compared."""
+    monkeypatch.setenv("SENBAZURU_CACHE", str(folder))
+    own = dataclasses.asdict(dataclasses.replace(SMALL, centroid_bits=12))
+    settings = " ".join(f"--set {n}={v}" for n, v in own.items())
+    command = f"generate --gguf {tiny} --attention none --linear {BLOCK} --prompt 'the a'"
+    status, out, err = call(cli.main, f"{command} --tokens 2 --json {settings}")
+    assert (status, err) == (0, "") and json.loads(out)["bits_compared"] > 0
+
+
 def test_a_wrong_key_is_located(design, quantised):
     """A bit of a stored key flips after two tokens."""
     config = quantised.config
@@ -279,6 +290,7 @@ def test_a_wrong_key_is_located(design, quantised):
         ({"scores": 8}, "scores must be at least 12, the prompt's tokens and those to make, not 8"),
         ({"n": 11}, "n must be at least 12, the prompt's tokens and those to make, not 11"),
         ({"activation_bits": 3}, "activation_bits must be 4 for attention, not 3"),
+        ({"centroid_bits": 8}, "centroid_bits must be 0 for attention, whose integers are counted"),
     ],
 )
 def test_refusals_of_attention(tiny, settings, message):

@@ -7,8 +7,9 @@ import dataclasses
 
 import numpy as np
 
+from golden.kllm.centroid_lane import FixedCodebooks
 from golden.kllm.element_function import SILU
-from golden.kllm.kllm_core import Norm, Tables, tables_of
+from golden.kllm.kllm_core import Norm, Tables, fixed_tables, tables_of
 from golden.trace import Trace
 from hw.kllm.core_parameters import BEAT
 from hw.kllm.kllm_core import KllmCoreParameters
@@ -54,18 +55,23 @@ def real_products(
         # product, and the third is a batch.
         turn, several = number % 4, number // 4 % 2 == 1
         vectors = min(p.vectors, 3) if several and turn == 2 else 1
+        tables, scale = layer.tables, layer.weights.scale
+        if p.centroid_bits:
+            codebooks = (layer.codebook, layer.weights.codebook)
+            tables, made = fixed_tables(*codebooks, p.centroid_bits)
+            scale = made.column_scales(scale)
         parts = several and number - turn + 1 < count
         products.append(
             Product(
                 layer.x[(at + np.arange(vectors)) % len(layer.x)],
                 np.ones((vectors, p.k), bool),
-                layer.tables,
+                tables,
                 turn != 1,
                 layer.weights.index,
-                layer.weights.scale,
+                scale,
                 p.outliers,
                 norm=Norm(np.float32(1 / p.k), np.float32(1e-5)) if turn == 2 else None,
-                function=SILU if turn == 3 else None,
+                function=SILU if turn == 3 and not p.centroid_bits else None,
                 partial=parts and turn == 0,
                 add=parts and turn == 1,
             )
@@ -186,7 +192,12 @@ def random_product(
     # Often one after another.
     again = before is not None and before.function is not None
     function = None
-    if new_tables and vectors == 1 and sometimes(rng, 0.7 if again else 0.3):
+    if (
+        new_tables
+        and vectors == 1
+        and not p.centroid_bits
+        and sometimes(rng, 0.7 if again else 0.3)
+    ):
         function = int(rng.choice([0, 1, 1, 2, 3]))
     partial = not final and bool(sometimes(rng, 0.25))
     return Product(
@@ -227,6 +238,11 @@ def random_tables(p: KllmCoreParameters, kind: int, rng: np.random.Generator) ->
         tables = dataclasses.replace(tables, squares=squares)
     if sometimes(rng, 0.1):
         tables.products[tuple(rng.integers(0, s) for s in tables.products.shape)] = np.inf
+    if p.centroid_bits:
+        high = 1 << p.centroid_bits - 1
+        fixed_a, fixed_b = (rng.integers(-high, high, len(codebook)) for codebook in (a, b))
+        made = FixedCodebooks(fixed_a, fixed_b, 1.0)
+        tables = dataclasses.replace(tables, fixed=made, fixed_bits=p.centroid_bits)
     return tables
 
 

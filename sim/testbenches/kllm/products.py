@@ -211,12 +211,15 @@ def tables_beats(
 ) -> dict[str, np.ndarray]:
     """Beats of `load` for one set of tables, in any order."""
     rows = [*((Table.PRODUCTS, row, values) for row, values in enumerate(tables.products))]
+    if tables.fixed is not None:
+        codebooks = (tables.fixed.activations, tables.fixed.weights)
+        rows = [(Table.FIXED, row, values) for row, values in enumerate(codebooks)]
     rows += [(Table.WEIGHT_CENTROIDS, 0, tables.centroids), (Table.MIDPOINTS, 0, tables.midpoints)]
     rows += [(Table.SQUARES, 0, tables.squares), (Table.CENTROIDS, 0, tables.activations)]
     rows = [rows[number] for number in rng.permutation(len(rows))]
     values = np.zeros((len(rows), 1 << max(p.activation_bits, p.weight_bits)), np.int64)
     for number, (_, _, row) in enumerate(rows):
-        values[number, : len(row)] = to_bits(row)
+        values[number, : len(row)] = row & 0xFFFF if row.dtype.kind == "i" else to_bits(row)
     return {
         "table": np.array([row[0] for row in rows]),
         "row": np.array([row[1] for row in rows]),
@@ -295,7 +298,7 @@ def work_of(p: KllmCoreParameters, product: Product, outlier: np.ndarray) -> Wor
         vectors,
         product.outliers,
         sets=-(-len(product.scale) // p.lanes),
-        groups=-(-(product.lines() << p.weight_bits) // p.macs),
+        groups=1 if p.centroid_bits else -(-(product.lines() << p.weight_bits) // p.macs),
         new_tables=product.new_tables,
         normalise=product.norm is not None,
     )
@@ -399,8 +402,10 @@ def function_cycles(p: KllmCoreParameters, product: Product, outlier: np.ndarray
 
 def timing_of(p: KllmCoreParameters) -> Timing:
     """The cycle model's constants of a core."""
+    stages = 0 if p.centroid_bits else p.counter_stages  # a lane that multiplies never stalls
     return Timing(
-        load_rows=(1 << p.activation_bits) + len(Table) - 1,  # one row of each other table
+        # One row of each table but that of products, or two in its place.
+        load_rows=(2 if p.centroid_bits else 1 << p.activation_bits) + len(Table) - 2,
         table_rows=1 << p.activation_bits,
         search=p.outlier_split.search_of(1) - 1,
         setup=p.clustering_unit.setup,
@@ -409,8 +414,8 @@ def timing_of(p: KllmCoreParameters) -> Timing:
         root=p.rms_factor.inverse_rms.latency,
         replace=p.codebook_replacement.rebuild,
         fetch=5,  # of a memory that answers in the next cycle
-        stages=p.counter_stages,
-        tail=[p.lane.latency_of(groups) - p.counter_stages for groups in range(p.groups + 1)],
+        stages=stages,
+        tail=[p.lane_latency(groups) - stages for groups in range(p.groups + 1)],
         scale_sets=p.scale_sets,
         in_flight=IN_FLIGHT,
     )

@@ -86,6 +86,8 @@ class KllmEngine:
         """
         for name in ("activation_bits", "weight_bits"):
             require(getattr(p, name) == 4, f"{name} must be 4 for attention", getattr(p, name))
+        rule = "centroid_bits must be 0 for attention, whose integers are counted"
+        require(p.centroid_bits == 0, rule, p.centroid_bits)
         least = max(config.kv_heads, config.heads // config.kv_heads)
         require(least <= p.vectors, f"vectors must be at least {least} for attention", p.vectors)
         for name in ("scores", "n", "k"):

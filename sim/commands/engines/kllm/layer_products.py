@@ -12,6 +12,7 @@ from golden.algorithms.kllm.quantize import QuantizedWeights
 from golden.kllm.kllm_core import (
     Norm,
     Vectors,
+    fixed_tables,
     front_end,
     multiply,
     parts_of,
@@ -139,10 +140,13 @@ class KllmLayer:
         self._check, self._submit = check, submit
         parameters: Any = design.parameters  # of this block
         self._parameters: KllmCoreParameters = parameters
-        self._tables = {
-            name: tables_of(model.quantizers[model.input_of(name)].codebook, matrix.codebook)
-            for name, matrix in model.matrices.items()
-        }
+        self._tables, self._scales = {}, {}
+        for name, matrix in model.matrices.items():
+            codebooks = (model.quantizers[model.input_of(name)].codebook, matrix.codebook)
+            self._tables[name], self._scales[name] = tables_of(*codebooks), matrix.scale
+            if parameters.centroid_bits:
+                self._tables[name], made = fixed_tables(*codebooks, parameters.centroid_bits)
+                self._scales[name] = made.column_scales(matrix.scale)
         self._pieces = [[piece for name in names for piece in self._cut(name)] for names in steps]
         stored = Matrices(parameters)
         self._address = {}
@@ -171,7 +175,7 @@ class KllmLayer:
     def _weights(self, piece: Piece) -> tuple[np.ndarray, np.ndarray]:
         matrix = self._model.matrices[piece.name]
         index = np.ascontiguousarray(matrix.index[piece.rows, piece.columns])
-        return index, matrix.scale[piece.columns]
+        return index, self._scales[piece.name][piece.columns]
 
     @staticmethod
     def _place(piece: Piece) -> tuple[str, int, int]:
