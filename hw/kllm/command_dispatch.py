@@ -133,6 +133,7 @@ class CommandDispatch(Component):
         end = Signal()
         accept = Signal()
         rows_of_group = p.macs >> p.weight_bits
+        most_lines = 1 << p.activation_bits
         # A function rebuilds the product table, so it takes a bank of its own as well.
         m.d.comb += [
             needs_tables.eq(command.tables | command.replace),
@@ -141,7 +142,7 @@ class CommandDispatch(Component):
             sets.eq((columns + (p.lanes - 1)) >> (p.lanes.bit_length() - 1)),
             vectors.eq(at_most(command.vectors, p.vectors)),
             words.eq(Mux(command.words == 0, 1, command.words)),
-            lines.eq(Mux(command.lines == 0, 1, command.lines)),
+            lines.eq(Mux(command.lines == 0, 1, at_most(command.lines, most_lines))),
             groups.eq((lines + (rows_of_group - 1)) >> (rows_of_group.bit_length() - 1)),
             started.eq(vector != 0),
             end.eq(vector + 1 >= vectors),  # no vectors count as one
