@@ -186,7 +186,7 @@ def add_story(command: argparse.ArgumentParser) -> None:
     """The arguments that say what to say, and by which blocks."""
     for kind, what, block in (
         ("attention", "attention", "veda.veda_core"),
-        ("linear", "the seven matrix products of a layer, by K-Means quantised weights", NONE),
+        ("linear", "all matrix products, by K-Means quantised weights", NONE),
     ):
         command.add_argument(
             f"--{kind}",
