@@ -192,6 +192,25 @@ class ColumnScale(Component):
         return m
 
 
+def join_sums(m: Module, scale: ColumnScale, dense, s: Value, sparse, own, vector) -> None:
+    """Give `scale` a column once both its sums, its scale and its vector's are there.
+
+    `s` is the sum in `dense`.
+    """
+    parts = [dense, sparse, own, vector]
+    m.d.comb += scale.i.valid.eq(Cat(part.valid for part in parts).all())
+    for part in parts:
+        others = Cat(other.valid for other in parts if other is not part)
+        m.d.comb += part.ready.eq(scale.i.ready & others.all())
+    names = ("s_a", "r", "first", "add")
+    m.d.comb += [
+        scale.i.payload.s.eq(s),
+        scale.i.payload.o.eq(sparse.payload.sum),
+        scale.i.payload.s_b.eq(own.payload),
+        *(scale.i.payload[name].eq(vector.payload[name]) for name in names),
+    ]
+
+
 def exact_product(m: Module, a: Value, b: Value) -> Signal:
     """The FP32 product of two FP16 numbers widened to FP32: 22 bits, never out of range.
 

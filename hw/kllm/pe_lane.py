@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,7 +13,7 @@ from hw.arith.float_format import FP16
 from hw.arith.order_key import is_nan
 from hw.component import Component
 from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
-from hw.kllm.column_scale import ColumnScale, ColumnScaleParameters
+from hw.kllm.column_scale import ColumnScale, ColumnScaleParameters, join_sums
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.layout import FLAG, index, mask
@@ -298,20 +298,9 @@ class PeLane(Component):
             reduction.i.payload.last.eq(counter.o.payload.last),
         ]
 
-        # Join: both sums and both scales of a column are accepted together.
-        parts = [reduction.o, sparse_sums.o, scales.o, self.vector_scale]
-        m.d.comb += scale.i.valid.eq(Cat(part.valid for part in parts).all())
-        for part in parts:
-            others = Cat(other.valid for other in parts if other is not part)
-            m.d.comb += part.ready.eq(scale.i.ready & others.all())
+        dense = reduction.o
+        join_sums(m, scale, dense, dense.payload.sum, sparse_sums.o, scales.o, self.vector_scale)
         m.d.comb += [
-            scale.i.payload.s.eq(reduction.o.payload.sum),
-            scale.i.payload.o.eq(sparse_sums.o.payload.sum),
-            *(
-                scale.i.payload[name].eq(self.vector_scale.payload[name])
-                for name in ("s_a", "r", "first", "add")
-            ),
-            scale.i.payload.s_b.eq(scales.o.payload),
             scale.o.ready.eq(self.o.ready),
             self.o.valid.eq(scale.o.valid),
             self.o.payload.y.eq(scale.o.payload.y),
