@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
+from golden.algorithms.attention import DenseAttention
 from golden.algorithms.veda.voting import VotingAttention
 from golden.lm.commands import open_model
 from golden.lm.model import generate as generate_in_numpy
 from hw.kllm.kllm_core import KllmCoreParameters
-from hw.parameters import ParameterError
 from sim.commands.engines.kllm import kllm_core
 from sim.commands.engines.veda import veda_core
 from tests.support.lm.tiny_llama import SIZES, TOKENS, random_tensors, write_gguf
@@ -20,9 +20,8 @@ ROWS = 6
 SETTINGS = "--set heads=4 --set kv_heads=2 --set rows=2 --set columns=2 --set arrays=2"
 SETTINGS += " --set capacity=32 --set depth=8 --set position_bits=8 --set count_bits=4"
 SMALL_PRODUCTS = KllmCoreParameters.preset("first")
-PRODUCTS = "--attention none --linear kllm.kllm_core --set k=64 --set n=64 --set lanes=1"
-PRODUCTS += " --set counters=1 --set macs=64 --set outliers=1 --set entries=1"
-PRODUCTS += " --set address_width=16"
+PRODUCTS = "--attention none --linear kllm.kllm_core "
+PRODUCTS += " ".join(f"--set {name}={v}" for name, v in dataclasses.asdict(SMALL_PRODUCTS).items())
 
 
 def sizes_of(d: int, heads: int, kv_heads: int, **more) -> dict:
@@ -159,9 +158,12 @@ def test_positions_scaled_in_another_way_are_refused(generated, model_of):
 
 
 def test_products_of_odd_sizes(generated, model_of, monkeypatch, tmp_path):
-    """Vectors of 12, 24 and 20 values, matrices of 6 to 24 columns, in a core for 64."""
+    """Vectors of 12, 24 and 150 values, matrices of 6 to 150 columns, in a core for 64.
+
+    The rows of one matrix are in three parts, the columns of others in three pieces.
+    """
     monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path / "cache"))
-    model = model_of(sizes_of(6, 2, 1, ffn=20))
+    model = model_of(sizes_of(6, 2, 1, ffn=150))
     status, out, err = generated(model, f"{PRODUCTS} --tokens 3")
     assert (status, err) == (0, "")
     result = json.loads(out)
@@ -169,7 +171,7 @@ def test_products_of_odd_sizes(generated, model_of, monkeypatch, tmp_path):
     llama, tokenizer, about = open_model(model)
     quantised = kllm_core.engine.quantise(llama, tokenizer, about, SMALL_PRODUCTS)
     tokens, new, start = [], [257, 259, 258], 0
-    attentions = quantised.dense()
+    attentions = [DenseAttention() for _ in range(llama.config.layers)]
     while len(tokens) < 3:
         hidden = quantised.hidden(new, attentions, start=start)
         start, new = start + len(new), [int(quantised.logits(hidden[-1:]).argmax())]
@@ -181,16 +183,12 @@ def test_products_of_odd_sizes(generated, model_of, monkeypatch, tmp_path):
     ("sizes", "message"),
     [
         (
-            {"d": 4, "heads": 2, "kv_heads": 1, "ffn": 80},
-            "k must be at least 80, the model's longest input, not 64",
-        ),
-        (
-            {"d": 4, "heads": 18, "kv_heads": 1},
-            "k must be at least 72, the model's longest input, not 64",
+            {"d": 4, "heads": 2, "kv_heads": 1, "dim": 72},
+            "k must be at least 72, the model's vectors that are normalised, not 64",
         ),
         (
             {"d": 2, "heads": 2, "kv_heads": 1, "dim": 2},
-            "outliers must be fewer than half of the model's shortest input, 2",
+            "the model's shortest vector must have more values than its 2 outliers, not 2",
         ),
     ],
 )
@@ -198,13 +196,6 @@ def test_products_that_do_not_fit_are_refused(generated, model_of, sizes, messag
     status, out, err = generated(model_of(sizes_of(**sizes)), PRODUCTS)
     assert (status, out) == (1, "") and err.startswith(f"error: {message}")
     assert err.count("\n") == 1
-
-
-def test_wider_matrices_than_the_core_are_refused(model_of):
-    config = open_model(model_of(sizes_of(4, 2, 1, ffn=60)))[0].config
-    narrow = dataclasses.replace(SMALL_PRODUCTS, n=59)
-    with pytest.raises(ParameterError, match="^n must be at least 60, the model's widest matrix"):
-        kllm_core.engine.require_fit(narrow, config)
 
 
 TEMPLATE = (

@@ -72,6 +72,9 @@ class KllmEngine:
             for part in parts_of(length, p.k)
         }
         most = max(outlier_count(length) for length in lengths)
+        ends = 2 * outlier_count(min(lengths))
+        rule = f"the model's shortest vector must have more values than its {ends} outliers"
+        require(ends < min(lengths), rule, min(lengths))
         rule = f"outliers must be at least {most}, 1 % of the longest vector at both ends"
         require(most <= p.outliers, rule, p.outliers)
         words = most_words(p, config, rows)
