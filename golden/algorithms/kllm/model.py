@@ -19,7 +19,8 @@ from golden import InputError
 from golden.algorithms.attention import DecodeAttention, DenseAttention
 from golden.algorithms.kllm.attention import Codebooks, QuantizedAttention
 from golden.algorithms.kllm.attention import fit_codebook as fit_attention_codebook
-from golden.algorithms.kllm.fit import fit_weights
+from golden.algorithms.kllm.balance import balanced
+from golden.algorithms.kllm.fit import compensated, fit_weights
 from golden.algorithms.kllm.fold import NORMED, FoldedLlama
 from golden.algorithms.kllm.quantize import (
     QuantizedActivations,
@@ -36,7 +37,7 @@ from golden.algorithms.kllm.weight_store import read_weights, weights_key, write
 from golden.kllm.kllm_core import Norm, kllm_core, parts_of, tables_of
 from golden.lm.gradient import fisher_information
 from golden.lm.model import Llama, rms_norm
-from golden.lm.text import default_text
+from golden.lm.text import default_text, many_subjects
 from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Layer
 
@@ -56,29 +57,37 @@ ACTIVATION_SAMPLES, ACTIVATION_TOKENS = 16, 64
 
 
 def calibration_samples(
-    tokenizer: Tokenizer,
-    samples: int = 32,
-    length: int = 128,
-    text: str | None = None,
-    evaluated: str = "",
+    tokenizer: Tokenizer, samples: int = 32, length: int = 128, evaluated: str = ""
 ) -> list[list[int]]:
     """Runs of tokens to calibrate on, none of them in the text that is evaluated.
 
-    They start evenly spread over the second half of `text`, by default ``default_text``, or over
-    what follows `evaluated` if that reaches further. [V-A] has 16 samples. Fitted to 32 x 256
-    tokens, products of three layers err up to a quarter less on other tokens than fitted to
-    16 x 128, and to 64 x 256 a few percent less again; 32 x 128 takes a quarter of that time.
+    Half of them are of ``default_text``, evenly spread over its second half, or over what follows
+    `evaluated` if that reaches further; half of ``many_subjects``, since weights that are fitted to
+    one subject err more on others. [V-A] has 16 samples. Fitted to 32 x 256 tokens, products of
+    three layers err up to a quarter less on other tokens than fitted to 16 x 128, and to 64 x 256 a
+    few percent less again; 32 x 128 takes a quarter of that time.
 
-    :raises InputError: if too little of the text is left.
+    :raises InputError: if too little of the texts is left.
     """
-    text = default_text() if text is None else text
+    text = default_text()
     start = len(text) // 2
     at = text.find(evaluated[:_FOUND]) if evaluated else -1
     if at >= 0:
         # Cut inside a character, the evaluated text ends differently.
         start = max(start, at + len(os.path.commonprefix([text[at:], evaluated])))
+    half = samples // 2
+    return [
+        *_spread(tokenizer, samples - half, length, text, start, evaluated),
+        *_spread(tokenizer, half, length, many_subjects(), 0, evaluated),
+    ]
+
+
+def _spread(
+    tokenizer: Tokenizer, samples: int, length: int, text: str, start: int, evaluated: str
+) -> list[list[int]]:
+    """Samples evenly spread over `text` from character `start` on."""
     # Paragraphs are repeated: of four candidates for each sample, those that are not are left.
-    starts = start + np.arange(4 * samples) * (len(text) - start) // (4 * samples)
+    starts = start + np.arange(4 * samples) * (len(text) - start) // max(4 * samples, 1)
     evaluated_runs, encoded = _runs(evaluated), []
     for first in starts:
         # A start inside a word would make rare tokens.
@@ -228,6 +237,8 @@ class QuantizedLlama(Llama):
         fisher: bool = False,
         norms: str = "float",
         rotate: bool = False,
+        balance: bool = False,
+        weigh: bool = False,
         attention: str = "float",
         head: bool = False,
         rows: int | None = None,
@@ -254,27 +265,13 @@ class QuantizedLlama(Llama):
         short = [sample[:ACTIVATION_TOKENS] for sample in evenly(samples, ACTIVATION_SAMPLES)]
         sensitivity = fisher_information(model, short, progress=bar) if fisher else {}
         exact = FoldedLlama(model, rotate) if norms == "fused" else model
+        if balance:
+            exact = balanced(exact, functools.partial(_run, samples=short, progress=None))
         self.norms: list[tuple[np.ndarray, np.ndarray]] = []
         self.activations: list[dict[str, ActivationQuantizer]] = []
         self.codebooks: list[Codebooks] = []
         self.matrices: list[dict[str, QuantizedWeights]]
         self.head: tuple[QuantizedWeights, ActivationQuantizer | None] | None = None
-
-        self.matrices = [{} for _ in range(model.config.layers)]
-        if weight_bits is not None:
-            fitted = samples if fit == "fitted" else None
-
-            def kept(make: Callable[..., list[dict[str, QuantizedWeights]]], part: str):
-                key = weights_key(exact, fitted or [], weight_bits, part) if cached else ""
-                found = read_weights(key, weight_bits) if cached else None
-                if found is None:
-                    found = make(exact, fitted, weight_bits, progress)
-                    if cached:
-                        write_weights(key, found, weight_bits)
-                return found
-
-            self.matrices = kept(_quantised_layers, "layers")
-            output = kept(_quantised_head, "head")[0]["output"] if head else None
 
         def calibrate(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
             """Fit a layer's activations as they arrive."""
@@ -287,6 +284,12 @@ class QuantizedLlama(Llama):
                 into = INPUTS[name]
                 if activation_bits is not None and into not in activations:
                     information = sensitivity.get((index, into))
+                    if information is None and weigh:
+                        information = _errors(
+                            x,
+                            [getattr(layer, m) for m in INPUTS if INPUTS[m] == into],
+                            name in NORMED and norms == "fused",
+                        )
                     activations[into] = quantizer_of(x, information)
                 return multiply(name, x)
 
@@ -310,8 +313,23 @@ class QuantizedLlama(Llama):
         dense = copy.copy(exact)
         dense.products = calibrate
         hidden = _run(dense, short, "calibrating" if bar else None, observer=observe)
-        if head:
-            self.head = output, quantizer_of(hidden, None) if activation_bits else None
+        self.matrices = [{} for _ in range(model.config.layers)]
+        if weight_bits is not None:
+            fitted = samples if fit == "fitted" else None
+
+            def kept(make: Callable[..., list[dict[str, QuantizedWeights]]], part: str, *inputs):
+                key = weights_key(exact, fitted or [], weight_bits, part, *inputs) if cached else ""
+                found = read_weights(key, weight_bits) if cached else None
+                if found is None:
+                    found = make(exact, fitted, weight_bits, progress, *inputs)
+                    if cached:
+                        write_weights(key, found, weight_bits)
+                return found
+
+            self.matrices = kept(_quantised_layers, "layers", self.activations if fitted else [])
+            if head:
+                matrix = kept(_quantised_head, "head")[0]["output"]
+                self.head = matrix, quantizer_of(hidden, None) if activation_bits else None
         self._finish(exact, bit_exact)
 
     def _finish(self, exact: Llama, bit_exact: bool) -> None:
@@ -391,6 +409,13 @@ class QuantizedLlama(Llama):
         return rms_norm(x, np.float32(1), self.config.norm_eps)
 
 
+def _errors(x, matrices, fused):
+    """What an error of each element [token, K] of `x` costs, but for its square."""
+    rows = sum(np.square(matrix).sum(axis=1) for matrix in matrices)
+    token = np.square(x).mean(axis=1, keepdims=True) if fused else np.float32(1)
+    return rows / np.maximum(token, 1e-12)
+
+
 def _one_of(name: str, value: str, first: str, second: str) -> None:
     if value not in (first, second):
         raise ValueError(f"{name} must be {first!r} or {second!r}, not {value!r}")
@@ -406,6 +431,7 @@ def _quantised_layers(
     samples: Sequence[Sequence[int]] | None,
     bits: int,
     progress: bool | Callable[[int], None],
+    activations: Sequence[dict[str, "ActivationQuantizer"]],
 ) -> list[dict[str, QuantizedWeights]]:
     """Each layer's matrices by name, fitted to `samples` or, without, as in the paper."""
     found: list[dict[str, QuantizedWeights]] = []
@@ -420,22 +446,31 @@ def _quantised_layers(
     def products(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
         if callable(progress):
             progress(index)
-        hessians: dict[str, np.ndarray] = {}
+        quantizers = activations[index] if activations else {}
         found.append({})
+        moments = inputs = into = None
 
         def multiply(name: str, x: np.ndarray) -> np.ndarray:
-            x, into = exact.normalised(name, x), INPUTS[name]
-            if into not in hessians:
-                hessians[into] = x.T @ x / np.float32(len(x))
+            nonlocal moments, inputs, into
             matrix = getattr(layer, name)
-            found[index][name] = fit_weights(matrix, hessians[into], bits)
-            return x @ matrix
+            if into != INPUTS[name]:
+                into = INPUTS[name]
+                own = x[len(x) // 2 :]
+                if into in quantizers:
+                    own = quantizers[into](own).dequantize(np.float32)
+                inputs = exact.normalised(name, x[: len(x) // 2]), exact.normalised(name, own)
+                moments = tuple(inputs[1].T @ x / np.float32(len(x)) for x in inputs)
+            cross, hessian = moments
+            wanted = compensated(matrix, hessian, cross)
+            found[index][name] = fit_weights(wanted, hessian, bits)
+            dequantized = found[index][name].dequantize(np.float32)
+            return np.concatenate([inputs[0] @ matrix, inputs[1] @ dequantized])
 
         return multiply
 
     dense = copy.copy(exact)
     dense.products = products
-    _run(dense, samples, "fitting, once" if progress is True else None)
+    _run(dense, [*samples, *samples], "fitting, once" if progress is True else None)
     return found
 
 
@@ -453,7 +488,9 @@ def _quantised_head(
     return [{"output": fit_weights(exact.weights.output, x.T @ x / np.float32(len(x)), bits)}]
 
 
-def _run(model: Llama, samples: Sequence[Sequence[int]], progress: str | None, **options):
+def _run(
+    model: Llama, samples: Sequence[Sequence[int]], progress: str | None = None, **options
+) -> np.ndarray:
     """Hidden states of the samples, one after another; none attends to another."""
     lengths = [len(sample) for sample in samples]
     return model.hidden(
