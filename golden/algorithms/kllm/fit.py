@@ -111,16 +111,6 @@ def choose_with_feedback(
     return chosen
 
 
-def compensated(w: np.ndarray, hessian: np.ndarray, cross: np.ndarray) -> np.ndarray:
-    """``float32[K, N]``: the matrix whose products with quantised inputs come nearest to x W.
-
-    For quantised inputs y: H = E[y y^T] and `cross` = E[y x^T], both damped alike.
-    """
-    damped = damped_hessian(hessian)
-    off = cross - hessian
-    return w + np.linalg.solve(damped, off @ w.astype(np.float64)).astype(np.float32)
-
-
 def damped_hessian(hessian: np.ndarray) -> np.ndarray:
     """``float64[K, K]``: H with :data:`DAMPING` on its diagonal."""
     hessian = hessian.astype(np.float64)

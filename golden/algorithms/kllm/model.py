@@ -17,10 +17,8 @@ import numpy as np
 
 from golden import InputError
 from golden.algorithms.attention import DecodeAttention, DenseAttention
-from golden.algorithms.kllm.attention import Codebooks, QuantizedAttention
-from golden.algorithms.kllm.attention import fit_codebook as fit_attention_codebook
-from golden.algorithms.kllm.balance import balanced
-from golden.algorithms.kllm.fit import compensated, fit_weights
+from golden.algorithms.kllm.attention import Codebooks, QuantizedAttention, fit_codebooks
+from golden.algorithms.kllm.fit import fit_weights
 from golden.algorithms.kllm.fold import NORMED, FoldedLlama
 from golden.algorithms.kllm.quantize import (
     QuantizedActivations,
@@ -184,8 +182,10 @@ class QuantizedLlama(Llama):
     weight_bits, activation_bits
         1 to 8; None: not quantised.
     fit
-        Of the weights: ``paper``, K-Means with each channel's largest magnitude as its scale, or
-        ``fitted``, to the samples: :mod:`golden.algorithms.kllm.fit`.
+        ``paper``: plain K-Means, of weights with each channel's largest magnitude as their scale.
+        ``fitted``: weights are fitted to the samples, :mod:`golden.algorithms.kllm.fit`, and errors
+        of activations count by what they cost: the square of the row of weights that an element
+        multiplies, or in attention the mean square of what its channel multiplies.
     outlier_share
         Of a token's activations, both ends together; weights have no outliers.
     outliers
@@ -237,8 +237,6 @@ class QuantizedLlama(Llama):
         fisher: bool = False,
         norms: str = "float",
         rotate: bool = False,
-        balance: bool = False,
-        weigh: bool = False,
         attention: str = "float",
         head: bool = False,
         rows: int | None = None,
@@ -265,13 +263,27 @@ class QuantizedLlama(Llama):
         short = [sample[:ACTIVATION_TOKENS] for sample in evenly(samples, ACTIVATION_SAMPLES)]
         sensitivity = fisher_information(model, short, progress=bar) if fisher else {}
         exact = FoldedLlama(model, rotate) if norms == "fused" else model
-        if balance:
-            exact = balanced(exact, functools.partial(_run, samples=short, progress=None))
         self.norms: list[tuple[np.ndarray, np.ndarray]] = []
         self.activations: list[dict[str, ActivationQuantizer]] = []
         self.codebooks: list[Codebooks] = []
         self.matrices: list[dict[str, QuantizedWeights]]
         self.head: tuple[QuantizedWeights, ActivationQuantizer | None] | None = None
+
+        self.matrices = [{} for _ in range(model.config.layers)]
+        if weight_bits is not None:
+            fitted = samples if fit == "fitted" else None
+
+            def kept(make: Callable[..., list[dict[str, QuantizedWeights]]], part: str):
+                key = weights_key(exact, fitted or [], weight_bits, part) if cached else ""
+                found = read_weights(key, weight_bits) if cached else None
+                if found is None:
+                    found = make(exact, fitted, weight_bits, progress)
+                    if cached:
+                        write_weights(key, found, weight_bits)
+                return found
+
+            self.matrices = kept(_quantised_layers, "layers")
+            output = kept(_quantised_head, "head")[0]["output"] if head else None
 
         def calibrate(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
             """Fit a layer's activations as they arrive."""
@@ -284,12 +296,8 @@ class QuantizedLlama(Llama):
                 into = INPUTS[name]
                 if activation_bits is not None and into not in activations:
                     information = sensitivity.get((index, into))
-                    if information is None and weigh:
-                        information = _errors(
-                            x,
-                            [getattr(layer, m) for m in INPUTS if INPUTS[m] == into],
-                            name in NORMED and norms == "fused",
-                        )
+                    if information is None and fit == "fitted":
+                        information = costs(x, layer, into)
                     activations[into] = quantizer_of(x, information)
                 return multiply(name, x)
 
@@ -301,35 +309,28 @@ class QuantizedLlama(Llama):
                 *(information, outliers, rows),
             )
 
+        def costs(x: np.ndarray, layer: Layer, into: str) -> np.ndarray:
+            """``float32[token, K]``: what a unit of squared error of x costs in the products."""
+            names = [name for name in INPUTS if INPUTS[name] == into]
+            rows = sum(np.square(getattr(layer, name)).sum(axis=1) for name in names)
+            fused = norms == "fused" and names[0] in NORMED
+            square = np.square(x).mean(axis=1, keepdims=True) if fused else np.ones((len(x), 1))
+            return (rows / (square + np.float32(model.config.norm_eps))).astype(np.float32)
+
         seen: dict[str, np.ndarray] = {}
 
         def observe(layer: int, name: str, array: np.ndarray) -> None:
             """Fit the codebooks of a layer's attention."""
             if attention == "quantised" and name in "qkv":
-                seen[name] = fit_attention_codebook(array)
+                seen[name] = array
                 if name == "v":
-                    self.codebooks.append(Codebooks(**seen))
+                    self.codebooks.append(fit_codebooks(**seen, weigh=fit == "fitted"))
 
         dense = copy.copy(exact)
         dense.products = calibrate
         hidden = _run(dense, short, "calibrating" if bar else None, observer=observe)
-        self.matrices = [{} for _ in range(model.config.layers)]
-        if weight_bits is not None:
-            fitted = samples if fit == "fitted" else None
-
-            def kept(make: Callable[..., list[dict[str, QuantizedWeights]]], part: str, *inputs):
-                key = weights_key(exact, fitted or [], weight_bits, part, *inputs) if cached else ""
-                found = read_weights(key, weight_bits) if cached else None
-                if found is None:
-                    found = make(exact, fitted, weight_bits, progress, *inputs)
-                    if cached:
-                        write_weights(key, found, weight_bits)
-                return found
-
-            self.matrices = kept(_quantised_layers, "layers", self.activations if fitted else [])
-            if head:
-                matrix = kept(_quantised_head, "head")[0]["output"]
-                self.head = matrix, quantizer_of(hidden, None) if activation_bits else None
+        if head:
+            self.head = output, quantizer_of(hidden, None) if activation_bits else None
         self._finish(exact, bit_exact)
 
     def _finish(self, exact: Llama, bit_exact: bool) -> None:
@@ -409,13 +410,6 @@ class QuantizedLlama(Llama):
         return rms_norm(x, np.float32(1), self.config.norm_eps)
 
 
-def _errors(x, matrices, fused):
-    """What an error of each element [token, K] of `x` costs, but for its square."""
-    rows = sum(np.square(matrix).sum(axis=1) for matrix in matrices)
-    token = np.square(x).mean(axis=1, keepdims=True) if fused else np.float32(1)
-    return rows / np.maximum(token, 1e-12)
-
-
 def _one_of(name: str, value: str, first: str, second: str) -> None:
     if value not in (first, second):
         raise ValueError(f"{name} must be {first!r} or {second!r}, not {value!r}")
@@ -431,7 +425,6 @@ def _quantised_layers(
     samples: Sequence[Sequence[int]] | None,
     bits: int,
     progress: bool | Callable[[int], None],
-    activations: Sequence[dict[str, "ActivationQuantizer"]],
 ) -> list[dict[str, QuantizedWeights]]:
     """Each layer's matrices by name, fitted to `samples` or, without, as in the paper."""
     found: list[dict[str, QuantizedWeights]] = []
@@ -446,31 +439,22 @@ def _quantised_layers(
     def products(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
         if callable(progress):
             progress(index)
-        quantizers = activations[index] if activations else {}
+        hessians: dict[str, np.ndarray] = {}
         found.append({})
-        moments = inputs = into = None
 
         def multiply(name: str, x: np.ndarray) -> np.ndarray:
-            nonlocal moments, inputs, into
+            x, into = exact.normalised(name, x), INPUTS[name]
+            if into not in hessians:
+                hessians[into] = x.T @ x / np.float32(len(x))
             matrix = getattr(layer, name)
-            if into != INPUTS[name]:
-                into = INPUTS[name]
-                own = x[len(x) // 2 :]
-                if into in quantizers:
-                    own = quantizers[into](own).dequantize(np.float32)
-                inputs = exact.normalised(name, x[: len(x) // 2]), exact.normalised(name, own)
-                moments = tuple(inputs[1].T @ x / np.float32(len(x)) for x in inputs)
-            cross, hessian = moments
-            wanted = compensated(matrix, hessian, cross)
-            found[index][name] = fit_weights(wanted, hessian, bits)
-            dequantized = found[index][name].dequantize(np.float32)
-            return np.concatenate([inputs[0] @ matrix, inputs[1] @ dequantized])
+            found[index][name] = fit_weights(matrix, hessians[into], bits)
+            return x @ matrix
 
         return multiply
 
     dense = copy.copy(exact)
     dense.products = products
-    _run(dense, [*samples, *samples], "fitting, once" if progress is True else None)
+    _run(dense, samples, "fitting, once" if progress is True else None)
     return found
 
 
@@ -488,9 +472,7 @@ def _quantised_head(
     return [{"output": fit_weights(exact.weights.output, x.T @ x / np.float32(len(x)), bits)}]
 
 
-def _run(
-    model: Llama, samples: Sequence[Sequence[int]], progress: str | None = None, **options
-) -> np.ndarray:
+def _run(model: Llama, samples: Sequence[Sequence[int]], progress: str | None, **options):
     """Hidden states of the samples, one after another; none attends to another."""
     lengths = [len(sample) for sample in samples]
     return model.hidden(

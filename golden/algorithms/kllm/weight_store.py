@@ -16,22 +16,15 @@ from golden.download import cache_folder
 from golden.files import replacing
 from golden.lm.model import Llama
 
-VERSION = 3
+VERSION = 2
 """Of the files and of what is in them: a change of the quantisation makes it another one."""
 
 _MATRICES = ("wq", "wk", "wv", "wo", "gate", "up", "down")
 
 
-def weights_key(
-    model: Llama, samples: Sequence[Sequence[int]], bits: int, part: str, inputs: object = ()
-) -> str:
-    """Name of a part of the weights of `model`, fitted to `samples`, or to none as in the paper.
-
-    `inputs`, which prints as all that it holds, is how the inputs were quantised.
-    """
-    digest = hashlib.sha256(
-        repr((VERSION, [list(s) for s in samples], bits, part, inputs)).encode()
-    )
+def weights_key(model: Llama, samples: Sequence[Sequence[int]], bits: int, part: str) -> str:
+    """Name of a part of the weights of `model`, fitted to `samples`, or to none as in the paper."""
+    digest = hashlib.sha256(repr((VERSION, [list(s) for s in samples], bits, part)).encode())
     weights = model.weights
     for index in range(model.config.layers):
         layer = weights.layers[index]
