@@ -55,9 +55,9 @@ def fit_codebooks(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, weigh: bool) -
     """For calibration's q [head, token, d], k and v [kv head, token, d].
 
     With `weigh`, errors of q and k count by what they do to a score: times the mean square of the
-    other's same channel: some channels are large in both. Of eleven layers of SmolLM2-135M, softmax
-    weights differ from exact ones by 1 to 9 % less on other texts (Kullback-Leibler), and in some
-    layers by a little more.
+    other's same channel: some channels are large in both. With all of SmolLM2-135M at four bits but
+    the head, that lowers perplexity about cranes from 36.98 to 33.81 and leaves that of the
+    reference (29.58, 29.61; 512 tokens each).
     """
     if not weigh:
         return Codebooks(fit_codebook(q), fit_codebook(k), fit_codebook(v))
