@@ -43,6 +43,11 @@ def shipped_prose() -> str:
     return (_FOLDER / "cranes.txt").read_text(encoding="utf-8")
 
 
+def many_subjects() -> str:
+    """Short pieces of many subjects and kinds, written for the package, to calibrate on."""
+    return (_FOLDER / "subjects.txt").read_text(encoding="utf-8")
+
+
 def first_tokens(tokenizer: Tokenizer, text: str, count: int, what: str) -> list[int]:
     """The first ``count`` tokens of ``text``, which messages call ``what``.
 

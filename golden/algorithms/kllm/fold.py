@@ -3,7 +3,9 @@
 The vector that a product multiplies is then the residual stream itself, and RMSNorm nothing but a
 factor of the product. A rotation R of the stream can be folded in as well: RMSNorm without a gain
 commutes with it, so (x R) (R^T W) = x W. It spreads single large elements over all of them
-(Ashkboos et al., QuaRot, arXiv:2404.00456), and is no work for the hardware.
+(Ashkboos et al., QuaRot, arXiv:2404.00456), and is no work for the hardware. With KLLM's codebooks
+and outliers it does harm: in eleven layers of SmolLM2-135M, activations rotated cost their products
+twice the error, since the largest elements are FP16 anyway and K-Means fits the rest.
 """
 
 import dataclasses

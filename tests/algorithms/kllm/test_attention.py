@@ -10,6 +10,7 @@ from golden.algorithms.kllm.attention import (
     QuantizedAttention,
     ends,
     fit_codebook,
+    fit_codebooks,
     quantize,
 )
 from golden.algorithms.kllm.quantize import dynamic_outliers
@@ -109,3 +110,22 @@ def test_ends():
     expected = [[True, True, False, False, False, False], [True, False, False, False, False, False]]
     np.testing.assert_array_equal(ends(w, keep, 1), expected)
     np.testing.assert_array_equal(ends(w, keep, 3), keep)
+
+
+def test_codebooks_for_what_the_scores_need():
+    """Where channels are large in q and in k, scores err less when their errors count more."""
+    rng = np.random.default_rng(0)
+    size = np.where(np.arange(64) < 4, 6, 1)
+    q, k = (rng.normal(size=(heads, 200, 64)) * size + size for heads in (6, 2))
+    exact = q.reshape(2, -1, 64) @ k.swapaxes(1, 2)
+    errors = []
+    for weigh in (False, True):
+        found = fit_codebooks(q, k, k, weigh=weigh)
+        (iq, sq), (ik, sk) = quantize(q, found.q), quantize(k, found.k)
+        q4, k4 = (
+            codebook.astype(float)[index] * scale.astype(float)[..., None]
+            for codebook, index, scale in ((found.q, iq, sq), (found.k, ik, sk))
+        )
+        errors.append(np.square(q4.reshape(2, -1, 64) @ k4.swapaxes(1, 2) - exact).mean())
+        np.testing.assert_array_equal(found.v, fit_codebook(k))
+    assert errors[1] < 0.8 * errors[0]

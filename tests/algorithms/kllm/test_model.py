@@ -21,7 +21,7 @@ from golden.lm.commands import open_model
 from golden.lm.gradient import fisher_information
 from golden.lm.model import Llama
 from golden.lm.perplexity import perplexity
-from golden.lm.text import default_text, first_tokens, shipped_prose
+from golden.lm.text import default_text, first_tokens, many_subjects, shipped_prose
 from golden.lm.tokenizer import read_tokenizer
 from golden.lm.weights import GGUFFile, read_weights
 from tests.support.kllm.recording import Recording
@@ -84,17 +84,22 @@ def inputs_alone(model, sample):
     return seen
 
 
-@pytest.mark.parametrize("fisher", [False, True])
+@pytest.mark.parametrize("errors", ["alike", "rows", "fisher"])
 @pytest.mark.parametrize("thresholds", ["dynamic", "static"])
-def test_calibration_sees_each_sample_alone(model, thresholds, fisher):
-    quantized = QuantizedLlama(
-        model, SAMPLES, outlier_share=0.1, thresholds=thresholds, fisher=fisher, weight_bits=None
-    )
+def test_calibration_sees_each_sample_alone(model, thresholds, errors):
+    fisher, fit = errors == "fisher", "paper" if errors == "alike" else "fitted"
+    options = {"thresholds": thresholds, "fisher": fisher, "fit": fit, "weight_bits": None}
+    quantized = QuantizedLlama(model, SAMPLES, outlier_share=0.1, **options)
     information = fisher_information(model, SAMPLES)
     parts = [inputs_alone(model, sample) for sample in SAMPLES]
     for (index, into), _ in parts[0].items():
         x = np.concatenate([part[index, into] for part in parts])
         weights = information[index, into] if fisher else None
+        if errors == "rows":
+            matrices = [getattr(model.weights.layers[index], name) for name in MATRICES]
+            some = [m for name, m in zip(MATRICES, matrices, strict=True) if INPUTS[name] == into]
+            rows = np.square(np.concatenate(some, axis=1)).sum(axis=1)
+            weights = np.broadcast_to(rows, x.shape)
         expected = fit_activation_quantizer(x, 4, 0.1, thresholds == "static", weights)
         found = quantized.activations[index][into]
         np.testing.assert_allclose(found.codebook, expected.codebook, rtol=0.01, atol=0.01)
@@ -102,6 +107,21 @@ def test_calibration_sees_each_sample_alone(model, thresholds, fisher):
             np.testing.assert_allclose(found.thresholds, expected.thresholds, rtol=2e-3)
     assert len(quantized.activations) == 3
     assert all(set(layer) == {"attn", "wo", "ffn", "down"} for layer in quantized.activations)
+
+
+def test_fused_norms_let_errors_of_small_vectors_count(model):
+    """By what they are after the division by the vector's RMS."""
+    quantized = QuantizedLlama(model, SAMPLES, norms="fused", weight_bits=None, outlier_share=0.1)
+    layer = quantized.exact.weights.layers[0]
+    tokens = [token for sample in SAMPLES for token in sample]
+    x = quantized.exact.weights.embedding[tokens]  # no layer came before
+    rows = sum(np.square(getattr(layer, name)).sum(axis=1) for name in ("wq", "wk", "wv"))
+    weights = rows / np.square(x).mean(axis=1, keepdims=True)
+    expected = fit_activation_quantizer(x, 4, 0.1, False, weights).codebook
+    found = quantized.activations[0]["attn"].codebook
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+    plain = fit_activation_quantizer(x, 4, 0.1, False).codebook
+    assert np.abs(plain - expected).max() > 0.02
 
 
 def test_separate_samples():
@@ -198,17 +218,17 @@ def test_wrong_settings(model):
 
 @pytest.mark.parametrize("characters", [0, 3_000, 120_000])
 def test_calibration_never_sees_the_evaluated_text(tiny, characters):
-    """Of either text: they start in the second half, or after what is evaluated."""
+    """Half are of the default text's second half, or after what is evaluated, half of the other."""
     tokenizer = read_tokenizer(GGUFFile(tiny))
-    text = default_text()
+    text, other = default_text(), many_subjects()
     for whole in (text, shipped_prose()):
         evaluated = whole[:characters]
         samples = calibration_samples(tokenizer, evaluated=evaluated)
         assert [len(sample) for sample in samples] == [128] * 32
         least = max(len(text) // 2, len(evaluated) if whole is text else 0)
-        for sample in samples:
+        for number, sample in enumerate(samples):
             found = tokenizer.decode(sample).strip("\ufffd")  # half a character at the end
-            assert len(found) > 100 and found in text[least:]
+            assert len(found) > 100 and found in (text[least:] if number < 16 else other)
             words = found.split()
             assert not any(
                 " ".join(words[n : n + 12]) in " ".join(evaluated.split())
