@@ -158,10 +158,14 @@ def fit_activation_quantizer(
     """
     x = x.astype(np.float16)
     if rows is not None and x.shape[1] > rows:
-        parts = [x[:, part] for part in parts_of(x.shape[1], rows)]
+        parts = parts_of(x.shape[1], rows)
         # Parts are of about one size; the shortest one's values stand for the others' as well.
-        length = min(part.shape[1] for part in parts)
-        x = np.concatenate([part[:, :length] for part in parts])
+        length = min(part.stop - part.start for part in parts)
+        fisher = None if fisher is None else np.broadcast_to(fisher, x.shape)
+        x, fisher = (
+            None if a is None else np.concatenate([a[:, p.start : p.start + length] for p in parts])
+            for a in (x, fisher)
+        )
     thresholds = scale = None
     if static:
         ends = [share / 2, 1 - share / 2]
