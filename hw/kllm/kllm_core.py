@@ -36,11 +36,12 @@ class KllmCore(Component):
 
     ::
 
-        x ─→ OutlierSplit ─┬─→ OutlierList ───────────────┐
-              │ scale      └─→ ClusteringUnit ─→ IndexBuffer ─┐      ↓ of scores: softmax ─→ × x
-              │                                               ├─→ PeLane ─┐
-              │   request ┄ memory ┄ response ─→ reader ──────┤   PeLane ─┴─→ y
-              └─────────→ s_A ────────────────── ProductTable ┘
+        x ─→ ScorePath ─→ OutlierSplit ─┬─→ OutlierList ────────────────────┐
+                 ↑          │ scale     └─→ ClusteringUnit ─┬─→ IndexBuffer ┤
+                 │          │                               └─→ indices     ├─→ PeLane ─┐
+                 │ request ┄ memory ┄ response ─→ WordFetch ────────────────┤   PeLane ─┼─→ y
+                 │          └─→ RmsFactor ─→ ScaleReplay, ProductTable ─────┘           │
+                 └──────────────────────────── scores ──────────────────────────────────┘
 
     Each command takes a batch of vectors from `x`, V' of them. A vector's largest and smallest
     values, as many as the command says, stay FP16; the others become indices of their nearest
@@ -56,7 +57,8 @@ class KllmCore(Component):
     Attention (section IV-A): a command that says ``store`` outputs its vectors' indices, for a
     matrix of keys (each a column, with its scale) or of values (each a row). The results of one
     with ``softmax`` are scores; the vectors of a later one that is ``weighted`` are their
-    probabilities times `x`, such as the values' scales.
+    probabilities times `x`, such as the values' scales. The rows of two such products may wait for
+    their vectors; the results of a third, and all that follow, wait for them.
 
     Tables that belong together are loaded ahead of the first command that uses them, while earlier
     products are in flight. A command without tables of its own uses those of the command before;
