@@ -2,27 +2,27 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.arith.order_key import is_nan
 from hw.component import Component
-from hw.kllm.centroid_lane import CentroidLane
 from hw.kllm.clustering_unit import ClusteringUnit
 from hw.kllm.codebook_replacement import CodebookReplacement
 from hw.kllm.command_dispatch import CommandDispatch
 from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters, Table
+from hw.kllm.fork import fork
 from hw.kllm.index_buffer import IndexBuffer
+from hw.kllm.lane_array import give_products, give_steps, make_lanes
 from hw.kllm.outlier_list import OutlierList
 from hw.kllm.outlier_split import ONE, OutlierSplit
-from hw.kllm.pe_lane import PeLane
 from hw.kllm.product_table import ProductTable
 from hw.kllm.rms_factor import RmsFactor
 from hw.kllm.scale_replay import ScaleReplay
 from hw.kllm.score_path import ScorePath
-from hw.kllm.step_join import SHARED, StepJoin
+from hw.kllm.step_join import StepJoin
 from hw.kllm.word_fetch import WordFetch
 from hw.stream.queue import Queue, QueueParameters
 
@@ -154,12 +154,7 @@ class KllmCore(Component):
         m.submodules.join = join = StepJoin(p)
         m.submodules.scale_replay = scales = ScaleReplay(p)
         m.submodules.score_path = path = ScorePath(p)
-        if p.centroid_bits:
-            lanes = [CentroidLane(p.centroid_lane) for _ in range(p.lanes)]
-        else:
-            lanes = [PeLane(p.lane) for _ in range(p.lanes)]
-        for number, lane in enumerate(lanes):
-            m.submodules[f"lane_{number}"] = lane
+        lanes = make_lanes(m, p)
         # The core's own ports.
         wiring.connect(m, wiring.flipped(self.command), dispatch.command)
         wiring.connect(m, wiring.flipped(self.x), path.x)
@@ -197,8 +192,8 @@ class KllmCore(Component):
         self._replace(m, replace, table, dispatch, tables)
         done = self._normalise(m, norm, dispatch.rms_factor, tables["squares"], scales)
         m.d.comb += join.scale_done.eq(done)
-        self._step(m, join, lanes, tables)
-        self._feed(m, table, scales.o, lanes)
+        give_steps(m, p, join, lanes, tables)
+        give_products(m, table, scales.o, lanes)
         self._collect(m, dispatch.results, lanes, path)
         return m
 
@@ -387,60 +382,6 @@ class KllmCore(Component):
         # The command leaves with its vector's result.
         return scales.i.valid & scales.i.ready & commands.payload.end
 
-    def _step(self, m: Module, join: StepJoin, lanes, tables):
-        """Give all lanes the same step, but each its own weights and scale."""
-        # The weights' codebook of the step's bank goes to all lanes.
-        p, step = self._parameters, join.o.payload
-        codebook = Signal(len(tables["centroids"][0]))
-        m.d.comb += [
-            codebook.eq(Mux(step.bank, *reversed(tables["centroids"]))),
-            join.o.ready.eq(lanes[0].i.ready),
-        ]
-        shared = {name: step[name] for name in SHARED} | {"codebook": codebook}
-        if p.centroid_bits:
-            shared = {name: shared[name] for name in ("entries", "advance", "last", "codebook")}
-            shared |= self._fixed(m, step, tables)
-        for number, lane in enumerate(lanes):
-            own = {"weight": step.weight[number], "scale": step.scale[number]}
-            m.d.comb += lane.i.valid.eq(join.o.valid)
-            for name, value in (shared | own).items():
-                m.d.comb += Value.cast(lane.i.payload[name]).eq(Value.cast(value))
-
-    def _fixed(self, m: Module, step, tables) -> dict[str, Value]:
-        """The step's fixed-point centroids: of activations, looked up once for all lanes."""
-        bits = self._parameters.centroid_bits
-        codebooks = {}
-        for name in ("fixed_activations", "fixed_weights"):
-            size = len(tables[name][0]) // FP16.width
-            codebook = Signal(bits * size, name=name)
-            chosen = Mux(step.bank, *reversed(tables[name]))
-            values = Cat(chosen.word_select(n, FP16.width)[:bits] for n in range(size))
-            m.d.comb += codebook.eq(values)
-            codebooks[name] = codebook
-        activations = []
-        for number, (index, counts) in enumerate(zip(step.activation, step.mask, strict=True)):
-            centroid = Signal(bits, name=f"centroid_{number}")
-            found = codebooks["fixed_activations"].word_select(index, bits)
-            m.d.comb += centroid.eq(found & Value.cast(counts).replicate(bits))
-            activations.append(centroid)
-        return {"activation": Cat(activations), "fixed": codebooks["fixed_weights"]}
-
-    def _feed(self, m: Module, table, scales, lanes):
-        """Give all lanes the groups of products, and each column its vector's scale."""
-        m.d.comb += scales.ready.eq(lanes[0].vector_scale.ready)
-        if table is not None:
-            m.d.comb += table.o.ready.eq(lanes[0].products.ready)
-        for lane in lanes:
-            if table is not None:
-                m.d.comb += [
-                    lane.products.valid.eq(table.o.valid),
-                    lane.products.payload.as_value().eq(table.o.payload.as_value()),
-                ]
-            m.d.comb += [
-                lane.vector_scale.valid.eq(scales.valid),
-                lane.vector_scale.payload.eq(scales.payload),
-            ]
-
     def _collect(self, m: Module, commands, lanes, path: ScorePath):
         """Join the results of all lanes to one beat; lanes past the matrix's end are masked.
 
@@ -481,22 +422,3 @@ class KllmCore(Component):
             m.d.sync += vector.eq(Mux(batch_end, 1, vector + 1))
             with m.If(batch_end):
                 m.d.sync += done.eq(Mux(finished, 0, done + p.lanes))
-
-
-def fork(m: Module, name: str, source, sinks: list):
-    """Give each beat to all sinks, to each as soon as it is ready, and then accept it.
-
-    Of its fields, each sink gets those that it has.
-    """
-    delivered = [Signal(name=f"{name}_delivered_{n}") for n in range(len(sinks))]
-    passed = [sink.ready | had for sink, had in zip(sinks, delivered, strict=True)]
-    m.d.comb += source.ready.eq(Cat(passed).all())
-    for sink, had in zip(sinks, delivered, strict=True):
-        m.d.comb += sink.valid.eq(source.valid & ~had)
-        with m.If(source.valid):
-            m.d.sync += had.eq(~source.ready & (had | sink.ready))
-        given: Any = Signal(source.payload.shape())  # for its layout, also where it is a Struct
-        taken: Any = Signal(sink.payload.shape())
-        names = [name for name, _ in given.shape()]
-        for name in (name for name, _ in taken.shape() if name in names):
-            m.d.comb += Value.cast(sink.payload[name]).eq(Value.cast(source.payload[name]))

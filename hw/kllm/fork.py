@@ -1,0 +1,24 @@
+"""Give each beat of a stream to several consumers."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal, Value
+
+
+def fork(m: Module, name: str, source, sinks: list):
+    """Give each beat to all sinks, to each as soon as it is ready, and then accept it.
+
+    Of its fields, each sink gets those that it has.
+    """
+    delivered = [Signal(name=f"{name}_delivered_{n}") for n in range(len(sinks))]
+    passed = [sink.ready | had for sink, had in zip(sinks, delivered, strict=True)]
+    m.d.comb += source.ready.eq(Cat(passed).all())
+    for sink, had in zip(sinks, delivered, strict=True):
+        m.d.comb += sink.valid.eq(source.valid & ~had)
+        with m.If(source.valid):
+            m.d.sync += had.eq(~source.ready & (had | sink.ready))
+        given: Any = Signal(source.payload.shape())  # for its layout, also where it is a Struct
+        taken: Any = Signal(sink.payload.shape())
+        names = [name for name, _ in given.shape()]
+        for name in (name for name, _ in taken.shape() if name in names):
+            m.d.comb += Value.cast(sink.payload[name]).eq(Value.cast(source.payload[name]))
