@@ -56,7 +56,7 @@ mutate: $(STAMP) ## mutation tests of every block (long)
 campaign: setup ## tests too long for the suite, proofs included (an hour)
 	@$(PYTHON) -m sim campaign $(LONG)
 
-exhaustive: $(STAMP) ## every pair of FP16 and BF16 operands through six units (a minute; also in make test)
+exhaustive: $(STAMP) ## every pair of FP16 and BF16 operands through six units (two minutes)
 	@$(PYTHON) -m sim exhaustive all
 
 fresh: ## demo and test in a minimal Debian, as a plain user (root, ten minutes; SUITE=trixie)

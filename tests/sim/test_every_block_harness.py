@@ -47,17 +47,25 @@ def random_trace(kind: str, tokens: int = 6, d: int = 24) -> Trace:
     }[kind]()
 
 
-KINDS = ("attention", "activations", "weights", "everything", "one number", "huge")
+SOME = ("everything", "one number")
+OTHERS = ("attention", "activations", "weights", "huge")
 
 
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(SOME, id="some"),
+        pytest.param(OTHERS, id="others", marks=pytest.mark.campaign),
+    ],
+)
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
-def test_any_trace_fits_any_block(block, tmp_path):
+def test_any_trace_fits_any_block(block, kinds, tmp_path):
     """The trace is cut or repeated, with a note; under every stall pattern."""
     parameters = first_preset(block)
     design = generate(block, parameters)
     vectors = 30 if design.instances < HUGE else 4
     simulation = Simulation(design, "verilator", "harness")
-    for kind in KINDS:
+    for kind in kinds:
         path = tmp_path / f"{kind}.npz"
         traces.save(path, random_trace(kind))
         stimulus = load_testbench(block).stimulus(parameters, traces.load(path), vectors, seed=1)

@@ -24,6 +24,7 @@ from sim.checks.exhaustive.exhaustive import (
 from sim.drivers.run import load_testbench
 from sim.testbenches.arith.operands import corners
 from tests.support.arith.pairs import bits, pairs
+from tests.support.campaign import suite_takes
 
 UNITS = pytest.mark.parametrize("name", OPERATIONS)
 FORMAT = pytest.mark.parametrize("format", FORMATS)
@@ -39,16 +40,29 @@ def some(format: str, count: int = 2048) -> np.ndarray:
     return np.concatenate([edges, subnormals, random])
 
 
-@FORMAT
-@UNITS
+ALL = [(name, format) for name in OPERATIONS for format in FORMATS]
+WHOLE = (("arith.float_multiply", "fp16"),)
+"""What the suite runs all pairs of; of the others it runs 2048 first operands and every second."""
+
+
+@pytest.mark.parametrize(("name", "format"), suite_takes(WHOLE, ALL))
 def test_all_pairs(name, format):
     outcome = Exhaustive(name, format).run()
     assert outcome.difference is None, outcome.difference
     assert outcome.compared == len(OPERATIONS[name]) << 32
 
 
-@FORMAT
-@UNITS
+@pytest.mark.parametrize(("name", "format"), [case for case in ALL if case not in WHOLE])
+def test_some_pairs(name, format):
+    outcome = Exhaustive(name, format).run(some(format))
+    assert outcome.difference is None, outcome.difference
+    assert outcome.compared == 2048 * len(OPERATIONS[name]) << 16
+
+
+FLUSHING = ("arith.float_add", "fp16"), ("arith.float_multiply", "bf16")
+
+
+@pytest.mark.parametrize(("name", "format"), suite_takes(FLUSHING, ALL))
 def test_flushing_units(name, format):
     outcome = Exhaustive(name, format, flush=True).run(some(format))
     assert outcome.difference is None, outcome.difference
