@@ -94,14 +94,14 @@ def compile_harness(design: Design) -> Path:
 
     Built if the cache lacks it.
     """
-    key = design.digest(INTERFACE.read_text(), HEADERS, repr(_ports(design)), *_tools())
+    key = design.digest(INTERFACE.read_text(), HEADERS, repr(_ports(design)), *tools())
     folder = compiled_folder() / f"harness_{design.module[:60]}_{key}"
 
     def build(done: Path) -> None:
         compiling(f"{design.module} for the harness")
         _compile_design(design, done)
 
-    library = _built(folder, "design.so", build)
+    library = built(folder, "design.so", build)
     cache.use(folder)
     cache.prune_now_and_then()
     return library
@@ -109,21 +109,21 @@ def compile_harness(design: Design) -> Path:
 
 def compile_engine() -> Path:
     """Path of the shared library of harness and Verilator's run-time library."""
-    key = _digest(*(path.read_text() for path in ENGINE), *_tools())
-    return _built(compiled_folder() / f"engine_{key}", "engine.so", _compile_engine)
+    key = _digest(*(path.read_text() for path in ENGINE), *tools())
+    return built(compiled_folder() / f"engine_{key}", "engine.so", _compile_engine)
 
 
 def _precompiled() -> Path:
     """Path of the header that every design includes, with its precompiled form beside it."""
-    key = _digest(HEADERS, *_tools())
-    return _built(compiled_folder() / f"headers_{key}", "headers.h", _compile_headers)
+    key = _digest(HEADERS, *tools())
+    return built(compiled_folder() / f"headers_{key}", "headers.h", _compile_headers)
 
 
 def _digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:20]
 
 
-def _built(folder: Path, name: str, build: Callable[[Path], None]) -> Path:
+def built(folder: Path, name: str, build: Callable[[Path], None]) -> Path:
     """A file in a folder of the cache, which `build` fills if it is missing.
 
     The folder is built under another name and then renamed, so an interrupted build is never taken
@@ -174,6 +174,30 @@ def _compile_design(design: Design, done: Path) -> None:
     _run(["g++", "-shared", *objects, "-o", str(done / "design.so")], scratch, design.module)
 
 
+def compile_program(design: Design, main: Path, done: Path) -> None:
+    """Translate a design and link it with a C++ file that has ``main``, which includes `Model.h`."""
+    scratch = done.parent.parent
+    (scratch / "design.v").write_text(design.verilog)
+    program = [str(verilator()), *TRANSLATE, "--top-module", design.module, "design.v"]
+    _run([*program, *large_design_arguments(design, scratch)], scratch, design.module)
+    once = sorted((scratch / "obj_dir").glob("*Slow.cpp"))
+    often = [path for path in sorted((scratch / "obj_dir").glob("*.cpp")) if path not in once]
+    library = [_include() / "verilated.cpp", _include() / "verilated_threads.cpp", main]
+    commands = []
+    parts = [(LARGE_OFTEN, half) for half in _halves(often)]
+    parts += [(LARGE_ONCE, once), (SMALL, library)]
+    for number, (optimise, files) in enumerate(parts):
+        part = scratch / f"part{number}.cpp"
+        part.write_text("".join(f'#include "{path}"\n' for path in files))
+        commands.append(
+            [*_compiler(optimise), "-Iobj_dir", "-c", part.name, "-o", f"{part.stem}.o"]
+        )
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda command: _run(command, scratch, design.module), commands))
+    objects = [command[-1] for command in commands]
+    _run(["g++", *objects, "-pthread", "-o", str(done)], scratch, design.module)
+
+
 def _halves(files: list[Path]) -> list[list[Path]]:
     """Two lists of about equal size in bytes; the second is empty where there is one file."""
     halves: tuple[list[Path], list[Path]] = ([], [])
@@ -216,7 +240,7 @@ def _run(command: list[str], folder: Path, what: str) -> None:
         raise ToolError(f"{tool} could not compile {what}; its output is in {log}")
 
 
-def _tools() -> list[str]:
+def tools() -> list[str]:
     """Everything besides its sources that a compiled simulation depends on."""
     return [repr([TRANSLATE, COMPILE, SMALL, LARGE_OFTEN, LARGE_ONCE, PARTS]), versions()]
 

@@ -1,0 +1,239 @@
+"""A block behind a serial line: streams, memories, counters and reset by packets."""
+
+import dataclasses
+import operator
+from functools import reduce
+
+from amaranth.hdl import (
+    Cat,
+    ClockSignal,
+    Const,
+    Instance,
+    Module,
+    ResetSignal,
+    Signal,
+    Value,
+    unsigned,
+)
+from amaranth.lib import memory
+from amaranth.lib.wiring import In, Out
+
+from hw.boards.block_memory import BlockMemory, BoardMemory
+from hw.boards.command_processor import VERSION, Channels, CommandProcessor
+from hw.boards.frames import FrameReceiver, FrameTransmitter
+from hw.boards.stream_ports import InputPort, OutputPort, bytes_of
+from hw.boards.uart import UartReceiver, UartTransmitter
+from hw.component import Component
+
+COUNTER_BITS = 48
+
+
+@dataclasses.dataclass(frozen=True)
+class TopParameters:
+    """What the top around a block is made of.
+
+    module, clocks
+        The block's Verilog module, and which of ``clk`` and ``rst`` it has.
+    inputs, outputs
+        Names and widths of the streams that the cable carries.
+    memories
+        Those on the board.
+    build
+        Number that tells this design from others, of 64 bits.
+    divisor, packet, stream_bytes
+        As of :class:`hw.boards.design.BoardParameters`.
+    """
+
+    module: str
+    clocks: tuple[str, ...]
+    inputs: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, int], ...]
+    memories: tuple[BoardMemory, ...]
+    build: int
+    divisor: int
+    packet: int
+    stream_bytes: int
+
+    @property
+    def status_bytes(self) -> int:
+        """version, build, flags, three counters, errors; and six or eight for each channel."""
+        fixed = 1 + 8 + 1 + 3 * COUNTER_BITS // 8 + 2 * 2
+        return fixed + 6 * len(self.inputs + self.outputs) + 8 * len(self.memories)
+
+    @property
+    def channels(self) -> Channels:
+        return Channels(
+            inputs=tuple(bytes_of(width) for _, width in self.inputs),
+            outputs=tuple(bytes_of(width) for _, width in self.outputs),
+            memories=tuple((bytes_of(memory.row_bits), memory.rows) for memory in self.memories),
+            status_bytes=self.status_bytes,
+            packet=self.packet,
+        )
+
+
+class BoardTop(Component):
+    """The link: serial line, packets, and a port or memory for each stream of the block.
+
+    ::
+
+        rx ─→ UartReceiver ─→ FrameReceiver ─→ CommandProcessor ─→ InputPort ─→ block
+        tx ←─ UartTransmitter ←─ FrameTransmitter ←─ reply ←─┘ ←─ OutputPort ←─┤
+                                                            BlockMemory ⇄──────┘
+
+    Streams wait while the block is in reset, so that no beat reaches it too early.
+
+    Members
+    -------
+    rx : :py:`In(1)`, tx : :py:`Out(1)`
+    running : :py:`Out(1)`
+        The block is out of reset.
+    error : :py:`Out(1)`
+        A frame was damaged, or a request went beyond a memory.
+    """
+
+    def __init__(self, parameters: TopParameters):
+        self._parameters = parameters
+        super().__init__({"rx": In(1), "tx": Out(1, init=1), "running": Out(1), "error": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        m.submodules.receiver = receiver = UartReceiver(p.divisor)
+        m.submodules.transmitter = transmitter = UartTransmitter(p.divisor)
+        m.submodules.frames = frames = FrameReceiver(p.packet)
+        m.submodules.replies = replies = FrameTransmitter(p.packet)
+        m.submodules.processor = processor = CommandProcessor(p.channels)
+        m.submodules.reply = reply = memory.Memory(shape=unsigned(8), depth=p.packet, init=[])
+        write, read = reply.write_port(), reply.read_port()
+        m.d.comb += [
+            receiver.rx.eq(self.rx),
+            self.tx.eq(transmitter.tx),
+            *(
+                getattr(frames, n).eq(getattr(receiver, n))
+                for n in ("data", "valid", "framing_error")
+            ),
+            *(
+                getattr(processor, n).eq(getattr(frames, n))
+                for n in ("full", "length", "read_data")
+            ),
+            frames.read_address.eq(processor.read_address),
+            frames.release.eq(processor.release),
+            write.en.eq(processor.write),
+            write.addr.eq(processor.write_address),
+            write.data.eq(processor.write_data),
+            read.addr.eq(replies.read_address),
+            replies.read_data.eq(read.data),
+            replies.start.eq(processor.send),
+            replies.length.eq(processor.reply_length),
+            processor.busy.eq(replies.busy),
+            transmitter.i.valid.eq(replies.o.valid),
+            transmitter.i.payload.eq(replies.o.payload),
+            replies.o.ready.eq(transmitter.i.ready),
+            self.running.eq(processor.running),
+        ]
+        self._block(m, frames, processor)
+        return m
+
+    def _block(self, m: Module, frames: FrameReceiver, processor: CommandProcessor) -> None:
+        """The block, its ports and memories, and the result of STATUS."""
+        p = self._parameters
+        connections: dict = {}
+        if "clk" in p.clocks:
+            connections["i_clk"] = ClockSignal()
+        if "rst" in p.clocks:
+            connections["i_rst"] = ResetSignal() | ~processor.running
+        moved: list[Value] = []
+
+        def attach(name: str, port, into_block: bool) -> None:
+            """Connect a stream, while the block is running."""
+            valid, ready = Signal(name=f"{name}_valid"), Signal(name=f"{name}_ready")
+            payload = Signal(len(Value.cast(port.payload)), name=f"{name}_payload")
+            way = "io" if into_block else "oi"
+            connections.update({f"{way[0]}_{name}__valid": valid, f"{way[1]}_{name}__ready": ready})
+            connections[f"{way[0]}_{name}__payload"] = payload
+            source, sink = (port, None) if into_block else (None, port)
+            if source is not None:
+                m.d.comb += [
+                    valid.eq(source.valid & processor.running),
+                    payload.eq(source.payload),
+                    source.ready.eq(ready & processor.running),
+                ]
+            else:
+                m.d.comb += [
+                    sink.valid.eq(valid & processor.running),
+                    sink.payload.eq(payload),
+                    ready.eq(sink.ready & processor.running),
+                ]
+            moved.append(valid & ready & processor.running)
+
+        counts: list[Value] = []
+        for n, (name, width) in enumerate(p.inputs):
+            m.submodules[f"input_{name}"] = port = InputPort(width, p.stream_bytes)
+            attach(name, port.o, True)
+            m.d.comb += [
+                port.clear.eq(processor.clear),
+                port.push.eq(processor.push[n]),
+                port.data.eq(processor.data),
+                processor.rooms.word_select(n, 16).eq(port.room),
+            ]
+            counts += [port.room, port.beats]
+        for n, (name, width) in enumerate(p.outputs):
+            m.submodules[f"output_{name}"] = port = OutputPort(width, p.stream_bytes)
+            attach(name, port.i, False)
+            m.d.comb += [
+                port.clear.eq(processor.clear),
+                port.pop.eq(processor.pop[n]),
+                processor.popped.word_select(n, 8).eq(port.data),
+                processor.levels.word_select(n, 16).eq(port.level),
+            ]
+            counts += [port.level, port.beats]
+        faults: list[Value] = [Const(0, 1)]
+        for n, described in enumerate(p.memories):
+            m.submodules[f"memory_{described.request}"] = rows = BlockMemory(described)
+            attach(described.request, rows.request, False)
+            attach(described.response, rows.response, True)
+            m.d.comb += [
+                rows.clear.eq(processor.clear),
+                rows.start.eq(processor.begin[n]),
+                rows.loads.eq(processor.loads),
+                rows.row.eq(processor.row),
+                rows.push.eq(processor.load[n]),
+                rows.pop.eq(processor.dump[n]),
+                rows.given.eq(processor.data),
+                processor.present[n].eq(rows.present),
+                processor.dumped.word_select(n, 8).eq(rows.data),
+            ]
+            counts += [rows.reads, rows.writes]
+            faults.append(rows.fault)
+        m.submodules.block = Instance(p.module, **connections)
+        fault = reduce(operator.or_, faults)
+        errors = [frames.framing_errors, frames.dropped]
+        m.d.comb += [
+            processor.status.eq(
+                Cat(
+                    Const(VERSION, 8),
+                    Const(p.build, 64),
+                    Cat(fault, Const(0, 7)),
+                    *self._cycles(m, processor, reduce(operator.or_, moved)),
+                    *errors,
+                    *counts,
+                )
+            ),
+            self.error.eq(fault | Cat(errors).any()),
+        ]
+
+    @staticmethod
+    def _cycles(m: Module, processor: CommandProcessor, moves: Value) -> list[Signal]:
+        """Cycles since START, and in which of them a stream first and last moved."""
+        cycles, first, last = (
+            Signal(COUNTER_BITS, name=name) for name in ("cycles", "first", "last")
+        )
+        with m.If(processor.running):
+            m.d.sync += cycles.eq(cycles + 1)
+        with m.If(moves):
+            m.d.sync += last.eq(cycles + 1)
+            with m.If(first == 0):
+                m.d.sync += first.eq(cycles + 1)
+        with m.If(processor.clear):
+            m.d.sync += [cycles.eq(0), first.eq(0), last.eq(0)]
+        return [cycles, first, last]

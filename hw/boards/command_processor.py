@@ -1,0 +1,337 @@
+"""Executes the operations of a request packet, byte by byte, and makes the reply."""
+
+import dataclasses
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import enum
+from amaranth.lib.wiring import In, Out
+
+from hw.boards.frames import CRC_BYTES
+from hw.component import Component
+
+VERSION = 1
+"""Of the protocol."""
+
+
+class Operation(enum.IntEnum, shape=8):
+    STATUS = 0
+    RESET = 1
+    START = 2
+    WRITE = 3
+    READ = 4
+    LOAD = 5
+    DUMP = 6
+
+
+class Outcome(enum.IntEnum, shape=7):
+    """The low bits of a reply's status byte; the highest says that the block runs."""
+
+    DONE = 0
+    UNKNOWN_OPERATION = 1
+    NO_ROOM = 2
+    NO_SUCH_STREAM = 3
+    REPLY_TOO_LONG = 4
+    TRUNCATED = 5
+    NO_SUCH_ROW = 6
+
+
+ARGUMENTS = {Operation.WRITE: 3, Operation.READ: 3, Operation.LOAD: 7, Operation.DUMP: 7}
+"""Bytes after an operation: stream and count, or memory, row and count."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Channels:
+    """What a request can reach.
+
+    inputs, outputs
+        Bytes of a beat of each stream.
+    memories
+        Bytes of a row and rows, of each memory.
+    status_bytes
+        Bytes of the result of STATUS.
+    packet
+        Bytes of the longest packet.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    memories: tuple[tuple[int, int], ...]
+    status_bytes: int
+    packet: int
+
+
+class CommandProcessor(Component):
+    """Requests in a buffer to replies in a buffer.
+
+    A request is a sequence number and operations, a reply the number, a status byte and results. A
+    request with the number of the last one is a repetition: the reply is sent again, and nothing
+    executed. Number 0 is always executed, and forgets the last one. The first operation that fails
+    is the last.
+
+    Latency: a cycle for each byte of request and reply, two for each operation, and a few for each
+    row that is read.
+
+    Members
+    -------
+    full, length, read_data
+        Of :class:`hw.boards.frames.FrameReceiver`; `read_address` and `release` to it.
+    write, write_address, write_data : :py:`Out`
+        To the buffer of the reply.
+    send : :py:`Out(1)`, reply_length : :py:`Out`, busy : :py:`In(1)`
+        To and from :class:`hw.boards.frames.FrameTransmitter`.
+    status : :py:`In(8 * status_bytes)`
+        The result of STATUS, taken in one cycle.
+    running, clear : :py:`Out(1)`
+        The block is not in reset: low from power-up to START. Everything is to be dropped.
+    data : :py:`Out(8)`
+        The byte for the stream or memory of the bit that is set in `push` or `load`.
+    push, rooms : a bit, 16 bits for each input
+    pop, levels, popped : a bit, 16 bits, 8 bits for each output
+    begin, load, dump, present, dumped : a bit, and 8 bits, for each memory
+    row, loads : :py:`Out(32)`, :py:`Out(1)`
+        With `begin`.
+    """
+
+    def __init__(self, channels: Channels):
+        self._channels = c = channels
+        # A port of no bits would be none: what does not exist has a bit that is never set.
+        counts = (len(kind) for kind in (c.inputs, c.outputs, c.memories))
+        inputs, outputs, memories = (max(1, count) for count in counts)
+        ports: dict = {
+            **{"full": In(1), "length": In(range(c.packet + 1)), "release": Out(1)},
+            **{"read_address": Out(range(c.packet)), "read_data": In(8)},
+            **{"write": Out(1), "write_address": Out(range(c.packet)), "write_data": Out(8)},
+            **{"send": Out(1), "reply_length": Out(range(c.packet + 1)), "busy": In(1)},
+            **{"status": In(8 * c.status_bytes), "running": Out(1), "data": Out(8)},
+            **{"push": Out(inputs), "rooms": In(16 * inputs)},
+            **{"pop": Out(outputs), "levels": In(16 * outputs), "popped": In(8 * outputs)},
+            **{name: Out(memories) for name in ("begin", "load", "dump")},
+            **{"present": In(memories), "dumped": In(8 * memories)},
+            **{"row": Out(32), "loads": Out(1), "clear": Out(1)},
+        }
+        super().__init__(ports)
+
+    def elaborate(self, platform):
+        m = Module()
+        c = self._channels
+        position = Signal(range(c.packet + 1))
+        consume, present = Signal(), Signal()
+        outcome = Signal(Outcome)
+        operation = Signal(8)
+        arguments, missing = Signal(56), Signal(range(8))
+        count = Signal(16)  # beats or rows left
+        left = Signal(range(max(1, *c.inputs, *c.outputs, *(m[0] for m in c.memories)) + 1))
+        sequence, known = Signal(8), Signal()  # of the last request, if it is known
+        snapshot = Signal(8 * c.status_bytes)
+        byte = self.read_data
+        m.d.comb += [
+            # The byte at `position` is there in the next cycle.
+            self.read_address.eq(Mux(consume, position + 1, position)),
+            present.eq(position < self.length),
+            self.data.eq(byte),
+        ]
+        with m.If(consume):
+            m.d.sync += position.eq(position + 1)
+        # Arguments as they lie in the packet: stream, count; or memory, row, count.
+        wide = (operation == Operation.LOAD) | (operation == Operation.DUMP)
+        number = Mux(wide, arguments[:8], arguments[32:40])
+        stated = Signal(16)
+        m.d.comb += [
+            stated.eq(arguments[40:56]),
+            self.row.eq(arguments[8:40]),
+            self.loads.eq(operation == Operation.LOAD),
+        ]
+        kinds = {
+            Operation.WRITE: c.inputs,
+            Operation.READ: c.outputs,
+            Operation.LOAD: tuple(size for size, _ in c.memories),
+            Operation.DUMP: tuple(size for size, _ in c.memories),
+        }
+        # Of the stream or memory: bytes, whether it exists, and what it offers.
+        size = Signal.like(left)
+        exists = Signal()
+        for kind, sizes in kinds.items():
+            with m.If(operation == kind):
+                for n, bytes_ in enumerate(sizes):
+                    with m.If(number == n):
+                        m.d.comb += [size.eq(bytes_), exists.eq(1)]
+        room = self._chosen(number, self.rooms, 16)
+        level = self._chosen(number, self.levels, 16)
+        rows = Signal(33)
+        for n, (_, most) in enumerate(c.memories):
+            with m.If(number == n):
+                m.d.comb += rows.eq(most)
+        reply_full = Signal()
+        reply = Signal(8)
+        emit = Signal()
+        m.d.comb += reply_full.eq(self.reply_length == c.packet - CRC_BYTES)
+        with m.If(emit):
+            m.d.comb += [
+                self.write.eq(1),
+                self.write_address.eq(self.reply_length),
+                self.write_data.eq(reply),
+            ]
+            m.d.sync += self.reply_length.eq(self.reply_length + 1)
+
+        def fail(why: Outcome) -> None:
+            m.d.sync += outcome.eq(why)
+            m.next = "FINISH"
+
+        def one_hot(port: Value) -> None:
+            m.d.comb += port.eq(1 << number)
+
+        with m.FSM(name="process"):
+            with m.State("IDLE"):
+                m.d.sync += [position.eq(0), outcome.eq(Outcome.DONE)]
+                with m.If(self.full & (position == 0)):
+                    m.next = "SEQUENCE"
+            with m.State("SEQUENCE"):
+                m.d.comb += consume.eq(1)
+                m.d.sync += [sequence.eq(byte), known.eq(byte != 0)]
+                with m.If(known & (byte == sequence)):
+                    m.next = "SEND"
+                with m.Else():
+                    m.d.comb += [
+                        self.write.eq(1),
+                        self.write_address.eq(0),
+                        self.write_data.eq(byte),
+                    ]
+                    m.d.sync += self.reply_length.eq(2)
+                    m.next = "OPERATION"
+            with m.State("OPERATION"):
+                m.d.sync += operation.eq(byte)
+                with m.If(~present):
+                    m.next = "FINISH"
+                with m.Else():
+                    m.d.comb += consume.eq(1)
+                    m.next = "EXECUTE"
+                    for kind, bytes_ in ARGUMENTS.items():
+                        with m.If(byte == kind):
+                            m.d.sync += missing.eq(bytes_)
+                            m.next = "ARGUMENTS"
+            with m.State("ARGUMENTS"):
+                with m.If(missing == 0):
+                    m.next = "EXECUTE"
+                with m.Elif(~present):
+                    fail(Outcome.TRUNCATED)
+                with m.Else():
+                    m.d.comb += consume.eq(1)
+                    m.d.sync += [
+                        arguments.eq(Cat(arguments[8:], byte)),
+                        missing.eq(missing - 1),
+                    ]
+            with m.State("EXECUTE"):
+                m.d.sync += [count.eq(stated), snapshot.eq(self.status)]
+                with m.Switch(operation):
+                    with m.Case(Operation.STATUS):
+                        m.d.sync += count.eq(c.status_bytes)
+                        m.next = "STATUS"
+                    with m.Case(Operation.RESET):
+                        m.d.comb += self.clear.eq(1)
+                        m.d.sync += self.running.eq(0)
+                        m.next = "OPERATION"
+                    with m.Case(Operation.START):
+                        m.d.sync += self.running.eq(1)
+                        m.next = "OPERATION"
+                    with m.Case(Operation.WRITE):
+                        m.next = "WRITE"
+                        with m.If(~exists):
+                            fail(Outcome.NO_SUCH_STREAM)
+                    with m.Case(Operation.READ):
+                        with m.If(stated > level):
+                            m.d.sync += count.eq(level)
+                        m.next = "COUNT"
+                        with m.If(~exists):
+                            fail(Outcome.NO_SUCH_STREAM)
+                    with m.Case(Operation.LOAD, Operation.DUMP):
+                        one_hot(self.begin)
+                        m.next = "ROWS"
+                        with m.If(~exists):
+                            fail(Outcome.NO_SUCH_STREAM)
+                        with m.Elif(self.row + stated > rows):
+                            fail(Outcome.NO_SUCH_ROW)
+                    with m.Default():
+                        fail(Outcome.UNKNOWN_OPERATION)
+                m.d.sync += left.eq(0)
+            with m.State("STATUS"):
+                with m.If(count == 0):
+                    m.next = "OPERATION"
+                with m.Elif(reply_full):
+                    fail(Outcome.REPLY_TOO_LONG)
+                with m.Else():
+                    m.d.comb += [emit.eq(1), reply.eq(snapshot[:8])]
+                    m.d.sync += [snapshot.eq(snapshot >> 8), count.eq(count - 1)]
+            with m.State("WRITE"):
+                with m.If((left == 0) & (count == 0)):
+                    m.next = "OPERATION"
+                with m.Elif(left == 0):
+                    m.d.sync += [left.eq(size), count.eq(count - 1)]
+                    with m.If(room == 0):
+                        fail(Outcome.NO_ROOM)
+                with m.Elif(~present):
+                    fail(Outcome.TRUNCATED)
+                with m.Else():
+                    m.d.comb += consume.eq(1)
+                    m.d.sync += left.eq(left - 1)
+                    one_hot(self.push)
+            with m.State("COUNT"):
+                # Two bytes; `left` counts them.
+                with m.If(reply_full):
+                    fail(Outcome.REPLY_TOO_LONG)
+                with m.Else():
+                    m.d.comb += [emit.eq(1), reply.eq(Mux(left == 0, count[:8], count[8:]))]
+                    m.d.sync += left.eq(left ^ 1)
+                    with m.If(left != 0):
+                        m.next = "READ"
+            with m.State("READ"):
+                with m.If((left == 0) & (count == 0)):
+                    m.next = "OPERATION"
+                with m.Elif(left == 0):
+                    m.d.sync += [left.eq(size), count.eq(count - 1)]
+                with m.Elif(reply_full):
+                    fail(Outcome.REPLY_TOO_LONG)
+                with m.Else():
+                    m.d.comb += [emit.eq(1), reply.eq(self._chosen(number, self.popped, 8))]
+                    m.d.sync += left.eq(left - 1)
+                    one_hot(self.pop)
+            with m.State("ROWS"):
+                there = self._chosen(number, self.present, 1)
+                with m.If((left == 0) & (count == 0)):
+                    m.next = "OPERATION"
+                with m.Elif(left == 0):
+                    m.d.sync += [left.eq(size), count.eq(count - 1)]
+                with m.Elif(self.loads):
+                    with m.If(~present):
+                        fail(Outcome.TRUNCATED)
+                    with m.Else():
+                        m.d.comb += consume.eq(1)
+                        m.d.sync += left.eq(left - 1)
+                        one_hot(self.load)
+                with m.Elif(reply_full):
+                    fail(Outcome.REPLY_TOO_LONG)
+                with m.Elif(there):
+                    m.d.comb += [emit.eq(1), reply.eq(self._chosen(number, self.dumped, 8))]
+                    m.d.sync += left.eq(left - 1)
+                    one_hot(self.dump)
+            with m.State("FINISH"):
+                m.d.comb += [
+                    self.write.eq(1),
+                    self.write_address.eq(1),
+                    self.write_data.eq(Cat(outcome, self.running)),
+                ]
+                m.next = "SEND"
+            with m.State("SEND"):
+                with m.If(~self.busy):
+                    m.d.comb += [self.send.eq(1), self.release.eq(1)]
+                    m.d.sync += position.eq(0)
+                    m.next = "SENT"
+            with m.State("SENT"):
+                # The reply's buffer must not change before it has been sent.
+                with m.If(~self.busy):
+                    m.next = "IDLE"
+        return m
+
+    @staticmethod
+    def _chosen(number: Value, values: Value, width: int) -> Value:
+        """Of side by side values, that of `number`."""
+        return Array(values.word_select(n, width) for n in range(len(values) // width))[number]

@@ -1,0 +1,211 @@
+"""Packets in frames: byte stuffing (SLIP, RFC 1055) around a body and its CRC-32.
+
+::
+
+    | END | body, escaped | CRC-32, 4 bytes, lowest first, escaped | END |
+
+A byte END or ESC of the body or the CRC is sent as ESC and another one. The CRC is that of
+Ethernet, ``zlib.crc32``.
+"""
+
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import memory, stream
+from amaranth.lib.crc import catalog
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+
+END, ESC, ESC_END, ESC_ESC = 0xC0, 0xDB, 0xDC, 0xDD
+CRC_BYTES = 4
+SHORTEST = 2 + CRC_BYTES
+"""Bytes of the shortest packet, its CRC included: a sequence number and one byte."""
+
+
+def crc_unit():
+    """The CRC-32 of bytes."""
+    return catalog.CRC32_ISO_HDLC(data_width=8).create()
+
+
+class FrameReceiver(Component):
+    """Stores the packet of a frame, and offers it only when it is whole and its CRC is right.
+
+    A frame with a wrong CRC or escape, with a byte whose stop bit was low, shorter than
+    :data:`SHORTEST` or longer than the buffer is dropped and counted. While a packet is offered,
+    bytes that arrive are dropped with their frame.
+
+    Latency: `full` is high from the second cycle after that of the last byte, END, on; `read_data`
+    is the byte at `read_address` of the cycle before.
+
+    Parameters
+    ----------
+    size : int
+        Bytes of the longest packet, its CRC included.
+
+    Members
+    -------
+    data, valid, framing_error
+        As of :class:`hw.boards.uart.UartReceiver`.
+    read_address : :py:`In(range(size))`
+    read_data : :py:`Out(8)`
+    length : :py:`Out(range(size + 1))`
+        Of the body, in bytes.
+    full : :py:`Out(1)`
+        A packet is offered.
+    release : :py:`In(1)`
+        The offered packet has been read.
+    framing_errors, dropped : :py:`Out(16)`
+        Low stop bits; frames dropped for another reason. Both stay at their highest value.
+    """
+
+    def __init__(self, size: int):
+        self._size = size
+        super().__init__(
+            {
+                **{"data": In(8), "valid": In(1), "framing_error": In(1)},
+                **{"read_address": In(range(size)), "read_data": Out(8)},
+                **{"length": Out(range(size + 1)), "full": Out(1), "release": In(1)},
+                **{"framing_errors": Out(16), "dropped": Out(16)},
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.crc = crc = crc_unit()
+        m.submodules.buffer = buffer = memory.Memory(shape=unsigned(8), depth=self._size, init=[])
+        write, read = buffer.write_port(), buffer.read_port()
+        received = Signal(range(self._size + 1))
+        escaped = Signal()
+        bad, framing = Signal(), Signal()  # of the frame that is being received
+        value, stored, ends = Signal(8), Signal(), Signal()
+        known = (self.data == ESC_END) | (self.data == ESC_ESC)
+        m.d.comb += [
+            value.eq(Mux(escaped, Mux(self.data == ESC_END, END, ESC), self.data)),
+            ends.eq(self.valid & (self.data == END)),
+            stored.eq(self.valid & ~ends & (escaped | (self.data != ESC))),
+            write.addr.eq(received),
+            write.data.eq(value),
+            write.en.eq(stored & (received < self._size) & ~self.full),
+            crc.data.eq(value),
+            crc.valid.eq(stored),
+            crc.start.eq(ends),
+            read.addr.eq(self.read_address),
+            self.read_data.eq(read.data),
+        ]
+        with m.If(self.release):
+            m.d.sync += self.full.eq(0)
+        with m.If(self.valid):
+            m.d.sync += escaped.eq(~ends & ~escaped & (self.data == ESC))
+        with m.If(stored):
+            with m.If(received != self._size):
+                m.d.sync += received.eq(received + 1)
+            # A packet that is offered must not be written over; a longer one has no room.
+            wrong = (escaped & ~known) | self.full | (received == self._size)
+            with m.If(wrong):
+                m.d.sync += bad.eq(1)
+        with m.If(self.framing_error):
+            m.d.sync += [bad.eq(1), framing.eq(1)]
+        good = ~bad & ~escaped & (received >= SHORTEST) & crc.match_detected
+        with m.If(ends):
+            m.d.sync += [received.eq(0), bad.eq(0), framing.eq(0)]
+            with m.If(good):
+                m.d.sync += [self.full.eq(1), self.length.eq(received - CRC_BYTES)]
+            # Frames of no bytes lie between the END of one packet and that of the next.
+            with m.Elif(((received != 0) | bad) & ~framing & ~self.dropped.all()):
+                m.d.sync += self.dropped.eq(self.dropped + 1)
+        with m.If(self.framing_error & ~self.framing_errors.all()):
+            m.d.sync += self.framing_errors.eq(self.framing_errors + 1)
+        return m
+
+
+class FrameTransmitter(Component):
+    """Sends a packet from a buffer as a frame, with its CRC.
+
+    Throughput: a byte in two cycles, if `o` is ready. Handshake: ``o.valid`` depends on registers
+    only.
+
+    Parameters
+    ----------
+    size : int
+        Bytes of the longest packet.
+
+    Members
+    -------
+    start : :py:`In(1)`
+        Send the packet; `busy` must be low.
+    length : :py:`In(range(size + 1))`
+        Of the body, in bytes, at least 1; constant while `busy`.
+    busy : :py:`Out(1)`
+    read_address : :py:`Out(range(size))`
+    read_data : :py:`In(8)`
+        The byte at `read_address` of the cycle before.
+    o : :py:`Out(stream.Signature(8))`
+    """
+
+    def __init__(self, size: int):
+        self._size = size
+        super().__init__(
+            {
+                **{"start": In(1), "length": In(range(size + 1)), "busy": Out(1)},
+                **{"read_address": Out(range(size)), "read_data": In(8)},
+                "o": Out(stream.Signature(8)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.crc = crc = crc_unit()
+        position = Signal(range(self._size + 1))
+        crc_left = Signal(range(CRC_BYTES + 1))
+        remainder = Signal(32)
+        held, escape = Signal(8), Signal()
+        byte = Signal(8)
+        m.d.comb += [
+            self.read_address.eq(position),
+            self.o.payload.eq(held),
+            byte.eq(Mux(position == self.length, remainder[:8], self.read_data)),
+            crc.data.eq(self.read_data),
+        ]
+        sent = self.o.valid & self.o.ready
+        with m.FSM(name="transmit") as states:
+            m.d.comb += self.busy.eq(~states.ongoing("IDLE"))
+            with m.State("IDLE"):
+                m.d.comb += crc.start.eq(self.start)
+                with m.If(self.start):
+                    m.d.sync += [position.eq(0), crc_left.eq(CRC_BYTES), held.eq(END)]
+                    m.next = "MARK"
+            with m.State("MARK"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(sent):
+                    m.next = "FETCH"
+            with m.State("FETCH"):
+                with m.If((position == self.length) & (crc_left == 0)):
+                    m.d.sync += held.eq(END)
+                    m.next = "END"
+                with m.Else():
+                    with m.If((position == self.length) & (crc_left == CRC_BYTES)):
+                        m.d.sync += remainder.eq(crc.crc)
+                    m.next = "LOAD"
+            with m.State("LOAD"):
+                # The buffer's byte was addressed in FETCH.
+                special = (byte == END) | (byte == ESC)
+                m.d.sync += [held.eq(Mux(special, ESC, byte)), escape.eq(special)]
+                with m.If(position == self.length):
+                    m.d.sync += crc_left.eq(crc_left - 1)
+                with m.Else():
+                    m.d.comb += crc.valid.eq(1)
+                m.next = "SEND"
+            with m.State("SEND"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(sent):
+                    m.d.sync += [held.eq(Mux(byte == END, ESC_END, ESC_ESC)), escape.eq(0)]
+                    with m.If(~escape):
+                        with m.If(position == self.length):
+                            m.d.sync += remainder.eq(remainder >> 8)
+                        with m.Else():
+                            m.d.sync += position.eq(position + 1)
+                        m.next = "FETCH"
+            with m.State("END"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(sent):
+                    m.next = "IDLE"
+        return m

@@ -1,0 +1,114 @@
+"""Asynchronous serial line: a start bit (0), eight data bits, lowest first, a stop bit (1)."""
+
+from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.lib import cdc, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+
+
+class UartReceiver(Component):
+    """Bytes from a line that may begin at any time.
+
+    A start bit is sampled in its middle, and ignored if the line is high there; the other bits are
+    sampled a bit's time apart. After a stop bit that is low the line must go high first.
+
+    Latency: 2 + divisor // 2 + 9 * divisor cycles, from the cycle in which the line falls to
+    `valid`. Throughput: a byte every 10 * divisor cycles, at a rate up to 4 % off. Handshake: none,
+    `valid` and `framing_error` are high for a cycle.
+
+    Parameters
+    ----------
+    divisor : int
+        Clock cycles a bit, at least 4.
+
+    Members
+    -------
+    rx : :py:`In(1)`
+        The line, of no clock.
+    data : :py:`Out(8)`
+        Valid only if `valid` is high.
+    valid, framing_error : :py:`Out(1)`
+        A byte, or a stop bit that was low.
+    """
+
+    def __init__(self, divisor: int):
+        self._divisor = divisor
+        super().__init__({"rx": In(1), "data": Out(8), "valid": Out(1), "framing_error": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        line = Signal(init=1)
+        m.submodules.synchroniser = cdc.FFSynchronizer(self.rx, line, init=1)
+        timer = Signal(range(self._divisor))
+        bits_left = Signal(range(11))  # the start bit is the tenth
+        waits_for_high = Signal()
+        m.d.comb += self.data.eq(self._shifted(m, line, (bits_left > 1) & (timer == 0)))
+        with m.If(line):
+            m.d.sync += waits_for_high.eq(0)
+        with m.If(bits_left == 0):
+            with m.If(~line & ~waits_for_high):
+                m.d.sync += [timer.eq(self._divisor // 2 - 1), bits_left.eq(10)]
+        with m.Elif(timer != 0):
+            m.d.sync += timer.eq(timer - 1)
+        with m.Else():
+            m.d.sync += [timer.eq(self._divisor - 1), bits_left.eq(bits_left - 1)]
+            with m.If((bits_left == 10) & line):
+                m.d.sync += bits_left.eq(0)  # a glitch, too short for a start bit
+            with m.If(bits_left == 1):
+                m.d.comb += [self.valid.eq(line), self.framing_error.eq(~line)]
+                m.d.sync += waits_for_high.eq(~line)
+        return m
+
+    @staticmethod
+    def _shifted(m: Module, line, enable) -> Signal:
+        """The last eight bits sampled."""
+        bits = Signal(8)
+        with m.If(enable):
+            m.d.sync += bits.eq(Cat(bits[1:], line))
+        return bits
+
+
+class UartTransmitter(Component):
+    """A stream of bytes onto a line.
+
+    Latency: the start bit is on the line in the cycle after the transfer. Throughput: a byte every
+    10 * divisor cycles. Handshake: ``i.ready`` depends on registers only.
+
+    Parameters
+    ----------
+    divisor : int
+        Clock cycles a bit.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature(8))`
+    tx : :py:`Out(1)`
+        The line; high while idle and after reset.
+    """
+
+    def __init__(self, divisor: int):
+        self._divisor = divisor
+        super().__init__({"i": In(stream.Signature(8)), "tx": Out(1, init=1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        timer = Signal(range(self._divisor))
+        bits = Signal(10, init=0x3FF)  # what is on the line is the lowest
+        bits_left = Signal(range(11))
+        m.d.comb += [self.tx.eq(bits[0]), self.i.ready.eq(bits_left == 0)]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [
+                bits.eq(Cat(Const(0, 1), self.i.payload, Const(1, 1))),
+                bits_left.eq(10),
+                timer.eq(self._divisor - 1),
+            ]
+        with m.Elif(timer != 0):
+            m.d.sync += timer.eq(timer - 1)
+        with m.Elif(bits_left != 0):
+            m.d.sync += [
+                bits.eq(Cat(bits[1:], Const(1, 1))),
+                bits_left.eq(bits_left - 1),
+                timer.eq(self._divisor - 1),
+            ]
+        return m

@@ -1,0 +1,1 @@
+"""A board, or its simulation, at the other end of a serial line."""

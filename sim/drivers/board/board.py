@@ -1,0 +1,194 @@
+"""A board as its streams and memories, by the operations of :mod:`hw.boards.command_processor`."""
+
+import dataclasses
+
+import numpy as np
+
+from hw.boards.board_top import COUNTER_BITS
+from hw.boards.command_processor import VERSION, Operation, Outcome
+from hw.boards.design import BoardDesign
+from hw.boards.stream_ports import bytes_of
+from sim.core import payload
+from sim.drivers.board.link import CRC_BYTES, BoardError, Link, Transport
+
+RUNNING = 0x80
+HEAD = 2 + CRC_BYTES
+"""Bytes of a packet besides operations or results."""
+WORDS_OF = {
+    Outcome.UNKNOWN_OPERATION: "it does not know an operation",
+    Outcome.NO_ROOM: "a stream had no room",
+    Outcome.NO_SUCH_STREAM: "it has no such stream or memory",
+    Outcome.REPLY_TOO_LONG: "a reply was too long",
+    Outcome.TRUNCATED: "an operation was cut short",
+    Outcome.NO_SUCH_ROW: "a memory has fewer rows",
+}
+
+
+class BoardWasReset(BoardError):
+    """The block is in reset though it was started: the board lost its state."""
+
+
+@dataclasses.dataclass
+class Status:
+    """What a board says of itself.
+
+    cycles, first, last
+        Clock cycles since START, and those of the first and the last transfer; 0 if there was none.
+    framing_errors, dropped
+        Damaged bytes and frames that it has received since power-up.
+    inputs, outputs
+        By stream: room or level in beats, and beats transferred since START.
+    memories
+        By stream of requests: reads and writes.
+    """
+
+    version: int
+    build: int
+    fault: bool
+    cycles: int
+    first: int
+    last: int
+    framing_errors: int
+    dropped: int
+    inputs: dict[str, tuple[int, int]]
+    outputs: dict[str, tuple[int, int]]
+    memories: dict[str, tuple[int, int]]
+
+
+class _Reader:
+    def __init__(self, data: bytes):
+        self._data, self._place = data, 0
+
+    def take(self, count: int) -> bytes:
+        taken = self._data[self._place : self._place + count]
+        self._place += count
+        return taken
+
+    def number(self, count: int) -> int:
+        return int.from_bytes(self.take(count), "little")
+
+
+class Board:
+    """One conversation with a board.
+
+    :raises BoardError: if there is no board, or it holds another design.
+    """
+
+    def __init__(self, design: BoardDesign, transport: Transport):
+        self.design, self.link = design, Link(transport)
+        self.room = design.board.packet - HEAD
+        """Bytes of operations, or of results, in a packet."""
+        self._started = False
+        inputs, outputs = (
+            {name: bytes_of(payload.width(shape)) for name, shape in streams.items()}
+            for streams in (design.inputs, design.outputs)
+        )
+        self.beat_bytes = {**inputs, **outputs}
+        self._inputs, self._outputs = list(inputs), list(outputs)
+        self.memories = list(design.memories)
+        self.status_bytes = 14 + 3 * COUNTER_BITS // 8 + 6 * len(self.beat_bytes)
+        self.status_bytes += 8 * len(self.memories)
+        _, results = self.link.open(bytes([Operation.STATUS]))
+        self._refuse_other(results)
+
+    def _refuse_other(self, results: bytes) -> None:
+        name = self.link.transport.name
+        if results[0] != VERSION:
+            raise BoardError(
+                f"{name}: the board speaks version {results[0]} of the protocol, not {VERSION}"
+            )
+        build = int.from_bytes(results[1:9], "little")
+        if build != self.design.build:
+            raise BoardError(
+                f"{name}: the board holds build {build:016x}, not {self.design.build:016x} of "
+                f"{self.design.block.name} with these parameters; `python -m hw fpga` makes it"
+            )
+
+    def do(self, *operations: bytes) -> _Reader:
+        """Execute operations in one packet.
+
+        :raises BoardError: if the board refuses one, or was reset since it was started.
+        """
+        before = self._started
+        for operation in operations:
+            if operation[0] in (Operation.RESET, Operation.START):
+                self._started = operation[0] == Operation.START
+        status, results = self.link.request(b"".join(operations))
+        name = self.link.transport.name
+        if bool(status & RUNNING) != self._started and before:
+            raise BoardWasReset(f"{name}: the board was reset in mid-run")
+        if status & ~RUNNING:
+            why = WORDS_OF.get(Outcome(status & ~RUNNING), "for no known reason")
+            raise BoardError(f"{name}: the board refused an operation: {why}")
+        return _Reader(results)
+
+    def write(self, stream: str, beats: np.ndarray) -> bytes:
+        """The operation that writes ``uint32[beats, words]`` to an input."""
+        data = as_bytes(beats, self.beat_bytes[stream])
+        number = self._inputs.index(stream)
+        return bytes([Operation.WRITE, number]) + len(beats).to_bytes(2, "little") + data
+
+    def read(self, stream: str, most: int) -> bytes:
+        """The operation that reads at most so many beats of an output."""
+        number = self._outputs.index(stream)
+        return bytes([Operation.READ, number]) + most.to_bytes(2, "little")
+
+    def beats(self, stream: str, reader: _Reader) -> np.ndarray:
+        """The result of `read`, ``uint32[beats, words]``."""
+        count, size = reader.number(2), self.beat_bytes[stream]
+        return from_bytes(reader.take(count * size), size, self.design.outputs[stream])
+
+    def status(self, reader: _Reader) -> Status:
+        """The result of STATUS."""
+        size = COUNTER_BITS // 8
+        version, build, flags = (reader.number(count) for count in (1, 8, 1))
+        cycles, first, last = (reader.number(size) for _ in range(3))
+        framing_errors, dropped = reader.number(2), reader.number(2)
+        streams = [
+            {name: (reader.number(2), reader.number(4)) for name in names}
+            for names in (self._inputs, self._outputs)
+        ]
+        uses = {name: (reader.number(4), reader.number(4)) for name in self.memories}
+        return Status(
+            *(version, build, bool(flags), cycles, first, last, framing_errors, dropped),
+            *(*streams, uses),
+        )
+
+    def load(self, memory: str, rows: np.ndarray) -> None:
+        """Write ``uint32[rows, words]`` to a memory, from row 0 on."""
+        size = bytes_of(self.design.memories[memory].row_bits)
+        most = max(1, (self.room - 8) // size)
+        for first in range(0, len(rows), most):
+            part = rows[first : first + most]
+            self.do(self._rows(Operation.LOAD, memory, first, len(part)) + as_bytes(part, size))
+
+    def dump(self, memory: str, count: int) -> np.ndarray:
+        """The first rows of a memory, ``uint32[count, words]``."""
+        bits = self.design.memories[memory].row_bits
+        size = bytes_of(bits)
+        most = max(1, self.room // size)
+        parts = []
+        for first in range(0, count, most):
+            rows = min(most, count - first)
+            reader = self.do(self._rows(Operation.DUMP, memory, first, rows))
+            parts.append(from_bytes(reader.take(rows * size), size, bits))
+        return np.concatenate(parts)
+
+    def _rows(self, operation: Operation, memory: str, first: int, count: int) -> bytes:
+        head = bytes([operation, self.memories.index(memory)])
+        return head + first.to_bytes(4, "little") + count.to_bytes(2, "little")
+
+
+def as_bytes(beats: np.ndarray, size: int) -> bytes:
+    """Packed beats, ``uint32[beats, words]``, as `size` bytes each."""
+    octets = np.ascontiguousarray(beats, "<u4").view(np.uint8).reshape(len(beats), -1)
+    return octets[:, :size].tobytes()
+
+
+def from_bytes(data: bytes, size: int, shape) -> np.ndarray:
+    """The inverse of :func:`as_bytes`; `shape` is the payload's, or its width."""
+    width = shape if isinstance(shape, int) else payload.width(shape)
+    words = max(1, -(-width // 32))
+    octets = np.zeros((len(data) // size, 4 * words), np.uint8)
+    octets[:, :size] = np.frombuffer(data, np.uint8).reshape(-1, size)
+    return octets.view("<u4").astype(np.uint32)
