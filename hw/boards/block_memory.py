@@ -63,15 +63,21 @@ def part_of(shape, name: str, whole: str) -> tuple[int, int] | None:
 
 def memory_of(request: str, response: str, shapes: dict, rows: int) -> BoardMemory:
     """The memory between two streams; `shapes` has the payloads, by name."""
-    found = []
-    for stream_name, names, whole in (
-        (request, ("address", "tag", "write", "data"), "address"),
-        (response, ("tag", "data"), "data"),
-    ):
-        parts = {name: part_of(shapes[stream_name], name, whole) for name in names}
-        found.append({name: part for name, part in parts.items() if part is not None})
-    widths = [Shape.cast(shapes[name]).width for name in (request, response)]
-    return BoardMemory(request, response, *found, *widths, rows)
+
+    def parts(shape, names: tuple[str, ...], whole: str) -> dict[str, tuple[int, int]]:
+        found = ((name, part_of(shape, name, whole)) for name in names)
+        return {name: part for name, part in found if part is not None}
+
+    asks, answers = shapes[request], shapes[response]
+    return BoardMemory(
+        request,
+        response,
+        parts(asks, ("address", "tag", "write", "data"), "address"),
+        parts(answers, ("tag", "data"), "data"),
+        Shape.cast(asks).width,
+        Shape.cast(answers).width,
+        rows,
+    )
 
 
 class BlockMemory(Component):

@@ -93,7 +93,7 @@ class BoardTop(Component):
 
     def __init__(self, parameters: TopParameters):
         self._parameters = parameters
-        super().__init__({"rx": In(1), "tx": Out(1, init=1), "running": Out(1), "error": Out(1)})
+        super().__init__({"rx": In(1), "tx": Out(1), "running": Out(1), "error": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -148,22 +148,13 @@ class BoardTop(Component):
             """Connect a stream, while the block is running."""
             valid, ready = Signal(name=f"{name}_valid"), Signal(name=f"{name}_ready")
             payload = Signal(len(Value.cast(port.payload)), name=f"{name}_payload")
-            way = "io" if into_block else "oi"
-            connections.update({f"{way[0]}_{name}__valid": valid, f"{way[1]}_{name}__ready": ready})
-            connections[f"{way[0]}_{name}__payload"] = payload
-            source, sink = (port, None) if into_block else (None, port)
-            if source is not None:
-                m.d.comb += [
-                    valid.eq(source.valid & processor.running),
-                    payload.eq(source.payload),
-                    source.ready.eq(ready & processor.running),
-                ]
-            else:
-                m.d.comb += [
-                    sink.valid.eq(valid & processor.running),
-                    sink.payload.eq(payload),
-                    ready.eq(sink.ready & processor.running),
-                ]
+            forth, back = "io" if into_block else "oi"
+            connections[f"{forth}_{name}__valid"] = valid
+            connections[f"{forth}_{name}__payload"] = payload
+            connections[f"{back}_{name}__ready"] = ready
+            pairs = [(valid, port.valid), (payload, port.payload), (port.ready, ready)]
+            for to, of in pairs if into_block else [(of, to) for to, of in pairs]:
+                m.d.comb += to.eq(of & processor.running.replicate(len(Value.cast(of))))
             moved.append(valid & ready & processor.running)
 
         counts: list[Value] = []
@@ -178,15 +169,15 @@ class BoardTop(Component):
             ]
             counts += [port.room, port.beats]
         for n, (name, width) in enumerate(p.outputs):
-            m.submodules[f"output_{name}"] = port = OutputPort(width, p.stream_bytes)
-            attach(name, port.i, False)
+            m.submodules[f"output_{name}"] = queue = OutputPort(width, p.stream_bytes)
+            attach(name, queue.i, False)
             m.d.comb += [
-                port.clear.eq(processor.clear),
-                port.pop.eq(processor.pop[n]),
-                processor.popped.word_select(n, 8).eq(port.data),
-                processor.levels.word_select(n, 16).eq(port.level),
+                queue.clear.eq(processor.clear),
+                queue.pop.eq(processor.pop[n]),
+                processor.popped.word_select(n, 8).eq(queue.data),
+                processor.levels.word_select(n, 16).eq(queue.level),
             ]
-            counts += [port.level, port.beats]
+            counts += [queue.level, queue.beats]
         faults: list[Value] = [Const(0, 1)]
         for n, described in enumerate(p.memories):
             m.submodules[f"memory_{described.request}"] = rows = BlockMemory(described)

@@ -1,7 +1,8 @@
 """Asynchronous serial line: a start bit (0), eight data bits, lowest first, a stop bit (1)."""
 
 from amaranth.hdl import Cat, Const, Module, Signal
-from amaranth.lib import cdc, stream
+from amaranth.lib import stream
+from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
@@ -39,7 +40,7 @@ class UartReceiver(Component):
     def elaborate(self, platform):
         m = Module()
         line = Signal(init=1)
-        m.submodules.synchroniser = cdc.FFSynchronizer(self.rx, line, init=1)
+        m.submodules.synchroniser = FFSynchronizer(self.rx, line, init=1)
         timer = Signal(range(self._divisor))
         bits_left = Signal(range(11))  # the start bit is the tenth
         waits_for_high = Signal()
@@ -89,7 +90,7 @@ class UartTransmitter(Component):
 
     def __init__(self, divisor: int):
         self._divisor = divisor
-        super().__init__({"i": In(stream.Signature(8)), "tx": Out(1, init=1)})
+        super().__init__({"i": In(stream.Signature(8)), "tx": Out(1)})
 
     def elaborate(self, platform):
         m = Module()

@@ -6,7 +6,7 @@ import logging
 import sys
 from pathlib import Path
 
-from sim.commands.arguments import add_configuration, add_verilog, count, vectors
+from sim.commands.arguments import add_configuration, add_verilog, count, vectors, whole
 from sim.core.stalls import PATTERNS
 from sim.core.tools import DRIVERS, PROGRESS, SIMULATORS, TIMEOUT_S, require_writable
 
@@ -21,6 +21,7 @@ def run_command(arguments) -> int:
     one = (arguments.verilog, arguments.waves, arguments.memory)
     if arguments.block == "all" and any(one):
         raise ParameterError("--verilog, --waves and --memory need one block, not 'all'")
+    choice = board_choice(arguments)
     if arguments.waves:
         require_writable(arguments.waves)
     if not arguments.json:
@@ -31,7 +32,15 @@ def run_command(arguments) -> int:
         parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
         if not arguments.json:
             name = configuration_name(preset, settings_of(block, preset, parameters))
-            print(f"{block.name} ({name}) in {arguments.simulator} …", file=sys.stderr)
+            where = "on a board" if choice else f"in {arguments.simulator}"
+            print(f"{block.name} ({name}) {where} …", file=sys.stderr)
+        if choice:
+            results.append(
+                result := run_through_cable(choice, block, preset, parameters, arguments)
+            )
+            if not arguments.json:
+                describe(result)
+            continue
         result = run(
             block,
             preset,
@@ -55,6 +64,58 @@ def run_command(arguments) -> int:
         listed = [as_json(result) for result in results]
         print(json.dumps(listed if arguments.block == "all" else listed[0], indent=2))
     return 0 if all(result.passed for result in results) else 1
+
+
+NOT_ON_BOARDS = ("simulator", "driver", "stall", "verilog", "trust", "memory", "waves", "timeout")
+"""Options that say how to simulate."""
+
+
+def board_choice(arguments):
+    """The board that the command line chooses, or None.
+
+    :raises ParameterError: for options that need or exclude a board.
+    """
+    from hw.parameters import ParameterError
+
+    if arguments.board is None:
+        for name in ("baud", "clock", "memory_rows"):
+            if getattr(arguments, name) is not None:
+                raise ParameterError(f"--{name.replace('_', '-')} needs --board")
+        return None
+    for name in NOT_ON_BOARDS:
+        if getattr(arguments, name) != arguments.defaults[name]:
+            raise ParameterError(f"--board and --{name} do not go together")
+    if arguments.block == "all":
+        raise ParameterError("--board needs one block, not 'all'")
+    return make_choice(arguments)
+
+
+def make_choice(arguments):
+    """The board of --board, --baud, --clock and --memory-rows."""
+    from sim.drivers.board.run import BoardChoice
+    from sim.drivers.board.serial_port import BAUD
+
+    baud = arguments.baud or BAUD
+    divisor = round((arguments.clock or BOARD_CLOCK) * 1e6 / baud)
+    rows = -1 if arguments.memory_rows is None else arguments.memory_rows
+    return BoardChoice(arguments.board, baud, divisor, rows)
+
+
+def run_through_cable(choice, block, preset: str, parameters, arguments):
+    """The testbench on a board, with progress on standard error."""
+    from sim.drivers.board.run import run_on_board
+
+    def progress(text: str) -> None:
+        if not arguments.json:
+            print(f"  {text}", file=sys.stderr)
+
+    return run_on_board(
+        *(block, preset, parameters, choice),
+        trace=arguments.trace,
+        vectors=arguments.vectors,
+        seed=arguments.seed,
+        progress=progress,
+    )
 
 
 def show_progress() -> None:
@@ -139,4 +200,32 @@ def register(commands) -> None:
             "combinational logic (default: %(default)s)"
         ),
     )
-    command.set_defaults(run=run_command)
+    add_board(command)
+    defaults = {name: command.get_default(name) for name in NOT_ON_BOARDS}
+    command.set_defaults(run=run_command, defaults=defaults)
+
+
+BOARD_CLOCK = 25.0
+"""MHz of a board's clock, unless told otherwise."""
+
+
+def add_board(command) -> None:
+    """The arguments that choose a board."""
+    command.add_argument(
+        "--board",
+        metavar="PORT",
+        help="run on the board at this serial port, such as /dev/ttyUSB0, that "
+        "`python -m hw fpga` has made with the same parameters; or `simulated`: the board's whole "
+        "design behind a pseudo-terminal",
+    )
+    command.add_argument(
+        "--baud", type=count, metavar="N", help="of the board's line (default: 1000000)"
+    )
+    command.add_argument("--clock", type=float, metavar="MHZ", help="of the board (default: 25)")
+    command.add_argument(
+        "--memory-rows",
+        type=whole,
+        metavar="N",
+        help="rows of each memory on the board, 0: the memories' beats go over the cable "
+        "(default: as many as addresses reach, 1024 at most)",
+    )

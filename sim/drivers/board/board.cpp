@@ -13,6 +13,10 @@
 
 namespace {
 
+volatile sig_atomic_t reset_cycles = 4;  // from power-up
+
+void press_reset(int) { reset_cycles = 4; }  // by SIGUSR1, as by the board's button
+
 const int64_t read_every = 64;    // cycles
 const int64_t idle_after = 4000;  // cycles without a byte either way; then wait for one
 
@@ -72,6 +76,7 @@ private:
 int main(int, char** arguments) {
     const int terminal = atoi(arguments[1]), divisor = atoi(arguments[2]);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGUSR1, press_reset);
     fcntl(terminal, F_SETFL, O_NONBLOCK);
     VerilatedContext context;
     Model model{&context};
@@ -80,7 +85,8 @@ int main(int, char** arguments) {
     model.rx = 1;
     int64_t quiet = 0;
     for (int64_t cycle = 0;; cycle++) {
-        model.rst = cycle < 4;
+        model.rst = reset_cycles > 0;
+        if (reset_cycles > 0) reset_cycles = reset_cycles - 1, quiet = 0;
         model.rx = sender.step();
         model.clk = 0, model.eval();
         model.clk = 1, model.eval();

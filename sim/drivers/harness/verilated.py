@@ -175,7 +175,7 @@ def _compile_design(design: Design, done: Path) -> None:
 
 
 def compile_program(design: Design, main: Path, done: Path) -> None:
-    """Translate a design and link it with a C++ file that has ``main``, which includes `Model.h`."""
+    """Translate a design and link it with a C++ file that has ``main`` and includes `Model.h`."""
     scratch = done.parent.parent
     (scratch / "design.v").write_text(design.verilog)
     program = [str(verilator()), *TRANSLATE, "--top-module", design.module, "design.v"]
