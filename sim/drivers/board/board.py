@@ -33,7 +33,7 @@ class Status:
     """What a board says of itself.
 
     cycles, first, last
-        Clock cycles since START, and those of the first and the last transfer; 0 if there was none.
+        Clock cycles since START, and those of the first and the last transfer; 0 before the first.
     framing_errors, dropped
         Damaged bytes and frames that it has received since power-up.
     inputs, outputs
@@ -129,7 +129,7 @@ class Board:
         return bytes([Operation.WRITE, number]) + len(beats).to_bytes(2, "little") + data
 
     def read(self, stream: str, most: int) -> bytes:
-        """The operation that reads at most so many beats of an output."""
+        """The operation that reads at most that number of an output's beats."""
         number = self._outputs.index(stream)
         return bytes([Operation.READ, number]) + most.to_bytes(2, "little")
 

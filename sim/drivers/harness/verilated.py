@@ -146,19 +146,25 @@ def built(folder: Path, name: str, build: Callable[[Path], None]) -> Path:
 def _compile_design(design: Design, done: Path) -> None:
     """Translate and compile a design; leaves ``design.so`` in `done`."""
     scratch = done.parent
+    table = scratch / "table.cpp"
+    table.write_text(_table(design))
+    objects = _compile_parts(design, scratch, table)
+    _run(["g++", "-shared", *objects, "-o", str(done / "design.so")], scratch, design.module)
+
+
+def _compile_parts(design: Design, scratch: Path, more: Path) -> list[str]:
+    """Translate a design and compile it with one C++ file more; returns the object files."""
     (scratch / "design.v").write_text(design.verilog)
     program = [str(verilator()), *TRANSLATE, "--top-module", design.module, "design.v"]
     _run([*program, *large_design_arguments(design, scratch)], scratch, design.module)
     generated = sorted((scratch / "obj_dir").glob("*.cpp"))
     once = [path for path in generated if path.stem.endswith("Slow")]
     often = [path for path in generated if path not in once]
-    table = scratch / "table.cpp"
-    table.write_text(_table(design))
     if sum(path.stat().st_size for path in generated) < PARTS:
-        parts = [(SMALL, [*generated, table])]
+        parts = [(SMALL, [*generated, more])]
     else:
         parts = [(LARGE_OFTEN, half) for half in _halves(often)]
-        parts += [(LARGE_ONCE, half) for half in _halves([*once, table])]
+        parts += [(LARGE_ONCE, half) for half in _halves([*once, more])]
     commands = []
     for number, (optimise, files) in enumerate(parts):
         part = scratch / f"part{number}.cpp"
@@ -170,32 +176,16 @@ def _compile_design(design: Design, done: Path) -> None:
         )
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda command: _run(command, scratch, design.module), commands))
-    objects = [command[-1] for command in commands]
-    _run(["g++", "-shared", *objects, "-o", str(done / "design.so")], scratch, design.module)
+    return [command[-1] for command in commands]
 
 
 def compile_program(design: Design, main: Path, done: Path) -> None:
     """Translate a design and link it with a C++ file that has ``main`` and includes `Model.h`."""
     scratch = done.parent.parent
-    (scratch / "design.v").write_text(design.verilog)
-    program = [str(verilator()), *TRANSLATE, "--top-module", design.module, "design.v"]
-    _run([*program, *large_design_arguments(design, scratch)], scratch, design.module)
-    once = sorted((scratch / "obj_dir").glob("*Slow.cpp"))
-    often = [path for path in sorted((scratch / "obj_dir").glob("*.cpp")) if path not in once]
-    library = [_include() / "verilated.cpp", _include() / "verilated_threads.cpp", main]
-    commands = []
-    parts = [(LARGE_OFTEN, half) for half in _halves(often)]
-    parts += [(LARGE_ONCE, once), (SMALL, library)]
-    for number, (optimise, files) in enumerate(parts):
-        part = scratch / f"part{number}.cpp"
-        part.write_text("".join(f'#include "{path}"\n' for path in files))
-        commands.append(
-            [*_compiler(optimise), "-Iobj_dir", "-c", part.name, "-o", f"{part.stem}.o"]
-        )
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda command: _run(command, scratch, design.module), commands))
-    objects = [command[-1] for command in commands]
-    _run(["g++", *objects, "-pthread", "-o", str(done)], scratch, design.module)
+    objects = _compile_parts(design, scratch, main)
+    engine = compile_engine()  # for Verilator's run-time library in it
+    library = [str(engine), f"-Wl,-rpath,{engine.parent}", "-pthread"]
+    _run(["g++", *objects, *library, "-o", str(done)], scratch, design.module)
 
 
 def _halves(files: list[Path]) -> list[list[Path]]:
