@@ -29,6 +29,7 @@ READER = find("stream.sequential_reader")
         ("stream.sequential_reader", -1, 40),
         ("stream.sequential_reader", 0, 12),
         ("kllm.orizuru", -1, 12),
+        ("stream.sequential_reader default", -1, 5),
         pytest.param("arith.float_add", -1, 200, marks=pytest.mark.campaign),
         pytest.param("veda.veda_core", -1, 8, marks=pytest.mark.campaign),
         pytest.param("veda.veda_core", 0, 2, marks=pytest.mark.campaign),
@@ -39,10 +40,11 @@ READER = find("stream.sequential_reader")
     ],
 )
 def test_a_testbench_through_the_cable(name, rows, vectors):
+    name, _, preset = name.partition(" ")
     block = find(name)
-    parameters = block.parameters_class.preset("first")
+    parameters = block.parameters_class.preset(preset or "first")
     choice = BoardChoice(memory_rows=rows)
-    result = run_on_board(block, "first", parameters, choice, vectors=vectors)
+    result = run_on_board(block, preset or "first", parameters, choice, vectors=vectors)
     assert result.passed, (result.first_mismatch, result.failures)
     assert result.transactions == 2 * vectors and result.cycles > 0
     assert not any("sent again" in note for note in result.notes)
@@ -305,7 +307,7 @@ def test_status_bytes(reader, reader_design):
 
 
 def test_command(run):
-    status, out, err = run("run stream.sequential_reader --preset first --board simulated --vectors 5")
+    status, out, err = run("run stream.sequential_reader --board simulated --vectors 5")
     assert status == 0 and "10 transactions, 0 mismatches" in out
 
 

@@ -106,7 +106,9 @@ class BoardSession:
             quiet = status.cycles - quiet_since
             if not waits and quiet >= drain:
                 break
-            if waits and quiet > self._timeout:
+            # What waits in a queue has only not been carried yet.
+            idle = not self._reads(status) and not self._writes(status, left)[0]
+            if waits and idle and quiet > self._timeout:
                 failure = f"no transfer for {quiet} cycles before cycle {status.cycles}"
                 break
         if status.fault:
