@@ -30,10 +30,13 @@ class FpgaTop(Elaboratable):
         running, error = Signal(), Signal()
         # The line idles high, so the synchroniser does too: no start bit after reset.
         m.submodules.rx = FFSynchronizer(rx_pin.i, rx, init=1)
+        # ECP5's own reset has no signal in the domain: it starts this counter again.
+        held = Signal(4, init=15)
+        m.d.sync += held.eq(held - held.any())
         m.submodules.design = Instance(
             self.module,
             i_clk=ClockSignal(),
-            i_rst=ResetSignal(),
+            i_rst=held.any() | ResetSignal(allow_reset_less=True),
             i_rx=rx,
             o_tx=tx_pin.o,
             o_running=running,
