@@ -1,4 +1,4 @@
-"""`python -m hw`: list and show the blocks, write their Verilog, synthesize them."""
+"""`python -m hw`: list the blocks, write their Verilog, synthesize them, build them for boards."""
 
 from golden import interrupt
 
@@ -16,7 +16,7 @@ from hw.catalogue import blocks, configurations, find, select
 from hw.export import ExportError, check_writable, export
 from hw.parameters import ParameterError
 from hw.progress import Progress
-from sim.commands import synth
+from sim.commands import fpga, synth
 from sim.core.tools import ToolError
 
 
@@ -131,6 +131,7 @@ def parser() -> argparse.ArgumentParser:
     verilog.set_defaults(run=write_verilog)
 
     synth.register(commands)
+    fpga.register(commands)
     return top
 
 

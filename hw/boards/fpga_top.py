@@ -24,8 +24,8 @@ class FpgaTop(Elaboratable):
         m = Module()
         platform.add_file("design.v", self.verilog)
         uart = platform.request("uart", 0, dir="-")
-        m.submodules.rx_pin = rx_pin = io.Buffer("i", uart.rx)
-        m.submodules.tx_pin = tx_pin = io.Buffer("o", uart.tx)
+        m.submodules.rx_pin = rx_pin = io.Buffer(io.Direction.Input, uart.rx)
+        m.submodules.tx_pin = tx_pin = io.Buffer(io.Direction.Output, uart.tx)
         rx = Signal(init=1)
         running, error = Signal(), Signal()
         # The line idles high, so the synchroniser does too: no start bit after reset.
@@ -43,7 +43,7 @@ class FpgaTop(Elaboratable):
             o_error=error,
         )
         for number, shown in enumerate((running, error)):
-            led = io.Buffer("o", platform.request("led", number, dir="-"))
+            led = io.Buffer(io.Direction.Output, platform.request("led", number, dir="-"))
             m.submodules[f"led_{number}"] = led
             m.d.comb += led.o.eq(shown)
         return m

@@ -146,3 +146,25 @@ def ecp5_table(rows: list[dict]) -> Table:
     for entry in rows:
         shown.add_row(f"{entry['block']} {entry['preset']}", *(number(entry[key]) for key in keys))
     return shown
+
+
+def fpga_table(built: list, board) -> Table:
+    """What designs use of a board's FPGA, each with its share of the device, and their clocks."""
+    shown = Table(title=board.name, title_justify="left", box=box.SIMPLE)
+    shown.add_column("block", no_wrap=True)
+    names = ("LUT4", "flip-flops", "multipliers", "block memories")
+    for name in (*names, "Fmax, MHz", "clock, MHz"):
+        shown.add_column(name, justify="right")
+    room = dataclasses.astuple(board.resources)
+    for one in built:
+        shares = [
+            f"{used} ({100 * used / all_:.0f} %)"
+            for used, all_ in zip(dataclasses.astuple(one.used), room, strict=True)
+        ]
+        shown.add_row(
+            f"{one.block} {one.configuration}",
+            *shares,
+            f"{one.fmax_mhz:.1f}",
+            f"{one.clock_mhz:g}",
+        )
+    return shown

