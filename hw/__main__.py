@@ -13,6 +13,7 @@ from pathlib import Path
 from hw import show
 from hw.arguments import add_set
 from hw.catalogue import blocks, configurations, find, select
+from hw.component import MULTIPLIERS
 from hw.export import ExportError, check_writable, export
 from hw.parameters import ParameterError
 from hw.progress import Progress
@@ -76,7 +77,8 @@ def write_verilog(arguments) -> None:
             def step(text: str, block=block) -> None:
                 progress.step(f"{block.name}: {text}")
 
-            for path in export(block, parameters, step).write(arguments.output):
+            exported = export(block, parameters, step, arguments.multiplier)
+            for path in exported.write(arguments.output):
                 progress.print(str(path))
             progress.done()
 
@@ -127,6 +129,13 @@ def parser() -> argparse.ArgumentParser:
         default=Path("build/verilog"),
         metavar="DIR",
         help="folder for the files (default: %(default)s)",
+    )
+    verilog.add_argument(
+        "--multiplier",
+        choices=MULTIPLIERS,
+        default="columns",
+        help="products of significands as columns for standard cells, or as an FPGA's multipliers; "
+        "no bit differs (default: %(default)s)",
     )
     verilog.set_defaults(run=write_verilog)
 

@@ -15,7 +15,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import ClockSignal, Instance, ResetSignal, Shape
 from amaranth.lib import data, wiring
 
-from hw.parameters import snake_case
+from hw.parameters import require_one_of, snake_case
 from hw.ports import CLOCKS, ordered_ports
 
 
@@ -126,6 +126,13 @@ def _order_ports(text: str, signature: wiring.Signature) -> str:
     return PORT.sub(lambda match: f"{match[1]} {places[match[3]]}{match[2]}", first) + rest
 
 
+MULTIPLIERS = ("columns", "dsp")
+"""Columns of partial products for standard cells, or ``*`` for an FPGA's multipliers.
+
+Every bit, and every pipeline stage, is the same.
+"""
+
+
 class ModuleLibrary:
     """RTLIL modules of one design, collected while its top is converted.
 
@@ -133,10 +140,13 @@ class ModuleLibrary:
         Name of the top module; the others' names start with it.
     emit_src
         Whether to keep the Python source locations.
+    multiplier
+        What products of significands are made of, one of :data:`MULTIPLIERS`.
     """
 
-    def __init__(self, name: str, *, emit_src: bool = False):
-        self._name = name
+    def __init__(self, name: str, *, emit_src: bool = False, multiplier: str = "columns"):
+        require_one_of("multiplier", multiplier, [*MULTIPLIERS])
+        self._name, self.multiplier = name, multiplier
         self._emit_src = emit_src
         self._open: list[wiring.Component] = []  # components being converted, outermost first
         self._modules: dict[tuple, tuple[str, str]] = {}  # identity: (name, RTLIL text)

@@ -59,16 +59,20 @@ class Export:
 
 
 def export(
-    block: Block, parameters: Parameters, step: Callable[[str], object] = lambda text: None
+    block: Block,
+    parameters: Parameters,
+    step: Callable[[str], object] = lambda text: None,
+    multiplier: str = "columns",
 ) -> Export:
     """Generate a block's Verilog. The same configuration always gives the same text.
 
-    ``step`` is called with the name of each step as it begins.
+    ``step`` is called with the name of each step as it begins. `multiplier` is one of
+    :data:`hw.component.MULTIPLIERS`.
     """
-    name = module_name(block, parameters)
+    name = module_name(block, parameters, multiplier)
     step("elaborating")
     component = block.create(parameters)
-    rtlil_text = to_rtlil(component, name)
+    rtlil_text = to_rtlil(component, name, multiplier=multiplier)
     step("writing Verilog")
     ports = list_ports(component.signature, clock_ports(rtlil_text))
     verilog = with_comments(
@@ -77,22 +81,25 @@ def export(
         titles(ports),
         port_comments(ports),
     )
-    return Export(name, verilog, sidecar(block, parameters, verilog))
+    return Export(name, verilog, sidecar(block, parameters, verilog, multiplier))
 
 
-def module_name(block: Block, parameters: Parameters) -> str:
+def module_name(block: Block, parameters: Parameters, multiplier: str = "columns") -> str:
     """Name of a configuration's top module and of its files: block and all parameters."""
-    return f"{block.folder}_{block.module}_{parameters.slug()}"
+    target = "" if multiplier == "columns" else f"_{multiplier}"
+    return f"{block.folder}_{block.module}_{parameters.slug()}{target}"
 
 
-def sidecar(block: Block, parameters: Parameters, verilog: str) -> dict:
+def sidecar(
+    block: Block, parameters: Parameters, verilog: str, multiplier: str = "columns"
+) -> dict:
     """What stands beside a configuration's Verilog."""
     header = verilog[: verilog.index("\n);\n")]
     clocks = re.findall(r"^  input (clk|rst)\b", header, re.M)
     return {
         "schema": SCHEMA,
         "block": block.name,
-        "module": module_name(block, parameters),
+        "module": module_name(block, parameters, multiplier),
         "parameters": dataclasses.asdict(parameters),
         "latency": parameters.latency,
         "ports": list_ports(block.create(parameters).signature, clocks),
@@ -103,11 +110,13 @@ def sidecar(block: Block, parameters: Parameters, verilog: str) -> dict:
     }
 
 
-def to_rtlil(component: wiring.Component, name: str, *, emit_src: bool = False) -> str:
+def to_rtlil(
+    component: wiring.Component, name: str, *, emit_src: bool = False, multiplier: str = "columns"
+) -> str:
     """RTLIL of a component in which equal sub-blocks are one module, plainly named."""
     try:
         with _collecting_rarely():
-            text = ModuleLibrary(name, emit_src=emit_src).convert(component)
+            text = ModuleLibrary(name, emit_src=emit_src, multiplier=multiplier).convert(component)
     except AssertionError as error:
         # Amaranth states its limit on the width of a value as an assertion; others are bugs.
         frames = traceback.extract_tb(error.__traceback__)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
 from hw.arith.datapath import Datapath, FloatParameters, namer
-from hw.arith.partial_products import booth_columns, pack, reduce_columns, rows, unpack
+from hw.arith.partial_products import pack, product_columns, reduce_columns, rows, unpack
 
 GROUP = 3  # bits that a rounding carry ripples through; whole groups of ones are skipped
 
@@ -149,7 +149,7 @@ class FloatMultiply(Datapath):
         cut = self.registers(m)
         # Partial products; columns of bits are registered as one value each.
         significands, operands = self._operands(m)
-        columns = reduce_columns(m, booth_columns(m, *significands), 4)
+        columns = reduce_columns(m, product_columns(m, platform, *significands), 4)
         columns = unpack(columns, cut("partial", columns=pack(columns)))
         operands = cut.record("partial", operands)
         # Two rows.

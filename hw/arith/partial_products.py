@@ -68,6 +68,19 @@ def booth_columns(m: Module, x: Value, y: Value) -> Columns:
     return columns
 
 
+def product_columns(m: Module, platform, x: Value, y: Value) -> Columns:
+    """Bits that add up to `x` times `y`, as the target has its products.
+
+    For an FPGA's multipliers they are the product itself, one bit in a column, so that no tree of
+    adders follows.
+    """
+    if getattr(platform, "multiplier", "columns") == "columns":
+        return booth_columns(m, x, y)
+    product = Signal(2 * len(x), name="whole_product")
+    m.d.comb += product.eq(x * y)
+    return [[Bit(0.0, bit)] for bit in product]
+
+
 def reduce_columns(m: Module, columns: Columns, height: int) -> Columns:
     """The same sum in columns of at most `height` bits, with the fewest adders (Dadda 1965).
 

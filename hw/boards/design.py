@@ -18,7 +18,7 @@ from hw.boards.board_top import BoardTop, TopParameters
 from hw.boards.command_processor import VERSION
 from hw.boards.stream_ports import bytes_of
 from hw.catalogue import Block
-from hw.export import export, module_name, to_rtlil, to_verilog
+from hw.export import export, to_rtlil, to_verilog
 from hw.parameters import ParameterError, Parameters, require
 
 MOST_ROWS = 1024
@@ -91,8 +91,9 @@ def board_design(
     """
     board = board or BoardParameters()
     component = block.create(parameters)
-    inner = module = module_name(block, parameters)
-    text = export(block, parameters).verilog
+    exported = export(block, parameters, multiplier="dsp")
+    inner = module = exported.name
+    text = exported.verilog
     if isinstance(component, Datapath):
         component, module = Streamed(component, inner), f"{inner}_streamed"
         text += "\n" + to_verilog(to_rtlil(component, module))

@@ -13,7 +13,7 @@ from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32, FloatFormat
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
-from hw.arith.partial_products import booth_columns, pack, reduce_columns, rows, unpack
+from hw.arith.partial_products import pack, product_columns, reduce_columns, rows, unpack
 from hw.component import Component
 from hw.parameters import Parameters, require
 
@@ -118,7 +118,7 @@ class WideProduct(Datapath):
         m = Module()
         a, b = self.a, self.b
         # Booth partial products of the significands, compressed to two addends.
-        columns = reduce_columns(m, booth_columns(m, a.significand, b.significand), 2)
+        columns = reduce_columns(m, product_columns(m, platform, a.significand, b.significand), 2)
         # Meanwhile the exponent and the special cases. NaN: an operand is, or infinity times zero.
         lower = Signal(FP32.exponent)
         special = Signal()

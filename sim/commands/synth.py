@@ -10,6 +10,7 @@ from rich.console import Console
 from golden.files import check_writable, file_sha256
 from hw.arguments import add_set
 from hw.catalogue import Block, configurations, select
+from hw.component import MULTIPLIERS
 from hw.parameters import ParameterError
 from sim.commands.arguments import add_execution, count, execution
 from sim.commands.terminal import print_table
@@ -66,6 +67,12 @@ def register(commands) -> None:
     )
     command.add_argument(
         "--ecp5", action="store_true", help="map to a Lattice ECP5 FPGA, with Fmax after routing"
+    )
+    command.add_argument(
+        "--multiplier",
+        choices=MULTIPLIERS,
+        help="products of significands as columns of partial products, or as the FPGA's "
+        "multipliers (default: dsp with --ecp5, else columns)",
     )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument(
@@ -143,7 +150,9 @@ def _only_simulated(block: Block, name: str) -> bool:
 
 def _target(arguments) -> Target:
     if arguments.ecp5:
-        return Target()
+        return Target(multiplier=arguments.multiplier or "dsp")
+    if arguments.multiplier == "dsp":
+        raise ParameterError("--multiplier dsp needs --ecp5: cells have no multipliers")
     library = libraries.find(arguments.liberty)
     if arguments.clock and libraries.is_generic(library):
         raise ParameterError("--clock needs a library that knows picoseconds: give --liberty")

@@ -102,13 +102,22 @@ class Design:
 
 
 @functools.cache
-def generate(block: Block, parameters: Parameters) -> Design:
-    """The design as this project generates it."""
-    module = module_name(block, parameters)
-    verilog = _kept(block, parameters, "design", lambda: export(block, parameters).verilog)
+def generate(block: Block, parameters: Parameters, multiplier: str = "columns") -> Design:
+    """The design as this project generates it.
+
+    multiplier
+        One of :data:`hw.component.MULTIPLIERS`.
+    """
+    module = module_name(block, parameters, multiplier)
+    kind = "design" if multiplier == "columns" else multiplier
+
+    def make() -> str:
+        return export(block, parameters, multiplier=multiplier).verilog
+
+    verilog = _kept(block, parameters, kind, make)
     component = with_streams(block.create(parameters), module)
     if isinstance(component, Streamed):
-        module, around = _streams(block, parameters)
+        module, around = _streams(block, parameters, multiplier)
         verilog += "\n" + around
     inputs: dict[str, Any] = {}
     outputs: dict[str, Any] = {}
@@ -122,15 +131,16 @@ def generate(block: Block, parameters: Parameters) -> Design:
     return Design(block, parameters, module, verilog, inputs, outputs, clocked=clocked)
 
 
-def _streams(block: Block, parameters: Parameters) -> tuple[str, str]:
+def _streams(block: Block, parameters: Parameters, multiplier: str = "columns") -> tuple[str, str]:
     """Name and Verilog of the streams around a datapath."""
-    inner = module_name(block, parameters)
+    inner = module_name(block, parameters, multiplier)
     name = f"{inner}_streamed"
 
     def make() -> str:
         return to_verilog(to_rtlil(with_streams(block.create(parameters), inner), name))
 
-    return name, _kept(block, parameters, "streams", make)
+    kind = "streams" if multiplier == "columns" else f"streams_{multiplier}"
+    return name, _kept(block, parameters, kind, make)
 
 
 def _kept(block: Block, parameters: Parameters, kind: str, make: Callable[[], str]) -> str:

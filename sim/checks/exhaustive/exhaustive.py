@@ -65,9 +65,18 @@ class Exhaustive:
 
     unit
         In place of the generated one: a wrong one, for instance, with the same ports.
+    multiplier
+        One of :data:`hw.component.MULTIPLIERS`.
     """
 
-    def __init__(self, name: str, format: str, flush: bool = False, unit: Datapath | None = None):
+    def __init__(
+        self,
+        name: str,
+        format: str,
+        flush: bool = False,
+        unit: Datapath | None = None,
+        multiplier: str = "columns",
+    ):
         if unit is None:
             block = find(name)
             settings = [f"format={format}", f"flush_subnormals={flush}"]
@@ -83,7 +92,8 @@ class Exhaustive:
             outputs[port] = offset
             offset += len(getattr(unit, port))
         inputs = {port: inputs[port] for port in unit.operands}
-        self._unit = ctypes.CDLL(str(compile_unit(unit, inputs, outputs))).unit
+        library = compile_unit(unit, inputs, outputs, multiplier)
+        self._unit = ctypes.CDLL(str(library)).unit
         self._library = _library()
 
     def pairs(self, operation: str, firsts: np.ndarray) -> tuple[int, Difference | None]:

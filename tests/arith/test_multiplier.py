@@ -1,0 +1,61 @@
+"""Products as an FPGA's multipliers: every bit as with columns of partial products."""
+
+import pytest
+from amaranth.hdl import Module, Signal
+
+from hw.arith import partial_products
+from hw.catalogue import find
+from hw.export import export
+from hw.parameters import ParameterError
+from sim.checks.exhaustive.exhaustive import Exhaustive
+from sim.core.design import generate
+from sim.drivers.run import Simulation, stimuli_of
+from tests.support.campaign import suite_takes
+
+ALL = [(format, flush) for format in ("fp16", "bf16") for flush in (False, True)]
+
+
+@pytest.mark.parametrize(("format", "flush"), suite_takes([("fp16", False)], ALL))
+def test_all_pairs(format, flush):
+    unit = Exhaustive("arith.float_multiply", format, flush, multiplier="dsp")
+    outcome = unit.run()
+    assert outcome.difference is None, outcome.difference
+    assert outcome.compared == 1 << 32
+
+
+def test_a_dropped_bit_is_found(monkeypatch):
+    def dropped(m: Module, platform, x, y):
+        product = Signal(2 * len(x))
+        m.d.comb += product.eq(x * y)
+        return [[partial_products.Bit(0.0, bit)] for bit in product[:-1]] + [[]]
+
+    monkeypatch.setattr("hw.arith.float_multiply.product_columns", dropped)
+    unit = Exhaustive("arith.float_multiply", "fp16", multiplier="dsp")
+    assert unit.run(range(0x3C00, 0x4000)).difference is not None
+
+
+USERS = ("arith.float_multiply", "veda.pe_array", "veda.veda_core", "lad.apid", "kllm.softmax")
+
+
+@pytest.mark.parametrize("name", suite_takes(["veda.pe_array"], USERS))
+def test_testbenches_see_no_difference(name, shipped_trace):
+    block = find(name)
+    parameters = block.parameters_class.preset("first")
+    design = generate(block, parameters, "dsp")
+    assert design.verilog != generate(block, parameters).verilog
+    stimuli = stimuli_of(block, parameters, shipped_trace, 20, seed=3)
+    runs = [(stimulus, "none") for stimulus in stimuli]
+    results = Simulation(design, "verilator", "harness").run(runs, seed=3)
+    for stimulus, (outcome, mismatches) in zip(stimuli, results, strict=True):
+        assert outcome.failure is None and not mismatches
+        assert outcome.cycles == stimulus.cycles or not stimulus.cycles_exact
+
+
+def test_names_tell():
+    block = find("arith.float_multiply")
+    parameters = block.parameters_class()
+    columns, dsp = export(block, parameters), export(block, parameters, multiplier="dsp")
+    assert dsp.name == f"{columns.name}_dsp" == dsp.sidecar["module"]
+    assert " * " in dsp.verilog and " * " not in columns.verilog
+    with pytest.raises(ParameterError, match="multiplier must be one of columns, dsp, not 'dps'"):
+        export(block, parameters, multiplier="dps")
