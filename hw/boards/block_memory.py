@@ -89,7 +89,8 @@ class BlockMemory(Component):
     `start` only. A request beyond the last row sets `fault`; it reads or writes nothing useful.
 
     The cable's side has a row as bytes: after `start`, `push` stores rows from `row` on, one after
-    each last byte; or `pop` takes them, while `present` is high.
+    each last byte, and `repeat` stores the last one once more; or `pop` takes them, while `present`
+    is high.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ class BlockMemory(Component):
     start, loads : :py:`In(1)`
         Begin at `row`, to push if `loads`, else to pop.
     row : :py:`In(32)`
-    push, pop : :py:`In(1)`
+    push, repeat, pop : :py:`In(1)`
     given : :py:`In(8)`
     data : :py:`Out(8)`
     present : :py:`Out(1)`
@@ -118,7 +119,7 @@ class BlockMemory(Component):
         super().__init__(
             {
                 **{"clear": In(1), "start": In(1), "loads": In(1), "row": In(32)},
-                **{"push": In(1), "pop": In(1), "given": In(8)},
+                **{"push": In(1), "repeat": In(1), "pop": In(1), "given": In(8)},
                 **{"data": Out(8), "present": Out(1)},
                 **{"reads": Out(32), "writes": Out(32), "fault": Out(1)},
                 "request": In(stream.Signature(unsigned(description.request_width))),
@@ -145,6 +146,9 @@ class BlockMemory(Component):
             with m.If(counted == size - 1):
                 m.d.comb += stores.eq(1)
                 m.d.sync += [counted.eq(0), row.eq(row + 1)]
+        with m.Elif(self.repeat):
+            m.d.comb += stores.eq(1)
+            m.d.sync += row.eq(row + 1)
         with m.Elif(self.pop):
             m.d.sync += [bits.eq(bits >> 8), counted.eq(counted - 1)]
             with m.If(counted == 1):
@@ -153,7 +157,8 @@ class BlockMemory(Component):
             m.d.sync += fetching.eq(fetching << 1)
             with m.If(fetching[1]):
                 m.d.sync += [bits.eq(read.data), counted.eq(size)]
-        self._serve(m, write, read, row, fetching[0], stores, Cat(bits, self.given)[8:])
+        stored = Mux(self.repeat, bits, Cat(bits, self.given)[8:])
+        self._serve(m, write, read, row, fetching[0], stores, stored)
         return m
 
     def _serve(self, m: Module, write, read, row, fetches, stores, stored) -> None:

@@ -189,6 +189,7 @@ class BoardTop(Component):
                 rows.loads.eq(processor.loads),
                 rows.row.eq(processor.row),
                 rows.push.eq(processor.load[n]),
+                rows.repeat.eq(processor.repeat[n]),
                 rows.pop.eq(processor.dump[n]),
                 rows.given.eq(processor.data),
                 processor.present[n].eq(rows.present),

@@ -21,6 +21,7 @@ class Operation(enum.IntEnum, shape=8):
     READ = 4
     LOAD = 5
     DUMP = 6
+    FILL = 7
 
 
 class Outcome(enum.IntEnum, shape=7):
@@ -35,7 +36,9 @@ class Outcome(enum.IntEnum, shape=7):
     NO_SUCH_ROW = 6
 
 
-ARGUMENTS = {Operation.WRITE: 3, Operation.READ: 3, Operation.LOAD: 7, Operation.DUMP: 7}
+ROWS = (Operation.LOAD, Operation.DUMP, Operation.FILL)
+"""Operations on a memory's rows."""
+ARGUMENTS = {Operation.WRITE: 3, Operation.READ: 3, **dict.fromkeys(ROWS, 7)}
 """Bytes after an operation: stream and count, or memory, row and count."""
 
 
@@ -68,8 +71,8 @@ class CommandProcessor(Component):
     executed. Number 0 is always executed, and forgets the last one. The first operation that fails
     is the last.
 
-    Latency: a cycle for each byte of request and reply, two for each operation, and a few for each
-    row that is read.
+    Latency: a cycle for each byte of request and reply, two for each operation, a few for each row
+    that is read, and one for each that is filled.
 
     Members
     -------
@@ -87,7 +90,7 @@ class CommandProcessor(Component):
         The byte for the stream or memory of the bit that is set in `push` or `load`.
     push, rooms : a bit, 16 bits for each input
     pop, levels, popped : a bit, 16 bits, 8 bits for each output
-    begin, load, dump, present, dumped : a bit, and 8 bits, for each memory
+    begin, load, repeat, dump, present, dumped : a bit, and 8 bits, for each memory
     row, loads : :py:`Out(32)`, :py:`Out(1)`
         With `begin`.
     """
@@ -105,7 +108,7 @@ class CommandProcessor(Component):
             **{"status": In(8 * c.status_bytes), "running": Out(1), "data": Out(8)},
             **{"push": Out(inputs), "rooms": In(16 * inputs)},
             **{"pop": Out(outputs), "levels": In(16 * outputs), "popped": In(8 * outputs)},
-            **{name: Out(memories) for name in ("begin", "load", "dump")},
+            **{name: Out(memories) for name in ("begin", "load", "repeat", "dump")},
             **{"present": In(memories), "dumped": In(8 * memories)},
             **{"row": Out(32), "loads": Out(1), "clear": Out(1)},
         }
@@ -133,19 +136,18 @@ class CommandProcessor(Component):
         with m.If(consume):
             m.d.sync += position.eq(position + 1)
         # Arguments as they lie in the packet: stream, count; or memory, row, count.
-        wide = (operation == Operation.LOAD) | (operation == Operation.DUMP)
-        number = Mux(wide, arguments[:8], arguments[32:40])
+        on_rows = operation.matches(*ROWS)
+        number = Mux(on_rows, arguments[:8], arguments[32:40])
         stated = Signal(16)
         m.d.comb += [
             stated.eq(arguments[40:56]),
             self.row.eq(arguments[8:40]),
-            self.loads.eq(operation == Operation.LOAD),
+            self.loads.eq(operation != Operation.DUMP),
         ]
         kinds = {
             Operation.WRITE: c.inputs,
             Operation.READ: c.outputs,
-            Operation.LOAD: tuple(size for size, _ in c.memories),
-            Operation.DUMP: tuple(size for size, _ in c.memories),
+            **dict.fromkeys(ROWS, tuple(size for size, _ in c.memories)),
         }
         # Of the stream or memory: bytes, whether it exists, and what it offers.
         size = Signal.like(left)
@@ -161,6 +163,7 @@ class CommandProcessor(Component):
         for n, (_, most) in enumerate(c.memories):
             with m.If(number == n):
                 m.d.comb += rows.eq(most)
+        filled = Signal()  # the row to fill others with has come
         reply_full = Signal()
         reply = Signal(8)
         emit = Signal()
@@ -243,8 +246,9 @@ class CommandProcessor(Component):
                         m.next = "COUNT"
                         with m.If(~exists):
                             fail(Outcome.NO_SUCH_STREAM)
-                    with m.Case(Operation.LOAD, Operation.DUMP):
+                    with m.Case(*ROWS):
                         one_hot(self.begin)
+                        m.d.sync += filled.eq(0)
                         m.next = "ROWS"
                         with m.If(~exists):
                             fail(Outcome.NO_SUCH_STREAM)
@@ -298,8 +302,12 @@ class CommandProcessor(Component):
                 there = self._chosen(number, self.present, 1)
                 with m.If((left == 0) & (count == 0)):
                     m.next = "OPERATION"
+                with m.Elif((left == 0) & filled):
+                    m.d.sync += count.eq(count - 1)
+                    one_hot(self.repeat)
                 with m.Elif(left == 0):
                     m.d.sync += [left.eq(size), count.eq(count - 1)]
+                    m.d.sync += filled.eq(operation == Operation.FILL)
                 with m.Elif(self.loads):
                     with m.If(~present):
                         fail(Outcome.TRUNCATED)

@@ -5,17 +5,18 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from golden.files import check_writable
 from hw.arguments import add_set
-from hw.boards.design import BoardParameters, board_design
-from hw.boards.platforms import BOARDS, FpgaBoard, Resources
 from hw.catalogue import Block, blocks, find
 from hw.export import module_name
 from hw.parameters import ParameterError, require_one_of
 from sim.commands.terminal import print_table
-from sim.core.result import configuration_name, settings_of
-from sim.synth import fpga, report
+
+if TYPE_CHECKING:  # other commands of `python -m hw` start without these
+    from hw.boards.platforms import FpgaBoard, Resources
+    from sim.synth.fpga import Built
 
 
 def register(commands) -> None:
@@ -62,6 +63,9 @@ def run_command(arguments: argparse.Namespace) -> int:
 
     :raises ParameterError, ToolError: with one sentence.
     """
+    from hw.boards.platforms import BOARDS
+    from sim.synth.fpga import DoesNotFit
+
     if arguments.board == "list":
         _list_boards(arguments.json)
         return 0
@@ -80,7 +84,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     for block in chosen:
         try:
             built.append(_build(block, board, arguments))
-        except fpga.DoesNotFit as error:
+        except DoesNotFit as error:
             if arguments.block != "all":
                 raise
             print(error, file=sys.stderr)
@@ -91,7 +95,11 @@ def run_command(arguments: argparse.Namespace) -> int:
     return 0 if built and all(one.meets_timing for one in built) else 1
 
 
-def _build(block: Block, board: FpgaBoard, arguments) -> fpga.Built:
+def _build(block: Block, board: "FpgaBoard", arguments) -> "Built":
+    from hw.boards.design import BoardParameters, board_design
+    from sim.core.result import configuration_name, settings_of
+    from sim.synth import fpga
+
     preset = block.parameters_class.preset_name(arguments.preset)
     parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
     divisor = round(board.clock_mhz * 1e6 / (arguments.baud or board.baud))
@@ -112,8 +120,10 @@ def _build(block: Block, board: FpgaBoard, arguments) -> fpga.Built:
     return built
 
 
-def _print(built: list[fpga.Built], board: FpgaBoard) -> None:
+def _print(built: "list[Built]", board: "FpgaBoard") -> None:
     """A table, and a sentence for each design that misses the clock."""
+    from sim.synth import report
+
     print_table(report.fpga_table(built, board))
     for one in built:
         print(one.bitstream)
@@ -125,6 +135,8 @@ def _print(built: list[fpga.Built], board: FpgaBoard) -> None:
 
 
 def _list_boards(as_json: bool) -> None:
+    from hw.boards.platforms import BOARDS
+
     if as_json:
         fields = ("name", "clock_mhz", "baud")
         print(
@@ -144,5 +156,5 @@ def _list_boards(as_json: bool) -> None:
         )
 
 
-def _words(resources: Resources) -> str:
+def _words(resources: "Resources") -> str:
     return f"{resources.lut4} LUT4, {resources.dsp} multipliers, {resources.bram} block memories"

@@ -10,6 +10,7 @@ from golden.lm.commands import check_output
 from hw.arguments import add_set
 from sim.commands.arguments import add_trust, count
 from sim.commands.engines import NONE
+from sim.commands.run import add_board, make_choice
 
 PROMPT = "Once upon a time, a girl folded a thousand paper cranes."
 HERTZ = 1e9
@@ -19,6 +20,8 @@ HERTZ = 1e9
 def run_command(arguments) -> int:
     from sim.commands.engines.speak import Speaker
 
+    if arguments.board is not None:
+        refuse_with_board(arguments)
     if arguments.trace_out is not None:
         check_output(arguments.trace_out)
         if arguments.attention == NONE:
@@ -34,6 +37,17 @@ def run_command(arguments) -> int:
     teller.end()
     print(json.dumps(story.result) if arguments.json else f"\n{summary(story.result)}")
     return 0
+
+
+def refuse_with_board(arguments) -> None:
+    """:raises ParameterError: for options that a board does not go with."""
+    from hw.parameters import ParameterError
+
+    for name in ("verilog", "memory", "trace_out"):
+        if getattr(arguments, name):
+            raise ParameterError(f"--board and --{name.replace('_', '-')} do not go together")
+    if arguments.linear != NONE:
+        raise ParameterError("--board needs --linear none: it holds attention's block")
 
 
 def request_of(arguments):
@@ -57,6 +71,7 @@ def request_of(arguments):
         threads=arguments.threads,
         threshold=arguments.threshold,
         top_k=arguments.top_k,
+        board=make_choice(arguments) if getattr(arguments, "board", None) else None,
     )
 
 
@@ -172,6 +187,7 @@ def register(commands) -> None:
         help="simulate this file in place of the generated Verilog; it must have the same ports",
     )
     add_trust(command)
+    add_board(command)
     command.add_argument(
         "--trace-out",
         type=Path,

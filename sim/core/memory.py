@@ -304,6 +304,10 @@ class MemoryModel:
         self._ready: list[tuple[int, int, int]] = []
         self._latest_due = self._next_response = 0
 
+    def store(self, first: int, rows: np.ndarray) -> None:
+        """Set rows from `first` on, without a request."""
+        self._rows[first : first + len(rows)] = payload.to_ints(rows)
+
     def request(self, cycle: int, tag: int, address: int, data: int | None = None) -> None:
         """Accept a read, or with `data` a write.
 

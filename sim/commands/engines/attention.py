@@ -21,6 +21,7 @@ from sim.core import payload
 from sim.core.design import Design
 from sim.core.memory import FASTEST, Memory, MemoryTiming
 from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare
+from sim.drivers.board.shared import DesignOnBoard, LayerSession
 from sim.drivers.harness.session import Session
 
 
@@ -47,6 +48,15 @@ class LayerRun:
     submit: Submit = at_once
 
 
+def open_session(
+    design: Design, memories: dict[str, Memory], timing: MemoryTiming
+) -> Session | LayerSession:
+    """A session of a layer, on a board if the design is on one."""
+    if isinstance(design, DesignOnBoard):
+        return LayerSession(design, memories)
+    return Session(design, memories, timing)
+
+
 class RtlAttention(DecodeAttention):
     """One layer's attention, computed by RTL.
 
@@ -61,7 +71,7 @@ class RtlAttention(DecodeAttention):
         super().__init__()
         self._design, self._layer = run.design, run.layer
         self._check, self._submit = run.check, run.submit
-        self._session = Session(run.design, memories, run.timing)
+        self._session = open_session(run.design, memories, run.timing)
         self.steps: list[LayerStep] = []
         self.cycles: list[int] = []
         self.bits = 0

@@ -1,5 +1,6 @@
 """A language model that speaks through RTL: a request, its story, token after token."""
 
+import contextlib
 import dataclasses
 import resource
 import time
@@ -20,6 +21,8 @@ from sim.commands.engines.record import Record, record_of
 from sim.commands.engines.workers import Workers
 from sim.core.design import Design, from_file, generate
 from sim.core.memory import FASTEST, MemoryTiming
+from sim.drivers.board.run import BoardChoice
+from sim.drivers.board.shared import DesignOnBoard
 
 CHECKS = ("all", "attention", "none")
 
@@ -50,6 +53,8 @@ class Request:
         Layers whose RTL is simulated at once.
     threshold
         Probability up to which ToPick's core prunes tokens; None is its default.
+    board
+        The board that attention's block is on; None for a simulation of the block alone.
     """
 
     prompt: str
@@ -67,6 +72,7 @@ class Request:
     threads: int = 2
     threshold: float | None = None
     top_k: int | None = None
+    board: BoardChoice | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +165,9 @@ class Speaker:
                 engine.require_attention(p, config, total)
             self.parameters[name] = p
         designs = {name: self._design(find(name), files[name]) for name in engines}
+        self._stack = contextlib.ExitStack()
+        if request.board is not None:
+            designs = {name: self._on_board(design) for name, design in designs.items()}
         status("reading the model …")
         self.dense = in_memory(model)
         self._engines, self._designs = engines, designs
@@ -169,6 +178,14 @@ class Speaker:
             p = self.parameters[request.linear]
             quantised = engine.quantise(model, self.tokenizer, self.about, p, status)
             self._quantised, self._speaking = quantised, in_memory(quantised)
+
+    def _on_board(self, design: Design) -> DesignOnBoard:
+        """The design on the board, which is opened and checked."""
+        choice = self.request.board
+        assert choice is not None
+        self._status(f"opening the board of {design.block.name} …")
+        made = choice.design(design.block, design.parameters)
+        return DesignOnBoard.of(design, self._stack.enter_context(choice.open(made)))
 
     def _design(self, block: Block, files: list[str]) -> Design:
         self._status(f"compiling {block.name} …")
@@ -185,7 +202,9 @@ class Speaker:
         """
         request, prompt = self.request, self.prompt
         steps: list[Step] = []
-        workers = Workers(request.threads, self._prompt_progress)
+        # A board runs one layer after another.
+        threads = 1 if request.board else request.threads
+        workers = Workers(threads, self._prompt_progress)
         attentions, layers = self._parts(workers)
         try:
             cpu = cpu_seconds()
@@ -199,6 +218,7 @@ class Speaker:
             for part in [*attentions, *layers]:
                 if hasattr(part, "close"):
                     part.close()
+            self._stack.close()
 
     def _parts(self, workers: Workers) -> tuple[list, list]:
         """Attention and products of each layer; no products if NumPy computes them."""

@@ -1,6 +1,7 @@
 """A board as its streams and memories, by the operations of :mod:`hw.boards.command_processor`."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from sim.core import payload
 from sim.drivers.board.link import CRC_BYTES, BoardError, Link, Transport
 
 RUNNING = 0x80
+FEWEST, MOST = 4, 0xFFFF
+"""Equal rows of a memory up to which each is sent, and those that one operation fills."""
 HEAD = 2 + CRC_BYTES
 """Bytes of a packet besides operations or results."""
 WORDS_OF = {
@@ -154,13 +157,19 @@ class Board:
             *(*streams, uses),
         )
 
-    def load(self, memory: str, rows: np.ndarray) -> None:
-        """Write ``uint32[rows, words]`` to a memory, from row 0 on."""
+    def load(self, memory: str, rows: np.ndarray, start: int = 0) -> None:
+        """Write ``uint32[rows, words]`` to a memory, from row `start` on."""
         size = bytes_of(self.design.memories[memory].row_bits)
         most = max(1, (self.room - 8) // size)
-        for first in range(0, len(rows), most):
-            part = rows[first : first + most]
-            self.do(self._rows(Operation.LOAD, memory, first, len(part)) + as_bytes(part, size))
+        for first, last, equal in runs(rows):
+            if equal:
+                one = as_bytes(rows[first : first + 1], size)
+                self.do(self._rows(Operation.FILL, memory, start + first, last - first) + one)
+                continue
+            for row in range(first, last, most):
+                part = rows[row : min(row + most, last)]
+                head = self._rows(Operation.LOAD, memory, start + row, len(part))
+                self.do(head + as_bytes(part, size))
 
     def dump(self, memory: str, count: int) -> np.ndarray:
         """The first rows of a memory, ``uint32[count, words]``."""
@@ -177,6 +186,26 @@ class Board:
     def _rows(self, operation: Operation, memory: str, first: int, count: int) -> bytes:
         head = bytes([operation, self.memories.index(memory)])
         return head + first.to_bytes(4, "little") + count.to_bytes(2, "little")
+
+
+def runs(rows: np.ndarray) -> list[tuple[int, int, bool]]:
+    """First row, last + 1, and whether they are more than `FEWEST` equal ones; all rows in order.
+
+    A run of equal rows has `MOST` of them at most.
+    """
+    if not len(rows):
+        return []
+    changes = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
+    found: list[tuple[int, int, bool]] = []
+    for first, last in itertools.pairwise([0, *changes.tolist(), len(rows)]):
+        for start in range(first, last, MOST):
+            end = min(start + MOST, last)
+            equal = end - start > FEWEST
+            if found and not equal and not found[-1][2]:
+                found[-1] = (found[-1][0], end, False)
+            else:
+                found.append((start, end, equal))
+    return found
 
 
 def as_bytes(beats: np.ndarray, size: int) -> bytes:

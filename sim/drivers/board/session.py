@@ -123,6 +123,14 @@ class BoardSession:
         cycles = status.last - status.first + 1 if status.first else 0
         return Outcome(outputs, cycles_of, cycles, status.cycles, failure)
 
+    def write_rows(self, memory: str, first: int, rows: np.ndarray) -> None:
+        """Write ``uint32[rows, words]`` to a memory, from row `first` on, between two steps."""
+        request = self._memories[memory].request
+        if memory in self._on_board:
+            self._board.load(request, rows, first)
+        else:
+            self._served[request].model.store(first, rows)
+
     def _writes(self, status: Status, left: dict) -> tuple[list[bytes], dict]:
         """Operations for as many beats as packet and credits allow, and the beats that remain."""
         board = self._board
@@ -147,13 +155,19 @@ class BoardSession:
                 room -= 2 + count * board.beat_bytes[name]
         return reads[: 64 // 4]
 
-    def uses(self) -> dict[str, MemoryUse]:
-        """What each memory did so far, by name; no cycles of its requests are known."""
+    def uses(self, contents: bool = True) -> dict[str, MemoryUse]:
+        """What each memory did so far, by name; no cycles of its requests are known.
+
+        contents
+            Whether to read the rows from the board; none otherwise.
+        """
         found, none = {}, np.zeros(0, np.int64)
         for name, m in self._on_board.items():
             bits = self._board.design.memories[m.request].row_bits
             reads, writes = (0, 0) if self.status is None else self.status.memories[m.request]
-            rows = self._board.dump(m.request, len(m.contents))
+            rows = np.zeros((0, payload.words(bits)), np.uint32)
+            if contents:
+                rows = self._board.dump(m.request, len(m.contents))
             found[name] = MemoryUse(rows, bits, reads, writes, none, none)
         return found | {served.name: served.model.use for served in self._served.values()}
 

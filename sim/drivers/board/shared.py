@@ -1,0 +1,118 @@
+"""One board for the sessions of many layers: it holds the state of one of them at a time."""
+
+import dataclasses
+import threading
+
+import numpy as np
+
+from sim.core.design import Design
+from sim.core.memory import Memory, MemoryUse
+from sim.core.stimulus import Outcome
+from sim.drivers.board.board import Board
+from sim.drivers.board.session import BoardSession
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DesignOnBoard(Design):
+    """A design whose sessions run on a board."""
+
+    shared: "SharedBoard | None" = None
+
+    @classmethod
+    def of(cls, design: Design, board: Board) -> "DesignOnBoard":
+        fields = {f.name: getattr(design, f.name) for f in dataclasses.fields(design)}
+        return cls(**fields, shared=SharedBoard(board))
+
+
+class SharedBoard:
+    """Gives the board to one session after another."""
+
+    def __init__(self, board: Board):
+        self.board = board
+        self.owner: LayerSession | None = None
+        self.lock = threading.Lock()
+        self.replayed = 0
+        """Steps that were run again, as another session had used the board since."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """What a session gave the board in one step.
+
+    patches
+        Memory, first row and ``uint32[rows, words]``, written before the beats.
+    """
+
+    patches: list[tuple[str, int, np.ndarray]]
+    inputs: dict[str, np.ndarray]
+    expected: dict[str, int]
+
+
+class LayerSession:
+    """A :class:`sim.drivers.harness.session.Session` on a board that others use too.
+
+    State, such as a core's votes, lies on the board. After another session's step it is made again:
+    reset, then all steps so far, whose outputs were compared when they were first run.
+
+    contents
+        Rows of each memory as the host wrote them, by name; changes reach the board in the next
+        step, the design's own writes do not reach them.
+    """
+
+    def __init__(self, design: DesignOnBoard, memories: dict[str, Memory]):
+        assert design.shared is not None
+        self._design, self._shared = design, design.shared
+        self._memories = memories
+        self._steps: list[_Step] = []
+        self._session: BoardSession | None = None
+        self.contents = {name: np.array(m.contents, np.uint32) for name, m in memories.items()}
+        self._written = {name: rows.copy() for name, rows in self.contents.items()}
+
+    def step(
+        self, inputs: dict[str, np.ndarray], expected: dict[str, int], drain: int = 0
+    ) -> Outcome:
+        """As a session's; the outcome's cycles are the board's, which waits for the cable."""
+        shared = self._shared
+        with shared.lock:
+            if self._session is None or shared.owner is not self:
+                timeout = self._design.timeout_cycles
+                self._session = BoardSession(shared.board, self._memories, timeout)
+                shared.owner = self
+                for earlier in self._steps:
+                    self._run(self._session, earlier)
+                    shared.replayed += 1
+            status = self._session.status
+            before = status.last if status else 0
+            self._steps.append(_Step(self._patches(), inputs, expected))
+            outcome = self._run(self._session, self._steps[-1], drain)
+            status = self._session.status
+            assert status is not None
+            cycles = status.last - (before or status.first) + 1
+        return dataclasses.replace(outcome, cycles=cycles)
+
+    @staticmethod
+    def _run(session: BoardSession, step: _Step, drain: int = 0) -> Outcome:
+        for patch in step.patches:
+            session.write_rows(*patch)
+        return session.step(step.inputs, step.expected, drain)
+
+    def _patches(self) -> list[tuple[str, int, np.ndarray]]:
+        """What has changed in `contents` since the last step: from the first such row to the last."""
+        patches = []
+        for name, rows in self.contents.items():
+            changed = np.flatnonzero((rows != self._written[name]).any(axis=1))
+            if len(changed):
+                first, last = changed[0], changed[-1] + 1
+                patches.append((name, int(first), rows[first:last].copy()))
+                self._written[name][first:last] = rows[first:last]
+        return patches
+
+    def uses(self) -> dict[str, MemoryUse]:
+        """What the memories did; their rows only while the board is still this session's."""
+        with self._shared.lock:
+            if self._session is None:
+                return {}
+            return self._session.uses(contents=self._shared.owner is self)
+
+    def close(self) -> None:
+        self._session = None
