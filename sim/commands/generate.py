@@ -46,8 +46,10 @@ def refuse_with_board(arguments) -> None:
     for name in ("verilog", "memory", "trace_out"):
         if getattr(arguments, name):
             raise ParameterError(f"--board and --{name.replace('_', '-')} do not go together")
-    if arguments.linear != NONE:
-        raise ParameterError("--board needs --linear none: it holds attention's block")
+    if NONE not in (arguments.attention, arguments.linear) and (
+        arguments.attention != arguments.linear
+    ):
+        raise ParameterError("--board holds one block: --attention or --linear must be none")
 
 
 def request_of(arguments):
@@ -147,12 +149,17 @@ def summary(result: dict) -> str:
         )
     else:
         checked = "The RTL was compared with nothing."
+    cycles = f"{result['cycles']} cycles of {' and '.join(result['blocks'])} for {read} tokens"
+    if result["board"]:
+        speed = "the board's, of which most wait for the serial line"
+    else:
+        speed = f"{last} for the last one: {HERTZ / last:.1f} tokens a second at 1 GHz"
+        speed += " (ideal memory)"
     evicted = sum(map(len, result["evicted"]))
     note = f"{result['note']}.\n" if result["note"] else ""
     return (
         f"{checked}\n"
-        f"{result['cycles']} cycles of {' and '.join(result['blocks'])} for {read} tokens, {last} "
-        f"for the last one: {HERTZ / last:.1f} tokens a second at 1 GHz (ideal memory).\n"
+        f"{cycles}, {speed}.\n"
         f"{result['rows_kept']} rows kept in each layer, {evicted} evictions; {kinds}.\n{note}"
         f"{result['cpu_s'] / read:.2f} CPU seconds a token, {result['wall_s'] / read:.2f} s; "
         f"{result['cycles'] / result['cpu_s']:,.0f} cycles a CPU second; {result['peak_mib']} MiB; "

@@ -6,12 +6,14 @@ import threading
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hw.boards.board_top import COUNTER_BITS
 from hw.boards.command_processor import Operation, Outcome
 from hw.catalogue import find
 from sim.drivers.board import link as links
-from sim.drivers.board.board import Board, BoardWasReset
+from sim.drivers.board.board import FEWEST, Board, BoardWasReset, runs
 from sim.drivers.board.link import BoardError, Link
 from sim.drivers.board.run import BoardChoice, run_on_board, run_stimulus
 from sim.drivers.board.serial_port import SerialPort
@@ -179,6 +181,45 @@ def test_first_and_last_row_of_a_memory(reader, reader_design):
     np.testing.assert_array_equal(board.dump(name, memory.rows), rows)
     beyond = board._rows(Operation.DUMP, name, memory.rows, 1)
     assert board.link.request(beyond)[0] == Outcome.NO_SUCH_ROW
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_rows_are_sent_once(reader, reader_design, seed):
+    """Runs of all lengths among others; few bytes for long ones, and no row beyond."""
+    rng = np.random.default_rng(seed)
+    board = Board(reader_design, reader.transport())
+    name, memory = next(iter(reader_design.memories.items()))
+    lengths = rng.choice([1, 2, FEWEST, FEWEST + 1, 9, 30], 200)
+    values = rng.integers(1 << min(32, memory.row_bits), size=len(lengths), dtype=np.uint32)
+    rows = np.repeat(values, lengths)[: memory.rows - 2, None]
+    board.load(name, np.zeros((memory.rows, 1), np.uint32))
+    start = int(rng.integers(1, memory.rows - len(rows)))
+    board.load(name, rows, start)
+    found = board.dump(name, memory.rows)
+    np.testing.assert_array_equal(found[start : start + len(rows)], rows)
+    assert not found[:start].any() and not found[start + len(rows) :].any()
+
+
+def test_a_fill_beyond_the_last_row_is_refused(reader, reader_design):
+    board = Board(reader_design, reader.transport())
+    name, memory = next(iter(reader_design.memories.items()))
+    fill = board._rows(Operation.FILL, name, memory.rows - 3, 4)
+    row = bytes(board.memories and -(-memory.row_bits // 8))
+    assert board.link.request(fill + row)[0] == Outcome.NO_SUCH_ROW
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 9)), max_size=20), st.integers(5, 12))
+def test_runs_are_all_rows_in_order(parts, most):
+    values, lengths = zip(*parts, strict=True) if parts else ((), ())
+    rows = np.repeat(np.array(values, np.uint32), np.array(lengths, int))[:, None]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sim.drivers.board.board.MOST", most)
+        found = runs(rows)
+    assert [row for first, last, _ in found for row in range(first, last)] == [*range(len(rows))]
+    for first, last, equal in found:
+        assert last > first
+        if equal:
+            assert FEWEST < last - first <= most and not np.ptp(rows[first:last])
 
 
 def test_a_block_that_was_not_started_does_nothing(reader, reader_design):

@@ -21,8 +21,7 @@ from sim.core import payload
 from sim.core.design import Design
 from sim.core.memory import FASTEST, Memory, MemoryTiming
 from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare
-from sim.drivers.board.shared import DesignOnBoard, LayerSession
-from sim.drivers.harness.session import Session
+from sim.drivers.board.shared import open_session
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +47,6 @@ class LayerRun:
     submit: Submit = at_once
 
 
-def open_session(
-    design: Design, memories: dict[str, Memory], timing: MemoryTiming
-) -> Session | LayerSession:
-    """A session of a layer, on a board if the design is on one."""
-    if isinstance(design, DesignOnBoard):
-        return LayerSession(design, memories)
-    return Session(design, memories, timing)
-
-
 class RtlAttention(DecodeAttention):
     """One layer's attention, computed by RTL.
 
@@ -77,7 +67,7 @@ class RtlAttention(DecodeAttention):
         self.bits = 0
 
     def _rtl(self, token: int, inputs: dict, expected: dict[str, int], drain: int = 0) -> Outcome:
-        """A step on the RTL; see :meth:`sim.drivers.harness.session.Session.step`.
+        """A step on the RTL; as of a session.
 
         :raises Difference: if it stops.
         """

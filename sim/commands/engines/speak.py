@@ -54,7 +54,7 @@ class Request:
     threshold
         Probability up to which ToPick's core prunes tokens; None is its default.
     board
-        The board that attention's block is on; None for a simulation of the block alone.
+        The board that the block is on; None for a simulation of the block alone.
     """
 
     prompt: str
@@ -165,27 +165,28 @@ class Speaker:
                 engine.require_attention(p, config, total)
             self.parameters[name] = p
         designs = {name: self._design(find(name), files[name]) for name in engines}
-        self._stack = contextlib.ExitStack()
-        if request.board is not None:
-            designs = {name: self._on_board(design) for name, design in designs.items()}
-        status("reading the model …")
-        self.dense = in_memory(model)
-        self._engines, self._designs = engines, designs
-        self._speaking: Any = self.dense
-        self._quantised: Any = None
-        if request.linear in engines:
-            engine = engines[request.linear]
-            p = self.parameters[request.linear]
-            quantised = engine.quantise(model, self.tokenizer, self.about, p, status)
-            self._quantised, self._speaking = quantised, in_memory(quantised)
+        with contextlib.ExitStack() as stack:
+            if request.board is not None:
+                designs = {name: self._on_board(one, stack) for name, one in designs.items()}
+            status("reading the model …")
+            self.dense = in_memory(model)
+            self._engines, self._designs = engines, designs
+            self._speaking: Any = self.dense
+            self._quantised: Any = None
+            if request.linear in engines:
+                engine = engines[request.linear]
+                p = self.parameters[request.linear]
+                quantised = engine.quantise(model, self.tokenizer, self.about, p, status)
+                self._quantised, self._speaking = quantised, in_memory(quantised)
+            self._open = stack.pop_all()  # until it has spoken
 
-    def _on_board(self, design: Design) -> DesignOnBoard:
+    def _on_board(self, design: Design, stack: contextlib.ExitStack) -> DesignOnBoard:
         """The design on the board, which is opened and checked."""
         choice = self.request.board
         assert choice is not None
         self._status(f"opening the board of {design.block.name} …")
         made = choice.design(design.block, design.parameters)
-        return DesignOnBoard.of(design, self._stack.enter_context(choice.open(made)))
+        return DesignOnBoard.of(design, stack.enter_context(choice.open(made)))
 
     def _design(self, block: Block, files: list[str]) -> Design:
         self._status(f"compiling {block.name} …")
@@ -218,7 +219,7 @@ class Speaker:
             for part in [*attentions, *layers]:
                 if hasattr(part, "close"):
                     part.close()
-            self._stack.close()
+            self._open.close()
 
     def _parts(self, workers: Workers) -> tuple[list, list]:
         """Attention and products of each layer; no products if NumPy computes them."""
@@ -325,6 +326,7 @@ class Speaker:
             "dense_numpy_cpu_s_per_token": round(seconds, 3),
             "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             "model": self.about["model"],
+            "board": request.board and request.board.port,
             "check": request.check,
             "blocks": {name: dataclasses.asdict(p) for name, p in self.parameters.items()},
         }

@@ -58,11 +58,11 @@ class BoardSession:
                 model = MemoryModel(m.contents, FASTEST, port.data.width, name)
                 self._served[m.request] = _Served(name, m, port, model)
         for name, m in self._on_board.items():
-            rows = design.memories[m.request].rows
-            if len(m.contents) > rows:
+            rows, needed = design.memories[m.request].rows, len(m.contents)
+            if needed > rows:
                 raise ParameterError(
-                    f"memory {name} needs {len(m.contents)} rows and has {rows} on the board; "
-                    "build it with --memory-rows"
+                    f"{name} has {rows} rows on the board and needs {needed}: --memory-rows "
+                    f"{needed}, there and in `python -m hw fpga`, or 0"
                 )
         board.do(RESET)
         for m in self._on_board.values():

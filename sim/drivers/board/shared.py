@@ -6,10 +6,11 @@ import threading
 import numpy as np
 
 from sim.core.design import Design
-from sim.core.memory import Memory, MemoryUse
+from sim.core.memory import Memory, MemoryTiming, MemoryUse
 from sim.core.stimulus import Outcome
 from sim.drivers.board.board import Board
 from sim.drivers.board.session import BoardSession
+from sim.drivers.harness.session import Session
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,7 +98,7 @@ class LayerSession:
         return session.step(step.inputs, step.expected, drain)
 
     def _patches(self) -> list[tuple[str, int, np.ndarray]]:
-        """What has changed in `contents` since the last step: from the first such row to the last."""
+        """What changed in `contents` since the last step: from the first such row to the last."""
         patches = []
         for name, rows in self.contents.items():
             changed = np.flatnonzero((rows != self._written[name]).any(axis=1))
@@ -116,3 +117,12 @@ class LayerSession:
 
     def close(self) -> None:
         self._session = None
+
+
+def open_session(
+    design: Design, memories: dict[str, Memory], timing: MemoryTiming
+) -> Session | LayerSession:
+    """A session of a layer, on a board if the design is on one; `timing` is of a simulation."""
+    if isinstance(design, DesignOnBoard):
+        return LayerSession(design, memories)
+    return Session(design, memories, timing)

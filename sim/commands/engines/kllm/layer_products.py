@@ -26,7 +26,7 @@ from sim.core import payload
 from sim.core.design import Design
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stimulus import Outcome, compare
-from sim.drivers.harness.session import Session
+from sim.drivers.board.shared import open_session
 from sim.testbenches.kllm.products import (
     Matrices,
     Product,
@@ -153,7 +153,7 @@ class KllmLayer:
         for piece in (piece for pieces in self._pieces for piece in pieces):
             weight, scale = self._weights(piece)
             self._address[self._place(piece)] = stored.add(weight, scale)
-        self._session = Session(design, {"weights": stored.memory()}, timing)
+        self._session = open_session(design, {"weights": stored.memory()}, timing)
         self._rng = np.random.default_rng(layer)  # of bits without meaning
         self._ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._tokens = [0] * len(steps)  # that each step has had
