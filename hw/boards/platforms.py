@@ -45,6 +45,8 @@ ICE40_UP5K = Resources(5280, 5280, 8, 30)
 class FpgaBoard:
     """A board whose serial port reaches the host.
 
+    family
+        Of the device: "ecp5" or "ice40".
     clock_mhz
         Of the oscillator that the platform's default clock names.
     baud
@@ -53,6 +55,7 @@ class FpgaBoard:
 
     name: str
     platform: Callable[..., Any]
+    family: str
     resources: Resources
     clock_mhz: float
     baud: int
@@ -62,12 +65,12 @@ class FpgaBoard:
 BOARDS = {
     board.name: board
     for board in (
-        FpgaBoard("ulx3s_85f", ULX3S_85F_Platform, ECP5_85, 25, 1_000_000),
-        FpgaBoard("ulx3s_45f", ULX3S_45F_Platform, ECP5_45, 25, 1_000_000),
-        FpgaBoard("ulx3s_25f", ULX3S_25F_Platform, ECP5_25, 25, 1_000_000),
-        FpgaBoard("ulx3s_12f", ULX3S_12F_Platform, ECP5_25, 25, 1_000_000),
-        FpgaBoard("ecp5_5g_evn", ECP55GEVNPlatform, ECP5_85, 12, 1_000_000),
-        FpgaBoard("icebreaker", ICEBreakerPlatform, ICE40_UP5K, 12, 1_000_000),
+        FpgaBoard("ulx3s_85f", ULX3S_85F_Platform, "ecp5", ECP5_85, 25, 1_000_000),
+        FpgaBoard("ulx3s_45f", ULX3S_45F_Platform, "ecp5", ECP5_45, 25, 1_000_000),
+        FpgaBoard("ulx3s_25f", ULX3S_25F_Platform, "ecp5", ECP5_25, 25, 1_000_000),
+        FpgaBoard("ulx3s_12f", ULX3S_12F_Platform, "ecp5", ECP5_25, 25, 1_000_000),
+        FpgaBoard("ecp5_5g_evn", ECP55GEVNPlatform, "ecp5", ECP5_85, 12, 1_000_000),
+        FpgaBoard("icebreaker", ICEBreakerPlatform, "ice40", ICE40_UP5K, 12, 1_000_000),
     )
 }
 

