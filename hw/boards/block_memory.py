@@ -83,7 +83,7 @@ def memory_of(request: str, response: str, shapes: dict, rows: int) -> BoardMemo
 class BlockMemory(Component):
     """Rows in block memory.
 
-    Answers in the order of requests, 3 cycles after each. Throughput: a request a cycle, while
+    Answers in the order of requests, 2 cycles after each. Throughput: a request a cycle, while
     responses leave and the cable does not read. A row that is read in the cycle after its write is
     the new one. Handshake: ``request.ready`` and ``response.valid`` depend on registers and on
     `start` only. A request beyond the last row sets `fault`; it reads or writes nothing useful.

@@ -120,8 +120,8 @@ class FrameReceiver(Component):
 class FrameTransmitter(Component):
     """Sends a packet from a buffer as a frame, with its CRC.
 
-    Throughput: a byte in two cycles, if `o` is ready. Handshake: ``o.valid`` depends on registers
-    only.
+    Throughput: a byte of the body or the CRC in three cycles, one more where it is escaped, and
+    three cycles for both END, if `o` is ready. Handshake: ``o.valid`` depends on registers only.
 
     Parameters
     ----------

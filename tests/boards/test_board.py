@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -71,6 +72,9 @@ class Noisy:
 
     def read(self, timeout: float) -> bytes:
         return self._pass("from", self._port.read(timeout))
+
+    def now(self) -> float:
+        return self._port.now()
 
     def close(self) -> None:
         self._port.close()
@@ -313,6 +317,9 @@ def test_silence_and_garbage(answer, seen):
 
     class Line:
         name, patience = "port", 0.01
+
+        def now(self) -> float:
+            return time.monotonic()
 
         def write(self, data: bytes) -> None:
             pass

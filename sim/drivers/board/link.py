@@ -5,7 +5,6 @@ zlib's CRC-32).
 """
 
 import dataclasses
-import time
 import zlib
 from typing import Protocol
 
@@ -40,6 +39,10 @@ class Transport(Protocol):
 
         :raises BoardError: if the line is gone.
         """
+        ...
+
+    def now(self) -> float:
+        """Seconds of the clock by which `patience` counts."""
         ...
 
     def close(self) -> None: ...
@@ -137,8 +140,8 @@ class Link:
         return f"{self.heard} bytes came, {self.repairs.damaged} damaged frames among them"
 
     def _reply(self) -> tuple[int, bytes] | None:
-        end = time.monotonic() + self.transport.patience
-        while (left := end - time.monotonic()) > 0:
+        end = self.transport.now() + self.transport.patience
+        while (left := end - self.transport.now()) > 0:
             data = self.transport.read(left)
             self.heard += len(data)
             for body in self._deframer.feed(data):

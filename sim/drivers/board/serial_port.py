@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 
 import serial
 
@@ -42,6 +43,9 @@ class SerialPort:
             return self._port.read(max(1, self._port.in_waiting))
         except (serial.SerialException, OSError, TypeError) as error:
             raise self._gone() from error
+
+    def now(self) -> float:
+        return time.monotonic()
 
     def close(self) -> None:
         self._port.close()
