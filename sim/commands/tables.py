@@ -9,7 +9,8 @@ A table stands between two lines of its page and is replaced whole::
 Sources: the catalogue (names, summaries, presets, latencies), the files of the checkout, and
 measurements that took long and are kept in ``docs/results``: ``synthesis.json`` (rows of
 ``python -m sim synth --json``), ``verification.json`` (proofs, and the counts of
-``python -m sim mutate`` that the folders' pages explain), and the papers' claims, of ``make eval``.
+``python -m sim mutate`` that the folders' pages explain), ``fpga.json`` (``python -m hw fpga
+--json``), and the papers' claims, of ``make eval``.
 """
 
 import dataclasses
@@ -24,7 +25,12 @@ from sim.core.tools import ROOT, ToolError
 
 RESULTS = ROOT / "docs" / "results"
 SYNTHESIS, VERIFICATION = RESULTS / "synthesis.json", RESULTS / "verification.json"
-PAGES = ("README.md", "docs/blocks.md")
+FPGA = RESULTS / "fpga.json"
+# What tells measurements apart, and what of a design built for a board is kept.
+SYNTHESIZED = ("block", "preset", "mode")
+BUILT = ("board", "block", "configuration")
+OF_BUILT = (*BUILT, "used", "clock_mhz", "fmax_mhz")
+PAGES = ("README.md", "docs/blocks.md", "docs/boards.md")
 PAPERS = ("kllm", "veda", "topick", "lad", "unicaim")
 MARK = re.compile(
     r"(<!-- table (\w+): made by `make docs` -->\n)(.*?)(<!-- end of table -->)", re.S
@@ -182,11 +188,29 @@ def verification() -> list[str]:
     return lines
 
 
+def fpga() -> list[str]:
+    """Designs built for boards: what they use of the device, and their clocks."""
+    from hw.boards.platforms import BOARDS
+
+    names = ("LUT4", "flip-flops", "multipliers", "block memories")
+    lines = _head("board", "block, configuration", *names, "Fmax, MHz", "board's clock")
+    for row in _read(FPGA):
+        board = BOARDS[row["board"]]
+        room = dataclasses.asdict(board.resources)
+        used = [f"{n:,} ({100 * n / room[kind]:.0f} %)" for kind, n in row["used"].items()]
+        name = f"`{row['block']}` {row['configuration']}"
+        lines.append(
+            _row(board.name, name, *used, f"{row['fmax_mhz']:.1f}", f"{row['clock_mhz']:g}")
+        )
+    return lines
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "overview": overview,
     "claims": claims,
     "catalogue": catalogue,
     "verification": verification,
+    "fpga": fpga,
 }
 
 
@@ -216,23 +240,29 @@ def filled(text: str) -> str:
     return MARK.sub(replace, text)
 
 
-def add_synthesis(path: Path) -> None:
-    """Keep the rows of a file that ``python -m sim synth --json`` printed."""
+def add_measured(path: Path) -> None:
+    """Keep the rows of a file that ``sim synth --json`` or ``hw fpga --json`` printed."""
     try:
-        new = _read(path)
-        keys = {(row["block"], row["preset"], row["mode"]): row for row in new}
+        new, kept, key = _read(path), SYNTHESIS, SYNTHESIZED
+        if new and "board" in new[0]:
+            new, kept, key = [{name: row[name] for name in OF_BUILT} for row in new], FPGA, BUILT
+        keyed = _keyed(new, key)
     except (ValueError, TypeError, KeyError):
-        raise ToolError(f"{path} must hold what `python -m sim synth --json` prints") from None
-    old = _read(SYNTHESIS) if SYNTHESIS.exists() else []
-    rows = {(row["block"], row["preset"], row["mode"]): row for row in old} | keys
+        commands = "`python -m sim synth --json` or `python -m hw fpga --json`"
+        raise ToolError(f"{path} must hold what {commands} prints") from None
+    rows = _keyed(_read(kept) if kept.exists() else [], key) | keyed
     text = json.dumps([rows[key] for key in sorted(rows)], indent=1) + "\n"
-    with replacing(SYNTHESIS) as file:
+    with replacing(kept) as file:
         file.write(text.encode())
+
+
+def _keyed(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, dict]:
+    return {tuple(row[name] for name in names): row for row in rows}
 
 
 def tables_command(arguments) -> int:
     for path in arguments.add:
-        add_synthesis(path)
+        add_measured(path)
     stale = []
     for name in PAGES:
         page = ROOT / name
@@ -254,8 +284,8 @@ def register(commands) -> None:
         "tables",
         help="write the tables of README.md and docs",
         description=(
-            "Write the tables of README.md and docs/blocks.md from the catalogue and from the"
-            " measurements in docs/results."
+            "Write the tables of README.md, docs/blocks.md and docs/boards.md from the catalogue "
+            "and from the measurements in docs/results."
         ),
     )
     command.add_argument(
@@ -264,8 +294,8 @@ def register(commands) -> None:
         action="append",
         default=[],
         metavar="FILE.json",
-        help="first keep what `python -m sim synth ... --liberty nangate45 --mode speed --json`"
-        " printed; may be repeated",
+        help="first keep what `python -m sim synth ... --liberty nangate45 --mode speed --json` "
+        "or `python -m hw fpga ... --json` printed; may be repeated",
     )
     command.add_argument("--check", action="store_true", help="write nothing, fail if out of date")
     command.set_defaults(run=tables_command)

@@ -14,6 +14,7 @@ from sim.core import tools
 CASES = 6
 LINK = {"divisor": 5, "packet": 256, "stream_bytes": 256, "memory_rows": 64}
 ARGUMENTS = {"icarus": ["-g2005"], "verilator": ["-Wno-fatal", "-Wno-lint", "-O3"]}
+TOPICK = ("topick.topick_core", 3, {"memory_rows": 384})
 
 
 @pytest.mark.parametrize(
@@ -21,8 +22,8 @@ ARGUMENTS = {"icarus": ["-g2005"], "verilator": ["-Wno-fatal", "-Wno-lint", "-O3
     [
         ("stream.sequential_reader", 6, {"memory_rows": -1}, "icarus"),
         ("stream.sequential_reader", 6, {"memory_rows": -1}, "verilator"),
-        pytest.param("topick.topick_core", 3, {}, "icarus", marks=pytest.mark.campaign),
-        pytest.param("topick.topick_core", 3, {}, "verilator", marks=pytest.mark.campaign),
+        pytest.param(*TOPICK, "icarus", marks=pytest.mark.campaign),
+        pytest.param(*TOPICK, "verilator", marks=pytest.mark.campaign),
     ],
 )
 def test_faults_on_the_line(block, vectors, link, simulator, tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ import json
 import os
 
 import cocotb
-import numpy as np
 from cocotb.clock import Clock
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles, RisingEdge
@@ -16,6 +15,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from hw.boards.command_processor import Operation
 from hw.boards.design import BoardParameters, board_design
 from hw.catalogue import find
+from sim.core.stimulus import compare
 from sim.drivers.board.board import Board
 from sim.drivers.board.pins import BROKEN, GLITCH, GOOD, LOST, Pins
 from sim.drivers.board.run import run_stimulus
@@ -48,9 +48,9 @@ def host(line: Pins):
     made.stall = "none"
     outcome = run_stimulus(board, made, timeout=10_000, drain=64)
     assert outcome.failure is None, outcome.failure
-    assert sum(map(len, made.outputs.values())) > 0
-    for name, beats in made.outputs.items():
-        np.testing.assert_array_equal(outcome.outputs[name], beats)
+    assert sum(map(len, outcome.outputs.values())) > 0
+    check = getattr(load_testbench(BLOCK), "compare", compare)
+    assert not check(made, outcome.outputs, design().outputs, outcome.cycles_of)
     return board.status(board.do(STATUS)), board.link.repairs
 
 
