@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from golden import InputError
-from golden.algorithms.kllm.model import calibration_samples
+from golden.algorithms.kllm.calibration import calibration_samples
 from golden.evaluation.measure import Measurement, measure, measure_trace
 from golden.evaluation.plots import FORMATS, scatter
 from golden.evaluation.policies import POLICIES, Policy, describe, parse

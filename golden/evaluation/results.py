@@ -9,7 +9,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from golden import InputError
-from golden.algorithms.kllm.model import calibration_samples
+from golden.algorithms.kllm.calibration import calibration_samples
 from golden.evaluation.experiments import EXPERIMENTS, lad, unicaim
 from golden.evaluation.measure import Measurement, measure
 from golden.evaluation.policies import parse

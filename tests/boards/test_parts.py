@@ -232,6 +232,36 @@ def test_latency_of_a_memory():
     simulate(block, bench)
 
 
+@pytest.mark.parametrize("waited", range(4))
+def test_what_was_asked_before_clear_is_not_answered(waited):
+    """However far the answers are: read, on their way, or waiting for the block."""
+    block = BlockMemory(memory(32))
+
+    async def bench(ctx):
+        ctx.set(block.request.payload, 5 | 3 << 3)
+        ctx.set(block.request.valid, 1)
+        await ctx.tick().repeat(2)
+        ctx.set(block.request.valid, 0)
+        for _ in range(waited):
+            await ctx.tick()
+        ctx.set(block.clear, 1)
+        await ctx.tick()
+        ctx.set(block.clear, 0)
+        ctx.set(block.response.ready, 1)
+        ctx.set(block.request.payload, 6 | 4 << 3)
+        ctx.set(block.request.valid, 1)
+        await ctx.tick().until(block.request.ready)
+        ctx.set(block.request.valid, 0)
+        tags = []
+        for _ in range(12):
+            if ctx.get(block.response.valid):
+                tags.append(ctx.get(block.response.payload) >> 20)
+            await ctx.tick()
+        assert tags == [6] and ctx.get(block.reads) == 1
+
+    simulate(block, bench)
+
+
 def test_a_request_beyond_the_last_row():
     block = BlockMemory(memory(24))
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from golden.algorithms.attention import DenseAttention
+from golden.algorithms.kllm.activations import ActivationQuantizer
 from golden.algorithms.kllm.attention import QuantizedAttention
-from golden.algorithms.kllm.model import INPUTS, ActivationQuantizer, QuantizedLlama, core_product
+from golden.algorithms.kllm.model import INPUTS, QuantizedLlama, core_product
 from golden.algorithms.veda.voting import VotingAttention
 from golden.lm.commands import open_model
 from golden.lm.model import Llama

@@ -9,34 +9,26 @@ rounding and are much faster; or the accelerator's, FP16 in and FP16 out, bit-ex
 import copy
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from golden import InputError
 from golden.algorithms.attention import DecodeAttention, DenseAttention
+from golden.algorithms.kllm.activations import ActivationQuantizer, fit_activation_quantizer
 from golden.algorithms.kllm.attention import Codebooks, QuantizedAttention, fit_codebooks
+from golden.algorithms.kllm.calibration import SeparateSamples, evenly
 from golden.algorithms.kllm.fit import fit_weights
 from golden.algorithms.kllm.fold import NORMED, FoldedLlama
 from golden.algorithms.kllm.quantize import (
-    QuantizedActivations,
     QuantizedWeights,
-    dynamic_outliers,
-    fit_activation_codebook,
-    inlier_scale,
     outlier_count,
-    quantize_activations,
     quantize_weights,
-    static_outliers,
 )
 from golden.algorithms.kllm.weight_store import read_weights, weights_key, write_weights
 from golden.kllm.kllm_core import Norm, kllm_core, parts_of, tables_of
 from golden.lm.gradient import fisher_information
 from golden.lm.model import Llama, rms_norm
-from golden.lm.text import default_text, many_subjects
-from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Layer
 
 INPUTS = {
@@ -52,133 +44,6 @@ INPUTS = {
 
 ACTIVATION_SAMPLES, ACTIVATION_TOKENS = 16, 64
 """Of the samples, for codebooks of activations [V-A]; weights are fitted to all of them."""
-
-
-def calibration_samples(
-    tokenizer: Tokenizer, samples: int = 32, length: int = 128, evaluated: str = ""
-) -> list[list[int]]:
-    """Runs of tokens to calibrate on, none of them in the text that is evaluated.
-
-    Half of them are of ``default_text``, evenly spread over its second half, or over what follows
-    `evaluated` if that reaches further; half of ``many_subjects``: of as many tokens, that makes
-    weights' errors in three products of layer 14 18 to 29 % smaller on a text of another subject,
-    and 7 to 12 % larger on the reference. [V-A] has 16 samples. Fitted to 32 x 256 tokens, products
-    of three layers err up to a quarter less on other tokens than fitted to 16 x 128, and to
-    64 x 256 a few percent less again; 32 x 128 takes a quarter of that time.
-
-    :raises InputError: if too little of the texts is left.
-    """
-    text = default_text()
-    start = len(text) // 2
-    at = text.find(evaluated[:_FOUND]) if evaluated else -1
-    if at >= 0:
-        # Cut inside a character, the evaluated text ends differently.
-        start = max(start, at + len(os.path.commonprefix([text[at:], evaluated])))
-    half = samples // 2
-    return [
-        *_spread(tokenizer, samples - half, length, text, start, evaluated),
-        *_spread(tokenizer, half, length, many_subjects(), 0, evaluated),
-    ]
-
-
-def _spread(
-    tokenizer: Tokenizer, samples: int, length: int, text: str, start: int, evaluated: str
-) -> list[list[int]]:
-    """Samples evenly spread over `text` from character `start` on."""
-    # Paragraphs are repeated: of four candidates for each sample, those that are not are left.
-    starts = start + np.arange(4 * samples) * (len(text) - start) // max(4 * samples, 1)
-    evaluated_runs, encoded = _runs(evaluated), []
-    for first in starts:
-        # A start inside a word would make rare tokens.
-        end = min(first + 16 * length, len(text))
-        at = text.find(" ", first, end)
-        tokens = tokenizer.encode(text[at:end], length) if at >= 0 else []
-        if len(tokens) == length and not _runs(tokenizer.decode(tokens)) & evaluated_runs:
-            encoded.append(tokens)
-    if len(encoded) < samples:
-        raise InputError(
-            f"the text is evaluated up to character {start} of {len(text)}: too little is left"
-            f" for {samples} x {length} tokens to calibrate on"
-        )
-    return [encoded[number * len(encoded) // samples] for number in range(samples)]
-
-
-def _runs(text: str) -> set[tuple[str, ...]]:
-    """All runs of 12 words."""
-    words = text.split()
-    return {tuple(words[first : first + 12]) for first in range(len(words) - 11)}
-
-
-_FOUND = 200
-"""Characters by which an evaluated text is found in the one to calibrate on."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class ActivationQuantizer:
-    """How one product's input is quantised: outliers, scale and codebook.
-
-    ``thresholds`` and ``scale`` are fixed offline in KLLM-S and None in KLLM, where ``share`` of
-    each token's values are outliers, or ``outliers`` at each end whatever the share, and the scale
-    is the token's own.
-    """
-
-    codebook: np.ndarray
-    share: float
-    thresholds: tuple[float, float] | None = None
-    scale: np.float16 | None = None
-    outliers: int | None = None
-    rows: int | None = None
-
-    def __call__(self, x: np.ndarray) -> QuantizedActivations:
-        """Quantise tokens [token, K]; they are rounded to FP16 first."""
-        x = x.astype(np.float16)
-        outlier = _outliers(x, self.count(x.shape[-1]), self.thresholds)
-        return quantize_activations(x, self.codebook, outlier, self.scale)
-
-    def count(self, n: int) -> int:
-        """Outliers at each end of a token of `n` values."""
-        return outlier_count(n, self.share) if self.outliers is None else self.outliers
-
-
-def fit_activation_quantizer(
-    x: np.ndarray,
-    bits: int,
-    share: float,
-    static: bool,
-    fisher: np.ndarray | None = None,
-    outliers: int | None = None,
-    rows: int | None = None,
-) -> ActivationQuantizer:
-    """Train on calibration tokens [token, K].
-
-    Static thresholds leave ``share`` / 2 of all calibration values beyond each; the larger of their
-    magnitudes is the fixed scale. ``fisher`` [token, K] is the diagonal Fisher information of `x`;
-    that of x / s_A, the codebook's values, is s_A^2 times as large. ``outliers`` at each end of a
-    token replace the share. With `rows`, parts of at most as many values are vectors of their own.
-    """
-    x = x.astype(np.float16)
-    if rows is not None and x.shape[1] > rows:
-        parts = parts_of(x.shape[1], rows)
-        # Parts are of about one size; the shortest one's values stand for the others' as well.
-        length = min(part.stop - part.start for part in parts)
-        fisher = None if fisher is None else np.broadcast_to(fisher, x.shape)
-        x, fisher = (
-            None if a is None else np.concatenate([a[:, p.start : p.start + length] for p in parts])
-            for a in (x, fisher)
-        )
-    thresholds = scale = None
-    if static:
-        ends = [share / 2, 1 - share / 2]
-        low, high = np.quantile(x.astype(np.float32), ends).astype(np.float16)
-        thresholds, scale = (low, high), max(abs(low), abs(high)) or np.float16(1)
-    count = outlier_count(x.shape[-1], share) if outliers is None else outliers
-    outlier = _outliers(x, count, thresholds)
-    scales = inlier_scale(x, outlier) if scale is None else np.full(len(x), scale)
-    scales = scales.astype(np.float32)[:, None]
-    samples = (x / scales)[~outlier]
-    weights = None if fisher is None else (fisher * scales**2)[~outlier]
-    codebook = fit_activation_codebook(samples, bits, weights)
-    return ActivationQuantizer(codebook, share, thresholds, scale, outliers, rows)
 
 
 class QuantizedLlama(Llama):
@@ -420,11 +285,6 @@ def _one_of(name: str, value: str, first: str, second: str) -> None:
         raise ValueError(f"{name} must be {first!r} or {second!r}, not {value!r}")
 
 
-def evenly(samples: Sequence[Sequence[int]], count: int) -> list[Sequence[int]]:
-    """At most `count` of the samples, evenly spread."""
-    return list(samples[:: -(-len(samples) // count)])
-
-
 def _quantised_layers(
     exact: Llama,
     samples: Sequence[Sequence[int]] | None,
@@ -503,23 +363,6 @@ def core_product(
     return y.astype(np.float32)
 
 
-class SeparateSamples:
-    """Dense attention over concatenated samples, each of which attends to itself only.
-
-    Replaces a ``DecodeAttention`` where all tokens are processed at once. Positions count on across
-    samples; rotary encoding is relative, so that has no effect.
-    """
-
-    def __init__(self, lengths: Sequence[int]) -> None:
-        self._lengths = lengths
-
-    def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        ends = np.cumsum(self._lengths)
-        parts = [slice(end - length, end) for length, end in zip(self._lengths, ends, strict=True)]
-        rows = [DenseAttention().sequence(q[:, part], k[:, part], v[:, part]) for part in parts]
-        return np.concatenate(rows, axis=1)
-
-
 class _QuantizedLayers(Sequence):
     """Layers with quantised matrices, each dequantised to float32 at each access."""
 
@@ -551,9 +394,3 @@ class _QuantizedLayer:
         if name not in INPUTS:
             raise AttributeError(name)
         return self._matrices[name].dequantize(np.float32)
-
-
-def _outliers(x: np.ndarray, count: int, thresholds: tuple[float, float] | None) -> np.ndarray:
-    if thresholds is not None:
-        return static_outliers(x, *thresholds)
-    return dynamic_outliers(x, count)

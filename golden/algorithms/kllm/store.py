@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from golden.algorithms.kllm.model import QuantizedLlama, calibration_samples
+from golden.algorithms.kllm.calibration import calibration_samples
+from golden.algorithms.kllm.model import QuantizedLlama
 from golden.lm.model import Llama
 from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config

@@ -7,9 +7,10 @@ products of centroids, ya the algorithm's, whose indices are not the accelerator
 import numpy as np
 import pytest
 
+from golden.algorithms.kllm.calibration import calibration_samples
 from golden.algorithms.kllm.kmeans import midpoints
 from golden.algorithms.kllm.matvec import matvec, product_table, sparse_product
-from golden.algorithms.kllm.model import INPUTS, calibration_samples, core_product
+from golden.algorithms.kllm.model import INPUTS, core_product
 from golden.algorithms.kllm.quantize import (
     QuantizedActivations,
     dynamic_outliers,

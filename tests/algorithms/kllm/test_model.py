@@ -6,15 +6,11 @@ import pytest
 from golden import InputError
 from golden.algorithms.attention import DenseAttention
 from golden.algorithms.baselines.round_to_nearest import RoundToNearestLlama
+from golden.algorithms.kllm.activations import fit_activation_quantizer
+from golden.algorithms.kllm.calibration import SeparateSamples, calibration_samples
 from golden.algorithms.kllm.fold import NORMED, rotation
 from golden.algorithms.kllm.matvec import matvec
-from golden.algorithms.kllm.model import (
-    INPUTS,
-    QuantizedLlama,
-    SeparateSamples,
-    calibration_samples,
-    fit_activation_quantizer,
-)
+from golden.algorithms.kllm.model import INPUTS, QuantizedLlama
 from golden.algorithms.kllm.nonlinear import rms_norm
 from golden.algorithms.kllm.quantize import quantize_weights
 from golden.lm.commands import open_model

@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 
 from golden.algorithms.kllm import store
-from golden.algorithms.kllm.model import (
-    INPUTS,
-    ActivationQuantizer,
-    QuantizedLlama,
-    calibration_samples,
-)
+from golden.algorithms.kllm.activations import ActivationQuantizer
+from golden.algorithms.kllm.calibration import calibration_samples
+from golden.algorithms.kllm.model import INPUTS, QuantizedLlama
 from golden.lm.commands import open_model
 
 TEXT = [72, 256, 13, 200]

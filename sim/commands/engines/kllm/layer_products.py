@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from golden.algorithms.kllm.activations import ActivationQuantizer
 from golden.algorithms.kllm.fold import NORMED
-from golden.algorithms.kllm.model import INPUTS, ActivationQuantizer, QuantizedLlama
+from golden.algorithms.kllm.model import INPUTS, QuantizedLlama
 from golden.algorithms.kllm.quantize import QuantizedWeights
 from golden.kllm.kllm_core import (
     Norm,
