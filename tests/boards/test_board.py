@@ -1,5 +1,6 @@
 """A whole board, simulated: testbenches through the cable, noise, resets, a user's mistakes."""
 
+import dataclasses
 import os
 import signal
 import threading
@@ -7,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+import serial
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from sim.drivers.board.link import BoardError, Link
 from sim.drivers.board.run import BoardChoice, run_on_board, run_stimulus
 from sim.drivers.board.serial_port import SerialPort
 from sim.drivers.board.session import BoardSession
+from sim.drivers.board.simulated import DIVISOR, SimulatedBoard
 from sim.drivers.run import load_testbench
 from tests.boards.conftest import design_of
 
@@ -332,6 +335,41 @@ def test_silence_and_garbage(answer, seen):
 
     with pytest.raises(BoardError, match=f"does not answer: .*{seen}"):
         Link(Line()).request(STATUS)
+
+
+@pytest.mark.parametrize("divisor", [DIVISOR + 1, 2 * DIVISOR + 1])
+def test_another_baud_rate(reader_design, divisor):
+    """The far end is slower than the board, a little or far."""
+    link = dataclasses.replace(reader_design.board, divisor=divisor)
+    board = SimulatedBoard(dataclasses.replace(reader_design, board=link))
+    try:
+        port = board.transport()
+        port.patience = 0.1
+        with pytest.raises(BoardError, match="does not answer: .*is the baud rate right"):
+            Board(reader_design, port)
+        port.close()
+    finally:
+        board.close()
+
+
+def test_a_port_in_use(reader):
+    port = reader.transport()
+    with pytest.raises(BoardError, match="is in use by another program"):
+        SerialPort(reader.port)
+    port.close()
+
+
+def test_a_port_without_permission(reader, monkeypatch):
+    """pyserial's own error; nobody is refused who runs the tests as root."""
+
+    def refuse(name, *arguments, **options):
+        raise serial.SerialException(
+            13, f"could not open port {name}: [Errno 13] Permission denied: '{name}'"
+        )
+
+    monkeypatch.setattr(serial, "Serial", refuse)
+    with pytest.raises(BoardError, match="permission denied; add yourself to the group"):
+        SerialPort(reader.port)
 
 
 def test_ports_that_are_none(tmp_path):
