@@ -16,7 +16,13 @@ from hw.kllm.centroid_lane import CentroidLaneParameters
 from hw.kllm.pe_lane import ColumnVector, Result
 from sim.core import payload
 from sim.core.stimulus import Stimulus
-from sim.testbenches.kllm.exact_sums import any_number, double_ties, terms_for
+from sim.testbenches.kllm.exact_sums import (
+    any_number,
+    double_ties,
+    numbers,
+    outliers_of_sum,
+    scales_near_ties,
+)
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.strategies import sometimes
 
@@ -194,20 +200,6 @@ def integers(bits: int, shape, rng: np.random.Generator) -> np.ndarray:
     return rng.integers(-limit, limit, shape)
 
 
-def numbers(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
-    """FP16: about 1, of any size, subnormal and small, or anything with infinities and NaNs."""
-    bits = rng.integers(0, 1 << 16, shape)
-    if kind == 0:
-        return np.asarray(rng.standard_normal(shape)).astype(np.float16)
-    if kind == 1:
-        bits = bits & 0xBFFF
-    elif kind == 2:
-        bits = bits & 0x8FFF
-    else:
-        bits = np.where(sometimes(rng, 0.97, shape), bits & 0xBFFF, bits | 0x7C00)
-    return np.asarray(bits).astype(np.uint16).view(np.float16)
-
-
 def with_sums_that_cancel(product: Product, rng: np.random.Generator) -> Product:
     """Up to four outliers whose sum is anything, or nearly cancels the first column's dense sum."""
     outlier = np.arange(len(product.outlier)) < rng.integers(1, 5)
@@ -225,9 +217,7 @@ def with_sums_that_cancel(product: Product, rng: np.random.Generator) -> Product
         codebook = np.full_like(codebook, power)
     elif kind == 2:
         total = any_number(-44, 32, rng)
-    centroids = codebook[product.weight[0, outlier]].astype(np.float64)
-    value = np.zeros(len(outlier), np.float16)
-    value[outlier] = terms_for(np.nan_to_num(centroids, posinf=0, neginf=0), total)
+    value = outliers_of_sum(codebook[product.weight[0]], outlier, total)
     return dataclasses.replace(
         product, activation=activation, outlier=outlier, value=value, codebook=codebook
     )
@@ -236,14 +226,8 @@ def with_sums_that_cancel(product: Product, rng: np.random.Generator) -> Product
 def with_ties_in_sight(product: Product, rng: np.random.Generator) -> Product:
     """Column scales that bring results into range and as near to a rounding tie as possible."""
     dense, sparse = product.sums()
-    columns = np.arange(len(dense))
-    tries = np.concatenate([numbers(kind, (512, len(dense)), rng) for kind in (0, 1)])
     total = np.float32(product.s_a) * dense + sparse
-    y = total.astype(np.float64) * np.float64(product.r) * tries
-    off = np.abs(y / np.spacing(y.astype(np.float16)).astype(np.float64) % 1 - 0.5)
-    usual = (np.abs(y) > 2.0**-14) & (np.abs(y) < 65504)
-    best = np.where(usual, off, 1).argmin(axis=0)
-    return dataclasses.replace(product, s_b=tries[best, columns])
+    return dataclasses.replace(product, s_b=scales_near_ties(total, product.r, rng))
 
 
 def with_double_ties(product: Product, rng: np.random.Generator) -> Product:

@@ -15,8 +15,8 @@ from hw.kllm.codebook_replacement import CodebookReplacementParameters
 from hw.kllm.element_function import Function
 from sim.core import payload
 from sim.core.stimulus import Stimulus
+from sim.testbenches.kllm.exact_sums import numbers
 from sim.testbenches.kllm.layers import layers_of
-from sim.testbenches.kllm.pe_lane import numbers
 from sim.testbenches.strategies import sometimes
 
 BEATS = 6  # of a vector

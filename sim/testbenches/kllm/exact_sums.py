@@ -46,3 +46,35 @@ def double_ties() -> np.ndarray:
         hit = off == 1 << places - 24
         found.append(np.stack([np.full(hit.sum(), v), a[hit], b[hit]], axis=1))
     return np.concatenate(found)
+
+
+def numbers(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
+    """FP16: about 1, of any size, subnormal and small, or anything with infinities and NaNs."""
+    bits = rng.integers(0, 1 << 16, shape)
+    if kind == 0:
+        return np.asarray(rng.standard_normal(shape)).astype(np.float16)
+    if kind == 1:
+        bits = bits & 0xBFFF
+    elif kind == 2:
+        bits = bits & 0x8FFF
+    else:
+        bits = np.where(sometimes(rng, 0.97, shape), bits & 0xBFFF, bits | 0x7C00)
+    return np.asarray(bits).astype(np.uint16).view(np.float16)
+
+
+def scales_near_ties(total: np.ndarray, r, rng: np.random.Generator) -> np.ndarray:
+    """A column scale for each sum that brings ``total r scale`` into range, near a rounding tie."""
+    tries = np.concatenate([numbers(kind, (512, len(total)), rng) for kind in (0, 1)])
+    y = total.astype(np.float64) * np.float64(r) * tries
+    off = np.abs(y / np.spacing(y.astype(np.float16)).astype(np.float64) % 1 - 0.5)
+    usual = (np.abs(y) > 2.0**-14) & (np.abs(y) < 65504)
+    best = np.where(usual, off, 1).argmin(axis=0)
+    return tries[best, np.arange(len(total))]
+
+
+def outliers_of_sum(centroids: np.ndarray, outlier: np.ndarray, total: float) -> np.ndarray:
+    """FP16 values, 0 but at outliers, whose products with the centroids sum to about `total`."""
+    finite = np.nan_to_num(centroids[outlier].astype(np.float64), posinf=0, neginf=0)
+    value = np.zeros(len(outlier), np.float16)
+    value[outlier] = terms_for(finite, total)
+    return value

@@ -14,8 +14,8 @@ from golden.trace import Trace
 from hw.kllm.core_parameters import BEAT
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core.stimulus import Stimulus
+from sim.testbenches.kllm.exact_sums import numbers
 from sim.testbenches.kllm.layers import layers_of
-from sim.testbenches.kllm.pe_lane import numbers
 from sim.testbenches.kllm.products import Matrices, Product, results_of_all, stimulus_of
 from sim.testbenches.strategies import sometimes
 

@@ -16,7 +16,14 @@ from golden.trace import Trace
 from hw.kllm.pe_lane import ColumnVector, PeLaneParameters, Result
 from sim.core import payload
 from sim.core.stimulus import Stimulus
-from sim.testbenches.kllm.exact_sums import any_number, double_ties, terms_for
+from sim.testbenches.kllm.exact_sums import (
+    any_number,
+    double_ties,
+    numbers,
+    outliers_of_sum,
+    scales_near_ties,
+    terms_for,
+)
 from sim.testbenches.kllm.layers import layers_of
 from sim.testbenches.strategies import sometimes
 
@@ -259,22 +266,13 @@ def with_sums_that_cancel(product: Product, rng: np.random.Generator) -> Product
         total = float(rounded) + float(np.spacing(rounded)) * rng.choice([-0.5, 0.5, 1.5])
         power = 2.0 ** np.clip(np.frexp(total)[1] - 8, -14, 15)
         codebook = np.full_like(codebook, power)
-    centroids = codebook[product.weight[0, outlier]].astype(np.float64)
-    value = np.zeros(len(outlier), np.float16)
-    value[outlier] = terms_for(np.nan_to_num(centroids, posinf=0, neginf=0), total)
+    value = outliers_of_sum(codebook[product.weight[0]], outlier, total)
     return dataclasses.replace(product, keep=keep, outlier=outlier, value=value, codebook=codebook)
 
 
 def with_ties_in_sight(product: Product, rng: np.random.Generator) -> Product:
     """Column scales that bring results into range and as near to a rounding tie as possible."""
-    total = product.total()
-    columns = np.arange(len(total))
-    tries = np.concatenate([numbers(kind, (512, len(total)), rng) for kind in (0, 1)])
-    y = total.astype(np.float64) * np.float64(product.r) * tries
-    off = np.abs(y / np.spacing(y.astype(np.float16)).astype(np.float64) % 1 - 0.5)
-    usual = (np.abs(y) > 2.0**-14) & (np.abs(y) < 65504)
-    best = np.where(usual, off, 1).argmin(axis=0)
-    return dataclasses.replace(product, s_b=tries[best, columns])
+    return dataclasses.replace(product, s_b=scales_near_ties(product.total(), product.r, rng))
 
 
 def with_double_ties(product: Product, rng: np.random.Generator) -> Product:
@@ -313,20 +311,6 @@ def with_special_numbers(product: Product, rng: np.random.Generator) -> Product:
     no_position = np.zeros(len(product.keep), bool)
     value = no_position.astype(np.float16)
     return dataclasses.replace(product, keep=no_position, outlier=no_position, value=value)
-
-
-def numbers(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
-    """FP16: about 1, of any size, subnormal and small, or anything with infinities and NaNs."""
-    bits = rng.integers(0, 1 << 16, shape)
-    if kind == 0:
-        return np.asarray(rng.standard_normal(shape)).astype(np.float16)
-    if kind == 1:
-        bits = bits & 0xBFFF
-    elif kind == 2:
-        bits = bits & 0x8FFF
-    else:
-        bits = np.where(sometimes(rng, 0.97, shape), bits & 0xBFFF, bits | 0x7C00)
-    return np.asarray(bits).astype(np.uint16).view(np.float16)
 
 
 def build(

@@ -15,10 +15,9 @@ from hw.kllm.pe_lane import VectorScale
 from hw.kllm.rms_factor import RmsFactorParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
-from sim.testbenches.kllm.exact_sums import any_number, terms_for
+from sim.testbenches.kllm.exact_sums import any_number, numbers, terms_for
 from sim.testbenches.kllm.inverse_rms import changes
 from sim.testbenches.kllm.layers import layers_of
-from sim.testbenches.kllm.pe_lane import numbers
 from sim.testbenches.strategies import sometimes
 
 LANES = 16
