@@ -2,24 +2,21 @@
 
 import argparse
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table as Shown
 
 from golden import InputError
 from golden.algorithms.unicaim.cost import ArrayShape, Constants, delay_ns, energy_pj
+from golden.evaluation.cost_page import add_output, print_table, write_page
 from golden.evaluation.section import Table
 from golden.evaluation.unicaim_cost import page
 from golden.evaluation.unicaim_cost.claims import claims
 from golden.evaluation.unicaim_cost.pictures import pictures
 from golden.evaluation.unicaim_cost.report import difference, read_counts
 from golden.evaluation.unicaim_cost.sweeps import Setting
-from golden.files import check_writable, json_text, replacing
+from golden.files import json_text
 from golden.lm.commands import at_least
 
 NAME = "unicaim_cost"
@@ -75,14 +72,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         help="energy and delay for the counts of the core's reports: a JSON list of objects with"
         " rows, heads, search_steps, conversions and, if wanted, written, evicted, k",
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
-    command.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help=f"write {NAME}.md, {NAME}.json and three pictures there",
-    )
+    add_output(command, NAME)
     command.set_defaults(run=run_cost)
 
 
@@ -97,19 +87,19 @@ def run_cost(arguments: argparse.Namespace) -> None:
     found = claims(setting)
     content = page.content(setting, found)
     if arguments.output is not None:
-        _write(arguments.output, setting, found, content)
+        markdown = page.markdown(setting, found)
+        write_page(arguments.output, NAME, pictures(setting), markdown, content)
     if arguments.json:
         print(json_text(content))
         return
-    console = _console()
-    console.print(_shown(page.prunings(setting)))
-    console.print(_shown(page.searches(setting)))
+    print_table(page.prunings(setting))
+    print_table(page.searches(setting))
     verdicts = Table(
         "Ratios that the paper's text states",
         ["paper", "here", "verdict"],
         [[claim.paper, claim.ours, claim.verdict] for claim in found],
     )
-    console.print(_shown(verdicts, right=False))
+    print_table(verdicts, right=False)
     if arguments.output is not None:
         print(f"wrote {arguments.output / NAME}.md, .json and three pictures")
 
@@ -181,35 +171,3 @@ def _print_report(arguments: argparse.Namespace, setting: Setting) -> None:
     )
     if k is not None:
         print(result["difference"] or "conversions and search steps are those of the formula")
-
-
-def _write(output: Path, setting: Setting, found: list, content: dict) -> None:
-    import matplotlib
-
-    check_writable(output)
-    output.mkdir(parents=True, exist_ok=True)
-    # The same data give the same file.
-    with matplotlib.rc_context({"svg.hashsalt": NAME}):
-        for name, figure in pictures(setting).items():
-            with replacing(output / f"{name}.svg") as file:
-                figure.savefig(file, format="svg", metadata={"Date": None})
-    for ending, text in (
-        ("md", page.markdown(setting, found)),
-        ("json", json_text(content, indent=1) + "\n"),
-    ):
-        with replacing(output / f"{NAME}.{ending}") as file:
-            file.write(text.encode())
-
-
-def _console() -> Console:
-    # A file or a pipe has no width.
-    return Console(width=None if sys.stdout.isatty() else 110)
-
-
-def _shown(table: Table, right: bool = True) -> Shown:
-    made = Shown(title=table.title, box=box.SIMPLE_HEAD, show_lines=False)
-    for number, column in enumerate(table.columns):
-        made.add_column(column, justify="right" if right and number else "left", overflow="fold")
-    for row in table.rows:
-        made.add_row(*row)
-    return made
