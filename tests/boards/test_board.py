@@ -242,6 +242,26 @@ def test_a_block_that_was_not_started_does_nothing(reader, reader_design):
     assert status.inputs[stream][1] > 0 and status.first > 0
 
 
+def test_reset_reaches_the_block(reader, reader_design):
+    """A block that was stopped in the middle of its work has nothing left to say."""
+    board = Board(reader_design, reader.transport())
+    p = reader_design.parameters
+    stimulus = load_testbench(READER).stimulus(p, None, 60, seed=3)
+    (memory,) = stimulus.memories.values()
+    board.do(RESET)
+    board.load(memory.request, memory.contents)
+    longest = np.bincount(stimulus.transaction_of["o"]).argmax()
+    commands = np.repeat(stimulus.inputs["command"][longest : longest + 1], 200, axis=0)
+    board.do(board.write("command", commands), START)
+    before = board.status(board.do(STATUS))
+    assert before.inputs["command"][1] > 0 and before.outputs["o"][1] > 0
+    assert before.inputs["command"][1] < len(commands) and before.fault is False
+    board.do(RESET, START)
+    after = board.status(board.do(STATUS))
+    assert after.cycles > 20
+    assert after.outputs["o"] == (0, 0) and after.memories[memory.request] == (0, 0)
+
+
 def test_writing_beyond_the_room_is_refused_and_loses_nothing(reader, reader_design):
     board = Board(reader_design, reader.transport())
     stream = next(iter(reader_design.inputs))
