@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from hw.boards.board_top import COUNTER_BITS
 from hw.boards.command_processor import Operation, Outcome
 from hw.catalogue import find
+from hw.parameters import ParameterError
+from sim.core.memory import Memory
 from sim.drivers.board import link as links
 from sim.drivers.board.board import FEWEST, Board, BoardWasReset, runs
 from sim.drivers.board.link import BoardError, Link
@@ -316,6 +318,15 @@ def test_a_hang_is_a_failure(reader, reader_design):
     inputs = {n: b for n, b in stimulus.inputs.items() if n not in bound}
     outcome = session.step(inputs, {name: len(stimulus.outputs[name]) + 1})
     assert "no transfer for" in outcome.failure
+
+
+def test_a_memory_of_more_rows_than_the_board_has(reader, reader_design):
+    board = Board(reader_design, reader.transport())
+    (rows,) = (memory.rows for memory in reader_design.memories.values())
+    memory = Memory(np.zeros((rows + 1, 1), np.uint32), "request", "response")
+    why = f"words has {rows} rows on the board and needs {rows + 1}: --memory-rows {rows + 1}, "
+    with pytest.raises(ParameterError, match=why):
+        BoardSession(board, {"words": memory}, timeout=100)
 
 
 def test_another_build_is_refused(reader):
