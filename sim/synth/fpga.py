@@ -31,6 +31,8 @@ OPTIONS = "--report report.json --timing-allow-fail --seed 1"
 # Multiplexers of four inputs and more out of LUT4s share logic that PFUMX cells would each have
 # their own of; and iCE40's multipliers are used only if asked for.
 SYNTHESIS = {"ecp5": NO_WIDE_LUTS, "ice40": "-dsp"}
+# Share of a device's LUT4s beyond which nextpnr's usual router takes hours.
+CROWDED = 0.6
 BITSTREAMS = ("top.bit", "top.bin")
 RESULT = "result.json"
 # Cells of the netlist, in units of what the device has. A carry cell of an ECP5 has two tables, and
@@ -132,13 +134,17 @@ def _run_tools(plan: Any, folder: Path, board: FpgaBoard, name: str, step) -> No
     """The lines of the plan's script, with a look at the netlist after the first."""
     script = plan.files[f"{plan.script}.sh"]
     lines = [line for line in str(script).splitlines() if line.startswith('"$')]
+    need = Resources(0, 0, 0, 0)
     for line in lines:
         variable, *arguments = shlex.split(line)
         program = PROGRAMS[variable.removeprefix("$")]
         step(f"{name}: {program.removeprefix('yowasp-')}")
+        if program == PROGRAMS["NEXTPNR_ECP5"] and need.lut4 > CROWDED * board.resources.lut4:
+            arguments += ["--router", "router2"]
         run(program, arguments, folder, f"build {name} for {board.name}")
         if program == PROGRAMS["YOSYS"]:
-            complaint = shortage(netlist_resources(folder / "top.json"), board)
+            need = netlist_resources(folder / "top.json")
+            complaint = shortage(need, board)
             if complaint:
                 raise DoesNotFit(f"{name} does not fit: {complaint}")
 
