@@ -10,7 +10,7 @@ from golden.lm.commands import check_output
 from hw.arguments import add_set
 from sim.commands.arguments import add_trust, count
 from sim.commands.engines import NONE
-from sim.commands.run import add_board, make_choice
+from sim.commands.run import add_board, make_choice, refuse_without_board
 
 PROMPT = "Once upon a time, a girl folded a thousand paper cranes."
 HERTZ = 1e9
@@ -22,6 +22,8 @@ def run_command(arguments) -> int:
 
     if arguments.board is not None:
         refuse_with_board(arguments)
+    else:
+        refuse_without_board(arguments)
     if arguments.trace_out is not None:
         check_output(arguments.trace_out)
         if arguments.attention == NONE:

@@ -78,9 +78,7 @@ def board_choice(arguments):
     from hw.parameters import ParameterError
 
     if arguments.board is None:
-        for name in ("baud", "clock", "memory_rows"):
-            if getattr(arguments, name) is not None:
-                raise ParameterError(f"--{name.replace('_', '-')} needs --board")
+        refuse_without_board(arguments)
         return None
     for name in NOT_ON_BOARDS:
         if getattr(arguments, name) != arguments.defaults[name]:
@@ -88,6 +86,15 @@ def board_choice(arguments):
     if arguments.block == "all":
         raise ParameterError("--board needs one block, not 'all'")
     return make_choice(arguments)
+
+
+def refuse_without_board(arguments) -> None:
+    """:raises ParameterError: for options of a board where there is none."""
+    from hw.parameters import ParameterError
+
+    for name in ("baud", "clock", "memory_rows"):
+        if getattr(arguments, name) is not None:
+            raise ParameterError(f"--{name.replace('_', '-')} needs --board")
 
 
 def make_choice(arguments):

@@ -100,6 +100,11 @@ def test_wrong_options(run, tiny, options, message):
     assert status == 1 and err.splitlines()[-1].startswith(f"error: {message}")
 
 
+def test_options_of_a_board_need_one(run, tiny):
+    status, out, err = run(f"generate --gguf {tiny} --prompt a --tokens 1 --memory-rows 8")
+    assert (status, out, err) == (1, "", "error: --memory-rows needs --board\n")
+
+
 def test_no_such_port(run, tiny):
     line = f"generate --gguf {tiny} --prompt a --tokens 1 {TOPICK}"
     status, out, err = run(f"{line} --board /dev/none")
