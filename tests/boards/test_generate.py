@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 
 import numpy as np
 import pytest
@@ -127,10 +128,14 @@ def test_sessions_take_turns_on_one_board(memory_rows):
             memory = Memory(contents, "request", "response")
             sessions.append(open_session(design, {"words": memory}, FASTEST))
         assert isinstance(sessions[0], LayerSession)
-        for turn in (0, 0, 1, 0, 1, 1):
+        turns = [0, 0, 1, 0, 1, 1]
+        while turns:
+            turn = turns.pop(0)
             session = sessions[turn]
             words = session.contents["words"]
             words[rng.integers(rows, size=5)] = rng.integers(1 << p.data_width, size=(5, 1))
+            if not turns:  # the button, between two steps of one session
+                simulated.process.send_signal(signal.SIGUSR1)
             start, count = rng.integers(0, rows - 8, 3), rng.integers(1, 8, 3)
             stimulus = build(p, words, start, count, [])
             expected = {"o": len(stimulus.outputs["o"])}
@@ -144,6 +149,7 @@ def test_sessions_take_turns_on_one_board(memory_rows):
         if memory_rows:  # the other one's are on the board
             assert len(sessions[0].uses()["words"].contents) == 0
         assert sessions[0].uses()["words"].rows_read == expected_uses[0]
-        assert design.shared.replayed == 2 + 1
+        # Steps of session 0, of session 1, and those of session 1 that the reset undid.
+        assert design.shared.replayed == 2 + 1 + 2
     finally:
         simulated.close()

@@ -8,7 +8,7 @@ import numpy as np
 from sim.core.design import Design
 from sim.core.memory import Memory, MemoryTiming, MemoryUse
 from sim.core.stimulus import Outcome
-from sim.drivers.board.board import Board
+from sim.drivers.board.board import Board, BoardWasReset
 from sim.drivers.board.session import BoardSession
 from sim.drivers.harness.session import Session
 
@@ -72,24 +72,36 @@ class LayerSession:
     def step(
         self, inputs: dict[str, np.ndarray], expected: dict[str, int], drain: int = 0
     ) -> Outcome:
-        """As a session's; the outcome's cycles are the board's, which waits for the cable."""
+        """As a session's; the outcome's cycles are the board's, which waits for the cable.
+
+        A board that is reset meanwhile is taken for one that another session has used.
+        """
+        step = _Step(self._patches(), inputs, expected)
+        with self._shared.lock:
+            try:
+                outcome = self._after_earlier(step, drain)
+            except BoardWasReset:
+                self._shared.owner = None
+                outcome = self._after_earlier(step, drain)
+        self._steps.append(step)
+        return outcome
+
+    def _after_earlier(self, step: _Step, drain: int) -> Outcome:
+        """Run a step, the earlier ones before it if the board has lost them."""
         shared = self._shared
-        with shared.lock:
-            if self._session is None or shared.owner is not self:
-                timeout = self._design.timeout_cycles
-                self._session = BoardSession(shared.board, self._memories, timeout)
-                shared.owner = self
-                for earlier in self._steps:
-                    self._run(self._session, earlier)
-                    shared.replayed += 1
-            status = self._session.status
-            before = status.last if status else 0
-            self._steps.append(_Step(self._patches(), inputs, expected))
-            outcome = self._run(self._session, self._steps[-1], drain)
-            status = self._session.status
-            assert status is not None
-            cycles = status.last - (before or status.first) + 1
-        return dataclasses.replace(outcome, cycles=cycles)
+        if self._session is None or shared.owner is not self:
+            timeout = self._design.timeout_cycles
+            self._session = BoardSession(shared.board, self._memories, timeout)
+            shared.owner = self
+            for earlier in self._steps:
+                self._run(self._session, earlier)
+                shared.replayed += 1
+        status = self._session.status
+        before = status.last if status else 0
+        outcome = self._run(self._session, step, drain)
+        status = self._session.status
+        assert status is not None
+        return dataclasses.replace(outcome, cycles=status.last - (before or status.first) + 1)
 
     @staticmethod
     def _run(session: BoardSession, step: _Step, drain: int = 0) -> Outcome:
