@@ -89,7 +89,7 @@ def board_choice(arguments):
 
 
 def refuse_without_board(arguments) -> None:
-    """:raises ParameterError: for options of a board where there is none."""
+    """:raises ParameterError: for options of a board without one."""
     from hw.parameters import ParameterError
 
     for name in ("baud", "clock", "memory_rows"):

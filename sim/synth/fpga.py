@@ -29,7 +29,7 @@ PROGRAMS = {
 }
 OPTIONS = "--report report.json --timing-allow-fail --seed 1"
 # Multiplexers of four inputs and more out of LUT4s share logic that PFUMX cells would each have
-# their own of; and iCE40's multipliers are used only if asked for.
+# their own of; and an iCE40's multipliers are used only with this option.
 SYNTHESIS = {"ecp5": NO_WIDE_LUTS, "ice40": "-dsp"}
 # Share of a device's LUT4s beyond which nextpnr's usual router takes hours.
 CROWDED = 0.6

@@ -47,7 +47,7 @@ class Pins:
         dut.rx.value = 1
 
     async def listen(self) -> None:
-        """Take bytes from the board, for ever."""
+        """Take bytes from the board."""
         while True:
             await FallingEdge(self._dut.tx)
             await self._bits(1.5)
