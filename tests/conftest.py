@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -27,6 +28,12 @@ settings.load_profile("project")
 
 # In CI a missing tool is a failure; elsewhere the test is skipped, and says why.
 MAY_SKIP = not os.environ.get("CI")
+
+
+def pytest_configure():
+    """Shells ignore SIGINT in what they start in the background, which tests of Ctrl-C inherit."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
