@@ -67,7 +67,7 @@ class RtlAttention(DecodeAttention):
         self.bits = 0
 
     def _rtl(self, token: int, inputs: dict, expected: dict[str, int], drain: int = 0) -> Outcome:
-        """A step on the RTL; as of a session.
+        """A step of the session, on the simulated RTL or on a board.
 
         :raises Difference: if it stops.
         """
