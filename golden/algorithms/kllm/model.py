@@ -194,7 +194,7 @@ class QuantizedLlama(Llama):
             if attention == "quantised" and name in "qkv":
                 seen[name] = array
                 if name == "v":
-                    self.codebooks.append(fit_codebooks(**seen, weigh=fit == "fitted"))
+                    self.codebooks.append(fit_codebooks(**seen, fitted=fit == "fitted"))
 
         dense = copy.copy(exact)
         dense.products = calibrate

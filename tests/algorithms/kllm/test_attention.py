@@ -6,12 +6,11 @@ import pytest
 from golden.algorithms.attention import DenseAttention
 from golden.algorithms.kllm.attention import (
     LEVELS,
-    Codebooks,
     QuantizedAttention,
     ends,
-    fit_codebook,
     fit_codebooks,
     quantize,
+    spread,
 )
 from golden.algorithms.kllm.quantize import dynamic_outliers
 
@@ -22,20 +21,37 @@ def operands(tokens=20, d=16, seed=0):
     return [rng.normal(size=(heads, tokens, d)).astype(np.float32) for heads in (6, 2, 2)]
 
 
-def codebooks(q, k, v):
-    return Codebooks(fit_codebook(q), fit_codebook(k), fit_codebook(v))
+FITTED = pytest.mark.parametrize("fitted", [False, True])
 
 
-def definition(q, k, v, c):
+def codebooks(q, k, v, fitted):
+    return fit_codebooks(q, k, v, fitted=fitted)
+
+
+def hadamard(n):
+    """Sylvester's matrix over the square root of `n`, a power of two."""
+    made = np.ones((1, 1))
+    while len(made) < n:
+        made = np.block([[made, made], [made, -made]])
+    return made / np.sqrt(n)
+
+
+def definition(q, k, v, c, head):
     """One head's last token, number by number in float64: q [d], k and v [token, d]."""
-    f16 = np.float16
+    f16, kept = np.float16, np.zeros(len(q), bool)
+    if c.mean is not None:
+        turned = hadamard(len(q))
+        q = (q @ turned).astype(np.float32)
+        k = ((k - c.mean[head]) @ turned).astype(np.float32)
+        kept = dynamic_outliers(q.astype(f16), 2)
     values = []
-    for x, codebook in ((q[None], c.q), (k, c.k), (v, c.v)):
+    for x, codebook in ((np.where(kept, 0, q)[None], c.q), (k, c.k), (v, c.v)):
         index, scale = quantize(x, codebook)
         values.append((codebook.astype(float)[index], scale))
     (cq, sq), (ck, sk), (cv, sv) = values
     sk = (sk.astype(float) / np.sqrt(len(q))).astype(f16)
-    scores = np.array([float(sq[0]) * float(s) * (cq[0] @ row) for s, row in zip(sk, ck)])  # noqa: B905
+    query = np.where(kept, q.astype(f16), float(sq[0]) * cq[0])
+    scores = np.array([float(s) * (query @ row) for s, row in zip(sk, ck)])  # noqa: B905
     scores = scores.astype(f16).astype(float)
     p = np.exp(scores - scores.max())
     p = (p / p.sum()).astype(f16).astype(float)
@@ -48,29 +64,33 @@ def definition(q, k, v, c):
     return y.astype(f16)
 
 
-def test_is_its_definition():
+@FITTED
+def test_is_its_definition(fitted):
     q, k, v = operands()
-    c = codebooks(q, k, v)
+    c = codebooks(q, k, v, fitted)
     found = QuantizedAttention(c).sequence(q, k, v)
     for head in range(6):
         for t in range(q.shape[1]):
             rows = slice(0, t + 1)
-            expected = definition(q[head, t], k[head // 3, rows], v[head // 3, rows], c)
+            kv = head // 3
+            expected = definition(q[head, t], k[kv, rows], v[kv, rows], c, kv)
             # A score on the border of two FP16 numbers falls to either side by float32's rounding.
             np.testing.assert_allclose(found[head, t], expected, atol=0.02)
     exact = [
-        (found[h, t] == definition(q[h, t], k[h // 3, : t + 1], v[h // 3, : t + 1], c)).mean()
-        for h in range(6)
-        for t in range(q.shape[1])
+        (found[3 * kv + h, t] == definition(q[3 * kv + h, t], k[kv, :n], v[kv, :n], c, kv)).mean()
+        for kv in range(2)
+        for h in range(3)
+        for t, n in enumerate(range(1, q.shape[1] + 1))
     ]
     assert np.mean(exact) > 0.8
 
 
+@FITTED
 @pytest.mark.parametrize("tokens", [3, 40])
-def test_bit_exact_agrees(tokens):
+def test_bit_exact_agrees(tokens, fitted):
     """Within 2^-9 of the largest output in the median, and 6 % where a weight's level moves."""
     q, k, v = operands(tokens, seed=tokens)
-    c = codebooks(q, k, v)
+    c = codebooks(q, k, v, fitted)
     found = QuantizedAttention(c).sequence(q, k, v)
     exact = QuantizedAttention(c, bit_exact=True).sequence(q, k, v)
     error = np.abs(found - exact).max(axis=-1) / np.abs(found).max()
@@ -79,18 +99,20 @@ def test_bit_exact_agrees(tokens):
     assert (found != exact).any()
 
 
-def test_it_is_close_to_dense_attention():
+@FITTED
+def test_it_is_close_to_dense_attention(fitted):
     q, k, v = operands(60)
-    found = QuantizedAttention(codebooks(q, k, v)).sequence(q, k, v)
+    found = QuantizedAttention(codebooks(q, k, v, fitted)).sequence(q, k, v)
     dense = DenseAttention().sequence(q, k, v)
     error = np.linalg.norm(found - dense) / np.linalg.norm(dense)
     assert 0.01 < error < 0.2
 
 
+@FITTED
 @pytest.mark.parametrize("bit_exact", [False, True])
-def test_step_by_step_is_all_at_once(bit_exact):
+def test_step_by_step_is_all_at_once(bit_exact, fitted):
     q, k, v = operands(12)
-    c = codebooks(q, k, v)
+    c = codebooks(q, k, v, fitted)
     whole = QuantizedAttention(c, bit_exact=bit_exact).sequence(q, k, v)
     attention = QuantizedAttention(c, bit_exact=bit_exact)
     first = attention.sequence(q[:, :5], k[:, :5], v[:, :5])
@@ -112,20 +134,27 @@ def test_ends():
     np.testing.assert_array_equal(ends(w, keep, 3), keep)
 
 
-def test_codebooks_for_what_the_scores_need():
-    """Where channels are large in q and in k, scores err less when their errors count more."""
-    rng = np.random.default_rng(0)
-    size = np.where(np.arange(64) < 4, 6, 1)
-    q, k = (rng.normal(size=(heads, 200, 64)) * size + size for heads in (6, 2))
-    exact = q.reshape(2, -1, 64) @ k.swapaxes(1, 2)
-    errors = []
-    for weigh in (False, True):
-        found = fit_codebooks(q, k, k, weigh=weigh)
-        (iq, sq), (ik, sk) = quantize(q, found.q), quantize(k, found.k)
-        q4, k4 = (
-            codebook.astype(float)[index] * scale.astype(float)[..., None]
-            for codebook, index, scale in ((found.q, iq, sq), (found.k, ik, sk))
-        )
-        errors.append(np.square(q4.reshape(2, -1, 64) @ k4.swapaxes(1, 2) - exact).mean())
-        np.testing.assert_array_equal(found.v, fit_codebook(k))
-    assert errors[1] < 0.8 * errors[0]
+def test_what_all_keys_share_costs_nothing():
+    """What all keys share costs the fitted form nothing."""
+    q, k, v = operands(60, d=64)
+    k += 5 * np.random.default_rng(1).normal(size=(2, 1, 64)).astype(np.float32)
+    dense = DenseAttention().sequence(q, k, v)
+    errors = [
+        np.linalg.norm(QuantizedAttention(codebooks(q, k, v, fitted)).sequence(q, k, v) - dense)
+        for fitted in (False, True)
+    ]
+    print(errors)
+    assert errors[1] < errors[0] / 2
+
+
+@pytest.mark.parametrize("d", [1, 2, 24, 64])
+def test_spread_is_a_rotation(d):
+    rng = np.random.default_rng(d)
+    q, k = rng.normal(size=(2, 3, 5, d)).astype(np.float32)
+    size = d & -d
+    expected = np.kron(np.eye(d // size), hadamard(size))
+    np.testing.assert_allclose(spread(q), q @ expected, atol=1e-5)
+    scores, expected = (a @ b.swapaxes(1, 2) for a, b in ((spread(q), spread(k)), (q, k)))
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    # A vector alone and among others is the same on every bit.
+    np.testing.assert_array_equal(spread(q[1, 2]), spread(q)[1, 2])

@@ -51,7 +51,7 @@ class KllmAttention(RtlAttention):
         self._d, self._kv_heads = config.d, config.kv_heads
         self._region = words // config.kv_heads  # of a head's keys and values
         self._keys = parameters.words(config.d, rows)  # words of the keys
-        c = codebooks
+        self._codebooks = c = codebooks
         self._tables_of_k, self._tables_of_v = tables_of(c.k, c.k), tables_of(c.v, c.v)
         self._scores = tables_of(c.q, c.k)
         self._weights = integer_tables(c.v)
@@ -62,7 +62,8 @@ class KllmAttention(RtlAttention):
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         self._tokens += 1
         compute = self._modelled if self._check else self._unchecked
-        y = compute(self._tokens - 1, *(np.asarray(a).astype(np.float16) for a in (q, k, v)))
+        own = [a[:, 0] for a in self._codebooks.prepare(q[:, None], k[:, None])]
+        y = compute(self._tokens - 1, *(np.asarray(a).astype(np.float16) for a in (*own, v)))
         rows = self._cache[1].shape[1]
         self.rows = rows * self._kv_heads
         self.traffic.dense(self.rows, self._d)
@@ -155,7 +156,10 @@ class KllmAttention(RtlAttention):
             ones, every = np.ones(self._d, np.float16), np.ones(x.shape, bool)
             keep = np.ones(queries[head].shape, bool)
             address = head * self._region
-            score = Product(queries[head], keep, self._scores, True, k.T, k_scale, 0, softmax=True)
+            outliers = self._codebooks.query_outliers
+            score = Product(
+                queries[head], keep, self._scores, True, k.T, k_scale, outliers, softmax=True
+            )
             weigh = Product(
                 x, every, self._weights, True, v, ones, OUTLIERS, integer=True, weighted=True
             )
