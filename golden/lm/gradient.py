@@ -5,14 +5,15 @@ is x1 = x + attention(n) Wo, x2 = x1 + (silu(m Wgate) * m Wup) Wdown with n, m =
 rms_norm(x1). Only the layers' inputs are kept; the way back computes the rest of each layer again.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tqdm import tqdm
 
 from golden.algorithms.attention import grouped
 from golden.lm.model import Llama, rms_norm, rope, rope_angles, silu
-from golden.lm.weights import Layer
+from golden.lm.weights import Config, Layer
 
 _LOGIT_ROWS = 256
 
@@ -37,8 +38,7 @@ def activation_gradients(
     Samples do not attend to each other.
     """
     c = model.config
-    ends = np.cumsum([len(sample) for sample in samples])
-    parts = [slice(end - len(sample), end) for end, sample in zip(ends, samples, strict=True)]
+    parts = parts_of([len(sample) for sample in samples])
     tokens = np.concatenate([np.asarray(sample, np.int64) for sample in samples])
     positions = np.arange(len(tokens))  # rotary encoding is relative, so they may go on counting
     angles = rope_angles(positions, c.rope_dims, c.rope_base, model.weights.rope_factors)
@@ -48,33 +48,68 @@ def activation_gradients(
     bar = tqdm(total=2 * c.layers, desc="gradients", unit="layer", disable=not progress)
     for index in range(c.layers):
         entered.append(x)
-        x = _LayerPass(model, model.weights.layers[index], x, angles, parts).result
+        x = LayerPass(c, model.weights.layers[index], x, angles, parts).result
         bar.update()
-    gradient = _norm_back(x, model.weights.norm, c.norm_eps, _loss_back(model, x, tokens, parts))
+    gradient = norm_back(x, model.weights.norm, c.norm_eps, _loss_back(model, x, tokens, parts))
     found = {}
     for index in reversed(range(c.layers)):
-        layer = _LayerPass(model, model.weights.layers[index], entered.pop(), angles, parts)
-        gradient, inputs = layer.back(gradient)
+        layer = LayerPass(c, model.weights.layers[index], entered.pop(), angles, parts)
+        gradient, inputs, _ = layer.back(gradient)
         found |= {(index, name): array for name, array in inputs.items()}
         bar.update()
     bar.close()
     return found
 
 
-class _LayerPass:
-    """One layer forward, keeping intermediate results, and backward."""
+def parts_of(lengths: Sequence[int]) -> list[slice]:
+    """Where samples of these lengths lie end to end."""
+    ends = np.cumsum(lengths)
+    return [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounding:
+    """What a quantised model changes on the way forward.
+
+    On the way back it counts as nothing: a quantised number's gradient is that of the number itself
+    (the straight-through estimator, Bengio et al., arXiv:1308.3432).
+
+    vector
+        ``vector(name, x)``: the input of a product, [token, K], names as in
+        :func:`activation_gradients`.
+    heads
+        Queries, keys and values after rotary encoding.
+    before_norm
+        Whether vectors that are normalised are changed before that.
+    """
+
+    vector: Callable[[str, np.ndarray], np.ndarray] = lambda name, x: x
+    heads: Callable[..., tuple[np.ndarray, np.ndarray, np.ndarray]] = lambda q, k, v: (q, k, v)
+    before_norm: bool = False
+
+
+class LayerPass:
+    """One layer forward, keeping intermediate results, and backward.
+
+    ``result`` is the layer's, [token, dim], for `x` of the samples in `parts`.
+    """
 
     def __init__(
-        self, model: Llama, layer: Layer, x: np.ndarray, angles: np.ndarray, parts: list[slice]
+        self,
+        config: Config,
+        layer: Layer,
+        x: np.ndarray,
+        angles: np.ndarray,
+        parts: list[slice],
+        rounding: Rounding = Rounding(),
     ) -> None:
-        c = model.config
-        self._layer, self._eps, self._x, self._angles, self._parts = (
-            layer, c.norm_eps, x, angles, parts,
-        )  # fmt: skip
-        n = rms_norm(x, layer.attn_norm, c.norm_eps)
-        self._q = rope(_heads(n @ layer.wq, c.d), angles)
-        self._k = rope(_heads(n @ layer.wk, c.d), angles)
-        self._v = _heads(n @ layer.wv, c.d)
+        c = config
+        self._layer, self._eps, self._angles, self._parts = layer, c.norm_eps, angles, parts
+        self._rounding = rounding
+        n, self._x = self._normalised("attn", x, layer.attn_norm)
+        self._products = [_heads(n @ w, c.d) for w in (layer.wq, layer.wk, layer.wv)]
+        q, k, v = self._products
+        self._q, self._k, self._v = rounding.heads(rope(q, angles), rope(k, angles), v)
         o = np.empty_like(self._q)
         self._p = []
         for part in parts:
@@ -82,27 +117,55 @@ class _LayerPass:
             p = _causal_softmax(q @ k[:, None].swapaxes(-1, -2) / np.sqrt(c.d).astype(q.dtype))
             self._p.append(p)
             o[:, part] = (p @ v[:, None]).reshape(o[:, part].shape)
-        self._x1 = x + _together(o) @ layer.wo
-        m = rms_norm(self._x1, layer.ffn_norm, c.norm_eps)
+        self._wo = rounding.vector("wo", _together(o)) @ layer.wo
+        x1 = x + self._wo
+        m, self._x1 = self._normalised("ffn", x1, layer.ffn_norm)
         self._gate, self._up = m @ layer.gate, m @ layer.up
-        self.result = self._x1 + (silu(self._gate) * self._up) @ layer.down
+        self._down = rounding.vector("down", silu(self._gate) * self._up) @ layer.down
+        self.result = x1 + self._down
 
-    def back(self, gradient: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Gradient of the layer's input, and of each product's, from that of its result."""
+    def _normalised(
+        self, name: str, x: np.ndarray, gain: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The input of a product, and the vector that was normalised."""
+        vector = self._rounding.vector
+        if self._rounding.before_norm:
+            x = vector(name, x)
+            return rms_norm(x, gain, self._eps), x
+        return vector(name, rms_norm(x, gain, self._eps)), x
+
+    def back(
+        self, gradient: np.ndarray
+    ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """From the gradient of the layer's result those of its input, of each product's, and of the
+        logarithm of a factor of each matrix's columns."""
         layer, eps = self._layer, self._eps
         inner = gradient @ layer.down.T
         # silu'(x) = s + x s (1 - s) = s + silu(x) (1 - s), with s = sigmoid(x).
         sigmoid = 0.5 + 0.5 * np.tanh(0.5 * self._gate)
         activated = self._gate * sigmoid
-        gate = inner * self._up * (sigmoid + activated * (1 - sigmoid))
-        ffn = gate @ layer.gate.T + (inner * activated) @ layer.up.T
-        x1 = gradient + _norm_back(self._x1, layer.ffn_norm, eps, ffn)
+        gate, up = inner * self._up * (sigmoid + activated * (1 - sigmoid)), inner * activated
+        ffn = gate @ layer.gate.T + up @ layer.up.T
+        x1 = gradient + norm_back(self._x1, layer.ffn_norm, eps, ffn)
         wo = x1 @ layer.wo.T
         q, k, v = self._attention_back(_heads(wo, self._q.shape[-1]))
         q, k = rope(q, self._angles.conj()), rope(k, self._angles.conj())
+        wq, wk, wv = (
+            (back * product).sum(axis=1).ravel()
+            for back, product in zip((q, k, v), self._products, strict=True)
+        )
+        columns = {
+            "wq": wq,
+            "wk": wk,
+            "wv": wv,
+            "wo": (x1 * self._wo).sum(axis=0),
+            "gate": (gate * self._gate).sum(axis=0),
+            "up": (up * self._up).sum(axis=0),
+            "down": (gradient * self._down).sum(axis=0),
+        }
         attn = _together(q) @ layer.wq.T + _together(k) @ layer.wk.T + _together(v) @ layer.wv.T
-        x = x1 + _norm_back(self._x, layer.attn_norm, eps, attn)
-        return x, {"attn": attn, "wo": wo, "ffn": ffn, "down": inner}
+        x = x1 + norm_back(self._x, layer.attn_norm, eps, attn)
+        return x, {"attn": attn, "wo": wo, "ffn": ffn, "down": inner}, columns
 
     def _attention_back(self, o: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Gradients of q, k and v (after rotation) from that of the heads' results."""
@@ -137,7 +200,7 @@ def _loss_back(model: Llama, x: np.ndarray, tokens: np.ndarray, parts: list[slic
     return gradient
 
 
-def _norm_back(x: np.ndarray, gain: np.ndarray, eps: float, gradient: np.ndarray) -> np.ndarray:
+def norm_back(x: np.ndarray, gain: np.ndarray, eps: float, gradient: np.ndarray) -> np.ndarray:
     """Gradient of rms_norm's input from that of its result."""
     r = 1 / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + np.float32(eps))
     gradient = gradient * gain

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from golden.lm.gradient import activation_gradients, fisher_information
-from golden.lm.model import Llama
+from golden.lm.gradient import LayerPass, activation_gradients, fisher_information, parts_of
+from golden.lm.model import Llama, rope_angles
 from golden.lm.weights import GGUFFile, Layer, read_weights
 
 SAMPLES = [[72, 256, 13, 200, 200, 3], [258, 99, 0, 259]]
@@ -92,3 +92,27 @@ def test_fisher_information_is_the_square(model):
     gradients = activation_gradients(model, SAMPLES)
     for key, information in fisher_information(model, SAMPLES).items():
         np.testing.assert_array_equal(information, np.square(gradients[key]))
+
+
+def test_factors_of_columns_by_finite_differences(model):
+    """Of a layer's result times fixed numbers, each matrix's columns scaled in turn."""
+    c, layer = model.config, model.weights.layers[1]
+    rng = np.random.default_rng(0)
+    x, given = rng.normal(size=(2, 9, c.dim))
+    angles = rope_angles(np.arange(9), c.rope_dims, c.rope_base, None)
+    parts = parts_of([5, 4])
+    _, _, columns = LayerPass(c, layer, x, angles, parts).back(given)
+    step = 2.0**-10
+    for name, found in columns.items():
+        matrix = getattr(layer, name)
+        assert found.shape == matrix.shape[1:]
+        for column in rng.integers(len(found), size=3):
+            sums = []
+            for by in (-step, step):
+                scaled = matrix.copy()
+                scaled[:, column] *= 1 + by
+                changed = dataclasses.replace(layer, **{name: scaled})
+                sums.append((LayerPass(c, changed, x, angles, parts).result * given).sum())
+            slope = (sums[1] - sums[0]) / (2 * step)
+            size = np.abs(found).mean()
+            assert found[column] == pytest.approx(slope, rel=1e-3, abs=1e-3 * size), name

@@ -18,8 +18,8 @@ encoding, by whoever computes that:
 - q and k are rotated by the same orthogonal matrix (:func:`spread`), so that no channel of a key is
   much larger than the others (QuaRot's, arXiv:2404.00456);
 
-and the largest and smallest elements of q, :data:`QUERY_OUTLIERS` of each, stay FP16. Keys have no
-outliers, since they are the matrix.
+and the largest and smallest elements of q, :data:`OUTLIERS` of each, stay FP16. Keys have none, as
+they are the matrix.
 """
 
 import dataclasses
@@ -28,6 +28,7 @@ import numpy as np
 
 from golden.algorithms.attention import DecodeAttention, grouped
 from golden.algorithms.attention import softmax as float_softmax
+from golden.algorithms.kllm.activations import ActivationQuantizer
 from golden.algorithms.kllm.kmeans import midpoints
 from golden.algorithms.kllm.quantize import (
     dynamic_outliers,
@@ -43,9 +44,7 @@ BITS = 4
 LEVELS = (1 << BITS) - 1
 """The largest integer weight."""
 OUTLIERS = 3
-"""Largest and smallest weights that stay FP16, of each."""
-QUERY_OUTLIERS = 2
-"""Largest and smallest elements of a query that stay FP16, of each, if codebooks are fitted."""
+"""Largest and smallest weights that stay FP16, of each; if fitted, elements of queries too."""
 LONGEST = 2048
 """Scores in a row of the accelerator's softmax, which decide how its sum is truncated."""
 
@@ -69,13 +68,29 @@ class Codebooks:
     @property
     def query_outliers(self) -> int:
         """Elements of a query that stay FP16 at each end."""
-        return 0 if self.mean is None else QUERY_OUTLIERS
+        return 0 if self.mean is None else OUTLIERS
 
     def prepare(self, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rotary encoded q [head, token, d], k [kv head, token, d] as they are quantised."""
         if self.mean is None:
             return q, k
         return spread(q), spread(k - self.mean[:, None])
+
+
+def quantised_heads(
+    codebooks: Codebooks, q: np.ndarray, k: np.ndarray, v: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``float32``: q, k and v as attention multiplies them, turned back, keys less their mean."""
+    c = codebooks
+    made = [
+        ActivationQuantizer(codebook, 0, outliers=outliers)(x).dequantize(np.float32)
+        for x, codebook, outliers in zip(
+            (*c.prepare(q, k), v), (c.q, c.k, c.v), (c.query_outliers, 0, 0), strict=True
+        )
+    ]
+    if c.mean is not None:
+        made[:2] = (spread(x) for x in made[:2])  # the rotation is its own inverse
+    return made[0], made[1], made[2]
 
 
 def spread(x: np.ndarray) -> np.ndarray:
@@ -108,7 +123,7 @@ def fit_codebooks(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, fitted: bool) 
         return Codebooks(fit_codebook(q), fit_codebook(k), fit_codebook(v))
     mean = k.mean(axis=1, dtype=np.float64).astype(np.float32)
     q, k = spread(q), spread(k - mean[:, None])
-    return Codebooks(fit_codebook(q, QUERY_OUTLIERS), fit_codebook(k), fit_codebook(v), mean)
+    return Codebooks(fit_codebook(q, OUTLIERS), fit_codebook(k), fit_codebook(v), mean)
 
 
 class QuantizedAttention(DecodeAttention):

@@ -7,7 +7,7 @@ import numpy as np
 
 from golden import InputError
 from golden.algorithms.attention import DenseAttention
-from golden.lm.text import default_text, many_subjects
+from golden.lm.text import default_text, many_subjects, sampled_prose
 from golden.lm.tokenizer import Tokenizer
 
 
@@ -36,6 +36,16 @@ def calibration_samples(
         *_spread(tokenizer, samples - half, length, text, start, evaluated),
         *_spread(tokenizer, half, length, many_subjects(), 0, evaluated),
     ]
+
+
+def tuning_samples(
+    tokenizer: Tokenizer, samples: int = 64, length: int = 128, evaluated: str = ""
+) -> list[list[int]]:
+    """Runs of tokens to tune scales on: those of :func:`calibration_samples`, and as many more, up
+    to `samples` in all, of a text that the language model itself made."""
+    known = calibration_samples(tokenizer, samples // 2, length, evaluated)
+    more = _spread(tokenizer, samples - len(known), length, sampled_prose(), 0, evaluated)
+    return [*known, *more]
 
 
 def _spread(

@@ -16,7 +16,12 @@ import numpy as np
 
 from golden.algorithms.attention import DecodeAttention, DenseAttention
 from golden.algorithms.kllm.activations import ActivationQuantizer, fit_activation_quantizer
-from golden.algorithms.kllm.attention import Codebooks, QuantizedAttention, fit_codebooks
+from golden.algorithms.kllm.attention import (
+    Codebooks,
+    QuantizedAttention,
+    fit_codebooks,
+    quantised_heads,
+)
 from golden.algorithms.kllm.calibration import SeparateSamples, evenly
 from golden.algorithms.kllm.fit import fit_weights
 from golden.algorithms.kllm.fold import NORMED, FoldedLlama
@@ -25,9 +30,10 @@ from golden.algorithms.kllm.quantize import (
     outlier_count,
     quantize_weights,
 )
+from golden.algorithms.kllm.tune import tune_scales
 from golden.algorithms.kllm.weight_store import read_weights, weights_key, write_weights
 from golden.kllm.kllm_core import Norm, kllm_core, parts_of, tables_of
-from golden.lm.gradient import fisher_information
+from golden.lm.gradient import Rounding, fisher_information
 from golden.lm.model import Llama, rms_norm
 from golden.lm.weights import Layer
 
@@ -81,11 +87,14 @@ class QuantizedLlama(Llama):
         Compute all that is quantised as :func:`golden.kllm.kllm_core.kllm_core` does, bit-exactly
         as the accelerator; the attribute may be set later too. It needs quantised weights and
         activations and dynamic thresholds: the accelerator has no other mode.
+    tuning
+        Samples on which the columns' scales are tuned with all of this quantised, so that the model
+        predicts what the float model does (:mod:`golden.algorithms.kllm.tune`); none: not tuned.
     cached
         Keep fitted weights in the project's cache folder and take them from there.
     progress
-        Whether to show a bar on standard error, or a function that is called with the number of
-        each layer that begins.
+        Whether to show a bar on standard error, or a function that is called with a word on each
+        layer or step that begins.
 
     ``activations[layer][input]`` is how each input of ``INPUTS`` is quantised, ``matrices[layer]``
     holds each layer's :class:`QuantizedWeights` by name, ``norms[layer]`` its two norms' gains,
@@ -111,8 +120,9 @@ class QuantizedLlama(Llama):
         head: bool = False,
         rows: int | None = None,
         bit_exact: bool = False,
+        tuning: Sequence[Sequence[int]] = (),
         cached: bool = False,
-        progress: bool | Callable[[int], None] = False,
+        progress: bool | Callable[[str], None] = False,
     ) -> None:
         _one_of("thresholds", thresholds, "dynamic", "static")
         _one_of("fit", fit, "fitted", "paper")
@@ -128,6 +138,8 @@ class QuantizedLlama(Llama):
             raise ValueError("rotate: norms must be 'fused', since a gain does not rotate")
         if head and weight_bits is None:
             raise ValueError("head: weights must be quantised")
+        if tuning and weight_bits is None:
+            raise ValueError("tuning: weights must be quantised")
         outlier_count(1, outlier_share)  # raises ValueError for a share out of range
         bar = progress is True
         short = [sample[:ACTIVATION_TOKENS] for sample in evenly(samples, ACTIVATION_SAMPLES)]
@@ -139,21 +151,27 @@ class QuantizedLlama(Llama):
         self.matrices: list[dict[str, QuantizedWeights]]
         self.head: tuple[QuantizedWeights, ActivationQuantizer | None] | None = None
 
+        fitted = samples if fit == "fitted" else None
+
+        def kept(make: Callable[[], list[dict[str, QuantizedWeights]]], part: str):
+            key = weights_key(exact, fitted or [], weight_bits, part) if cached else ""
+            found = read_weights(key, weight_bits) if cached else None
+            if found is None:
+                found = make()
+                if cached:
+                    write_weights(key, found, weight_bits)
+            return found
+
+        def fitted_layers() -> list[dict[str, QuantizedWeights]]:
+            return kept(lambda: _quantised_layers(exact, fitted, weight_bits, progress), "layers")
+
+        def fitted_head() -> list[dict[str, QuantizedWeights]]:
+            return kept(lambda: _quantised_head(exact, fitted, weight_bits, progress), "head")
+
         self.matrices = [{} for _ in range(model.config.layers)]
-        if weight_bits is not None:
-            fitted = samples if fit == "fitted" else None
-
-            def kept(make: Callable[..., list[dict[str, QuantizedWeights]]], part: str):
-                key = weights_key(exact, fitted or [], weight_bits, part) if cached else ""
-                found = read_weights(key, weight_bits) if cached else None
-                if found is None:
-                    found = make(exact, fitted, weight_bits, progress)
-                    if cached:
-                        write_weights(key, found, weight_bits)
-                return found
-
-            self.matrices = kept(_quantised_layers, "layers")
-            output = kept(_quantised_head, "head")[0]["output"] if head else None
+        if weight_bits is not None and not tuning:
+            self.matrices = fitted_layers()
+        output = fitted_head()[0]["output"] if head else None
 
         def calibrate(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
             """Fit a layer's activations as they arrive."""
@@ -202,6 +220,14 @@ class QuantizedLlama(Llama):
         if head:
             self.head = output, quantizer_of(hidden, None) if activation_bits else None
         self._finish(exact, bit_exact)
+        if tuning:
+            chosen = (
+                *(activation_bits, fit, outlier_share, outliers, thresholds, fisher, norms),
+                *(rotate, attention, head, rows),
+            )
+            part = f"tuned {chosen} {[list(sample) for sample in tuning]}"
+            self.matrices = kept(lambda: self._tuned(fitted_layers(), tuning, progress), part)
+            self._finish(exact, bit_exact)
 
     def _finish(self, exact: Llama, bit_exact: bool) -> None:
         """The rest of construction, from the parts."""
@@ -211,6 +237,33 @@ class QuantizedLlama(Llama):
         if self.matrices[0]:
             layers = _QuantizedLayers(self.norms, self.matrices)
         super().__init__(dataclasses.replace(exact.weights, layers=layers))
+
+    def _tuned(
+        self,
+        matrices: list[dict[str, QuantizedWeights]],
+        tuning: Sequence[Sequence[int]],
+        progress: bool | Callable[[str], None],
+    ) -> list[dict[str, QuantizedWeights]]:
+        """Matrices with scales tuned to the rest of this model."""
+
+        def rounding(index: int) -> Rounding:
+            quantizers = self.activations[index]
+
+            def vector(name: str, x: np.ndarray) -> np.ndarray:
+                quantizer = quantizers.get(name)
+                return x if quantizer is None else quantizer(x).dequantize(np.float32)
+
+            if not self.codebooks:
+                return Rounding(vector, before_norm=self.fused)
+            heads = functools.partial(quantised_heads, self.codebooks[index])
+            return Rounding(vector, heads, before_norm=self.fused)
+
+        exact = self.exact
+        output = exact.weights.output if self.head is None else self._output
+        return tune_scales(
+            *(exact, matrices, [rounding(index) for index in range(self.config.layers)]),
+            *(self._float_logits, output, tuning, SeparateSamples, progress),
+        )
 
     @classmethod
     def from_parts(
@@ -254,12 +307,15 @@ class QuantizedLlama(Llama):
         return multiply
 
     def logits(self, hidden: np.ndarray) -> np.ndarray:
+        if self.head is not None and self.bit_exact:
+            matrix, quantizer = self.head
+            return core_product(hidden, quantizer, matrix, self._norm("output"))
+        return self._float_logits(hidden)
+
+    def _float_logits(self, hidden: np.ndarray) -> np.ndarray:
         if self.head is None:
             return self.exact.logits(hidden)
-        matrix, quantizer = self.head
-        if self.bit_exact:
-            return core_product(hidden, quantizer, matrix, self._norm("output"))
-        return self._input("output", hidden, quantizer) @ self._output
+        return self._input("output", hidden, self.head[1]) @ self._output
 
     @functools.cached_property
     def _output(self) -> np.ndarray:
@@ -289,21 +345,22 @@ def _quantised_layers(
     exact: Llama,
     samples: Sequence[Sequence[int]] | None,
     bits: int,
-    progress: bool | Callable[[int], None],
+    progress: bool | Callable[[str], None],
 ) -> list[dict[str, QuantizedWeights]]:
     """Each layer's matrices by name, fitted to `samples` or, without, as in the paper."""
     found: list[dict[str, QuantizedWeights]] = []
+    layers = exact.config.layers
     if samples is None:
-        for index in range(exact.config.layers):
+        for index in range(layers):
             if callable(progress):
-                progress(index)
+                progress(f"layer {index + 1} of {layers}")
             layer = exact.weights.layers[index]
             found.append({name: quantize_weights(getattr(layer, name), bits) for name in INPUTS})
         return found
 
     def products(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
         if callable(progress):
-            progress(index)
+            progress(f"layer {index + 1} of {layers}")
         hessians: dict[str, np.ndarray] = {}
         found.append({})
 
@@ -327,7 +384,7 @@ def _quantised_head(
     exact: Llama,
     samples: Sequence[Sequence[int]] | None,
     bits: int,
-    progress: bool | Callable[[int], None],
+    progress: bool | Callable[[str], None],
 ) -> list[dict[str, QuantizedWeights]]:
     """The output matrix as one layer's, fitted to `samples` or, without, as in the paper."""
     if samples is None:

@@ -43,7 +43,7 @@ def definition(q, k, v, c, head):
         turned = hadamard(len(q))
         q = (q @ turned).astype(np.float32)
         k = ((k - c.mean[head]) @ turned).astype(np.float32)
-        kept = dynamic_outliers(q.astype(f16), 2)
+        kept = dynamic_outliers(q.astype(f16), 3)
     values = []
     for x, codebook in ((np.where(kept, 0, q)[None], c.q), (k, c.k), (v, c.v)):
         index, scale = quantize(x, codebook)

@@ -49,7 +49,7 @@ def assert_same(a: QuantizedLlama, b: QuantizedLlama):
 @pytest.mark.parametrize("bits", [2, 4, 5])
 def test_made_once_then_read(stored, folder, bits):
     made, said = stored(weight_bits=bits)
-    assert said == [f"quantising layer {n} of 3, once …" for n in (1, 2, 3)]
+    assert said == [f"quantising, once: layer {n} of 3 …" for n in (1, 2, 3)]
     assert len(list(folder.iterdir())) == 1
     read, said = stored(weight_bits=bits)
     assert said == [] and read is not made
