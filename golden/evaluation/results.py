@@ -9,14 +9,14 @@ from pathlib import Path
 from tqdm import tqdm
 
 from golden import InputError
-from golden.algorithms.kllm.calibration import calibration_samples
+from golden.algorithms.kllm.calibration import calibration_samples, tuning_samples
 from golden.evaluation.experiments import EXPERIMENTS, lad, unicaim
 from golden.evaluation.measure import Measurement, measure
 from golden.evaluation.policies import parse
 from golden.evaluation.section import Claim, Opened, Run, Section
 from golden.files import check_writable, json_text, replacing
 from golden.lm.commands import add_model, open_model
-from golden.lm.text import first_tokens, read_text
+from golden.lm.text import first_tokens, read_text, shipped_prose
 
 _opened: Opened | None = None
 """What :func:`open_all` has opened in this process."""
@@ -90,9 +90,11 @@ def open_all(gguf: Path | None, text: Path | None, tokens: int, needed: int) -> 
     words, source = read_text(text)
     model, tokenizer, about = open_model(gguf)
     numbers = first_tokens(tokenizer, words, needed, source)
-    samples = calibration_samples(tokenizer, evaluated=tokenizer.decode(numbers))
+    evaluated = tokenizer.decode(numbers) + "\n" + shipped_prose()
+    samples = calibration_samples(tokenizer, evaluated=evaluated)
+    tuning = tuning_samples(tokenizer, evaluated=evaluated)
     about |= {"text": source}
-    _opened = Opened(model, tokenizer, about, numbers[:tokens], numbers, samples)
+    _opened = Opened(model, tokenizer, about, numbers[:tokens], numbers, samples, tuning)
 
 
 def run(task: Run | str) -> Measurement | dict:

@@ -37,8 +37,8 @@ class Opened:
         Name and SHA-256 of the model and name of the text, for the pages.
     tokens, all_tokens
         Tokens that experiments run on, and those of the experiment that needs most.
-    samples
-        Token sequences to calibrate with.
+    samples, tuning
+        Token sequences to calibrate with, and to tune scales on.
     """
 
     model: Llama
@@ -47,6 +47,7 @@ class Opened:
     tokens: Sequence[int]
     all_tokens: Sequence[int]
     samples: Sequence[Sequence[int]]
+    tuning: Sequence[Sequence[int]]
 
 
 @dataclasses.dataclass(frozen=True)

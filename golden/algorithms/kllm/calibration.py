@@ -39,11 +39,11 @@ def calibration_samples(
 
 
 def tuning_samples(
-    tokenizer: Tokenizer, samples: int = 64, length: int = 128, evaluated: str = ""
+    tokenizer: Tokenizer, samples: int = 96, length: int = 128, evaluated: str = ""
 ) -> list[list[int]]:
-    """Runs of tokens to tune scales on: those of :func:`calibration_samples`, and as many more, up
-    to `samples` in all, of a text that the language model itself made."""
-    known = calibration_samples(tokenizer, samples // 2, length, evaluated)
+    """Runs of tokens to tune scales on: a third as for :func:`calibration_samples`, the others of a
+    text that the language model itself made."""
+    known = calibration_samples(tokenizer, samples // 3, length, evaluated)
     more = _spread(tokenizer, samples - len(known), length, sampled_prose(), 0, evaluated)
     return [*known, *more]
 
