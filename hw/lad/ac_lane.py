@@ -48,7 +48,8 @@ class AcLane(Component):
     base : :py:`In(parameters.wide_row)`
     base_s : :py:`In(FP32)`
     set : :py:`In(1)`
-        Accumulators take ``base``; no operation may be under way.
+        Accumulators take ``base``; no operation may be under way. (They take base - 0, so that
+        this needs no multiplexer behind the adders.)
     join : :py:`In(1)`
         Accumulators add ``base``, likewise.
     base_wanted : :py:`Out(1)`
@@ -152,21 +153,26 @@ class AcLane(Component):
         ]
         m.d.sync += self.done.eq(add & tag.last)
 
-        # An adder for each element. `set` and `join` come while no operation is under way.
+        # An adder for each element. `set` and `join` come while no operation is under way. Less +0,
+        # a number stays what it is, -0 included.
+        from_base, subtract = Signal(), Signal()
+        m.d.comb += [
+            from_base.eq((tag.first & ~self.join) | self.set),
+            subtract.eq((tag.subtract & ~self.join) | self.set),
+        ]
+
         def accumulate(name: str, addend: Value, base: Value, total: Value) -> None:
             m.submodules[f"convert_{name}"] = convert = FloatConvert(
                 FloatConvertParameters(source="fp16", format="fp32")
             )
             m.submodules[f"add_{name}"] = adder = FloatAdd(FloatAddParameters(format="fp32"))
             m.d.comb += [
-                convert.a.eq(addend),
-                adder.a.eq(Mux(tag.first & ~self.join, base, total)),
+                convert.a.eq(Mux(self.set, 0, addend)),
+                adder.a.eq(Mux(from_base, base, total)),
                 adder.b.eq(Mux(self.join, base, convert.o)),
-                adder.subtract.eq(tag.subtract & ~self.join),
+                adder.subtract.eq(subtract),
             ]
-            with m.If(self.set):
-                m.d.sync += total.eq(base)
-            with m.Elif(add | self.join):
+            with m.If(add | self.join | self.set):
                 m.d.sync += total.eq(adder.o)
 
         for k in range(p.d):

@@ -11,13 +11,13 @@ from hw.lad.tile_parameters import LANES, LadTileParameters
 
 
 class QueryProducts(Component):
-    """Collects dot products: of each lane those with its columns, last in lane 0 that with D.
+    """Collects dot products: of each lane those with its columns, last in lane 2 that with D.
 
     ::
 
-        lane 0: q A[:, 0], q A[:, 1], …, q D ─┐
-        lane 1: q A[:, d / 3], …              ├→ q A, q D in FP32
-        lane 2: …                            ─┘
+        lane 0: q A[:, 0], q A[:, 1], …  ─┐
+        lane 1: q A[:, d / 3], …          ├→ q A, q D in FP32
+        lane 2: q A[:, 2 d / 3], …, q D  ─┘
 
     Latency: 1 cycle from the last product to ``complete``. They are kept in FP16.
 
@@ -60,13 +60,13 @@ class QueryProducts(Component):
                 for place in range(p.columns):
                     with m.If(done == place):
                         m.d.sync += products[lane * p.columns + place].eq(self.products[lane])
-                if lane == 0:
+                if lane == LANES - 1:
                     with m.If(done == p.columns):
                         m.d.sync += with_d.eq(self.products[lane])
             with m.If(self.restart):
                 m.d.sync += done.eq(0)
         # D's product is begun last.
-        m.d.comb += self.complete.eq(counts[0] == p.columns + 1)
+        m.d.comb += self.complete.eq(counts[-1] == p.columns + 1)
         wide = [*zip(list(products)[: p.d], list(self.a), strict=True), (with_d, self.d)]
         for k, (narrow, o) in enumerate(wide):
             m.submodules[f"widen_{k}"] = convert = FloatConvert(
