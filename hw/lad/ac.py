@@ -154,6 +154,7 @@ class Ac(Component):
         narrow_s_in = Signal(FP32)
         narrow = self._narrow(m, "lane_0", narrow_in)
         narrow_s = self._narrow(m, "scalar", Cat(narrow_s_in))[0]
+        narrow_e = Signal(FP16, reset_less=True)
         others = [self._narrow(m, f"lane_{n}", caches.bases[n]) for n in range(1, LANES)]
         recip = m.submodules.reciprocal = Reciprocal(ReciprocalParameters(stages=RECIPROCAL_STAGES))
 
@@ -179,9 +180,15 @@ class Ac(Component):
             *(o.eq(lane.dot_product) for o, lane in zip(products.products, lanes, strict=True)),
             recip.x.eq(narrow_s),
             narrow_in.eq(caches.bases[0]),
+            narrow_s_in.eq(caches.scalars[0]),
         ]
+        m.d.sync += narrow_e.eq(narrow_s)  # E, when its product with m begins
         for lane, base in zip(lanes, caches.bases, strict=True):
-            m.d.comb += [lane.q.eq(command.q), lane.base.eq(base)]
+            m.d.comb += [
+                lane.q.eq(command.q),
+                lane.base.eq(base),
+                lane.base_zero.eq(caches.zero),
+            ]
 
         column = Signal(range(p.columns + 1))  # that is read next
         m.d.comb += caches.column.eq(column)
@@ -219,13 +226,17 @@ class Ac(Component):
                         lane.go.eq(timer == 1),
                         lane.dot.eq(1),
                         lane.load.eq(column == 1),
-                        lane.vec.eq(vector),
+                        lane.vec.eq(Mux(caches.zero, 0, vector)),
                     ]
                 with m.If(column == p.columns):
                     m.d.sync += [column.eq(0), timer.eq(0)]
                     m.next = "DENOMINATOR"
             with m.State("DENOMINATOR"):
-                m.d.comb += [last.go.eq(1), last.dot.eq(1), last.vec.eq(others[-1])]
+                m.d.comb += [
+                    last.go.eq(1),
+                    last.dot.eq(1),
+                    last.vec.eq(Mux(caches.zero, 0, others[-1])),
+                ]
                 m.next = "BEGIN"
             with m.State("BEGIN"):
                 # The sums begin with C and F, q A and q D, and 0. B, C and D stay in `bases`.
@@ -234,18 +245,18 @@ class Ac(Component):
                     m.d.comb += [
                         lanes[0].base_s.eq(caches.scalars[1]),
                         lanes[1].base.eq(products.a),
+                        lanes[1].base_zero.eq(0),
                         lanes[1].base_s.eq(products.d),
-                        lanes[2].base.eq(0),
+                        lanes[2].base_zero.eq(1),
                     ]
                     m.next = "MAXIMUM"
             with m.State("MAXIMUM"):
                 # Minus m B, m E.
                 m.d.comb += [
-                    narrow_s_in.eq(caches.scalars[0]),
                     first.go.eq(1),
                     first.x.eq(command.m),
-                    first.y.eq(narrow_s),
-                    first.vec.eq(others[0]),
+                    first.y.eq(narrow_e),
+                    first.vec.eq(Mux(caches.zero, 0, others[0])),
                     first.s_product.eq(1),
                     first.subtract.eq(1),
                 ]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -46,6 +46,8 @@ class AcLane(Component):
     x, y : :py:`In(FP16)`
     vec, q : :py:`In(parameters.row)`
     base : :py:`In(parameters.wide_row)`
+    base_zero : :py:`In(1)`
+        ``base`` counts as 0, but with `join`.
     base_s : :py:`In(FP32)`
     set : :py:`In(1)`
         Accumulators take ``base``; no operation may be under way. (They take base - 0, so that
@@ -73,6 +75,7 @@ class AcLane(Component):
                 "vec": In(p.row),
                 "q": In(p.row),
                 "base": In(p.wide_row),
+                "base_zero": In(1),
                 "base_s": In(FP32),
                 "set": In(1),
                 "join": In(1),
@@ -161,14 +164,14 @@ class AcLane(Component):
             subtract.eq((tag.subtract & ~self.join) | self.set),
         ]
 
-        def accumulate(name: str, addend: Value, base: Value, total: Value) -> None:
+        def accumulate(name: str, addend: Value, base: Value, zero: Value, total: Value) -> None:
             m.submodules[f"convert_{name}"] = convert = FloatConvert(
                 FloatConvertParameters(source="fp16", format="fp32")
             )
             m.submodules[f"add_{name}"] = adder = FloatAdd(FloatAddParameters(format="fp32"))
             m.d.comb += [
                 convert.a.eq(Mux(self.set, 0, addend)),
-                adder.a.eq(Mux(from_base, base, total)),
+                adder.a.eq(Mux(from_base, Mux(zero, 0, base), total)),
                 adder.b.eq(Mux(self.join, base, convert.o)),
                 adder.subtract.eq(subtract),
             ]
@@ -176,8 +179,9 @@ class AcLane(Component):
                 m.d.sync += total.eq(adder.o)
 
         for k in range(p.d):
-            accumulate(str(k), vpu.o_vec.payload[k], self.base[k], self.acc[k])
-        accumulate("s", tag.s, self.base_s, self.acc_s)
+            addend, base = vpu.o_vec.payload[k], self.base[k]
+            accumulate(str(k), addend, base, self.base_zero, self.acc[k])
+        accumulate("s", tag.s, self.base_s, Const(0, 1), self.acc_s)
         return m
 
 

@@ -3,14 +3,14 @@
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, memory, stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP32
 from hw.component import Component
+from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import LANES, LadTileParameters
 from hw.layout import count, index
-
 
 VECTOR_BANKS = 1, 0, 2
 """The banks of B, C and D, behind their columns of A."""
@@ -52,6 +52,8 @@ class CacheStore(Component):
         Read a column of each lane, or behind the last one the vectors: ``bases`` in the next cycle
         and until the next read.
     bases : :py:`Out(wide_row × 3)`
+    zero : :py:`Out(1)`
+        `bases` count as 0: the head has been cleared.
     scalars : :py:`Out(FP32 × 2)`
         E, F.
     sums, sums_s : :py:`In`
@@ -79,6 +81,7 @@ class CacheStore(Component):
                 "read": In(1),
                 "column": In(range(p.columns + 1)),
                 "bases": Out(data.ArrayLayout(p.wide_row, LANES)),
+                "zero": Out(1),
                 "scalars": Out(data.ArrayLayout(FP32, 2)),
                 "sums": In(data.ArrayLayout(p.wide_row, LANES)),
                 "sums_s": In(data.ArrayLayout(FP32, 2)),
@@ -101,13 +104,12 @@ class CacheStore(Component):
         for number in range(LANES):
             # A word is a column; its two halves are loaded one by one.
             shape = data.ArrayLayout(p.row_bits, 2)
-            bank: Any = memory.Memory(shape=shape, depth=p.columns + 1, init=[])
+            bank = row_memory(shape, p.columns + 1)
             m.submodules[f"bank_{number}"] = bank
             writes.append(bank.write_port(granularity=1))
             reads.append(bank.read_port())
         empty, writing = Signal(), Signal()
-        zero = Signal()  # all is zero until it is set
-        changed = Signal()
+        changed = Signal()  # vectors have been set, and columns will be
         # What is written next: B, C or D, then a column.
         vector = Signal(range(len(VECTOR_BANKS) + 1))
         lane, number = Signal(range(LANES)), Signal(range(p.columns + 1))
@@ -116,7 +118,7 @@ class CacheStore(Component):
 
         # Set columns, vectors and registers.
         for base, read in zip(self.bases, reads, strict=True):
-            m.d.comb += base.eq(Mux(zero, 0, Value.cast(read.data)))
+            m.d.comb += Value.cast(base).eq(Value.cast(read.data))
         with m.If(self.set_column):
             m.d.sync += complete.eq(complete + 1)
         with m.If(self.set_vectors):
@@ -125,7 +127,7 @@ class CacheStore(Component):
                 changed.eq(1),
             ]
         with m.If(self.begin):
-            m.d.sync += [zero.eq(self.clear), changed.eq(0)]
+            m.d.sync += [self.zero.eq(self.clear), changed.eq(0)]
             with m.If(self.clear):
                 m.d.sync += Value.cast(self.scalars).eq(0)
         with m.If(self.write):
@@ -152,10 +154,12 @@ class CacheStore(Component):
                 port.addr.eq(Mux(self.read, self.column, address)),
             ]
             with m.If(bank == place):
-                m.d.comb += column.eq(Mux(zero & ~changed, 0, Value.cast(port.data)))
+                m.d.comb += Value.cast(column).eq(Value.cast(port.data))
             with m.If(lane == place):
                 m.d.comb += first_column.eq(place * p.columns)
         accepts, here, following = Signal(), Signal(), Signal()
+        cleared = Signal()  # zeros are written
+        m.d.comb += cleared.eq(self.zero & ~changed)
         after = column_after(p, lane, number)
         with m.If(in_columns):
             # The first column follows the last vector.
@@ -221,7 +225,7 @@ class CacheStore(Component):
                     m.d.sync += [
                         written.valid.eq(1),
                         row.eq(Cat(0, position)),
-                        Value.cast(written.payload.data).eq(column[0]),
+                        Value.cast(written.payload.data).eq(Mux(cleared, 0, column[0])),
                         held.eq(column[1]),
                     ]
                     m.next = "SECOND"
@@ -234,7 +238,7 @@ class CacheStore(Component):
                         written.valid.eq(1),
                         passed.eq(passed + 2),
                         row.eq(Cat(1, position)),
-                        Value.cast(written.payload.data).eq(held),
+                        Value.cast(written.payload.data).eq(Mux(cleared, 0, held)),
                         vector.eq(Mux(in_columns, vector, vector + 1)),
                         lane.eq(next_lane),
                         number.eq(next_number),
