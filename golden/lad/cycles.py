@@ -135,13 +135,13 @@ def ac_cycles(
                 while loaded in stores:
                     loaded += 1
         attend = max(loaded + 1, settled) + 1 + columns + dot_latency + 5
-        output = attend + active + 2 * latency + 7
+        output = attend + active + 2 * latency + 8
         last, command = output, output + 1
         settled, passed, stores = output + 1, {}, set()
         if terms:
-            begin = output + terms + latency + 3  # B to F have all terms
+            begin = output + terms + latency + 4  # B to F have all terms
             bases = {begin + 2 + latency + terms * column for column in range(columns)}
-            complete = [begin + 4 + latency + terms * (column + 1) for column in range(columns)]
+            complete = [begin + 5 + latency + terms * (column + 1) for column in range(columns)]
             stores = {cycle - 1 for cycle in complete}
         elif clear:
             begin, bases, complete = output, set(), [0] * columns

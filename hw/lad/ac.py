@@ -29,7 +29,7 @@ class AcParameters(StageParameters):
     @property
     def latency(self) -> int:
         """Cycles from the last active position to the output."""
-        return 2 * self.vpu.latency + RECIPROCAL_STAGES + 6
+        return 2 * self.vpu.latency + RECIPROCAL_STAGES + 7
 
     @property
     def idle_bound(self) -> int:
@@ -68,8 +68,8 @@ class Ac(Component):
     unless the head has been cleared.
 
     Cycles, with T terms and the VPU's latency M + 1: 2 d + 7 to load the caches;
-    ceil(d / 3) + dot_latency + 7 from there to ATTEND; a cycle for each active position; 2 M + 10
-    from the last one to o; then T + M + 4 and T ceil(d / 3) + M + 5 to all sums, while a column
+    ceil(d / 3) + dot_latency + 7 from there to ATTEND; a cycle for each active position; 2 M + 11
+    from the last one to o; then T + M + 5 and T ceil(d / 3) + M + 6 to all sums, while a column
     takes two cycles to write. :func:`golden.lad.cycles.ac_cycles` has all of them. Of the paper's
     (d + |J| + T d + 3 T) / 3 (equation 7), |J| / 3 becomes |J|, as a position's rows take two
     cycles of the memory's port. Loading and writing are not in it.
@@ -105,7 +105,7 @@ class Ac(Component):
     >>> from hw.lad.ac import Ac, AcParameters
     >>> parameters = AcParameters(d=128)
     >>> parameters.cache_rows, parameters.columns, parameters.latency
-    (263, 43, 14)
+    (263, 43, 15)
     """
 
     summary = "A head's output, and update of the caches that stand for its inactive positions"
@@ -284,7 +284,7 @@ class Ac(Component):
             with m.State("DRAIN"):
                 # The last product is being added.
                 m.d.sync += timer.eq(timer + 1)
-                with m.If(timer == p.vpu.latency):
+                with m.If(timer == p.vpu.latency + 1):
                     m.d.sync += timer.eq(0)
                     m.next = "TOTAL"
             with m.State("TOTAL"):
@@ -292,8 +292,8 @@ class Ac(Component):
                 m.d.sync += timer.eq(timer + 1)
                 m.d.comb += [
                     first.join.eq(1),
-                    first.base.eq(Mux(timer[0], lanes[2].acc, lanes[1].acc)),
-                    first.base_s.eq(Mux(timer[0], lanes[2].acc_s, lanes[1].acc_s)),
+                    first.other.eq(Mux(timer[0], lanes[2].acc, lanes[1].acc)),
+                    first.other_s.eq(Mux(timer[0], lanes[2].acc_s, lanes[1].acc_s)),
                 ]
                 with m.If(timer == 1):
                     m.d.sync += timer.eq(0)

@@ -183,7 +183,11 @@ class ActiveFetch(Component):
 
         # The memories, written by responses.
         def slots(name: str, kind: Kind, *reads: tuple[Signal, Signal]) -> list[Value]:
-            rows = row_memory(p.row_bits, p.depth)
+            rows: Any
+            if kind == Kind.COUNTERS:  # MD needs them at once
+                rows = memory.Memory(shape=p.row_bits, depth=p.depth, init=[])
+            else:
+                rows = row_memory(p.row_bits, p.depth)
             m.submodules[name] = rows
             write = rows.write_port()
             m.d.comb += [

@@ -33,7 +33,7 @@ class CacheStore(Component):
     set. A row may be loaded for the next head as soon as this head's has been read to be written.
 
     Cycles: a column or vector is read from its bank, its first half goes out, then its second one
-    while the next one is read, so 2 d + 8 cycles if all is set. Reads of `bases` go first.
+    while the next one is read, so 2 d + 7 cycles if all is set. Reads of `bases` go first.
 
     Handshake: ``cache.ready`` is low without `load`, while the row's place is in use, and in a
     cycle of `set_column`. ``written`` is a register.

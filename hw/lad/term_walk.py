@@ -3,13 +3,12 @@
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data
+from amaranth.lib import data, memory
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.lad.apid_parameters import MODE_BITS
-from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import LANES, LadTileParameters
 from hw.layout import index
 
@@ -80,7 +79,8 @@ class TermWalk(Component):
         p = self._parameters
         records = Signal(data.ArrayLayout(_record_layout(), p.updates), reset_less=True)
         changes = Signal(range(p.updates + 1))
-        rows = row_memory(2 * p.row_bits, p.updates)
+        # No block memory: V's elements go to a multiplier in the same cycle.
+        rows: Any = memory.Memory(shape=2 * p.row_bits, depth=p.updates, init=[])
         m.submodules.rows = rows
         keep, kept = rows.write_port(), rows.read_port()
 

@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_not_placed(call, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("share", "runs"), [(0.79, 1), (0.81, 2), (1.19, 2), (1.21, 1)])
 def test_what_fills_the_device_is_mapped_again(share, runs, call, tmp_path, monkeypatch):
-    """For tables no faster than half of a period, 20 ns at 25 MHz."""
+    """For tables no faster than 0.3 of a period, 12 ns at 25 MHz."""
     need = Resources(round(share * 83640), 0, 0, 1000)
     monkeypatch.setattr(fpga, "netlist_resources", lambda path: need)
     scripts = []
@@ -93,10 +93,10 @@ def test_what_fills_the_device_is_mapped_again(share, runs, call, tmp_path, monk
         scripts.append((folder / "top.ys").read_text().splitlines()[0])
 
     monkeypatch.setattr(fpga, "run", ran)
-    status, _, err = call(cli.main, f"fpga stream.queue -o {tmp_path / 'bits'}")
-    assert status == 1 and "block memories" in err.splitlines()[-1] or "LUT4s" in err
+    status, _, _ = call(cli.main, f"fpga stream.queue -o {tmp_path / 'bits'}")
+    assert status == 1
     assert len(scripts) == runs and not scripts[0].startswith("scratchpad")
-    assert scripts[1:] == ["scratchpad -set abc9.D 20000"] * (runs - 1)
+    assert scripts[1:] == ["scratchpad -set abc9.D 12000"] * (runs - 1)
 
 
 @pytest.mark.parametrize(
