@@ -117,7 +117,6 @@ class CodeScores(Component):
         m.submodules.unit = unit = FloatMultiply(FloatMultiplyParameters(stages=1))
         largest = (1 << bits - 1) - 1
         m.d.comb += [
-            place.eq(self.position * bits),
             offset.eq(place[:4]),
             reciprocal.x.eq(peak),
             scale.a.eq(reciprocal.o),
@@ -125,6 +124,8 @@ class CodeScores(Component):
             unit.a.eq(peak),
             unit.b.eq(Const(nearest(1 / largest, FP16), 16)),
         ]
+        # The position is known long before it is stored.
+        m.d.sync += place.eq(self.position * bits)
         codes = []
         for e in range(p.d):
             m.submodules[f"round_{e}"] = convert = FloatToFixed(FloatToFixedParameters(width=bits))

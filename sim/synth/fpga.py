@@ -35,7 +35,7 @@ SYNTHESIS = {"ecp5": NO_WIDE_LUTS, "ice40": "-dsp"}
 CROWDED = 0.6
 # And from which to which it is mapped once more, no faster than 0.3 of the clock's period: fewer
 # tables by some per cent. The rest is for the wires, which are long in a device so full.
-FULL, HOPELESS = 0.8, 1.2
+FULL, HOPELESS = 0.78, 1.2
 DELAY_TARGET = "scratchpad -set abc9.D {picoseconds:.0f}"
 PICOSECONDS = 0.3e6
 BITSTREAMS = ("top.bit", "top.bin")

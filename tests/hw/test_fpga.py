@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_not_placed(call, tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.parametrize(("share", "runs"), [(0.79, 1), (0.81, 2), (1.19, 2), (1.21, 1)])
+@pytest.mark.parametrize(("share", "runs"), [(0.77, 1), (0.79, 2), (1.19, 2), (1.21, 1)])
 def test_what_fills_the_device_is_mapped_again(share, runs, call, tmp_path, monkeypatch):
     """For tables no faster than 0.3 of a period, 12 ns at 25 MHz."""
     need = Resources(round(share * 83640), 0, 0, 1000)
