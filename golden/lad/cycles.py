@@ -135,13 +135,13 @@ def ac_cycles(
                 while loaded in stores:
                     loaded += 1
         attend = max(loaded + 1, settled) + 1 + columns + dot_latency + 5
-        output = attend + active + 2 * latency + 7
+        output = attend + active + 2 * latency + 8
         last, command = output, output + 1
         settled, passed, stores = output + 1, {}, set()
         if terms:
-            begin = output + terms + latency + 3  # B to F have all terms
+            begin = output + terms + latency + 4  # B to F have all terms
             bases = {begin + 2 + latency + terms * column for column in range(columns)}
-            complete = [begin + 4 + latency + terms * (column + 1) for column in range(columns)]
+            complete = [begin + 5 + latency + terms * (column + 1) for column in range(columns)]
             stores = {cycle - 1 for cycle in complete}
         elif clear:
             begin, bases, complete = output, set(), [0] * columns
@@ -156,10 +156,10 @@ def _write_caches(
 ) -> tuple[int, dict[int, int]]:
     """When the last row is written, and from when on each row's place is free.
 
-    A column is read every other cycle.
+    E and F are written first; a vector or a column is read every other cycle.
 
     begin
-        The cycle before the first row of B to F.
+        The cycle before the row of E and F.
     complete
         The first cycle in which a column of all three lanes may be read.
     bases
@@ -167,14 +167,16 @@ def _write_caches(
     """
     columns = len(complete)
     lanes_of_last = d - 2 * columns  # columns of the last lane
-    free = {2 * d + place: begin + 2 + place for place in range(7)}
-    read = begin + 8
+    free = {2 * d + 6: begin + 2}
+    read = begin + 1
+    parts = [(d + vector, read) for vector in range(3)]  # B, C, D, then columns
     for number, ready in enumerate(complete):
-        for lane in range(3 if number < lanes_of_last else 2):
-            begun = max(read, ready)
-            while begun in bases:
-                begun += 1
-            column = lane * columns + number
-            free[2 * column] = free[2 * column + 1] = begun + 3
-            read = begun + 2
+        lanes = 3 if number < lanes_of_last else 2
+        parts += [(lane * columns + number, ready) for lane in range(lanes)]
+    for part, ready in parts:
+        begun = max(read, ready)
+        while begun in bases:
+            begun += 1
+        free[2 * part] = free[2 * part + 1] = begun + 3
+        read = begun + 2
     return begun + 3, free

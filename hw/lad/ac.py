@@ -29,7 +29,7 @@ class AcParameters(StageParameters):
     @property
     def latency(self) -> int:
         """Cycles from the last active position to the output."""
-        return 2 * self.vpu.latency + RECIPROCAL_STAGES + 6
+        return 2 * self.vpu.latency + RECIPROCAL_STAGES + 7
 
     @property
     def idle_bound(self) -> int:
@@ -53,7 +53,7 @@ class Ac(Component):
                     + cf[j] V[j], in the lanes in turn         AC.3
         TOTAL       lane 0 + lane 1 + lane 2
         DIVIDE      o = num (1 / den)                          AC.4
-        VECTORS     lane 0: B, E; lane 1: C, F; lane 2: D      AC.6 to AC.8
+        VECTORS     lane 0: C, F; lane 1: B, E; lane 2: D      AC.6 to AC.8
         COLUMNS     A, three columns at a time                 AC.5
 
     A position that changes its mode is removed as it was added, a[minus] V and that times K, and
@@ -68,8 +68,8 @@ class Ac(Component):
     unless the head has been cleared.
 
     Cycles, with T terms and the VPU's latency M + 1: 2 d + 7 to load the caches;
-    ceil(d / 3) + dot_latency + 7 from there to ATTEND; a cycle for each active position; 2 M + 10
-    from the last one to o; then T + M + 4 and T ceil(d / 3) + M + 5 to all sums, while a column
+    ceil(d / 3) + dot_latency + 7 from there to ATTEND; a cycle for each active position; 2 M + 11
+    from the last one to o; then T + M + 5 and T ceil(d / 3) + M + 6 to all sums, while a column
     takes two cycles to write. :func:`golden.lad.cycles.ac_cycles` has all of them. Of the paper's
     (d + |J| + T d + 3 T) / 3 (equation 7), |J| / 3 becomes |J|, as a position's rows take two
     cycles of the memory's port. Loading and writing are not in it.
@@ -105,7 +105,7 @@ class Ac(Component):
     >>> from hw.lad.ac import Ac, AcParameters
     >>> parameters = AcParameters(d=128)
     >>> parameters.cache_rows, parameters.columns, parameters.latency
-    (263, 43, 14)
+    (263, 43, 15)
     """
 
     summary = "A head's output, and update of the caches that stand for its inactive positions"
@@ -144,15 +144,17 @@ class Ac(Component):
         m.submodules.caches = caches = CacheStore(p)
         m.submodules.walk = walk = TermWalk(p)
         m.submodules.query_products = products = QueryProducts(p)
-        first, *_ = lanes
+        first, *_, last = lanes
+        c_lane, b_lane = first, lanes[1]  # of the caches' vectors
         command: Any = Signal(attend_layout(p), reset_less=True)
         infinite = Signal()  # a score of the head, or a denominator that is not above 0
 
-        # Narrowed operands of lane 0: B, D or the total; E or the denominator.
+        # Narrowed operands: of lane 0 also the total; E or the denominator.
         narrow_in = Signal(p.wide_row)
         narrow_s_in = Signal(FP32)
         narrow = self._narrow(m, "lane_0", narrow_in)
         narrow_s = self._narrow(m, "scalar", Cat(narrow_s_in))[0]
+        narrow_e = Signal(FP16, reset_less=True)
         others = [self._narrow(m, f"lane_{n}", caches.bases[n]) for n in range(1, LANES)]
         recip = m.submodules.reciprocal = Reciprocal(ReciprocalParameters(stages=RECIPROCAL_STAGES))
 
@@ -166,7 +168,10 @@ class Ac(Component):
             self.terms.eq(walk.terms),
             caches.clear.eq(command.clear),
             *(total.eq(lane.acc) for total, lane in zip(caches.sums, lanes, strict=True)),
-            *(total.eq(lane.acc_s) for total, lane in zip(caches.sums_s, lanes, strict=False)),
+            *(
+                total.eq(lane.acc_s)
+                for total, lane in zip(caches.sums_s, (b_lane, c_lane), strict=True)
+            ),
             walk.minus.eq(correction.minus),
             walk.plus.eq(correction.plus),
             walk.k.eq(self.rows.payload.k),
@@ -175,9 +180,15 @@ class Ac(Component):
             *(o.eq(lane.dot_product) for o, lane in zip(products.products, lanes, strict=True)),
             recip.x.eq(narrow_s),
             narrow_in.eq(caches.bases[0]),
+            narrow_s_in.eq(caches.scalars[0]),
         ]
+        m.d.sync += narrow_e.eq(narrow_s)  # E, when its product with m begins
         for lane, base in zip(lanes, caches.bases, strict=True):
-            m.d.comb += [lane.q.eq(command.q), lane.base.eq(base)]
+            m.d.comb += [
+                lane.q.eq(command.q),
+                lane.base.eq(base),
+                lane.base_zero.eq(caches.zero),
+            ]
 
         column = Signal(range(p.columns + 1))  # that is read next
         m.d.comb += caches.column.eq(column)
@@ -206,48 +217,46 @@ class Ac(Component):
                     m.d.sync += waiting.eq(0)
                     m.next = "DOTS"
             with m.State("DOTS"):
-                # Columns are read in one cycle and multiplied in the next; then D in lane 0.
+                # Columns are read in one cycle and multiplied in the next; behind them B, C and D,
+                # of which lane 2 multiplies D.
                 m.d.sync += [column.eq(column + 1), timer.eq(1)]
-                m.d.comb += caches.read.eq(column != p.columns)
+                m.d.comb += caches.read.eq(1)
                 for lane, vector in zip(lanes, (narrow, *others), strict=True):
                     m.d.comb += [
                         lane.go.eq(timer == 1),
                         lane.dot.eq(1),
                         lane.load.eq(column == 1),
-                        lane.vec.eq(vector),
+                        lane.vec.eq(Mux(caches.zero, 0, vector)),
                     ]
                 with m.If(column == p.columns):
                     m.d.sync += [column.eq(0), timer.eq(0)]
                     m.next = "DENOMINATOR"
             with m.State("DENOMINATOR"):
                 m.d.comb += [
-                    narrow_in.eq(caches.vectors[2]),
-                    first.go.eq(1),
-                    first.dot.eq(1),
-                    first.vec.eq(narrow),
+                    last.go.eq(1),
+                    last.dot.eq(1),
+                    last.vec.eq(Mux(caches.zero, 0, others[-1])),
                 ]
                 m.next = "BEGIN"
             with m.State("BEGIN"):
-                # The sums begin with C and F, q A and q D, and 0.
+                # The sums begin with C and F, q A and q D, and 0. B, C and D stay in `bases`.
                 with m.If(products.complete):
                     m.d.comb += [lane.set.eq(1) for lane in lanes]
                     m.d.comb += [
-                        lanes[0].base.eq(caches.vectors[1]),
                         lanes[0].base_s.eq(caches.scalars[1]),
                         lanes[1].base.eq(products.a),
+                        lanes[1].base_zero.eq(0),
                         lanes[1].base_s.eq(products.d),
-                        lanes[2].base.eq(0),
+                        lanes[2].base_zero.eq(1),
                     ]
                     m.next = "MAXIMUM"
             with m.State("MAXIMUM"):
                 # Minus m B, m E.
                 m.d.comb += [
-                    narrow_in.eq(caches.vectors[0]),
-                    narrow_s_in.eq(caches.scalars[0]),
                     first.go.eq(1),
                     first.x.eq(command.m),
-                    first.y.eq(narrow_s),
-                    first.vec.eq(narrow),
+                    first.y.eq(narrow_e),
+                    first.vec.eq(Mux(caches.zero, 0, others[0])),
                     first.s_product.eq(1),
                     first.subtract.eq(1),
                 ]
@@ -275,7 +284,7 @@ class Ac(Component):
             with m.State("DRAIN"):
                 # The last product is being added.
                 m.d.sync += timer.eq(timer + 1)
-                with m.If(timer == p.vpu.latency):
+                with m.If(timer == p.vpu.latency + 1):
                     m.d.sync += timer.eq(0)
                     m.next = "TOTAL"
             with m.State("TOTAL"):
@@ -283,8 +292,8 @@ class Ac(Component):
                 m.d.sync += timer.eq(timer + 1)
                 m.d.comb += [
                     first.join.eq(1),
-                    first.base.eq(Mux(timer[0], lanes[2].acc, lanes[1].acc)),
-                    first.base_s.eq(Mux(timer[0], lanes[2].acc_s, lanes[1].acc_s)),
+                    first.other.eq(Mux(timer[0], lanes[2].acc, lanes[1].acc)),
+                    first.other_s.eq(Mux(timer[0], lanes[2].acc_s, lanes[1].acc_s)),
                 ]
                 with m.If(timer == 1):
                     m.d.sync += timer.eq(0)
@@ -310,11 +319,9 @@ class Ac(Component):
                     m.next = "OUTPUT"
             with m.State("OUTPUT"):
                 with m.If(walk.terms != 0):
-                    # B to F are the sums' first values: C's and F's lane is the second one.
+                    # B to F are the sums' first values.
                     m.d.comb += [lane.set.eq(1) for lane in lanes]
-                    for lane, vector in zip(lanes, caches.vectors, strict=True):
-                        m.d.comb += lane.base.eq(vector)
-                    for lane, scalar in zip(lanes, caches.scalars, strict=False):
+                    for lane, scalar in zip((b_lane, c_lane), caches.scalars, strict=True):
                         m.d.comb += lane.base_s.eq(scalar)
                     m.d.comb += walk.begin.eq(1)
                     m.next = "VECTORS"
@@ -326,11 +333,11 @@ class Ac(Component):
                     m.next = "LOAD"
             with m.State("VECTORS"):
                 m.d.comb += accepts.eq(1)
-                # Terms of B and E, of C and F, of D: a V, a; b V, b; a K.
+                # Terms of C and F, of B and E, of D: b V, b; a V, a; a K.
                 for number, lane in enumerate(lanes):
                     m.d.comb += [
                         lane.go.eq(walk.valid),
-                        lane.x.eq(walk.intercept if number == 1 else walk.slope),
+                        lane.x.eq(walk.intercept if lane is c_lane else walk.slope),
                         lane.vec.eq(walk.k_out if number == 2 else walk.v_out),
                         lane.subtract.eq(walk.subtract),
                         lane.last.eq(walk.last),

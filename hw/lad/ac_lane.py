@@ -22,18 +22,19 @@ class AcLane(Component):
 
     ::
 
-        x ─→ × y ─→ f ──→ VPU (S) ─→ FP32 ─→ ± ─→ acc
-        vec ───────────────↑                 ↑
-        s ─→ ……………………………………………………→ FP32 ─→ ± ─→ acc_s
+        x ─→ × y ─→ f ──→ VPU (S) ─→ FP32 │→ ± ─→ acc
+        vec ───────────────↑              │  ↑
+        s ─→ ……………………………………………………→ FP32 │→ ± ─→ acc_s
 
     An operation begins in every cycle with ``go``. The factor f is x, or x y rounded to FP16; the
     scalar addend s likewise. Products are FP16, sums FP32. ``first``: the sum begins with ``base``
     and ``base_s`` instead of the accumulators. ``keep``: the vector goes to ``product`` and is not
     added.
 
-    Latency: M + 3 cycles from an operation to the sum in ``acc``, where M is the VPU's
-    multiply_stages; ``base_wanted`` is high in the cycle before ``base`` is used. Throughput: an
-    operation per cycle; nothing stalls.
+    Latency: M + 4 cycles from an operation to the sum in ``acc``, where M is the VPU's
+    multiply_stages; in FP32 and with ``base``, addends wait a cycle before the adders, which
+    memory and conversion would slow down. ``base`` is accepted in the cycle after ``base_wanted``.
+    Throughput: an operation per cycle; nothing stalls.
 
     The paper accumulates in FP16 and reduces the vectors of three components in each cycle. Caches
     in FP16 drift (docs/results/lad.md), and with an accumulator for each component there is one
@@ -46,11 +47,14 @@ class AcLane(Component):
     x, y : :py:`In(FP16)`
     vec, q : :py:`In(parameters.row)`
     base : :py:`In(parameters.wide_row)`
+    base_zero : :py:`In(1)`
+        ``base`` counts as 0.
     base_s : :py:`In(FP32)`
     set : :py:`In(1)`
-        Accumulators take ``base``; no operation may be under way.
-    join : :py:`In(1)`
-        Accumulators add ``base``, likewise.
+        Accumulators take ``base``, 2 cycles later; no operation may be under way. (They take
+        base - 0, so that this needs no multiplexer behind the adders.)
+    join, other, other_s : :py:`In`
+        Accumulators add ``other`` and ``other_s``, likewise, in the next cycle.
     base_wanted : :py:`Out(1)`
     acc, acc_s : :py:`Out`
     done : :py:`Out(1)`
@@ -72,9 +76,12 @@ class AcLane(Component):
                 "vec": In(p.row),
                 "q": In(p.row),
                 "base": In(p.wide_row),
+                "base_zero": In(1),
                 "base_s": In(FP32),
                 "set": In(1),
                 "join": In(1),
+                "other": In(p.wide_row),
+                "other_s": In(FP32),
                 "base_wanted": Out(1),
                 "acc": Out(p.wide_row),
                 "acc_s": Out(FP32),
@@ -128,7 +135,7 @@ class AcLane(Component):
 
         # What to do with the vector moves along with it.
         stages: list[Any] = [
-            Signal(_tag_layout(), name=f"tag_{number}") for number in range(p.vpu.latency + 1)
+            Signal(_tag_layout(), name=f"tag_{number}") for number in range(p.vpu.latency + 2)
         ]
         m.d.sync += [
             stages[0].valid.eq(self.go & ~self.dot),
@@ -140,38 +147,49 @@ class AcLane(Component):
             stages[1].s.eq(Mux(held.s_product, multiply.o, held.x)),
             *(after.eq(before) for before, after in zip(stages[1:], stages[2:], strict=False)),
         ]
-        # The sum's base is read from a memory, so it is requested a cycle ahead.
-        tag = stages[-1]
-        early = stages[-2]
+        # The sum's base is read from a memory in one cycle and registered in the next.
+        early, product, tag = stages[-3:]
         add = Signal()
         m.d.comb += [
             self.base_wanted.eq(early.valid & early.first & ~early.keep),
+            self.product_valid.eq(product.valid & product.keep),
             add.eq(tag.valid & ~tag.keep),
-            self.product_valid.eq(tag.valid & tag.keep),
             self.product.eq(vpu.o_vec.payload),
         ]
         m.d.sync += self.done.eq(add & tag.last)
 
-        # An adder for each element. `set` and `join` come while no operation is under way.
-        def accumulate(name: str, addend: Value, base: Value, total: Value) -> None:
+        # An adder for each element. `set` and `join` come while no operation is under way. Less +0,
+        # a number stays what it is, -0 included.
+        sets, from_base, subtract = Signal(), Signal(), Signal()
+        m.d.sync += sets.eq(self.set)
+        m.d.comb += [
+            from_base.eq((tag.first & ~self.join) | sets),
+            subtract.eq((tag.subtract & ~self.join) | sets),
+        ]
+
+        def accumulate(name: str, number: Value, base: Value, other: Value, total: Value) -> None:
+            addend = Signal(FP32, name=f"addend_{name}", reset_less=True)
+            first = Signal(FP32, name=f"base_{name}", reset_less=True)
             m.submodules[f"convert_{name}"] = convert = FloatConvert(
                 FloatConvertParameters(source="fp16", format="fp32")
             )
             m.submodules[f"add_{name}"] = adder = FloatAdd(FloatAddParameters(format="fp32"))
             m.d.comb += [
-                convert.a.eq(addend),
-                adder.a.eq(Mux(tag.first & ~self.join, base, total)),
-                adder.b.eq(Mux(self.join, base, convert.o)),
-                adder.subtract.eq(tag.subtract & ~self.join),
+                convert.a.eq(number),
+                adder.a.eq(Mux(from_base, first, total)),
+                adder.b.eq(Mux(self.join, other, addend)),
+                adder.subtract.eq(subtract),
             ]
+            m.d.sync += [addend.eq(convert.o), first.eq(base)]
             with m.If(self.set):
-                m.d.sync += total.eq(base)
-            with m.Elif(add | self.join):
+                m.d.sync += addend.eq(0)
+            with m.If(add | self.join | sets):
                 m.d.sync += total.eq(adder.o)
 
         for k in range(p.d):
-            accumulate(str(k), vpu.o_vec.payload[k], self.base[k], self.acc[k])
-        accumulate("s", tag.s, self.base_s, self.acc_s)
+            base = Mux(self.base_zero, 0, self.base[k])
+            accumulate(str(k), vpu.o_vec.payload[k], base, self.other[k], self.acc[k])
+        accumulate("s", product.s, self.base_s, self.other_s, self.acc_s)
         return m
 
 

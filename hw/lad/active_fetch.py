@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.lad.md import key_layout
+from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import LadTileParameters, StageParameters
 from hw.layout import index
 
@@ -182,7 +183,11 @@ class ActiveFetch(Component):
 
         # The memories, written by responses.
         def slots(name: str, kind: Kind, *reads: tuple[Signal, Signal]) -> list[Value]:
-            rows: Any = memory.Memory(shape=p.row_bits, depth=p.depth, init=[])
+            rows: Any
+            if kind == Kind.COUNTERS:  # MD needs them at once
+                rows = memory.Memory(shape=p.row_bits, depth=p.depth, init=[])
+            else:
+                rows = row_memory(p.row_bits, p.depth)
             m.submodules[name] = rows
             write = rows.write_port()
             m.d.comb += [

@@ -56,7 +56,7 @@ class CacheFetch(Component):
             response.ready.eq(cache.ready),
         ]
         head = Signal(p.head_index, reset_less=True)
-        # Rows of B to F come first, then the two halves of one column after the other.
+        # E and F come first, then B to D, then the two halves of one column after the other.
         place = Signal(range(p.cache_rows))
         lane, number, half = Signal(range(LANES)), Signal(range(p.columns + 1)), Signal()
         column, row = Signal(range(p.d)), Signal(range(p.cache_rows))
@@ -66,7 +66,13 @@ class CacheFetch(Component):
                 with m.Case(n) if n < LANES - 1 else m.Default():
                     m.d.comb += column.eq(n * p.columns + number)
         m.d.comb += [
-            row.eq(Mux(in_columns, Cat(half, column), 2 * p.d + place)),
+            row.eq(
+                Mux(
+                    in_columns,
+                    Cat(half, column),
+                    2 * p.d + Mux(place == 0, p.cache_rows - 2 * p.d - 1, place - 1),
+                )
+            ),
             request.payload.label.eq(row),
             request.payload.address.eq(p.regions["cache"].address_of(head, row)),
         ]

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, memory
+from amaranth.lib import data
 
 from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
 from hw.arith.float_format import FP16
@@ -13,6 +13,7 @@ from hw.arith.float_to_fixed import FloatToFixed, FloatToFixedParameters
 from hw.arith.lines import nearest
 from hw.arith.reciprocal import Reciprocal, ReciprocalParameters
 from hw.component import Component
+from hw.lad.row_memory import row_memory
 from hw.lad.score_source import result_layout, score_source_ports
 from hw.lad.tile_parameters import LadTileParameters
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
@@ -116,7 +117,6 @@ class CodeScores(Component):
         m.submodules.unit = unit = FloatMultiply(FloatMultiplyParameters(stages=1))
         largest = (1 << bits - 1) - 1
         m.d.comb += [
-            place.eq(self.position * bits),
             offset.eq(place[:4]),
             reciprocal.x.eq(peak),
             scale.a.eq(reciprocal.o),
@@ -124,6 +124,8 @@ class CodeScores(Component):
             unit.a.eq(peak),
             unit.b.eq(Const(nearest(1 / largest, FP16), 16)),
         ]
+        # The position is known long before it is stored.
+        m.d.sync += place.eq(self.position * bits)
         codes = []
         for e in range(p.d):
             m.submodules[f"round_{e}"] = convert = FloatToFixed(FloatToFixedParameters(width=bits))
@@ -329,7 +331,7 @@ class CodeScores(Component):
             m.d.sync += following.eq(following + PAIR)
 
         # Results: units are read in one cycle and multiplied in the following two.
-        units: Any = memory.Memory(shape=p.row_bits, depth=p.table_rows, init=[])
+        units = row_memory(p.row_bits, p.table_rows)
         m.submodules.units = units
         write, read = units.write_port(), units.read_port()
         found = Signal.like(following)  # position of the next result

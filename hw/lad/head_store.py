@@ -1,13 +1,12 @@
 """Scores and words of G of a head in the pipeline."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data, memory
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.component import Component
+from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import index, mask
 
@@ -77,9 +76,7 @@ class HeadStore(Component):
         per_row = p.d // p.lanes  # beats in a row
         beat_bits = p.element_bits - lane_bits
 
-        scores: Any = memory.Memory(
-            shape=data.ArrayLayout(16, p.lanes), depth=-(-p.positions // p.lanes), init=[]
-        )
+        scores = row_memory(data.ArrayLayout(16, p.lanes), -(-p.positions // p.lanes))
         m.submodules.scores = scores
         write, read = scores.write_port(granularity=1), scores.read_port()
         m.d.comb += [
@@ -99,7 +96,11 @@ class HeadStore(Component):
                 ),
             ]
 
-        words: Any = memory.Memory(shape=data.ArrayLayout(16, p.d), depth=p.table_rows, init=[])
+        shape, depth = data.ArrayLayout(16, p.d), p.table_rows
+        if per_row == 1:
+            words = row_memory(shape, depth)
+        else:  # a beat may be read as counters are written to another beat of its row
+            words = memory.Memory(shape=shape, depth=depth, init=[])
         m.submodules.words = words
         write, read = words.write_port(granularity=1), words.read_port()
         # A row of words is read and written whole; beats and words are parts of it.

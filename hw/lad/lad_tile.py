@@ -243,6 +243,10 @@ class LadTile(Component):
             ac.command.payload.m.eq(current.scores.m),
             ac.command.payload.clear.eq(sequence.clear),
             ac.command.payload.invalid.eq(sequence.invalid),
+        ]
+        # Registers, or a write of counters that has to wait would stall APID in the same cycle. MD
+        # is idle only after its last word has been written.
+        m.d.sync += [
             stores.md_valid.eq(md.g_valid),
             stores.md_index.eq(md.g_index),
             stores.md_word.eq(md.g_word),

@@ -3,13 +3,14 @@
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.component import Component
+from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import address, count
@@ -97,7 +98,7 @@ class Linear(Component):
         reads = []
         following = Signal(range(PIECES))  # piece of the next word of W
         for number in range(VPUS):
-            pieces: Any = memory.Memory(shape=p.row_bits, depth=PIECES, init=[])
+            pieces = row_memory(p.row_bits, PIECES)
             m.submodules[f"vector_{number}"] = pieces
             write = pieces.write_port()
             reads.append(pieces.read_port())

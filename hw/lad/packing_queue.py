@@ -6,10 +6,11 @@ import operator
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, memory, stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.lad.row_memory import row_memory
 from hw.layout import FLAG, mask
 from hw.parameters import Parameters, require
 
@@ -203,9 +204,7 @@ class PackingQueue(Component):
         """A memory that takes its entry of a push; returns the row that was read."""
         p = self._parameters
         name = f"bank_{bank}"
-        rows: memory.Memory = memory.Memory(
-            shape=unsigned(self._row.size), depth=p.depth // p.banks, init=[]
-        )
+        rows = row_memory(unsigned(self._row.size), p.depth // p.banks)
         m.submodules[name] = rows
         write, read = rows.write_port(), rows.read_port()
         selected = Signal(p.lanes, name=f"selected_{bank}")  # one-hot or 0

@@ -7,6 +7,7 @@ from amaranth.lib import data, enum, memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import count, index
 
@@ -83,7 +84,7 @@ class Prefetch(Component):
         label = data.View(_label_layout(p), self.response.payload.label)
         for kind in (Kind.KEY, Kind.VALUE):
             name = kind.name.lower()
-            store: Any = memory.Memory(shape=p.row_bits, depth=p.prefetch, init=[])
+            store = row_memory(p.row_bits, p.prefetch)
             m.submodules[f"{name}_rows"] = store
             write = store.write_port()
             m.d.comb += [

@@ -11,15 +11,16 @@ from hw.lad.tile_parameters import LANES, LadTileParameters
 
 
 class QueryProducts(Component):
-    """Collects dot products: of each lane those with its columns, last in lane 0 that with D.
+    """Collects dot products: of each lane those with its columns, last in lane 2 that with D.
 
     ::
 
-        lane 0: q A[:, 0], q A[:, 1], …, q D ─┐
-        lane 1: q A[:, d / 3], …              ├→ q A, q D in FP32
-        lane 2: …                            ─┘
+        lane 0: q A[:, 0], q A[:, 1], …  ─┐
+        lane 1: q A[:, d / 3], …          ├→ q A, q D in FP32
+        lane 2: q A[:, 2 d / 3], …, q D  ─┘
 
-    Latency: 1 cycle from the last product to ``complete``. They are kept in FP16.
+    Latency: 1 cycle from the last product to ``complete``. They are kept in FP32, so that one
+    conversion is enough for each lane; the lowest bits of their mantissas are no registers.
 
     Members
     -------
@@ -51,26 +52,28 @@ class QueryProducts(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        products = Signal(data.ArrayLayout(FP16, LANES * p.columns), reset_less=True)
-        with_d = Signal(FP16, reset_less=True)
+        products = Signal(data.ArrayLayout(FP32, LANES * p.columns), reset_less=True)
+        with_d = Signal(FP32, reset_less=True)
         counts = [Signal(range(p.columns + 2), name=f"count_{n}") for n in range(LANES)]
         for lane, done in enumerate(counts):
+            m.submodules[f"widen_{lane}"] = widen = FloatConvert(
+                FloatConvertParameters(source="fp16", format="fp32")
+            )
+            m.d.comb += widen.a.eq(self.products[lane])
             with m.If(self.valid[lane]):
                 m.d.sync += done.eq(done + 1)
                 for place in range(p.columns):
                     with m.If(done == place):
-                        m.d.sync += products[lane * p.columns + place].eq(self.products[lane])
-                if lane == 0:
+                        m.d.sync += products[lane * p.columns + place].eq(widen.o)
+                if lane == LANES - 1:
                     with m.If(done == p.columns):
-                        m.d.sync += with_d.eq(self.products[lane])
+                        m.d.sync += with_d.eq(widen.o)
             with m.If(self.restart):
                 m.d.sync += done.eq(0)
         # D's product is begun last.
-        m.d.comb += self.complete.eq(counts[0] == p.columns + 1)
-        wide = [*zip(list(products)[: p.d], list(self.a), strict=True), (with_d, self.d)]
-        for k, (narrow, o) in enumerate(wide):
-            m.submodules[f"widen_{k}"] = convert = FloatConvert(
-                FloatConvertParameters(source="fp16", format="fp32")
-            )
-            m.d.comb += [convert.a.eq(narrow), o.eq(convert.o)]
+        m.d.comb += [
+            self.complete.eq(counts[-1] == p.columns + 1),
+            *(o.eq(product) for o, product in zip(self.a, list(products)[: p.d], strict=True)),
+            self.d.eq(with_d),
+        ]
         return m

@@ -79,6 +79,7 @@ class TermWalk(Component):
         p = self._parameters
         records = Signal(data.ArrayLayout(_record_layout(), p.updates), reset_less=True)
         changes = Signal(range(p.updates + 1))
+        # No block memory: V's elements go to a multiplier in the same cycle.
         rows: Any = memory.Memory(shape=2 * p.row_bits, depth=p.updates, init=[])
         m.submodules.rows = rows
         keep, kept = rows.write_port(), rows.read_port()

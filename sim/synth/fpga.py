@@ -33,6 +33,11 @@ OPTIONS = "--report report.json --timing-allow-fail --seed 1"
 SYNTHESIS = {"ecp5": NO_WIDE_LUTS, "ice40": "-dsp"}
 # Share of a device's LUT4s beyond which nextpnr's usual router takes hours.
 CROWDED = 0.6
+# And from which to which it is mapped once more, no faster than 0.3 of the clock's period: fewer
+# tables by some per cent. The rest is for the wires, which are long in a device so full.
+FULL, HOPELESS = 0.78, 1.2
+DELAY_TARGET = "scratchpad -set abc9.D {picoseconds:.0f}"
+PICOSECONDS = 0.3e6
 BITSTREAMS = ("top.bit", "top.bin")
 RESULT = "result.json"
 # Cells of the netlist, in units of what the device has. A carry cell of an ECP5 has two tables, and
@@ -144,6 +149,13 @@ def _run_tools(plan: Any, folder: Path, board: FpgaBoard, name: str, step) -> No
         run(program, arguments, folder, f"build {name} for {board.name}")
         if program == PROGRAMS["YOSYS"]:
             need = netlist_resources(folder / "top.json")
+            if board.family == "ecp5" and FULL < need.lut4 / board.resources.lut4 < HOPELESS:
+                step(f"{name}: yosys again, for fewer than {need.lut4} LUT4")
+                target = DELAY_TARGET.format(picoseconds=PICOSECONDS / board.clock_mhz)
+                commands = (folder / "top.ys").read_text()
+                (folder / "top.ys").write_text(f"{target}\n{commands}")
+                run(program, arguments, folder, f"build {name} for {board.name}")
+                need = netlist_resources(folder / "top.json")
             complaint = shortage(need, board)
             if complaint:
                 raise DoesNotFit(f"{name} does not fit: {complaint}")

@@ -43,16 +43,19 @@ READER = find("stream.sequential_reader")
         pytest.param("veda.veda_core", 0, 2, marks=pytest.mark.campaign),
         pytest.param("topick.topick_core", -1, 8, marks=pytest.mark.campaign),
         pytest.param("lad.lad_tile", -1, 4, marks=pytest.mark.campaign),
+        # As a ULX3S has it.
+        pytest.param("lad.lad_tile small weights=0", -1, 4, marks=pytest.mark.campaign),
         pytest.param("unicaim.unicaim_core", -1, 4, marks=pytest.mark.campaign),
         pytest.param("kllm.kllm_core", -1, 4, marks=pytest.mark.campaign),
     ],
 )
 def test_a_testbench_through_the_cable(name, rows, vectors):
-    name, _, preset = name.partition(" ")
+    name, *words = name.split()
+    preset, *settings = words or ["first"]
     block = find(name)
-    parameters = block.parameters_class.preset(preset or "first")
+    parameters = block.parameters_class.preset(preset).replace_from_text(settings)
     choice = BoardChoice(memory_rows=rows)
-    result = run_on_board(block, preset or "first", parameters, choice, vectors=vectors)
+    result = run_on_board(block, preset, parameters, choice, vectors=vectors)
     assert result.passed, (result.first_mismatch, result.failures)
     assert result.transactions == 2 * vectors and result.cycles > 0
     assert not any("sent again" in note for note in result.notes)

