@@ -88,7 +88,7 @@ class QuantizedLlama(Llama):
         as the accelerator; the attribute may be set later too. It needs quantised weights and
         activations and dynamic thresholds: the accelerator has no other mode.
     tuning
-        Samples on which the columns' scales are tuned with all of this quantised, so that the model
+        Samples on which the columns' scales are tuned with all layers quantised, so that the model
         predicts what the float model does (:mod:`golden.algorithms.kllm.tune`); none: not tuned.
     cached
         Keep fitted weights in the project's cache folder and take them from there.
@@ -223,7 +223,7 @@ class QuantizedLlama(Llama):
         if tuning:
             chosen = (
                 *(activation_bits, fit, outlier_share, outliers, thresholds, fisher, norms),
-                *(rotate, attention, head, rows),
+                *(rotate, attention, rows),
             )
             part = f"tuned {chosen} {[list(sample) for sample in tuning]}"
             self.matrices = kept(lambda: self._tuned(fitted_layers(), tuning, progress), part)
@@ -258,12 +258,8 @@ class QuantizedLlama(Llama):
             heads = functools.partial(quantised_heads, self.codebooks[index])
             return Rounding(vector, heads, before_norm=self.fused)
 
-        exact = self.exact
-        output = exact.weights.output if self.head is None else self._output
-        return tune_scales(
-            *(exact, matrices, [rounding(index) for index in range(self.config.layers)]),
-            *(self._float_logits, output, tuning, SeparateSamples, progress),
-        )
+        roundings = [rounding(index) for index in range(self.config.layers)]
+        return tune_scales(self.exact, matrices, roundings, tuning, SeparateSamples, progress)
 
     @classmethod
     def from_parts(
@@ -307,15 +303,12 @@ class QuantizedLlama(Llama):
         return multiply
 
     def logits(self, hidden: np.ndarray) -> np.ndarray:
-        if self.head is not None and self.bit_exact:
-            matrix, quantizer = self.head
-            return core_product(hidden, quantizer, matrix, self._norm("output"))
-        return self._float_logits(hidden)
-
-    def _float_logits(self, hidden: np.ndarray) -> np.ndarray:
         if self.head is None:
             return self.exact.logits(hidden)
-        return self._input("output", hidden, self.head[1]) @ self._output
+        matrix, quantizer = self.head
+        if self.bit_exact:
+            return core_product(hidden, quantizer, matrix, self._norm("output"))
+        return self._input("output", hidden, quantizer) @ self._output
 
     @functools.cached_property
     def _output(self) -> np.ndarray:

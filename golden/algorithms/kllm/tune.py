@@ -18,10 +18,10 @@ from golden.lm.gradient import LayerPass, Rounding, norm_back, parts_of
 from golden.lm.model import Llama, rms_norm, rope_angles
 from golden.lm.weights import Layer
 
-STEPS = 16
+STEPS = 24
 BATCH = 4
 """Samples of a step."""
-RATE = 0.003
+RATE = 0.004
 """Relative change of a scale in the first step; it falls to 0 linearly."""
 MOMENT, SQUARE = 0.9, 0.95
 """Of the gradient's running means (Adam, Kingma and Ba, arXiv:1412.6980)."""
@@ -31,8 +31,6 @@ def tune_scales(
     exact: Llama,
     matrices: Sequence[dict[str, QuantizedWeights]],
     roundings: Sequence[Rounding],
-    logits: Callable[[np.ndarray], np.ndarray],
-    output: np.ndarray,
     samples: Sequence[Sequence[int]],
     separate: Callable[[Sequence[int]], DecodeAttention],
     progress: bool | Callable[[str], None] = False,
@@ -42,10 +40,7 @@ def tune_scales(
     exact
         The float model, whose norms are the quantised one's.
     roundings
-        Of each layer's vectors.
-    logits, output
-        The quantised model's last step, and the matrix of it: its gradient is taken as that of the
-        normalised hidden state times `output`.
+        Of each layer's vectors. The output matrix and its input are the float model's.
     samples
         Tokens; each step takes :data:`BATCH` of them in an order that is always the same.
     separate
@@ -81,8 +76,8 @@ def tune_scales(
             x = passes[-1].result
         fused = roundings[0].before_norm
         gain = np.ones(c.dim, np.float32) if fused else exact.weights.norm
-        found = _softmax(logits(x if fused else rms_norm(x, gain, c.norm_eps)))
-        gradient = (found - target) @ output.T / np.float32(len(tokens))
+        found = _softmax(exact.logits(x if fused else rms_norm(x, gain, c.norm_eps)))
+        gradient = (found - target) @ exact.weights.output.T / np.float32(len(tokens))
         gradient = norm_back(x, gain, c.norm_eps, gradient)
         rate = RATE * (1 - step / STEPS)
         for index in reversed(range(c.layers)):
