@@ -136,6 +136,11 @@ the same.
 """
 
 
+def on_fpga(platform) -> bool:
+    """Whether the target is an FPGA, with multipliers, and carry chains beside its LUTs."""
+    return getattr(platform, "multiplier", "columns") in ON_FPGA
+
+
 class ModuleLibrary:
     """RTLIL modules of one design, collected while its top is converted.
 

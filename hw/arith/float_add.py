@@ -348,7 +348,7 @@ class FloatAdd(Datapath):
 def shift_right(
     m: Module, smaller: Value, distance: Value, clear: Value, sticky: Value
 ) -> tuple[Value, Value]:
-    """`smaller` shifted right, with one more bit below, and whether a one was lost or `sticky` is set.
+    """`smaller` shifted right with one more bit below; whether a one is lost, or `sticky` is set.
 
     The longest shift comes first; its multiplexer is an AND-OR that can also `clear` the word.
     """

@@ -1,7 +1,7 @@
 """Factors, products and sums of a PE in standard formats, as a library of cells has them."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
@@ -216,8 +216,8 @@ class PackedSums:
     def adder(self) -> Datapath:
         """Sum ``o`` of ``a`` and ``b``."""
         # Wide products are multiples of 2^-48, and so are their sums: none is subnormal.
-        options = {"format": self.accumulator, "flush_subnormals": self.wide}
-        return FloatAdd(LoopAddParameters(**options, stages=self.add_stages - 1))
+        stages = self.add_stages - 1
+        return FloatAdd(LoopAddParameters(self.accumulator, self.wide, stages=stages))
 
     def to_fp16(self, m: Module, platform, total: Value) -> Value:
         """A sum rounded to FP16. A short format is FP32 with zeros appended."""

@@ -8,7 +8,7 @@ from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
-from hw.component import Component
+from hw.component import Component, on_fpga
 from hw.parameters import Parameters, require
 from hw.veda.packed_sum import ACCUMULATORS, PackedSums
 from hw.veda.unpacked_sum import UnpackedSums
@@ -63,7 +63,7 @@ class PeParameters(Parameters):
     def sums(self, platform) -> PackedSums:
         """What the PEs are made of on the target: flags of special values spare an FPGA LUTs."""
         wide = self.accumulator != "fp16"
-        unpacked = wide and getattr(platform, "multiplier", "columns") != "columns"
+        unpacked = wide and on_fpga(platform)
         kind = UnpackedSums if unpacked else PackedSums
         return kind(self.accumulator, self.multiply_stages, self.add_stages)
 

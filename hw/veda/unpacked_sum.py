@@ -16,6 +16,7 @@ Every result of the array has the same bits as with packed sums.
 """
 
 import dataclasses
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
@@ -56,7 +57,7 @@ def sum_layout(fmt: FloatFormat) -> data.StructLayout:
 def unpack_factor(m: Module, platform, number: Value, name: str) -> data.View:
     """The FP16 `number` as a FACTOR, subnormals normalised."""
     fraction, field = number[: FP16.mantissa], number[FP16.mantissa : -1]
-    factor = Signal(FACTOR, name=f"{name}_unpacked")
+    factor: Any = Signal(FACTOR, name=f"{name}_unpacked")
     significand = Signal(FP16.precision, name=f"{name}_significand")
     hidden = Signal(name=f"{name}_hidden")
     m.d.comb += [hidden.eq(field.any()), significand.eq(Cat(fraction, hidden))]
@@ -248,7 +249,7 @@ class UnpackedAdd(Datapath):
         )
 
     def _align(self, m: Module, platform, v: Swapped) -> tuple[Value, Value]:
-        """The smaller significand with two bits below those of the larger one, and the sticky bit."""
+        """The smaller significand with two bits below the larger one's, and the sticky bit."""
         if not on_multipliers(platform):
             return shift_right(m, v.smaller, v.distance, v.beyond, v.sticky)
         named = namer(m)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from amaranth.hdl import Cat, Const, Fragment, Module, Mux
+from amaranth.hdl import Cat, Fragment, Module, Mux
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
