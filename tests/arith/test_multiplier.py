@@ -42,10 +42,18 @@ USERS = [
     ("veda.veda_core", "dsp_shifts"),
     ("lad.apid", "dsp"),
     ("kllm.softmax", "dsp"),
+    ("kllm.column_counter", "dsp"),
+    ("kllm.reduction", "dsp"),
+    ("kllm.reduction", "dsp_shifts"),
+    ("kllm.sparse_path", "dsp_shifts"),
+    ("kllm.inverse_rms", "dsp"),
+    ("kllm.element_function", "dsp"),
+    ("kllm.kllm_core", "dsp"),
+    ("kllm.kllm_core", "dsp_shifts"),
 ]
 
 
-@pytest.mark.parametrize(("name", "multiplier"), suite_takes(USERS[1:3], USERS))
+@pytest.mark.parametrize(("name", "multiplier"), suite_takes([*USERS[1:3], *USERS[7:10]], USERS))
 def test_testbenches_see_no_difference(name, multiplier, shipped_trace):
     block = find(name)
     parameters = block.parameters_class.preset("first")
