@@ -134,8 +134,8 @@ def parser() -> argparse.ArgumentParser:
         "--multiplier",
         choices=MULTIPLIERS,
         default="columns",
-        help="products of significands as columns for standard cells, or as an FPGA's multipliers; "
-        "no bit differs (default: %(default)s)",
+        help="products of significands as columns for standard cells, or as an FPGA's multipliers, "
+        "with dsp_shifts shifts too; no bit differs (default: %(default)s)",
     )
     verilog.set_defaults(run=write_verilog)
 

@@ -126,11 +126,19 @@ def _order_ports(text: str, signature: wiring.Signature) -> str:
     return PORT.sub(lambda match: f"{match[1]} {places[match[3]]}{match[2]}", first) + rest
 
 
-MULTIPLIERS = ("columns", "dsp")
+ON_FPGA = ("dsp", "dsp_shifts")
+MULTIPLIERS = ("columns", *ON_FPGA)
 """Columns of partial products for standard cells, or ``*`` for an FPGA's multipliers.
 
-Every bit, and every pipeline stage, is the same.
+``dsp_shifts`` is for a design that leaves many of them unused: shifters are products too, where a
+block knows how (:mod:`hw.arith.one_hot_shift`). Every bit at a block's ports, and the latency, is
+the same.
 """
+
+
+def on_fpga(platform) -> bool:
+    """Whether the target is an FPGA, with multipliers, and carry chains beside its LUTs."""
+    return getattr(platform, "multiplier", "columns") in ON_FPGA
 
 
 class ModuleLibrary:

@@ -8,7 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from hw.arith.fixed_to_float import normalise
 from hw.arith.float_format import FP16, FP32
-from hw.component import Component
+from hw.arith.one_hot_shift import FINE, WIDTH, merged, on_multipliers, one_hot, products
+from hw.component import Component, on_fpga
 from hw.layout import FLAG
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
@@ -92,7 +93,8 @@ class FixedSum(Component):
     The sum is an integer in two's complement, so it is exact and independent of the order; it is
     rounded once, to nearest even. A zero sum is +0. A column with `invalid` in one of its groups
     gives the quiet NaN. A negative term is inverted, and one is added to it, which needs no adder:
-    the lowest carry of every carry-save adder is free.
+    the lowest carry of every carry-save adder is free. An FPGA, where a row of full adders takes
+    twice the LUTs of a carry chain, has a tree of adders instead, and one row.
 
     Handshake: none on the terms, and nothing in the pipeline stalls. A parent accepts the last
     group of a column only while `available` is high, and raises `take` in the same cycle; the queue
@@ -141,7 +143,7 @@ class FixedSum(Component):
 
         # Stage 1: a group's terms, added to two rows and two single bits.
         control = Cat(self.valid, self.last, self.invalid)
-        addends, ones = self._added(m)
+        addends, ones = self._summed(m, platform) if on_fpga(platform) else self._added(m)
         addends = [_register(m, f"row_{n}", row) for n, row in enumerate(addends)]
         ones = _register(m, "ones", Cat(ones))
         valid, last, invalid = _register(m, "control_rows", control, reset=True)
@@ -152,11 +154,15 @@ class FixedSum(Component):
         invalid_sum = Signal()
         before = Signal(p.width)
         m.d.comb += before.eq(total & ~first.replicate(p.width))
-        partial, carries = carry_save(m, before, *addends, p.width, "total")
+        if len(addends) == 1:
+            after = _add(before, addends[0].as_signed(), ones)
+        else:
+            partial, carries = carry_save(m, before, *addends, p.width, "total")
+            after = partial + Cat(ones[0], carries) + ones[1]
         with m.If(valid):
             m.d.sync += [
                 first.eq(last),
-                total.eq(partial + Cat(ones[0], carries) + ones[1]),
+                total.eq(after),
                 invalid_sum.eq(invalid | (invalid_sum & ~first)),
             ]
         done = _register(m, "done", valid & last, reset=True)
@@ -174,18 +180,11 @@ class FixedSum(Component):
     def _added(self, m: Module) -> tuple[list[Value], list[Value]]:
         """Two numbers and two bits whose sum is that of a group's terms, modulo 2^width."""
         p = self._parameters
-        # Bits of a shifted term, cut to the width of the sum.
-        top = min(p.magnitude + (1 << p.shift) - 1 - p.even, p.width - 1)
+        top = self._top
         waiting: list[Value] = []
         ones: list[Value] = []
         for number, term in enumerate(self.terms):
-            word = term.magnitude
-            for level in range(p.shift):
-                distance = 1 << level
-                size = min(len(word) + distance, top + p.even)
-                shifted = Signal(size, name=f"shifted_{number}_{level}")
-                m.d.comb += shifted.eq(Mux(term.shift[level], word << distance, word))
-                word = shifted
+            word = self._levels(m, number, term.magnitude, term.shift, 0)
             inverted = Signal(top, name=f"inverted_{number}")
             m.d.comb += inverted.eq(word[p.even :] ^ term.sign.replicate(top))
             signed = Signal(top + 1, name=f"signed_{number}")
@@ -207,6 +206,58 @@ class FixedSum(Component):
             number += 1
         waiting += [Const(0, 1)] * (2 - len(waiting))
         return waiting, ones + [Const(0, 1)] * (2 - len(ones))
+
+    def _summed(self, m: Module, platform) -> tuple[list[Value], list[Value]]:
+        """One signed number and a bit whose sum is that of a group's terms, modulo 2^width.
+
+        A pair of numbers in two's complement, the ones of negative terms in the carry-ins::
+
+            x         | s x x x x | one |
+            y         | s y y y y | one |
+            x + y   | s s s s s s | (0) |
+        """
+        p = self._parameters
+        waiting: list[Value] = []
+        ones: list[Value] = []
+        for number, term in enumerate(self.terms):
+            word, levels = term.magnitude, 0
+            if on_multipliers(platform) and p.shift >= FINE:
+                factor = one_hot(m, term.shift[:FINE], 1, f"up_{number}")
+                above = len(word) - WIDTH
+                pieces = (WIDTH, above) if above > 0 else (len(word),)
+                word = merged(products(m, word, factor, pieces, f"moved_{number}"))
+                levels = FINE
+            word = self._levels(m, number, word, term.shift, levels)
+            inverted = word[p.even :] ^ term.sign.replicate(len(word) - p.even)
+            signed_term = Signal(len(inverted) + 1, name=f"signed_{number}")
+            m.d.comb += signed_term.eq(Cat(inverted, term.sign))
+            waiting.append(signed_term.as_signed())
+            ones.append(term.sign)
+        number = 0
+        while len(waiting) > 1:
+            x, y, *waiting = waiting
+            total = Signal(min(max(len(x), len(y)) + 1, p.width), name=f"sum_{number}")
+            m.d.comb += total.eq(_add(x, y, ones.pop()))
+            waiting.append(total.as_signed())
+            number += 1
+        return waiting, ones
+
+    @property
+    def _top(self) -> int:
+        """Bits of a shifted term without those below, cut to the width of the sum."""
+        p = self._parameters
+        return min(p.magnitude + (1 << p.shift) - 1 - p.even, p.width - 1)
+
+    def _levels(self, m: Module, number: int, word: Value, shift: Value, first: int) -> Value:
+        """The `word` of a term shifted left by the bits of `shift` from `first` on."""
+        p = self._parameters
+        for level in range(first, p.shift):
+            distance = 1 << level
+            size = min(len(word) + distance, self._top + p.even)
+            shifted = Signal(size, name=f"shifted_{number}_{level}")
+            m.d.comb += shifted.eq(Mux(shift[level], word << distance, word))
+            word = shifted
+        return word
 
     def _normalised(self, m: Module, total: Value) -> dict[str, Value]:
         """Sign, fraction and exponent of the sum, and whether to round up."""
@@ -256,6 +307,11 @@ def carry_save(
     )
     m.d.comb += [half.eq(x ^ y), total.eq(half ^ z), carries.eq((x & y) | (half & z))]
     return total, carries
+
+
+def _add(x: Value, y: Value, one: Value) -> Value:
+    """x + y + one of signed numbers in one carry chain: a pair of ones below is the carry-in."""
+    return (Cat(one, x).as_signed() + Cat(one, y).as_signed())[1:]
 
 
 def _register(m: Module, name: str, value: Value, reset: bool = False) -> Signal:

@@ -210,29 +210,8 @@ class FloatAdd(Datapath):
     def _align(
         self, m: Module, smaller: Value, distance: Value, clear: Value, sticky: Value
     ) -> tuple[Value, Value]:
-        """`smaller` shifted right, with guard and round bit below, and the sticky bit.
-
-        The longest shift comes first; its multiplexer is an AND-OR that can also `clear` the word.
-        """
-        word: Value = Cat(Const(0, 1), smaller)
-        levels = list(range(len(distance)))
-        for level in levels[-1:] + levels[:-1]:
-            step = 1 << level
-            shifted = Signal(len(word), name=f"aligned_{step}")
-            any_lost = Signal(name=f"lost_{step}")
-            move, stay = distance[level], ~distance[level]
-            if level == levels[-1]:
-                move, stay = Signal(name="move_first"), Signal(name="stay_first")
-                m.d.comb += [move.eq(distance[level] & ~clear), stay.eq(~distance[level] & ~clear)]
-                moved = word >> step & move.replicate(len(word)) | word & stay.replicate(len(word))
-            else:
-                moved = Mux(move, word >> step, word)
-            m.d.comb += [
-                shifted.eq(moved),
-                any_lost.eq(sticky | move & word[:step].any()),
-            ]
-            word, sticky = shifted, any_lost
-        return word, sticky
+        """`smaller` shifted right, with guard and round bit below, and the sticky bit."""
+        return shift_right(m, smaller, distance, clear, sticky)
 
     def _add(
         self, m: Module, larger: Value, aligned: Value, sticky: Value, subtract: Value, sign: Value
@@ -364,6 +343,34 @@ class FloatAdd(Datapath):
                 positive.eq(magnitude.all()),
             ]
         return Cat(magnitude, sign & ~positive)
+
+
+def shift_right(
+    m: Module, smaller: Value, distance: Value, clear: Value, sticky: Value
+) -> tuple[Value, Value]:
+    """`smaller` shifted right with one more bit below; whether a one is lost, or `sticky` is set.
+
+    The longest shift comes first; its multiplexer is an AND-OR that can also `clear` the word.
+    """
+    word: Value = Cat(Const(0, 1), smaller)
+    levels = list(range(len(distance)))
+    for level in levels[-1:] + levels[:-1]:
+        step = 1 << level
+        shifted = Signal(len(word), name=f"aligned_{step}")
+        any_lost = Signal(name=f"lost_{step}")
+        move, stay = distance[level], ~distance[level]
+        if level == levels[-1]:
+            move, stay = Signal(name="move_first"), Signal(name="stay_first")
+            m.d.comb += [move.eq(distance[level] & ~clear), stay.eq(~distance[level] & ~clear)]
+            moved = word >> step & move.replicate(len(word)) | word & stay.replicate(len(word))
+        else:
+            moved = Mux(move, word >> step, word)
+        m.d.comb += [
+            shifted.eq(moved),
+            any_lost.eq(sticky | move & word[:step].any()),
+        ]
+        word, sticky = shifted, any_lost
+    return word, sticky
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,13 +3,14 @@
 import dataclasses
 from typing import ClassVar, Self
 
-from amaranth.hdl import Cat, Const, Module, Mux, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from hw.arith.datapath import Datapath, FloatParameters, namer
 from hw.arith.float_format import FloatFormat, find_format
 from hw.arith.leading_zeros import leading_one
 from hw.arith.multiply_add_stages import Addends, Normal, Operand, Signs, Sum
 from hw.arith.partial_products import Bit, Columns, reduce_columns, rows
+from hw.component import on_fpga
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +136,7 @@ class FloatMultiplyAdd(Datapath):
         c = self._unpacked(m, "c", self._wide)
         # Stage 1: product in carry-save form; the addend aligned meanwhile.
         signs = self._signs(m, a, b, c)
-        addends = cut.record("product", self._product(m, a, b, c, signs.subtract))
+        addends = cut.record("product", self._product(m, platform, a, b, c, signs.subtract))
         signs = cut.record("product", signs)
         # Stage 2: sum, and its leading zeros in parallel.
         total = cut.record("sum", self._sum(m, addends, signs.subtract))
@@ -147,11 +148,22 @@ class FloatMultiplyAdd(Datapath):
         m.d.comb += self.o.eq(cut("result", result=self._rounded(m, normal, signs)))
         return m
 
-    def _product(self, m: Module, a: Operand, b: Operand, c: Operand, subtract) -> Addends:
+    def _product(
+        self, m: Module, platform, a: Operand, b: Operand, c: Operand, subtract
+    ) -> Addends:
         """Product and aligned addend."""
         shift, distances = self._distances(m, a, b, c)
         aligned = self._aligned(m, c.significand, shift, subtract)
-        row_0, row_1 = self._carry_save(m, a.significand, b.significand, aligned.pop("middle"))
+        middle = aligned.pop("middle")
+        row_0: Value
+        row_1: Value
+        if on_fpga(platform):
+            # A carry chain adds the two; there is no row of adders to save.
+            product = Signal(self._above, name="whole_product")
+            m.d.comb += product.eq(a.significand * b.significand)
+            row_0, row_1 = product, Cat(middle, Const(0, 1))
+        else:
+            row_0, row_1 = self._carry_save(m, a.significand, b.significand, middle)
         return Addends(row_0, row_1, **aligned, **distances)
 
     def _unpacked(self, m: Module, name: str, fmt: FloatFormat) -> Operand:

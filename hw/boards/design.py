@@ -18,8 +18,9 @@ from hw.boards.board_top import BoardTop, TopParameters
 from hw.boards.command_processor import VERSION
 from hw.boards.stream_ports import bytes_of
 from hw.catalogue import Block
+from hw.component import ON_FPGA
 from hw.export import export, to_rtlil, to_verilog
-from hw.parameters import ParameterError, Parameters, require
+from hw.parameters import ParameterError, Parameters, require, require_one_of
 
 MOST_ROWS = 1024
 """Rows of a memory on the board, unless told otherwise."""
@@ -38,12 +39,15 @@ class BoardParameters(Parameters):
     memory_rows
         Rows of each memory on the board; 0: requests and responses go over the cable; -1: as many
         as the address reaches, 1024 at most.
+    multiplier
+        What the FPGA's multipliers are for, products or also shifts: ``dsp`` or ``dsp_shifts``.
     """
 
     divisor: int = 25
     packet: int = 1024
     stream_bytes: int = 1024
     memory_rows: int = -1
+    multiplier: str = "dsp"
 
     def __post_init__(self):
         require(4 <= self.divisor < 1 << 16, "divisor must be from 4 to 65535", self.divisor)
@@ -52,6 +56,7 @@ class BoardParameters(Parameters):
         require(16 <= self.stream_bytes <= 32768, rule, self.stream_bytes)
         rule = "memory_rows must be from -1 to 1048576"
         require(-1 <= self.memory_rows <= 1 << 20, rule, self.memory_rows)
+        require_one_of("multiplier", self.multiplier, [*ON_FPGA])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +96,7 @@ def board_design(
     """
     board = board or BoardParameters()
     component = block.create(parameters)
-    exported = export(block, parameters, multiplier="dsp")
+    exported = export(block, parameters, multiplier=board.multiplier)
     inner = module = exported.name
     text = exported.verilog
     if isinstance(component, Datapath):

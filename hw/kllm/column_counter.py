@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.arith import carry_save
 from hw.arith.datapath import Registers
-from hw.component import Component
+from hw.component import Component, on_fpga
 from hw.kllm.concat_unit import ConcatUnit, ConcatUnitParameters
 from hw.kllm.index_distribution_counter import (
     IndexDistributionCounter,
@@ -352,10 +352,10 @@ class RowAccumulators(Component):
     def elaborate(self, platform):
         m = Module()
         for column, total in enumerate(self.totals):
-            m.d.comb += total.eq(self._accumulate(m, column))
+            m.d.comb += total.eq(self._accumulate(m, platform, column))
         return m
 
-    def _accumulate(self, m: Module, column: int) -> Signal:
+    def _accumulate(self, m: Module, platform, column: int) -> Signal:
         """The buffered count of one weight index."""
         p = self._parameters
         chosen = p.CUTS[p.stages]
@@ -365,10 +365,13 @@ class RowAccumulators(Component):
             named = {f"{name}_{column}": value for name, value in values.items()}
             return registers(point, **named)
 
-        counted = Signal(p.count_bits, name=f"counted_{column}", reset_less=True)
+        # An FPGA's registers have a synchronous reset beside their LUTs: a column's last sum leaves
+        # a zero. Elsewhere the first sum of a column is told to start from zero.
+        clears = on_fpga(platform)
+        counted = Signal(p.count_bits, name=f"counted_{column}", reset_less=not clears)
         buffered = Signal(p.count_bits, name=f"buffered_{column}", reset_less=True)
         before = Signal(p.count_bits, name=f"before_{column}")
-        m.d.comb += before.eq(Mux(self.first, 0, counted))
+        m.d.comb += before.eq(counted if clears else Mux(self.first, 0, counted))
         # Counts of all counters and the accumulator are added in carry-save form.
         rows = [counts[column] for counts in self.counts]
         if "result" in chosen:
@@ -381,6 +384,8 @@ class RowAccumulators(Component):
             m.d.sync += counted.eq(after)
         with m.If(self.load):
             m.d.sync += buffered.eq(after)
+            if clears:
+                m.d.sync += counted.eq(0)
         return buffered
 
 

@@ -5,7 +5,8 @@ import dataclasses
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 from hw.arith.float_format import FP16
-from hw.veda.pe import Op, Pe, PeA, PeB, unpack_fp16
+from hw.veda.packed_sum import PackedSums
+from hw.veda.pe import Op, Pe, PeA, PeB
 from hw.veda.product_array import PeArrayParameters, ProductArray
 
 
@@ -133,8 +134,9 @@ class PeArray(ProductArray):
         control = self._control(m, advance, front, flags)
 
         # The PEs' data and enables. The last PE also captures and rounds inner products.
-        x = unpack_fp16(m, row.x, "x") if p.pe.wide else row.x
-        pes = self._pes(m)
+        sums = p.pe.sums(platform)
+        x = sums.unpack(m, platform, row.x, "x")
+        pes = self._pes(m, sums)
         for pe, element, query in zip(pes, row.w, self.q.payload, strict=False):
             m.d.comb += [pe.row.eq(Mux(row.outer | loaded, element, query)), pe.x.eq(x)]
         for pe in pes:
@@ -150,7 +152,7 @@ class PeArray(ProductArray):
                 pe.hold.eq(control.hold),
                 pe.finish.eq(control.finish_score if scores else control.finish),
             ]
-        is_reference = self._subtract(m, advance, control, pes[self._root].total, pes[-1])
+        is_reference = self._subtract(m, sums, advance, control, pes[self._root].total, pes[-1])
         score = pes[-1].result & (~is_reference).replicate(FP16.width)
         m.d.comb += self.s.payload.s.eq(score)
         m.d.comb += [o.eq(pe.result) for o, pe in zip(self.o.payload, pes, strict=False)]
@@ -161,16 +163,16 @@ class PeArray(ProductArray):
         """Index of the PE whose adder makes the tree's sum."""
         return max(1, self._parameters.lanes // 2) - 1
 
-    def _pes(self, m: Module) -> list[Pe]:
+    def _pes(self, m: Module, sums: PackedSums) -> list[Pe]:
         """The PEs, wired to a tree but for the last one's operands; two of them if d = 1."""
         p = self._parameters
         numbers = range(1, max(2, p.lanes) + 1)
-        pes: list[Pe] = [PeA(p.pe) if number % 2 else PeB(p.pe) for number in numbers]
+        pes: list[Pe] = [PeA(p.pe, sums) if number % 2 else PeB(p.pe, sums) for number in numbers]
         for number, pe in zip(numbers, pes, strict=True):
             m.submodules[f"pe_{number}"] = pe
             distance = (number & -number) // 2  # 2^(v - 1) at level v; 0 at level 0
             if not distance:
-                neighbour = pes[number].product if number < p.lanes else p.pe.negative_zero
+                neighbour = pes[number].product if number < p.lanes else sums.negative_zero
                 m.d.comb += pe.neighbour.eq(neighbour)
             elif number < len(pes):
                 m.d.comb += pe.left.eq(pes[number - distance - 1].total)
@@ -178,7 +180,13 @@ class PeArray(ProductArray):
         return pes
 
     def _subtract(
-        self, m: Module, advance: Signal, control: "Control", total: Value, last_pe: PeB
+        self,
+        m: Module,
+        sums: PackedSums,
+        advance: Signal,
+        control: "Control",
+        total: Value,
+        last_pe: PeB,
     ) -> Value:
         """The last PE's operands: an inner product's `total`, and minus the reference or -0.
 
@@ -187,21 +195,20 @@ class PeArray(ProductArray):
         Returns whether the score at the output is the reference, and so to be 0.
         """
         p = self._parameters
-        f = p.pe.float_format
-        reference = Signal(f.width, reset_less=True)  # the first finite total, or the last total
+        reference = Signal(sums.width, reset_less=True)  # the first finite total, or the last total
         held = Signal()  # `reference` is of the product in progress
         captured = Signal(reset_less=True)  # in the cycle before
         finite, referenced = Signal(), Signal()
         is_reference = Signal(p.add_stages + 1, reset_less=True)  # by cycle after `captured`
         m.d.comb += [
-            finite.eq(~reference[f.mantissa : -1].all()),
+            finite.eq(sums.finite(reference)),
             referenced.eq(held & finite),
             last_pe.left.eq(total),
             last_pe.right.eq(
                 Mux(
                     referenced & control.relative,
                     Cat(reference[:-1], ~reference[-1]),
-                    p.pe.negative_zero,
+                    sums.negative_zero,
                 )
             ),
         ]

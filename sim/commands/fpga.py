@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from golden.files import check_writable
 from hw.arguments import add_set
 from hw.catalogue import Block, blocks, find
+from hw.component import ON_FPGA
 from hw.export import module_name
 from hw.parameters import ParameterError, require_one_of
 from sim.commands.terminal import print_table
@@ -48,6 +49,13 @@ def register(commands) -> None:
         metavar="N",
         help="rows of each memory in block memory, 0: the memories' beats go over the cable "
         "(default: as many as addresses reach, 1024 at most)",
+    )
+    command.add_argument(
+        "--multiplier",
+        choices=ON_FPGA,
+        default=ON_FPGA[0],
+        help="the FPGA's multipliers for products, or, where many of them are left, for shifts "
+        "too (default: %(default)s)",
     )
     command.add_argument(
         "-o", "--output", type=Path, default=Path("build/fpga"), metavar="DIR",
@@ -103,7 +111,9 @@ def _build(block: Block, board: "FpgaBoard", arguments) -> "Built":
     preset = block.parameters_class.preset_name(arguments.preset)
     parameters = block.parameters_class.preset(preset).replace_from_text(arguments.set)
     divisor = round(board.clock_mhz * 1e6 / (arguments.baud or board.baud))
-    link = BoardParameters(divisor=divisor, memory_rows=arguments.memory_rows)
+    link = BoardParameters(
+        divisor=divisor, memory_rows=arguments.memory_rows, multiplier=arguments.multiplier
+    )
 
     def step(text: str) -> None:
         if not arguments.json:
@@ -111,8 +121,11 @@ def _build(block: Block, board: "FpgaBoard", arguments) -> "Built":
 
     step(f"{block.name}: elaborating")
     design = board_design(block, parameters, link)
-    folder = arguments.output / f"{module_name(block, parameters)}_{board.name}"
+    target = "" if link.multiplier == "dsp" else link.multiplier
+    module = module_name(block, parameters, target or "columns")
+    folder = arguments.output / f"{module}_{board.name}"
     name = configuration_name(preset, settings_of(block, preset, parameters))
+    name += f", {target}" if target else ""
     built = fpga.build(design, name, board, folder, step)
     if arguments.program:
         step(f"{block.name}: programming")

@@ -92,20 +92,20 @@ def refuse_without_board(arguments) -> None:
     """:raises ParameterError: for options of a board without one."""
     from hw.parameters import ParameterError
 
-    for name in ("baud", "clock", "memory_rows"):
+    for name in ("baud", "clock", "memory_rows", "multiplier"):
         if getattr(arguments, name) is not None:
             raise ParameterError(f"--{name.replace('_', '-')} needs --board")
 
 
 def make_choice(arguments):
-    """The board of --board, --baud, --clock and --memory-rows."""
+    """The board of --board, --baud, --clock, --memory-rows and --multiplier."""
     from sim.drivers.board.run import BoardChoice
     from sim.drivers.board.serial_port import BAUD
 
     baud = arguments.baud or BAUD
     divisor = round((arguments.clock or BOARD_CLOCK) * 1e6 / baud)
     rows = -1 if arguments.memory_rows is None else arguments.memory_rows
-    return BoardChoice(arguments.board, baud, divisor, rows)
+    return BoardChoice(arguments.board, baud, divisor, rows, arguments.multiplier or "dsp")
 
 
 def run_through_cable(choice, block, preset: str, parameters, arguments):
@@ -235,4 +235,10 @@ def add_board(command) -> None:
         metavar="N",
         help="rows of each memory on the board, 0: the memories' beats go over the cable "
         "(default: as many as addresses reach, 1024 at most)",
+    )
+    command.add_argument(
+        "--multiplier",
+        metavar="M",
+        help="what the board's multipliers are for, as it was made: dsp or dsp_shifts "
+        "(default: dsp)",
     )

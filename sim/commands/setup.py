@@ -116,6 +116,11 @@ def make_environment() -> None:
 
     :raises ToolError: if a step fails; what is half made is made anew the next time.
     """
+    if ENVIRONMENT.is_symlink():
+        raise ToolError(
+            f"{ENVIRONMENT.name} is a symbolic link, and set-up would empty the folder that it "
+            "points to: remove the link first"
+        )
     first, rest = split_requirements(REQUIREMENTS.read_text())
     with contextlib.suppress(FileNotFoundError):
         STAMP.unlink()

@@ -72,7 +72,7 @@ def register(commands) -> None:
         "--multiplier",
         choices=MULTIPLIERS,
         help="products of significands as columns of partial products, or as the FPGA's "
-        "multipliers (default: dsp with --ecp5, else columns)",
+        "multipliers, with dsp_shifts shifts too (default: dsp with --ecp5, else columns)",
     )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument(
@@ -151,8 +151,10 @@ def _only_simulated(block: Block, name: str) -> bool:
 def _target(arguments) -> Target:
     if arguments.ecp5:
         return Target(multiplier=arguments.multiplier or "dsp")
-    if arguments.multiplier == "dsp":
-        raise ParameterError("--multiplier dsp needs --ecp5: cells have no multipliers")
+    if arguments.multiplier not in (None, "columns"):
+        raise ParameterError(
+            f"--multiplier {arguments.multiplier} needs --ecp5: cells have no multipliers"
+        )
     library = libraries.find(arguments.liberty)
     if arguments.clock and libraries.is_generic(library):
         raise ParameterError("--clock needs a library that knows picoseconds: give --liberty")

@@ -5,14 +5,20 @@ columns and stalls are arbitrary. Registers power up with any value; reset is hi
 cycle.
 """
 
+import dataclasses
+
 import pytest
+from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Cat, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
 from hw.arith import fixed_sum
+from hw.arith.fixed_sum import FixedSumParameters
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.stream.queue import Queue, QueueParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
+from tests.support.campaign import suite_takes
+from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
 BLOCKS = {
@@ -92,6 +98,63 @@ class ColumnsSpec(Elaboratable):
             Cover(issued & ended & (moving == 0), "a column ends while the only sum leaves"),
         ]
         return m
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    multiplier: str
+
+
+class SameSumSpec(Elaboratable):
+    """A group's terms as a library of cells and as an FPGA adds them, modulo 2^width."""
+
+    def __init__(self, parameters, multiplier, module=fixed_sum):
+        self._parameters, self._target = parameters, Target(multiplier)
+        self._module = module
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self._parameters
+        unit = self._module.FixedSum(p)
+        unit._MustUse__used = True  # only its functions are
+        for term in unit.terms:
+            m.d.comb += term.as_value().eq(AnyConst(len(term.as_value())))
+        rows, ones = unit._added(m)
+        fewer, one = unit._summed(m, self._target)
+        expected, got = Signal(p.width), Signal(p.width)
+        m.d.comb += [
+            expected.eq(sum(row for row in rows) + ones[0] + ones[1]),
+            got.eq(sum(row for row in fewer) + sum(one)),
+            Assert(got == expected, "another sum"),
+        ]
+        return m
+
+
+GROUPS = {
+    "one": FixedSumParameters(1, 3, 5, 1, 20, 24, 1, 5),
+    "wide": FixedSumParameters(1, 20, 5, 2, 60, 24, 1, 5),
+    "three": FixedSumParameters(3, 4, 4, 1, 24, 24, 1, 5),
+    "cut": FixedSumParameters(5, 3, 3, 0, 9, 24, 1, 5),
+    "many": FixedSumParameters(7, 1, 1, 0, 6, 24, 1, 5),
+}
+
+
+CASES = [(name, multiplier) for name in GROUPS for multiplier in ("dsp", "dsp_shifts")]
+
+
+@pytest.mark.parametrize(
+    ("name", "multiplier"),
+    suite_takes([("one", "dsp_shifts"), ("three", "dsp"), ("many", "dsp")], CASES),
+)
+def test_an_fpga_has_the_same_sum(name, multiplier):
+    spec = SameSumSpec(GROUPS[name], multiplier)
+    prove_block(spec, f"fixed_sum_{name}_{multiplier}", "bmc", depth=1, solver="bitwuzla")
+
+
+def test_a_forgotten_one_is_found():
+    module = with_fault(fixed_sum, "_add(x, y, ones.pop())", "_add(x, y, ones.pop() & 0)")
+    spec = SameSumSpec(GROUPS["three"], "dsp", module)
+    find_fault(spec, "fixed_sum_forgotten", "another sum", depth=1, solver="bitwuzla")
 
 
 def spec_of(name, closed=True):

@@ -17,6 +17,7 @@ from sim.testbenches.arith.float_multiply_add import testbench
 from tests.support.arith.exact import decode, encode
 from tests.support.arith.netlist import Netlist
 from tests.support.arith.pairs import differences, registers_agree
+from tests.support.campaign import suite_takes
 
 SEED = 1
 SAME = [(name, "") for name in FORMATS]
@@ -45,9 +46,9 @@ def unit():
     """A function that builds units, each only once."""
 
     @functools.cache
-    def build(format, sum_format="", **settings):
+    def build(format, sum_format="", multiplier="columns", **settings):
         parameters = FloatMultiplyAddParameters(format, sum_format=sum_format, **settings)
-        return Netlist(FloatMultiplyAdd(parameters))
+        return Netlist(FloatMultiplyAdd(parameters), multiplier=multiplier)
 
     return build
 
@@ -66,9 +67,26 @@ def test_unit_is_its_golden_model(format, sum_format, flush, unit):
     assert differences(net, operands, expected) == 0
 
 
-@pytest.mark.parametrize("format", ["fp8_e4m3", "fp8_e5m2"])
-def test_all_operands(format, unit):
-    net = unit(format, "", flush_subnormals=False)
+@pytest.mark.parametrize(
+    "format, sum_format, flush",
+    suite_takes(
+        [("fp16", "", True), ("fp16", "fp32", False)],
+        [(*formats, False) for formats in SAME + MIXED] + [(*formats, True) for formats in FLUSHED],
+    ),
+)
+def test_products_on_multipliers(format, sum_format, flush, unit):
+    net = unit(format, sum_format, "dsp", flush_subnormals=flush)
+    operands, expected = drawn(format, sum_format, 200_000, flush)
+    assert differences(net, operands, expected) == 0
+
+
+@pytest.mark.parametrize(
+    "format, multiplier",
+    [("fp8_e4m3", "columns"), ("fp8_e5m2", "columns")]
+    + [pytest.param(f, "dsp", marks=pytest.mark.campaign) for f in ("fp8_e4m3", "fp8_e5m2")],
+)
+def test_all_operands(format, multiplier, unit):
+    net = unit(format, "", multiplier, flush_subnormals=False)
     compared = 0
     for part in range(64):
         n = np.arange(part << 18, (part + 1) << 18)

@@ -34,14 +34,30 @@ def test_a_dropped_bit_is_found(monkeypatch):
     assert unit.run(range(0x3C00, 0x4000)).difference is not None
 
 
-USERS = ("arith.float_multiply", "veda.pe_array", "veda.veda_core", "lad.apid", "kllm.softmax")
+USERS = [
+    ("arith.float_multiply", "dsp"),
+    ("veda.pe_array", "dsp"),
+    ("veda.pe_array", "dsp_shifts"),
+    ("veda.veda_core", "dsp"),
+    ("veda.veda_core", "dsp_shifts"),
+    ("lad.apid", "dsp"),
+    ("kllm.softmax", "dsp"),
+    ("kllm.column_counter", "dsp"),
+    ("kllm.reduction", "dsp"),
+    ("kllm.reduction", "dsp_shifts"),
+    ("kllm.sparse_path", "dsp_shifts"),
+    ("kllm.inverse_rms", "dsp"),
+    ("kllm.element_function", "dsp"),
+    ("kllm.kllm_core", "dsp"),
+    ("kllm.kllm_core", "dsp_shifts"),
+]
 
 
-@pytest.mark.parametrize("name", suite_takes(["veda.pe_array"], USERS))
-def test_testbenches_see_no_difference(name, shipped_trace):
+@pytest.mark.parametrize(("name", "multiplier"), suite_takes([*USERS[1:3], *USERS[7:10]], USERS))
+def test_testbenches_see_no_difference(name, multiplier, shipped_trace):
     block = find(name)
     parameters = block.parameters_class.preset("first")
-    design = generate(block, parameters, "dsp")
+    design = generate(block, parameters, multiplier)
     assert design.verilog != generate(block, parameters).verilog
     stimuli = stimuli_of(block, parameters, shipped_trace, 20, seed=3)
     runs = [(stimulus, "none") for stimulus in stimuli]
@@ -57,5 +73,7 @@ def test_names_tell():
     columns, dsp = export(block, parameters), export(block, parameters, multiplier="dsp")
     assert dsp.name == f"{columns.name}_dsp" == dsp.sidecar["module"]
     assert " * " in dsp.verilog and " * " not in columns.verilog
-    with pytest.raises(ParameterError, match="multiplier must be one of columns, dsp, not 'dps'"):
+    with pytest.raises(
+        ParameterError, match="multiplier must be one of columns, dsp, dsp_shifts, not"
+    ):
         export(block, parameters, multiplier="dps")

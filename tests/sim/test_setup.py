@@ -137,6 +137,29 @@ def test_what_is_wanted_is_told_loudly_and_fails_in_ci(machine, capsys, library,
     assert setup.main() == 1
 
 
+def test_an_environment_behind_a_link_is_left_alone(machine, capsys, tmp_path):
+    """`venv --clear` would follow the link and empty another checkout's environment."""
+    other, link = tmp_path / "other", tmp_path / ".venv"
+    other.mkdir()
+    (other / "kept").touch()
+    link.symlink_to(other)
+    machine.setattr(setup, "ready", lambda: False)
+    machine.setattr(setup, "ENVIRONMENT", link)
+    machine.setattr(setup, "STAMP", link / ".ready")
+
+    def refused(requirements):
+        raise tools.ToolError("no package is installed here")
+
+    machine.setattr(setup, "_pip", refused)
+    assert setup.main() == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
+        "error: .venv is a symbolic link, and set-up would empty the folder that it points to: "
+        "remove the link first"
+    )
+    assert [path.name for path in other.iterdir()] == ["kept"]
+
+
 def test_packages_of_a_foreign_python_are_not_asked_of_debian(monkeypatch):
     packages = [tools.LIBPYTHON, "python3-venv", "iverilog"]
     monkeypatch.setattr(setup.sys, "base_prefix", "/usr")

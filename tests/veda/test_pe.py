@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 
 from golden.arith.formats import canonical, to_bits
 from golden.veda.pe_array import _products
-from hw.veda.pe import ACCUMULATORS, WideProduct, WideProductParameters, unpack_fp16
+from hw.veda.packed_sum import ACCUMULATORS, WideProduct, WideProductParameters, unpack_fp16
 from sim.testbenches.operands import numbers
 
 

@@ -32,7 +32,7 @@ class BoardChoice:
         Bits a second of the line.
     divisor
         Clock cycles a bit, as the board was built.
-    memory_rows
+    memory_rows, multiplier
         As of :class:`hw.boards.design.BoardParameters`.
     """
 
@@ -40,10 +40,13 @@ class BoardChoice:
     baud: int = BAUD
     divisor: int = 25
     memory_rows: int = -1
+    multiplier: str = "dsp"
 
     def design(self, block: Block, parameters: Parameters) -> BoardDesign:
         divisor = DIVISOR if self.port == SIMULATED else self.divisor
-        board = BoardParameters(divisor=divisor, memory_rows=self.memory_rows)
+        board = BoardParameters(
+            divisor=divisor, memory_rows=self.memory_rows, multiplier=self.multiplier
+        )
         return board_design(block, parameters, board)
 
     @contextlib.contextmanager

@@ -40,9 +40,10 @@ class Netlist:
     Flip-flops hold random bits at first, different ones in each operation's lane.
     """
 
-    def __init__(self, unit, seed: int = 0):
+    def __init__(self, unit, seed: int = 0, multiplier: str = "columns"):
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "unit.il").write_text(to_rtlil(unit, "unit"))
+            text = to_rtlil(unit, "unit", multiplier=multiplier)
+            (Path(folder) / "unit.il").write_text(text)
             yosys(_SCRIPT, Path(folder), "reduce the unit to gates")
             text = (Path(folder) / "unit.json").read_text()
         module = json.loads(text)["modules"]["unit"]
