@@ -38,7 +38,7 @@ STEPS = {
     "… norms fused, stream rotated": FUSED | {"rotate": True},
     "… norms fused, attention too": WHOLE,
     "… and the head: all products": WHOLE | {"head": True},
-    "norms fused, attention too, more outliers": WHOLE | MORE,
+    "norms fused, attention too, 5 % of outliers": WHOLE | MORE,
     "… and scales tuned": WHOLE | MORE | {"tuned": True},
     "… and the head: all products, tuned": WHOLE | MORE | {"tuned": True, "head": True},
 }
