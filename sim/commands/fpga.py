@@ -61,6 +61,10 @@ def register(commands) -> None:
         "-o", "--output", type=Path, default=Path("build/fpga"), metavar="DIR",
         help="folder with a folder for each design (default: %(default)s)",
     )  # fmt: skip
+    command.add_argument(
+        "--seed", type=int, default=1, metavar="N",
+        help="of placement; another may meet a clock that is just missed (default: %(default)s)",
+    )  # fmt: skip
     command.add_argument("--program", action="store_true", help="load it into the board")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run_command)
@@ -126,7 +130,8 @@ def _build(block: Block, board: "FpgaBoard", arguments) -> "Built":
     folder = arguments.output / f"{module}_{board.name}"
     name = configuration_name(preset, settings_of(block, preset, parameters))
     name += f", {target}" if target else ""
-    built = fpga.build(design, name, board, folder, step)
+    name += f", seed {arguments.seed}" if arguments.seed != 1 else ""
+    built = fpga.build(design, name, board, folder, step, arguments.seed)
     if arguments.program:
         step(f"{block.name}: programming")
         fpga.program_board(board, folder)

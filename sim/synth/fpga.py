@@ -27,7 +27,7 @@ PROGRAMS = {
     "ECPPACK": "yowasp-ecppack",
     "ICEPACK": "yowasp-icepack",
 }
-OPTIONS = "--report report.json --timing-allow-fail --seed 1"
+OPTIONS = "--report report.json --timing-allow-fail --seed {seed}"
 # Multiplexers of four inputs and more out of LUT4s share logic that PFUMX cells would each have
 # their own of; and an iCE40's multipliers are used only with this option.
 SYNTHESIS = {"ecp5": NO_WIDE_LUTS, "ice40": "-dsp"}
@@ -94,11 +94,14 @@ def build(
     board: FpgaBoard,
     folder: Path,
     step: Callable[[str], object] = lambda text: None,
+    seed: int = 1,
 ) -> Built:
     """Build in `folder`, or reuse what it has of the same design.
 
     step
         Called with what begins.
+    seed
+        Of placement: another one may meet a clock that is missed by a little.
     :raises DoesNotFit: after synthesis, before anything is placed.
     :raises ToolError: if a tool fails.
     """
@@ -106,7 +109,7 @@ def build(
         FpgaTop(design.module, design.verilog),
         do_build=False,
         synth_opts=SYNTHESIS[board.family],
-        nextpnr_opts=OPTIONS,
+        nextpnr_opts=OPTIONS.format(seed=seed),
     )
     digest = plan.digest().hex()
     result = folder / RESULT
