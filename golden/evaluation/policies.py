@@ -31,7 +31,7 @@ POLICIES: dict[str, type[DecodeAttention] | type[Llama]] = {
 }
 """An attention of one layer, or a model with quantised products around the float one."""
 
-_GIVEN = ("model", "samples", "progress", "cached")
+_GIVEN = ("model", "samples", "tuning", "progress", "cached")
 """Parameters that the program sets, not the user."""
 
 
