@@ -44,7 +44,7 @@ class KllmEngine:
         """
         lanes, k = 4, config.dim
         n = max(columns for _, columns in matrix_shapes(config).values())
-        outliers = max(outlier_count(k, SHARE), OUTLIERS if rows else 0)
+        outliers = max(outlier_count(k, SHARE), min(OUTLIERS, k - 1) if rows else 0)
         group = config.heads // config.kv_heads
         core = KllmCoreParameters(
             k,
