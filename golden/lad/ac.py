@@ -1,4 +1,8 @@
-"""Bit-exact model of the attention computation module, and the caches A to F."""
+"""Bit-exact model of the attention computation module, and the caches A to F.
+
+What is added in FP32 are FP16 numbers, multiples of 2^-24, so no sum is subnormal, and the adders
+take a subnormal number, which only somebody else can have put into the memory, for a zero.
+"""
 
 from dataclasses import dataclass
 
@@ -74,17 +78,21 @@ def attend(
     dots = adder_tree(float_multiply(q, narrow(np.vstack([caches.A.T, caches.D]))))
     from_m = float_multiply(m, narrow(np.append(caches.B, caches.E)))
     begin = [
-        float_add(np.append(caches.C, caches.F), widen(from_m), True),
+        _add(np.append(caches.C, caches.F), widen(from_m), True),
         widen(dots),
         np.zeros(d + 1, arithmetic.sum),
     ]
     addends = widen(np.concatenate([float_multiply(cf[:, None], v), cf[:, None]], axis=1))
     lanes = [_sum(begin[lane], addends[lane::LANES]) for lane in range(LANES)]
-    total = narrow(float_add(float_add(lanes[0], lanes[1]), lanes[2]))
+    total = narrow(_add(_add(lanes[0], lanes[1]), lanes[2]))
     o = float_multiply(arithmetic.reciprocal(total[d:]), total[:d])
     with np.errstate(invalid="ignore"):
         invalid = not (np.isfinite(total[d]) and total[d] > 0 and np.isfinite(o).all())
     return o, total[d], invalid
+
+
+def _add(a: np.ndarray, b: np.ndarray, subtract: bool = False) -> np.ndarray:
+    return float_add(a, b, subtract, flush_subnormals=a.dtype == np.float32)
 
 
 def _sum(begin: np.ndarray, addends: np.ndarray) -> np.ndarray:
@@ -111,4 +119,4 @@ def update(
         }
         for name, addend in addends.items():
             cache = getattr(caches, name)
-            cache[...] = float_add(cache, arithmetic.widen(addend), remove)
+            cache[...] = _add(cache, arithmetic.widen(addend), remove)

@@ -135,7 +135,7 @@ def ac_cycles(
                 while loaded in stores:
                     loaded += 1
         attend = max(loaded + 1, settled) + 1 + columns + dot_latency + 5
-        output = attend + active + 2 * latency + 8
+        output = attend + active + 2 * latency + 9
         last, command = output, output + 1
         settled, passed, stores = output + 1, {}, set()
         if terms:

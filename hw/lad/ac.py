@@ -29,7 +29,7 @@ class AcParameters(StageParameters):
     @property
     def latency(self) -> int:
         """Cycles from the last active position to the output."""
-        return 2 * self.vpu.latency + RECIPROCAL_STAGES + 7
+        return 2 * self.vpu.latency + RECIPROCAL_STAGES + 8
 
     @property
     def idle_bound(self) -> int:
@@ -68,7 +68,7 @@ class Ac(Component):
     unless the head has been cleared.
 
     Cycles, with T terms and the VPU's latency M + 1: 2 d + 7 to load the caches;
-    ceil(d / 3) + dot_latency + 7 from there to ATTEND; a cycle for each active position; 2 M + 11
+    ceil(d / 3) + dot_latency + 7 from there to ATTEND; a cycle for each active position; 2 M + 12
     from the last one to o; then T + M + 5 and T ceil(d / 3) + M + 6 to all sums, while a column
     takes two cycles to write. :func:`golden.lad.cycles.ac_cycles` has all of them. Of the paper's
     (d + |J| + T d + 3 T) / 3 (equation 7), |J| / 3 becomes |J|, as a position's rows take two
@@ -76,7 +76,8 @@ class Ac(Component):
 
     Handshake: ``command`` is accepted when the output of the head before it is there. A row of
     ``cache`` is accepted after its head's command, when its place is free; ``correction`` together
-    with ``rows``, in ATTEND. Overflow: none.
+    with ``rows``, in ATTEND. Overflow: none. A subnormal number in ``cache``, which no sum of FP16
+    numbers is, counts as 0.
 
     Members
     -------
@@ -105,7 +106,7 @@ class Ac(Component):
     >>> from hw.lad.ac import Ac, AcParameters
     >>> parameters = AcParameters(d=128)
     >>> parameters.cache_rows, parameters.columns, parameters.latency
-    (263, 43, 15)
+    (263, 43, 16)
     """
 
     summary = "A head's output, and update of the caches that stand for its inactive positions"
@@ -288,14 +289,14 @@ class Ac(Component):
                     m.d.sync += timer.eq(0)
                     m.next = "TOTAL"
             with m.State("TOTAL"):
-                # Lane 0 adds the sums of lanes 1 and 2.
+                # Lane 0 adds the sums of lanes 1 and 2, each a cycle after `join`.
                 m.d.sync += timer.eq(timer + 1)
                 m.d.comb += [
-                    first.join.eq(1),
+                    first.join.eq(timer != 2),
                     first.other.eq(Mux(timer[0], lanes[2].acc, lanes[1].acc)),
                     first.other_s.eq(Mux(timer[0], lanes[2].acc_s, lanes[1].acc_s)),
                 ]
-                with m.If(timer == 1):
+                with m.If(timer == 2):
                     m.d.sync += timer.eq(0)
                     m.next = "DIVIDE"
             with m.State("DIVIDE"):

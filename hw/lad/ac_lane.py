@@ -54,7 +54,7 @@ class AcLane(Component):
         Accumulators take ``base``, 2 cycles later; no operation may be under way. (They take
         base - 0, so that this needs no multiplexer behind the adders.)
     join, other, other_s : :py:`In`
-        Accumulators add ``other`` and ``other_s``, likewise, in the next cycle.
+        Accumulators add ``other`` and ``other_s``, likewise.
     base_wanted : :py:`Out(1)`
     acc, acc_s : :py:`Out`
     done : :py:`Out(1)`
@@ -158,13 +158,14 @@ class AcLane(Component):
         ]
         m.d.sync += self.done.eq(add & tag.last)
 
-        # An adder for each element. `set` and `join` come while no operation is under way. Less +0,
-        # a number stays what it is, -0 included.
-        sets, from_base, subtract = Signal(), Signal(), Signal()
-        m.d.sync += sets.eq(self.set)
-        m.d.comb += [
-            from_base.eq((tag.first & ~self.join) | sets),
-            subtract.eq((tag.subtract & ~self.join) | sets),
+        # An adder for each element, whose operands and controls are registers: it fills the cycle.
+        # `set` and `join` come while no operation is under way. Less +0, a number stays what it is,
+        # -0 included.
+        alone, from_base, subtract = Signal(), Signal(), Signal()
+        m.d.sync += [
+            alone.eq(self.set | self.join),
+            from_base.eq((product.first & ~self.join) | self.set),
+            subtract.eq((product.subtract & ~self.join) | self.set),
         ]
 
         def accumulate(name: str, number: Value, base: Value, other: Value, total: Value) -> None:
@@ -173,17 +174,22 @@ class AcLane(Component):
             m.submodules[f"convert_{name}"] = convert = FloatConvert(
                 FloatConvertParameters(source="fp16", format="fp32")
             )
-            m.submodules[f"add_{name}"] = adder = FloatAdd(FloatAddParameters(format="fp32"))
+            # FP16 numbers are multiples of 2^-24, so that none of their sums is subnormal.
+            m.submodules[f"add_{name}"] = adder = FloatAdd(
+                FloatAddParameters(format="fp32", flush_subnormals=True)
+            )
             m.d.comb += [
                 convert.a.eq(number),
                 adder.a.eq(Mux(from_base, first, total)),
-                adder.b.eq(Mux(self.join, other, addend)),
+                adder.b.eq(addend),
                 adder.subtract.eq(subtract),
             ]
             m.d.sync += [addend.eq(convert.o), first.eq(base)]
             with m.If(self.set):
                 m.d.sync += addend.eq(0)
-            with m.If(add | self.join | sets):
+            with m.If(self.join):
+                m.d.sync += addend.eq(other)
+            with m.If(add | alone):
                 m.d.sync += total.eq(adder.o)
 
         for k in range(p.d):

@@ -197,7 +197,10 @@ class Linear(Component):
             m.submodules[f"convert_{number}"] = convert = FloatConvert(
                 FloatConvertParameters(source="fp16", format="fp32")
             )
-            m.submodules[f"add_{number}"] = add = FloatAdd(FloatAddParameters(format="fp32"))
+            # As in AC, no sum of FP16 numbers is subnormal.
+            m.submodules[f"add_{number}"] = add = FloatAdd(
+                FloatAddParameters(format="fp32", flush_subnormals=True)
+            )
             m.d.comb += [
                 port.dot_ready.eq(taken),
                 convert.a.eq(port.dot),

@@ -252,8 +252,8 @@ class LadTileParameters(Parameters):
         """
         dot, vpu, columns = self.vpu.dot_latency, self.vpu.latency, -(-self.d // 3)
         if self.identification == "codes":
-            return 2 * dot + 3 * vpu + self.element_bits + max(58, 43 + columns)
-        return 2 * dot + 2 * vpu + max(61, 46 + columns)
+            return 2 * dot + 3 * vpu + self.element_bits + max(59, 44 + columns)
+        return 2 * dot + 2 * vpu + max(62, 47 + columns)
 
     def cycles(self, report: dict[str, int]) -> int:
         """Cycles of a head-step, about, with a memory that answers in the next cycle.

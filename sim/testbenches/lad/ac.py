@@ -28,7 +28,7 @@ from sim.testbenches.lad.active_heads import (
 )
 from sim.testbenches.strategies import pick, sometimes
 
-CACHES = {"as left": 3, "plain": 2, "clear": 1, "any": 1}
+CACHES = {"as left": 3, "plain": 2, "clear": 1, "any": 1, "subnormal": 1}
 """Kinds of caches at the beginning of a head."""
 
 
@@ -81,6 +81,8 @@ def results_of(p: AcParameters, heads: list[ActiveHead], rng: np.random.Generato
         rows = caches.to_rows()
         if kind == "any":
             rows = rng.integers(0, 1 << 16, rows.shape).astype(np.uint16)
+        if kind == "subnormal":
+            rows[:, 1::2] &= 0x807F  # the upper halves of FP32 numbers, without their exponents
         clear = kind == "clear"
         caches = Caches.zero(p.d) if clear else Caches.from_rows(rows)
         made, active = head.discrepancies, head.active

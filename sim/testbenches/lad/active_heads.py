@@ -191,7 +191,10 @@ def _random_head(p: LadTileParameters, kind: str, rng: np.random.Generator) -> A
         m = numbers(pick(rng, {"plain": 1, "special": 1}), 1, rng)[0]
     elif kind == "large":
         q = numbers("any", p.d, rng)
-    return _with_counters(p, q, m, n, index, k, numbers("plain", shape, rng), rng)
+    v = numbers("plain", shape, rng)
+    if sometimes(rng, 0.3):
+        v[:, rng.integers(p.d)] = 0  # what is added to a column of A
+    return _with_counters(p, q, m, n, index, k, v, rng)
 
 
 def real_heads(
