@@ -315,7 +315,7 @@ def test_the_core_made_for_a_model_fits_it(tiny):
     large = dataclasses.replace(config, dim=576, heads=9, kv_heads=3, d=64, ffn=1536)
     large = dataclasses.replace(large, vocab=49152)
     p = engine.parameters(large)
-    assert (p.k, p.n, p.outliers) == (576, 1536, 15)
+    assert (p.k, p.n, p.outliers) == (576, 1536, 24)
     engine.require_fit(p, large)
     # Words of 144 positions and 4 columns, and of scales of 16 sets: the output matrix.
     assert most_words(p, large, 0) == 32 * (384 * 4 + 24)

@@ -259,7 +259,7 @@ class QuantizedLlama(Llama):
             return Rounding(vector, heads, before_norm=self.fused)
 
         roundings = [rounding(index) for index in range(self.config.layers)]
-        return tune_scales(self.exact, matrices, roundings, tuning, SeparateSamples, progress)
+        return tune_scales(self.exact, matrices, roundings, tuning, progress)
 
     @classmethod
     def from_parts(

@@ -14,8 +14,11 @@ from math import ceil
 
 import numpy as np
 
-from golden.algorithms.kllm.kmeans import kmeans, nearest
+from golden.algorithms.kllm.kmeans import binned, kmeans, nearest
 from golden.kllm.orizuru import order_key
+
+_MANY = 1 << 16
+"""Samples above which a codebook is that of bins of them."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -133,6 +136,8 @@ def fit_activation_codebook(
     ``weights`` are the samples' sensitivities, e.g. diagonal Fisher information [V-A].
     """
     check_bits(bits)
+    if samples.size > _MANY:
+        samples, weights = binned(samples, weights)
     return kmeans(samples, 1 << bits, weights).astype(np.float16)
 
 

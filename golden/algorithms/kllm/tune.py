@@ -11,17 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from golden.algorithms.attention import DecodeAttention
 from golden.algorithms.kllm.quantize import QuantizedWeights
 from golden.lm.gradient import LayerPass, Rounding, norm_back, parts_of
 from golden.lm.model import Llama, rms_norm, rope_angles
 from golden.lm.progress import counted
 from golden.lm.weights import Layer
 
-STEPS = 24
-BATCH = 4
-"""Samples of a step."""
-RATE = 0.004
+STEPS = 48
+"""Of one sample each: more and smaller steps do better than fewer of several samples."""
+RATE = 0.0015
 """Relative change of a scale in the first step; it falls to 0 linearly."""
 MOMENT, SQUARE = 0.9, 0.95
 """Of the gradient's running means (Adam, Kingma and Ba, arXiv:1412.6980)."""
@@ -32,7 +30,6 @@ def tune_scales(
     matrices: Sequence[dict[str, QuantizedWeights]],
     roundings: Sequence[Rounding],
     samples: Sequence[Sequence[int]],
-    separate: Callable[[Sequence[int]], DecodeAttention],
     progress: bool | Callable[[str], None] = False,
 ) -> list[dict[str, QuantizedWeights]]:
     """The matrices of each layer with other scales.
@@ -42,9 +39,7 @@ def tune_scales(
     roundings
         Of each layer's vectors. The output matrix and its input are the float model's.
     samples
-        Tokens; each step takes :data:`BATCH` of them in an order that is always the same.
-    separate
-        An attention for samples of these lengths end to end.
+        Tokens; each step takes one of them in an order that is always the same.
     progress
         Whether to show a bar on standard error, or a function that is called with each step.
     """
@@ -58,11 +53,8 @@ def tune_scales(
     for step in counted(STEPS, "tuning, once", progress is True):
         if callable(progress):
             progress(f"step {step + 1} of {STEPS} of tuning")
-        batch = [samples[order[(step * BATCH + n) % len(samples)]] for n in range(BATCH)]
-        lengths = [len(sample) for sample in batch]
-        tokens = np.concatenate([np.asarray(sample, np.int64) for sample in batch])
-        wanted = exact.hidden(tokens, [separate(lengths) for _ in range(c.layers)])
-        target = _softmax(exact.logits(wanted))
+        tokens = np.asarray(samples[order[step % len(samples)]], np.int64)
+        target = _softmax(exact.logits(exact.hidden(tokens)))
         layers = [
             _scaled(unit, own, logarithms)
             for unit, own, logarithms in zip(units, matrices, logarithm, strict=True)
@@ -72,7 +64,7 @@ def tune_scales(
         )
         x, passes = exact.weights.embedding[tokens], []
         for layer, rounding in zip(layers, roundings, strict=True):
-            passes.append(LayerPass(c, layer, x, angles, parts_of(lengths), rounding))
+            passes.append(LayerPass(c, layer, x, angles, parts_of([len(tokens)]), rounding))
             x = passes[-1].result
         fused = roundings[0].before_norm
         gain = np.ones(c.dim, np.float32) if fused else exact.weights.norm
@@ -123,5 +115,8 @@ def _scaled(
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    e = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
+    """Of each row, in place."""
+    logits -= logits.max(axis=-1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=-1, keepdims=True)
+    return logits

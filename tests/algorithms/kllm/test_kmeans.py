@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from golden.algorithms.kllm import kmeans as module
-from golden.algorithms.kllm.kmeans import EXACT, kmeans, nearest
+from golden.algorithms.kllm.kmeans import EXACT, binned, kmeans, nearest
 
 
 def cost(x, weights, centroids):
@@ -104,6 +104,40 @@ def test_fast_costs_little_more_than_exact(monkeypatch):
     exact = cost(x, None, kmeans(x, 16))
     assert exact <= fast * (1 + 1e-12)
     assert fast <= exact * 1.005
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", sorted(distributions(10, 0).keys() - {"far"}))
+def test_bins_cost_little_more(name, weighted):
+    """Within 0.1 % of K-Means of the values themselves."""
+    x = distributions(20000, 7)[name].astype(np.float32)
+    weights = np.random.default_rng(7).random(len(x)) ** 4 if weighted else None
+    value, mass = binned(x, weights)
+    assert len(value) <= 4096 and (np.diff(value) > 0).all() and (mass > 0).all()
+    assert mass.sum() == pytest.approx(len(x) if weights is None else weights.sum())
+    assert value @ mass == pytest.approx(x.sum() if weights is None else x @ weights, rel=1e-4)
+    found = cost(x, weights, kmeans(value, 16, mass))
+    assert found <= cost(x, weights, kmeans(x, 16, weights)) * 1.001
+
+
+def test_bins_of_rows_with_one_weight_each():
+    x = np.random.default_rng(8).normal(size=(30, 40)).astype(np.float32)
+    weights = np.arange(30.0)[:, None]
+    value, mass = binned(x, weights)
+    assert mass.sum() == pytest.approx(weights.sum() * 40)
+    assert value @ mass == pytest.approx((x * weights).sum())
+
+
+def test_bins_of_one_value():
+    for weights, total in ((None, 6), (np.full((2, 1), 0.5), 3)):
+        value, mass = binned(np.full((2, 3), 1.5, np.float32), weights)
+        assert value.tolist() == [1.5] and mass.tolist() == [total]
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_bins_of_no_number(wrong):
+    with pytest.raises(ValueError, match="x must hold finite floats"):
+        binned(np.array([0, wrong, 1], np.float32))
 
 
 def test_lloyd_ends_where_every_centroid_is_the_mean_of_its_values():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from golden.algorithms.kllm.kmeans import kmeans
+from golden.algorithms.kllm.kmeans import kmeans, nearest
 from golden.algorithms.kllm.quantize import (
     dynamic_outliers,
     fit_activation_codebook,
@@ -208,6 +208,18 @@ def test_an_outlier_of_zero_is_positive():
 def test_wrong_activations(x):
     with pytest.raises(ValueError, match="^activations must be finite float16 values$"):
         quantize_activations(x, CODEBOOK, np.zeros(np.shape(x), bool))
+
+
+def test_a_codebook_of_many_samples_is_that_of_bins():
+    rng = np.random.default_rng(9)
+    samples = np.clip(rng.normal(0, 0.3, 70_000), -1, 1).astype(np.float32)
+    weights = rng.random(len(samples)).astype(np.float32)
+    for own in (None, weights):
+        many, few = (fit_activation_codebook(samples, 4, own), kmeans(samples, 16, own))
+        assert np.abs(many - few).max() < 0.01
+        errors = [np.square(samples - c[nearest(samples, c)]) for c in (many, few)]
+        costs = [np.average(error, weights=own) for error in errors]
+        assert costs[0] < 1.001 * costs[1]
 
 
 def test_activation_codebook():
