@@ -50,7 +50,7 @@ class CacheStore(Component):
     begin, clear, release : :py:`In(1)`
     read, column : :py:`In`
         Read a column of each lane, or behind the last one the vectors: ``bases`` in the next cycle
-        and until the next read.
+        and until the next read, or until ``write``.
     bases : :py:`Out(wide_row × 3)`
     zero : :py:`Out(1)`
         `bases` count as 0: the head has been cleared.

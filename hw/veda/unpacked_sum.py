@@ -44,9 +44,6 @@ FACTOR = data.StructLayout(
 EXPONENT = 7
 """Bits of a sum's exponent."""
 
-FIRST_NORMAL = 48
-"""Exponent field of FP16's smallest normal number, 2^-14."""
-
 
 def sum_layout(fmt: FloatFormat) -> data.StructLayout:
     """A sum with the precision of `fmt`; ``special`` is infinity, and with ``nan`` NaN."""

@@ -111,7 +111,7 @@ def build(
         synth_opts=SYNTHESIS[board.family],
         nextpnr_opts=OPTIONS.format(seed=seed),
     )
-    digest = plan.digest().hex()
+    digest = f"{plan.digest().hex()} {FULL} {HOPELESS} {PICOSECONDS}"
     result = folder / RESULT
     if result.exists():
         kept = json.loads(result.read_text())

@@ -100,7 +100,11 @@ def test_what_fills_the_device_is_mapped_again(share, runs, call, tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("board", "preamble"), [("ulx3s_85f", b"\xff\xff\xbd\xb3"), ("icebreaker", b"\x7e\xaa\x99\x7e")]
+    ("board", "preamble"),
+    [
+        ("ulx3s_85f", b"\xff\xff\xbd\xb3"),
+        pytest.param("icebreaker", b"\x7e\xaa\x99\x7e", marks=pytest.mark.campaign),
+    ],
 )
 def test_a_bitstream(call, board, preamble, tmp_path, monkeypatch):
     """Of the smallest block; the second time it is there already."""

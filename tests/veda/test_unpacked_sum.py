@@ -33,7 +33,7 @@ class Target:
     multiplier: str
 
 
-def unpacked(number, fmt: FloatFormat, layout) -> Cat:
+def unpacked(number, fmt: FloatFormat) -> Cat:
     """Bits of a packed number as an unpacked sum."""
     fraction, field = number[: fmt.mantissa], number[fmt.mantissa : -1]
     special = field.all()
@@ -73,14 +73,14 @@ class Wrapped(Component):
         sums = self._sums
         fmt, layout = sums.float_format, sums.layout
         if self._part == "round":
-            number = data.View(layout, unpacked(self.a, fmt, layout))
+            number = data.View(layout, unpacked(self.a, fmt))
             m.d.comb += self.o.eq(sums.to_fp16(m, self._target, number.as_value()))
             return m
         if self._part == "add":
             unit = sums.adder()
             m.d.comb += [
-                unit.a.as_value().eq(unpacked(self.a, fmt, layout)),
-                unit.b.as_value().eq(unpacked(self.b, fmt, layout)),
+                unit.a.as_value().eq(unpacked(self.a, fmt)),
+                unit.b.as_value().eq(unpacked(self.b, fmt)),
             ]
         else:
             unit = sums.multiplier()

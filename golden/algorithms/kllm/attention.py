@@ -118,7 +118,12 @@ def fit_codebook(x: np.ndarray, outliers: int = 0) -> np.ndarray:
 
 
 def fit_codebooks(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, fitted: bool) -> Codebooks:
-    """For calibration's q [head, token, d], k and v [kv head, token, d]."""
+    """For calibration's q [head, token, d], k and v [kv head, token, d].
+
+    :raises ValueError: if `fitted` and no element of a query would be an inlier.
+    """
+    if fitted and q.shape[-1] <= 2 * OUTLIERS:
+        raise ValueError(f"heads must have more than {2 * OUTLIERS} elements, not {q.shape[-1]}")
     if not fitted:
         return Codebooks(fit_codebook(q), fit_codebook(k), fit_codebook(v))
     mean = k.mean(axis=1, dtype=np.float64).astype(np.float32)

@@ -60,21 +60,23 @@ def binned(x: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray
     x
         Finite ``float32`` of any shape.
     weights
-        At least 0, broadcast to it; all 1 when not given.
-    :raises ValueError: if `x` is not finite.
+        Finite and at least 0, not all 0, broadcast to it; all 1 when not given.
+    :raises ValueError: for other arrays.
     """
     low, high = float(x.min()), float(x.max())
     if not np.isfinite([low, high]).all():
         raise ValueError("x must hold finite floats")
+    if weights is not None:
+        weights = np.broadcast_to(weights, x.shape)
+        if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+            raise ValueError("weights must be finite and at least 0, and one above 0")
     if low == high:
-        mass = x.size if weights is None else np.broadcast_to(weights, x.shape).sum()
-        return np.array([low]), np.array([float(mass)])
+        return np.array([low]), np.array([float(x.size if weights is None else weights.sum())])
     place = ((x - low) * np.float32((_BINS - 1) / (high - low)) + np.float32(0.5)).astype(np.int32)
     place = place.ravel()
     if weights is None:
         mass, moment = np.bincount(place), np.bincount(place, x.ravel())
     else:
-        weights = np.broadcast_to(weights, x.shape)
         mass, moment = (np.bincount(place, terms.ravel()) for terms in (weights, weights * x))
     used = mass > 0
     return moment[used] / mass[used], mass[used].astype(np.float64)

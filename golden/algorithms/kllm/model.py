@@ -225,7 +225,8 @@ class QuantizedLlama(Llama):
                 *(activation_bits, fit, outlier_share, outliers, thresholds, fisher, norms),
                 *(rotate, attention, rows),
             )
-            part = f"tuned {chosen} {[list(sample) for sample in tuning]}"
+            runs = [[list(run) for run in group] for group in (samples, tuning)]
+            part = f"tuned {chosen} {runs}"
             self.matrices = kept(lambda: self._tuned(fitted_layers(), tuning, progress), part)
             self._finish(exact, bit_exact)
 

@@ -5,16 +5,17 @@ model quantised, by the gradient of the divergence of its predictions from the f
 (knowledge distillation, Hinton et al., arXiv:1503.02531). Indices, codebooks and the format stay.
 """
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from golden.algorithms.kllm.quantize import QuantizedWeights
 from golden.lm.gradient import LayerPass, Rounding, norm_back, parts_of
 from golden.lm.model import Llama, rms_norm, rope_angles
-from golden.lm.progress import counted
 from golden.lm.weights import Layer
 
 STEPS = 48
@@ -39,23 +40,27 @@ def tune_scales(
     roundings
         Of each layer's vectors. The output matrix and its input are the float model's.
     samples
-        Tokens; each step takes one of them in an order that is always the same.
+        Tokens; each of :data:`STEPS` takes one of them, in an order that is always the same.
     progress
         Whether to show a bar on standard error, or a function that is called with each step.
     """
     c = exact.config
-    units = [_unit_layer(exact.weights.layers[i], own) for i, own in enumerate(matrices)]
+    # In memory, where a file's are dequantised at each access.
+    layers = [exact.weights.layers[index] for index in range(c.layers)]
+    exact = copy.copy(exact)
+    exact.weights = dataclasses.replace(exact.weights, layers=layers)
+    units = [_unit_layer(layer, own) for layer, own in zip(layers, matrices, strict=True)]
     logarithm = [{name: np.zeros(m.scale.shape) for name, m in own.items()} for own in matrices]
     mean, square = (
         [{name: np.zeros_like(a) for name, a in own.items()} for own in logarithm] for _ in range(2)
     )
     order = np.random.default_rng(0).permutation(len(samples))
-    for step in counted(STEPS, "tuning, once", progress is True):
+    for step in tqdm(range(STEPS), "tuning, once", disable=progress is not True):
         if callable(progress):
             progress(f"step {step + 1} of {STEPS} of tuning")
         tokens = np.asarray(samples[order[step % len(samples)]], np.int64)
         target = _softmax(exact.logits(exact.hidden(tokens)))
-        layers = [
+        scaled = [
             _scaled(unit, own, logarithms)
             for unit, own, logarithms in zip(units, matrices, logarithm, strict=True)
         ]
@@ -63,7 +68,7 @@ def tune_scales(
             np.arange(len(tokens)), c.rope_dims, c.rope_base, exact.weights.rope_factors
         )
         x, passes = exact.weights.embedding[tokens], []
-        for layer, rounding in zip(layers, roundings, strict=True):
+        for layer, rounding in zip(scaled, roundings, strict=True):
             passes.append(LayerPass(c, layer, x, angles, parts_of([len(tokens)]), rounding))
             x = passes[-1].result
         fused = roundings[0].before_norm

@@ -23,14 +23,18 @@ _MATRICES = ("wq", "wk", "wv", "wo", "gate", "up", "down")
 
 
 def weights_key(model: Llama, samples: Sequence[Sequence[int]], bits: int, part: str) -> str:
-    """Name of a part of the weights of `model`, fitted to `samples`, or to none as in the paper."""
+    """Name of a part of the weights of `model`, fitted to `samples`, or to none as in the paper.
+
+    part
+        ``layers``, which do not depend on the output matrix, or another word.
+    """
     digest = hashlib.sha256(repr((VERSION, [list(s) for s in samples], bits, part)).encode())
     weights = model.weights
     for index in range(model.config.layers):
         layer = weights.layers[index]
-        for name in _MATRICES:
+        for name in (*_MATRICES, "attn_norm", "ffn_norm"):
             digest.update(np.ascontiguousarray(getattr(layer, name)).data)
-    for array in (weights.embedding, weights.norm, *([weights.output] if part == "head" else [])):
+    for array in (weights.embedding, *([] if part == "layers" else [weights.norm, weights.output])):
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()[:20]
 

@@ -158,3 +158,9 @@ def test_spread_is_a_rotation(d):
     np.testing.assert_allclose(scores, expected, atol=1e-4)
     # A vector alone and among others is the same on every bit.
     np.testing.assert_array_equal(spread(q[1, 2]), spread(q)[1, 2])
+
+
+def test_heads_of_outliers_alone():
+    q = np.ones((2, 5, 6), np.float32)
+    with pytest.raises(ValueError, match="^heads must have more than 6 elements, not 6$"):
+        fit_codebooks(q, q, q, fitted=True)

@@ -140,6 +140,12 @@ def test_bins_of_no_number(wrong):
         binned(np.array([0, wrong, 1], np.float32))
 
 
+@pytest.mark.parametrize("wrong", [[1, np.nan, 1], [1, -1, 1], [0, 0, 0]])
+def test_bins_of_wrong_weights(wrong):
+    with pytest.raises(ValueError, match="weights must be finite and at least 0, and one above 0"):
+        binned(np.float32([0, 1, 2]), np.float32(wrong))
+
+
 def test_lloyd_ends_where_every_centroid_is_the_mean_of_its_values():
     x = distributions(5000, 6)["normal"]
     found = kmeans(x, 16)

@@ -1,15 +1,17 @@
 """Quantised models in the cache folder: made once, read again, and made anew if damaged."""
 
+import dataclasses
 import os
 
 import numpy as np
 import pytest
 
-from golden.algorithms.kllm import store
+from golden.algorithms.kllm import store, tune
 from golden.algorithms.kllm.activations import ActivationQuantizer
 from golden.algorithms.kllm.calibration import calibration_samples
 from golden.algorithms.kllm.model import INPUTS, QuantizedLlama
 from golden.lm.commands import open_model
+from golden.lm.model import Llama
 
 TEXT = [72, 256, 13, 200]
 SETTINGS = {"weight_bits": 2, "activation_bits": 2, "outliers": 1, "fit": "paper"}
@@ -37,6 +39,10 @@ def stored(folder, tiny):
 
 def assert_same(a: QuantizedLlama, b: QuantizedLlama):
     np.testing.assert_array_equal(a.hidden(TEXT), b.hidden(TEXT))
+    assert_same_matrices(a, b)
+
+
+def assert_same_matrices(a: QuantizedLlama, b: QuantizedLlama):
     for left, right in zip(a.matrices, b.matrices, strict=True):
         assert list(left) == list(INPUTS) == list(right)
         for name in left:
@@ -81,6 +87,34 @@ def test_each_setting_has_a_file_of_its_own(stored, folder):
         stored(**settings)
         files.append(len(list(folder.iterdir())))
     assert files == [1, 1, 2, 3, 4, 5]
+
+
+def test_tuned_scales_have_a_file_for_all_that_they_depend_on(tiny, folder, monkeypatch):
+    monkeypatch.setattr(tune, "STEPS", 2)
+    model, tokenizer, _ = open_model(tiny)
+    samples = calibration_samples(tokenizer, 4, 16)
+    weights = model.weights
+    bare = Llama(dataclasses.replace(weights, output=weights.output * np.float32(2)))
+    options = [
+        *({}, {"tuning": samples}, {"tuning": samples[:2]}, {"outlier_share": 0.2}),
+        *({"attention": "quantised"}, {"fit": "paper"}, {"samples": samples[1:]}),
+        *({"samples": samples[1:], "fit": "paper"}, {"model": bare}),
+    ]
+    made = []
+    for own in options:
+        settings = {
+            "model": model,
+            "samples": samples,
+            "tuning": samples[2:],
+            "weight_bits": 2,
+        } | own
+        own_model, own_samples = settings.pop("model"), settings.pop("samples")
+        before = set(folder.iterdir()) if folder.exists() else set()
+        found = [QuantizedLlama(own_model, own_samples, cached=True, **settings) for _ in range(2)]
+        made.append(set(folder.iterdir()) - before)
+        assert_same_matrices(*found)
+    # The first of each fit and samples makes the untuned weights' file too.
+    assert [len(files) for files in made] == [2, 1, 1, 1, 1, 2, 2, 1, 1]
 
 
 @pytest.mark.parametrize("damage", ["cut", "byte", "empty", "other"])

@@ -11,7 +11,7 @@ from golden.algorithms.kllm.tune import RATE, STEPS
 from golden.lm.commands import open_model
 from golden.lm.gradient import LayerPass, Rounding, parts_of
 from golden.lm.model import Llama, rope_angles
-from golden.lm.text import default_text
+from golden.lm.text import default_text, sampled_prose
 from golden.lm.weights import GGUFFile, read_weights
 
 SAMPLES = [[7, 31, 256, 90, 4], [12, 257, 88], [3, 3, 250, 17, 61, 110], [72, 99, 13, 200, 4]]
@@ -94,9 +94,15 @@ def test_refusal(model):
 
 
 def test_samples(tiny):
-    """As many as wanted, each another."""
+    """As many as wanted, each another, and no run of 12 words of the text that is evaluated."""
     tokenizer = open_model(tiny)[1]
     evaluated = default_text()[:2000]
     found = tuning_samples(tokenizer, 8, 32, evaluated)
     assert [len(sample) for sample in found] == [32] * 8
     assert len({tuple(sample) for sample in found}) == 8
+    evaluated = sampled_prose()[:20_000]
+    some = [tokenizer.decode(sample) for sample in tuning_samples(tokenizer, 12, 128, evaluated)]
+    words = evaluated.split()
+    runs = {" ".join(words[at : at + 12]) for at in range(len(words) - 11)}
+    assert not any(run in " ".join(text.split()) for text in some for run in runs)
+    assert any(text.split()[1] in sampled_prose() for text in some[4:])
