@@ -335,12 +335,6 @@ def test_refusals(tiny, settings, message):
         engine.require_fit(dataclasses.replace(SMALL, **settings), config)
 
 
-def test_heads_of_outliers_alone_are_refused(tiny):
-    config = dataclasses.replace(open_model(tiny)[0].config, d=6)
-    with pytest.raises(ParameterError, match="^the model's heads must have more than 6 elements, "):
-        engine.require_fit(SMALL, config)
-
-
 @pytest.mark.model
 @pytest.mark.campaign
 def test_a_token_of_the_real_model(smollm2):

@@ -68,7 +68,7 @@ class Codebooks:
     @property
     def query_outliers(self) -> int:
         """Elements of a query that stay FP16 at each end."""
-        return 0 if self.mean is None else OUTLIERS
+        return 0 if self.mean is None else _query_outliers(self.mean.shape[-1])
 
     def prepare(self, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rotary encoded q [head, token, d], k [kv head, token, d] as they are quantised."""
@@ -118,17 +118,18 @@ def fit_codebook(x: np.ndarray, outliers: int = 0) -> np.ndarray:
 
 
 def fit_codebooks(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, fitted: bool) -> Codebooks:
-    """For calibration's q [head, token, d], k and v [kv head, token, d].
-
-    :raises ValueError: if `fitted` and no element of a query would be an inlier.
-    """
-    if fitted and q.shape[-1] <= 2 * OUTLIERS:
-        raise ValueError(f"heads must have more than {2 * OUTLIERS} elements, not {q.shape[-1]}")
+    """For calibration's q [head, token, d], k and v [kv head, token, d]."""
     if not fitted:
         return Codebooks(fit_codebook(q), fit_codebook(k), fit_codebook(v))
     mean = k.mean(axis=1, dtype=np.float64).astype(np.float32)
     q, k = spread(q), spread(k - mean[:, None])
-    return Codebooks(fit_codebook(q, OUTLIERS), fit_codebook(k), fit_codebook(v), mean)
+    outliers = _query_outliers(q.shape[-1])
+    return Codebooks(fit_codebook(q, outliers), fit_codebook(k), fit_codebook(v), mean)
+
+
+def _query_outliers(d: int) -> int:
+    """At each end of a query of `d` elements, at least one of which is an inlier."""
+    return min(OUTLIERS, (d - 1) // 2)
 
 
 class QuantizedAttention(DecodeAttention):

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from golden.algorithms.kllm.quantize import QuantizedWeights
 from golden.lm.gradient import LayerPass, Rounding, norm_back, parts_of
 from golden.lm.model import Llama, rms_norm, rope_angles
+from golden.lm.progress import counted
 from golden.lm.weights import Layer
 
 STEPS = 48
@@ -55,7 +55,7 @@ def tune_scales(
         [{name: np.zeros_like(a) for name, a in own.items()} for own in logarithm] for _ in range(2)
     )
     order = np.random.default_rng(0).permutation(len(samples))
-    for step in tqdm(range(STEPS), "tuning, once", disable=progress is not True):
+    for step in counted(STEPS, "tuning, once", progress is True):
         if callable(progress):
             progress(f"step {step + 1} of {STEPS} of tuning")
         tokens = np.asarray(samples[order[step % len(samples)]], np.int64)

@@ -75,8 +75,6 @@ class KllmEngine:
             for length, _ in matrix_shapes(config).values()
             for part in parts_of(length, p.k)
         }
-        rule = f"the model's heads must have more than {2 * OUTLIERS} elements"
-        require(config.d > 2 * OUTLIERS, rule, config.d)
         most = max(outlier_count(length, SHARE) for length in lengths)
         ends = 2 * outlier_count(min(lengths), SHARE)
         rule = f"the model's shortest vector must have more values than its {ends} outliers"
