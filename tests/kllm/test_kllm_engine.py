@@ -263,6 +263,21 @@ def test_text_by_lanes_that_multiply(call, tiny, folder, monkeypatch):
     assert (status, err) == (0, "") and json.loads(out)["bits_compared"] > 0
 
 
+def test_attention_is_the_quantised_models(design, quantised):
+    """What the core is given and compared with gives the outputs of the model of attention."""
+    config = quantised.config
+    rng = np.random.default_rng(2)
+    shapes = ((config.heads, config.d), (config.kv_heads, config.d), (config.kv_heads, config.d))
+    layer = engine.attentions(design, config, 16, codebooks=quantised.codebooks)[1]
+    codebooks = quantised.codebooks[1]
+    assert codebooks.query_outliers
+    expected = QuantizedAttention(codebooks, bit_exact=True, longest=SMALL.scores)
+    for _ in range(4):
+        rows = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+        np.testing.assert_array_equal(layer.step(*rows), expected.step(*rows))
+    layer.close()
+
+
 def test_a_wrong_key_is_located(design, quantised):
     """A bit of a stored key flips after two tokens."""
     config = quantised.config
