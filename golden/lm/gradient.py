@@ -2,20 +2,22 @@
 
 The loss is the sum of the negative log-likelihoods of each sample's tokens but the first. A layer
 is x1 = x + attention(n) Wo, x2 = x1 + (silu(m Wgate) * m Wup) Wdown with n, m = rms_norm(x),
-rms_norm(x1). Only the layers' inputs are kept; the way back computes the rest of each layer again.
+rms_norm(x1).
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from tqdm import tqdm
 
 from golden.algorithms.attention import grouped
 from golden.lm.model import Llama, rms_norm, rope, rope_angles, silu
+from golden.lm.progress import Progress, counted
 from golden.lm.weights import Config, Layer
 
 _LOGIT_ROWS = 256
+_GROUP_TOKENS = 512
+"""Whose intermediate results are in memory at a time."""
 
 
 def fisher_information(
@@ -37,28 +39,54 @@ def activation_gradients(
     Inputs are ``attn`` (what Wq, Wk and Wv multiply), ``wo``, ``ffn`` (Wgate and Wup) and ``down``.
     Samples do not attend to each other.
     """
-    c = model.config
-    parts = parts_of([len(sample) for sample in samples])
-    tokens = np.concatenate([np.asarray(sample, np.int64) for sample in samples])
-    positions = np.arange(len(tokens))  # rotary encoding is relative, so they may go on counting
-    angles = rope_angles(positions, c.rope_dims, c.rope_base, model.weights.rope_factors)
+    found: dict[tuple[int, str], list[np.ndarray]] = {}
+    for index, _, gradients in layer_gradients(model, samples, progress):
+        for name, array in gradients.inputs.items():
+            found.setdefault((index, name), []).append(array)
+    return {key: np.concatenate(arrays) for key, arrays in found.items()}
 
-    x = model.weights.embedding[tokens]
-    entered = []
-    bar = tqdm(total=2 * c.layers, desc="gradients", unit="layer", disable=not progress)
-    for index in range(c.layers):
-        entered.append(x)
-        x = LayerPass(c, model.weights.layers[index], x, angles, parts).result
-        bar.update()
-    gradient = norm_back(x, model.weights.norm, c.norm_eps, _loss_back(model, x, tokens, parts))
-    found = {}
-    for index in reversed(range(c.layers)):
-        layer = LayerPass(c, model.weights.layers[index], entered.pop(), angles, parts)
-        gradient, inputs, _ = layer.back(gradient)
-        found |= {(index, name): array for name, array in inputs.items()}
-        bar.update()
-    bar.close()
-    return found
+
+def layer_gradients(
+    model: Llama, samples: Sequence[Sequence[int]], progress: Progress = False
+) -> Iterator[tuple[int, "LayerPass", "Gradients"]]:
+    """The layers, last one first, for some of the samples after others: index, pass, gradients.
+
+    Samples do not attend to each other. `model` may be folded
+    (:class:`golden.algorithms.kllm.fold.FoldedLlama`); its layers are read once for each part of
+    the samples.
+    """
+    c = model.config
+    groups = _together_at_most(_GROUP_TOKENS, samples)
+    for number in counted(len(groups), "calibration", "part", progress):
+        group = groups[number]
+        parts = parts_of([len(sample) for sample in group])
+        tokens = np.concatenate([np.asarray(sample, np.int64) for sample in group])
+        positions = np.arange(len(tokens))  # rotary encoding is relative, so they may go on
+        angles = rope_angles(positions, c.rope_dims, c.rope_base, model.weights.rope_factors)
+        x, passes = model.weights.embedding[tokens], []
+        for index in range(c.layers):
+            passes.append(LayerPass(c, model.weights.layers[index], x, angles, parts))
+            x = passes[-1].result
+        back = _loss_back(model, x, tokens, parts)
+        gradient = norm_back(x, model.weights.norm, c.norm_eps, back)
+        for index in reversed(range(c.layers)):
+            layer = passes.pop()
+            gradients = layer.back(gradient)
+            gradient = gradients.x
+            yield index, layer, gradients
+
+
+def _together_at_most(tokens: int, samples: Sequence[Sequence[int]]) -> list[list[Sequence[int]]]:
+    """The samples in order, in groups of at most so many tokens, or of one sample."""
+    groups: list[list[Sequence[int]]] = []
+    room = 0
+    for sample in samples:
+        if len(sample) > room or not groups:
+            groups.append([])
+            room = tokens
+        groups[-1].append(sample)
+        room -= len(sample)
+    return groups
 
 
 def parts_of(lengths: Sequence[int]) -> list[slice]:
@@ -88,10 +116,22 @@ class Rounding:
     before_norm: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class Gradients:
+    """Of a layer: `x` [token, dim] of its own input, those of `inputs` and `products` of its
+    :class:`LayerPass` by the same names."""
+
+    x: np.ndarray
+    inputs: dict[str, np.ndarray]
+    products: dict[str, np.ndarray]
+
+
 class LayerPass:
     """One layer forward, keeping intermediate results, and backward.
 
-    ``result`` is the layer's, [token, dim], for `x` of the samples in `parts`.
+    ``result`` is the layer's, [token, dim], for `x` of the samples in `parts`; ``inputs`` has what
+    is multiplied, [token, K], names as in :func:`activation_gradients`, and ``products`` the
+    results [token, N] by the names of the matrices.
     """
 
     def __init__(
@@ -107,8 +147,10 @@ class LayerPass:
         self._layer, self._eps, self._angles, self._parts = layer, c.norm_eps, angles, parts
         self._rounding = rounding
         n, self._x = self._normalised("attn", x, layer.attn_norm)
-        self._products = [_heads(n @ w, c.d) for w in (layer.wq, layer.wk, layer.wv)]
-        q, k, v = self._products
+        q, k, v = (n @ w for w in (layer.wq, layer.wk, layer.wv))
+        self.inputs = {"attn": n}
+        self.products = {"wq": q, "wk": k, "wv": v}
+        q, k, v = (_heads(product, c.d) for product in (q, k, v))
         self._q, self._k, self._v = rounding.heads(rope(q, angles), rope(k, angles), v)
         o = np.empty_like(self._q)
         self._p = []
@@ -117,12 +159,16 @@ class LayerPass:
             p = _causal_softmax(q @ k[:, None].swapaxes(-1, -2) / np.sqrt(c.d).astype(q.dtype))
             self._p.append(p)
             o[:, part] = (p @ v[:, None]).reshape(o[:, part].shape)
-        self._wo = rounding.vector("wo", _together(o)) @ layer.wo
-        x1 = x + self._wo
+        self.inputs["wo"] = rounding.vector("wo", _together(o))
+        self.products["wo"] = self.inputs["wo"] @ layer.wo
+        x1 = x + self.products["wo"]
         m, self._x1 = self._normalised("ffn", x1, layer.ffn_norm)
-        self._gate, self._up = m @ layer.gate, m @ layer.up
-        self._down = rounding.vector("down", silu(self._gate) * self._up) @ layer.down
-        self.result = x1 + self._down
+        gate, up = m @ layer.gate, m @ layer.up
+        inner = rounding.vector("down", silu(gate) * up)
+        down = inner @ layer.down
+        self.inputs |= {"ffn": m, "down": inner}
+        self.products |= {"gate": gate, "up": up, "down": down}
+        self.result = x1 + down
 
     def _normalised(
         self, name: str, x: np.ndarray, gain: np.ndarray
@@ -134,38 +180,27 @@ class LayerPass:
             return rms_norm(x, gain, self._eps), x
         return vector(name, rms_norm(x, gain, self._eps)), x
 
-    def back(
-        self, gradient: np.ndarray
-    ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """From the gradient of the layer's result those of its input, of each product's, and of the
-        logarithm of a factor of each matrix's columns."""
+    def back(self, gradient: np.ndarray) -> Gradients:
+        """From the gradient of the layer's result."""
         layer, eps = self._layer, self._eps
         inner = gradient @ layer.down.T
         # silu'(x) = s + x s (1 - s) = s + silu(x) (1 - s), with s = sigmoid(x).
-        sigmoid = 0.5 + 0.5 * np.tanh(0.5 * self._gate)
-        activated = self._gate * sigmoid
-        gate, up = inner * self._up * (sigmoid + activated * (1 - sigmoid)), inner * activated
+        sigmoid = 0.5 + 0.5 * np.tanh(0.5 * self.products["gate"])
+        activated = self.products["gate"] * sigmoid
+        gate = inner * self.products["up"] * (sigmoid + activated * (1 - sigmoid))
+        up = inner * activated
         ffn = gate @ layer.gate.T + up @ layer.up.T
         x1 = gradient + norm_back(self._x1, layer.ffn_norm, eps, ffn)
         wo = x1 @ layer.wo.T
         q, k, v = self._attention_back(_heads(wo, self._q.shape[-1]))
         q, k = rope(q, self._angles.conj()), rope(k, self._angles.conj())
-        wq, wk, wv = (
-            (back * product).sum(axis=1).ravel()
-            for back, product in zip((q, k, v), self._products, strict=True)
+        q, k, v = _together(q), _together(k), _together(v)
+        attn = q @ layer.wq.T + k @ layer.wk.T + v @ layer.wv.T
+        return Gradients(
+            x1 + norm_back(self._x, layer.attn_norm, eps, attn),
+            {"attn": attn, "wo": wo, "ffn": ffn, "down": inner},
+            {"wq": q, "wk": k, "wv": v, "wo": x1, "gate": gate, "up": up, "down": gradient},
         )
-        columns = {
-            "wq": wq,
-            "wk": wk,
-            "wv": wv,
-            "wo": (x1 * self._wo).sum(axis=0),
-            "gate": (gate * self._gate).sum(axis=0),
-            "up": (up * self._up).sum(axis=0),
-            "down": (gradient * self._down).sum(axis=0),
-        }
-        attn = _together(q) @ layer.wq.T + _together(k) @ layer.wk.T + _together(v) @ layer.wv.T
-        x = x1 + norm_back(self._x, layer.attn_norm, eps, attn)
-        return x, {"attn": attn, "wo": wo, "ffn": ffn, "down": inner}, columns
 
     def _attention_back(self, o: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Gradients of q, k and v (after rotation) from that of the heads' results."""
@@ -191,7 +226,7 @@ def _loss_back(model: Llama, x: np.ndarray, tokens: np.ndarray, parts: list[slic
     rows = np.flatnonzero(predicts)
     for first in range(0, len(rows), _LOGIT_ROWS):
         some = rows[first : first + _LOGIT_ROWS]
-        p = model.logits(hidden[some])
+        p = hidden[some] @ model.weights.output
         p -= p.max(axis=-1, keepdims=True)
         np.exp(p, out=p)
         p /= p.sum(axis=-1, keepdims=True)

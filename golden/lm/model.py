@@ -6,6 +6,8 @@ al., "LLaMA: Open and Efficient Foundation Language Models", arXiv:2302.13971, a
 arXiv:2305.13245.
 """
 
+import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -122,6 +124,14 @@ def generate(
         start += len(new)
         new = [int(model.logits(hidden[-1:]).argmax())]
         made += new
+    return made
+
+
+def in_memory(model: Llama) -> Llama:
+    """The same model; a file's layers, or folded ones, are made once and not at each access."""
+    made = copy.copy(model)
+    layers = [model.weights.layers[index] for index in range(model.config.layers)]
+    made.weights = dataclasses.replace(model.weights, layers=layers)
     return made
 
 

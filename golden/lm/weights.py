@@ -67,6 +67,18 @@ class Layer:
     down: np.ndarray
 
 
+INPUTS = {
+    "wq": "attn",
+    "wk": "attn",
+    "wv": "attn",
+    "wo": "wo",
+    "gate": "ffn",
+    "up": "ffn",
+    "down": "down",
+}
+"""The matrices of a layer, and the name of what each multiplies; some share it."""
+
+
 @dataclass(frozen=True)
 class Weights:
     """All float32 weights: ``embedding`` [vocab, dim], ``norm`` [dim], ``output`` [dim, vocab].

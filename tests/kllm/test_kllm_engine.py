@@ -10,10 +10,11 @@ import pytest
 from golden.algorithms.attention import DenseAttention
 from golden.algorithms.kllm.activations import ActivationQuantizer
 from golden.algorithms.kllm.attention import QuantizedAttention
-from golden.algorithms.kllm.model import INPUTS, QuantizedLlama, core_product
+from golden.algorithms.kllm.model import QuantizedLlama, core_product
 from golden.algorithms.veda.voting import VotingAttention
 from golden.lm.commands import open_model
 from golden.lm.model import Llama
+from golden.lm.weights import INPUTS
 from hw.catalogue import find
 from hw.export import export
 from hw.kllm.kllm_core import KllmCoreParameters

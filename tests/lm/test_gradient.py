@@ -5,14 +5,18 @@ import dataclasses
 import numpy as np
 import pytest
 
-from golden.lm.gradient import LayerPass, activation_gradients, fisher_information, parts_of
+from golden.lm.gradient import (
+    LayerPass,
+    activation_gradients,
+    fisher_information,
+    layer_gradients,
+    parts_of,
+)
 from golden.lm.model import Llama, rope_angles
-from golden.lm.weights import GGUFFile, Layer, read_weights
+from golden.lm.weights import INPUTS, GGUFFile, Layer, read_weights
 
 SAMPLES = [[72, 256, 13, 200, 200, 3], [258, 99, 0, 259]]
 FIRST = {"attn": "wq", "wo": "wo", "ffn": "gate", "down": "down"}
-INPUT = {"wq": "attn", "wk": "attn", "wv": "attn", "wo": "wo"}
-INPUT |= {"gate": "ffn", "up": "ffn", "down": "down"}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,7 @@ class Nudged(Llama):
 
     def products(self, index, layer):
         def multiply(name, x):
-            if (index, INPUT[name]) == self._at:
+            if (index, INPUTS[name]) == self._at:
                 x = x.copy()
                 x[self._element] += self._by
             return x @ getattr(layer, name)
@@ -88,6 +92,18 @@ def test_samples_are_alone(model):
         np.testing.assert_allclose(gradient, apart, rtol=1e-4, atol=1e-5 * np.abs(apart).max())
 
 
+def test_any_number_of_samples_at_a_time(model, monkeypatch):
+    samples = [[n + 3, 99, 2 * n + 1, 256, 7] for n in range(9)]
+    together = activation_gradients(model, samples)
+    for tokens, groups in ((1, 9), (14, 5), (15, 3)):
+        monkeypatch.setattr("golden.lm.gradient._GROUP_TOKENS", tokens)
+        steps = list(layer_gradients(model, samples))
+        assert [index for index, _, _ in steps] == [2, 1, 0] * groups
+        for key, found in activation_gradients(model, samples).items():
+            wanted = together[key]
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
 def test_fisher_information_is_the_square(model):
     gradients = activation_gradients(model, SAMPLES)
     for key, information in fisher_information(model, SAMPLES).items():
@@ -101,10 +117,14 @@ def test_factors_of_columns_by_finite_differences(model):
     x, given = rng.normal(size=(2, 9, c.dim))
     angles = rope_angles(np.arange(9), c.rope_dims, c.rope_base, None)
     parts = parts_of([5, 4])
-    _, _, columns = LayerPass(c, layer, x, angles, parts).back(given)
+    layer_pass = LayerPass(c, layer, x, angles, parts)
+    gradients = layer_pass.back(given)
+    assert set(gradients.products) == set(layer_pass.products) == set(INPUTS)
     step = 2.0**-10
-    for name, found in columns.items():
-        matrix = getattr(layer, name)
+    for name, gradient in gradients.products.items():
+        product = layer_pass.products[name]
+        np.testing.assert_allclose(product, layer_pass.inputs[INPUTS[name]] @ getattr(layer, name))
+        found, matrix = (gradient * product).sum(axis=0), getattr(layer, name)
         assert found.shape == matrix.shape[1:]
         for column in rng.integers(len(found), size=3):
             sums = []

@@ -25,6 +25,7 @@ from golden.algorithms.kllm.attention import (
 from golden.algorithms.kllm.calibration import SeparateSamples, evenly
 from golden.algorithms.kllm.fit import fit_weights
 from golden.algorithms.kllm.fold import NORMED, FoldedLlama
+from golden.algorithms.kllm.hessians import layer_hessians
 from golden.algorithms.kllm.quantize import (
     QuantizedWeights,
     outlier_count,
@@ -35,18 +36,8 @@ from golden.algorithms.kllm.weight_store import read_weights, weights_key, write
 from golden.kllm.kllm_core import Norm, kllm_core, parts_of, tables_of
 from golden.lm.gradient import Rounding, fisher_information
 from golden.lm.model import Llama, rms_norm
-from golden.lm.weights import Layer
-
-INPUTS = {
-    "wq": "attn",
-    "wk": "attn",
-    "wv": "attn",
-    "wo": "wo",
-    "gate": "ffn",
-    "up": "ffn",
-    "down": "down",
-}
-"""The input of each matrix: matrices with the same one share its quantised activations."""
+from golden.lm.progress import Progress, counted
+from golden.lm.weights import INPUTS, Layer
 
 ACTIVATION_SAMPLES, ACTIVATION_TOKENS = 16, 64
 """Of the samples, for codebooks of activations [V-A]; weights are fitted to all of them."""
@@ -122,7 +113,7 @@ class QuantizedLlama(Llama):
         bit_exact: bool = False,
         tuning: Sequence[Sequence[int]] = (),
         cached: bool = False,
-        progress: bool | Callable[[str], None] = False,
+        progress: Progress = False,
     ) -> None:
         _one_of("thresholds", thresholds, "dynamic", "static")
         _one_of("fit", fit, "fitted", "paper")
@@ -243,7 +234,7 @@ class QuantizedLlama(Llama):
         self,
         matrices: list[dict[str, QuantizedWeights]],
         tuning: Sequence[Sequence[int]],
-        progress: bool | Callable[[str], None],
+        progress: Progress,
     ) -> list[dict[str, QuantizedWeights]]:
         """Matrices with scales tuned to the rest of this model."""
 
@@ -336,41 +327,19 @@ def _one_of(name: str, value: str, first: str, second: str) -> None:
 
 
 def _quantised_layers(
-    exact: Llama,
-    samples: Sequence[Sequence[int]] | None,
-    bits: int,
-    progress: bool | Callable[[str], None],
+    exact: Llama, samples: Sequence[Sequence[int]] | None, bits: int, progress: Progress
 ) -> list[dict[str, QuantizedWeights]]:
     """Each layer's matrices by name, fitted to `samples` or, without, as in the paper."""
-    found: list[dict[str, QuantizedWeights]] = []
     layers = exact.config.layers
-    if samples is None:
-        for index in range(layers):
-            if callable(progress):
-                progress(f"layer {index + 1} of {layers}")
-            layer = exact.weights.layers[index]
+    hessians = None if samples is None else layer_hessians(exact, samples, progress)
+    found: list[dict[str, QuantizedWeights]] = []
+    for index in counted(layers, "fitting", "layer", progress):
+        layer = exact.weights.layers[index]
+        if hessians is None:
             found.append({name: quantize_weights(getattr(layer, name), bits) for name in INPUTS})
-        return found
-
-    def products(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
-        if callable(progress):
-            progress(f"layer {index + 1} of {layers}")
-        hessians: dict[str, np.ndarray] = {}
-        found.append({})
-
-        def multiply(name: str, x: np.ndarray) -> np.ndarray:
-            x, into = exact.normalised(name, x), INPUTS[name]
-            if into not in hessians:
-                hessians[into] = x.T @ x / np.float32(len(x))
-            matrix = getattr(layer, name)
-            found[index][name] = fit_weights(matrix, hessians[into], bits)
-            return x @ matrix
-
-        return multiply
-
-    dense = copy.copy(exact)
-    dense.products = products
-    _run(dense, samples, "fitting, once" if progress is True else None)
+            continue
+        own, hessians[index] = hessians[index], {}
+        found.append({name: fit_weights(getattr(layer, name), own[name], bits) for name in INPUTS})
     return found
 
 
@@ -378,7 +347,7 @@ def _quantised_head(
     exact: Llama,
     samples: Sequence[Sequence[int]] | None,
     bits: int,
-    progress: bool | Callable[[str], None],
+    progress: Progress,
 ) -> list[dict[str, QuantizedWeights]]:
     """The output matrix as one layer's, fitted to `samples` or, without, as in the paper."""
     if samples is None:

@@ -5,17 +5,16 @@ model quantised, by the gradient of the divergence of its predictions from the f
 (knowledge distillation, Hinton et al., arXiv:1503.02531). Indices, codebooks and the format stay.
 """
 
-import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from golden.algorithms.kllm.quantize import QuantizedWeights
 from golden.lm.gradient import LayerPass, Rounding, norm_back, parts_of
-from golden.lm.model import Llama, rms_norm, rope_angles
-from golden.lm.progress import counted
+from golden.lm.model import Llama, in_memory, rms_norm, rope_angles
+from golden.lm.progress import Progress, counted
 from golden.lm.weights import Layer
 
 STEPS = 48
@@ -31,7 +30,7 @@ def tune_scales(
     matrices: Sequence[dict[str, QuantizedWeights]],
     roundings: Sequence[Rounding],
     samples: Sequence[Sequence[int]],
-    progress: bool | Callable[[str], None] = False,
+    progress: Progress = False,
 ) -> list[dict[str, QuantizedWeights]]:
     """The matrices of each layer with other scales.
 
@@ -41,23 +40,17 @@ def tune_scales(
         Of each layer's vectors. The output matrix and its input are the float model's.
     samples
         Tokens; each of :data:`STEPS` takes one of them, in an order that is always the same.
-    progress
-        Whether to show a bar on standard error, or a function that is called with each step.
     """
     c = exact.config
-    # In memory, where a file's are dequantised at each access.
-    layers = [exact.weights.layers[index] for index in range(c.layers)]
-    exact = copy.copy(exact)
-    exact.weights = dataclasses.replace(exact.weights, layers=layers)
+    exact = in_memory(exact)
+    layers = exact.weights.layers
     units = [_unit_layer(layer, own) for layer, own in zip(layers, matrices, strict=True)]
     logarithm = [{name: np.zeros(m.scale.shape) for name, m in own.items()} for own in matrices]
     mean, square = (
         [{name: np.zeros_like(a) for name, a in own.items()} for own in logarithm] for _ in range(2)
     )
     order = np.random.default_rng(0).permutation(len(samples))
-    for step in counted(STEPS, "tuning, once", progress is True):
-        if callable(progress):
-            progress(f"step {step + 1} of {STEPS} of tuning")
+    for step in counted(STEPS, "tuning", "step", progress):
         tokens = np.asarray(samples[order[step % len(samples)]], np.int64)
         target = _softmax(exact.logits(exact.hidden(tokens)))
         scaled = [
@@ -78,8 +71,12 @@ def tune_scales(
         gradient = norm_back(x, gain, c.norm_eps, gradient)
         rate = RATE * (1 - step / STEPS)
         for index in reversed(range(c.layers)):
-            gradient, _, columns = passes.pop().back(gradient)
-            for name, slope in columns.items():
+            layer = passes.pop()
+            gradients = layer.back(gradient)
+            gradient = gradients.x
+            for name, array in gradients.products.items():
+                # Of the logarithm of a factor of each column.
+                slope = (array * layer.products[name]).sum(axis=0)
                 m, s = mean[index][name], square[index][name]
                 m += (1 - MOMENT) * (slope - m)
                 s += (1 - SQUARE) * (np.square(slope) - s)

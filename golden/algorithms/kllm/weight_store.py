@@ -16,7 +16,7 @@ from golden.download import cache_folder
 from golden.files import replacing
 from golden.lm.model import Llama
 
-VERSION = 4
+VERSION = 5
 """Of the files and of what is in them: a change of the quantisation makes it another one."""
 
 _MATRICES = ("wq", "wk", "wv", "wo", "gate", "up", "down")

@@ -10,7 +10,7 @@ import pytest
 from golden.algorithms.kllm.calibration import calibration_samples
 from golden.algorithms.kllm.kmeans import midpoints
 from golden.algorithms.kllm.matvec import matvec, product_table, sparse_product
-from golden.algorithms.kllm.model import INPUTS, core_product
+from golden.algorithms.kllm.model import core_product
 from golden.algorithms.kllm.quantize import (
     QuantizedActivations,
     dynamic_outliers,
@@ -25,7 +25,7 @@ from golden.kllm.kllm_core import front_end, kllm_core, tables_of
 from golden.lm.commands import open_model
 from golden.lm.model import Llama
 from golden.lm.text import default_text, first_tokens
-from golden.lm.weights import GGUFFile, read_weights
+from golden.lm.weights import INPUTS, GGUFFile, read_weights
 from tests.support.kllm.recording import Recording
 
 U = 2.0**-24

@@ -10,7 +10,7 @@ from golden.algorithms.kllm.activations import fit_activation_quantizer
 from golden.algorithms.kllm.calibration import SeparateSamples, calibration_samples
 from golden.algorithms.kllm.fold import NORMED, rotation
 from golden.algorithms.kllm.matvec import matvec
-from golden.algorithms.kllm.model import INPUTS, QuantizedLlama
+from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.nonlinear import rms_norm
 from golden.algorithms.kllm.quantize import quantize_weights
 from golden.lm.commands import open_model
@@ -19,7 +19,7 @@ from golden.lm.model import Llama
 from golden.lm.perplexity import perplexity
 from golden.lm.text import default_text, first_tokens, many_subjects, shipped_prose
 from golden.lm.tokenizer import read_tokenizer
-from golden.lm.weights import GGUFFile, read_weights
+from golden.lm.weights import INPUTS, GGUFFile, read_weights
 from tests.support.kllm.recording import Recording
 
 TEXT = [72, 256, 13, 200, 200, 3, 258, 99, 0, 259, 41]

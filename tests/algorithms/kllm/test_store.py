@@ -9,9 +9,10 @@ import pytest
 from golden.algorithms.kllm import store, tune
 from golden.algorithms.kllm.activations import ActivationQuantizer
 from golden.algorithms.kllm.calibration import calibration_samples
-from golden.algorithms.kllm.model import INPUTS, QuantizedLlama
+from golden.algorithms.kllm.model import QuantizedLlama
 from golden.lm.commands import open_model
 from golden.lm.model import Llama
+from golden.lm.weights import INPUTS
 
 TEXT = [72, 256, 13, 200]
 SETTINGS = {"weight_bits": 2, "activation_bits": 2, "outliers": 1, "fit": "paper"}
@@ -55,7 +56,7 @@ def assert_same_matrices(a: QuantizedLlama, b: QuantizedLlama):
 @pytest.mark.parametrize("bits", [2, 4, 5])
 def test_made_once_then_read(stored, folder, bits):
     made, said = stored(weight_bits=bits)
-    assert said == [f"quantising, once: layer {n} of 3 …" for n in (1, 2, 3)]
+    assert said == [f"quantising, once: fitting layer {n} of 3 …" for n in (1, 2, 3)]
     assert len(list(folder.iterdir())) == 1
     read, said = stored(weight_bits=bits)
     assert said == [] and read is not made

@@ -8,7 +8,7 @@ import numpy as np
 
 from golden.algorithms.kllm.activations import ActivationQuantizer
 from golden.algorithms.kllm.fold import NORMED
-from golden.algorithms.kllm.model import INPUTS, QuantizedLlama
+from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.kllm.quantize import QuantizedWeights
 from golden.kllm.kllm_core import (
     Norm,
@@ -20,6 +20,7 @@ from golden.kllm.kllm_core import (
     sums,
     tables_of,
 )
+from golden.lm.weights import INPUTS
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.commands.engines.difference import Difference
 from sim.commands.engines.workers import Submit, at_once
