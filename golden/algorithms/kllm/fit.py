@@ -3,7 +3,8 @@
 The format is that of :func:`golden.algorithms.kllm.quantize.quantize_weights`, so the hardware does
 not change. The paper trains codebooks by K-Means alone; what is added here is known from GPTQ
 (Frantar et al., arXiv:2210.17323): errors count by what they do to the product, trace(E^T H E) with
-H = E[x x^T] of the matrix's inputs, and the error of a row is taken up by the rows after it.
+H the mean of x x^T over the matrix's inputs (:mod:`golden.algorithms.kllm.hessians`), and the error
+of a row is taken up by the rows after it.
 """
 
 import numpy as np
@@ -14,8 +15,8 @@ from golden.algorithms.kllm.quantize import QuantizedWeights, check_bits, larges
 ROUNDS = 8
 """Alternations of scale and codebook; their error hardly falls after."""
 DAMPING = 0.1
-"""Of the mean diagonal of H, added to it: H comes from a few thousand tokens of one text. On inputs
-that were not calibrated on, 0.01, usual elsewhere, leaves over 1.5 times the error in Wdown."""
+"""Of the mean diagonal of H, added to it: H comes from a few thousand tokens. SmolLM2-135M predicts
+other texts better than with 0.03 or 0.3, and much better than with 0.01, usual elsewhere."""
 
 _BLOCK = 64
 _COLUMNS = 4096
@@ -27,7 +28,7 @@ def fit_weights(
     """Quantise a matrix [K, N] of finite floats to indices of `bits` bits, 1 to 8.
 
     hessian
-        [K, K], E[x x^T] of the inputs.
+        [K, K], the mean of x x^T over the inputs.
     feedback
         Whether indices are chosen with error feedback; otherwise the nearest centroids'.
     """

@@ -14,7 +14,7 @@ from sim.testbenches.strategies import sometimes
 
 class ColumnCounterTestbench:
     def default_vectors(self, parameters: ColumnCounterParameters) -> int:
-        return 64 if parameters.segment <= 16 else 24
+        return 128
 
     def stimulus(
         self, parameters: ColumnCounterParameters, trace: Trace | None, vectors: int, seed: int
@@ -61,14 +61,17 @@ def random_columns(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Beats of columns of every length, and the column each beat belongs to.
 
-    The first columns are corner cases: maximal counts, an empty mask, one beat.
+    The first columns are corner cases: maximal counts, an empty mask, one beat. Half of the others
+    have k equal indices, each another one: the highest bit of a count.
     """
     p = parameters
     corners = [1, 1, p.beats, p.beats, p.beats, p.beats, 1, 1, p.groups, p.groups + 1]
     corners += [1 + max(p.groups - 2, 0), 2 * max(p.beats, p.groups)]
     drawn = rng.integers(1, 1 + max(p.beats, p.groups + 2), max(0, vectors - len(corners)))
     short = sometimes(rng, 0.3, len(drawn))
-    lengths = np.append(corners, np.where(short, 1 + drawn % 2, drawn))[:vectors]
+    alike = sometimes(rng, 0.5, len(drawn))
+    drawn = np.where(alike, p.beats, np.where(short, 1 + drawn % 2, drawn))
+    lengths = np.append(corners, drawn)[:vectors]
     columns = np.repeat(np.arange(vectors), lengths)
     shape = (len(columns), p.segment)
     index = random_indices(p.activation_bits + p.weight_bits, shape, rng)
@@ -77,7 +80,11 @@ def random_columns(
     integer ^= (sometimes(rng, 0.1, vectors))[columns] & (sometimes(rng, 0.5, len(columns)))
     # Columns of k equal indices: 0, the largest, the largest as an integer, and 5.
     full = np.resize(np.arange(p.beats * p.segment) < p.k, (p.beats, p.segment))
-    for column, value, as_integers in ((2, 0, 0), (3, -1, 0), (4, -1, 1), (5, 5, 0)):
+    equal = [(2, 0, 0), (3, -1, 0), (4, -1, 1), (5, 5, 0)]
+    every = rng.permutation(p.bins)
+    for number, column in enumerate(len(corners) + np.flatnonzero(alike)):
+        equal.append((column, every[number % p.bins], sometimes(rng, 0.2)))
+    for column, value, as_integers in equal:
         chosen = np.flatnonzero(columns == column)
         index[chosen] = value % p.bins
         mask[chosen], integer[chosen] = full[: len(chosen)], as_integers
