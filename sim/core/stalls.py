@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import zlib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,7 +13,8 @@ class Stall:
         Fraction of cycles in which sources offer and sinks accept.
     burst
         Mean length in cycles of a run of stalled or of active cycles, relative to independent
-        choices; 1 is an independent choice in each cycle.
+        choices; 1 is an independent choice in each cycle. Otherwise the runs of some streams are
+        three times as long and those of others a third, so that one may starve as others flow.
     late
         Whether a sink raises ready only for a beat it has already seen for a cycle. The stream
         rules allow it, and a component that waits for ready before it raises valid then hangs.
@@ -23,9 +25,15 @@ class Stall:
     burst: float = 1.0
     late: bool = False
 
-    def chances(self, duty: float) -> tuple[float, float]:
-        """Probability to stop when active, and to start when stopped."""
-        return min(1.0, (1 - duty) / self.burst), min(1.0, duty / self.burst)
+    def chances(self, duty: float, stream: str) -> tuple[float, float]:
+        """Probability to stop when active, and to start when stopped.
+
+        stream
+            Seed and name of the stream, which decide how long its runs are.
+        """
+        factor = (1 / 3, 1, 3)[zlib.crc32(stream.encode()) % 3]
+        burst = 1 if self.burst == 1 else factor * self.burst
+        return min(1.0, (1 - duty) / burst), min(1.0, duty / burst)
 
 
 PATTERNS = {

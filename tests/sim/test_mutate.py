@@ -15,6 +15,7 @@ from sim.checks.mutation import mutation
 from sim.checks.mutation.mutants import create
 from sim.commands import mutate
 from sim.core.memory import Memory, MemoryUse
+from sim.core.stalls import PATTERNS
 from sim.core.stimulus import Outcome, Stimulus
 from sim.core.tools import ToolError
 
@@ -38,6 +39,14 @@ def test_mutants_are_numbered_and_name_their_lines(skid_buffer):
     lines = {mutant.line.rpartition(":")[0] for mutant in mutants.mutants}
     assert "hw/stream/skid_buffer.py" in lines
     assert lines <= {"hw/stream/skid_buffer.py", "amaranth/lib/stream.py"}
+
+
+def test_random_data_of_two_seeds(skid_buffer):
+    """Under every stall pattern, beside real data."""
+    _, checks, _ = skid_buffer
+    assert [check.stall for check in checks] == [stall for stall in PATTERNS for _ in range(3)]
+    inputs = [check.stimulus.inputs["i"].tobytes() for check in checks]
+    assert len(set(inputs)) == 3
 
 
 def test_enables_of_combinational_reads_are_left_alone():

@@ -77,11 +77,20 @@ class Report:
 def checks_of(
     block: Block, parameters: Parameters, seed: int, vectors: int | None = None
 ) -> list[Check]:
-    """Every stimulus under every stall pattern, the shortest first."""
-    vectors = vectors or VECTORS_FACTOR * load_testbench(block).default_vectors(parameters)
+    """Every stimulus under every stall pattern, the shortest first.
+
+    Random data and its stalls are those of two seeds, since a testbench may choose by it what a
+    stimulus is about.
+    """
+    testbench = load_testbench(block)
+    vectors = vectors or VECTORS_FACTOR * testbench.default_vectors(parameters)
     stimuli = stimuli_of(block, parameters, load_trace(None), vectors, seed)
+    seeded = [(stimulus, seed) for stimulus in stimuli]
+    seeded.append((testbench.stimulus(parameters, None, vectors, seed + 1), seed + 1))
     order = list(PATTERNS)
-    checks = [Check(stimulus, stall, seed) for stimulus, stall in itertools.product(stimuli, order)]
+    checks = [
+        Check(stimulus, stall, of) for (stimulus, of), stall in itertools.product(seeded, order)
+    ]
     return sorted(checks, key=lambda check: (order.index(check.stall), check.stimulus.cycles))
 
 

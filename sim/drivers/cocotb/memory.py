@@ -85,8 +85,9 @@ class MemoryServer:
         self._cycles, self._request, self._response = cycles, request, response
         self._fields, self.model, self._strict = fields, model, strict
         pattern = find_stall(stall)
-        self._ready = Throttle(pattern.chances(pattern.ready), f"{seed}{name} request")
-        self._valid = Throttle(pattern.chances(pattern.valid), f"{seed}{name} response")
+        asking, answering = f"{seed}{name} request", f"{seed}{name} response"
+        self._ready = Throttle(pattern.chances(pattern.ready, asking), asking)
+        self._valid = Throttle(pattern.chances(pattern.valid, answering), answering)
         self.fault: str | None = None
         request.ready.value = 0
         response.valid.value = 0

@@ -111,7 +111,8 @@ class Source:
     ):
         self._cycles, self._port, self._layout = cycles, port, layout
         pattern = find_stall(stall)
-        self._throttle = Throttle(pattern.chances(pattern.valid), f"{seed}{port.name}")
+        stream = f"{seed}{port.name}"
+        self._throttle = Throttle(pattern.chances(pattern.valid, stream), stream)
         self._queue: deque[int] = deque()
         self._filled, self._emptied = Event(), Event()
         self.idle = True
@@ -185,8 +186,8 @@ class Sink:
     ):
         self._cycles, self._port, self._layout = cycles, port, layout
         self._pattern = find_stall(stall)
-        chances = self._pattern.chances(self._pattern.ready)
-        self._throttle = Throttle(chances, f"{seed}{port.name}")
+        stream = f"{seed}{port.name}"
+        self._throttle = Throttle(self._pattern.chances(self._pattern.ready, stream), stream)
         self._arrived = Event()
         self._returned = 0
         self.received: list[int] = []

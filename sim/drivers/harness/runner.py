@@ -32,6 +32,7 @@ class Harness:
         self._table = _load(compile_harness(design))
         self._model: ctypes.c_void_p | None = None
         self._memories: dict[str, tuple[Memory, MemoryPort, np.ndarray]] = {}
+        self._seed = 0
         self.reset()
 
     def reset(self, **constants: int) -> None:
@@ -98,18 +99,21 @@ class Harness:
 
     def seed(self, seed: int) -> None:
         """Of the stall patterns."""
+        self._seed = seed
         self._library.harness_seed(self._model, seed)
 
     def source(self, name: str, beats: np.ndarray, stall: Stall) -> None:
         """Beats for an input stream, ``uint32[beats, words]``, which the caller keeps alive."""
-        number, chances = list(self._design.inputs).index(name), stall.chances(stall.valid)
+        number = list(self._design.inputs).index(name)
+        chances = stall.chances(stall.valid, f"{self._seed}{name}")
         self._library.harness_source(self._model, number, _address(beats), len(beats), *chances)
 
     def sink(
         self, name: str, beats: np.ndarray, cycles: np.ndarray, expected: int, stall: Stall
     ) -> None:
         """Room for the beats of an output stream, and how many of them end a run."""
-        number, chances = list(self._design.outputs).index(name), stall.chances(stall.ready)
+        number = list(self._design.outputs).index(name)
+        chances = stall.chances(stall.ready, f"{self._seed}{name}")
         addresses = _address(beats), _address(cycles)
         self._library.harness_sink(
             self._model, number, *addresses, expected, len(beats), stall.late, *chances
