@@ -17,6 +17,8 @@ from tests.support.sim.duts import (
     FaultyBuffer,
     FaultyBufferParameters,
     Pairing,
+    Slow,
+    SlowParameters,
     WidthParameters,
     design,
 )
@@ -126,6 +128,14 @@ def test_wrong_data():
     )
 
 
+def test_payload_without_valid_is_wrong():
+    outcome, found = play_faulty("stale")
+    assert outcome.failure is None
+    # Only the last beat leaves while no other is offered; its payload is inverted then.
+    (only,) = found
+    assert (only.beat, only.field, only.got) == (BEATS - 1, "index", (BEATS - 1) ^ 0xFFF)
+
+
 @pytest.mark.parametrize("width", [1, 33, 64, 65, 96, 257])
 def test_payloads_of_any_width_on_several_streams(width):
     subject = design(Crossing, WidthParameters(width))
@@ -198,20 +208,44 @@ def test_stalls_have_their_duty_and_burst_length(side, duty, burst):
     assert outcome.failure is None
     active = np.zeros(outcome.cycles, bool)
     active[outcome.cycles_of["o"]] = True
-    check_hesitation(active, duty, burst)
+    check_hesitation(active, duty, stall.chances(duty, "5i" if side == "valid" else "5o"))
 
 
 @pytest.mark.parametrize("duty, burst", [(0.7, 1), (0.5, 12), (0.8, 12), (0.25, 3)])
 def test_gate_has_its_duty_and_burst_length(duty, burst):
-    gate = Throttle(Stall(1, 1, burst).chances(duty), "seed")
-    check_hesitation(np.array([gate.step() for _ in range(200_000)]), duty, burst)
+    chances = Stall(1, 1, burst).chances(duty, "1i")
+    gate = Throttle(chances, "seed")
+    check_hesitation(np.array([gate.step() for _ in range(200_000)]), duty, chances)
 
 
-def check_hesitation(active: np.ndarray, duty: float, burst: float) -> None:
+def check_hesitation(active: np.ndarray, duty: float, chances: tuple[float, float]) -> None:
     assert active.mean() == pytest.approx(duty, rel=0.05)
     running, stalled = runs_of(active)
-    assert running == pytest.approx(max(1, burst / (1 - duty)), rel=0.1)
-    assert stalled == pytest.approx(max(1, burst / duty), rel=0.1)
+    assert running == pytest.approx(1 / chances[0], rel=0.1)
+    assert stalled == pytest.approx(1 / chances[1], rel=0.1)
+
+
+@pytest.mark.parametrize("duty", [0.2, 0.5, 0.8])
+def test_streams_stall_for_different_lengths(duty):
+    stall = Stall(1, 1, burst=12)
+    found = {stall.chances(duty, f"{seed}i") for seed in range(50)}
+    wanted = [((1 - duty) / burst, duty / burst) for burst in (4, 12, 36)]
+    assert sorted(found, reverse=True) == [pytest.approx(pair) for pair in wanted]
+    assert len({Stall(1, 1).chances(duty, f"{seed}i") for seed in range(50)}) == 1
+
+
+def test_a_stream_of_few_beats_stalls_as_often():
+    """Its source stalls in half of all cycles, and not only in those after a beat."""
+    beats, interval = 2000, SlowParameters().interval
+    packed = np.arange(beats, dtype=np.uint32)[:, None] & 0xFF
+    stimulus = Stimulus({"i": packed}, {"o": packed}, {"o": np.arange(beats)}, beats, 0)
+    subject = design(Slow, SlowParameters())
+    stall = Stall(valid=0.5, ready=1, burst=12)
+    assert stall.chances(0.5, "1i") == (0.5 / 36, 0.5 / 36)
+    outcome = Harness(subject).run(stimulus, stall, seed=1)
+    assert outcome.failure is None
+    # Were it stalled after beats alone, one in 72 would be late, by 72 cycles.
+    assert outcome.cycles > 1.4 * beats * interval
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ class MemoryServer:
         response.payload.value = 0
         while True:
             request.ready.value = int(ready.step())
-            if not offering and valid.step():
+            if valid.step() and not offering:
                 answer = model.response(now + 1)
                 if answer is not None:
                     response.payload.value = fields.response(*answer)

@@ -158,6 +158,7 @@ class Source:
                 await cycles.trigger()
                 if port.transfers():
                     break
+                throttle.step()  # in each cycle, so that a stream of few beats stalls as often
             cycles.last_transfer = cycles.cycle
             port.valid.value = 0
             # A design that reads the payload of a cycle without valid reads a wrong value.

@@ -56,8 +56,10 @@ struct Stream {  // a stream's ports on the model
 struct Source : Stream {  // offers its beats in order, or its memory's responses
     const uint32_t* beats = nullptr;
     int64_t count = 0, taken = 0;
-    bool offering = false;
+    int64_t bits = 0;  // of the payload
+    bool offering = false, stale = false;  // stale: the payload still is an accepted beat
     Memory* memory = nullptr;
+    std::vector<uint32_t> wrong;  // the beat on offer, inverted
     Throttle throttle;
 };
 
@@ -193,13 +195,25 @@ private:
     }
 
     bool offer(Source& s) {
+        if (!s.offering && !s.memory && s.taken == s.count) return hold(s);
+        // In each cycle, also while a beat waits, so that a stream of few beats stalls as often.
+        bool open = s.throttle.step(random);
         if (s.offering) return true;
-        if (!s.memory && s.taken == s.count) return false;
-        if (!s.throttle.step(random)) return false;
+        if (!open) return hold(s);
         const uint32_t* beat = s.memory ? s.memory->response(cycle) : s.beats + s.taken * s.words;
-        if (!beat) return false;
+        if (!beat) return hold(s);
         put(s.payload, beat);
+        for (int64_t k = 0; k < s.words; k++) {
+            int64_t left = s.bits - 32 * k;
+            s.wrong[k] = ~beat[k] & (left >= 32 ? ~0u : left > 0 ? (1u << left) - 1 : 0);
+        }
         return s.offering = true;
+    }
+
+    // A design that reads the payload of a cycle without valid reads a wrong value.
+    bool hold(Source& s) {
+        if (s.stale) put(s.payload, s.wrong.data());
+        return s.stale = false;
     }
 
     bool accept(Sink& s) {
@@ -209,7 +223,7 @@ private:
 
     void sample_source(Source& s) {
         if (!s.offering || !*s.ready) return;
-        s.offering = false;
+        s.offering = false, s.stale = true;
         if (!s.memory) s.taken++;
         transferred(s.memory);
     }
@@ -245,10 +259,11 @@ void harness_seed(Harness* h, uint64_t seed) {
     h->random.state = seed * 0x9e3779b97f4a7c15ull + 0x1234567;
     for (int i = 0; i < 8; i++) h->random.next();  // small seeds have few bits set
 }
-void harness_source(Harness* h, int k, const uint32_t* beats, int64_t count, double stop,
-                    double start) {
+void harness_source(Harness* h, int k, const uint32_t* beats, int64_t count, int64_t bits,
+                    double stop, double start) {
     Source& s = h->sources[k];
     s = Source{{s}, beats, count};
+    s.bits = bits, s.wrong.resize(s.words);
     s.throttle.stop = chance(stop), s.throttle.start = chance(start);
 }
 void harness_sink(Harness* h, int k, uint32_t* beats, int64_t* cycles, int64_t expected,

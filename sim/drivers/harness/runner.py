@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+from amaranth.hdl import Shape
 
 from sim.core import payload
 from sim.core.design import Design
@@ -106,7 +107,10 @@ class Harness:
         """Beats for an input stream, ``uint32[beats, words]``, which the caller keeps alive."""
         number = list(self._design.inputs).index(name)
         chances = stall.chances(stall.valid, f"{self._seed}{name}")
-        self._library.harness_source(self._model, number, _address(beats), len(beats), *chances)
+        bits = Shape.cast(self._design.inputs[name]).width
+        self._library.harness_source(
+            self._model, number, _address(beats), len(beats), bits, *chances
+        )
 
     def sink(
         self, name: str, beats: np.ndarray, cycles: np.ndarray, expected: int, stall: Stall
@@ -251,7 +255,7 @@ def _engine() -> ctypes.CDLL:
         "harness_reset": ([pointer], None),
         "harness_disturb": ([pointer], None),
         "harness_seed": ([pointer, ctypes.c_uint64], None),
-        "harness_source": ([pointer, ctypes.c_int, pointer, i64, f64, f64], None),
+        "harness_source": ([pointer, ctypes.c_int, pointer, i64, i64, f64, f64], None),
         "harness_sink": (
             [pointer, ctypes.c_int, pointer, pointer, i64, i64, ctypes.c_int, f64, f64],
             None,

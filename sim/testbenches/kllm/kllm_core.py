@@ -111,6 +111,9 @@ def random_products(
             product = dataclasses.replace(
                 product, softmax=bool(softmax), store=bool(sometimes(rng, 0.4))
             )
+        elif attention and product.partial:
+            # It has no results, so no scores.
+            product = dataclasses.replace(product, softmax=bool(sometimes(rng, 0.5)))
         products.append(product)
     return products
 

@@ -3,7 +3,7 @@
 
 import dataclasses
 
-from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -159,7 +159,7 @@ class Spinner(wiring.Component):
         return m
 
 
-FAULTS = ("none", "withdraw", "change", "lose", "repeat", "extra", "hang", "corrupt")
+FAULTS = ("none", "withdraw", "change", "lose", "repeat", "extra", "hang", "corrupt", "stale")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,6 +209,10 @@ class FaultyBuffer(wiring.Component):
             self.o.valid.eq(full),
             self.o.payload.eq(payload),
         ]
+        if fault == "stale":
+            # As if an input's payload stayed what it was when it is not valid any more.
+            with m.If(~self.i.valid):
+                m.d.comb += self.o.payload.eq(self.i.payload)
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += full.eq(0)
             if fault == "repeat":
@@ -236,6 +240,36 @@ class FaultyBuffer(wiring.Component):
                 m.d.sync += idle.eq(idle + 1)
                 with m.If(idle == 39):
                     m.d.sync += full.eq(1)
+        return m
+
+
+@dataclasses.dataclass(frozen=True)
+class SlowParameters(Parameters):
+    interval: int = 16
+
+    @property
+    def latency(self) -> int:
+        return 0
+
+
+class Slow(wiring.Component):
+    """Passes a beat in one of `interval` cycles."""
+
+    def __init__(self, parameters: SlowParameters):
+        self._interval = parameters.interval
+        signature = stream.Signature(unsigned(8))
+        super().__init__({"i": In(signature), "o": Out(signature)})
+
+    def elaborate(self, platform):
+        m = Module()
+        count = Signal(range(self._interval))
+        turn = count == self._interval - 1
+        m.d.sync += count.eq(Mux(turn, 0, count + 1))
+        m.d.comb += [
+            self.o.valid.eq(self.i.valid & turn),
+            self.o.payload.eq(self.i.payload),
+            self.i.ready.eq(self.o.ready & turn),
+        ]
         return m
 
 
