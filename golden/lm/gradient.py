@@ -77,7 +77,7 @@ def layer_gradients(
 
 
 def _together_at_most(tokens: int, samples: Sequence[Sequence[int]]) -> list[list[Sequence[int]]]:
-    """The samples in order, in groups of at most so many tokens, or of one sample."""
+    """The samples in order, in groups of at most `tokens` tokens or of one sample."""
     groups: list[list[Sequence[int]]] = []
     room = 0
     for sample in samples:
