@@ -82,8 +82,9 @@ def random_columns(
     full = np.resize(np.arange(p.beats * p.segment) < p.k, (p.beats, p.segment))
     equal = [(2, 0, 0), (3, -1, 0), (4, -1, 1), (5, 5, 0)]
     every = rng.permutation(p.bins)
-    for number, column in enumerate(len(corners) + np.flatnonzero(alike)):
-        equal.append((column, every[number % p.bins], sometimes(rng, 0.2)))
+    for number, place in enumerate(np.flatnonzero(alike).tolist()):
+        value, as_integers = int(every[number % p.bins]), int(sometimes(rng, 0.2))
+        equal.append((len(corners) + place, value, as_integers))
     for column, value, as_integers in equal:
         chosen = np.flatnonzero(columns == column)
         index[chosen] = value % p.bins
