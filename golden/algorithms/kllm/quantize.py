@@ -110,6 +110,8 @@ def dynamic_outliers(x: np.ndarray, k: int) -> np.ndarray:
     if not 0 <= k <= x.shape[-1]:
         raise ValueError(f"k must be between 0 and N = {x.shape[-1]}, not {k}")
     outlier = np.zeros(x.shape, bool)
+    if k == 0:
+        return outlier
     key = order_key(x)
     for sort_key in (key, ~key):
         # A stable sort of 16-bit integers is a radix sort, so sorting all values is cheap.
