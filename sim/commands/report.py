@@ -32,7 +32,7 @@ SEED = 1
 class Row:
     """One line of the table: a configuration in a simulator, under every stall pattern.
 
-    cycles, predicted
+    cycles, predicted, fewest
         Of the runs without stalls.
     seed
         Of the random data and stalls.
@@ -48,6 +48,7 @@ class Row:
     mismatches: int = 0
     cycles: int = 0
     predicted: int | None = 0
+    fewest: int | None = 0
     wall_s: float = 0.0
     verdict: str = "pass"
     reason: str = ""
@@ -99,7 +100,7 @@ def run_row(
     for (stimulus, stall), outcome in zip(runs, outcomes, strict=True):
         add(result, stimulus, stall, *outcome)
     row.vectors, row.mismatches = result.transactions, result.mismatches
-    row.cycles, row.predicted = result.cycles, result.predicted
+    row.cycles, row.predicted, row.fewest = result.cycles, result.predicted, result.fewest
     if not result.passed:
         said = [result.first_mismatch, *result.failures, "no transaction was compared"]
         row.verdict, row.reason = "FAIL", next(filter(None, said))

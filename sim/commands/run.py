@@ -143,7 +143,11 @@ def describe(result) -> None:
         print(note)
     for stall, timing in (result.memory or {}).items():
         print(f"Memory under stall {stall}: {timing}.")
-    predicted = "" if result.predicted is None else f" (formula: {result.predicted})"
+    predicted = ""
+    if result.predicted is not None:
+        exact = result.fewest == result.predicted
+        formula = result.predicted if exact else f"{result.fewest} to {result.predicted}"
+        predicted = f" (formula: {formula})"
     print(
         f"{result.block} {result.configuration}, {result.simulator}, stall {result.stall}, "
         f"seed {result.seed}: {result.transactions} transactions, "

@@ -25,8 +25,10 @@ class RunResult:
     cycles
         Of the runs without stalls, if there are any.
     predicted
-        Cycles the block's formula gives for the same stimuli; None where stalls or a slow memory
-        make it meaningless.
+        Cycles the block's formula gives for the same stimuli, the most where it gives a band; None
+        where stalls or a slow memory make it meaningless.
+    fewest
+        The band's other end; `predicted` where the formula is exact.
     failures
         One sentence for each stimulus that broke a stream rule, hung or took a wrong number of
         cycles.
@@ -49,6 +51,7 @@ class RunResult:
     mismatches: int = 0
     cycles: int = 0
     predicted: int | None = None
+    fewest: int | None = None
     simulated: int = 0
     wall_s: float = 0.0
     first_mismatch: str | None = None
@@ -116,19 +119,20 @@ def add(
         Whether the block's cycle formula holds where nothing stalls, as it does unless a memory is
         slow.
     """
-    counted = formula and stall == "none" and stimulus.cycles_exact
+    counted = formula and stall == "none" and outcome.failure is None and not mismatches
     result.transactions += stimulus.transactions
     result.mismatches += len(mismatches)
     if stall in ("none", result.stall):
         result.cycles += outcome.cycles
     result.simulated += outcome.simulated
     if counted:
-        result.predicted = (result.predicted or 0) + stimulus.cycles
+        fewest, most = stimulus.cycle_range(outcome)
+        result.fewest = (result.fewest or 0) + fewest
+        result.predicted = (result.predicted or 0) + most
     where = f"stall {stall}: " if result.stall == "all" else ""
     if mismatches and result.first_mismatch is None:
         result.first_mismatch = f"{where}{mismatches[0]}"
     if outcome.failure is not None:
         result.failures.append(f"{where}{outcome.failure}")
-    elif not mismatches and counted and outcome.cycles != stimulus.cycles:
-        took = f"took {outcome.cycles} cycles where the formula says {stimulus.cycles}"
-        result.failures.append(f"{where}{took}")
+    elif counted and (wrong := stimulus.wrong_cycles(outcome)) is not None:
+        result.failures.append(f"{where}{wrong}")

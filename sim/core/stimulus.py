@@ -50,8 +50,9 @@ class Stimulus:
     cycles
         Cycles that the block's formula predicts from the first input beat offered to the last
         output beat accepted, both included, when nothing stalls.
-    cycles_exact
-        Otherwise they are an estimate, as the data's cycles depend on what the block decides.
+    band
+        Fewest and most cycles of such a run, for a block whose cycles depend on what it decides by
+        timing; `cycles` is then an estimate. None: exactly `cycles`.
     notes
         How the testbench changed the trace to make it fit, one sentence each.
     memories
@@ -75,9 +76,25 @@ class Stimulus:
     notes: list[str] = dataclasses.field(default_factory=list)
     memories: dict = dataclasses.field(default_factory=dict)
     stall: str = "none"
-    cycles_exact: bool = True
+    band: tuple[int, int] | None = None
     room: dict[str, int] = dataclasses.field(default_factory=dict)
     timings: dict = dataclasses.field(default_factory=dict)
+
+    def cycle_range(self, outcome: "Outcome") -> tuple[int, int]:
+        """Fewest and most cycles of a run where nothing stalls and memories are the fastest.
+
+        outcome
+            Of the run, from whose outputs a subclass may see what the block decided.
+        """
+        return self.band or (self.cycles, self.cycles)
+
+    def wrong_cycles(self, outcome: "Outcome") -> str | None:
+        """What is wrong with the cycles of such a run; None if nothing is."""
+        fewest, most = self.cycle_range(outcome)
+        if fewest <= outcome.cycles <= most:
+            return None
+        formula = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        return f"took {outcome.cycles} cycles where the formula says {formula}"
 
 
 @dataclasses.dataclass

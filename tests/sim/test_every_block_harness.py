@@ -75,7 +75,7 @@ def test_any_trace_fits_any_block(block, kinds, tmp_path):
             runs.add(result, stimulus, stall, *outcome)
         assert result.passed, (kind, result.first_mismatch, result.failures)
         assert result.transactions == 3 * vectors
-        assert result.predicted in (result.cycles, None)
+        assert result.fewest <= result.cycles <= result.predicted
         notes = " ".join(stimulus.notes)
         assert re.search(r"\bk\b" if kind == "attention" else r"\b[kqvxw]\b", notes)
         if kind == "one number":
@@ -104,7 +104,7 @@ def test_both_drivers_see_the_same(name):
         assert found == also_found == []
         assert one.failure is None and other.failure is None
         assert one.cycles == other.cycles
-        assert one.cycles == stimulus.cycles or not stimulus.cycles_exact
+        assert stimulus.wrong_cycles(one) is None
         for name in stimulus.outputs:
             assert np.array_equal(one.outputs[name], other.outputs[name])
             assert list(one.cycles_of[name]) == list(other.cycles_of[name])

@@ -97,7 +97,7 @@ def test_what_a_run_leaves_in_memory_is_checked(skid_buffer, left):
     mutants, checks, _ = skid_buffer
     rows = np.array([[7]], np.uint32)
     memory = Memory(rows, "request", "response", after=rows)
-    stimulus = Stimulus({}, {}, {}, 0, 0, memories={"memory": memory}, cycles_exact=False)
+    stimulus = Stimulus({}, {}, {}, 0, 0, memories={"memory": memory}, band=(0, 1 << 62))
 
     class LeavesRow:
         def reset(self, **constants):

@@ -258,7 +258,7 @@ def stimulus_of(
         },
         transactions=len(products),
         cycles=cycles_of(p, products, [result.outlier for result in results]),
-        cycles_exact=not any(product.weighted for product in products),
+        band=(0, 1 << 62) if any(product.weighted for product in products) else None,
     )
 
 

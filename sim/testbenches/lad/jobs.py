@@ -150,7 +150,7 @@ class LadJobs(ABC):
             transaction_of={"o": owner, "report": owner},
             transactions=len(results),
             cycles=self.cycles(since),
-            cycles_exact=False,
+            band=(0, 1 << 62),
             notes=notes,
             memories={"memory": self.memory()},
         )

@@ -134,7 +134,7 @@ class Jobs:
             transaction_of=owners,
             transactions=sum(counts),
             cycles=sum(p.cycles(job[0].head.tokens, len(job), job[-1].kv_head + 1) for job in work),
-            cycles_exact=False,
+            band=(0, 1 << 62),
             notes=notes,
             memories=self.memories(),
             room=room,

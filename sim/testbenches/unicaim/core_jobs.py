@@ -132,7 +132,7 @@ class CoreJobs:
             transaction_of={"o": np.array(owners, int), "report": np.array(reported, int)},
             transactions=len(results),
             cycles=p.cycles([_work(result) for result in reports]),
-            cycles_exact=False,
+            band=(0, 1 << 62),
             memories=self.memories(contents),
             notes=notes,
         )
