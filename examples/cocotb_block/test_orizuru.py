@@ -29,7 +29,7 @@ def beats_of(x: np.ndarray, k: int) -> list[dict]:
 
 
 @cocotb.test(timeout_time=100, timeout_unit="us")
-@cocotb.parametrize(stall=["none", "random", "bursts"])
+@cocotb.parametrize(stall=["none", "random", "bursts", "long"])
 async def test_pairs(dut, stall):
     """Pairs are the model's, in order, bit for bit, whatever the stalls."""
     Clock(dut.clk, 10, unit="ns").start()

@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -72,8 +73,9 @@ def run_row(
     trace,
     vectors: int | None,
     driver: str = "cocotb",
+    stalls: Sequence[str] = (),
 ) -> Row:
-    """Real and random data under every stall pattern in one simulator."""
+    """Real and random data in one simulator, under every stall pattern unless some are named."""
     lacking = not tools.has_cocotb()
     if lacking:
         driver = "harness"
@@ -95,7 +97,9 @@ def run_row(
     simulation = Simulation(design, simulator, driver)
     vectors = vectors or load_testbench(block).default_vectors(parameters)
     result = RunResult(block.name, preset, simulator, driver, SEED, "all")
-    runs = list(itertools.product(stimuli_of(block, parameters, trace, vectors, SEED), PATTERNS))
+    runs = list(
+        itertools.product(stimuli_of(block, parameters, trace, vectors, SEED), stalls or PATTERNS)
+    )
     outcomes = simulation.run(runs, SEED)
     for (stimulus, stall), outcome in zip(runs, outcomes, strict=True):
         add(result, stimulus, stall, *outcome)

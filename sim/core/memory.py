@@ -109,6 +109,8 @@ TIMINGS = {
     "none": FASTEST,
     "random": MemoryTiming((1, 20), reorder=True),
     "bursts": MemoryTiming((2, 40), interval=2),
+    # Many responses are on their way as a stream stalls, and then come one in each cycle.
+    "long": MemoryTiming((12, 12)),
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from hw.catalogue import find
 from hw.export import module_name, to_rtlil
+from sim.core.stalls import PATTERNS
 from sim.drivers.run import run
 from sim.synth import libraries
 from sim.synth.flow import Mapped, Mapper
@@ -42,7 +43,7 @@ def test_a_netlist_equals_the_golden_model(name, preset, mode, simulator, tmp_pa
     options = {"simulator": simulator, "driver": driver, "vectors": 200, "verilog": path}
     result = run(block, preset, parameters, **options)
     assert result.passed, result.first_mismatch or result.failures
-    assert result.transactions == 3 * 2 * 200
+    assert result.transactions == 2 * len(PATTERNS) * 200
 
 
 def test_a_netlist_of_pieces_equals_the_golden_model(tmp_path):
@@ -55,7 +56,7 @@ def test_a_netlist_of_pieces_equals_the_golden_model(tmp_path):
     path.write_text(netlist.verilog)
     result = run(block, "small", parameters, simulator="icarus", vectors=20, verilog=path)
     assert result.passed, result.first_mismatch or result.failures
-    assert result.transactions == 3 * 2 * 20
+    assert result.transactions == 2 * len(PATTERNS) * 20
 
 
 def test_a_wrong_gate_is_noticed(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sim.core import payload
-from sim.core.stalls import PATTERNS, Stall, Throttle
+from sim.core.stalls import PATTERNS, SHORTEST_STALL, Stall, Throttle, Turns, longest_stall
 from sim.core.stimulus import Stimulus, compare
 from sim.core.tools import ToolError
 from sim.drivers.harness import verilated
@@ -232,6 +232,31 @@ def test_streams_stall_for_different_lengths(duty):
     wanted = [((1 - duty) / burst, duty / burst) for burst in (4, 12, 36)]
     assert sorted(found, reverse=True) == [pytest.approx(pair) for pair in wanted]
     assert len({Stall(1, 1).chances(duty, f"{seed}i") for seed in range(50)}) == 1
+
+
+def test_long_stalls_take_turns():
+    """Never two streams at once, each stream sometimes, never longer than the longest."""
+    turns = Turns(500, "seed")
+    streams = [turns.join() for _ in range(3)]
+    found = np.array([[turns.stalls(s, cycle) for s in streams] for cycle in range(100_000)])
+    assert found.sum(axis=1).max() == 1
+    for stalled in found.T:
+        _, lengths = runs_of(~stalled)
+        assert SHORTEST_STALL <= lengths <= 500 and 0.1 < stalled.mean() < 0.4
+
+
+def test_the_harness_stalls_one_stream_for_long():
+    """Gaps between beats are stalls of source or sink, none so long that it looks like a hang."""
+    subject = design(FaultyBuffer, FaultyBufferParameters())
+    beats = 20_000
+    same = {"o": np.zeros((beats, 2), np.uint32)}
+    stimulus = Stimulus({"i": same["o"]}, same, {"o": np.arange(beats)}, beats, beats + 1)
+    outcome = Harness(subject).run(stimulus, PATTERNS["long"], seed=5)
+    assert outcome.failure is None
+    gaps = np.diff(outcome.cycles_of["o"])
+    longest = longest_stall(subject.timeout_cycles)
+    assert gaps[gaps > 1].min() >= SHORTEST_STALL and longest / 2 < gaps.max() <= longest + 1
+    assert 3 * beats < outcome.cycles < 6 * beats
 
 
 def test_a_stream_of_few_beats_stalls_as_often():

@@ -19,6 +19,7 @@ from hw.stream.skid_buffer import SkidBufferParameters
 from sim.core.design import from_file, generate
 from sim.core.memory import MemoryTiming
 from sim.core.result import RunResult, command_line
+from sim.core.stalls import PATTERNS
 from sim.core.stimulus import Stimulus
 from sim.core.tools import DRIVERS, ROOT, ToolError
 from sim.drivers import run as runs
@@ -110,7 +111,7 @@ def test_all_blocks_in_one_list(run, monkeypatch):
     status, out, _ = run("run all --preset small --driver harness --vectors 6 --json")
     results = json.loads(out)
     assert status == 0 and [r["block"] for r in results] == [b.name for b in (*few, last)]
-    assert all(r["passed"] and r["transactions"] == 36 for r in results)
+    assert all(r["passed"] and r["transactions"] == 48 for r in results)
 
 
 def test_every_stall_pattern_is_run_unless_one_is_named(run):
@@ -118,7 +119,7 @@ def test_every_stall_pattern_is_run_unless_one_is_named(run):
     result = json.loads(out)
     assert status == 0 and result["stall"] == "all"
     # Patterns, real and random data, the testbench's default.
-    assert result["transactions"] == 3 * 2 * 256
+    assert result["transactions"] == len(PATTERNS) * 2 * 256
     assert result["cycles"] == result["predicted"] == 2 * 257 < result["simulated"]
 
 

@@ -13,7 +13,7 @@ latency, order and bandwidth of a :class:`sim.core.memory.MemoryTiming`::
 import cocotb
 
 from sim.core.memory import Bits, MemoryFault, MemoryModel, MemoryPort
-from sim.core.stalls import Stall, Throttle
+from sim.core.stalls import Stall
 from sim.drivers.cocotb.layout import PayloadLayout
 from sim.drivers.cocotb.stream import Cycles, Port, find_stall
 
@@ -85,9 +85,8 @@ class MemoryServer:
         self._cycles, self._request, self._response = cycles, request, response
         self._fields, self.model, self._strict = fields, model, strict
         pattern = find_stall(stall)
-        asking, answering = f"{seed}{name} request", f"{seed}{name} response"
-        self._ready = Throttle(pattern.chances(pattern.ready, asking), asking)
-        self._valid = Throttle(pattern.chances(pattern.valid, answering), answering)
+        self._ready = cycles.throttle(pattern, pattern.ready, seed, f"{name} request")
+        self._valid = cycles.throttle(pattern, pattern.valid, seed, f"{name} response")
         self.fault: str | None = None
         request.ready.value = 0
         response.valid.value = 0

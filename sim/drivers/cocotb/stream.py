@@ -28,10 +28,11 @@ import cocotb
 from cocotb.triggers import Event, RisingEdge, Timer
 from cocotb.utils import get_sim_steps, get_sim_time
 
-from sim.core.stalls import PATTERNS, Stall, Throttle
+from sim.core.stalls import PATTERNS, Stall, Throttle, Turns, longest_stall
 from sim.drivers.cocotb.layout import PayloadLayout
 
 PERIOD_NS = 10
+LONGEST_STALL = longest_stall(2000)
 
 
 class StreamError(AssertionError):
@@ -45,12 +46,16 @@ class Cycles:
         The clock signal; None for a combinational design, whose cycles are spans of time.
     period_ns
         The clock's period.
+    longest_stall
+        Most cycles of a stall in the ``long`` pattern; set it before the first source or sink.
     last_transfer
         The cycle of the last transfer on any stream of a source, sink or memory; -1 before the
         first.
     """
 
     def __init__(self, clock=None, period_ns: float = PERIOD_NS):
+        self.longest_stall = LONGEST_STALL
+        self._turns: dict[object, Turns] = {}
         self._edge = None if clock is None else RisingEdge(clock)
         self._period_ns = period_ns
         self._steps = get_sim_steps(period_ns, "ns")
@@ -69,6 +74,27 @@ class Cycles:
     def cycle(self) -> int:
         """Number of the present cycle; at a clock edge, of the cycle that it ends."""
         return max(0, (get_sim_time("step") - self._start - 1) // self._steps)
+
+    def throttle(self, pattern: Stall, duty: float, seed: object, stream: str):
+        """Stalls of one stream: ``step()``, called in any cycle, returns whether it may transfer.
+
+        In the ``long`` pattern all streams of one seed take turns.
+        """
+        if not pattern.long:
+            return Throttle(pattern.chances(duty, f"{seed}{stream}"), f"{seed}{stream}")
+        if seed not in self._turns:
+            self._turns[seed] = Turns(self.longest_stall, f"{seed}")
+        return _Turn(self, self._turns[seed])
+
+
+class _Turn:
+    """One stream's part in the turns of long stalls."""
+
+    def __init__(self, cycles: Cycles, turns: Turns):
+        self._cycles, self._turns, self._number = cycles, turns, turns.join()
+
+    def step(self) -> bool:
+        return not self._turns.stalls(self._number, self._cycles.cycle)
 
 
 class Port:
@@ -94,8 +120,8 @@ class Source:
     layout
         Lets :meth:`send` take fields by name.
     stall
-        A pattern of :data:`sim.core.stalls.PATTERNS` by name (``none``, ``random``, ``bursts``),
-        or a :class:`~sim.core.stalls.Stall` of your own: the cycles without an offer.
+        A pattern of :data:`sim.core.stalls.PATTERNS` by name (``none``, ``random``, ``bursts``,
+        ``long``), or a :class:`~sim.core.stalls.Stall` of your own: the cycles without an offer.
     seed
         The same seed and stream name give the same stalls.
     """
@@ -111,8 +137,7 @@ class Source:
     ):
         self._cycles, self._port, self._layout = cycles, port, layout
         pattern = find_stall(stall)
-        stream = f"{seed}{port.name}"
-        self._throttle = Throttle(pattern.chances(pattern.valid, stream), stream)
+        self._throttle = cycles.throttle(pattern, pattern.valid, seed, port.name)
         self._queue: deque[int] = deque()
         self._filled, self._emptied = Event(), Event()
         self.idle = True
@@ -187,8 +212,7 @@ class Sink:
     ):
         self._cycles, self._port, self._layout = cycles, port, layout
         self._pattern = find_stall(stall)
-        stream = f"{seed}{port.name}"
-        self._throttle = Throttle(self._pattern.chances(self._pattern.ready, stream), stream)
+        self._throttle = cycles.throttle(self._pattern, self._pattern.ready, seed, port.name)
         self._arrived = Event()
         self._returned = 0
         self.received: list[int] = []

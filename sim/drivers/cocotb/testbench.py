@@ -15,6 +15,7 @@ from time import monotonic
 import cocotb
 from cocotb.clock import Clock
 
+from sim.core.stalls import longest_stall
 from sim.drivers.cocotb.stream import PERIOD_NS, Cycles, Monitor, Port, Sink, Source, reset
 
 STIMULI = Path(os.environ["SENBAZURU_STIMULI"])
@@ -95,6 +96,8 @@ async def run(dut, number):
         await reset(dut.rst, cycles)
 
     # Cycle 0 begins here, with a source or sink for each stream.
+    timeout = description["timeout_cycles"]
+    cycles.longest_stall = longest_stall(timeout)
     sources = []
     for name, beats in description["inputs"].items():
         source = Source(cycles, ports[name], **stalls)
@@ -115,7 +118,6 @@ async def run(dut, number):
 
     # Until all expected beats have arrived, and longer, for beats too many.
     failure, complete = None, None
-    timeout = description["timeout_cycles"]
     while complete is None or cycles.cycle <= complete + description["drain_cycles"]:
         await cycles.trigger()
         failure = next((server.fault for server in servers.values() if server.fault), None)

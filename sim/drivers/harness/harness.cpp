@@ -4,6 +4,7 @@
 #include "harness.h"
 #include "memory.h"
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -29,6 +30,21 @@ struct Throttle {  // stalls of one stream, a two-state Markov chain
         uint32_t draw = random.next();
         open = open ? draw >= stop : draw <= start;
         return open;
+    }
+};
+
+struct Turns {  // long stalls of one stream at a time; Turns of sim/core/stalls.py
+    int64_t shortest, shortest_gap, longest = 0;  // cycles; no stalls without a longest
+    int64_t left = 0;                             // cycles of this stall or gap
+    const void* stalled = nullptr;                // a stream; none between two stalls
+    void begin(Random& random) { left = draw(random, shortest_gap, shortest); }
+    // At the end of a stall or gap, with the streams that may stall next.
+    void step(Random& random, const std::vector<const void*>& streams) {
+        stalled = stalled || streams.empty() ? nullptr : streams[random.next() % streams.size()];
+        left = stalled ? draw(random, shortest, longest) : draw(random, shortest_gap, longest / 2);
+    }
+    static int64_t draw(Random& random, double from, double to) {
+        return static_cast<int64_t>(from * std::pow(to / from, random.next() / 4294967296.0));
     }
 };
 
@@ -95,6 +111,7 @@ public:
     std::vector<Port> constants;
     std::vector<std::unique_ptr<Memory>> memories;
     Random random{1};
+    Turns turns;
 
     explicit Harness(const DesignTable& table) : table(table) {
         std::vector<Port> ports(2 * table.clocked + 3 * (table.sources + table.sinks) +
@@ -151,6 +168,7 @@ public:
         last = last_memory = last_beat = first - 1;
         complete = -1;
         for (cycle = first;; cycle++) {
+            if (turns.longest) take_turns();
             for (Source& s : sources) *s.valid = offer(s);
             for (Sink& s : sinks) *s.ready = accept(s);
             if (clk) *clk = 0;
@@ -194,10 +212,24 @@ private:
         (memory ? last_memory : last_beat) = cycle;
     }
 
+    void take_turns() {
+        if (turns.left-- > 0) return;
+        std::vector<const void*> streams;
+        for (Source& s : sources)
+            if (s.memory || s.taken < s.count) streams.push_back(&s);
+        for (Sink& s : sinks) streams.push_back(&s);
+        turns.step(random, streams);
+        turns.left--;
+    }
+
+    bool flows(Stream& s, Throttle& throttle) {
+        return throttle.step(random) && (&s != turns.stalled || complete >= 0);
+    }
+
     bool offer(Source& s) {
         if (!s.offering && !s.memory && s.taken == s.count) return hold(s);
         // In each cycle, also while a beat waits, so that a stream of few beats stalls as often.
-        bool open = s.throttle.step(random);
+        bool open = flows(s, s.throttle);
         if (s.offering) return true;
         if (!open) return hold(s);
         const uint32_t* beat = s.memory ? s.memory->response(cycle) : s.beats + s.taken * s.words;
@@ -217,7 +249,7 @@ private:
     }
 
     bool accept(Sink& s) {
-        return s.accepting = (complete >= 0 || (s.throttle.step(random) && (s.held || !s.late))) &&
+        return s.accepting = (complete >= 0 || (flows(s, s.throttle) && (s.held || !s.late))) &&
                              s.count < s.room;
     }
 
@@ -258,6 +290,11 @@ void harness_disturb(Harness* h) { h->disturb(); }
 void harness_seed(Harness* h, uint64_t seed) {
     h->random.state = seed * 0x9e3779b97f4a7c15ull + 0x1234567;
     for (int i = 0; i < 8; i++) h->random.next();  // small seeds have few bits set
+}
+// Long stalls of one stream at a time; 0 for the longest for none.
+void harness_turns(Harness* h, int64_t shortest, int64_t shortest_gap, int64_t longest) {
+    h->turns = Turns{shortest, shortest_gap, longest};
+    if (longest) h->turns.begin(h->random);
 }
 void harness_source(Harness* h, int k, const uint32_t* beats, int64_t count, int64_t bits,
                     double stop, double start) {

@@ -11,7 +11,7 @@ from amaranth.hdl import Shape
 from sim.core import payload
 from sim.core.design import Design
 from sim.core.memory import FASTEST, Memory, MemoryPort, MemoryTiming, MemoryUse, fault, timing_of
-from sim.core.stalls import Stall
+from sim.core.stalls import SHORTEST_GAP, SHORTEST_STALL, Stall, longest_stall
 from sim.core.stimulus import Outcome, Stimulus
 from sim.drivers.harness.verilated import compile_engine, compile_harness
 
@@ -65,7 +65,7 @@ class Harness:
         """
         library, design = self._library, self._design
         bound = self._streams_of_memories(stimulus)
-        self.seed(seed)
+        self.seed(seed, stall)
         library.harness_forget_memories(self._model)
         inputs = []  # held while the model reads them
         for name, shape in design.inputs.items():
@@ -98,10 +98,12 @@ class Harness:
         """Run on from where the last run ended, at cycle `first`, to the last expected beat."""
         return self._outcome(self._library.harness_continue, [first], limits)
 
-    def seed(self, seed: int) -> None:
-        """Of the stall patterns."""
+    def seed(self, seed: int, stall: Stall) -> None:
+        """Begin a stall pattern."""
         self._seed = seed
         self._library.harness_seed(self._model, seed)
+        longest = longest_stall(self._design.timeout_cycles) if stall.long else 0
+        self._library.harness_turns(self._model, SHORTEST_STALL, SHORTEST_GAP, longest)
 
     def source(self, name: str, beats: np.ndarray, stall: Stall) -> None:
         """Beats for an input stream, ``uint32[beats, words]``, which the caller keeps alive."""
@@ -255,6 +257,7 @@ def _engine() -> ctypes.CDLL:
         "harness_reset": ([pointer], None),
         "harness_disturb": ([pointer], None),
         "harness_seed": ([pointer, ctypes.c_uint64], None),
+        "harness_turns": ([pointer, i64, i64, i64], None),
         "harness_source": ([pointer, ctypes.c_int, pointer, i64, i64, f64, f64], None),
         "harness_sink": (
             [pointer, ctypes.c_int, pointer, pointer, i64, i64, ctypes.c_int, f64, f64],

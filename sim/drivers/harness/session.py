@@ -38,7 +38,7 @@ class Session:
     ):
         self._harness, self._design, self._stall = Harness(design), design, stall
         self._harness.reset(**constants)
-        self._harness.seed(seed)
+        self._harness.seed(seed, stall)
         memories = memories or {}
         self.contents = {name: np.array(m.contents, np.uint32) for name, m in memories.items()}
         self._offer(design.inputs, {})
