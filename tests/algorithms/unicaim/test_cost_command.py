@@ -110,8 +110,8 @@ def test_a_report_that_differs_from_the_formula(run, tmp_path, changed, sentence
 def test_files_of_counts_that_are_refused(run, tmp_path, text, sentence):
     (tmp_path / "counts.json").write_text(text)
     status, out, err = run("--counts counts.json")
-    assert (status, out) == (1, "") and err.count("\n") == 1
-    assert err.startswith(f"python -m golden: counts.json: {sentence}")
+    assert (status, out) == (2, "") and err.count("\n") == 1
+    assert err.startswith(f"error: counts.json: {sentence}")
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_files_of_counts_that_are_refused(run, tmp_path, text, sentence):
 )
 def test_options_that_are_refused(run, options, sentence):
     status, out, err = run(options)
-    assert (status, out) == (1, "") and err.count("\n") == 1
-    assert err.startswith(f"python -m golden: {sentence}")
+    assert (status, out) == (2, "") and err.count("\n") == 1
+    assert err.startswith(f"error: {sentence}")
 
 
 def test_an_output_that_is_a_file(run, tmp_path):
     (tmp_path / "made").write_text("")
     status, out, err = run("-o made")
-    assert (status, out) == (1, "") and err == "python -m golden: made: File exists\n"
+    assert (status, out) == (2, "") and err == "error: made: File exists\n"
