@@ -42,10 +42,8 @@ class StepWork(NamedTuple):
         Live slots, the new one included.
     heads, kv_heads
         Of the step.
-    votes
-        Whether it casts votes.
-    evictions
-        Slots evicted at its end.
+    votes, evictions
+        Whether it casts votes; slots evicted at its end.
     """
 
     slots: int
@@ -143,11 +141,11 @@ class VedaCoreParameters(Parameters):
         """The votes of a step, or a ``separate`` softmax, over `capacity` slots."""
         return max(self.schedule.voting.idle_bound, self.softmax_cycles(self.capacity))
 
-    def cycles(self, steps: Sequence[StepWork | tuple | None], memory_latency: int = 1) -> int:
+    def cycles(self, steps: Sequence, memory_latency: int = 1, pause: int = 0) -> int:
         """Cycles from the first command offered to the last result or report accepted.
 
-        Without stalls: the memory answers in `memory_latency` cycles, at most depth - 3, and rows
-        of q, k and v are valid in time.
+        Without stalls: the memory answers in `memory_latency` cycles, at most depth - 3, rows of q,
+        k and v are valid in time, and so are commands, or `pause` cycles after a step's last beat.
 
         steps
             Each a :class:`StepWork`, or its fields, or None for a command that is refused.
@@ -159,7 +157,7 @@ class VedaCoreParameters(Parameters):
         end = 0  # when the last head's result is offered
         for step in steps:
             if step is None:
-                command += 2
+                command, end = command + 2, max(end, command + 1)
                 continue
             slots, heads, kv_heads, votes, evictions = step
             run = max(command + 1, map_free) + 1 + 2 * kv_heads  # after the writes
@@ -172,7 +170,9 @@ class VedaCoreParameters(Parameters):
             counting = voting.step_cycles(slots, heads, votes, evictions) - 2 - heads * slots
             command = value + timing.last_row + counting + 1
             map_free = command - 1 + RowMapParameters.SWAP_CYCLES if evictions else 0
-        return max(end, command - 1) + 1
+            end = max(end, command - 1)
+            command = end + pause if pause else command
+        return end + 1
 
     FETCH_CYCLES = 4
     """Cycles from a run's start to its first row at the array, besides the memory's latency."""

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from hw.parameters import Parameters
     from sim.core.design import Design
 
+SESSION_PAUSE = 2
+"""Cycles from the last beat of a session's step to the first offer of the next."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Mismatch:

@@ -21,7 +21,7 @@ from sim.core import payload
 from sim.core.design import Design
 from sim.core.memory import FASTEST, Memory, MemoryTiming
 from sim.core.stimulus import Mismatch, Outcome, Stimulus, compare
-from sim.drivers.board.shared import open_session
+from sim.drivers.board.shared import DesignOnBoard, open_session
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +46,12 @@ class LayerRun:
     check: bool = True
     submit: Submit = at_once
 
+    @property
+    def timed(self) -> bool:
+        """Whether a step takes the cycles of the block's formula: not with slow memories, nor on a
+        board, whose memories have the timing of its cable."""
+        return self.timing.is_fastest and not isinstance(self.design, DesignOnBoard)
+
 
 class RtlAttention(DecodeAttention):
     """One layer's attention, computed by RTL.
@@ -60,7 +66,7 @@ class RtlAttention(DecodeAttention):
     def __init__(self, run: LayerRun, memories: dict[str, Memory]):
         super().__init__()
         self._design, self._layer = run.design, run.layer
-        self._check, self._submit = run.check, run.submit
+        self._check, self._submit, self._timed = run.check, run.submit, run.timed
         self._session = open_session(run.design, memories, run.timing)
         self.steps: list[LayerStep] = []
         self.cycles: list[int] = []
@@ -78,14 +84,16 @@ class RtlAttention(DecodeAttention):
         return outcome
 
     def _compared(self, token: int, stimulus: Stimulus, drain: int = 0) -> Outcome:
-        """A step on the RTL whose outputs must be those of `stimulus`.
+        """A step on the RTL whose outputs must be those of `stimulus`, and so must its cycles.
 
-        :raises Difference: at the first bit that differs.
+        :raises Difference: at the first bit that differs, or if it takes a wrong number of cycles.
         """
         layouts = self._design.outputs
         expected = {name: len(beats) for name, beats in stimulus.outputs.items()}
         outcome = self._rtl(token, stimulus.inputs, expected, drain)
         self._refuse(token, compare(stimulus, outcome.outputs, layouts, outcome.cycles_of))
+        if self._timed and (wrong := stimulus.wrong_cycles(outcome)) is not None:
+            raise Difference(self.block, self._layer, token, wrong)
         self.bits += sum(len(b) * payload.width(layouts[n]) for n, b in stimulus.outputs.items())
         return outcome
 

@@ -14,7 +14,7 @@ from golden.veda.voting_engine import WEIGHT_BITS, weight
 from hw.veda.veda_core import StepWork, VedaCoreParameters
 from sim.core import payload
 from sim.core.memory import Memory
-from sim.core.stimulus import ShownRun, Stimulus
+from sim.core.stimulus import SESSION_PAUSE, ShownRun, Stimulus
 from sim.testbenches.operands import to_fp16
 from sim.testbenches.strategies import sometimes
 from sim.testbenches.veda.pictures import cache_over_time
@@ -121,9 +121,12 @@ class Steps:
         return result
 
     def stimulus(self, notes: list[str], since: int = 0) -> Stimulus:
-        """All steps, or those from number `since` on, for a core that has done the others."""
+        """All steps, or those from number `since` on, for a core that has ended the others."""
         p = self.parameters
         results, work = self.results[since:], self.work[since:]
+        before = [step for step in self.work[max(0, since - 1) : since] if step is not None]
+        cycles = p.cycles([*before, *work], pause=SESSION_PAUSE if before else 0)
+        cycles -= p.cycles(before) + SESSION_PAUSE - 1 if before else 0
         accepted = sum(step is not None for step in self.work[:since])
         number = np.arange(len(results))
         reports = [report for result in results for report in result.reports]
@@ -157,7 +160,7 @@ class Steps:
                 "report": np.repeat(number, [len(r.reports) for r in results]),
             },
             transactions=len(results),
-            cycles=p.cycles(work),
+            cycles=cycles,
             notes=notes,
             memories={"cache": self.memory()},
         )
