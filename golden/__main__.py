@@ -7,12 +7,12 @@ if __name__ == "__main__":
 
 import sys
 
-from golden.arguments import FAILED, INTERRUPTED, MISTAKE, Parser, fail, fail_on_file
 from golden.evaluation import commands as evaluation
 from golden.evaluation import results
 from golden.evaluation.kllm_cost import command as kllm_cost
 from golden.evaluation.unicaim_cost import command as unicaim_cost
 from golden.lm import commands
+from golden.mistakes import FAILED, Parser, status_of
 from golden.trace import TraceError
 
 REGISTER = (
@@ -23,6 +23,10 @@ REGISTER = (
     unicaim_cost.register,
 )
 """Functions that add commands to the parser. A command sets ``run``, called with its arguments."""
+
+MISTAKES = (InputError, TraceError, FileExistsError)
+FAILURES = (FailedError,)
+"""Those of the mistakes that are none."""
 
 
 def main() -> int:
@@ -39,17 +43,20 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         arguments.run(arguments)
-    except FailedError as error:
-        return fail(str(error), FAILED)
-    except (InputError, TraceError) as error:
-        return fail(str(error), MISTAKE)
-    except OSError as error:
-        return fail_on_file(error)
+    except (*MISTAKES, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        file = getattr(error, "filename", None)
+        return _fail(f"{file}: {reason}" if file else reason, status_of(error, MISTAKES, FAILURES))
     except MemoryError:
-        return fail("out of memory: try fewer tokens", FAILED)
+        return _fail("out of memory: try fewer tokens", FAILED)
     except KeyboardInterrupt:
-        return fail("interrupted", INTERRUPTED)
+        return _fail("interrupted", 130)
     return 0
+
+
+def _fail(sentence: str, status: int) -> int:
+    print(f"error: {sentence}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

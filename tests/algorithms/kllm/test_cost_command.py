@@ -128,7 +128,7 @@ def test_options_that_are_refused(run, options, sentence):
 @pytest.mark.parametrize("options", ["--model gpt-2", "--tile 127", "--entries x"])
 def test_options_that_the_parser_refuses(run, options):
     status, out, err = run(options)
-    assert (status, out) == (2, "") and err.startswith("error: --")
+    assert (status, out) == (2, "") and err.startswith("error: argument --")
 
 
 def test_an_output_that_is_a_file(run, tmp_path):
