@@ -95,12 +95,16 @@ def parse(text: str, **defaults) -> Policy:
         key for key, p in known.items() if p.default is inspect.Parameter.empty and key not in given
     ]
     if missing:
-        raise InputError(f"policy {text}: {name} needs {', '.join(f'{key}=…' for key in missing)}")
-    if _is_attention(name):
-        try:
+        hint = " (or --prompt N for all policies)" if "prompt" in missing else ""
+        needed = ", ".join(f"{key}=…" for key in missing)
+        raise InputError(f"policy {text}: {name} needs {needed}{hint}")
+    try:
+        if _is_attention(name):
             policy.attention(**defaults)
-        except ValueError as error:
-            raise InputError(f"policy {text}: {error}") from None
+        else:
+            POLICIES[name].check(**{key: p.default for key, p in known.items()} | values)
+    except ValueError as error:
+        raise InputError(f"policy {text}: {error}") from None
     return policy
 
 

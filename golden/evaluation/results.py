@@ -65,13 +65,15 @@ def run_results(arguments: argparse.Namespace, run_all: Callable = run_one_by_on
     if tokens < LEAST_TOKENS:
         raise InputError(f"--tokens: the experiments need {LEAST_TOKENS} tokens, not {tokens}")
     check_writable(output)
-    output.mkdir(parents=True, exist_ok=True)
+    if output.exists() and not output.is_dir():
+        raise InputError(f"output {output}: it is not a folder")
     wanted = dict.fromkeys(run for name in names for run in EXPERIMENTS[name].runs(tokens))
     needed = max([lad.TOKENS_NEEDED, unicaim.TOKENS_NEEDED, *(run.tokens for run in wanted)])
     open_all(arguments.gguf, arguments.text, tokens, needed)
     context = _opened.model.config.context
     if tokens > context:
         raise InputError(f"--tokens: the model sees {context} tokens, not {tokens}")
+    output.mkdir(parents=True, exist_ok=True)
     done = run_all([*names, *wanted], arguments, needed)
     for name in names:
         results = {run: done[run] for run in EXPERIMENTS[name].runs(tokens)}
@@ -109,6 +111,7 @@ def run(task: Run | str) -> Measurement | dict:
         prompt=task.prompt,
         context=task.context,
         samples=_opened.samples,
+        tuning=_opened.tuning,
     )
 
 

@@ -85,13 +85,13 @@ def test_one_experiment_leaves_the_others(run):
         ("vedo -o out", "there is no experiment vedo; known: veda, topick, lad, unicaim, kllm"),
         ("-o out --tokens 500", "--tokens: the experiments need 600 tokens, not 500"),
         ("-o out --tokens 641", "--tokens: the model sees 640 tokens, not 641"),
-        ("-o text.txt", "text.txt: File exists"),
+        ("-o text.txt", "output text.txt: it is not a folder"),
     ],
 )
 def test_refusals(run, options, sentence):
     status, out, err = run(options)
-    assert status == 1 and out == ""
-    assert err == f"python -m golden: {sentence}\n"
+    assert status == 2 and out == ""
+    assert err == f"error: {sentence}\n"
     assert not os.path.exists("out/README.md")
 
 

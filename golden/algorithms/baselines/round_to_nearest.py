@@ -47,11 +47,16 @@ class RoundToNearestLlama(Llama):
     def __init__(
         self, model: Llama, *, weight_bits: int | None = 4, activation_bits: int | None = 4
     ) -> None:
-        _check(weight_bits)
-        _check(activation_bits)
+        self.check(weight_bits, activation_bits)
         layers = _RoundedLayers(model.weights.layers, weight_bits)
         super().__init__(dataclasses.replace(model.weights, layers=layers))
         self._bits = activation_bits
+
+    @staticmethod
+    def check(weight_bits: int | None, activation_bits: int | None) -> None:
+        """Raise ``ValueError`` for bits that no integer has."""
+        _check(weight_bits)
+        _check(activation_bits)
 
     def products(self, index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
         return lambda name, x: rounded(x, self._bits, axis=-1) @ getattr(layer, name)

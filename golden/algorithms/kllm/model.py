@@ -26,11 +26,8 @@ from golden.algorithms.kllm.calibration import SeparateSamples, evenly
 from golden.algorithms.kllm.fit import fit_weights
 from golden.algorithms.kllm.fold import NORMED, FoldedLlama
 from golden.algorithms.kllm.hessians import layer_hessians
-from golden.algorithms.kllm.quantize import (
-    QuantizedWeights,
-    outlier_count,
-    quantize_weights,
-)
+from golden.algorithms.kllm.options import check_options
+from golden.algorithms.kllm.quantize import QuantizedWeights, quantize_weights
 from golden.algorithms.kllm.tune import tune_scales
 from golden.algorithms.kllm.weight_store import read_weights, weights_key, write_weights
 from golden.kllm.kllm_core import Norm, kllm_core, parts_of, tables_of
@@ -78,9 +75,9 @@ class QuantizedLlama(Llama):
         Compute all that is quantised as :func:`golden.kllm.kllm_core.kllm_core` does, bit-exactly
         as the accelerator; the attribute may be set later too. It needs quantised weights and
         activations and dynamic thresholds: the accelerator has no other mode.
-    tuning
-        Samples on which the columns' scales are tuned with all layers quantised, so that the model
-        predicts what the float model does (:mod:`golden.algorithms.kllm.tune`); none: not tuned.
+    tuned
+        Tune the columns' scales on the samples `tuning` with all layers quantised, so that
+        predictions are the float model's (:mod:`golden.algorithms.kllm.tune`).
     cached
         Keep fitted weights in the project's cache folder and take them from there.
     progress
@@ -92,6 +89,8 @@ class QuantizedLlama(Llama):
     ``codebooks[layer]`` those of its attention, if that is quantised, ``head`` the output matrix
     and how its input is quantised, or None. ``exact`` is the float model that is quantised.
     """
+
+    check = staticmethod(check_options)
 
     def __init__(
         self,
@@ -109,29 +108,19 @@ class QuantizedLlama(Llama):
         rotate: bool = False,
         attention: str = "float",
         head: bool = False,
+        tuned: bool = False,
         rows: int | None = None,
         bit_exact: bool = False,
         tuning: Sequence[Sequence[int]] = (),
         cached: bool = False,
         progress: Progress = False,
     ) -> None:
-        _one_of("thresholds", thresholds, "dynamic", "static")
-        _one_of("fit", fit, "fitted", "paper")
-        _one_of("norms", norms, "float", "fused")
-        _one_of("attention", attention, "float", "quantised")
-        if bit_exact and thresholds != "dynamic":
-            raise ValueError("bit_exact: thresholds must be 'dynamic'")
-        if bit_exact and None in (weight_bits, activation_bits):
-            raise ValueError("bit_exact: weights and activations must both be quantised")
-        if norms == "fused" and (fisher or thresholds == "static"):
-            raise ValueError("norms=fused: thresholds must be 'dynamic' and fisher false")
-        if rotate and norms != "fused":
-            raise ValueError("rotate: norms must be 'fused', since a gain does not rotate")
-        if head and weight_bits is None:
-            raise ValueError("head: weights must be quantised")
-        if tuning and weight_bits is None:
-            raise ValueError("tuning: weights must be quantised")
-        outlier_count(1, outlier_share)  # raises ValueError for a share out of range
+        self.check(
+            *(weight_bits, activation_bits, fit, outlier_share, outliers, thresholds, fisher),
+            *(norms, rotate, attention, head, tuned, rows, bit_exact),
+        )
+        if tuned and not tuning:
+            raise ValueError("tuned: there must be samples to tune on")
         bar = progress is True
         short = [sample[:ACTIVATION_TOKENS] for sample in evenly(samples, ACTIVATION_SAMPLES)]
         sensitivity = fisher_information(model, short, progress=bar) if fisher else {}
@@ -156,13 +145,13 @@ class QuantizedLlama(Llama):
         def fitted_layers() -> list[dict[str, QuantizedWeights]]:
             return kept(lambda: _quantised_layers(exact, fitted, weight_bits, progress), "layers")
 
-        def fitted_head() -> list[dict[str, QuantizedWeights]]:
-            return kept(lambda: _quantised_head(exact, fitted, weight_bits, progress), "head")
-
         self.matrices = [{} for _ in range(model.config.layers)]
-        if weight_bits is not None and not tuning:
+        if weight_bits is not None and not tuned:
             self.matrices = fitted_layers()
-        output = fitted_head()[0]["output"] if head else None
+        output = None
+        if head:
+            made = kept(lambda: _quantised_head(exact, fitted, weight_bits, progress), "head")
+            output = made[0]["output"]
 
         def calibrate(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
             """Fit a layer's activations as they arrive."""
@@ -211,7 +200,7 @@ class QuantizedLlama(Llama):
         if head:
             self.head = output, quantizer_of(hidden, None) if activation_bits else None
         self._finish(exact, bit_exact)
-        if tuning:
+        if tuned:
             chosen = (
                 *(activation_bits, fit, outlier_share, outliers, thresholds, fisher, norms),
                 *(rotate, attention, rows),
@@ -321,11 +310,6 @@ class QuantizedLlama(Llama):
         return rms_norm(x, np.float32(1), self.config.norm_eps)
 
 
-def _one_of(name: str, value: str, first: str, second: str) -> None:
-    if value not in (first, second):
-        raise ValueError(f"{name} must be {first!r} or {second!r}, not {value!r}")
-
-
 def _quantised_layers(
     exact: Llama, samples: Sequence[Sequence[int]] | None, bits: int, progress: Progress
 ) -> list[dict[str, QuantizedWeights]]:
@@ -352,7 +336,7 @@ def _quantised_head(
     """The output matrix as one layer's, fitted to `samples` or, without, as in the paper."""
     if samples is None:
         return [{"output": quantize_weights(exact.weights.output, bits)}]
-    hidden = _run(exact, samples, "fitting the head, once" if progress is True else None)
+    hidden = _run(exact, samples, "fitting the head" if progress is True else None)
     x = exact.normalised("output", hidden)
     return [{"output": fit_weights(exact.weights.output, x.T @ x / np.float32(len(x)), bits)}]
 

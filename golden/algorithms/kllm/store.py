@@ -42,6 +42,7 @@ def quantized_model(
         activation_bits=activation_bits,
         rows=rows,
         outliers=outliers,
+        tuned=tuned,
         tuning=tuning_samples(tokenizer) if tuned else (),
         bit_exact=True,
         cached=True,

@@ -110,10 +110,9 @@ def _steps(opened: Opened) -> dict:
         for name, options in STEPS.items():
             if fit == "paper" and name not in PAPER_STEPS:
                 continue
-            tuning = opened.tuning if options.get("tuned") else ()
-            options = {key: value for key, value in options.items() if key != "tuned"}
             model = QuantizedLlama(
-                opened.model, opened.samples, fit=fit, tuning=tuning, cached=True, **options
+                *(opened.model, opened.samples),
+                **{"fit": fit, "tuning": opened.tuning, "cached": True} | options,
             )
             found[fit][name] = _scores(model, texts)
     return found

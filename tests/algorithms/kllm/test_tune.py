@@ -38,7 +38,7 @@ def test_predictions_come_closer(model, options):
     # Two bits, since four leave a model as small as this one too little to gain.
     options = {"weight_bits": 2} | options
     before = QuantizedLlama(model, SAMPLES, **options)
-    after = QuantizedLlama(model, SAMPLES, tuning=SAMPLES, **options)
+    after = QuantizedLlama(model, SAMPLES, tuned=True, tuning=SAMPLES, **options)
     found = [divergence(model, each) for each in (before, after)]
     print(found)
     assert found[1] < 0.9 * found[0]
@@ -89,8 +89,8 @@ def test_heads_are_those_of_quantised_attention(fitted):
 
 
 def test_refusal(model):
-    with pytest.raises(ValueError, match="^tuning: weights must be quantised$"):
-        QuantizedLlama(model, SAMPLES, weight_bits=None, tuning=SAMPLES)
+    with pytest.raises(ValueError, match="^tuned: weights must be quantised$"):
+        QuantizedLlama(model, SAMPLES, weight_bits=None, tuned=True, tuning=SAMPLES)
 
 
 def test_samples(tiny):
