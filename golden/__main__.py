@@ -26,7 +26,7 @@ REGISTER = (
 
 MISTAKES = (InputError, TraceError, FileExistsError)
 FAILURES = (FailedError,)
-"""Those of the mistakes that are none."""
+"""Those among them that are of the work."""
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 import argparse
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from golden import InputError
-from golden.algorithms.kllm.calibration import calibration_samples
+from golden import FailedError, InputError
+from golden.algorithms.kllm.calibration import calibration_samples, tuning_samples
 from golden.evaluation.measure import Measurement, measure, measure_trace
 from golden.evaluation.plots import FORMATS, scatter
 from golden.evaluation.policies import POLICIES, Policy, describe, parse
@@ -36,6 +37,13 @@ AFTER_PROMPT = (
     "unicaim_core:heavy=96,reserved=32,top_k=32",
 )
 
+KLLM = """\
+KLLM's whole format, weights, activations, norms and attention at four bits, on a text of
+your own (fitting takes minutes, once for a model, and is kept in the cache folder;
+head=true quantises the output matrix too, tuned=false saves half of the minutes):
+  python -m golden eval --text FILE --tokens 512 --policy dense \\
+    --policy kllm:norms=fused,attention=quantised,outlier_share=0.08,tuned=true"""
+
 
 def register(commands: argparse._SubParsersAction) -> None:
     """Add the commands to the parser's."""
@@ -47,7 +55,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         description="Run the language model with each algorithm in its attention (or, for rtn and\n"
         "kllm, in its matrix products) and print perplexity, output error against dense\n"
         "attention on the same inputs, reads of K and V, and the size of the cache.",
-        epilog=f"policies and their parameters (tuples as 1/2/3):\n{names}",
+        epilog=f"policies and their parameters (tuples as 1/2/3):\n{names}\n\n{KLLM}",
     )
     add_model(command, tokens=1024)
     command.add_argument(
@@ -91,7 +99,9 @@ def run_eval(arguments: argparse.Namespace) -> None:
         raise InputError("--trace: a trace takes the place of --text and --gguf; give one or other")
     prompt = arguments.prompt
     chosen = arguments.policy or ["dense", *DEFAULTS, *(AFTER_PROMPT if prompt > 1 else ())]
-    policies = [parse(text, prompt=prompt) for text in chosen]
+    # The first token, which is always given, is no prompt.
+    given = {"prompt": prompt} if prompt > 1 else {}
+    policies = [parse(text, **given) for text in chosen]
     if arguments.trace is None:
         measured, about = _on_model(arguments, policies)
     else:
@@ -100,9 +110,6 @@ def run_eval(arguments: argparse.Namespace) -> None:
             raise InputError(f"policy {products[0]}: it has no attention to run on a trace")
         policies = [policy for policy in policies if not policy.quantises_products]
         measured, about = _on_trace(arguments, policies)
-    for m in measured:
-        if not math.isfinite(m.error) or not math.isfinite(m.perplexity or 0):
-            raise InputError(f"policy {m.policy}: its figures are not finite: values overflow")
     if arguments.plot is not None:
         with replacing(arguments.plot) as file:
             scatter(measured, about["input"]).savefig(file, format=arguments.plot.suffix[1:])
@@ -112,6 +119,9 @@ def run_eval(arguments: argparse.Namespace) -> None:
         # A file or a pipe has no width.
         console = Console(width=None if sys.stdout.isatty() else 110)
         console.print(table(measured, f"{about['input']}, {about['counted']} tokens counted"))
+        for m in measured:
+            if m.idle:
+                print(f"{m.policy}: {m.idle}")
         for m in measured:
             if m.figures:
                 listed = ", ".join(f"{name} {value:.4g}" for name, value in m.figures.items())
@@ -132,11 +142,13 @@ def _on_model(
     if context <= prompt:
         raise InputError(f"--prompt: the model sees {context} tokens at most, so not {prompt}")
     numbers = first_tokens(tokenizer, text, tokens, source)
-    samples = []
+    options = {"prompt": prompt, "context": context, "progress": True}
+    evaluated = tokenizer.decode(numbers)
     if any(policy.quantises_products for policy in policies):
-        samples = calibration_samples(tokenizer, evaluated=tokenizer.decode(numbers))
-    options = {"prompt": prompt, "context": context, "samples": samples, "progress": True}
-    measured = [measure(policy, model, numbers, **options) for policy in policies]
+        options["samples"] = calibration_samples(tokenizer, evaluated=evaluated)
+    if any(policy.parameters.get("tuned") for policy in policies):
+        options["tuning"] = tuning_samples(tokenizer, evaluated=evaluated)
+    measured = [_sound(measure, policy, model, numbers, **options) for policy in policies]
     counted = sum(
         max(0, min(context, tokens - first) - prompt) for first in range(0, tokens, context)
     )
@@ -154,28 +166,48 @@ def _on_trace(
     length = trace.q.shape[2]
     if length <= prompt:
         raise InputError(f"--prompt: the trace has {length} tokens, so not {prompt}")
-    measured = [measure_trace(policy, trace, prompt=prompt, progress=True) for policy in policies]
+    options = {"prompt": prompt, "progress": True}
+    measured = [_sound(measure_trace, policy, trace, **options) for policy in policies]
     about = {"input": f"{len(trace.q)} layers of {path.name}", "trace": str(path)}
     return measured, about | {"tokens": length, "prompt": prompt, "counted": length - prompt}
+
+
+def _sound(run: Callable[..., Measurement], policy: Policy, *inputs, **options) -> Measurement:
+    """A measurement whose figures are finite.
+
+    :raises InputError: if the policy refuses this input.
+    :raises FailedError: if values overflow.
+    """
+    try:
+        found = run(policy, *inputs, **options)
+    except (InputError, TraceError):
+        raise
+    except ValueError as error:
+        raise InputError(f"policy {policy.text}: {error}") from None
+    if not math.isfinite(found.error) or not math.isfinite(found.perplexity or 0):
+        raise FailedError(f"policy {policy.text}: its figures are not finite: values overflow")
+    return found
 
 
 def table(measured: list[Measurement], title: str) -> Table:
     """The measurements for a terminal."""
     made = Table(
         title=title,
-        caption="error: of the replaced outputs, on the same inputs; reads: bytes, of dense FP16;"
-        " kept: tokens in the cache at the end",
+        caption="times: perplexity, of dense; error: of the replaced outputs, on the same inputs;"
+        " reads: bytes, of dense FP16; kept: tokens in the cache at the end",
         box=box.SIMPLE_HEAD,
     )
     made.add_column("policy", overflow="fold")
-    for name in ("perplexity", "error", "K read", "V read", "kept", "cache", "s"):
+    for name in ("perplexity", "times", "error", "K read", "V read", "kept", "cache", "s"):
         made.add_column(name, justify="right", no_wrap=True)
+    dense = next((m.perplexity for m in measured if m.policy == "dense"), None)
     for m in measured:
         half = m.traffic.dense_bytes / 2 or 1
         made.add_row(
             m.policy,
             "-" if m.perplexity is None else f"{m.perplexity:.2f}",
-            f"{m.error:.2%}",
+            "-" if m.perplexity is None or dense is None else f"{m.perplexity / dense:.3f}",
+            "idle" if m.idle else f"{m.error:.2%}",
             f"{m.traffic.k_bytes / half:.1%}",
             f"{m.traffic.v_bytes / half:.1%}",
             f"{m.rows:.0f}",

@@ -25,8 +25,8 @@ class Measurement:
     error
         Relative error ||got - exact|| / ||exact|| over the tokens, averaged over the layers. It is
         that of the attention's output against dense attention's or, if matrix products are
-        quantised, of each product against the float one. Both get the same inputs, so errors of
-        earlier layers do not count.
+        quantised, of each product against the float one, and of the attention if that is quantised
+        too. Both get the same inputs, so errors of earlier layers do not count.
     traffic
         Reads of K and V, all layers.
     rows
@@ -37,6 +37,9 @@ class Measurement:
         Further counts of the algorithm, averaged over the layers.
     seconds
         Wall-clock time.
+    idle
+        A sentence if the algorithm changed nothing on this input, so that its figures are not the
+        algorithm's; else empty.
     """
 
     policy: str
@@ -47,6 +50,7 @@ class Measurement:
     cache_bytes: int
     figures: dict[str, float]
     seconds: float
+    idle: str = ""
 
     def as_json(self) -> dict:
         """Plain numbers, with the traffic's ratio."""
@@ -170,7 +174,10 @@ def measure(
         model = products = ComparedProducts(quantised, exact)
     label = policy.text if progress else None
     score = perplexity(model, tokens, attention, context=context, prompt=prompt, progress=label)
-    errors = products.differences.values() if products else (a.differences for a in attentions)
+    errors = list(products.differences.values()) if products else []
+    errors += [
+        a.differences for a in attentions if not (products and isinstance(a.inner, DenseAttention))
+    ]
     return _measurement(policy, score.perplexity, errors, attentions, started)
 
 
@@ -185,7 +192,7 @@ def measure_trace(
         inner = policy.attention(prompt=prompt, scale=trace.scale)
         attentions.append(Compared(inner, prompt, trace.scale))
         attentions[-1].sequence(trace.q[layer], trace.k[layer], trace.v[layer])
-    errors = (attention.differences for attention in attentions)
+    errors = [attention.differences for attention in attentions]
     return _measurement(policy, None, errors, attentions, started)
 
 
@@ -195,13 +202,29 @@ def _measurement(policy, score, errors, attentions, started) -> Measurement:
         traffic.add(attention.traffic)
         for name, value in attention.inner.figures().items():
             figures.setdefault(name, []).append(value)
+    error = float(np.mean([difference.relative for difference in errors]))
     return Measurement(
         policy=policy.text,
         perplexity=score,
-        error=float(np.mean([difference.relative for difference in errors])),
+        error=error,
         traffic=traffic,
         rows=float(np.mean([a.inner.rows / a.kv_heads for a in attentions])),
         cache_bytes=sum(a.cache_bytes for a in attentions),
         figures={name: float(np.mean(values)) for name, values in figures.items()},
         seconds=time.perf_counter() - started,
+        idle=_idle(policy, traffic, error),
+    )
+
+
+def _idle(policy: Policy, traffic: Traffic, error: float) -> str:
+    """Why the figures say nothing about the policy; empty if they do."""
+    if policy.name == "dense":
+        return ""
+    if policy.quantises_products:
+        return "" if error else "it quantised nothing: its figures are the float model's"
+    if min(traffic.k_rows, traffic.v_rows) < traffic.dense_rows:
+        return ""
+    return (
+        "it read every row of K and V on this input, and pruned and evicted none: its figures say"
+        " nothing about the algorithm; give more tokens, a longer --prompt or other parameters"
     )

@@ -9,8 +9,11 @@ import pytest
 from golden import InputError
 from golden import __main__ as cli
 from golden.algorithms.attention import DenseAttention
+from golden.algorithms.kllm import tune
+from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.lad import LocalityAwareAttention
 from golden.algorithms.veda import VotingAttention
+from golden.evaluation import commands
 from golden.evaluation.measure import measure, measure_trace
 from golden.evaluation.policies import POLICIES, describe, parameters, parse
 from golden.lm.commands import open_model
@@ -211,8 +214,8 @@ def test_table(run):
     dense, streaming = (
         line.split() for line in out.splitlines() if line[2:].startswith(("d", "s"))
     )
-    assert dense[0] == "dense" and dense[2:5] == ["0.00%", "100.0%", "100.0%"]
-    assert streaming[0] == "streaming:capacity=9" and streaming[5] == "9"
+    assert dense[0] == "dense" and dense[2:6] == ["1.000", "0.00%", "100.0%", "100.0%"]
+    assert streaming[0] == "streaming:capacity=9" and streaming[6] == "9"
 
 
 def test_json(run):
@@ -224,6 +227,80 @@ def test_json(run):
     [policy] = result["policies"]
     assert policy["policy"] == "h2o:capacity=4" and policy["rows"] == 4
     assert 0 < policy["traffic"]["ratio"] < 1 < policy["perplexity"]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "streaming:capacity=30",
+        "h2o:capacity=30",
+        "voting:capacity=30",
+        "snapkv:capacity=32,prompt=9",
+        "topick:threshold=0",
+        "unicaim:heavy=30,reserved=30,top_k=60",
+        "lad:window=30",
+    ],
+)
+def test_a_policy_that_did_nothing_says_so(run, policy):
+    """Its error would be 0.00 %, or that of number formats."""
+    status, out, _, _ = run(f"eval --trace t.npz --policy dense --policy {policy}")
+    assert status == 0 and f"{policy}: it read every row of K and V on this input, and" in out
+    assert out.count("0.00%") == 1 and out.count(" idle ") == 1
+    status, out, _, _ = run(f"eval --trace t.npz --json --policy dense --policy {policy}")
+    dense, idle = json.loads(out)["policies"]
+    assert status == 0 and dense["idle"] == "" and idle["idle"].startswith("it read every row")
+
+
+@pytest.fixture
+def few_samples(tokens, monkeypatch):
+    """Samples to calibrate and to tune on."""
+    samples, tuning = [tokens[:12]] * 2, [tokens[8:20]] * 3
+    monkeypatch.setattr(commands, "calibration_samples", lambda *_, evaluated: samples)
+    monkeypatch.setattr(commands, "tuning_samples", lambda *_, evaluated: tuning)
+    monkeypatch.setattr(tune, "STEPS", 3)
+    return samples, tuning
+
+
+def test_products_that_are_not_quantised_say_so(run, few_samples):
+    common = "eval --text text.txt --gguf TINY --tokens 9 --policy"
+    bits = "weight_bits=none,activation_bits=none"
+    for name in ("rtn", "kllm"):
+        status, out, _, _ = run(f"{common} {name}:{bits}")
+        assert status == 0 and " idle " in out and "0.00%" not in out
+        assert f"{name}:{bits}: it quantised nothing: its figures are the float model's" in out
+    status, out, _, _ = run(f"{common} kllm:{bits},attention=quantised --json")
+    [attention] = json.loads(out)["policies"]
+    assert status == 0 and attention["idle"] == "" and attention["error"] > 0.001
+
+
+def test_a_policy_that_needs_a_prompt_says_how_to_give_one(run):
+    status, out, err, _ = run("eval --trace t.npz --policy snapkv:capacity=64")
+    assert (status, out) == (2, "") and err.endswith(
+        "snapkv needs prompt=… (or --prompt N for all policies)\n"
+    )
+    command = "eval --trace t.npz --prompt 20 --policy snapkv:capacity=8,window=4"
+    status, out, _, _ = run(command)
+    assert status == 0 and " idle " not in out
+
+
+def test_kllm_s_whole_format_on_a_text(run, model, tokens, few_samples):
+    """Perplexities are those of the model that the results page has; fitted weights are kept."""
+    samples, tuning = few_samples
+    options = {"norms": "fused", "attention": "quantised", "outlier_share": 0.08, "head": True}
+    options |= {"tuning": tuning, "cached": True}
+    name = "kllm:norms=fused,attention=quantised,outlier_share=0.08,head=true"
+    command = f"eval --text text.txt --gguf TINY --tokens {TOKENS} --json --policy {name},tuned="
+    found = {}
+    for tuned in ("true", "false"):
+        status, out, err, _ = run(command + tuned)
+        assert status == 0 and ("tuning: 100%" in err) == (tuned == "true")
+        whole = QuantizedLlama(model, samples, tuned=tuned == "true", **options)
+        found[tuned] = json.loads(out)["policies"][0]["perplexity"]
+        assert found[tuned] == pytest.approx(perplexity(whole, tokens).perplexity, rel=1e-4)
+    assert found["true"] != found["false"]
+    status, out, err, _ = run(command + "true")
+    assert status == 0 and "tuning" not in err and "fitting" not in err
+    assert json.loads(out)["policies"][0]["perplexity"] == found["true"]
 
 
 @pytest.mark.parametrize("form", ["png", "svg", "pdf"])
@@ -271,15 +348,15 @@ def test_trace_without_a_model(run):
 )
 def test_bad_command_lines(run, options, sentence):
     status, out, err, made = run(f"eval --text text.txt --gguf TINY {options}")
-    assert status == 1 and out == "" and made == []
-    assert err.startswith("python -m golden: ") and err.count("\n") == 1
+    assert status == 2 and out == "" and made == []
+    assert err.startswith("error: ") and err.count("\n") == 1
     assert sentence in err
 
 
 def test_bad_traces(run):
     status, _, err, _ = run("eval --trace t.npz --prompt 30")
-    assert status == 1 and "--prompt: the trace has 30 tokens, so not 30" in err
+    assert status == 2 and "--prompt: the trace has 30 tokens, so not 30" in err
     status, _, err, _ = run("eval --trace t.npz --policy rtn")
-    assert status == 1 and "policy rtn: it has no attention to run on a trace" in err
+    assert status == 2 and "policy rtn: it has no attention to run on a trace" in err
     status, _, err, _ = run("eval --trace none.npz")
-    assert status == 1 and "trace none.npz: there is no such file" in err
+    assert status == 2 and "trace none.npz: there is no such file" in err
