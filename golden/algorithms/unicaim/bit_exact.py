@@ -15,8 +15,10 @@ class BitExactAttention(DecodeAttention):
 
     The prompt, of ``prompt`` tokens in a single call, is dense attention in floating point; then
     the ``heavy`` tokens that its last 32 queries give the most are written to the core, of
-    ``heavy`` + ``reserved`` rows. The array is one of cells if ``spread_mv`` is not 0. Other
-    parameters are those of :class:`golden.unicaim.unicaim_core.CoreSizes`. Raises ``ValueError``
+    ``heavy`` + ``reserved`` rows. The array is one of cells if ``spread_mv`` is not 0. ``scale``
+    multiplies the scores; 1 / sqrt(d) when not given. Other parameters are those of
+    :class:`golden.unicaim.unicaim_core.CoreSizes`. Rows that a query of a group selects are read,
+    once for the group. Raises ``ValueError``
     for tokens before the prompt is complete.
     """
 
@@ -32,8 +34,10 @@ class BitExactAttention(DecodeAttention):
         rotate: bool = True,
         spread_mv: int = 0,
         seed: int = 1,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
+        self._scale = scale
         self._heavy, self._top_k, self._prompt = heavy, top_k, prompt
         self._sizes = CoreSizes(
             rows=heavy + reserved,
@@ -68,7 +72,7 @@ class BitExactAttention(DecodeAttention):
         group = len(q) // kv_heads
         sizes = dataclasses.replace(self._sizes, d=d, kv_heads=kv_heads, group=group)
         core = self._core = UnicaimCore(sizes)
-        o, sums = dense_prompt(q, k, v)
+        o, sums = dense_prompt(q, k, v, scale=self._scale)
         kept = static_pruning(sums, self._heavy)
         half_k, half_v = k.astype(np.float16), v.astype(np.float16)
         for kv_head in range(kv_heads):
@@ -85,9 +89,10 @@ class BitExactAttention(DecodeAttention):
         if self._core is None:
             return self.sequence(q[:, None], k[:, None], v[:, None])[:, 0]
         core, (kv_heads, d) = self._core, k.shape
-        queries = (np.asarray(q, np.float64) / np.sqrt(d)).astype(np.float16)
+        scale = 1 / np.sqrt(d) if self._scale is None else self._scale
+        queries = (np.asarray(q, np.float64) * scale).astype(np.float16)
         half_k, half_v = np.asarray(k).astype(np.float16), np.asarray(v).astype(np.float16)
-        o = []
+        o, read = [], 0
         for kv_head, heads in enumerate(queries.reshape(kv_heads, -1, d)):
             divisors = query_divisors(core.sizes, heads)
             units = code_units(core.sizes, self._divisors[kv_head], divisors)
@@ -95,9 +100,10 @@ class BitExactAttention(DecodeAttention):
             result = core.step(kv_head, *row, heads, divisors, self._top_k, units)
             o += [head.o for head in result.heads]
             self.conversions += result.conversions
+            read += len(set().union(*(head.selected for head in result.heads)))
         self._seen += 1
         self.rows = sum(head.used for head in core.heads)
-        self.traffic.read(self.rows, self.rows, d)
+        self.traffic.read(read, read, d)
         self.traffic.dense(kv_heads * self._seen, d)
         return np.array(o, np.float32)
 
@@ -106,19 +112,20 @@ class BitExactAttention(DecodeAttention):
 
 
 def dense_prompt(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, observe: int = 32
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, observe: int = 32, scale: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Causal attention of a prompt, q [heads, tokens, d], k and v [kv heads, tokens, d].
 
     Returns o float32[heads, tokens, d] and, for each kv head and token, the sum of the
     probabilities that the last ``observe`` queries of its group gave it, [kv heads, tokens].
+    ``scale`` multiplies the scores; 1 / sqrt(d) when not given.
     """
     heads, tokens, d = q.shape
     o, sums = np.empty(q.shape, np.float32), np.zeros(k.shape[:2])
     future = np.triu(np.ones((tokens, tokens), bool), 1)
     for head in range(heads):
         kv_head = head * len(k) // heads
-        scores = (q[head] @ k[kv_head].T) / np.sqrt(d)
+        scores = (q[head] @ k[kv_head].T) * (1 / np.sqrt(d) if scale is None else scale)
         p = softmax(np.where(future, -np.inf, scores))
         o[head] = p @ v[kv_head]
         sums[kv_head] += p[-observe:].sum(axis=0, dtype=np.float64)

@@ -26,6 +26,22 @@ def test_a_prompt_and_steps_are_the_algorithms():
     assert core.figures() == {"conversions": core.conversions}
 
 
+@pytest.mark.parametrize("scale", [None, 0.6])
+def test_reads_and_scale_are_the_algorithms(scale):
+    options = {"heavy": 24, "reserved": 8, "top_k": 6, "prompt": 40, "seed": 1, "scale": scale}
+    q, k, v = sequence(47, 1)
+    core, algorithm = BitExactAttention(**options), StaticDynamicAttention(**options)
+    o, want = (a.sequence(q[:, :40], k[:, :40], v[:, :40]) for a in (core, algorithm))
+    np.testing.assert_allclose(o, want, atol=1e-5)
+    before = algorithm.traffic.k_rows
+    o, want = (a.sequence(q[:, 40:], k[:, 40:], v[:, 40:]) for a in (core, algorithm))
+    # Keys are levels of the float's in one and of FP16's in the other.
+    assert np.linalg.norm(o - want) < 0.1 * np.linalg.norm(want)
+    read = algorithm.traffic.k_rows - before
+    assert core.traffic.k_rows == core.traffic.v_rows == pytest.approx(read, abs=3)
+    assert read < 7 * 2 * 12 + 1
+
+
 def test_a_spread_and_converted_scores_change_outputs():
     q, k, v = sequence(60, 2)
     outputs = [
