@@ -1,9 +1,10 @@
 """`python -m sim`: simulate blocks against their golden models."""
 
-import argparse
 import importlib
 import os
 import sys
+
+from golden.mistakes import Parser, status_of
 
 # The threads of NumPy's matrix products go on spinning after each, on cores that simulators need.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -30,9 +31,9 @@ COMMANDS = {
 }
 
 
-def parser(chosen: str | None = None) -> argparse.ArgumentParser:
+def parser(chosen: str | None = None) -> Parser:
     """All commands, with the arguments of the `chosen` one; of all of them if that is None."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="python -m sim",
         description="Simulate blocks against their golden models, bit for bit.",
     )
@@ -60,26 +61,29 @@ def main() -> int:
         said = sentence(error)
         if said is None:
             raise
-        print(f"error: {said}", file=sys.stderr)
-        return 1
+        text, status = said
+        print(f"error: {text}", file=sys.stderr)
+        return status
 
 
-def sentence(error: Exception) -> str | None:
-    """The message to print for an error of the user's; None for a fault of this program."""
+def sentence(error: Exception) -> tuple[str, int] | None:
+    """What to print for an error, and the exit status; None for a fault of this program."""
     from golden import InputError
+    from golden.download import NetworkError
     from golden.trace import TraceError
     from hw.export import ExportError
     from hw.parameters import ParameterError
     from sim.commands.engines.difference import Difference
-    from sim.core.tools import ToolError
+    from sim.core.tools import ToolError, UnusableFile
 
-    known = (ParameterError, ExportError, TraceError, InputError, ToolError, Difference)
-    if isinstance(error, known):
-        return str(error)
+    mistakes = (ParameterError, TraceError, InputError, UnusableFile)
+    status = status_of(error, mistakes, failures=(NetworkError,))
+    if isinstance(error, (*mistakes, ExportError, ToolError, Difference)):
+        return str(error), status
     if isinstance(error, OSError):
-        return f"{error.filename or 'writing'}: {error.strerror or error}"
+        return f"{error.filename or 'writing'}: {error.strerror or error}", status
     if isinstance(error, MemoryError):
-        return "out of memory: try fewer vectors or a smaller configuration"
+        return "out of memory: try fewer vectors or a smaller configuration", status
     return None
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from rich.table import Table
 from tqdm import tqdm
 
+from golden import InputError
 from golden.files import replacing
 from sim.commands.arguments import add_execution, execution
 from sim.commands.terminal import print_table
@@ -62,11 +63,14 @@ class TestRun:
 
 
 def collect(paths: tuple[str, ...]) -> list[str]:
-    """Names of the campaign's tests in files, folders or tests by name."""
+    """Names of the campaign's tests in files, folders or tests by name.
+
+    :raises InputError: if there are none.
+    """
     output = _pytest(["--collect-only", "-q", "-m", "campaign", *paths])
     names = [line for line in output.stdout.splitlines() if re.match(r"\S+\.py::", line)]
     if not names:
-        raise ToolError(f"no test of the campaign in {' '.join(paths)}: {_said(output)}")
+        raise InputError(f"no test of the campaign in {' '.join(paths)}: {_said(output)}")
     return names
 
 

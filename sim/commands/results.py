@@ -3,13 +3,11 @@
 import functools
 import os
 
-from golden import InputError
 from golden.evaluation import results
 from golden.evaluation.section import Run
 from golden.files import file_sha256
 from sim.commands.arguments import add_execution, execution
 from sim.core.jobs import executor
-from sim.core.tools import ToolError
 
 SOURCES = ("golden",)
 
@@ -41,10 +39,7 @@ def results_command(arguments) -> int:
         done = executor.execute(tasks, sources=SOURCES, **execution(arguments))
         return {outcome.task.arguments[-1]: outcome.result() for outcome in done}
 
-    try:
-        results.run_results(arguments, run_all)
-    except InputError as error:
-        raise ToolError(str(error)) from None
+    results.run_results(arguments, run_all)
     return 0
 
 

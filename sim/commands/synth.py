@@ -15,7 +15,6 @@ from hw.parameters import ParameterError
 from sim.commands.arguments import add_execution, count, execution
 from sim.commands.terminal import print_table
 from sim.core.jobs import executor
-from sim.core.tools import ToolError
 from sim.synth import SynthesisError, libraries, report
 from sim.synth.flow import MODES
 from sim.synth.measure import Target, measure
@@ -108,7 +107,7 @@ def synth(arguments) -> int:
             if getattr(arguments, name) is not None:
                 raise ParameterError(f"--ecp5 and --{name} do not go together")
     if arguments.netlist and arguments.scheduler:
-        raise ToolError("--netlist and --scheduler do not go together: other machines write it")
+        raise ParameterError("--netlist and --scheduler do not go together: others write it")
     presets = arguments.preset
     if "all" in presets:
         blocks = select(arguments.block)

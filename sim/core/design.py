@@ -20,7 +20,7 @@ from hw.catalogue import Block
 from hw.export import export, module_name, to_rtlil, to_verilog
 from hw.parameters import Parameters
 from sim.core import cache
-from sim.core.tools import ROOT, ToolError, build_folder
+from sim.core.tools import ROOT, UnusableFile, build_folder
 from sim.core.user_verilog import compare_ports, generated_ports, refuse_unsafe, user_ports
 
 MODULE = re.compile(r"^module \\?([^\s(]+)", re.M)
@@ -167,15 +167,15 @@ def from_file(block: Block, parameters: Parameters, path: Path, *, trust: bool =
 
     trust
         Accept Verilog that can run commands or write files.
-    :raises ToolError: if the file has no module of the generated name with the block's ports.
+    :raises UnusableFile: if the file has no module of the generated name with the block's ports.
     """
     design, name = generate(block, parameters), module_name(block, parameters)
     try:
         verilog = path.read_text()
     except UnicodeDecodeError:
-        raise ToolError(f"{path} must be Verilog text, not binary") from None
+        raise UnusableFile(f"{path} must be Verilog text, not binary") from None
     if not re.search(rf"^\s*module\s+\\?{re.escape(name)}(?![\w$])", verilog, re.M):
-        raise ToolError(f"{path} must hold a module named {name}")
+        raise UnusableFile(f"{path} must hold a module named {name}")
     if not trust:
         refuse_unsafe(path, verilog)
     wanted = generated_ports(design.verilog, name)

@@ -24,6 +24,10 @@ class ToolError(RuntimeError):
     """A tool is missing or failed; the message is one sentence."""
 
 
+class UnusableFile(ToolError):
+    """A file or folder that the user has named cannot be used; the message is one sentence."""
+
+
 def build_folder() -> Path:
     """Folder of everything this project writes: ``build/``, or ``$SENBAZURU_BUILD``."""
     folder = Path(os.environ.get("SENBAZURU_BUILD", ROOT / "build")).resolve()
@@ -135,10 +139,10 @@ def require_writable(path: Path, folder: bool = False) -> None:
 
     folder
         Whether `path` is a folder to write files to, or a file.
-    :raises ToolError: if it cannot be written.
+    :raises UnusableFile: if it cannot be written.
     """
     if path.is_dir() and not folder:
-        raise ToolError(f"{path} is a folder, and a file is to be written")
+        raise UnusableFile(f"{path} is a folder, and a file is to be written")
     existing = path if folder else path.parent
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -149,7 +153,7 @@ def require_writable(path: Path, folder: bool = False) -> None:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        raise ToolError(f"{path} cannot be written: {error.strerror or error}") from None
+        raise UnusableFile(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def build_log(name: str, text: str) -> Path:

@@ -442,5 +442,5 @@ def test_command(run):
 )
 def test_wrong_options(run, options, message):
     status, out, err = run(f"run stream.sequential_reader {options}")
-    assert status == 1 and not out
+    assert status == 2 and not out
     assert err.splitlines()[-1] == f"error: {message}"

@@ -98,18 +98,18 @@ def test_a_model_that_people_use(run):
 def test_wrong_options(run, tiny, options, message):
     line = f"generate --gguf {tiny} --prompt a --tokens 1 --board simulated"
     status, out, err = run(f"{line} {options}")
-    assert status == 1 and err.splitlines()[-1].startswith(f"error: {message}")
+    assert status == 2 and err.splitlines()[-1].startswith(f"error: {message}")
 
 
 def test_options_of_a_board_need_one(run, tiny):
     status, out, err = run(f"generate --gguf {tiny} --prompt a --tokens 1 --memory-rows 8")
-    assert (status, out, err) == (1, "", "error: --memory-rows needs --board\n")
+    assert (status, out, err) == (2, "", "error: --memory-rows needs --board\n")
 
 
 def test_no_such_port(run, tiny):
     line = f"generate --gguf {tiny} --prompt a --tokens 1 {TOPICK}"
     status, out, err = run(f"{line} --board /dev/none")
-    assert status == 1 and not out
+    assert status == 2 and not out
     assert err.splitlines()[-1] == "error: there is no port /dev/none"
 
 

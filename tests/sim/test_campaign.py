@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from golden import InputError
 from sim.commands import campaign
 from sim.commands.campaign import TestRun, collect, group, run_tests
 from sim.core.jobs import executor as executor_module
@@ -57,7 +58,7 @@ def test_what_was_run_is_counted(project):
 def test_no_report_and_no_tests_are_one_sentence(project):
     with pytest.raises(ToolError, match="^pytest ended with status 4: .*no-such-option"):
         run_tests(("--no-such-option",))
-    with pytest.raises(ToolError, match="^no test of the campaign in --no-such: .*: error: "):
+    with pytest.raises(InputError, match="^no test of the campaign in --no-such: .*: error: "):
         collect(("--no-such",))
 
 

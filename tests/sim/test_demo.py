@@ -65,7 +65,7 @@ def test_commands_and_targets_that_it_names_are_there(call, run):
 def test_a_folder_that_cannot_be_written_is_one_sentence(run, tmp_path):
     (tmp_path / "file").write_text("")
     status, out, err = run(f"demo -o {tmp_path / 'file' / 'out'}")
-    assert status == 1 and out == "" and err.startswith("error: ") and err.count("\n") == 1
+    assert status == 2 and out == "" and err.startswith("error: ") and err.count("\n") == 1
 
 
 @pytest.mark.campaign

@@ -220,5 +220,5 @@ def test_command(run, monkeypatch):
 )
 def test_wrong_arguments(run, arguments, message):
     status, out, err = run(f"exhaustive {arguments}")
-    assert status == 1 and not out
+    assert status == 2 and not out
     assert err.startswith(f"error: {message}") and err.count("\n") == 1

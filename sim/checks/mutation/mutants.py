@@ -13,9 +13,9 @@ from pathlib import Path
 
 from hw.catalogue import Block
 from hw.export import to_rtlil
-from hw.parameters import Parameters
+from hw.parameters import ParameterError, Parameters
 from sim.core.design import Design, generate, with_streams
-from sim.core.tools import ROOT, ToolError
+from sim.core.tools import ROOT
 from sim.core.yosys import yosys
 
 SELECT = "mutsel"
@@ -163,7 +163,7 @@ def create(
                 [it for it in of if pattern.search(_mutant(0, it, sources).line)] for of in found
             ]
             if not any(found):
-                raise ToolError(f"no fault of {design.module} has a source line like {within}")
+                raise ParameterError(f"no fault of {design.module} has a source line like {within}")
         commands = [command for of in found for command in of[:count]]
         bits = len(commands).bit_length()
         switched = (

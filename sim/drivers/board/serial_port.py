@@ -6,25 +6,30 @@ import time
 
 import serial
 
+from sim.core.tools import UnusableFile
 from sim.drivers.board.link import BoardError
 
 BAUD = 1_000_000
 
 
+class NoPort(BoardError, UnusableFile):
+    """What the user has named is no serial port."""
+
+
 class SerialPort:
     """A port of this machine, opened for this process alone.
 
-    :raises BoardError: if it cannot be opened.
+    :raises BoardError: if it cannot be opened; NoPort if there is none.
     """
 
     def __init__(self, name: str, baud: int = BAUD, patience: float = 0.5):
         self.name, self.patience = name, patience
         try:
             if not stat.S_ISCHR(os.stat(name).st_mode):
-                raise BoardError(f"{name} is not a serial port")
+                raise NoPort(f"{name} is not a serial port")
             self._port = serial.Serial(name, baud, timeout=0, write_timeout=10, exclusive=True)
         except FileNotFoundError:
-            raise BoardError(f"there is no port {name}") from None
+            raise NoPort(f"there is no port {name}") from None
         except PermissionError:
             raise BoardError(_forbidden(name)) from None
         except (serial.SerialException, OSError, ValueError) as error:
