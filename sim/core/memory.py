@@ -16,6 +16,9 @@ import numpy as np
 from hw.parameters import require
 from sim.core import payload
 
+LONGEST = 10_000
+"""Cycles of a latency or an interval at most; with more, a run would seem to hang."""
+
 _MASK = (1 << 64) - 1
 
 
@@ -29,8 +32,8 @@ class MemoryTiming:
 
     latency
         Shortest and longest number of cycles from the cycle in which a request is accepted to the
-        first in which its response may be offered; drawn evenly for each request from `seed` and
-        the request's number. 1 is the next cycle.
+        first in which its response may be offered, LONGEST at most; drawn evenly for each request
+        from `seed` and the request's number. 1 is the next cycle.
     interval
         Cycles from one response first offered to the next, at least: 1 / bandwidth. Responses that
         wait for it, for the consumer or for their turn take longer than `latency`.
@@ -54,7 +57,10 @@ class MemoryTiming:
             "latency must be the shortest and the longest number of cycles, both at least 1",
             self.latency,
         )
-        require(self.interval >= 1, "interval must be at least 1 cycle", self.interval)
+        rule = f"latency must be at most {LONGEST} cycles"
+        require(longest <= LONGEST, rule, longest)
+        rule = f"interval must be between 1 and {LONGEST} cycles"
+        require(1 <= self.interval <= LONGEST, rule, self.interval)
         require(0 <= self.seed <= _MASK, "seed must be an unsigned 64-bit number", self.seed)
 
     @classmethod
@@ -376,3 +382,11 @@ def timings_of(memories: Mapping[str, Memory], timing: MemoryTiming) -> dict[str
     return {
         name: in_order if m.tag is None or m.in_order else timing for name, m in memories.items()
     }
+
+
+def described(timings: Mapping[str, MemoryTiming]) -> str:
+    """The timings of a run's memories in words: one for all, or one for each by name."""
+    texts = {name: str(timing) for name, timing in timings.items()}
+    if len({*texts.values()}) == 1:
+        return next(iter(texts.values()))
+    return "; ".join(f"{name} {text}" for name, text in texts.items())

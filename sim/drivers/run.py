@@ -14,11 +14,11 @@ from hw.catalogue import Block
 from hw.parameters import ParameterError, Parameters
 from sim.core import processes
 from sim.core.design import Design, from_file, generate
-from sim.core.memory import TIMINGS, MemoryTiming, timings_of
+from sim.core.memory import TIMINGS, MemoryTiming, described, timings_of
 from sim.core.result import RunResult, add, command_line, configuration_name, settings_of
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import Mismatch, Outcome, Stimulus, Testbench, compare, compare_memories
-from sim.core.tools import TIMEOUT_S, ToolError
+from sim.core.tools import TIMEOUT_S
 from sim.drivers.cocotb.runner import CocotbSimulation
 from sim.drivers.harness.runner import Harness
 from sim.drivers.harness.verilated import compile_engine, compile_harness
@@ -65,9 +65,9 @@ class Simulation:
         foreign: bool = False,
     ):
         if driver == "harness" and simulator != "verilator":
-            raise ToolError(f"the compiled harness needs Verilator, not {simulator}")
+            raise ParameterError(f"the compiled harness needs Verilator, not {simulator}")
         if driver == "harness" and waves is not None:
-            raise ToolError("the compiled harness writes no waves; use the cocotb driver")
+            raise ParameterError("the compiled harness writes no waves; use the cocotb driver")
         self.design, self.simulator, self.driver = design, simulator, driver
         self._waves, self._timeout, self._foreign = waves, timeout, foreign
         self._compiled: dict[tuple, Any] = {}
@@ -201,7 +201,10 @@ def run(
         notes=list(stimuli[0].notes),
     )
     if memories:
-        result.memory = {name: str(memory_timing(name, seed, memory)) for name in patterns}
+        result.memory = {
+            name: described(timings_of(memories, memory_timing(name, seed, memory)))
+            for name in patterns
+        }
     started = time.monotonic()
     runs = list(itertools.product(stimuli, patterns))
     formula = memory is None or memory.is_fastest

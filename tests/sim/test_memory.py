@@ -381,7 +381,7 @@ def test_one_timing_for_all_or_one_for_each():
         ({"latency": (0, 3)}, r"latency must be .*, both at least 1, not \(0, 3\)"),
         ({"latency": (4, 3)}, r"latency must be .*, both at least 1, not \(4, 3\)"),
         ({"latency": 5}, r"latency must be .*, both at least 1, not 5"),
-        ({"interval": 0}, "interval must be at least 1 cycle, not 0"),
+        ({"interval": 0}, "interval must be between 1 and 10000 cycles, not 0"),
         ({"seed": -1}, "seed must be an unsigned 64-bit number, not -1"),
     ],
 )

@@ -6,7 +6,6 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from hw.export import to_rtlil
 from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
@@ -80,29 +79,9 @@ def test_an_interrupt_is_one_line(run, monkeypatch):
     assert not caught
 
 
-def test_bad_names_are_one_sentence(run):
-    for command, sentence in [
-        ("run stream.heap", "block must be one of"),
-        ("run stream.queue --preset huge", "preset must be one of small, default, large"),
-        ("run stream.queue --set depth=0", "depth must be at least 1, not 0"),
-    ]:
-        status, out, err = run(command)
-        assert status == 1 and out == "" and one_sentence(err).startswith(sentence)
-    for command in ("--vectors 0", "--vectors x", "--simulator spice", "--stall never"):
-        status, out, err = run(f"run stream.queue {command}")
-        assert status == 2 and out == "" and command.split()[1] in err
-
-
 def test_a_negative_seed_is_no_traceback(run):
     status, out, err = run(f"{SKID} --driver harness --seed -1")
-    assert status in (0, 1, 2) and "Traceback" not in err
-
-
-@pytest.mark.parametrize("option", ["--simulator icarus", "--waves WAVES"])
-def test_the_harness_refuses_what_it_cannot_do(run, option, tmp_path):
-    """It is compiled by Verilator and writes no waves; it must not claim otherwise."""
-    status, _, err = run(f"{SKID} --driver harness {option.replace('WAVES', f'{tmp_path}/w.fst')}")
-    assert status in (1, 2) and "harness" in err.splitlines()[-1]
+    assert status == 2 and "--seed: must be at least 0, not -1" in err
 
 
 def bad_traces(folder: Path) -> dict[Path, str]:
@@ -135,7 +114,7 @@ def bad_traces(folder: Path) -> dict[Path, str]:
 def test_bad_traces_are_one_sentence(run, tmp_path):
     for path, sentence in bad_traces(tmp_path).items():
         status, out, err = run(f"{SKID} --driver harness --trace {path}")
-        assert status == 1 and out == ""
+        assert status == 2 and out == ""
         assert one_sentence(err).startswith(f"trace {path}: ") and sentence in err
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from sim.core import payload
 from sim.core.design import Design
-from sim.core.memory import FASTEST, Memory, MemoryTiming, MemoryUse
+from sim.core.memory import FASTEST, Memory, MemoryTiming, MemoryUse, timings_of
 from sim.core.stalls import PATTERNS, Stall
 from sim.core.stimulus import Outcome
 from sim.drivers.harness.runner import EXTRA_BEATS, Harness
@@ -22,7 +22,7 @@ class Session:
         Name to :class:`sim.core.memory.Memory`, bound for the whole session; ``contents`` holds
         their present rows.
     timing
-        Of all memories.
+        Of all memories, as far as they may answer out of order; ``timings`` has each one's.
     stall
         Of every stream; none by default.
     """
@@ -43,8 +43,8 @@ class Session:
         self.contents = {name: np.array(m.contents, np.uint32) for name, m in memories.items()}
         self._offer(design.inputs, {})
         self._collect(design.outputs, {})
-        self._timings = dict.fromkeys(memories, timing)
-        self._harness.bind(memories, self.contents, self._timings)
+        self.timings = timings_of(memories, timing)
+        self._harness.bind(memories, self.contents, self.timings)
         bound = {stream for m in memories.values() for stream in (m.request, m.response)}
         self._inputs = {name: s for name, s in design.inputs.items() if name not in bound}
         self._outputs = {name: s for name, s in design.outputs.items() if name not in bound}
@@ -63,7 +63,7 @@ class Session:
         """
         held = self._offer(self._inputs, inputs)
         received, cycles_of = self._collect(self._outputs, expected)
-        limits = self._harness.limits(self.contents, self._timings, drain)
+        limits = self._harness.limits(self.contents, self.timings, drain)
         outcome = self._harness.go_on(self.cycle, limits)
         del held  # the model read them until here
         for name in self._outputs:
