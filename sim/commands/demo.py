@@ -42,10 +42,10 @@ def demo_command(arguments) -> int:
         def status(text: str) -> None:
             teller.status(f"{text} (blocks: {background.done} of {len(tasks)})")
 
-        speaker = Speaker(request, status)
-        teller.begin(speaker)
-        story = speaker.speak(teller.piece)
-        teller.end()
+        with teller:
+            speaker = Speaker(request, status)
+            teller.begin(speaker)
+            story = speaker.speak(teller.piece)
         print(f"\n{summary(story.result)}\n", flush=True)
         found = {}
         for outcome in background.outcomes():

@@ -30,13 +30,13 @@ def run_command(arguments) -> int:
             raise InputError("--trace-out: it needs a block for --attention")
     request = request_of(arguments)
     teller = Teller(quiet=arguments.json)
-    speaker = Speaker(request, teller.status)
-    teller.begin(speaker)
-    story = speaker.speak(teller.piece)
+    with teller:
+        speaker = Speaker(request, teller.status)
+        teller.begin(speaker)
+        story = speaker.speak(teller.piece)
     if arguments.trace_out is not None and story.record is not None:
         meta = {key: story.result[key] for key in ("model", "blocks", "text", "prompt_tokens")}
         story.record.save(arguments.trace_out, meta)
-    teller.end()
     print(json.dumps(story.result) if arguments.json else f"\n{summary(story.result)}")
     return 0
 
@@ -56,7 +56,7 @@ def refuse_with_board(arguments) -> None:
 
 def request_of(arguments):
     """The request of a command line."""
-    from sim.commands.engines.speak import Request
+    from sim.commands.engines.request import Request
     from sim.core.memory import FASTEST, MemoryTiming
 
     return Request(
@@ -80,16 +80,29 @@ def request_of(arguments):
 
 
 class Teller:
-    """Prints a text as it comes, and below it, on a terminal, one line of status."""
+    """Prints a text as it comes, and below it, on a terminal, one line of status.
+
+    Without a terminal the status is lines of their own on standard error, all before the text, so
+    that both stay whole where they go to one file. Leaving the ``with`` block ends the text's line.
+    """
 
     def __init__(self, quiet: bool = False):
         self._quiet = quiet
         self._terminal = sys.stderr.isatty() and not quiet
         self._shown, self._tokens, self._cycles, self._bits = "", 0, 0, 0
 
+    def __enter__(self) -> "Teller":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clear()
+        if self._shown:
+            print(flush=True)
+
     def begin(self, speaker) -> None:
         """The prompt, which `speaker` is about to read."""
-        self._show(speaker.tokenizer.decode(speaker.prompt))
+        if self._terminal:
+            self._show(speaker.tokenizer.decode(speaker.prompt))
         self.status(f"prompt of {len(speaker.prompt)} tokens …")
 
     def piece(self, step, text: str) -> None:
@@ -99,9 +112,10 @@ class Teller:
         self._cycles += sum(step.cycles)
         self._bits += step.bits
         note = f"{step.note}, " if step.note else ""
+        checked = f"RTL = model: {self._bits} bits" if self._bits else "nothing compared"
         self.status(
             f"token {self._tokens}: {step.cycles[-1]} cycles, {self._cycles} in all, "
-            f"{step.rows} rows kept, {note}RTL = model: {self._bits} bits, {step.wall_s:.1f} s"
+            f"{step.rows} rows kept, {note}{checked}, {step.wall_s:.1f} s"
         )
 
     def status(self, text: str) -> None:
@@ -111,18 +125,14 @@ class Teller:
         elif not self._quiet and self._tokens == 0:
             print(text, file=sys.stderr)
 
-    def end(self) -> None:
-        """After the last token."""
+    def _clear(self) -> None:
         if self._terminal:
             print("\0337\n\033[2K\0338", end="", file=sys.stderr, flush=True)
-        if not self._quiet:
-            print()
 
     def _show(self, text: str) -> None:
         if self._quiet:
             return
-        if self._terminal:
-            print("\0337\n\033[2K\0338", end="", file=sys.stderr, flush=True)
+        self._clear()
         # The bytes of a character may come with several tokens.
         whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
         print(whole[len(self._shown) :], end="", flush=True)
@@ -141,7 +151,7 @@ def summary(result: dict) -> str:
             f"Dense attention and products in float32 differ first in token {different + 1}:\n"
             f"  {result['reference_text']!r}"
         )
-    kinds = ", ".join(
+    traffic = ", ".join(
         f"{count / 1e6:.1f} MB {kind.replace('_', ' ')}" for kind, count in moved.items()
     )
     if result["bits_compared"]:
@@ -149,20 +159,27 @@ def summary(result: dict) -> str:
             f"{result['bits_compared']} output bits of the RTL equal the bit-exact model's, "
             f"{result['mismatches']} differ."
         )
+        if result["check"] == "attention" and result["linear"] != NONE:
+            checked += " The matrix products were compared with nothing."
     else:
         checked = "The RTL was compared with nothing."
-    cycles = f"{result['cycles']} cycles of {' and '.join(result['blocks'])} for {read} tokens"
+    blocks = " and ".join(result["blocks"])
+    cycles = f"{result['cycles']} cycles of {blocks} for {read} tokens"
     if result["board"]:
-        speed = "the board's, of which most wait for the serial line"
+        speed = ", the board's, of which most wait for the serial line"
     else:
-        speed = f"{last} for the last one: {HERTZ / last:.1f} tokens a second at 1 GHz"
-        speed += " (ideal memory)"
+        kinds = {"attention": "attention", "linear": "the matrix products"}
+        what = " and ".join(kinds[name] for name in kinds if result[name] != NONE)
+        speed = (
+            f", {last} for the last one.\n{HERTZ / last:,.0f} steps of {what} of all layers a "
+            f"second at 1 GHz, without the model's other work; memory {result['memory']}"
+        )
     evicted = sum(map(len, result["evicted"]))
     note = f"{result['note']}.\n" if result["note"] else ""
     return (
         f"{checked}\n"
-        f"{cycles}, {speed}.\n"
-        f"{result['rows_kept']} rows kept in each layer, {evicted} evictions; {kinds}.\n{note}"
+        f"{cycles}{speed}.\n"
+        f"{result['rows_kept']} rows kept in each layer, {evicted} evictions; {traffic}.\n{note}"
         f"{result['cpu_s'] / read:.2f} CPU seconds a token, {result['wall_s'] / read:.2f} s; "
         f"{result['cycles'] / result['cpu_s']:,.0f} cycles a CPU second; {result['peak_mib']} MiB; "
         "NumPy alone: "

@@ -304,8 +304,8 @@ def test_a_wrong_key_is_located(design, quantised):
     [
         ({"vectors": 2}, "vectors must be at least 3 for attention, not 2"),
         ({"outliers": 2}, "outliers must be at least 3 for attention, not 2"),
-        ({"scores": 8}, "scores must be at least 12, the prompt's tokens and those to make, not 8"),
-        ({"n": 11}, "n must be at least 12, the prompt's tokens and those to make, not 11"),
+        ({"scores": 8}, "scores must be at least 12, the prompt's and those to make, not 8"),
+        ({"n": 11}, "n must be at least 12, the prompt's and those to make, not 11"),
         ({"activation_bits": 3}, "activation_bits must be 4 for attention, not 3"),
         ({"centroid_bits": 8}, "centroid_bits must be 0 for attention, whose integers are counted"),
     ],
@@ -313,7 +313,14 @@ def test_a_wrong_key_is_located(design, quantised):
 def test_refusals_of_attention(tiny, settings, message):
     config = open_model(tiny)[0].config
     with pytest.raises(ParameterError, match=f"^{message}"):
-        engine.require_attention(dataclasses.replace(SMALL, **settings), config, 12)
+        engine.require_attention(dataclasses.replace(SMALL, **settings), config, 12, 12)
+
+
+def test_attention_on_fewer_rows_names_the_option_to_change(tiny):
+    config = open_model(tiny)[0].config
+    with pytest.raises(ParameterError, match="^capacity must be at least 60, the prompt's and"):
+        engine.require_attention(engine.parameters(config, 16), config, 16, 60)
+    engine.require_attention(engine.parameters(config, 48), config, 48, 48)
 
 
 def widths_of(model) -> list[int]:

@@ -1,8 +1,12 @@
 """A language model whose attention is RTL: its text, its evictions, and faults in the RTL."""
 
+import contextlib
 import dataclasses
+import io
 import json
 import re
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -15,7 +19,10 @@ from golden.trace import load
 from hw.catalogue import find
 from hw.export import export
 from sim.commands.engines import ATTENTION
+from sim.commands.engines.difference import Difference
+from sim.commands.engines.speak import Step
 from sim.commands.engines.veda.veda_core import engine
+from sim.commands.generate import Teller, summary
 from tests.support.lm.tiny_llama import SIZES, random_tensors, write_gguf
 
 PROMPT = "the a the"
@@ -99,7 +106,7 @@ def test_both_blocks_need_a_name_before_each_setting(run, model):
     status, out, err = run(
         f"generate --gguf {model} --linear kllm.kllm_core --set rows=2 --capacity {ROWS}"
     )
-    assert status == 1 and out == ""
+    assert status == 2 and out == ""
     assert err.splitlines()[-1] == (
         "error: set must name its block, as veda.veda_core.NAME=VALUE, not 'rows=2'"
     )
@@ -109,14 +116,48 @@ def test_without_evictions_it_says_what_dense_attention_says(generated):
     status, out, _ = generated("--capacity 31 --memory latency=1..9,order=any")
     result = json.loads(out)
     assert status == 0 and result["evicted"] == [[], [], []]
+    assert result["memory"] == "latency=1..9,order=any,interval=1,seed=0"
+    assert (result["prompt"], result["capacity"], result["threads"]) == (PROMPT, 31, 2)
+    assert result["threshold"] is None and result["top_k"] is None and result["verilog"] == []
+    last = result["cycles_per_token"][-1]
+    rate = f"{1e9 / last:,.0f} steps of attention of all layers a second at 1 GHz"
+    assert f"{rate}, without the model's other work; memory {result['memory']}." in summary(result)
     assert result["first_difference"] is None and result["text"] == result["reference_text"]
 
 
 def test_what_the_rtl_gives_goes_on_where_nothing_is_compared(generated):
     checked, alone = (json.loads(generated(o)[1]) for o in ("", "--check none --threads 1"))
-    assert alone["bits_compared"] == 0
+    assert alone["bits_compared"] == 0 and "compared with nothing" in summary(alone)
     for key in ("tokens", "evicted", "cycles_per_token", "bytes"):
         assert checked[key] == alone[key]
+
+
+def test_text_and_progress_are_lines_of_their_own_in_one_file(monkeypatch):
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", file)
+    monkeypatch.setattr(sys, "stderr", file)
+    tokenizer = types.SimpleNamespace(decode=lambda tokens: "The old")
+    with contextlib.suppress(Difference), Teller() as teller:
+        teller.status("compiling …")
+        teller.begin(types.SimpleNamespace(prompt=[1, 2], tokenizer=tokenizer))
+        teller.status("prompt of 2 tokens: 50 % …")
+        for text in ("The old clock", "The old clockmaker"):
+            teller.piece(Step(0, [7], 1, 0, 0.0, 0.0), text)
+        raise Difference("a.b", 0, 0, "no")
+    assert file.getvalue().splitlines() == [
+        "compiling …",
+        "prompt of 2 tokens …",
+        "prompt of 2 tokens: 50 % …",
+        "The old clockmaker",
+    ]
+
+
+def test_on_a_terminal_nothing_compared_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    teller = Teller()
+    for bits, said in ((0, "nothing compared"), (9, "RTL = model: 9 bits")):
+        teller.piece(Step(0, [7], 1, bits, 0.0, 0.0), "a")
+        assert f", {said}, " in capsys.readouterr().err
 
 
 def test_trace_of_a_run(generated, tmp_path):
@@ -191,11 +232,16 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(generated, model, tmp_p
         ("--set capacity=4", "capacity must be more than the 6 rows kept, not 4"),
         ("--tokens 512", "prompt and tokens must be at most the model's context, 512, not"),
         ("--memory latency=0", "latency must be the shortest and the longest number of cycles"),
+        ("--memory latency=1..99999999999", "latency must be at most 10000 cycles, not 99999"),
+        ("--memory interval=10001", "interval must be between 1 and 10000 cycles, not 10001"),
+        ("--set lad.lad_tile.d=8", "set must name a block of the run, veda.veda_core, not 'lad."),
+        ("--set veda.veda_cor.d=8", "set must name a block of the run, veda.veda_core, not 'veda."),
+        ("--verilog lad.lad_tile=x.v", "verilog must name a block of the run, veda.veda_core, not"),
     ],
 )
 def test_refusals(generated, options, message):
     status, out, err = generated(options)
-    assert status == 1 and out == "" and err.startswith(f"error: {message}")
+    assert status == 2 and out == "" and err.startswith(f"error: {message}")
     assert err.count("\n") == 1
 
 

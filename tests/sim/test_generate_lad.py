@@ -133,7 +133,7 @@ def test_parameters_of_a_model(model):
 )
 def test_refusals(generated, options, message):
     status, out, err = generated(options)
-    assert status == 1 and out == "" and err == f"error: {message}\n"
+    assert status == 2 and out == "" and err == f"error: {message}\n"
 
 
 def test_a_head_larger_than_d_is_refused(generated, tmp_path):

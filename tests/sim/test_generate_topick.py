@@ -139,7 +139,7 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(
 )
 def test_refusals(generated, options, message):
     status, out, err = generated(options)
-    assert status == 1 and out == "" and err == f"error: {message}\n"
+    assert status == 2 and out == "" and err == f"error: {message}\n"
 
 
 @pytest.mark.parametrize(("layer", "token"), [(0, 1), (1, 6), (2, 11)])

@@ -146,7 +146,7 @@ def test_parameters_of_a_model(model):
 )
 def test_refusals(generated, options, message):
     status, out, err = generated(options)
-    assert status == 1 and out == "" and err == f"error: {message}\n"
+    assert status == 2 and out == "" and err == f"error: {message}\n"
 
 
 def test_rows_to_select_are_for_this_block_alone(run, model):

@@ -57,7 +57,8 @@ class RtlAttention(DecodeAttention):
     """One layer's attention, computed by RTL.
 
     ``cycles`` has those of each step; ``bits`` counts the output bits compared; ``steps`` has what
-    went in and out. All three are complete once everything submitted has run.
+    went in and out. All three are complete once everything submitted has run. ``settings`` has the
+    block's options of the run by name.
     """
 
     block: ClassVar[str]
@@ -68,6 +69,7 @@ class RtlAttention(DecodeAttention):
         self._design, self._layer = run.design, run.layer
         self._check, self._submit, self._timed = run.check, run.submit, run.timed
         self._session = open_session(run.design, memories, run.timing)
+        self.settings: dict[str, float] = {}
         self.steps: list[LayerStep] = []
         self.cycles: list[int] = []
         self.bits = 0
@@ -109,6 +111,10 @@ class RtlAttention(DecodeAttention):
             "kv_read": sum(use.bytes_read for use in uses),
             "kv_written": sum(use.bytes_written for use in uses),
         }
+
+    def timings(self) -> dict[str, MemoryTiming]:
+        """Of the block's memories, by name; empty on a board."""
+        return getattr(self._session, "timings", {})
 
     def close(self) -> None:
         self._session.close()

@@ -1,4 +1,4 @@
-"""A language model that speaks through RTL: a request, its story, token after token."""
+"""A language model that speaks through RTL, token after token: the story of a request."""
 
 import contextlib
 import dataclasses
@@ -18,61 +18,11 @@ from hw.catalogue import Block, find
 from hw.parameters import Parameters, require
 from sim.commands.engines import attention_engine, linear_engine
 from sim.commands.engines.record import Record, record_of
+from sim.commands.engines.request import CHECKS, Request, of_blocks
 from sim.commands.engines.workers import Workers
 from sim.core.design import Design, from_file, generate
-from sim.core.memory import FASTEST, MemoryTiming
-from sim.drivers.board.run import BoardChoice
+from sim.core.memory import described
 from sim.drivers.board.shared import DesignOnBoard
-
-CHECKS = ("all", "attention", "none")
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """What to say and by which blocks.
-
-    attention, linear
-        Catalogue names, or "none" for NumPy in float32.
-    prompt
-        Text; the user's message where `chat` is set, otherwise what is continued.
-    tokens
-        To make at most; a token that ends an answer is the last.
-    capacity
-        Tokens whose keys and values each layer keeps.
-    settings
-        ``NAME=VALUE`` of the blocks' parameters, ``BLOCK.NAME=VALUE`` where there are two blocks.
-    gguf
-        A model's file, by default SmolLM2's.
-    verilog
-        Files that stand in for the generated Verilog, each as ``FILE`` or ``BLOCK=FILE``.
-    trust
-        As in ``sim run``.
-    check
-        Which blocks have their bit-exact models beside them.
-    threads
-        Layers whose RTL is simulated at once.
-    threshold
-        Probability up to which ToPick's core prunes tokens; None is its default.
-    board
-        The board that the block is on; None for a simulation of the block alone.
-    """
-
-    prompt: str
-    attention: str = "veda.veda_core"
-    linear: str = "none"
-    chat: bool = False
-    tokens: int = 24
-    capacity: int = 64
-    settings: Sequence[str] = ()
-    gguf: Path | None = None
-    memory: MemoryTiming = FASTEST
-    verilog: Sequence[str] = ()
-    trust: bool = False
-    check: str = "all"
-    threads: int = 2
-    threshold: float | None = None
-    top_k: int | None = None
-    board: BoardChoice | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +112,7 @@ class Speaker:
             p = engine.parameters(config, request.capacity).replace_from_text(settings[name])
             engine.require_fit(p, config, request.capacity, total)
             if request.attention == request.linear:
-                engine.require_attention(p, config, total)
+                engine.require_attention(p, config, request.capacity, total)
             self.parameters[name] = p
         designs = {name: self._design(find(name), files[name]) for name in engines}
         with contextlib.ExitStack() as stack:
@@ -203,9 +153,7 @@ class Speaker:
         """
         request, prompt = self.request, self.prompt
         steps: list[Step] = []
-        # A board runs one layer after another.
-        threads = 1 if request.board else request.threads
-        workers = Workers(threads, self._prompt_progress)
+        workers = Workers(request.at_once, self._prompt_progress)
         attentions, layers = self._parts(workers)
         try:
             cpu = cpu_seconds()
@@ -328,7 +276,16 @@ class Speaker:
             "model": self.about["model"],
             "board": request.board and request.board.port,
             "check": request.check,
+            "prompt": request.prompt,
+            "chat": request.chat,
+            "capacity": request.capacity,
+            "threads": request.at_once,
+            "memory": memories_of([*attentions, *layers]),
+            "verilog": list(request.verilog),
+            "attention": request.attention,
+            "linear": request.linear,
             "blocks": {name: dataclasses.asdict(p) for name, p in self.parameters.items()},
+            **{"threshold": None, "top_k": None, **getattr(attentions[0], "settings", {})},
         }
         record = None
         if request.attention in self._engines:
@@ -369,23 +326,11 @@ class _Speaking(Llama):
         return super().products(index, layer)
 
 
-def of_blocks(texts: Sequence[str], blocks: list[str], file: bool = False) -> dict[str, list[str]]:
-    """Settings ``NAME=VALUE`` or files of each block, by ``BLOCK.`` or ``BLOCK=`` before them.
-
-    :raises ParameterError: if there are two blocks and a text names none.
-    """
-    found: dict[str, list[str]] = {block: [] for block in blocks}
-    mark = "=" if file else "."
-    for text in texts:
-        named = [block for block in blocks if text.startswith(block + mark)]
-        if named:
-            found[named[0]].append(text.removeprefix(named[0] + mark))
-            continue
-        what = "verilog" if file else "set"
-        example = f"{blocks[0]}{mark}{'FILE' if file else 'NAME=VALUE'}"
-        require(len(blocks) == 1, f"{what} must name its block, as {example}", text)
-        found[blocks[0]].append(text)
-    return found
+def memories_of(parts: Sequence) -> str | None:
+    """Timing of the parts' memories in words; None on a board."""
+    parts = [part for part in parts if hasattr(part, "timings")]
+    texts = [described(timings) for part in parts if (timings := part.timings())]
+    return "; ".join(dict.fromkeys(texts)) or None
 
 
 def figures_of(attentions: Sequence) -> dict[str, float]:

@@ -18,7 +18,7 @@ from golden.lm.tokenizer import Tokenizer
 from golden.lm.weights import Config
 from hw.kllm.kllm_core import KllmCoreParameters
 from hw.parameters import require
-from sim.commands.engines.attention import LayerRun
+from sim.commands.engines.attention import LayerRun, require_tokens
 from sim.commands.engines.kllm.attention import KllmAttention, words_of_attention
 from sim.commands.engines.kllm.layer_products import HEAD, STEPS, KllmLayer, products_of
 from sim.commands.engines.workers import Submit, at_once
@@ -86,11 +86,16 @@ class KllmEngine:
         rule = f"address_width must be at least {least} for {words} words of memory"
         require(least <= p.address_width, rule, p.address_width)
 
-    def require_attention(self, p: KllmCoreParameters, config: Config, tokens: int) -> None:
+    def require_attention(
+        self, p: KllmCoreParameters, config: Config, rows: int, tokens: int
+    ) -> None:
         """Refuse a core on which the model's attention does not fit.
 
+        rows
+            Tokens that each layer keeps; none is evicted.
         :raises ParameterError: naming the parameter to change.
         """
+        require_tokens(tokens, "capacity", rows)
         for name in ("activation_bits", "weight_bits"):
             require(getattr(p, name) == 4, f"{name} must be 4 for attention", getattr(p, name))
         rule = "centroid_bits must be 0 for attention, whose integers are counted"
@@ -98,9 +103,7 @@ class KllmEngine:
         least = max(config.kv_heads, config.heads // config.kv_heads)
         require(least <= p.vectors, f"vectors must be at least {least} for attention", p.vectors)
         for name in ("scores", "n", "k"):
-            given = getattr(p, name)
-            rule = f"{name} must be at least {tokens}, the prompt's tokens and those to make"
-            require(tokens <= given, rule, given)
+            require_tokens(tokens, name, getattr(p, name))
         rule = f"outliers must be at least {OUTLIERS} for attention"
         require(p.outliers >= OUTLIERS, rule, p.outliers)
 

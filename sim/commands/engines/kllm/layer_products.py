@@ -315,5 +315,9 @@ class KllmLayer:
         """Bytes that the core has read from the memory of its weights, scales included."""
         return {"weights_read": self._session.uses()["weights"].bytes_read}
 
+    def timings(self) -> dict[str, MemoryTiming]:
+        """Of the memory of weights; empty on a board."""
+        return getattr(self._session, "timings", {})
+
     def close(self) -> None:
         self._session.close()

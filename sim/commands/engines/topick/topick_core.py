@@ -49,7 +49,7 @@ class TopickAttention(RtlAttention):
         self._p: TopickCoreParameters = parameters
         self._jobs = Jobs(parameters)
         super().__init__(run, self._jobs.memories())
-        self._threshold = threshold
+        self._threshold = self.settings["threshold"] = threshold
         self._scales: np.ndarray | None = None  # [K or V, kv heads]
         self._counts: dict[str, float] = {}
         shortest, longest = run.timing.latency

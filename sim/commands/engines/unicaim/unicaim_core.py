@@ -54,6 +54,7 @@ class UnicaimAttention(Fp16Attention):
         # What the memory must hold after the step whose RTL ran last; the model is ahead of it.
         self._expected = self._memory.contents.copy()
         self._heavy, self._top_k = heavy, top_k
+        self.settings["top_k"] = top_k
         self._positions: np.ndarray | None = None  # [kv heads, rows]: tokens, -1 in a free row
         self._key_divisors: list[float] = []
         names = "conversions", "conversions of all rows", "steps", "rows evicted", "queries"

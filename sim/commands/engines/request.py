@@ -1,0 +1,90 @@
+"""What a language model is asked to say, and by which blocks."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from hw.catalogue import FOLDERS
+from hw.parameters import require
+from sim.core.memory import FASTEST, MemoryTiming
+from sim.drivers.board.run import BoardChoice
+
+CHECKS = ("all", "attention", "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What to say and by which blocks.
+
+    attention, linear
+        Catalogue names, or "none" for NumPy in float32.
+    prompt
+        Text; the user's message where `chat` is set, otherwise what is continued.
+    tokens
+        To make at most; a token that ends an answer is the last.
+    capacity
+        Tokens whose keys and values each layer keeps.
+    settings
+        ``NAME=VALUE`` of the blocks' parameters, ``BLOCK.NAME=VALUE`` where there are two blocks.
+    gguf
+        A model's file, by default SmolLM2's.
+    verilog
+        Files that stand in for the generated Verilog, each as ``FILE`` or ``BLOCK=FILE``.
+    trust
+        As in ``sim run``.
+    check
+        Which blocks have their bit-exact models beside them.
+    threads
+        Layers whose RTL is simulated at once.
+    threshold
+        Probability up to which ToPick's core prunes tokens; None is its default.
+    top_k
+        Rows that UniCAIM's core selects for each query; None is its default.
+    board
+        The board that the block is on; None for a simulation of the block alone.
+    """
+
+    prompt: str
+    attention: str = "veda.veda_core"
+    linear: str = "none"
+    chat: bool = False
+    tokens: int = 24
+    capacity: int = 64
+    settings: Sequence[str] = ()
+    gguf: Path | None = None
+    memory: MemoryTiming = FASTEST
+    verilog: Sequence[str] = ()
+    trust: bool = False
+    check: str = "all"
+    threads: int = 2
+    threshold: float | None = None
+    top_k: int | None = None
+    board: BoardChoice | None = None
+
+    @property
+    def at_once(self) -> int:
+        """Layers at once: a board runs one layer after another."""
+        return 1 if self.board else self.threads
+
+
+def of_blocks(texts: Sequence[str], blocks: list[str], file: bool = False) -> dict[str, list[str]]:
+    """Settings ``NAME=VALUE`` or files of each block, by ``BLOCK.`` or ``BLOCK=`` before them.
+
+    :raises ParameterError: if a text names a block that is not in the run, or none of two.
+    """
+    found: dict[str, list[str]] = {block: [] for block in blocks}
+    what, mark = ("verilog", "=") if file else ("set", ".")
+    for text in texts:
+        named = [block for block in blocks if text.startswith(block + mark)]
+        if named:
+            found[named[0]].append(text.removeprefix(named[0] + mark))
+            continue
+        # A parameter's name has no dot; a file's may.
+        other = re.match(rf"({'|'.join(FOLDERS)})\.\w+(?==)" if file else r"[\w.]+(?=\.)", text)
+        rule = f"{what} must name a block of the run, {' or '.join(blocks)}"
+        require(other is None, rule, other and other[0])
+        example = f"{blocks[0]}{mark}{'FILE' if file else 'NAME=VALUE'}"
+        require(len(blocks) == 1, f"{what} must name its block, as {example}", text)
+        found[blocks[0]].append(text)
+    return found
