@@ -9,6 +9,7 @@ from golden.evaluation.measure import Measurement
 from golden.lm.model import Llama
 from golden.lm.perplexity import CONTEXT
 from golden.lm.tokenizer import Tokenizer
+from golden.markdown import table_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,17 +101,11 @@ class Section:
         """The section in Markdown; pictures lie beside the page."""
         parts = [f"# {self.title}", self.setting]
         rows = [[c.paper, c.ours, c.verdict, c.why] for c in self.claims]
-        parts.append(_table(["paper", "here", "verdict", "why"], rows))
+        parts.append(table_text(["paper", "here", "verdict", "why"], rows))
         parts += [f"![{caption}]({name}.svg)" for name, caption, _ in self.pictures]
         for table in self.tables:
-            parts += [f"{table.title}:", _table(table.columns, table.rows)]
+            parts += [f"{table.title}:", table_text(table.columns, table.rows)]
         return "\n\n".join(parts) + "\n"
 
 
 Results = dict[Run, Measurement]
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
-    return "\n".join("| " + " | ".join(line) + " |" for line in escaped)

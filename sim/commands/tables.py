@@ -20,8 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from golden.files import replacing
+from golden.markdown import table_head, table_row
 from hw.catalogue import FOLDERS, Block, blocks, find
-from sim.core.tools import ROOT, ToolError
+from sim.core.tools import ROOT, ToolError, UnusableFile
 
 RESULTS = ROOT / "docs" / "results"
 SYNTHESIS, VERIFICATION = RESULTS / "synthesis.json", RESULTS / "verification.json"
@@ -93,14 +94,16 @@ OVERVIEW = (
 
 def overview() -> list[str]:
     """Blocks of the first page with latency, area and clock, and verification."""
-    lines = _head("block, preset", "what it does", "latency", "throughput", "45 nm", "verification")
+    lines = table_head(
+        "block, preset", "what it does", "latency", "throughput", "45 nm", "verification"
+    )
     for row in OVERVIEW:
         block = find(row.block)
         preset = block.parameters_class.preset_name("default")
         latency = block.parameters_class.preset(preset).latency
         name = f"[`{block.name}`](docs/{row.page}.md) {preset}"
         measured, status = _measured(block.name, preset) or row.area, _status(block.name)
-        lines.append(_row(name, block.summary, str(latency), row.rate, measured, status))
+        lines.append(table_row(name, block.summary, str(latency), row.rate, measured, status))
     return lines
 
 
@@ -129,15 +132,15 @@ def _status(name: str) -> str:
 def claims() -> list[str]:
     """How many of each paper's claims held on the language model."""
     verdicts = ("reproduced", "partly", "not reproduced")
-    lines, every = _head("claims of", *verdicts), []
+    lines, every = table_head("claims of", *verdicts), []
     for paper in PAPERS:
         result = _read(RESULTS / f"{paper}.json")
         found = [claim["verdict"] for claim in result["claims"]]
         name = result["title"].partition(":")[0]
         counts = [str(found.count(verdict)) for verdict in verdicts]
-        lines.append(_row(f"[{name}](docs/results/{paper}.md)", *counts))
+        lines.append(table_row(f"[{name}](docs/results/{paper}.md)", *counts))
         every += found
-    return [*lines, _row("all", *(str(every.count(verdict)) for verdict in verdicts))]
+    return [*lines, table_row("all", *(str(every.count(verdict)) for verdict in verdicts))]
 
 
 def catalogue() -> list[str]:
@@ -146,7 +149,7 @@ def catalogue() -> list[str]:
     for folder in FOLDERS:
         page = {"arith": "arithmetic", "stream": "simulation"}.get(folder, folder)
         lines += ["", f"### [{folder}]({page}.md)", ""]
-        lines += _head("block", "what it does", "from", "presets, latency", "files")
+        lines += table_head("block", "what it does", "from", "presets, latency", "files")
         for block in blocks():
             if block.folder == folder:
                 presets = block.parameters_class.presets()
@@ -157,7 +160,9 @@ def catalogue() -> list[str]:
                 ]
                 listed = ", ".join(shown)
                 files = ", ".join(f"[{label}](../{path})" for label, path in block_files(block))
-                lines.append(_row(f"`{block.name}`", block.summary, block.source, listed, files))
+                lines.append(
+                    table_row(f"`{block.name}`", block.summary, block.source, listed, files)
+                )
     return [*lines[1:], ""]
 
 
@@ -181,10 +186,10 @@ def block_files(block: Block) -> list[tuple[str, str]]:
 
 def verification() -> list[str]:
     """Proofs and surviving mutants, as measured."""
-    lines = _head("block", "proofs, exhaustive runs", "surviving mutants")
+    lines = table_head("block", "proofs, exhaustive runs", "surviving mutants")
     for name, entry in _read(VERIFICATION).items():
         count = f"{entry['surviving']} of {entry['mutants']}" if "mutants" in entry else ""
-        lines.append(_row(f"`{name}`", entry["proofs"], count))
+        lines.append(table_row(f"`{name}`", entry["proofs"], count))
     return lines
 
 
@@ -193,14 +198,14 @@ def fpga() -> list[str]:
     from hw.boards.platforms import BOARDS
 
     names = ("LUT4", "flip-flops", "multipliers", "block memories")
-    lines = _head("board", "block, configuration", *names, "Fmax, MHz", "board's clock")
+    lines = table_head("board", "block, configuration", *names, "Fmax, MHz", "board's clock")
     for row in _read(FPGA):
         board = BOARDS[row["board"]]
         room = dataclasses.asdict(board.resources)
         used = [f"{n:,} ({100 * n / room[kind]:.0f} %)" for kind, n in row["used"].items()]
         name = f"`{row['block']}` {row['configuration']}"
         lines.append(
-            _row(board.name, name, *used, f"{row['fmax_mhz']:.1f}", f"{row['clock_mhz']:g}")
+            table_row(board.name, name, *used, f"{row['fmax_mhz']:.1f}", f"{row['clock_mhz']:g}")
         )
     return lines
 
@@ -212,14 +217,6 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "verification": verification,
     "fpga": fpga,
 }
-
-
-def _head(*names: str) -> list[str]:
-    return [_row(*names), _row(*["---"] * len(names))]
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _read(path: Path):
@@ -249,7 +246,7 @@ def add_measured(path: Path) -> None:
         keyed = _keyed(new, key)
     except (ValueError, TypeError, KeyError):
         commands = "`python -m sim synth --json` or `python -m hw fpga --json`"
-        raise ToolError(f"{path} must hold what {commands} prints") from None
+        raise UnusableFile(f"{path} must hold what {commands} prints") from None
     rows = _keyed(_read(kept) if kept.exists() else [], key) | keyed
     text = json.dumps([rows[key] for key in sorted(rows)], indent=1) + "\n"
     with replacing(kept) as file:

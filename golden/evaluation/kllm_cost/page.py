@@ -12,6 +12,7 @@ from golden.evaluation.kllm_cost.pictures import CAPTIONS
 from golden.evaluation.kllm_cost.rates import MEMORIES, Setting
 from golden.evaluation.kllm_cost.verdicts import Basis, Claim
 from golden.evaluation.section import Table
+from golden.markdown import table_text
 
 TITLE = "KLLM: speed, energy and area (Table I, Figs. 8 to 12)"
 
@@ -57,11 +58,11 @@ def markdown(setting: Setting, claims: Sequence[Claim]) -> str:
         f"# {TITLE}",
         about(setting),
         f"Verdicts of {len(claims)}: {listed}.",
-        _lines(verdicts),
+        table_text(verdicts.columns, verdicts.rows),
     ]
     pieces += [f"![{caption}]({name}.svg)" for name, caption in CAPTIONS.items()]
     for table in _tables(setting):
-        pieces += [f"{table.title}:", _lines(table)]
+        pieces += [f"{table.title}:", table_text(table.columns, table.rows)]
     return "\n\n".join(pieces) + "\n"
 
 
@@ -212,8 +213,3 @@ def content(setting: Setting, claims: Sequence[Claim]) -> dict:
             for table in _tables(setting)
         ],
     }
-
-
-def _lines(table: Table) -> str:
-    lines = [table.columns, ["---"] * len(table.columns), *table.rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

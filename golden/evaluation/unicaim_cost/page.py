@@ -8,6 +8,7 @@ from golden.evaluation.section import Table
 from golden.evaluation.unicaim_cost.claims import Claim, ratio
 from golden.evaluation.unicaim_cost.pictures import CAPTIONS
 from golden.evaluation.unicaim_cost.sweeps import Cost, Setting, cost, lengths
+from golden.markdown import table_text
 
 TITLE = "UniCAIM: devices, energy and delay (Table II, Figs. 10 to 12)"
 FACTOR = 10
@@ -39,10 +40,10 @@ def markdown(setting: Setting, claims: Sequence[Claim]) -> str:
         ["paper", "here", "verdict", "why"],
         [[c.paper, c.ours, c.verdict, c.why] for c in claims],
     )
-    parts = [f"# {TITLE}", about(setting), _lines(verdicts)]
+    parts = [f"# {TITLE}", about(setting), table_text(verdicts.columns, verdicts.rows)]
     parts += [f"![{caption}]({name}.svg)" for name, caption in CAPTIONS.items()]
     for table in (prunings(setting), searches(setting), sensitivity(setting), constants(setting)):
-        parts += [f"{table.title}:", _lines(table)]
+        parts += [f"{table.title}:", table_text(table.columns, table.rows)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -147,8 +148,3 @@ def content(setting: Setting, claims: Sequence[Claim]) -> dict:
 
 def _cost_json(c: Cost) -> dict:
     return dataclasses.asdict(c) | {"aedp": c.aedp}
-
-
-def _lines(table: Table) -> str:
-    lines = [table.columns, ["---"] * len(table.columns), *table.rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
