@@ -13,7 +13,7 @@ import pytest
 from hw.catalogue import blocks, find
 from sim.commands.page import write_page
 from sim.commands.page.cards import claims
-from sim.commands.page.diagram import route
+from sim.commands.page.diagram import OUTSIDE, drawn, route
 from sim.commands.page.tiles import PAPERS
 from sim.commands.report import Row
 from sim.core.tools import ROOT
@@ -148,6 +148,22 @@ def test_diagram_s_boxes_and_arrows_do_not_overlap(paper):
                 x, y = between.T
                 hit = (box.x < x) & (x < box.x + box.w) & (box.y < y) & (y < box.y + box.h)
                 assert not hit.any(), (start, end, box.name)
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
+def test_every_block_of_the_catalogue_is_in_a_filled_box(paper):
+    shown = set(paper.whole)
+    for box in paper.diagram.boxes:
+        assert bool(box.built) == (box.link not in ("", OUTSIDE)), box.name
+        assert all((ROOT / "hw" / paper.name / f"{name}.py").is_file() for name in box.built)
+        shown |= {*box.built}
+    assert {block.module for block in blocks() if block.folder == paper.name} <= shown
+    dashed = [part for part in drawn(paper.diagram, str).split("<g ") if 'class="todo"' in part]
+    assert len(dashed) == sum(not box.link for box in paper.diagram.boxes)
+    files = {path.stem for path in (ROOT / "hw" / paper.name).glob("*.py")}
+    for box in paper.diagram.boxes:
+        words = re.sub(r"\W+", "_", box.label.lower()).split("_")
+        assert box.link or not {box.name, *words} & files, box.name
 
 
 def test_claims_are_those_of_the_results():

@@ -19,6 +19,8 @@ class Box:
     link
         Page of the checkout that describes the block as built; empty if it is not built here, or
         OUTSIDE of the chip.
+    built
+        Files of the paper's folder in ``hw`` that are this box.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Box:
     w: float
     h: float
     link: str = ""
+    built: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
