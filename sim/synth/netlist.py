@@ -101,6 +101,21 @@ class Netlist:
                         nets.add(net)
         return nets
 
+    def loads(self, library: Library) -> dict[int, tuple[float, float]]:
+        """Capacitance of the input pins at each net that has any, at a rising and a falling edge.
+
+        In fF. There are no wires, and no load at outputs.
+        """
+        loads: dict[int, tuple[float, float]] = {}
+        for cell in self.cells:
+            pins = library.cells[cell.kind].pins
+            for name, net in cell.connections.items():
+                if net is not None and pins[name].direction == "input":
+                    rise, fall = pins[name].capacitance
+                    before = loads.get(net, (0.0, 0.0))
+                    loads[net] = before[0] + rise, before[1] + fall
+        return loads
+
     def in_order(self, library: Library) -> list[Instance]:
         """Cells without registers, each after those that drive it.
 

@@ -6,28 +6,42 @@ mean over rising and falling edges, related pins and conditions. A flip-flop add
 its clock pin, one rise and one fall a cycle, and of a toggle of its data pins. Both of its outputs
 count, connected or not.
 
-Left out: wires, leakage, the clock tree, and gates whose inputs toggle while their output stays.
+Leakage is each cell's, the mean over the states of its inputs.
+
+Left out: wires, the clock tree, and gates whose inputs toggle while their output stays.
 """
 
 import dataclasses
 import functools
+import re
 from pathlib import Path
 
 import numpy as np
 
 from sim.synth import SynthesisError
+from sim.synth.delays import SLEW
 from sim.synth.liberty import Group, Library, Reader, Table, read_group
 from sim.synth.netlist import Netlist
 
-SLEW = 40.0
-"""Transition time at inputs, ps."""
+WATTS = {"w": 1e6, "mw": 1e3, "uw": 1.0, "nw": 1e-3, "pw": 1e-6}
+"""µW of Liberty's units."""
+
+FEMTOJOULES = 1e-3
+"""Of a microwatt in a picosecond."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CellPower:
-    """Tables of ``internal_power`` by pin: rising and falling, fJ over slew (ps) and load (fF)."""
+    """What a cell takes.
+
+    tables
+        Of ``internal_power`` by pin: rising and falling, fJ over slew (ps) and load (fF).
+    leakage
+        µW, the mean over the states of the inputs; 0 if the library states none.
+    """
 
     tables: dict[str, list[tuple[Table, ...]]]
+    leakage: float
 
     def energy(self, pin: str, load: float) -> float:
         """fJ of one toggle of the pin, the mean of all its tables; 0 without one."""
@@ -46,20 +60,26 @@ class Power:
 
 @functools.cache
 def read(path: Path) -> Power:
-    """Read the ``internal_power`` groups of a Liberty file, whose unit is that of C V².
+    """Read the power of a Liberty file, whose unit of internal power is that of C V².
 
-    :raises SynthesisError: if it has none, or states no voltage.
+    :raises SynthesisError: if it has none, or states no voltage or an unknown unit.
     """
     library = read_group(path)
     reader = Reader(library)
     voltage = float(library.attributes.get("nom_voltage", 0))
-    cells = {group.arguments[0]: _cell(reader, group) for group in library.of("cell")}
+    unit = re.fullmatch(
+        r"(\d+)([munp]?w)", library.attributes.get("leakage_power_unit", "1nW"), re.I
+    )
+    if unit is None:
+        raise SynthesisError(f"{path} has a leakage_power_unit that cannot be read")
+    watts = float(unit[1]) * WATTS[unit[2].lower()]
+    cells = {group.arguments[0]: _cell(reader, group, watts) for group in library.of("cell")}
     if not voltage or not any(cell.tables for cell in cells.values()):
         raise SynthesisError(f"{path} has no voltage or no internal_power")
     return Power(voltage, cells)
 
 
-def _cell(reader: Reader, cell: Group) -> CellPower:
+def _cell(reader: Reader, cell: Group, watts: float) -> CellPower:
     tables: dict[str, list[tuple[Table, ...]]] = {}
     for pin in cell.of("pin"):
         for power in pin.of("internal_power"):
@@ -71,33 +91,36 @@ def _cell(reader: Reader, cell: Group) -> CellPower:
             )
             for name in pin.arguments:
                 tables.setdefault(name, []).append(pair)
-    return CellPower(tables)
+    states = [float(state.attributes["value"]) for state in cell.of("leakage_power")]
+    mean = float(np.mean(states)) if states else 0.0
+    return CellPower(tables, watts * float(cell.attributes.get("cell_leakage_power", mean)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Energies:
-    """Of one netlist, fJ.
+    """Of one netlist.
 
     net
-        Of one toggle of each net that something drives or reads.
+        fJ of one toggle of each net that something drives or reads.
     cycle
-        Of a clock cycle, all registers together.
+        fJ of a clock cycle, all registers together.
+    leakage
+        µW.
     """
 
     net: dict[int, float]
     cycle: float
+    leakage: float
+
+    def idle(self, clock: float) -> float:
+        """fJ that leak in a clock period (ps)."""
+        return self.leakage * clock * FEMTOJOULES
 
 
 def energies(netlist: Netlist, library: Library, power: Power) -> Energies:
     """What toggles and cycles of a mapped netlist cost."""
     half = power.voltage**2 / 2
-    net: dict[int, float] = {}
-    load: dict[int, float] = {}
-    for cell in netlist.cells:
-        for name, at in cell.connections.items():
-            pin = library.cells[cell.kind].pins[name]
-            if at is not None and pin.direction == "input":
-                load[at] = load.get(at, 0.0) + sum(pin.capacitance) / 2
+    load = {at: sum(edges) / 2 for at, edges in netlist.loads(library).items()}
     clocks = netlist.clocks(library)
     net = {at: half * sum_ for at, sum_ in load.items() if at not in clocks}
     cycle = sum(2 * half * load.get(at, 0.0) for at in clocks)
@@ -118,4 +141,5 @@ def energies(netlist: Netlist, library: Library, power: Power) -> Energies:
             # Both outputs toggle; the one without a net has no load.
             others = sum(tables.energy(name, 0.0) for name in outputs if name not in connected)
             net[cell.connections[connected[0]]] += others  # type: ignore[index]
-    return Energies(net, cycle)
+    leakage = sum(power.cells[cell.kind].leakage for cell in netlist.cells)
+    return Energies(net, cycle, leakage)

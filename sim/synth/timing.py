@@ -60,22 +60,13 @@ class _Analysis:
         self.netlist = netlist
         self.library = library
         self.driver = driver
-        self.load: dict[int, list[float]] = {}
+        self.load = netlist.loads(library)
         # (net, edge) -> slew, and for each kind of start (arrival, predecessor, driver's name)
         self.slew: dict[tuple[int, int], float] = {}
         self.arrival: dict[tuple[int, int, str], tuple] = {}
 
-    def find_loads(self) -> None:
-        for cell in self.netlist.cells:
-            pins = self.library.cells[cell.kind].pins
-            for name, net in cell.connections.items():
-                if net is not None and pins[name].direction == "input":
-                    load = self.load.setdefault(net, [0.0, 0.0])
-                    load[RISE] += pins[name].capacitance[RISE]
-                    load[FALL] += pins[name].capacitance[FALL]
-
-    def loads(self, net: int) -> list[float]:
-        return self.load.get(net, [0.0, 0.0])
+    def loads(self, net: int) -> tuple[float, float]:
+        return self.load.get(net, (0.0, 0.0))
 
     def arrive(self, net, edge, kind, time, slew, previous, driver) -> None:
         key = (net, edge, kind)
@@ -216,9 +207,8 @@ def analyse(netlist: Netlist, library: Library, driver: str | None = None) -> Ti
     """
     if driver is not None and driver not in library.cells:
         raise SynthesisError(f"library {library.name} has no driving cell {driver}")
-    analysis = _Analysis(netlist, library, library.cells[driver] if driver else None)
     netlist.check(library)
-    analysis.find_loads()
+    analysis = _Analysis(netlist, library, library.cells[driver] if driver else None)
     analysis.start_inputs()
     analysis.start_registers()
     analysis.propagate()

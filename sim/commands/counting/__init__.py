@@ -1,6 +1,7 @@
 """What KLLM's counting costs, and multiplication in its place (KLLM, sections III-B and IV-B)."""
 
 import dataclasses
+import functools
 import json
 import sys
 from pathlib import Path
@@ -36,8 +37,8 @@ def counting_command(arguments) -> int:
             # Those that multiply grow with the step: one size of it says all.
             if number and not design.name.startswith("counting"):
                 continue
-            print(f"{design.name}, {design.positions} positions …", file=sys.stderr, flush=True)
-            measured.append(measure(design, library, COLUMNS))
+            name = f"{design.name}, {design.positions} positions"
+            measured.append(measure(design, library, COLUMNS, functools.partial(note, name)))
             if not arguments.json:
                 print(summary(measured[-1]), flush=True)
     results = Results(measured, errors, library.name, source(trace))
@@ -50,6 +51,11 @@ def counting_command(arguments) -> int:
     return 0
 
 
+def note(name: str, step: str) -> None:
+    """Tell how far a design is."""
+    print(f"{name}: {step} …", file=sys.stderr, flush=True)
+
+
 def source(trace: Trace) -> str:
     """Model and text, a sentence."""
     parts = [str(trace.meta[name]) for name in ("model", "text") if name in trace.meta]
@@ -59,7 +65,8 @@ def source(trace: Trace) -> str:
 def summary(m: Measured) -> str:
     return (
         f"{m.name}, {m.positions} positions: {m.smallest} µm² a position, {m.clocked} for"
-        f" {m.clocked_delay} ps; {m.settled} fJ, glitches {m.glitches}, clock {m.clock}"
+        f" {m.clocked_delay} ps; {m.settled} fJ, glitches {m.glitches}, clock {m.clock},"
+        f" leakage {m.leakage}"
     )
 
 

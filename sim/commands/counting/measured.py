@@ -2,6 +2,7 @@
 
 import dataclasses
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +36,11 @@ class Measured:
     settled
         Energy of the toggles between settled values.
     glitches
-        What more toggles cost that every gate's delay of one unit makes.
+        What more toggles cost that the gates' inertial delays make.
     clock
         Energy of the clock pins.
+    leakage
+        Energy that leaks in a period of CLOCK.
     """
 
     name: str
@@ -50,23 +53,38 @@ class Measured:
     settled: float
     glitches: float
     clock: float
+    leakage: float
+
+    @property
+    def quiet(self) -> float:
+        """Without glitches."""
+        return self.settled + self.clock + self.leakage
 
     @property
     def energy(self) -> float:
-        return self.settled + self.glitches + self.clock
+        return self.quiet + self.glitches
 
 
-def measure(design: Design, library: Library, columns: int) -> Measured:
+def measure(
+    design: Design, library: Library, columns: int, progress: Callable[[str], None]
+) -> Measured:
     """Map a design, and run it on its inputs; the first of the `columns` only fills the pipeline.
+
+    progress
+        Called with what is done next.
 
     :raises ToolError: if an output is wrong.
     """
     with tempfile.TemporaryDirectory(prefix="counting_") as scratch:
         rtlil = to_rtlil(design.component(), "design")
+        progress("synthesis")
         mapper = Mapper(rtlil, "design", library, Path(scratch), design.pieces)
+        progress("smallest mapping")
         smallest = mapper.map("area")
+        progress(f"mapping for {CLOCK:.0f} ps")
         clocked = mapper.map_for(CLOCK, smallest)
-    settled, glitches, clock = energy(design, clocked, library, power.read(library.path))
+    costs = power.energies(clocked.netlist, library, power.read(library.path))
+    settled, glitches = energy(design, clocked, library, costs, progress)
     each = RUNS * (columns - 1) * design.steps * design.positions
     return Measured(
         name=design.name,
@@ -78,39 +96,40 @@ def measure(design: Design, library: Library, columns: int) -> Measured:
         registers=clocked.flipflops,
         settled=round(settled / each, 1),
         glitches=round(glitches / each, 1),
-        clock=round(clock / each, 1),
+        clock=round(costs.cycle / design.positions, 1),
+        leakage=round(costs.idle(CLOCK) / design.positions, 1),
     )
 
 
 def energy(
-    design: Design, mapped: Mapped, library: Library, cells: power.Power
-) -> tuple[float, float, float]:
-    """fJ of all runs from the second column on: settled values, glitches, clock pins."""
-    costs = power.energies(mapped.netlist, library, cells)
+    design: Design,
+    mapped: Mapped,
+    library: Library,
+    costs: power.Energies,
+    progress: Callable[[str], None],
+) -> tuple[float, float]:
+    """fJ of the toggles of all runs from the second column on: settled values, glitches."""
     activity = Activity(mapped.netlist, library)
     inputs = design.inputs()
     cycles = len(next(iter(inputs.values())))
     idle = {name: np.zeros_like(bits[0]) for name, bits in inputs.items()}
     reset = "rst" in mapped.netlist.inputs
     for _ in range(RESET if reset else 0):
-        activity.cycle(idle | {"rst": np.ones((RUNS, 1), bool)})
+        activity.cycle(idle | {"rst": np.ones((RUNS, 1), bool)}, counted=False)
     recorded: dict[str, list[np.ndarray]] = {name: [] for name in mapped.netlist.outputs}
     low = {"rst": np.zeros((RUNS, 1), bool)} if reset else {}
-    found = (0.0, 0.0, 0.0)
     for cycle in range(cycles + DRAIN):
-        if cycle == design.steps:
-            activity.clear()
         beat = {name: bits[min(cycle, cycles - 1)] for name, bits in inputs.items()}
         if cycle >= cycles and "i__valid" in beat:
             beat["i__valid"] = idle["i__valid"]
-        activity.cycle(beat | low)
+        counted = design.steps <= cycle < cycles
+        if counted:
+            progress(f"cycle {cycle - design.steps + 1} of {cycles - design.steps}")
+        activity.cycle(beat | low, counted)
         for name, outputs in recorded.items():
             outputs.append(activity.output(name))
-        if cycle == cycles - 1:
-            each = np.append([costs.net.get(net, 0.0) for net in activity.row], [0.0, 0.0])
-            settled = float(activity.settled @ each)
-            glitches = float(activity.toggles @ each) - settled
-            found = settled, glitches, costs.cycle * RUNS * (cycles - design.steps)
     if not design.check({name: np.stack(bits) for name, bits in recorded.items()}):
         raise ToolError(f"{design.name}: the mapped netlist's results must be the model's")
-    return found
+    each = np.append([costs.net.get(net, 0.0) for net in activity.row], [0.0, 0.0])
+    settled = float(activity.settled @ each)
+    return settled, float(activity.toggles @ each) - settled

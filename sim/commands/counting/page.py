@@ -45,7 +45,7 @@ class Results:
 
 def together(parts: Sequence[Measured]) -> Measured:
     """Parts of one design as one: areas, registers and energies added, the slowest delays."""
-    sums = ("smallest", "clocked", "registers", "settled", "glitches", "clock")
+    sums = ("smallest", "clocked", "registers", "settled", "glitches", "clock", "leakage")
     added = {name: round(sum(getattr(part, name) for part in parts), 1) for name in sums}
     return dataclasses.replace(
         parts[0],
@@ -61,8 +61,8 @@ def section(r: Results) -> Section:
     best = counting[-1]
     small, wide, plain = r.others.values()
     area = plain.clocked / best.clocked
-    # Energies without glitches, and with all of them.
-    plain_fj, best_fj, small_fj = ((m.settled + m.clock, m.energy) for m in (plain, best, small))
+    # Energies without glitches and with them.
+    plain_fj, best_fj, small_fj = ((m.quiet, m.energy) for m in (plain, best, small))
     gains = [a / b for a, b in zip(plain_fj, best_fj, strict=True)]
     losses = [a / b for a, b in zip(best_fj, small_fj, strict=True)]
     claims = [
@@ -137,18 +137,19 @@ def areas(r: Results) -> Table:
 def energy_table(r: Results) -> Table:
     return Table(
         "Energy a position, fJ at 1.1 V. *Settled*: toggles between values at the ends of cycles."
-        " *Glitches*: what further toggles cost if every gate has the same delay and swallows no"
-        " pulse, which overstates them. Half of C V² of the pins that a net drives, and the"
-        " internal energy of its driver at 40 ps, the mean over edges and conditions. *Clock*:"
-        " clock pins of flip-flops, every cycle. Left out: wires, leakage, the clock tree, clock"
-        " gating, and gates whose inputs toggle while their output stays",
-        ["", "settled", "glitches", "clock", "without glitches", "all"],
+        " *Glitches*: what further toggles cost, gates having the library's delays at their loads"
+        " and swallowing shorter pulses. A toggle costs half of C V² of the pins that a net drives,"
+        " and the internal energy of its driver at 40 ps, the mean over edges and conditions."
+        " *Clock*: clock pins of flip-flops, every cycle. *Leakage*: in 2 ns. Left out: wires, the"
+        " clock tree, clock gating, and gates whose inputs toggle while their output stays",
+        ["", "settled", "glitches", "clock", "leakage", "without glitches", "all"],
         [
             [
                 name,
-                *(f"{x:.0f}" for x in (m.settled, m.glitches, m.clock)),
-                f"{m.settled + m.clock:.0f}",
-                f"{m.energy:.0f}",
+                *(
+                    f"{fj:.0f}"
+                    for fj in (m.settled, m.glitches, m.clock, m.leakage, m.quiet, m.energy)
+                ),
             ]
             for name, m in rows_of(r)
         ],
