@@ -24,7 +24,7 @@ from hw.component import ModuleLibrary, clock_ports
 from hw.header import head, port_comments, titles, versions
 from hw.parameters import Parameters
 from hw.ports import list_ports
-from hw.verilog import name_memory_ports, readable, with_comments
+from hw.verilog import name_memory_ports, readable, waived, with_comments
 
 SCHEMA = 1
 """Version of the sidecar's keys: one more whenever a key changes or goes, see docs/verilog.md."""
@@ -81,6 +81,7 @@ def export(
         titles(ports),
         port_comments(ports),
     )
+    verilog = waived(verilog)
     return Export(name, verilog, sidecar(block, parameters, verilog, multiplier))
 
 

@@ -13,9 +13,27 @@ from hw.ports import CLOCKS
 START = "run_at_time_0"
 """A register of constant 0 that Yosys reads in each ``always @*``.
 
-Its initial value is an event at time 0. Without it a simulator would not compute what depends on
+Its first value is an event at time 0. Without it a simulator would not compute what depends on
 constants alone.
 """
+# An initial value in the declaration is no event in SystemVerilog, and a blocking assignment may
+# come before an `always @*` waits for it.
+START_LINES = f"""\
+  reg {START};
+  initial {START} <= 0;  // makes each always @* run at time 0
+"""
+
+WAIVERS = (
+    ("DECLFILENAME", "*", "a file holds a block and its sub-blocks; its name is the top's"),
+    ("WIDTHEXPAND", "*", "Amaranth leaves zero extension in sums and comparisons to the language"),
+    ("WIDTHTRUNC", "*LOGNOT*", "Yosys writes a comparison with zero as a logical not"),
+    ("CASEINCOMPLETE", "*", "every process assigns its defaults before the case statement"),
+    ("PROCASSINIT", "*", "registers have an initial value as well as a reset"),
+    ("UNUSEDSIGNAL", "*", "sliced intermediate results and named fields have unread bits"),
+    ("INITIALDLY", "*", f"Verilator, which does without, may set {START} at once"),
+    ("SYMRSVDWORD", "*", "names inside a design may be those of C++"),
+)
+"""Verilator's warnings that generated Verilog causes and that are harmless: rule, text, reason."""
 
 
 def readable(verilog: str) -> str:
@@ -23,12 +41,7 @@ def readable(verilog: str) -> str:
     # Attributes that matter to Yosys only: of wires that are no registers, and of enumerations.
     verilog = re.sub(r"^ *\(\* (?:init|enum_\w+) = .*\*\)\n", "", verilog, flags=re.M)
     verilog = re.sub(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ", START, verilog)
-    verilog = re.sub(
-        rf"^(  reg {START} = 0;)$",
-        r"\1  // makes each always @* run at time 0",
-        verilog,
-        flags=re.M,
-    )
+    verilog = verilog.replace(f"  reg {START} = 0;\n", START_LINES)
     verilog = plain_names(verilog)
     taken = set(WORD.findall(verilog))
     modules = re.split(r"^(?=module )", verilog, flags=re.M)
@@ -155,6 +168,19 @@ def with_comments(
         lines.append(f"{line}  // {beside}" if beside else line)
         lines += [f"  //   {comment}" for comment in below]
     return "\n".join(lines) + rest
+
+
+def waived(verilog: str) -> str:
+    """Verilog at which Verilator gives no warning that is a waiver's, whoever compiles it."""
+    start = verilog.index("\nmodule ") + 1
+    off = "".join(f"// verilator lint_off {rule}\n" for rule, *_ in WAIVERS)
+    lines = ("// verilator lint_save\n", off, verilog[start:], "// verilator lint_restore\n")
+    return verilog[:start] + "".join(lines)
+
+
+def unwaived(verilog: str) -> str:
+    """The same Verilog without these comments."""
+    return re.sub(r"^// verilator lint_\w+.*\n", "", verilog, flags=re.M)
 
 
 # Amaranth names a memory's ports after the variable that holds them; where none does, so.

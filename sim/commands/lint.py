@@ -9,23 +9,12 @@ from tqdm import tqdm
 
 from hw.catalogue import Block, find, select
 from hw.parameters import Parameters
+from hw.verilog import WAIVERS, unwaived
 from sim.commands.arguments import add_execution, execution
 from sim.core import processes, yosys
 from sim.core.design import MODULE, Design, generate
 from sim.core.jobs import executor
 from sim.core.tools import ToolError, environment, verilator
-
-# Warnings that Amaranth's Verilog causes and that are harmless; any other warning is an error.
-# Rule, text of the warning, reason.
-WAIVERS = (
-    ("DECLFILENAME", "*", "a file holds a block and its sub-blocks; its name is the top's"),
-    ("WIDTHEXPAND", "*", "Amaranth leaves zero extension in sums and comparisons to the language"),
-    ("WIDTHTRUNC", "*LOGNOT*", "Yosys writes a comparison with zero as a logical not"),
-    ("CASEINCOMPLETE", "*", "every process assigns its defaults before the case statement"),
-    ("PROCASSINIT", "*", "registers have an initial value as well as a reset"),
-    ("UNUSEDSIGNAL", "*", "sliced intermediate results and named fields have unread bits"),
-)
-
 
 VAST = 500
 """Instances from which on Verilator, which checks each, takes minutes and many gigabytes."""
@@ -52,18 +41,17 @@ def check(design: Design) -> None:
         rules = [f'lint_off -rule {rule} -file "*" -match "{text}"' for rule, text, _ in WAIVERS]
         rules.append(f'lint_off -file "*{stubs.name}"')
         waivers.write_text("\n".join(["`verilator_config", *rules, ""]))
+        verilog = unwaived(design.verilog)
         command = [str(verilator()), "--lint-only", "-Wall", str(waivers), str(source)]
         if design.instances < VAST:
-            source.write_text(design.verilog)
+            source.write_text(verilog)
             _check(command, "Verilator", design)
         else:
-            # Names inside a design may be C++'s.
-            command.append("-Wno-SYMRSVDWORD")
-            for name, text, parts in modules_apart(design.verilog):
+            for name, text, parts in modules_apart(verilog):
                 source.write_text(text)
                 stubs.write_text(parts)
                 _check([*command, str(stubs), "--top-module", name], "Verilator", design)
-        source.write_text(design.verilog)
+        source.write_text(verilog)
         script = "; ".join(
             [
                 f"read_verilog {source.name}",
@@ -120,7 +108,7 @@ def register(commands) -> None:
         "lint",
         description=(
             "Check every preset's Verilog with Verilator -Wall (less the waivers listed in "
-            "sim/commands/lint.py, each with its reason) and with Yosys: no latches, no black "
+            "hw/verilog.py, each with its reason) and with Yosys: no latches, no black "
             "boxes, nothing undriven or driven twice."
         ),
     )

@@ -13,7 +13,7 @@ from sim.core import tools
 
 CASES = 6
 LINK = {"divisor": 5, "packet": 256, "stream_bytes": 256, "memory_rows": 64}
-ARGUMENTS = {"icarus": ["-g2005"], "verilator": ["-Wno-fatal", "-Wno-lint", "-O3"]}
+ARGUMENTS = {"icarus": ["-g2012"], "verilator": ["-Wno-fatal", "-Wno-lint", "-O3"]}
 READER = ("stream.sequential_reader", 6, {"memory_rows": -1})
 TOPICK = ("topick.topick_core", 3, {"memory_rows": 384})
 

