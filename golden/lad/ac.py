@@ -11,11 +11,14 @@ import numpy as np
 from golden.arith.adder_tree import adder_tree
 from golden.arith.float_add import float_add
 from golden.arith.float_multiply import float_multiply
-from golden.arith.formats import canonical
+from golden.arith.formats import canonical, to_bits
 from golden.lad.arithmetic import FP16, Arithmetic
 
 LANES = 3
 """Computation components, each with an accumulator."""
+
+MOST_POWER = 31
+"""The largest power of two by which sums are divided to be multiplied."""
 
 
 @dataclass(eq=False)
@@ -66,29 +69,40 @@ def attend(
     cf: np.ndarray,
     v: np.ndarray,
     arithmetic: Arithmetic = FP16,
-) -> tuple[np.ndarray, np.ndarray, bool]:
-    """A head's output ``float16[d]``, its denominator, and whether it is invalid.
+) -> tuple[np.ndarray, bool]:
+    """A head's output ``float16[d]``, and whether it is invalid.
 
     The active positions' factors `cf` [J] and rows `v` [J, d] are added in three accumulators in
     turn; the first one begins with C - m B, the second one with q A. Their element d belongs to the
-    denominator.
+    denominator. A, B, D and E are multiplied as numbers divided by 2^power, and num and den divided
+    as numbers divided by den's power of two.
     """
     d = len(q)
     widen, narrow = arithmetic.widen, arithmetic.narrow
-    dots = adder_tree(float_multiply(q, narrow(np.vstack([caches.A.T, caches.D]))))
-    from_m = float_multiply(m, narrow(np.append(caches.B, caches.E)))
+    power = np.clip(exponent(caches.F) - 1, 0, MOST_POWER)
+    dots = adder_tree(float_multiply(q, narrow(np.vstack([caches.A.T, caches.D]), -power)))
+    from_m = float_multiply(m, narrow(np.append(caches.B, caches.E), -power))
     begin = [
-        _add(np.append(caches.C, caches.F), widen(from_m), True),
-        widen(dots),
+        _add(np.append(caches.C, caches.F), widen(from_m, power), True),
+        widen(dots, power),
         np.zeros(d + 1, arithmetic.sum),
     ]
     addends = widen(np.concatenate([float_multiply(cf[:, None], v), cf[:, None]], axis=1))
     lanes = [_sum(begin[lane], addends[lane::LANES]) for lane in range(LANES)]
-    total = narrow(_add(_add(lanes[0], lanes[1]), lanes[2]))
-    o = float_multiply(arithmetic.reciprocal(total[d:]), total[:d])
+    total = _add(_add(lanes[0], lanes[1]), lanes[2])
+    scaled = narrow(total, -exponent(total[d]))
+    o = float_multiply(arithmetic.reciprocal(scaled[d:]), scaled[:d])
     with np.errstate(invalid="ignore"):
         invalid = not (np.isfinite(total[d]) and total[d] > 0 and np.isfinite(o).all())
-    return o, total[d], invalid
+    return o, invalid
+
+
+def exponent(x: np.ndarray) -> int:
+    """e of a number m 2^e with m from 0.5 to 1; of a zero, an infinity or NaN by its bits."""
+    mantissa = np.finfo(x.dtype).nmant
+    width = 8 * x.dtype.itemsize - 1 - mantissa
+    field = int(to_bits(x)) >> mantissa & (1 << width) - 1
+    return field - (1 << width - 1) + 2
 
 
 def _add(a: np.ndarray, b: np.ndarray, subtract: bool = False) -> np.ndarray:

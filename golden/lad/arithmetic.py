@@ -35,14 +35,14 @@ class Arithmetic:
         """Whether the hardware's roundings are left out."""
         return self.number is np.float64
 
-    def widen(self, x: np.ndarray) -> np.ndarray:
-        """Numbers as sums, exact."""
-        return canonical(np.asarray(x).astype(self.sum))
+    def widen(self, x: np.ndarray, power: int = 0) -> np.ndarray:
+        """Numbers times 2^power as sums, exact."""
+        return canonical(np.ldexp(np.asarray(x, np.float64), power).astype(self.sum))
 
-    def narrow(self, x: np.ndarray) -> np.ndarray:
-        """Sums rounded to numbers, to nearest even."""
-        with np.errstate(over="ignore"):
-            return canonical(np.asarray(x).astype(self.number))
+    def narrow(self, x: np.ndarray, power: int = 0) -> np.ndarray:
+        """Sums times 2^power rounded to numbers, to nearest even."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return canonical(np.ldexp(np.asarray(x, np.float64), power).astype(self.number))
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -339,7 +339,7 @@ class LadTile:
 
         # AC
         caches = Caches.zero(d, self._arithmetic.sum) if job.clear else self.caches(head)
-        o, _, bad = attend(caches, q, m, made.cf, values[j], self._arithmetic)
+        o, bad = attend(caches, q, m, made.cf, values[j], self._arithmetic)
         terms = self._terms(made, keys[j], values[j])
         update(caches, terms, self._arithmetic)
         if terms or job.clear:

@@ -15,6 +15,15 @@ from hw.lad.active_fetch import position_rows_layout
 from hw.lad.cache_store import CacheStore, cache_row_layout
 from hw.lad.linear import LinearPort
 from hw.lad.md import correction_layout
+from hw.lad.powers import (
+    HALF,
+    POWER_BITS,
+    SHIFT,
+    exponent_of,
+    power_of,
+    significand_of,
+    times_power,
+)
 from hw.lad.query_products import QueryProducts
 from hw.lad.term_walk import TermWalk
 from hw.lad.tile_parameters import LANES, LadTileParameters, StageParameters
@@ -62,8 +71,12 @@ class Ac(Component):
     FP32 sums. The paper adds the difference of the coefficients, whose products do not cancel
     (docs/results/lad.md).
 
-    A to F are FP32 and are rounded to FP16 as they are multiplied. num and den are rounded to FP16
-    for the division. The changed caches are written back row by row, each column as soon as it is
+    A to F are FP32. To be multiplied, A, B, D and E are divided by 2^p and rounded to FP16, and
+    their products multiplied by 2^p as they are widened: 2^p is the power of two at or below F, 1
+    at least. F is the sum of the lines' intercepts, none of which is below its slope, so that no
+    number of positions makes a sum too large for FP16. For the division num and den are divided by
+    the power of two that brings den to 0.5 to 1, and rounded to FP16: what is then infinite is an
+    output above 65504. The changed caches are written back row by row, each column as soon as it is
     complete, and the next head's rows are loaded behind them; without a term nothing is written,
     unless the head has been cleared.
 
@@ -153,10 +166,15 @@ class Ac(Component):
         # Narrowed operands: of lane 0 also the total; E or the denominator.
         narrow_in = Signal(p.wide_row)
         narrow_s_in = Signal(FP32)
-        narrow = self._narrow(m, "lane_0", narrow_in)
-        narrow_s = self._narrow(m, "scalar", Cat(narrow_s_in))[0]
+        # Divided by 2^power: the caches' sums, and in lane 0 later the numerator.
+        power = Signal(SHIFT, reset_less=True)
+        narrow = self._narrow(m, "lane_0", narrow_in, power)
+        of_sums = power[:POWER_BITS]
+        others = [self._narrow(m, f"lane_{n}", caches.bases[n], of_sums) for n in range(1, LANES)]
+        narrow_s = Signal(FP16)
+        m.submodules.narrow_scalar = scalar = FloatConvert(FloatConvertParameters())
+        m.d.comb += [scalar.a.eq(narrow_s_in), narrow_s.eq(scalar.o)]
         narrow_e = Signal(FP16, reset_less=True)
-        others = [self._narrow(m, f"lane_{n}", caches.bases[n]) for n in range(1, LANES)]
         recip = m.submodules.reciprocal = Reciprocal(ReciprocalParameters(stages=RECIPROCAL_STAGES))
 
         wiring.connect(m, wiring.flipped(self.cache), caches.cache)
@@ -181,7 +199,9 @@ class Ac(Component):
             *(o.eq(lane.dot_product) for o, lane in zip(products.products, lanes, strict=True)),
             recip.x.eq(narrow_s),
             narrow_in.eq(caches.bases[0]),
-            narrow_s_in.eq(caches.scalars[0]),
+            narrow_s_in.eq(times_power(m, "e", caches.scalars[0], -of_sums)),
+            products.power.eq(of_sums),
+            *(lane.power.eq(of_sums) for lane in lanes),
         ]
         m.d.sync += narrow_e.eq(narrow_s)  # E, when its product with m begins
         for lane, base in zip(lanes, caches.bases, strict=True):
@@ -222,6 +242,8 @@ class Ac(Component):
                 # of which lane 2 multiplies D.
                 m.d.sync += [column.eq(column + 1), timer.eq(1)]
                 m.d.comb += caches.read.eq(1)
+                with m.If(timer == 0):
+                    m.d.sync += power.eq(power_of(caches.scalars[1]))
                 for lane, vector in zip(lanes, (narrow, *others), strict=True):
                     m.d.comb += [
                         lane.go.eq(timer == 1),
@@ -260,6 +282,7 @@ class Ac(Component):
                     first.vec.eq(Mux(caches.zero, 0, others[0])),
                     first.s_product.eq(1),
                     first.subtract.eq(1),
+                    first.scaled.eq(1),
                 ]
                 m.next = "ATTEND"
             with m.State("ATTEND"):
@@ -302,9 +325,11 @@ class Ac(Component):
             with m.State("DIVIDE"):
                 # The reciprocal of den, then its product with num.
                 m.d.sync += timer.eq(timer + 1)
+                with m.If(timer == 0):
+                    m.d.sync += power.eq(exponent_of(first.acc_s) - HALF)
                 m.d.comb += [
                     narrow_in.eq(first.acc),
-                    narrow_s_in.eq(first.acc_s),
+                    narrow_s_in.eq(significand_of(first.acc_s)),
                     first.x.eq(recip.o),
                     first.vec.eq(narrow),
                     first.keep.eq(1),
@@ -381,16 +406,17 @@ class Ac(Component):
         self._output(m, first, infinite, command)
         return m
 
-    def _narrow(self, m: Module, name: str, wide: Value) -> Any:
-        """Numbers of FP32 rounded to FP16."""
+    def _narrow(self, m: Module, name: str, wide: Value, power: Value) -> Any:
+        """Numbers of FP32 divided by 2^power, in FP16."""
         numbers = Value.cast(wide)
         width = FP32.width
         elements = len(numbers) // width
         o = Signal(data.ArrayLayout(FP16, elements), name=f"narrow_{name}")
         for k in range(elements):
             m.submodules[f"narrow_{name}_{k}"] = convert = FloatConvert(FloatConvertParameters())
+            number = numbers[k * width : (k + 1) * width]
             m.d.comb += [
-                convert.a.eq(numbers[k * width : (k + 1) * width]),
+                convert.a.eq(times_power(m, f"{name}_{k}", number, -power)),
                 o[k].eq(convert.o),
             ]
         return o

@@ -14,7 +14,11 @@ from hw.component import Component
 from hw.lad.linear import LinearPort, lend
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.vpu import Mode, Vpu
+from hw.lad.powers import POWER_BITS, times_power
 from hw.layout import FLAG
+
+TAGS = "first", "last", "keep", "subtract", "scaled"
+"""What moves along with an operation's vector."""
 
 
 class AcLane(Component):
@@ -29,7 +33,7 @@ class AcLane(Component):
     An operation begins in every cycle with ``go``. The factor f is x, or x y rounded to FP16; the
     scalar addend s likewise. Products are FP16, sums FP32. ``first``: the sum begins with ``base``
     and ``base_s`` instead of the accumulators. ``keep``: the vector goes to ``product`` and is not
-    added.
+    added. ``scaled``: products are multiplied by 2^power before they are added.
 
     Latency: M + 4 cycles from an operation to the sum in ``acc``, where M is the VPU's
     multiply_stages; in FP32 and with ``base``, addends wait a cycle before the adders, which
@@ -42,9 +46,11 @@ class AcLane(Component):
 
     Members
     -------
-    go, dot, first, last, keep, subtract, f_product, s_product : :py:`In(1)`
+    go, dot, first, last, keep, subtract, scaled, f_product, s_product : :py:`In(1)`
         ``dot``: a dot product of ``vec`` and the query instead; ``load`` with it stores the query.
     x, y : :py:`In(FP16)`
+    power : :py:`In(5)`
+        Stable from an operation with ``scaled`` to its sum.
     vec, q : :py:`In(parameters.row)`
     base : :py:`In(parameters.wide_row)`
     base_zero : :py:`In(1)`
@@ -67,10 +73,11 @@ class AcLane(Component):
 
     def __init__(self, parameters: LadTileParameters):
         self._parameters = p = parameters
-        flags = "go", "dot", "load", "first", "last", "keep", "subtract", "f_product", "s_product"
+        flags = "go", "dot", "load", *TAGS, "f_product", "s_product"
         super().__init__(
             {
                 **{name: In(1) for name in flags},
+                "power": In(POWER_BITS),
                 "x": In(FP16),
                 "y": In(FP16),
                 "vec": In(p.row),
@@ -141,7 +148,7 @@ class AcLane(Component):
             stages[0].valid.eq(self.go & ~self.dot),
             *(
                 getattr(stages[0], name).eq(getattr(self, name))
-                for name in ("first", "last", "keep", "subtract")
+                for name in TAGS
             ),
             stages[1].eq(stages[0]),
             stages[1].s.eq(Mux(held.s_product, multiply.o, held.x)),
@@ -162,6 +169,7 @@ class AcLane(Component):
         # `set` and `join` come while no operation is under way. Less +0, a number stays what it is,
         # -0 included.
         alone, from_base, subtract = Signal(), Signal(), Signal()
+        power = Mux(product.scaled, self.power, 0)
         m.d.sync += [
             alone.eq(self.set | self.join),
             from_base.eq((product.first & ~self.join) | self.set),
@@ -184,7 +192,7 @@ class AcLane(Component):
                 adder.b.eq(addend),
                 adder.subtract.eq(subtract),
             ]
-            m.d.sync += [addend.eq(convert.o), first.eq(base)]
+            m.d.sync += [addend.eq(times_power(m, f"addend_{name}", convert.o, power)), first.eq(base)]
             with m.If(self.set):
                 m.d.sync += addend.eq(0)
             with m.If(self.join):
@@ -205,5 +213,4 @@ def _held_layout(p: LadTileParameters) -> data.StructLayout:
 
 
 def _tag_layout() -> data.StructLayout:
-    flags = dict.fromkeys(("valid", "first", "last", "keep", "subtract"), FLAG)
-    return data.StructLayout({**flags, "s": FP16})
+    return data.StructLayout({**dict.fromkeys(("valid", *TAGS), FLAG), "s": FP16})

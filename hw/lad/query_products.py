@@ -7,11 +7,12 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.component import Component
+from hw.lad.powers import POWER_BITS, times_power
 from hw.lad.tile_parameters import LANES, LadTileParameters
 
 
 class QueryProducts(Component):
-    """Collects dot products: of each lane those with its columns, last in lane 2 that with D.
+    """Dot products times 2^power: of each lane those with its columns, last in lane 2 that with D.
 
     ::
 
@@ -25,6 +26,7 @@ class QueryProducts(Component):
     Members
     -------
     restart : :py:`In(1)`
+    power : :py:`In(5)`
     valid, products : :py:`In`
         A dot product of each lane.
     complete : :py:`Out(1)`
@@ -37,6 +39,7 @@ class QueryProducts(Component):
         super().__init__(
             {
                 "restart": In(1),
+                "power": In(POWER_BITS),
                 "valid": In(LANES),
                 "products": In(data.ArrayLayout(FP16, LANES)),
                 "complete": Out(1),
@@ -60,14 +63,15 @@ class QueryProducts(Component):
                 FloatConvertParameters(source="fp16", format="fp32")
             )
             m.d.comb += widen.a.eq(self.products[lane])
+            product = times_power(m, f"lane_{lane}", widen.o, self.power)
             with m.If(self.valid[lane]):
                 m.d.sync += done.eq(done + 1)
                 for place in range(p.columns):
                     with m.If(done == place):
-                        m.d.sync += products[lane * p.columns + place].eq(widen.o)
+                        m.d.sync += products[lane * p.columns + place].eq(product)
                 if lane == LANES - 1:
                     with m.If(done == p.columns):
-                        m.d.sync += with_d.eq(widen.o)
+                        m.d.sync += with_d.eq(product)
             with m.If(self.restart):
                 m.d.sync += done.eq(0)
         # D's product is begun last.

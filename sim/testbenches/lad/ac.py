@@ -87,7 +87,7 @@ def results_of(p: AcParameters, heads: list[ActiveHead], rng: np.random.Generato
         caches = Caches.zero(p.d) if clear else Caches.from_rows(rows)
         made, active = head.discrepancies, head.active
         k, v = head.k[active], head.v[active]
-        o, _, bad = attend(caches, head.q, head.m, made.cf, v)
+        o, bad = attend(caches, head.q, head.m, made.cf, v)
         terms = [
             (remove, tables.a[mode[u]], tables.b[mode[u]], k[u], v[u])
             for u in np.flatnonzero(made.changed)
