@@ -161,7 +161,7 @@ def test_a_damaged_frame_is_dropped_whole_and_counted(reader, reader_design, dam
 def _reader(reply):
     from sim.drivers.board.board import _Reader
 
-    return _Reader(reply[1])
+    return _Reader(reply[1], "port")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,9 @@ WORDS_OF = {
 }
 
 
+NO_BOARD = "no Senbazuru board, or one of another version"
+
+
 class BoardWasReset(BoardError):
     """The block is in reset though it was started: the board lost its state."""
 
@@ -59,11 +62,22 @@ class Status:
 
 
 class _Reader:
-    def __init__(self, data: bytes):
-        self._data, self._place = data, 0
+    """The results of a reply, one after another.
+
+    name
+        Of the port.
+    :raises BoardError: where they end too early.
+    """
+
+    def __init__(self, data: bytes, name: str):
+        self._data, self._place, self._name = data, 0, name
 
     def take(self, count: int) -> bytes:
         taken = self._data[self._place : self._place + count]
+        if len(taken) < count:
+            raise BoardError(
+                f"{self._name}: a reply of {len(self._data)} bytes is too short: {NO_BOARD}"
+            )
         self._place += count
         return taken
 
@@ -91,16 +105,21 @@ class Board:
         self.memories = list(design.memories)
         self.status_bytes = 14 + 3 * COUNTER_BITS // 8 + 6 * len(self.beat_bytes)
         self.status_bytes += 8 * len(self.memories)
-        _, results = self.link.open(bytes([Operation.STATUS]))
-        self._refuse_other(results)
+        self._refuse_other(*self.link.open(bytes([Operation.STATUS])))
 
-    def _refuse_other(self, results: bytes) -> None:
+    def _refuse_other(self, status: int, results: bytes) -> None:
         name = self.link.transport.name
-        if results[0] != VERSION:
+        if not results:
+            # The request has the number 0 and the code 0, which is also a reply without results.
+            what = "echoes" if status == Operation.STATUS else "does not tell its status"
+            raise BoardError(f"the device at {name} {what}: not a Senbazuru board")
+        reader = _Reader(results, name)
+        version = reader.number(1)
+        if version != VERSION:
             raise BoardError(
-                f"{name}: the board speaks version {results[0]} of the protocol, not {VERSION}"
+                f"{name}: the board speaks version {version} of the protocol, not {VERSION}"
             )
-        build = int.from_bytes(results[1:9], "little")
+        build = reader.number(8)
         if build != self.design.build:
             raise BoardError(
                 f"{name}: the board holds build {build:016x}, not {self.design.build:016x} of "
@@ -121,9 +140,11 @@ class Board:
         if bool(status & RUNNING) != self._started and before:
             raise BoardWasReset(f"{name}: the board was reset in mid-run")
         if status & ~RUNNING:
-            why = WORDS_OF.get(Outcome(status & ~RUNNING), "for no known reason")
+            outcome = status & ~RUNNING
+            unknown = f"{outcome} is none of its reasons: {NO_BOARD}"
+            why = WORDS_OF[Outcome(outcome)] if outcome in [*Outcome] else unknown
             raise BoardError(f"{name}: the board refused an operation: {why}")
-        return _Reader(results)
+        return _Reader(results, name)
 
     def write(self, stream: str, beats: np.ndarray) -> bytes:
         """The operation that writes ``uint32[beats, words]`` to an input."""

@@ -12,6 +12,8 @@ from sim.core.tools import ToolError
 
 END, ESC, ESC_END, ESC_ESC = b"\xc0", b"\xdb", b"\xdb\xdc", b"\xdb\xdd"
 CRC_BYTES = 4
+LONGEST = 1 << 15
+"""Bytes of a frame, its escapes included, beyond any that a board sends."""
 
 
 class BoardError(ToolError):
@@ -76,8 +78,11 @@ class Deframer:
     def feed(self, data: bytes) -> list[bytes]:
         self._buffer += data
         *frames, rest = bytes(self._buffer).split(END)
-        self._buffer = bytearray(rest)
         bodies = [self._body(packet) for packet in frames if packet]
+        if len(rest) > LONGEST:
+            bodies.append(None)
+            rest = b""
+        self._buffer = bytearray(rest)
         self._repairs.damaged += bodies.count(None)
         return [body for body in bodies if body is not None]
 

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import termios
 import time
 
 import serial
@@ -10,6 +11,8 @@ from sim.core.tools import UnusableFile
 from sim.drivers.board.link import BoardError
 
 BAUD = 1_000_000
+WRITE_S = 10.0
+"""Seconds in which a port must take a packet."""
 
 
 class NoPort(BoardError, UnusableFile):
@@ -27,18 +30,23 @@ class SerialPort:
         try:
             if not stat.S_ISCHR(os.stat(name).st_mode):
                 raise NoPort(f"{name} is not a serial port")
-            self._port = serial.Serial(name, baud, timeout=0, write_timeout=10, exclusive=True)
+            self._port = serial.Serial(name, baud, timeout=0, write_timeout=WRITE_S, exclusive=True)
+            self._port.reset_input_buffer()
         except FileNotFoundError:
             raise NoPort(f"there is no port {name}") from None
         except PermissionError:
             raise BoardError(_forbidden(name)) from None
-        except (serial.SerialException, OSError, ValueError) as error:
+        except (serial.SerialException, OSError, ValueError, termios.error) as error:
             raise BoardError(_why(name, baud, error)) from None
-        self._port.reset_input_buffer()
 
     def write(self, data: bytes) -> None:
         try:
             self._port.write(data)
+        except serial.SerialTimeoutException:
+            raise BoardError(
+                f"{self.name}: the port took no bytes for {WRITE_S:g} s: nothing at the other end "
+                "reads them, or the line waits for a handshake"
+            ) from None
         except (serial.SerialException, OSError) as error:
             raise self._gone() from error
 

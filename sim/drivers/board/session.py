@@ -9,7 +9,8 @@ from hw.parameters import ParameterError
 from sim.core import payload
 from sim.core.memory import FASTEST, Memory, MemoryModel, MemoryPort, MemoryUse
 from sim.core.stimulus import Outcome
-from sim.drivers.board.board import Board, Status
+from sim.drivers.board.board import NO_BOARD, Board, Status
+from sim.drivers.board.link import BoardError
 
 STATUS, RESET, START = (bytes([op]) for op in (Operation.STATUS, Operation.RESET, Operation.START))
 
@@ -96,7 +97,10 @@ class BoardSession:
                     left[response] = _joined(left[response], more)
                 else:
                     got[stream].append(beats)
-            status = board.status(reader)
+            before, status = status, board.status(reader)
+            if status.cycles <= before.cycles:
+                name = board.link.transport.name
+                raise BoardError(f"{name}: the board's count of cycles stands still: {NO_BOARD}")
             moved = bool(writes or reads)
             quiet_since = status.cycles if moved else max(quiet_since, status.last)
             counts = {name: sum(map(len, parts)) for name, parts in got.items()}
