@@ -13,6 +13,27 @@ import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
+class SoftmaxTiming:
+    """Cycles and sizes of the softmax of a core.
+
+    rows, depth
+        Rows between two passes, beats in each buffer.
+    maximum, total, output
+        From a row's last scores to their second pass, from there to the third, from there to the
+        probabilities.
+    parts
+        Beats of probabilities for a beat of a vector.
+    """
+
+    rows: int
+    depth: int
+    maximum: int
+    total: int
+    output: int
+    parts: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Timing:
     """Cycles and sizes of a core, from its parameters.
 
@@ -37,6 +58,8 @@ class Timing:
         Sets of columns between words of scales.
     in_flight
         Products at a time.
+    softmax
+        Of the path from scores to probabilities.
     """
 
     load_rows: int
@@ -52,6 +75,7 @@ class Timing:
     tail: Sequence[int]
     scale_sets: int
     in_flight: int
+    softmax: SoftmaxTiming
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -87,6 +111,8 @@ class Work:
         Tables are loaded for it.
     normalise
         It needs an RMS factor.
+    softmax, weighted
+        Its results are rows of the softmax; its vectors are weighted by the next rows.
     """
 
     vectors: Sequence[VectorWork]
@@ -95,6 +121,8 @@ class Work:
     groups: int
     new_tables: bool
     normalise: bool = False
+    softmax: bool = False
+    weighted: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +187,79 @@ class LaneSteps:
         self._groups = groups
 
 
+class ScoreTimes:
+    """When the beats of weighted vectors leave the softmax and its buffers (`ScorePath`).
+
+    Each list has a cycle for each beat since the beginning; a beat's depend on those before it.
+    """
+
+    def __init__(self, t: SoftmaxTiming):
+        self._t = t
+        self._rows: deque[tuple[int, int]] = deque()  # cycle from which it is read, beats
+        self._ends: list[int] = []  # numbers of the rows' last beats
+        self._taken: list[int] = []
+        self._second: list[int] = []  # reads for the second pass
+        self._third: list[int] = []
+        self._accepted: list[int] = []  # of probabilities
+        self._left = 0  # beats of the present row still to be gathered
+        self._used = self._gone = -1  # the latest beat of x, and its product
+        self._free = -1  # from when the next beat of probabilities is gathered
+
+    def store(self, final: int, vectors: int, beats: int) -> None:
+        """A batch's results, of which the last one comes in cycle `final`, are rows."""
+        self._rows.extend([(final + 2, beats)] * vectors)
+
+    def weigh(self, known: int, free: int, beats: int) -> int:
+        """Cycle in which a vector's last beat leaves.
+
+        known, free
+            Cycles from which its command is there, and from which its beats are accepted.
+        """
+        self._used = max(self._used, known - 1)
+        for _ in range(beats):
+            used = max(self._gather() + 1, self._used + 1, self._gone)
+            self._gone = max(used + 1, self._gone + 1, free)
+            self._used = self._free = used
+        return self._gone
+
+    def passed(self, last: int) -> None:
+        """A vector that is not weighted has left."""
+        self._used = self._gone = last
+
+    def _gather(self) -> int:
+        """Cycle in which the next beat of a vector has its last probabilities."""
+        if not self._left:
+            self._row(*self._rows.popleft())
+        count = min(self._t.parts, self._left)
+        self._left -= count
+        for part in range(count):
+            number, accepted = len(self._accepted), self._accepted
+            stalled = accepted[number - self._t.output] if number >= self._t.output else 0
+            sums = self._second[self._ends[-1]] + self._t.total
+            before = self._third[-1] + 1 if self._third else 0
+            self._third.append(max(sums, before, stalled))
+            free = self._free if part == 0 else 0
+            ready = self._third[-1] + self._t.output
+            accepted.append(max(ready, accepted[-1] + 1 if accepted else 0, free))
+        return self._accepted[-1]
+
+    def _row(self, start: int, beats: int) -> None:
+        """The first two passes of a row."""
+        t, row, first = self._t, len(self._ends), len(self._taken)
+        before = self._ends[row - t.rows] if row >= t.rows else -1
+        now = max(start, self._taken[-1] + 1 if first else 0)
+        for beat in range(first, first + beats):
+            now = max([now] + [self._second[b] + 1 for b in (before, beat - t.depth) if b >= 0])
+            self._taken.append(now)
+            now += 1
+        for beat in range(first, first + beats):
+            limits = [self._taken[-1] + t.maximum, self._second[-1] + 1 if self._second else 0]
+            limits += [self._third[b] + 1 for b in (before, beat - t.depth) if b >= 0]
+            self._second.append(max(limits))
+        self._ends.append(len(self._taken) - 1)
+        self._left = beats
+
+
 def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
     """Times of the products, with all inputs offered from cycle 0 and all outputs accepted at once.
 
@@ -170,7 +271,7 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
     row_room, word_room = [], []
     bank_free = [0, 0]  # first cycle in which a bank's tables are not in use
     bank, accepted, vector_sent, step = 1, -1, -1, -2
-    lanes = LaneSteps(t.stages)
+    lanes, scores = LaneSteps(t.stages), ScoreTimes(t.softmax)
     tables_accepted = scale_done = -1
     rebuilds = []  # first and last cycle in which a function writes its table
     for number, work in enumerate(products):
@@ -193,7 +294,11 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
         # The vectors: beats, search of outliers, clustering and listing beat by beat.
         for place, vector in enumerate(work.vectors):
             room = number > 1 and place == 0  # the buffers' halves take turns
-            last_in = max(vector_sent, ready + place) + len(vector.listing)
+            if work.weighted:
+                last_in = scores.weigh(ready + place + 1, vector_sent + 1, len(vector.listing))
+            else:
+                last_in = max(vector_sent, ready + place) + len(vector.listing)
+                scores.passed(last_in)
             begin = last_in + t.search + max(1, work.outliers)
             beat_arrives = clustered = begin + t.setup
             listed = begin + 1
@@ -229,6 +334,8 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
                 if first is None:
                     first = lanes.cycle(tick - rows + 1)
         result = buffered + t.tail[work.groups]
+        if work.softmax:
+            scores.store(result, len(work.vectors), work.sets)
         bank_free[bank] = result + 1
         done.append(Times(accepted, first, step, result))
         # The buffers read one step ahead.

@@ -29,7 +29,6 @@ class KllmCoreTestbench:
     ) -> Stimulus:
         rng = np.random.default_rng(seed)
         if trace is None:
-            # With attention the formula of the cycles is a bound; without, it is exact.
             products = random_products(parameters, vectors, rng, attention=seed % 2 == 0)
             return build(parameters, fit_memory(parameters, products), rng, [])
         products, notes = real_products(parameters, trace, vectors)

@@ -12,9 +12,10 @@ import numpy as np
 
 from golden.arith.float_multiply import float_multiply
 from golden.arith.formats import to_bits
-from golden.kllm.cycles import Timing, VectorWork, Work, core_cycles, listing_of
+from golden.kllm.cycles import SoftmaxTiming, Timing, VectorWork, Work, core_cycles, listing_of
 from golden.kllm.kllm_core import Norm, Tables, Vectors, front_end, multiply, sums
-from golden.kllm.softmax import softmax
+from golden.kllm.softmax import softmax as softmax_of
+from hw.kllm import softmax
 from hw.kllm.core_parameters import BEAT, IN_FLIGHT, Table
 from hw.kllm.kllm_core import KllmCoreParameters
 from sim.core import payload
@@ -122,7 +123,7 @@ class Scores:
 
     def add(self, y: np.ndarray) -> None:
         """The results of a product whose results are scores."""
-        rows, _ = softmax(y, np.ones(y.shape, bool), self._length)
+        rows, _ = softmax_of(y, np.ones(y.shape, bool), self._length)
         self._rows += [*rows]
 
     def take(self, vectors: int, length: int) -> np.ndarray:
@@ -258,7 +259,6 @@ def stimulus_of(
         },
         transactions=len(products),
         cycles=cycles_of(p, products, [result.outlier for result in results]),
-        band=(0, 1 << 62) if any(product.weighted for product in products) else None,
     )
 
 
@@ -301,6 +301,8 @@ def work_of(p: KllmCoreParameters, product: Product, outlier: np.ndarray) -> Wor
         groups=1 if p.centroid_bits else -(-(product.lines() << p.weight_bits) // p.macs),
         new_tables=product.new_tables,
         normalise=product.norm is not None,
+        softmax=product.softmax and not product.partial,
+        weighted=product.weighted,
     )
 
 
@@ -418,6 +420,14 @@ def timing_of(p: KllmCoreParameters) -> Timing:
         tail=[p.lane_latency(groups) - stages for groups in range(p.groups + 1)],
         scale_sets=p.scale_sets,
         in_flight=IN_FLIGHT,
+        softmax=SoftmaxTiming(
+            softmax.ROWS,
+            p.softmax.depth,
+            softmax.MAXIMUM_LATENCY,
+            softmax.SUM_LATENCY,
+            softmax.OUTPUT_LATENCY,
+            BEAT // p.lanes,
+        ),
     )
 
 

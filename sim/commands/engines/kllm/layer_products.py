@@ -22,6 +22,7 @@ from golden.kllm.kllm_core import (
 )
 from golden.lm.weights import INPUTS
 from hw.kllm.kllm_core import KllmCoreParameters
+from sim.commands.engines.attention import LayerRun
 from sim.commands.engines.difference import Difference
 from sim.commands.engines.workers import Submit, at_once
 from sim.core import payload
@@ -156,6 +157,7 @@ class KllmLayer:
             weight, scale = self._weights(piece)
             self._address[self._place(piece)] = stored.add(weight, scale)
         self._session = open_session(design, {"weights": stored.memory()}, timing)
+        self._timed = LayerRun(design, layer, timing).timed
         self._rng = np.random.default_rng(layer)  # of bits without meaning
         self._ready: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._tokens = [0] * len(steps)  # that each step has had
@@ -250,6 +252,9 @@ class KllmLayer:
             # Beats too many belong to no product.
             piece = [*pieces, pieces[-1]][found[0].transaction]
             raise Difference(BLOCK, self._layer, token, f"matrix {piece.name}: {found[0]}")
+        if self._timed and (wrong := stimulus.wrong_cycles(outcome)) is not None:
+            names = ", ".join(self._steps[step])
+            raise Difference(BLOCK, self._layer, token, f"matrix {names}: {wrong}")
         self.predicted[token][step] = stimulus.cycles
         self.bits += sum(len(b) * payload.width(outputs[n]) for n, b in stimulus.outputs.items())
 
