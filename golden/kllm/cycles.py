@@ -133,6 +133,8 @@ class Times:
         Its command is accepted.
     first_step, last_step
         Its first and its last step are accepted by the lanes.
+    clustered
+        The last indices of its vectors are offered.
     result
         Its last result is output.
     """
@@ -140,6 +142,7 @@ class Times:
     accepted: int
     first_step: int
     last_step: int
+    clustered: int
     result: int
 
 
@@ -337,7 +340,7 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
         if work.softmax:
             scores.store(result, len(work.vectors), work.sets)
         bank_free[bank] = result + 1
-        done.append(Times(accepted, first, step, result))
+        done.append(Times(accepted, first, step, beat_arrives + 1, result))
         # The buffers read one step ahead.
         before_row = lanes.cycle(tick - 1) if rows > 1 else previous
         last = work.vectors[-1].rows

@@ -281,9 +281,14 @@ def packed_inputs(
 def cycles_of(
     p: KllmCoreParameters, products: Sequence[Product], outliers: Sequence[np.ndarray]
 ) -> int:
-    """Cycles of products in an idle core; `outliers` has each product's as ``bool[V, K]``."""
+    """Cycles of products in an idle core; `outliers` has each product's as ``bool[V, K]``.
+
+    The last one has results, or is stored.
+    """
     work = [work_of(p, *pair) for pair in zip(products, outliers, strict=True)]
-    return core_cycles(timing_of(p), work)[-1].result + 1
+    times = [*zip(products, core_cycles(timing_of(p), work), strict=True)]
+    results = [t.result for product, t in times if not product.partial and not product.softmax]
+    return max(*results, *(t.clustered for product, t in times if product.store), -1) + 1
 
 
 def work_of(p: KllmCoreParameters, product: Product, outlier: np.ndarray) -> Work:
