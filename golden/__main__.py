@@ -48,7 +48,7 @@ def main() -> int:
         file = getattr(error, "filename", None)
         return _fail(f"{file}: {reason}" if file else reason, status_of(error, MISTAKES, FAILURES))
     except MemoryError:
-        return _fail("out of memory: try fewer tokens", FAILED)
+        return _fail("out of memory: try fewer tokens or smaller parameters", FAILED)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     return 0

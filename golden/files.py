@@ -16,13 +16,21 @@ from typing import BinaryIO
 def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces ``path`` when the ``with`` block ends without error.
 
-    Readers of ``path`` see the old file or the new one, never a part. When the block raises, even
+    A device or a pipe is written in place. Else readers of ``path`` see the old file or the new
+    one, never a part. When the block raises, even
     by an interrupt or a full disk, the temporary is removed and ``path`` stays as it was. Raises
     ``OSError``, naming ``path``, when the folder is missing or full or cannot be written.
     """
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        try:
+            with open(path, "wb") as file:
+                yield file
+        except OSError as error:
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+        return
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     except OSError as error:

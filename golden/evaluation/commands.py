@@ -88,7 +88,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     command.set_defaults(run=run_eval)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # refused by the result
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # refused by the result
 def run_eval(arguments: argparse.Namespace) -> None:
     """Print a table or JSON. Raises ``InputError``, ``TraceError`` or ``OSError``."""
     if arguments.plot is not None:
@@ -165,7 +165,9 @@ def _on_trace(
         raise TraceError(f"trace {path}: it holds no q, k and v")
     length = trace.q.shape[2]
     if length <= prompt:
-        raise InputError(f"--prompt: the trace has {length} tokens, so not {prompt}")
+        raise InputError(
+            f"--prompt: the trace has {length} tokens, which must be more than the {prompt} given"
+        )
     options = {"prompt": prompt, "progress": True}
     measured = [_sound(measure_trace, policy, trace, **options) for policy in policies]
     about = {"input": f"{len(trace.q)} layers of {path.name}", "trace": str(path)}

@@ -110,8 +110,15 @@ class Differences:
 
     @property
     def relative(self) -> float:
-        """||error|| / ||exact||; 0 if nothing was added."""
-        return float(np.sqrt(self._error / self._exact)) if self._exact else 0.0
+        """||error|| / ||exact||; an error where all exact values are 0 is infinite."""
+        if not self._error:
+            return 0.0
+        return float(np.sqrt(self._error / self._exact)) if self._exact else np.inf
+
+    @property
+    def blind(self) -> bool:
+        """Whether all exact values are 0, which most algorithms give whatever they leave out."""
+        return not self._exact
 
 
 class ComparedProducts(Llama):
@@ -212,14 +219,16 @@ def _measurement(policy, score, errors, attentions, started) -> Measurement:
         cache_bytes=sum(a.cache_bytes for a in attentions),
         figures={name: float(np.mean(values)) for name, values in figures.items()},
         seconds=time.perf_counter() - started,
-        idle=_idle(policy, traffic, error),
+        idle=_idle(policy, traffic, error, all(difference.blind for difference in errors)),
     )
 
 
-def _idle(policy: Policy, traffic: Traffic, error: float) -> str:
+def _idle(policy: Policy, traffic: Traffic, error: float, blind: bool) -> str:
     """Why the figures say nothing about the policy; empty if they do."""
     if policy.name == "dense":
         return ""
+    if blind:
+        return "dense attention gives zeros alone on this input, so that no error can show"
     if policy.quantises_products:
         return "" if error else "it quantised nothing: its figures are the float model's"
     if min(traffic.k_rows, traffic.v_rows) < traffic.dense_rows:

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import inspect
+import math
 
 from golden import InputError
 from golden.algorithms.attention import DecodeAttention, DenseAttention
@@ -89,6 +90,9 @@ def parse(text: str, **defaults) -> Policy:
         if not equals or key in values:
             raise InputError(f"policy {text}: give {key} once, as {key}=VALUE")
         values[key] = _value(text, key, value, known[key].annotation)
+    scale = values.get("scale")
+    if scale is not None and not (scale > 0 and math.isfinite(scale)):
+        raise InputError(f"policy {text}: scale must be above 0 and finite, not {scale}")
     policy = Policy(text, name, values)
     given = policy._with(defaults)
     missing = [

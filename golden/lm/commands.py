@@ -168,6 +168,8 @@ def at_least(least: int) -> Callable[[str], int]:
     """An argument's type: a whole number from `least`."""
 
     def parse(text: str) -> int:
+        if re.fullmatch("[0-9]{10,}", text):
+            raise argparse.ArgumentTypeError(f"it must be below 10^9, not {text}")
         if not _NUMBER.fullmatch(text) or int(text) < least:
             raise argparse.ArgumentTypeError(f"it must be a whole number from {least}, not {text}")
         return int(text)

@@ -100,7 +100,8 @@ class GGUFFile:
     def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path)
         if not self.path.is_file():
-            raise InputError(f"model {path}: there is no such file")
+            what = "it is not a file" if self.path.exists() else "there is no such file"
+            raise InputError(f"model {path}: {what}")
         try:
             reader = gguf.GGUFReader(self.path)
         # The reader does not check the file: damage raises any of these.

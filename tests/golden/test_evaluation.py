@@ -1,5 +1,6 @@
 """The command ``eval``: policies from text, measurements, tables, plots, refusals."""
 
+import dataclasses
 import json
 import os
 
@@ -14,7 +15,7 @@ from golden.algorithms.kllm.model import QuantizedLlama
 from golden.algorithms.lad import LocalityAwareAttention
 from golden.algorithms.veda import VotingAttention
 from golden.evaluation import commands
-from golden.evaluation.measure import measure, measure_trace
+from golden.evaluation.measure import Differences, measure, measure_trace
 from golden.evaluation.policies import POLICIES, describe, parameters, parse
 from golden.lm.commands import open_model
 from golden.lm.perplexity import perplexity
@@ -105,6 +106,13 @@ def test_values_have_their_types():
         ("lad:identification=guess", "identification must be centres, codes or bounds, not guess"),
         ("kllm:samples=3", "kllm has no 'samples'"),
         ("snapkv:capacity=64", "snapkv needs prompt=…"),
+        ("dense:scale=nan", "scale must be above 0 and finite, not nan"),
+        ("topick:scale=0", "scale must be above 0 and finite, not 0.0"),
+        ("unicaim_core:top_k=-1", "top_k must be at least 1, not -1"),
+        ("unicaim_core:heavy=0", "heavy must be at least 1, not 0"),
+        ("kllm:outliers=-1", "outliers must be at least 0, not -1"),
+        ("kllm:rows=9", "rows: bit_exact must be true, since floats have no parts"),
+        ("kllm:tuned=true,weight_bits=none", "tuned: weights must be quantised"),
     ],
 )
 def test_refusals(text, sentence):
@@ -261,6 +269,36 @@ def few_samples(tokens, monkeypatch):
     return samples, tuning
 
 
+def test_zeros_show_no_error(run):
+    """Whatever is pruned of V = 0, the sum is 0."""
+    trace = random_trace()
+    save("zeros.npz", dataclasses.replace(trace, v=np.zeros_like(trace.v)))
+    status, out, _, _ = run("eval --trace zeros.npz --policy h2o:capacity=4")
+    assert status == 0 and "0.00%" not in out
+    assert (
+        "h2o:capacity=4: dense attention gives zeros alone on this input, so that" in out
+    )
+    differences = Differences()
+    differences.add(np.ones(3), np.zeros(3))
+    assert differences.relative == np.inf and differences.blind
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        f"snapkv:capacity=8,window=4,kernel={10**30 + 1}",
+        f"unicaim:heavy=8,reserved=4,top_k={10**30}",
+        f"unicaim_core:heavy=8,reserved=4,top_k={10**30}",
+        f"lad:window={10**30}",
+        f"topick:latency={10**30}",
+    ],
+)
+def test_numbers_beyond_any_machine_word(run, policy):
+    status, out, err, _ = run(f"eval --trace t.npz --prompt 9 --json --policy {policy}")
+    assert status == 0, err
+    assert np.isfinite(json.loads(out)["policies"][0]["error"])
+
+
 def test_products_that_are_not_quantised_say_so(run, few_samples):
     common = "eval --text text.txt --gguf TINY --tokens 9 --policy"
     bits = "weight_bits=none,activation_bits=none"
@@ -355,7 +393,10 @@ def test_bad_command_lines(run, options, sentence):
 
 def test_bad_traces(run):
     status, _, err, _ = run("eval --trace t.npz --prompt 30")
-    assert status == 2 and "--prompt: the trace has 30 tokens, so not 30" in err
+    assert (
+        status == 2
+        and "--prompt: the trace has 30 tokens, which must be more than the 30 given" in err
+    )
     status, _, err, _ = run("eval --trace t.npz --policy rtn")
     assert status == 2 and "policy rtn: it has no attention to run on a trace" in err
     status, _, err, _ = run("eval --trace none.npz")

@@ -46,6 +46,8 @@ OWN = {
     "eval --trace a.txt": "trace a.txt: it is not an .npz file",
     "results vedo -o out": "there is no experiment vedo; known: veda,",
     "results -o a.txt/out": "a.txt: Not a directory",
+    "kllm-cost --lanes 99999999999": "argument --lanes: it must be below 10^9, not 99999999999",
+    "perplexity --gguf .": "model .: it is not a file",
     "kllm-cost --bandwidth nan": "--bandwidth: it must be 1 to 1e6 GB/s, not nan",
     "kllm-cost -o a.txt": "a.txt: File exists",
     "unicaim-cost --kept 0": "--kept: it must be 1 to 100 percent, not 0",

@@ -238,6 +238,17 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["t.npz"]
 
 
+def test_a_pipe_is_written_and_stays(tmp_path):
+    """So is /dev/stdout; a rename over it would put a file in its place."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with replacing(path) as file:
+        file.write(b"through")
+    assert os.read(reader, 99) == b"through" and path.is_fifo()
+    os.close(reader)
+
+
 def test_replacing_is_all_or_nothing(tmp_path):
     path = tmp_path / "f"
     with pytest.raises(KeyboardInterrupt), replacing(path) as file:

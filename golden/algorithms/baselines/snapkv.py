@@ -90,9 +90,11 @@ class SnapKVAttention(DecodeAttention):
             self._observed = self._observed[:, :0]
 
     def _select(self) -> None:
-        side = self._kernel // 2
+        # More neighbours than there are tokens add zeros alone.
+        side = min(self._kernel // 2, self._observed.shape[1])
         padded = np.pad(self._observed, ((0, 0), (side, side)))
-        pooled = np.lib.stride_tricks.sliding_window_view(padded, self._kernel, axis=1).mean(axis=2)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * side + 1, axis=1)
+        pooled = windows.mean(axis=2)
         window = self._prompt - self._earlier
         # A stable sort keeps equal scores in the order of their age.
         best = np.argsort(-pooled, axis=1, kind="stable")[:, : self._capacity - window]

@@ -79,6 +79,8 @@ def fit_activation_quantizer(
     scales = inlier_scale(x, outlier) if scale is None else np.full(len(x), scale)
     scales = scales.astype(np.float32)[:, None]
     samples = (x / scales)[~outlier]
+    if not samples.size:
+        raise ValueError("outliers: none of a vector's values is left to quantise")
     weights = None if fisher is None else (fisher * scales**2)[~outlier]
     codebook = fit_activation_codebook(samples, bits, weights)
     return ActivationQuantizer(codebook, share, thresholds, scale, outliers, rows)

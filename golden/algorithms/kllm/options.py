@@ -40,6 +40,8 @@ def check_options(
         raise ValueError(f"outliers must be at least 0, not {outliers}")
     if rows is not None and rows < 1:
         raise ValueError(f"rows must be at least 1, not {rows}")
+    if rows is not None and not bit_exact:
+        raise ValueError("rows: bit_exact must be true, since floats have no parts")
     if bit_exact and thresholds != "dynamic":
         raise ValueError("bit_exact: thresholds must be 'dynamic'")
     if bit_exact and None in (weight_bits, activation_bits):

@@ -37,8 +37,15 @@ class BitExactAttention(DecodeAttention):
         scale: float | None = None,
     ) -> None:
         super().__init__()
+        for name, value, least in (
+            *(("heavy", heavy, 1), ("reserved", reserved, 0), ("top_k", top_k, 1)),
+            *(("prompt", prompt, 1), ("spread_mv", spread_mv, 0), ("seed", seed, 0)),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
         self._scale = scale
-        self._heavy, self._top_k, self._prompt = heavy, top_k, prompt
+        self._heavy, self._prompt = heavy, prompt
+        self._top_k = min(top_k, heavy + reserved)
         self._sizes = CoreSizes(
             rows=heavy + reserved,
             d=0,
