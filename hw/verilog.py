@@ -42,6 +42,13 @@ def readable(verilog: str) -> str:
     verilog = re.sub(r"^ *\(\* (?:init|enum_\w+) = .*\*\)\n", "", verilog, flags=re.M)
     verilog = re.sub(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ", START, verilog)
     verilog = verilog.replace(f"  reg {START} = 0;\n", START_LINES)
+    # Where part of a register is a plain connection, Yosys leaves the constant out.
+    verilog = re.sub(
+        r"^  always @\*\n(    .*;\n)",
+        rf"  always @* begin\n    if ({START}) begin end\n\1  end\n",
+        verilog,
+        flags=re.M,
+    )
     verilog = plain_names(verilog)
     taken = set(WORD.findall(verilog))
     modules = re.split(r"^(?=module )", verilog, flags=re.M)

@@ -84,8 +84,9 @@ def add_trust(command: argparse.ArgumentParser) -> None:
         "--trust",
         action="store_true",
         help=(
-            "accept a --verilog file that runs commands or writes files ($system, $fopen, DPI, "
-            "`include and the like): simulators run these with your rights"
+            "read the --verilog file as SystemVerilog and whatever it does ($system, $fopen, DPI, "
+            "`include and the like, which simulators run with your rights); without this option it "
+            "is read as Verilog-2005 and its text is checked, which is no sandbox"
         ),
     )
 

@@ -20,8 +20,8 @@ from hw.catalogue import Block
 from hw.export import export, module_name, to_rtlil, to_verilog
 from hw.parameters import Parameters
 from sim.core import cache
-from sim.core.tools import ROOT, UnusableFile, build_folder
-from sim.core.user_verilog import compare_ports, generated_ports, refuse_unsafe, user_ports
+from sim.core.tools import ROOT, SYSTEMVERILOG, VERILOG_2005, UnusableFile, build_folder
+from sim.core.user_verilog import compare_ports, generated_ports, user_ports, without_macros
 
 MODULE = re.compile(r"^module \\?([^\s(]+)", re.M)
 
@@ -54,6 +54,8 @@ class Design:
         Further input ports that are set once before reset, by name (mutant selection).
     clocked
         Whether there is a clock; a combinational design has none.
+    systemverilog
+        Whether simulators read it as SystemVerilog, or as Verilog-2005.
     """
 
     block: Block
@@ -64,6 +66,11 @@ class Design:
     outputs: dict
     constants: tuple[str, ...] = ()
     clocked: bool = True
+    systemverilog: bool = True
+
+    def standard(self, simulator: str) -> list[str]:
+        """A simulator's options for the language that the Verilog is of."""
+        return (SYSTEMVERILOG if self.systemverilog else VERILOG_2005)[simulator]
 
     @property
     def timeout_cycles(self) -> int:
@@ -98,7 +105,8 @@ class Design:
 
     def digest(self, *more: str) -> str:
         """Hash of everything a compiled simulation depends on."""
-        return hashlib.sha256("\0".join([self.verilog, *more]).encode()).hexdigest()[:20]
+        parts = [self.verilog, str(self.systemverilog), *more]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
 @functools.cache
@@ -166,7 +174,7 @@ def from_file(block: Block, parameters: Parameters, path: Path, *, trust: bool =
     """The block's ports around Verilog of a file: a netlist, a mutant, a hand edit.
 
     trust
-        Accept Verilog that can run commands or write files.
+        Accept SystemVerilog, and text that can run commands or write files.
     :raises UnusableFile: if the file has no module of the generated name with the block's ports.
     """
     design, name = generate(block, parameters), module_name(block, parameters)
@@ -177,12 +185,13 @@ def from_file(block: Block, parameters: Parameters, path: Path, *, trust: bool =
     if not re.search(rf"^\s*module\s+\\?{re.escape(name)}(?![\w$])", verilog, re.M):
         raise UnusableFile(f"{path} must hold a module named {name}")
     if not trust:
-        refuse_unsafe(path, verilog)
+        verilog = without_macros(path, verilog)
     wanted = generated_ports(design.verilog, name)
-    compare_ports(path, name, wanted, user_ports(path, verilog, name))
+    found = user_ports(path, verilog, name, systemverilog=trust)
+    compare_ports(path, name, wanted, found)
     if design.module != name:
         verilog += "\n" + _streams(block, parameters)[1]
-    return dataclasses.replace(design, verilog=verilog)
+    return dataclasses.replace(design, verilog=verilog, systemverilog=trust)
 
 
 def with_streams(component: wiring.Component, module: str | None = None) -> wiring.Component:

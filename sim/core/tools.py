@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 DRIVERS = ("cocotb", "harness")
 SIMULATORS = ("verilator", "icarus")
+# By default both read SystemVerilog, which has more ways to act outside of a simulation.
+SYSTEMVERILOG = {"verilator": [], "icarus": ["-g2012"]}
+VERILOG_2005 = {"verilator": ["--language", "1364-2005"], "icarus": ["-g2005"]}
 TIMEOUT_S = 120  # without a simulated cycle, before a run is ended
 
 

@@ -354,7 +354,12 @@ def test_a_design_from_a_file_is_the_generated_one(name, tmp_path):
     parameters = block.parameters_class.preset("first")
     generated = generate(block, parameters)
     (path, _) = export(block, parameters).write(tmp_path)
-    assert from_file(block, parameters, path) == generated
+    found = from_file(block, parameters, path)
+    assert not found.systemverilog and generated.systemverilog
+    words = [re.sub(r"//.*|/\*.*?\*/", "", d.verilog).split() for d in (found, generated)]
+    assert words[0] == words[1]
+    assert dataclasses.replace(generated, verilog=found.verilog, systemverilog=False) == found
+    assert from_file(block, parameters, path, trust=True) == generated
     with pytest.raises(ToolError, match="must hold a module named"):
         from_file(block, parameters, path.with_suffix(".json"))
 

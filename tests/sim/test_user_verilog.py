@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from hw.catalogue import find
-from sim.core import processes
+from sim.core import processes, yosys
 from sim.core.design import from_file, generate
-from sim.core.tools import ToolError
-from sim.core.user_verilog import generated_ports, refuse_unsafe, user_ports
+from sim.core.tools import SIMULATORS, VERILOG_2005, ToolError
+from sim.core.user_verilog import generated_ports, user_ports, without_macros
+from sim.drivers.run import Simulation, stimuli_of
 
 SKID = find("stream.skid_buffer")
 SMALL = SKID.parameters_class.preset("small")
 NAME = generate(SKID, SMALL).module
+STIMULUS = stimuli_of(SKID, SMALL, None, 4, seed=1)[1]
 ANSI = f"""\
 `define W 8
 primitive invert(o, a); output o; input a; table 0 : 1; 1 : 0; endtable endprimitive
@@ -102,37 +104,109 @@ def test_unreadable_ports_are_one_sentence(tmp_path):
 def test_a_yosys_that_does_not_run_is_not_the_file_s_fault(tmp_path, monkeypatch):
     said = "Traceback (most recent call last):\nPermissionError: [Errno 13] denied: '/home/x'\n"
     failed = subprocess.CompletedProcess([], 1, "", said)
-    monkeypatch.setattr(processes, "run", lambda *_, **__: failed)
+    monkeypatch.setattr(yosys, "command", lambda *_: failed)
+    run = processes.run
+    monkeypatch.setattr(processes, "run", lambda c, **k: c if c is failed else run(c, **k))
     with pytest.raises(ToolError, match="^Yosys did not run: PermissionError: .* '/home/x'$"):
         load(tmp_path, ANSI)
 
 
-UNSAFE = [
-    'initial $system("touch x");',
-    'integer f; initial f = $fopen("x", "w");',
-    'initial $writememh("x", memory);',
-    'import "DPI-C" function int system(input string s);',
-    'always $c("system(\\"touch x\\");");',
-    '`include "other.v"',
-    "`define call $``system",
-    'initial begin $display("\\\\"); $system("a"); end',
-]
+UNSAFE = {
+    'initial $system("touch x");': "$system",
+    'integer f; initial f = $fopen("x", "w");': "$fopen",
+    'initial $writememh("x", memory);': "$writememh",
+    "initial $dumpvars;": "$dumpvars",
+    "initial $unheard_of;": "$unheard_of",
+    'always $c("system(\\"touch x\\");");': "$c",
+    '`include "other.v"': "`include",
+    "`define call $``system": "``",
+    'initial begin $display("\\\\"); $system("a"); end': "$system",
+    # A string of SystemVerilog, and one that Verilator's preprocessor takes for one.
+    'initial begin $display("""x " // """); $system("a"); end': '"""',
+    # C++ functions, by name and by a macro.
+    'import "DPI-C" function int system(input string s);': "import",
+    '`define D "DPI-C"\n  import `D function int system(input string s);': "import",
+    'export "DPI-C" function f;': 'export "',
+    # Macros that make a task's name, as Verilator's preprocessor joins what Icarus' does not.
+    '`define N system\n  initial $`N ("a");': "$system",
+    '`define C(n) $n("a")\n  initial `C(system);': "$n",
+    "`define C(n) \\\n    $n\n  initial `C(fopenw);": "$n",
+    '`define S(x) `"$fopen x`"\n  initial $display(`S(a));': "$fopen",
+    # Hidden from a tool that is not the one that runs it.
+    '`ifdef VERILATOR\n  initial $system("a");\n`endif': "$system",
+    # Icarus runs a task by its escaped name, and a task right behind a delay.
+    'initial \\$fopen ("a", "w");': "$fopen",
+    'initial #1$fopen("a", "w");': "$fopen",
+    'initial #\'h1$fopen("a", "w");': "$fopen",
+    '`begin_keywords "1800-2012"': "`begin_keywords",
+    "`systemc_header": "`systemc_header",
+    "`verilator_config": "`verilator_config",
+    "`undefined": "`undefined",
+    "/*verilator tag x*/": "/*verilator tag",
+    "wire a/*  verilator   hier_block */;": "/*verilator hier_block",
+    "// verilator sc_bv": "/*verilator sc_bv",
+    "initial $display(1);\x01": "\\x01",
+}
+"""What a file's text may not say, and what the refusal names; its line is the last of the text."""
 
 
 @pytest.mark.parametrize("line", UNSAFE)
 def test_commands_and_files_need_trust(tmp_path, line):
     text = ANSI.replace("  invert cell1", f"  {line}\n  invert cell1")
-    number = 1 + text[: text.index(line)].count("\n")
-    with pytest.raises(ToolError, match=rf"mine.v:{number}: .* with your rights: .* add --trust$"):
+    last = line.removesuffix("\n`endif")
+    number = 1 + text[: text.index(line)].count("\n") + last.count("\n")
+    with pytest.raises(ToolError) as caught:
         load(tmp_path, text)
+    place, _, said = str(caught.value).partition(": ")
+    assert place == f"{tmp_path}/mine.v:{number}"
+    named = repr(UNSAFE[line]).replace("\\\\", "\\")
+    assert said.startswith(named[:-1]), said
+    assert said.endswith("with your rights: read the file, then add --trust")
 
 
 def test_trusted_verilog_is_loaded(tmp_path):
-    text = ANSI.replace("  invert cell1", f"  {UNSAFE[0]}\n  invert cell1")
+    line = next(iter(UNSAFE))
+    text = ANSI.replace("  invert cell1", f"  {line}\n  invert cell1")
     assert "$system" in load(tmp_path, text, trust=True).verilog
 
 
-def test_what_only_looks_unsafe(tmp_path):
-    harmless = r"// $system /* $fopen */ wire \$system ; initial $display($clog2(3)); wire \$c$1 ;"
-    refuse_unsafe(Path("x.v"), f"{harmless}\n/* `include\n*/ wire \\$c ; $clog2(4);")
-    refuse_unsafe(Path("x.v"), generate(SKID, SMALL).verilog)
+HARMLESS = r"""
+// $system /* $fopen */
+/* `include
+*/ wire \$auto$proc.cc:12$3 ; wire \rows[3].$next$1 ; wire a$b;
+`define WIDTH 8
+`define SAY(x) $display(`"x`")
+`timescale 1ns/1ps
+`celldefine
+initial begin $display($clog2(3), "50 $ and \\" ); `SAY(é); if ($test$plusargs("v")) $finish; end
+// verilator lint_off WIDTHTRUNC
+/*verilator public_flat_rw*/
+reg [`WIDTH-1:0] memory [0:3]; initial $readmemh("x", memory);
+specify $setup(a, posedge clk, 1); endspecify
+"""
+
+
+def test_what_only_looks_unsafe():
+    """Every tool gets the text with its macros expanded."""
+    text = without_macros(Path("x.v"), HARMLESS)
+    assert 'begin $display($clog2(3), "50 $ and \\\\" ); $display("é");' in text
+    assert "include" not in text and "WIDTH 8" not in text and "reg [8-1:0] memory" in text
+
+
+def test_macros_that_cannot_be_expanded_are_one_sentence():
+    with pytest.raises(ToolError, match=r"^x.v: Verilator cannot expand its macros: \S[^\n]+$"):
+        without_macros(Path("x.v"), "module m;\n`define A(\nendmodule\n`A(")
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+def test_systemverilog_needs_trust_in_every_tool(simulator, tmp_path):
+    """Its words are names in Verilog-2005, which Yosys and both simulators read."""
+    text = changed(r"\);\n", ");\n  wire unique;\n")
+    design = load(tmp_path, text)
+    assert design.standard(simulator) == VERILOG_2005[simulator]
+    driver = {"verilator": "harness", "icarus": "cocotb"}[simulator]
+    [(outcome, mismatches)] = Simulation(design, simulator, driver).run([(STIMULUS, "none")], 1)
+    assert outcome.failure is None and mismatches == []
+    with pytest.raises(ToolError, match="could not compile|cannot read the ports"):
+        trusted = load(tmp_path, text, trust=True)
+        Simulation(trusted, simulator, driver).run([(STIMULUS, "none")], seed=1)

@@ -128,13 +128,14 @@ class CocotbSimulation:
 
     def _arguments(self) -> list[str]:
         if self._simulator == "icarus":
-            return ["-g2012", *(["-s", "senbazuru_dump"] if self._waves else [])]
+            return ["-s", "senbazuru_dump"] if self._waves else []
         trace = ["--trace-fst", "-LDFLAGS", "-llz4"] if self._waves else []
         return ["-Wno-fatal", "-Wno-lint", "-O3", NO_DFG, *FEW_FILES, *trace]
 
     def _build(self) -> Path:
         """The folder of the compiled simulation, built unless the cache has it."""
-        design, arguments = self._design, self._arguments()
+        design = self._design
+        arguments = [*design.standard(self._simulator), *self._arguments()]
         control = _ports_control(design)
         key = design.digest(
             "cocotb", versions(), ICARUS_DUMP, repr(arguments), control, *optimisation(design)

@@ -155,7 +155,8 @@ def _compile_design(design: Design, done: Path) -> None:
 def _compile_parts(design: Design, scratch: Path, more: Path) -> list[str]:
     """Translate a design and compile it with one C++ file more; returns the object files."""
     (scratch / "design.v").write_text(design.verilog)
-    program = [str(verilator()), *TRANSLATE, "--top-module", design.module, "design.v"]
+    standard = design.standard("verilator")
+    program = [str(verilator()), *TRANSLATE, *standard, "--top-module", design.module, "design.v"]
     _run([*program, *large_design_arguments(design, scratch)], scratch, design.module)
     generated = sorted((scratch / "obj_dir").glob("*.cpp"))
     once = [path for path in generated if path.stem.endswith("Slow")]
