@@ -48,7 +48,7 @@ OUT = ("output", 1)
     ],
 )
 def test_every_standard_s_simulation_starts(name, tmp_path):
-    """Outputs that nothing drives at time 0 would be X for ever."""
+    """Outputs that nothing drives at time 0 would stay X."""
     design = first(name)
     (tmp_path / "bench.v").write_text(bench(design))
     (tmp_path / "design.v").write_text(design.verilog)
