@@ -57,8 +57,8 @@ def without_macros(path: Path, verilog: str) -> str:
 
     Refuses text that could do more than simulate; a check of what it says, not a sandbox.
 
-    :raises UnusableFile: naming the first thing that could, and its line; or if Verilator cannot read
-        the file.
+    :raises UnusableFile: naming the first thing that could, and its line; or if Verilator cannot
+        read the file.
     """
 
     def blank(match: re.Match) -> str:
@@ -126,7 +126,8 @@ def user_ports(path: Path, verilog: str, module: str, *, systemverilog: bool = F
             said = last.partition("ERROR: ")[2]
             if not said:  # a home that cannot be written, a full disk
                 raise ToolError(f"Yosys did not run: {last}")
-            raise UnusableFile(f"{path}: Yosys cannot read the ports of {module}: {said.rstrip('.')}")
+            said = said.rstrip(".")
+            raise UnusableFile(f"{path}: Yosys cannot read the ports of {module}: {said}")
         modules = json.loads((Path(scratch) / "ports.json").read_text())["modules"]
     return {
         name: (port["direction"], len(port["bits"]))
@@ -156,7 +157,8 @@ def compare_ports(path: Path, module: str, wanted: Ports, found: Ports) -> None:
     """
     for name, (direction, width) in wanted.items():
         if name not in found:
-            raise UnusableFile(f"{path}: {module} lacks port {name}, {_described(direction, width)}")
+            described = _described(direction, width)
+            raise UnusableFile(f"{path}: {module} lacks port {name}, {described}")
         if found[name] != (direction, width):
             raise UnusableFile(
                 f"{path}: port {name} of {module} must be {_described(direction, width)}, "
