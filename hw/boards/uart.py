@@ -6,6 +6,30 @@ from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.parameters import ParameterError
+
+FEWEST = 4
+"""Clock cycles a bit, at least."""
+TOLERANCE = 0.02
+"""Share by which the rate of a line may be off; the other end's clock takes as much again."""
+
+
+def divisor_of(clock_mhz: float, baud: int) -> int:
+    """Clock cycles a bit of the line.
+
+    :raises ParameterError: if the clock makes no such rate.
+    """
+    divisor = round(clock_mhz * 1e6 / baud)
+    if divisor < FEWEST:
+        most = int(clock_mhz * 1e6 / FEWEST)
+        raise ParameterError(f"a clock of {clock_mhz:g} MHz makes {most} baud at most, not {baud}")
+    rate = clock_mhz * 1e6 / divisor
+    if abs(rate / baud - 1) > TOLERANCE:
+        raise ParameterError(
+            f"a clock of {clock_mhz:g} MHz makes {rate:.0f} baud, too far from {baud}: choose "
+            "another --baud or --clock"
+        )
+    return divisor
 
 
 class UartReceiver(Component):

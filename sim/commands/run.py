@@ -99,11 +99,12 @@ def refuse_without_board(arguments) -> None:
 
 def make_choice(arguments):
     """The board of --board, --baud, --clock, --memory-rows and --multiplier."""
+    from hw.boards.uart import divisor_of
     from sim.drivers.board.run import BoardChoice
     from sim.drivers.board.serial_port import BAUD
 
     baud = arguments.baud or BAUD
-    divisor = round((arguments.clock or BOARD_CLOCK) * 1e6 / baud)
+    divisor = divisor_of(arguments.clock or BOARD_CLOCK, baud)
     rows = -1 if arguments.memory_rows is None else arguments.memory_rows
     return BoardChoice(arguments.board, baud, divisor, rows, arguments.multiplier or "dsp")
 

@@ -195,12 +195,12 @@ def verification() -> list[str]:
 
 def fpga() -> list[str]:
     """Designs built for boards: what they use of the device, and their clocks."""
-    from hw.boards.platforms import BOARDS
+    from hw.boards.platforms import find_board
 
     names = ("LUT4", "flip-flops", "multipliers", "block memories")
-    lines = table_head("board", "block, configuration", *names, "Fmax, MHz", "board's clock")
+    lines = table_head("board", "block, configuration", *names, "Fmax, MHz", "clock, MHz")
     for row in _read(FPGA):
-        board = BOARDS[row["board"]]
+        board = find_board(row["board"])
         room = dataclasses.asdict(board.resources)
         used = [f"{n:,} ({100 * n / room[kind]:.0f} %)" for kind, n in row["used"].items()]
         name = f"`{row['block']}` {row['configuration']}"

@@ -28,9 +28,8 @@ PROGRAMS = {
     "ICEPACK": "yowasp-icepack",
 }
 OPTIONS = "--report report.json --timing-allow-fail --seed {seed}"
-# Multiplexers of four inputs and more out of LUT4s share logic that PFUMX cells would each have
-# their own of; and an iCE40's multipliers are used only with this option.
-SYNTHESIS = {"ecp5": NO_WIDE_LUTS, "ice40": "-dsp"}
+# Where the programs write what they do.
+LOGS = {"YOSYS": "top.rpt", "NEXTPNR_ECP5": "top.tim", "NEXTPNR_ICE40": "top.tim"}
 # Share of a device's LUT4s beyond which nextpnr's usual router takes hours.
 CROWDED = 0.6
 # And from which to which it is mapped once more, no faster than 0.3 of the clock's period: fewer
@@ -54,6 +53,9 @@ PLACED = {
     "dsp": ("MULT18X18D", "ICESTORM_DSP"),
     "bram": ("DP16KD", "ICESTORM_RAM"),
 }
+
+
+Step = Callable[..., object]
 
 
 class DoesNotFit(ToolError):
@@ -93,22 +95,22 @@ def build(
     configuration: str,
     board: FpgaBoard,
     folder: Path,
-    step: Callable[[str], object] = lambda text: None,
+    step: Step = lambda text, log=None: None,
     seed: int = 1,
 ) -> Built:
     """Build in `folder`, or reuse what it has of the same design.
 
     step
-        Called with what begins.
+        Called with what begins, and the file in which it tells how far it is.
     seed
         Of placement: another one may meet a clock that is missed by a little.
     :raises DoesNotFit: after synthesis, before anything is placed.
     :raises ToolError: if a tool fails.
     """
     plan = board.platform().build(
-        FpgaTop(design.module, design.verilog),
+        FpgaTop(design.module, design.verilog, board),
         do_build=False,
-        synth_opts=SYNTHESIS[board.family],
+        synth_opts=_synthesis(board),
         nextpnr_opts=OPTIONS.format(seed=seed),
     )
     digest = f"{plan.digest().hex()} {FULL} {HOPELESS} {PICOSECONDS}"
@@ -118,7 +120,7 @@ def build(
         if kept.pop("digest") == digest and Path(kept["bitstream"]).exists():
             return Built(**kept | {"used": Resources(**kept["used"])})
     folder.mkdir(parents=True, exist_ok=True)
-    for old in (RESULT, *BITSTREAMS):
+    for old in (RESULT, *BITSTREAMS, *LOGS.values()):
         (folder / old).unlink(missing_ok=True)
     plan.extract(str(folder))
     _run_tools(plan, folder, board, design.block.name, step)
@@ -138,22 +140,34 @@ def build(
     return built
 
 
-def _run_tools(plan: Any, folder: Path, board: FpgaBoard, name: str, step) -> None:
+def _synthesis(board: FpgaBoard) -> str:
+    """Options of Yosys' command for the device."""
+    if board.family == "ecp5":
+        # Multiplexers of four inputs and more out of LUT4s share logic that PFUMX cells would each
+        # have their own of.
+        return NO_WIDE_LUTS
+    # Only with this option are an iCE40's multipliers used, which only some have.
+    return "-dsp" if board.resources.dsp else ""
+
+
+def _run_tools(plan: Any, folder: Path, board: FpgaBoard, name: str, step: Step) -> None:
     """The lines of the plan's script, with a look at the netlist after the first."""
     script = plan.files[f"{plan.script}.sh"]
     lines = [line for line in str(script).splitlines() if line.startswith('"$')]
     need = Resources(0, 0, 0, 0)
     for line in lines:
         variable, *arguments = shlex.split(line)
-        program = PROGRAMS[variable.removeprefix("$")]
-        step(f"{name}: {program.removeprefix('yowasp-')}")
+        tool = variable.removeprefix("$")
+        program = PROGRAMS[tool]
+        log = folder / LOGS[tool] if tool in LOGS else None
+        step(f"{name}: {program.removeprefix('yowasp-')}", log)
         if program == PROGRAMS["NEXTPNR_ECP5"] and need.lut4 > CROWDED * board.resources.lut4:
             arguments += ["--router", "router2"]
         run(program, arguments, folder, f"build {name} for {board.name}")
         if program == PROGRAMS["YOSYS"]:
             need = netlist_resources(folder / "top.json")
             if board.family == "ecp5" and FULL < need.lut4 / board.resources.lut4 < HOPELESS:
-                step(f"{name}: yosys again, for fewer than {need.lut4} LUT4")
+                step(f"{name}: yosys again, for fewer than {need.lut4} LUT4", log)
                 target = DELAY_TARGET.format(picoseconds=PICOSECONDS / board.clock_mhz)
                 commands = (folder / "top.ys").read_text()
                 (folder / "top.ys").write_text(f"{target}\n{commands}")

