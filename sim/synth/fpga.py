@@ -27,7 +27,7 @@ PROGRAMS = {
     "ECPPACK": "yowasp-ecppack",
     "ICEPACK": "yowasp-icepack",
 }
-OPTIONS = "--report report.json --timing-allow-fail --seed {seed}"
+OPTIONS = ["--report", "report.json", "--timing-allow-fail"]
 # Where the programs write what they do.
 LOGS = {"YOSYS": "top.rpt", "NEXTPNR_ECP5": "top.tim", "NEXTPNR_ICE40": "top.tim"}
 # Share of a device's LUT4s beyond which nextpnr's usual router takes hours.
@@ -107,13 +107,8 @@ def build(
     :raises DoesNotFit: after synthesis, before anything is placed.
     :raises ToolError: if a tool fails.
     """
-    plan = board.platform().build(
-        FpgaTop(design.module, design.verilog, board),
-        do_build=False,
-        synth_opts=_synthesis(board),
-        nextpnr_opts=OPTIONS.format(seed=seed),
-    )
-    digest = f"{plan.digest().hex()} {FULL} {HOPELESS} {PICOSECONDS}"
+    plan = plan_of(FpgaTop(design.module, design.verilog, board), board)
+    digest = f"{plan.digest().hex()} {FULL} {HOPELESS} {PICOSECONDS} {OPTIONS} {seed}"
     result = folder / RESULT
     if result.exists():
         kept = json.loads(result.read_text())
@@ -123,7 +118,7 @@ def build(
     for old in (RESULT, *BITSTREAMS, *LOGS.values()):
         (folder / old).unlink(missing_ok=True)
     plan.extract(str(folder))
-    _run_tools(plan, folder, board, design.block.name, step)
+    _run_tools(plan, folder, board, design.block.name, step, seed)
     report = json.loads((folder / "report.json").read_text())
     clocks = [clock["achieved"] for clock in report["fmax"].values()]
     built = Built(
@@ -140,17 +135,28 @@ def build(
     return built
 
 
-def _synthesis(board: FpgaBoard) -> str:
-    """Options of Yosys' command for the device."""
-    if board.family == "ecp5":
-        # Multiplexers of four inputs and more out of LUT4s share logic that PFUMX cells would each
-        # have their own of.
-        return NO_WIDE_LUTS
-    # Only with this option are an iCE40's multipliers used, which only some have.
-    return "-dsp" if board.resources.dsp else ""
+def plan_of(top: FpgaTop, board: FpgaBoard) -> Any:
+    """Amaranth's plan of the files and commands, with this project's options in Yosys' script.
+
+    They are no arguments of the plan: some platforms give the same argument, and two are refused.
+
+    :raises ToolError: if the platform fails, as a user's may.
+    """
+    try:
+        plan = board.platform().build(top, do_build=False)
+    except Exception as error:  # whatever a user's class does
+        why = f"{type(error).__name__}: {error}"
+        raise ToolError(f"{board.name}: its platform makes no build: {why}") from error
+    # Multiplexers of four inputs and more out of LUT4s share logic that PFUMX cells would each have
+    # their own of. An iCE40's multipliers, which only some have, are used with this option alone.
+    option = NO_WIDE_LUTS if board.family == "ecp5" else "-dsp" if board.resources.dsp else ""
+    command, script = f"synth_{board.family} ", str(plan.files["top.ys"])
+    assert script.count(command) == 1
+    plan.files["top.ys"] = script.replace(command, f"{command}{option} ")
+    return plan
 
 
-def _run_tools(plan: Any, folder: Path, board: FpgaBoard, name: str, step: Step) -> None:
+def _run_tools(plan: Any, folder: Path, board: FpgaBoard, name: str, step: Step, seed: int) -> None:
     """The lines of the plan's script, with a look at the netlist after the first."""
     script = plan.files[f"{plan.script}.sh"]
     lines = [line for line in str(script).splitlines() if line.startswith('"$')]
@@ -161,6 +167,8 @@ def _run_tools(plan: Any, folder: Path, board: FpgaBoard, name: str, step: Step)
         program = PROGRAMS[tool]
         log = folder / LOGS[tool] if tool in LOGS else None
         step(f"{name}: {program.removeprefix('yowasp-')}", log)
+        if tool.startswith("NEXTPNR"):
+            arguments += [*OPTIONS, "--seed", str(seed)]
         if program == PROGRAMS["NEXTPNR_ECP5"] and need.lut4 > CROWDED * board.resources.lut4:
             arguments += ["--router", "router2"]
         run(program, arguments, folder, f"build {name} for {board.name}")

@@ -26,6 +26,7 @@ from hw.boards.pll import SETTLING_S, Ecp5Pll, Ice40Pll, PllClock, settings
 from hw.boards.uart import divisor_of
 from hw.parameters import ParameterError
 from sim.core.tools import ROOT
+from sim.synth.fpga import plan_of
 
 PLL_CELLS = {"ecp5": "EHXPLLL", "ice40": "SB_PLL40_"}
 LOOP = "module loop(input clk, rst, rx, output tx, running, error);\nendmodule\n"
@@ -59,11 +60,12 @@ def test_a_design_for_each_board(name):
     else:
         with pytest.raises(ParameterError, match=f"{name} has no PLL"):
             board.clocked(24)
-    plan = board.platform().build(FpgaTop("loop", LOOP, board), do_build=False)
+    plan = plan_of(FpgaTop("loop", LOOP, board), board)
     assert any("module loop" in str(text) for text in plan.files.values())
     netlist = str(plan.files["top.il"])
     assert netlist.count(f"cell \\{PLL_CELLS[board.family]}") == has_pll
     assert ("SB_PLL40_PAD" in netlist) == (board.package == "SG48")
+    assert ("-dsp" in str(plan.files["top.ys"])) == (board.device == "iCE40UP5K")
 
 
 @pytest.mark.parametrize(
