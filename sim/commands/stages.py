@@ -60,7 +60,7 @@ class Stages:
 
 
 def last_line(log: Path | None) -> str:
-    """The last line of a file that is being written, "" if there is none."""
+    """The last line of a file that is being written, "" without a file or a line."""
     if log is None:
         return ""
     with contextlib.suppress(OSError), open(log, "rb") as file:

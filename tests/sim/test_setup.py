@@ -147,7 +147,7 @@ def test_an_environment_behind_a_link_is_left_alone(machine, capsys, tmp_path):
     machine.setattr(setup, "ENVIRONMENT", link)
     machine.setattr(setup, "STAMP", link / ".ready")
 
-    def refused(requirements):
+    def refused(*arguments):
         raise tools.ToolError("no package is installed here")
 
     machine.setattr(setup, "_pip", refused)
@@ -158,6 +158,73 @@ def test_an_environment_behind_a_link_is_left_alone(machine, capsys, tmp_path):
         "remove the link first"
     )
     assert [path.name for path in other.iterdir()] == ["kept"]
+
+
+IGNORED = "WARNING: Location 'file:///nothing' is ignored: it is a non-existing path."
+PIP = f"""echo "{IGNORED}"
+echo "WARNING: Retrying"
+echo "Collecting numpy==2"
+sleep 0.2
+echo "Installing collected packages: numpy"
+"""
+
+
+@pytest.fixture
+def pip(monkeypatch, tmp_path):
+    """Stands in for the environment's pip; `exit` is its status."""
+    monkeypatch.setattr(setup, "ENVIRONMENT", tmp_path)
+    monkeypatch.setattr(setup, "TICK_S", 0.02)
+
+    def make(exit: int):
+        python = tmp_path / "bin" / "python"
+        python.parent.mkdir()
+        python.write_text(f"#!/bin/sh\n{PIP}exit {exit}\n")
+        python.chmod(0o755)
+        return lambda: setup._pip(setup.Step("packages"), ["numpy==2", "rich==1"])
+
+    return make
+
+
+def test_a_step_is_a_line_in_a_log_and_another_each_minute(pip, capsys, monkeypatch):
+    """Warnings are passed on, but for the one about indexes that are not there."""
+    pip(0)()
+    assert capsys.readouterr().err.splitlines() == ["packages …", "WARNING: Retrying"]
+    monkeypatch.setattr(setup, "SILENT_S", 0.1)
+    step = setup.Step("slow")
+    step.follow(setup._start(["sh", "-c", "echo Collecting a; sleep 0.3"]), lambda line: line)
+    assert capsys.readouterr().err.splitlines()[:2] == ["slow …", "  0 s Collecting a"]
+
+
+def test_all_that_a_failed_step_said_is_shown(pip, capsys):
+    with pytest.raises(tools.ToolError, match="could not install the pinned packages: see above"):
+        pip(1)()
+    assert IGNORED in capsys.readouterr().err
+
+
+def test_a_step_on_a_terminal_is_one_line_that_lives(pip, monkeypatch, capsys):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(setup.sys.stderr, "isatty", lambda: True)
+    pip(0)()
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 2 and "\x1b[Kpackages … 0:00 1 of 2: numpy==2" in shown
+    assert shown.endswith("\x1b[Kpackages: 0 s\n") and "ignored" not in shown
+
+
+@pytest.mark.parametrize("waits", ["", "sleep 0.1; "])
+def test_the_last_complaint_of_apt_get_is_passed_on(capfd, waits):
+    process = setup.subprocess.Popen(
+        ["sh", "-c", f"{waits}echo first >&2; echo no space left >&2; exit 1"],
+        stderr=setup.subprocess.PIPE,
+    )
+    if not waits:
+        process.wait()
+    setup.finish_install(process)
+    assert capfd.readouterr().err.splitlines()[-1] == "apt-get: no space left"
+
+
+def test_set_up_runs_on_the_standard_library_alone():
+    command = [setup.sys.executable, "-S", "-c", "import sim.commands.setup"]
+    assert setup.subprocess.run(command, cwd=setup.ROOT).returncode == 0
 
 
 def test_packages_of_a_foreign_python_are_not_asked_of_debian(monkeypatch):
