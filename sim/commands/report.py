@@ -20,6 +20,7 @@ from sim.commands.terminal import print_table
 from sim.core import tools
 from sim.core.design import Design, generate
 from sim.core.jobs import executor
+from sim.core.result import formula
 from sim.core.stalls import PATTERNS
 from sim.core.stimulus import Outcome, ShownRun, Stimulus
 from sim.drivers.cocotb.runner import SIMULATORS
@@ -60,6 +61,11 @@ class Row:
     def anchor(self) -> str:
         """Its name in links."""
         return f"{self.block}-{self.preset}-{self.simulator}"
+
+    @property
+    def formula(self) -> str:
+        """Its cycles by the formula: one number, a band, or a dash where there is none."""
+        return formula(self.fewest, self.predicted) or "–"
 
     def as_json(self) -> dict:
         """Everything but the picture."""
@@ -165,7 +171,7 @@ def print_rows(rows: list[Row], title: str = TITLE) -> None:
     table.add_column("verdict")
     for row in rows:
         colour = {"pass": "green", "FAIL": "bold red"}.get(row.verdict, "yellow")
-        numbers = (row.vectors, row.mismatches, row.cycles, row.predicted)
+        numbers = (row.vectors, row.mismatches, row.cycles, row.formula)
         table.add_row(
             row.block,
             row.preset,

@@ -140,15 +140,14 @@ def as_json(result) -> dict:
 
 def describe(result) -> None:
     """A result for people to read."""
+    from sim.core.result import formula
+
     for note in result.notes:
         print(note)
     for stall, timing in (result.memory or {}).items():
         print(f"Memory under stall {stall}: {timing}.")
-    predicted = ""
-    if result.predicted is not None:
-        exact = result.fewest == result.predicted
-        formula = result.predicted if exact else f"{result.fewest} to {result.predicted}"
-        predicted = f" (formula: {formula})"
+    cycles = formula(result.fewest, result.predicted)
+    predicted = f" (formula: {cycles})" if cycles else ""
     print(
         f"{result.block} {result.configuration}, {result.simulator}, stall {result.stall}, "
         f"seed {result.seed}: {result.transactions} transactions, "

@@ -64,6 +64,13 @@ class RunResult:
         return self.transactions > 0 and not self.mismatches and not self.failures
 
 
+def formula(fewest: int | None, predicted: int | None) -> str:
+    """Cycles of a formula as "N", as "N to M" where it gives a band, or nothing without one."""
+    if predicted is None:
+        return ""
+    return f"{predicted}" if fewest in (None, predicted) else f"{fewest} to {predicted}"
+
+
 def settings_of(block: Block, preset: str, parameters: Parameters) -> list[str]:
     """Every parameter that differs from the preset's, as ``name=value``."""
     usual = dataclasses.asdict(block.parameters_class.preset(preset))

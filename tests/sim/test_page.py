@@ -26,6 +26,7 @@ def row(name: str, **fields) -> Row:
     return Row(name, "small", "verilator", "harness", vectors=60, cycles=7, predicted=7, **fields)
 
 
+FORMULAS = ((7, 7), (5, 9), (None, None))
 PICTURE = {"image": "data:image/svg+xml;base64,AAAA", "caption": "A run.", "parameters": "n = 4"}
 
 
@@ -101,11 +102,19 @@ def test_matrix_has_every_block_and_its_runs(page):
     names = re.findall(r'<th scope="row"><a [^>]*>([^<]*)', matrix)
     assert sorted(names) == sorted(block.name for block in blocks())
     rows = matrix.split('<th scope="row">')[1:]
-    assert all(len(re.findall(r"<td><a href", cells)) == 6 for cells in rows)
+    cells = [re.findall(r"<td data-name=\"[^\"]*\"[^>]*>(<a href|–)", cells) for cells in rows]
+    assert all(len(row) == 6 for row in cells) and "see page" not in matrix
     (vpu,) = (cells for cells in rows if ">lad.vpu<" in cells)
     assert "60 vectors, 0 differ" in vpu and "4 of 200" in vpu and "1,229 MHz" in vpu
     (core,) = (cells for cells in rows if ">veda.veda_core<" in cells)
     assert "µm² (small, mapped for area)" in core
+
+
+def test_a_formula_is_a_number_a_band_or_a_dash(tmp_path):
+    rows = [dataclasses.replace(row("lad.vpu"), fewest=f, predicted=p) for f, p in FORMULAS]
+    assert [each.formula for each in rows] == ["7", "5 to 9", "–"]
+    text = write_page(tmp_path, rows, [find("lad.vpu")], META).read_text()
+    assert "None" not in text and 'data-name="formula">5 to 9<' in text
 
 
 def test_a_failed_run_is_the_verdict(tmp_path):

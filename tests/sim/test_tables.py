@@ -109,7 +109,7 @@ def test_errors_are_one_sentence(run, checkout):
     wrong = checkout / "wrong.json"
     wrong.write_text('{"area": 1}')
     status, _, error = run(f"tables --add {wrong}")
-    assert status == 1 and "must hold what `python -m sim synth --json` or" in error
+    assert status == 2 and "must hold what `python -m sim synth --json` or" in error
     readme = checkout / "README.md"
     readme.write_text(readme.read_text().replace("table claims:", "table plans:"))
     status, _, error = run("tables")

@@ -16,7 +16,7 @@ from golden.files import replacing
 from hw.catalogue import Block
 from sim.commands.page.cards import cards
 from sim.commands.page.links import Links
-from sim.commands.page.matrix import matrix
+from sim.commands.page.matrix import COLUMNS, matrix
 from sim.commands.page.story import shown
 from sim.commands.tables import PAPERS
 from sim.core import processes
@@ -61,6 +61,7 @@ def write_page(
     page = environment.get_template("page.html").render(
         story=None if story is None else shown(story),
         cards=cards(links),
+        columns=COLUMNS,
         matrix=matrix(papers_first(blocks), runs, links),
         folders=folders(runs),
         runs=runs,

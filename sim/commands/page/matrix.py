@@ -7,12 +7,15 @@ from hw.catalogue import Block
 from sim.commands.page.links import Links
 from sim.commands.tables import OVERVIEW, SYNTHESIS, VERIFICATION, block_files
 
-COLUMNS = ("Verilator", "Icarus", "proofs", "surviving mutants", "area, 45 nm", "clock")
+COLUMNS = ("Verilator", "Icarus", "proofs", "surviving mutants", "area", "clock")
+NOTHING = ("–", "", "else")
 PAGES = {"arith": "arithmetic", "stream": "simulation"}
 
 
 def matrix(blocks: Sequence[Block], rows: Sequence, links: Links) -> list[dict]:
     """A row for each block: its name, links, and a cell ``(text, link, kind)`` for each column.
+
+    A cell of NOTHING has no link.
 
     rows
         Of :class:`sim.commands.report.Row`. A simulator that ran nothing of a block here has the
@@ -39,7 +42,7 @@ def _simulator(block: Block, tool: str, rows: Sequence, links: Links) -> tuple[s
     mine = [row for row in rows if (row.block, row.simulator) == (block.name, tool)]
     if not mine:
         test = "test_every_block_harness.py" if tool == "verilator" else "test_every_block.py"
-        return "in make test", links.to(f"tests/sim/{test}"), "else"
+        return "suite", links.to(f"tests/sim/{test}"), "else"
     bad = [row for row in mine if row.verdict != "pass"]
     if bad:
         return bad[0].verdict, f"#run-{bad[0].anchor}", bad[0].verdict
@@ -50,7 +53,8 @@ def _simulator(block: Block, tool: str, rows: Sequence, links: Links) -> tuple[s
 def _proof_and_mutants(block: Block, entry: dict, page: str, links: Links) -> list[tuple]:
     proofs = [path for label, path in block_files(block) if label == "proof"]
     said, home = entry.get("proofs"), "docs/blocks.md#verification"
-    cells = [(said or "see page", links.to(proofs[0] if proofs else page), "" if said else "else")]
+    proved = links.to(proofs[0] if proofs else page)
+    cells = [(said or "proofs", proved, "")] if said or proofs else [NOTHING]
     if "mutants" not in entry:
         return [*cells, ("not counted", links.to(home), "else")]
     count, of = entry["surviving"], entry["mutants"]
@@ -64,12 +68,12 @@ def _area_and_clock(block: Block, synthesis: list, page: str, links: Links) -> l
     if not mine:
         said = next((row.area for row in OVERVIEW if row.block == block.name), "")
         if ": " not in said:
-            return [("see page", links.to(page), "else")] * 2
+            return [NOTHING] * 2
         # Of a block too large for the kept measurements: "small, mapped for area: 81,860 µm²".
         how, _, figures = said.partition(": ")
         area, _, clock = figures.partition(", ")
         large = f"{area} ({how})", links.to(page), ""
-        return [large, (clock, links.to(page), "") if clock else ("see page", large[1], "else")]
+        return [large, (clock, large[1], "") if clock else NOTHING]
     [row, *_] = mine
     link = links.to("docs/results/synthesis.json")
     speed = f"{row['delay_ps']:,.0f} ps"

@@ -151,7 +151,7 @@ LAD = Diagram(
     " processing units where the paper has seven.",
     (
         Box("hbm", "HBM", 0, 0.4, 8, 2.6, OUTSIDE),
-        Box("eas", "EAS: scores|of all", 0, 5, 8, 3.6, TILE, ("eas",)),
+        Box("eas", "EAS:|all scores", 0, 5, 8, 3.6, TILE, ("eas",)),
         Box("apid", "APID: active|positions", 9.5, 5, 8, 3.6, APID, ("apid",)),
         Box("fetch", "active|fetch", 19, 5, 5, 3.6, TILE, ("active_fetch",)),
         Box("md", "MD", 25.5, 5.4, 3.5, 2.8, TILE, ("md",)),

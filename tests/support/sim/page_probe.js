@@ -7,7 +7,7 @@ addEventListener("load", () => {
   inside.addEventListener("error", event => said.push("error: " + event.message));
   function sees(name) {
     for (const one of page.querySelectorAll("body *")) {
-      if (one.closest(".scroll") || one.closest("svg") && one.tagName !== "svg") continue;
+      if (one.closest("svg") && one.tagName !== "svg") continue;
       const box = one.getBoundingClientRect();
       if (box.width && (box.right > wide + 0.5 || box.left < -0.5)) {
         cut.push(`${name} ${one.tagName} ${one.className} ${Math.round(box.right)}`);
