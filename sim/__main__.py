@@ -68,8 +68,7 @@ def main() -> int:
 
 def sentence(error: Exception) -> tuple[str, int] | None:
     """What to print for an error, and the exit status; None for a fault of this program."""
-    from golden import InputError
-    from golden.download import NetworkError
+    from golden import FailedError, InputError
     from golden.trace import TraceError
     from hw.export import ExportError
     from hw.parameters import ParameterError
@@ -77,7 +76,7 @@ def sentence(error: Exception) -> tuple[str, int] | None:
     from sim.core.tools import ToolError, UnusableFile
 
     mistakes = (ParameterError, TraceError, InputError, UnusableFile)
-    status = status_of(error, mistakes, failures=(NetworkError,))
+    status = status_of(error, mistakes, failures=(FailedError,))
     if isinstance(error, (*mistakes, ExportError, ToolError, Difference)):
         return str(error), status
     if isinstance(error, OSError):

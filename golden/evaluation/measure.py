@@ -58,6 +58,14 @@ class Measurement:
         result["traffic"]["ratio"] = self.traffic.ratio
         return result
 
+    @classmethod
+    def from_json(cls, content: dict) -> "Measurement":
+        """What :meth:`as_json` gave, whatever else there is; a later field has its default."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        traffic = {name: value for name, value in content["traffic"].items() if name != "ratio"}
+        given = {name: value for name, value in content.items() if name in names}
+        return cls(**given | {"traffic": Traffic(**traffic)})
+
 
 class Compared(DecodeAttention):
     """An attention, compared with dense attention on the same inputs.

@@ -13,7 +13,7 @@ from golden.algorithms.kllm.calibration import calibration_samples, tuning_sampl
 from golden.evaluation.experiments import EXPERIMENTS, lad, unicaim
 from golden.evaluation.measure import Measurement, measure
 from golden.evaluation.policies import parse
-from golden.evaluation.section import Claim, Opened, Run, Section
+from golden.evaluation.section import PAPER, Claim, Opened, Run, Section
 from golden.files import check_writable, json_text, replacing
 from golden.lm.commands import add_model, open_model
 from golden.lm.text import first_tokens, read_text, shipped_prose
@@ -42,6 +42,11 @@ def register(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "-o", "--output", type=Path, required=True, metavar="DIR", help="folder to write to"
     )
+    command.add_argument(
+        "--kept",
+        action="store_true",
+        help="run nothing: write the pages again from the data in DIR",
+    )
     command.set_defaults(run=run_results)
 
 
@@ -65,6 +70,13 @@ def run_results(arguments: argparse.Namespace, run_all: Callable = run_one_by_on
     if tokens < LEAST_TOKENS:
         raise InputError(f"--tokens: the experiments need {LEAST_TOKENS} tokens, not {tokens}")
     check_writable(output)
+    if arguments.kept:
+        for name in names:
+            section, results, content = read_kept(output, name, tokens)
+            about = {key: content[key] for key in ABOUT}
+            _write(output, name, section, results, content["extras"], about)
+        _write_index(output)
+        return
     if output.exists() and not output.is_dir():
         raise InputError(f"output {output}: it is not a folder")
     wanted = dict.fromkeys(run for name in names for run in EXPERIMENTS[name].runs(tokens))
@@ -82,6 +94,23 @@ def run_results(arguments: argparse.Namespace, run_all: Callable = run_one_by_on
     _write_index(output)
 
 
+def read_kept(output: Path, name: str, tokens: int) -> tuple[Section, dict, dict]:
+    """An experiment's section made again, its measurements, and all that its file holds.
+
+    :raises InputError: if the file lacks a run.
+    """
+    content = json.loads((output / f"{name}.json").read_text())
+    fields = [field.name for field in dataclasses.fields(Run)]
+    kept = {Run(*(run[field] for field in fields)): run for run in content["runs"]}
+    missing = [run.policy for run in EXPERIMENTS[name].runs(tokens) if run not in kept]
+    if missing:
+        raise InputError(f"{output / name}.json: it has no run of {missing[0]}, {tokens} tokens")
+    results = {run: Measurement.from_json(kept[run]) for run in EXPERIMENTS[name].runs(tokens)}
+    return EXPERIMENTS[name].section(tokens, results, content["extras"]), results, content
+
+
+ABOUT = ("model", "model_sha256", "text")
+"""What a file of results says of its input."""
 LEAST_TOKENS = 600
 """A prompt of 512 tokens and something to predict."""
 
@@ -145,13 +174,19 @@ def _write_index(output: Path) -> None:
             claims = [Claim(**claim) for claim in content["claims"]]
             parts.append(f"## [{content['title']}]({name}.md)")
             parts.append(f"{content['model']}, {content['text']}.")
-            parts += ["\n".join(f"- **{c.verdict}**: {c.paper}. Here: {c.ours}." for c in claims)]
+            parts += ["\n".join(map(_line, claims))]
     _write_text(output / "README.md", "\n\n".join(parts) + "\n")
     print(f"wrote {output / 'README.md'}")
 
 
+def _line(claim: Claim) -> str:
+    whose = "" if claim.whose == PAPER else " (this project's own)"
+    return f"- **{claim.verdict}**{whose}: {claim.paper}. Here: {claim.ours}."
+
+
 INTRODUCTION = (
-    "`make eval` writes this folder. The papers measured models of 1 to 70 billion parameters on"
+    "`make eval` writes this folder; `python -m golden results --kept -o` and the folder write its"
+    " pages from its data again. The papers measured models of 1 to 70 billion parameters on"
     " contexts of 1024 to 4096 tokens; here it is one of 135 million parameters on about a thousand"
     " tokens, which any machine can repeat. So a figure may differ from the paper's, and the page"
     " then states the likely cause."

@@ -64,14 +64,23 @@ class Run:
     context: int = CONTEXT
 
 
+PAPER, OURS = "paper", "project"
+
+
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A figure of the paper, ours, the verdict, and the reason for it."""
+    """A figure of the paper, ours, the verdict, and the reason for it.
+
+    whose
+        PAPER, or OURS of what the paper does not claim: a target or an improvement of this
+        project's, whose figure stands in `paper`.
+    """
 
     paper: str
     ours: str
     verdict: Verdict
     why: str = ""
+    whose: str = PAPER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +109,10 @@ class Section:
     def markdown(self) -> str:
         """The section in Markdown; pictures lie beside the page."""
         parts = [f"# {self.title}", self.setting]
-        rows = [[c.paper, c.ours, c.verdict, c.why] for c in self.claims]
-        parts.append(table_text(["paper", "here", "verdict", "why"], rows))
+        for whose, name in ((PAPER, "paper"), (OURS, "this project's own")):
+            rows = [[c.paper, c.ours, c.verdict, c.why] for c in self.claims if c.whose == whose]
+            if rows:
+                parts.append(table_text([name, "here", "verdict", "why"], rows))
         parts += [f"![{caption}]({name}.svg)" for name, caption, _ in self.pictures]
         for table in self.tables:
             parts += [f"{table.title}:", table_text(table.columns, table.rows)]

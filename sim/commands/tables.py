@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from golden.evaluation.section import PAPER
 from golden.files import replacing
 from golden.markdown import table_head, table_row
 from hw.catalogue import FOLDERS, Block, blocks, find
@@ -130,12 +131,12 @@ def _status(name: str) -> str:
 
 
 def claims() -> list[str]:
-    """How many of each paper's claims held on the language model."""
+    """How many of each paper's claims held on the language model, without this project's own."""
     verdicts = ("reproduced", "partly", "not reproduced")
     lines, every = table_head("claims of", *verdicts), []
     for paper in PAPERS:
         result = _read(RESULTS / f"{paper}.json")
-        found = [claim["verdict"] for claim in result["claims"]]
+        found = [claim["verdict"] for claim in result["claims"] if claim["whose"] == PAPER]
         name = result["title"].partition(":")[0]
         counts = [str(found.count(verdict)) for verdict in verdicts]
         lines.append(table_row(f"[{name}](docs/results/{paper}.md)", *counts))

@@ -69,13 +69,13 @@ def test_every_experiment(run):
 
 
 def test_one_experiment_leaves_the_others(run):
-    """And the same data draw the same files again."""
-    found = []
-    for _ in range(2):
-        status, _, err = run(f"veda -o out --tokens {TOKENS}")
+    """And the same data, measured again or kept, make the same files."""
+    names, found = ("veda.svg", "veda.md", "veda.json"), []
+    for options in ("", "", "--kept"):
+        status, _, err = run(f"veda -o out --tokens {TOKENS} {options}")
         assert status == 0, err
-        found.append([Path("out", name).read_bytes() for name in ("veda.svg", "veda.md")])
-    assert found[0] == found[1]
+        found.append([Path("out", name).read_bytes() for name in names])
+    assert found[0][:2] == found[1][:2] and found[1] == found[2]
     assert sorted(os.listdir("out")) == ["README.md", "veda.json", "veda.md", "veda.svg"]
 
 
@@ -86,6 +86,7 @@ def test_one_experiment_leaves_the_others(run):
         ("-o out --tokens 500", "--tokens: the experiments need 600 tokens, not 500"),
         ("-o out --tokens 641", "--tokens: the model sees 640 tokens, not 641"),
         ("-o text.txt", "output text.txt: it is not a folder"),
+        ("veda -o out --kept", "out/veda.json: No such file or directory"),
     ],
 )
 def test_refusals(run, options, sentence):

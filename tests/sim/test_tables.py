@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 
+from golden.evaluation.section import OURS
+from golden.markdown import table_text
 from hw.catalogue import blocks, find
 from sim.commands import tables
 
@@ -25,6 +27,22 @@ def test_page_is_up_to_date(name):
     text = (tables.ROOT / name).read_text()
     assert tables.MARK.search(text)
     assert tables.filled(text) == text
+
+
+def test_claims_of_the_papers_alone_are_counted():
+    every = [
+        claim
+        for paper in tables.PAPERS
+        for claim in json.loads((tables.RESULTS / f"{paper}.json").read_text())["claims"]
+    ]
+    own = [claim["paper"] for claim in every if claim["whose"] == OURS]
+    assert len(own) == 3 and "rotated and centred" in " ".join(own)
+    total = re.findall(r"\d+", tables.claims()[-1])
+    assert sum(map(int, total)) == len(every) - len(own)
+
+
+def test_a_bar_in_a_cell_is_no_border():
+    assert table_text(["a", "b"], [["|J|", "c"]]).splitlines()[-1] == r"| \|J\| | c |"
 
 
 def test_every_block_is_listed():

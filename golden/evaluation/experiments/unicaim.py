@@ -9,7 +9,17 @@ from golden.algorithms.unicaim.selection import top_k
 from golden.algorithms.unicaim.spread import SPREAD, recall_against_spread, spread_in_levels
 from golden.evaluation.after_prompt import Scores, cut, score
 from golden.evaluation.plots import curves
-from golden.evaluation.section import Claim, Opened, Results, Run, Section, Table, Verdict
+from golden.evaluation.section import (
+    OURS,
+    PAPER,
+    Claim,
+    Opened,
+    Results,
+    Run,
+    Section,
+    Table,
+    Verdict,
+)
 from golden.lm.text import shipped_prose
 from golden.unicaim.cells import KEY_SPAN, key_levels, key_step, query_levels, rotated_key_span
 from golden.unicaim.rotation import rotated
@@ -301,6 +311,7 @@ def _spread_claims(texts: dict[str, dict[str, Scores]], recall: dict) -> list[Cl
                     else "The rotation costs nothing in the array. The rows that are missed are"
                     " near the last of the 64 and count little in the softmax"
                 ),
+                PAPER if name == "keys as they are" else OURS,
             )
         )
     return claims
