@@ -64,7 +64,7 @@ class Row:
 
     @property
     def formula(self) -> str:
-        """Its cycles by the formula: one number, a band, or a dash where there is none."""
+        """Its cycles by the formula: one number, a band, or a dash without one."""
         return formula(self.fewest, self.predicted) or "–"
 
     def as_json(self) -> dict:

@@ -22,7 +22,7 @@ class NoPort(BoardError, UnusableFile):
 class SerialPort:
     """A port of this machine, opened for this process alone.
 
-    :raises BoardError: if it cannot be opened; NoPort if there is none.
+    :raises BoardError: if it cannot be opened; NoPort if it is no serial port.
     """
 
     def __init__(self, name: str, baud: int = BAUD, patience: float = 0.5):
