@@ -158,16 +158,18 @@ def test_delays_are_means_at_the_loads(tmp_path):
     path.write_text(tiny.library())
     cells = [
         Instance("n", "N", {"A": A, "Y": 3}),
+        Instance("m", "N", {"A": 3, "Y": 7}),
         Instance("x", "X", {"A": A, "B": 3, "Y": 4}),
         Instance("nand", "NAND", {"A": None, "B": 4, "Y": 5}),
         Instance("f", "F", {"CK": CLOCK, "D": 5, "Q": 6}),
     ]
     netlist = Netlist("netlist", cells, {"clk": [CLOCK], "a": [A]}, {"q": [6]})
-    # n drives 2 fF that rise and 1 that falls, as x does: rising slew 4 + 2, falling 8 + 20 + 2.
-    # Slews at x are 40, 40, 6 and 30, of which the mean is 29.
+    # n drives 4 fF that rise and 2 that fall: slews 4 + 4 rising, 8 + 20 + 4 falling. Those at x
+    # are 40, 40, 8 and 32, of which the mean is 30; m rises when n falls.
     assert delays(netlist, liberty.read(path)) == {
-        ("n", "Y"): (10_000 + 4000 + 4000, 20_000 + 8000 + 1000),
-        ("x", "Y"): (10_000 + 2900 + 4000, 20_000 + 5800 + 1000),
+        ("n", "Y"): (10_000 + 4000 + 8000, 20_000 + 8000 + 2000),
+        ("m", "Y"): (10_000 + 3200, 20_000 + 1600),
+        ("x", "Y"): (10_000 + 3000 + 4000, 20_000 + 6000 + 1000),
         ("nand", "Y"): (100_000, 200_000),  # of the slow pin alone, the other being constant
         ("f", "Q"): (50_000, 60_000),
     }

@@ -77,7 +77,7 @@ def register(commands) -> None:
         description=(
             "Map KLLM's counters and reduction, lanes that multiply fixed-point centroids, and FP16"
             " multipliers and adders to a cell library; report area, delay and switching energy a"
-            " position, and the errors of the products. Takes minutes."
+            " position, and the errors of the products. Takes about 8 minutes and 1 GB."
         ),
     )
     parser.add_argument("--trace", type=Path, metavar="FILE.npz", help="default: the shipped one")
