@@ -50,6 +50,11 @@ class CoreSizes:
         return self.score_limit.bit_length() + 1
 
     @property
+    def sum_bits(self) -> int:
+        """Bits of the sum of a group's scores."""
+        return self.score_bits + (self.group - 1).bit_length()
+
+    @property
     def adc_shift(self) -> int:
         """A code stands for 2^adc_shift scores."""
         return max(0, self.score_bits - self.adc_bits)
@@ -85,8 +90,7 @@ class KvHead:
     def __init__(self, p: CoreSizes) -> None:
         self.k, self.v = np.zeros((2, p.rows, p.d), np.float16)
         self.levels = np.zeros((p.rows, p.d), np.int64)
-        bits = p.score_bits + (p.group - 1).bit_length()
-        self.accumulator = ChargeAccumulator(p.rows, bits, p.fraction, p.share)
+        self.accumulator = ChargeAccumulator(p.rows, p.sum_bits, p.fraction, p.share)
         self.used = 0
         self.evict: int | None = None
 
@@ -150,7 +154,9 @@ class UnicaimCore:
             results.append(self._attend(kv_head, query, selected, scores, unit))
         if results:
             total = np.sum([result.scores for result in results], axis=0)
-            self.heads[kv_head].accumulator.share(total)
+            # Of more heads than `group`, as the hardware wraps.
+            half = 1 << p.sum_bits - 1
+            self.heads[kv_head].accumulator.share((total + half) % (2 * half) - half)
         self._find(kv_head)
         conversions = sum(len(result.selected) for result in results)
         return JobResult(row, evicts, conversions, steps, results)

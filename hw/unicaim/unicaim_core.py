@@ -57,12 +57,13 @@ class UnicaimCore(Component):
 
     Stages overlap: a head's search with the exact stage of the head before, a job's with that of
     the last job, unless it is of the same kv head; a job of the same kv head waits. With k = 0, or
-    without `fill` and with too many ties, no row is selected: o is 0 and ``present`` 0.
+    without `fill` and with too many ties, no row is selected: o is 0 and ``present`` 0. A k above
+    `rows` selects all rows in use.
 
     Errors: a head's o is ``invalid`` if one of its scores was NaN or plus infinity (o is then NaN).
     Infinities in keys and queries saturate in the array and NaNs count as 0 there. A STEP without
-    queries only writes its row. More heads than `group`, or a k above `rows`, does not fit the
-    fields.
+    queries only writes its row. A STEP may have more heads than `group`, as many as its field can
+    say: their outputs are right, but the sum of their scores and the report's counts wrap around.
 
     Latency: `latency` cycles from a query to the first address of its rows, ``head_cycles`` of
     their number to its result. Throughput: a query in ``head_interval`` cycles, those of the exact

@@ -111,7 +111,6 @@ class CoreJobs:
         last = np.zeros(len(heads), bool)
         last[np.cumsum(counts, dtype=np.intp) - 1] = True
         o = np.array([head.o for head in heads], np.float16).reshape(-1, p.d)
-        fields = ("row", "evicts", "conversions", "steps")
         stimulus = Stimulus(
             inputs=self.inputs(since),
             outputs={
@@ -124,10 +123,7 @@ class CoreJobs:
                         "last": last,
                     },
                 ),
-                "report": payload.pack(
-                    p.report_layout,
-                    {name: np.array([int(getattr(r, name)) for r in reports]) for name in fields},
-                ),
+                "report": payload.pack(p.report_layout, _fields_of(p, reports)),
             },
             transaction_of={"o": np.array(owners, int), "report": np.array(reported, int)},
             transactions=len(results),
@@ -186,13 +182,29 @@ def _bits(numbers_: list, width: int | None = None) -> np.ndarray:
     return (array if width is None else array.reshape(-1, width)).view(np.uint16)
 
 
+def _fields_of(p: UnicaimCoreParameters, reports: list[JobResult]) -> dict[str, np.ndarray]:
+    """Of reports; counts of more heads than `group` wrap around."""
+    return {
+        name: np.array([int(getattr(report, name)) for report in reports])
+        & (1 << payload.width(p.report_layout[name].shape)) - 1
+        for name in ("row", "evicts", "conversions", "steps")
+    }
+
+
+def _most(p: UnicaimCoreParameters, field: str) -> int:
+    """The largest number that a job's field can say."""
+    return (1 << payload.width(p.job_layout[field].shape)) - 1
+
+
 def _work(result: JobResult) -> tuple[int, int]:
     return len(result.heads), max((len(head.selected) for head in result.heads), default=0)
 
 
 def random_jobs(p: UnicaimCoreParameters, jobs: int, rng: np.random.Generator) -> CoreJobs:
-    """Jobs of any kind in any order: ties, k of all sizes, full arrays, special numbers."""
+    """Jobs of any kind in any order: ties, full arrays, special numbers, k and heads of all sizes,
+    also above what the array has rows and the group has heads."""
     made = CoreJobs(p)
+    most_k, most_heads = _most(p, "k"), _most(p, "heads")
     keys = [1.0] * p.kv_heads
     kind, ties = "plain", False
 
@@ -216,21 +228,22 @@ def random_jobs(p: UnicaimCoreParameters, jobs: int, rng: np.random.Generator) -
             ties = bool(sometimes(rng, 0.5))
         kv_head = int(rng.integers(p.kv_heads))
         if sometimes(rng, 0.03):
-            made.clear(kv_head, (int(rng.integers(p.rows + 1)), int(rng.integers(p.group + 1))))
+            made.clear(kv_head, (int(rng.integers(most_k + 1)), int(rng.integers(most_heads + 1))))
         elif sometimes(rng, 0.04):
             load(kv_head)
         if len(made) >= jobs:
             break
         k, v = rows(2)
         if sometimes(rng, 0.15):
-            made.preset(kv_head, k, v, (int(rng.integers(p.rows + 1)), p.group))
+            made.preset(kv_head, k, v, (int(rng.integers(most_k + 1)), most_heads))
             continue
-        q = rows(int(rng.integers(0 if sometimes(rng, 0.1) else 1, p.group + 1)))
+        heads = most_heads if sometimes(rng, 0.05) else p.group
+        q = rows(int(rng.integers(0 if sometimes(rng, 0.1) else 1, heads + 1)))
         finite = np.where(np.isfinite(q), q, 0).astype(np.float16)
         divisors = query_divisors(p, finite)
         if sometimes(rng, 0.1):
             divisors = np.array([divisor_for(p, 2.0 ** rng.integers(-6, 6)) for _ in q])
-        wanted = int(rng.choice([0, 1, 2, p.rows, int(rng.integers(p.rows + 1))]))
+        wanted = int(rng.choice([0, 1, 2, p.rows, int(rng.integers(most_k + 1))]))
         made.step(kv_head, k, v, q, divisors, wanted, code_units(p, keys[kv_head], divisors))
     return made
 
