@@ -247,8 +247,8 @@ def add_story(command: argparse.ArgumentParser) -> None:
         type=count,
         default=64,
         metavar="N",
-        help="tokens whose keys and values each layer keeps, of unicaim.unicaim_core 16 at least; "
-        "topick.topick_core and lad.lad_tile keep all (default: %(default)s)",
+        help="tokens whose keys and values each layer keeps, of unicaim.unicaim_core a multiple of "
+        "8 from 16; topick.topick_core and lad.lad_tile keep all (default: %(default)s)",
     )
     command.add_argument(
         "--threshold",

@@ -204,7 +204,8 @@ class UnicaimAttention(Fp16Attention):
 
 class UnicaimEngine(AttentionEngine):
     def parameters(self, config: Config, rows: int) -> UnicaimCoreParameters:
-        """A serial core of the model's heads with `rows` rows, 16 or more."""
+        """A serial core of the model's heads with `rows` rows, rounded up to what it can have: a
+        multiple of 8, 16 or more."""
         parallel = UnicaimCoreParameters.parallel
         return UnicaimCoreParameters(
             array="serial",
@@ -226,6 +227,8 @@ class UnicaimEngine(AttentionEngine):
         require(p.kv_heads >= config.kv_heads, rule, p.kv_heads)
         require_head_size(config, p.d)
         require(p.rows >= rows, f"rows must be at least the capacity, {rows}", p.rows)
+        # It evicts when all of its rows are in use, and not before.
+        require(p.rows == rows, f"capacity must be the core's rows, {p.rows}", rows)
 
     def note(self, figures: dict[str, float]) -> str:
         """What was saved, in words; nothing before the first token after the prompt."""
