@@ -1,11 +1,11 @@
 """`python -m hw`: list the blocks, write their Verilog, synthesize them, build them for boards."""
 
 from golden import interrupt
+from golden.mistakes import FAILED, Parser, status_of
 
 if __name__ == "__main__":
     interrupt.exit_at_once("error: interrupted")
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -18,7 +18,9 @@ from hw.export import ExportError, check_writable, export
 from hw.parameters import ParameterError
 from hw.progress import Progress
 from sim.commands import fpga, synth
-from sim.core.tools import ToolError
+from sim.core.tools import ToolError, UnusableFile
+
+MISTAKES = (ParameterError, UnusableFile)
 
 
 def list_blocks(arguments) -> None:
@@ -89,8 +91,8 @@ def add_configuration(command, preset: str = "preset name") -> None:
     add_set(command)
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+def parser() -> Parser:
+    top = Parser(
         prog="python -m hw",
         description="Generate Verilog of LLM-decoding accelerators and their parts.",
     )
@@ -145,18 +147,24 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
+    """Run one command; returns the exit status, after one sentence on stderr for an error."""
     arguments = parser().parse_args()
     try:
         return arguments.run(arguments) or 0
-    except (ParameterError, ExportError, ToolError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    except (*MISTAKES, ExportError, ToolError) as error:
+        return _fail(str(error), status_of(error, MISTAKES))
     except OSError as error:
-        print(f"error: {error.filename or 'writing'}: {error.strerror or error}", file=sys.stderr)
-        return 1
+        reason = f"{error.filename or 'writing'}: {error.strerror or error}"
+        return _fail(reason, status_of(error, MISTAKES))
+    except MemoryError:
+        return _fail("out of memory: try a smaller configuration", FAILED)
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 130
+        return _fail("interrupted", 130)
+
+
+def _fail(sentence: str, status: int) -> int:
+    print(f"error: {sentence}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

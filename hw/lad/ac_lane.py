@@ -146,10 +146,7 @@ class AcLane(Component):
         ]
         m.d.sync += [
             stages[0].valid.eq(self.go & ~self.dot),
-            *(
-                getattr(stages[0], name).eq(getattr(self, name))
-                for name in TAGS
-            ),
+            *(getattr(stages[0], name).eq(getattr(self, name)) for name in TAGS),
             stages[1].eq(stages[0]),
             stages[1].s.eq(Mux(held.s_product, multiply.o, held.x)),
             *(after.eq(before) for before, after in zip(stages[1:], stages[2:], strict=False)),
@@ -192,7 +189,10 @@ class AcLane(Component):
                 adder.b.eq(addend),
                 adder.subtract.eq(subtract),
             ]
-            m.d.sync += [addend.eq(times_power(m, f"addend_{name}", convert.o, power)), first.eq(base)]
+            m.d.sync += [
+                addend.eq(times_power(m, f"addend_{name}", convert.o, power)),
+                first.eq(base),
+            ]
             with m.If(self.set):
                 m.d.sync += addend.eq(0)
             with m.If(self.join):

@@ -114,7 +114,7 @@ FAULTS = {
 @pytest.mark.parametrize("command", FAULTS)
 def test_faults(run, command):
     status, out, err, made = run(f"{command} -o out")
-    assert (status, out, err) == (1, "", f"error: {FAULTS[command]}\n")
+    assert (status, out, err) == (2, "", f"error: {FAULTS[command]}\n")
     assert made == [] and not os.path.exists("out")
 
 
@@ -136,7 +136,7 @@ def test_outputs_are_checked_before_the_work(run, monkeypatch, tmp_path):
         "hw.export.os.access", lambda p, mode: access(p, mode) and Path(p).name != "kept"
     )
     fault = run("verilog stream.queue -o kept/new/folder")
-    assert fault == (1, "", "error: kept: Permission denied\n", [])
+    assert fault == (2, "", "error: kept: Permission denied\n", [])
     assert os.listdir("kept") == []
 
 
@@ -181,7 +181,7 @@ def test_an_output_that_is_no_folder(run, tmp_path):
     (tmp_path / "file").write_text("mine")
     for target in ("file", "file/below"):
         status, out, err, made = run(f"verilog stream.skid_buffer -o {target}")
-        assert status == 1 and out == "" and made == ["file"]
+        assert status == 2 and out == "" and made == ["file"]
         assert err.startswith("error: ") and err.count("\n") == 1 and "file" in err
 
 
@@ -193,10 +193,23 @@ def test_an_interrupt_leaves_nothing(run, monkeypatch):
     assert run("verilog stream.queue") == (130, "", "error: interrupted\n", [])
 
 
-@pytest.mark.parametrize("command", ["", "fold", "verilog", "list --colour", "verilog a b"])
-def test_usage(run, command):
+@pytest.mark.parametrize(
+    ("command", "where"),
+    [
+        ("", ""),
+        ("fold", ""),
+        ("list --colour", ""),
+        ("verilog", " verilog"),
+        ("show stream.queue --json --markdown", " show"),
+        ("synth stream.queue --jobs x", " synth"),
+        ("fpga stream.queue --seed x", " fpga"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_where_to_read_more(run, command, where):
     status, out, err, made = run(command)
-    assert status == 2 and out == "" and "usage: python -m hw" in err and made == []
+    sentence, see = err.splitlines()
+    assert (status, out, made) == (2, "", []) and sentence.startswith("error: ")
+    assert see == f"see python -m hw{where} --help"
 
 
 def test_help_is_enough_to_begin(run):
@@ -219,5 +232,5 @@ def test_as_a_program(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert run.returncode == 1 and run.stdout == "" and run.stderr.startswith("error: block must")
+    assert run.returncode == 2 and run.stdout == "" and run.stderr.startswith("error: block must")
     assert os.listdir(tmp_path) == []

@@ -47,7 +47,7 @@ def test_what_a_netlist_needs(tmp_path):
 def test_wrong_options(call, command, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     status, out, err = call(cli.main, command)
-    assert status == 1 and not out and message in err.splitlines()[-1]
+    assert status == 2 and not out and message in err.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 

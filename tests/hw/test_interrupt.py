@@ -31,7 +31,7 @@ runpy.run_module(program, run_name="__main__", alter_sys=True)
 CASES = [
     ("hw", "amaranth", "error: interrupted\n", "verilog stream.queue -o out"),
     ("hw", "hw.stream.queue", "error: interrupted\n", "verilog stream.queue -o out"),
-    ("golden", "numpy", "python -m golden: interrupted\n", "trace --text t --gguf g -o t.npz"),
+    ("golden", "numpy", "error: interrupted\n", "trace --text t --gguf g -o t.npz"),
 ]
 
 

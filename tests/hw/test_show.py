@@ -141,5 +141,5 @@ def test_as_markdown(run):  # noqa: F811
 )
 def test_unknown_names_get_the_nearest(run, command, sentence):  # noqa: F811
     status, out, err, _ = run(command)
-    assert (status, out) == (1, "") and err.count("\n") == 1 and err.endswith(f"{sentence}\n")
+    assert (status, out) == (2, "") and err.count("\n") == 1 and err.endswith(f"{sentence}\n")
     assert len(err) < 160

@@ -279,7 +279,7 @@ FAULTS = {
 def test_faults(run, options):
     Path("text.lib").write_text("module top; endmodule\n")
     status, out, err = run(options)
-    assert status == 1 and out == ""
+    assert status == 2 and out == ""
     assert err.startswith(f"error: {FAULTS[options]}") and err.count("\n") == 1
 
 
@@ -308,7 +308,7 @@ def test_a_folder_that_cannot_be_written_is_found_first(run, monkeypatch):
     monkeypatch.setattr(measure, "to_rtlil", None)
     Path("file").write_text("mine")
     status, out, err = run(f"{QUEUE} --mode area -o file/below")
-    assert (status, out, err) == (1, "", "error: file: Not a directory\n")
+    assert (status, out, err) == (2, "", "error: file: Not a directory\n")
 
 
 def test_a_clock_must_be_positive(run):
