@@ -2,7 +2,9 @@
 # (a component is also created only to read its ports)
 """What `python -m hw show` says of one block: its parameters, ports and latency."""
 
+import collections
 import dataclasses
+import re
 import textwrap
 
 from hw.arith.datapath import Datapath
@@ -64,8 +66,11 @@ def rules(parameters: Parameters, name: str) -> list[str]:
         except ParameterError as error:
             found[str(error).rpartition(", not ")[0]] = None
     own = [rule for rule in found if rule.startswith(f"{name} must")]
-    # A rule of another parameter may name the probe itself, which says nothing.
-    return own or [rule for rule in found if " = " not in rule]
+    # A rule of another parameter may name the probe itself, which says nothing: then it differs
+    # from probe to probe.
+    words = collections.Counter(re.sub(r"-?\d+", "", rule) for rule in found)
+    once = [rule for rule in found if words[re.sub(r"-?\d+", "", rule)] == 1]
+    return own or [rule for rule in once if " = " not in rule]
 
 
 def text(entry: dict) -> str:

@@ -55,11 +55,11 @@ class ColumnCounterParameters(Parameters):
     def __post_init__(self):
         for name in ("k", "counters"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
+        most = len(self.CUTS) - 1
+        require(0 <= self.stages <= most, f"stages must be between 0 and {most}", self.stages)
         counter = self.counter  # raises for parameters of its own out of range
         fits = self.macs >= 1 and self.macs & (self.macs - 1) == 0 and self.macs <= counter.bins
         require(fits, f"macs must be a power of two up to {counter.bins}", self.macs)
-        most = len(self.CUTS) - 1
-        require(0 <= self.stages <= most, f"stages must be between 0 and {most}", self.stages)
 
     @classmethod
     def presets(cls) -> dict[str, "ColumnCounterParameters"]:

@@ -31,6 +31,13 @@ IN_FLIGHT = 4
 TAG_FLAGS = 3
 """Flags of a product that accompany its indices: bank of tables, ``integer``, ``signed``."""
 
+RANGES = (
+    ("k", 2, 1 << 16),
+    ("activation_bits", 2, 6),
+    ("weight_bits", 1, 6),
+    ("counter_stages", 0, 3),
+)
+
 
 class Table(enum.IntEnum, shape=3):
     """Tables of a product, as they are loaded."""
@@ -47,24 +54,25 @@ class Table(enum.IntEnum, shape=3):
 class CoreParameters(Parameters):
     """
     k, n
-        K and N: values of the longest vector, columns of the widest matrix. A matrix of more than
-        K rows takes several products, whose sums are added.
+        K, from 2, as a value stays beside an end's outliers, and N: values of the longest vector,
+        columns of the widest matrix. A matrix of more than K rows takes several products, whose
+        sums are added.
     lanes
         Columns at once, a power of two up to 16.
     activation_bits, weight_bits
-        nA, 2 to 6, and nW.
+        nA, 2 to 6, and nW, 1 to 6.
     counters
         Counters of 16 inputs in a lane; a memory word has W = 16 * counters positions.
     macs
         Bins that a lane reduces in a cycle, a power of two from 2^nW to 2^(nA + nW).
     outliers
-        Most outliers at each end of a vector.
+        Most outliers at each end of a vector, 1 to K - 1.
     entries
         R: outliers that a lane multiplies in a cycle.
     vectors
         Most vectors of a batch, a power of two.
     scores
-        Results in the longest row of the softmax, a multiple of `lanes` from 4.
+        Results in the longest row of the softmax, a multiple of `lanes` from 4 to 65536.
     depth
         Memory words requested and not yet used, a power of two from 4, at least those of a column.
     address_width
@@ -96,13 +104,25 @@ class CoreParameters(Parameters):
         power = self.lanes > 0 and self.lanes & (self.lanes - 1) == 0
         fits = power and self.lanes <= BEAT
         require(fits, f"lanes must be a power of two up to {BEAT}", self.lanes)
-        require(self.n >= 1, "n must be at least 1", self.n)
+        for name, low, high in RANGES:
+            value = getattr(self, name)
+            require(low <= value <= high, f"{name} must be between {low} and {high}", value)
+        for name in ("n", "counters", "entries"):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
+        low, high = 1 << self.weight_bits, 1 << self.activation_bits + self.weight_bits
+        power = self.macs > 0 and self.macs & (self.macs - 1) == 0
+        rule = f"macs must be a power of two from {low} to {high}"
+        require(power and low <= self.macs <= high, rule, self.macs)
+        fits = 4 <= self.scores <= 65536 and self.scores % self.lanes == 0
+        rule = f"scores must be a multiple of lanes = {self.lanes} between 4 and 65536"
+        require(fits, rule, self.scores)
+        fits = self.centroid_bits == 0 or 2 <= self.centroid_bits <= 16
+        require(fits, "centroid_bits must be 0 or between 2 and 16", self.centroid_bits)
         power = self.vectors > 0 and self.vectors & (self.vectors - 1) == 0
         require(power, "vectors must be a power of two", self.vectors)
         power = self.depth >= 4 and self.depth & (self.depth - 1) == 0
         require(power, "depth must be a power of two from 4", self.depth)
-        require(self.address_width >= 1, "address_width must be at least 1", self.address_width)
-        # Each sub-block's parameters check their own ranges when they are made.
+        # Each sub-block's parameters check what these have in common.
         self.build_parts()
         rule = f"depth must be at least {self.beats}, the words of a column"
         require(self.depth >= self.beats, rule, self.depth)

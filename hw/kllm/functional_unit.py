@@ -35,6 +35,8 @@ class FunctionalUnitParameters(Parameters):
     def __post_init__(self):
         stages = self.element_stages
         require(1 <= stages <= 6, "element_stages must be between 1 and 6", stages)
+        stages = self.rms_stages
+        require(1 <= stages <= 4, "rms_stages must be between 1 and 4", stages)
         # The parts' parameters check their own ranges when they are made.
         _ = self.softmax, self.rms
 

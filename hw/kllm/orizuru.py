@@ -35,8 +35,7 @@ class OrizuruParameters(Parameters):
     radix: int = 16
 
     def __post_init__(self):
-        require(self.n >= 1, "n must be at least 1", self.n)
-        require(self.n <= 1 << 16, "n must be at most 65536", self.n)
+        require(1 <= self.n <= 1 << 16, "n must be between 1 and 65536", self.n)
         require(0 <= self.k <= self.n, f"k must be between 0 and n = {self.n}", self.k)
         for name in ("lanes", "radix"):
             value = getattr(self, name)

@@ -20,7 +20,7 @@ ONE = 0x3C00
 class OutlierSplitParameters(Parameters):
     """
     k
-        K: values of the longest vector.
+        K: values of the longest vector, 2 to 65536.
     outliers
         Outliers at each end of a vector.
     lanes
@@ -32,9 +32,11 @@ class OutlierSplitParameters(Parameters):
     lanes: int = 16
 
     def __post_init__(self):
+        # A value stays beside an end's outliers.
+        require(2 <= self.k <= 1 << 16, "k must be between 2 and 65536", self.k)
         fits = 1 <= self.outliers < self.k
         require(fits, f"outliers must be between 1 and k - 1 = {self.k - 1}", self.outliers)
-        _ = self.orizuru  # checks k and lanes
+        _ = self.orizuru  # checks lanes
 
     @classmethod
     def presets(cls) -> dict[str, "OutlierSplitParameters"]:

@@ -17,7 +17,7 @@ from hw.kllm.column_scale import ColumnScale, ColumnScaleParameters, join_sums
 from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.layout import FLAG, index, mask
-from hw.parameters import Parameters
+from hw.parameters import Parameters, require
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -76,6 +76,9 @@ class PeLaneParameters(Parameters):
     counter_stages: int = dataclasses.field(default=1, kw_only=True)
 
     def __post_init__(self):
+        require(1 <= self.k <= 1 << 16, "k must be between 1 and 65536", self.k)
+        stages = self.counter_stages
+        require(0 <= stages <= 3, "counter_stages must be between 0 and 3", stages)
         # Each part's parameters check their own ranges when they are made.
         _ = self.column_counter, self.reduction, self.sparse_path, self.column_scale
 

@@ -10,7 +10,7 @@ from amaranth.lib import data
 from hw.layout import FLAG, FixedPoint, Integer, address, count, index, integer, position
 from hw.parameters import Parameters, require
 from hw.topick.chunk_buffer import ChunkBufferParameters
-from hw.topick.dag import DagParameters
+from hw.topick.dag import HEADROOM, DagParameters
 from hw.topick.margin_generator import MarginGeneratorParameters
 from hw.topick.pe_lane import PeLaneParameters
 from hw.topick.probability_generator import ProbabilityGeneratorParameters
@@ -74,8 +74,9 @@ class TopickCoreParameters(Parameters):
         require(lanes >= 1, "lanes must be at least 1", lanes)
         rule = f"lanes_per_head must be a power of two that divides {lanes} (lanes)"
         require(_is_power(shared) and lanes % shared == 0, rule, shared)
-        rule = f"tokens must be a power of two of at least {2 * shared}, two for each lane"
-        require(_is_power(self.tokens) and self.tokens >= 2 * shared, rule, self.tokens)
+        least, most = 2 * shared, 1 << HEADROOM - 1  # two for each lane; those of a DAG
+        rule = f"tokens must be a power of two from {least} to {most}"
+        require(_is_power(self.tokens) and least <= self.tokens <= most, rule, self.tokens)
         require(self.kv_heads >= 1, "kv_heads must be at least 1", self.kv_heads)
         rule = f"heads must be at least {self.kv_heads} (kv_heads)"
         require(self.heads >= self.kv_heads, rule, self.heads)

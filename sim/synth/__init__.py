@@ -1,7 +1,11 @@
 """Synthesis of blocks: mapping to gates or an FPGA, area, static timing."""
 
-from sim.core.tools import ToolError
+from sim.core.tools import ToolError, UnusableFile
 
 
 class SynthesisError(ToolError):
     """A library or design is not usable; the message is one sentence."""
+
+
+class UnusableLibrary(SynthesisError, UnusableFile):
+    """A file that the user has named as a library is none."""

@@ -12,7 +12,7 @@ import math
 import re
 from pathlib import Path
 
-from sim.synth import SynthesisError
+from sim.synth import SynthesisError, UnusableLibrary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _parse(text: str, path: Path) -> Group:
             raise IndexError
         return root.of("library")[0]
     except (IndexError, ValueError):
-        raise SynthesisError(f"{path} is not a Liberty file") from None
+        raise UnusableLibrary(f"{path} is not a Liberty file") from None
 
 
 def _number(text: str) -> float:
@@ -341,9 +341,9 @@ def read(path: Path) -> Library:
         reader = Reader(group)
         cells = {cell.arguments[0]: reader.cell(cell) for cell in group.of("cell")}
     except (ValueError, KeyError, IndexError, AttributeError) as error:
-        raise SynthesisError(f"{path} has a part that cannot be read ({error})") from None
+        raise UnusableLibrary(f"{path} has a part that cannot be read ({error})") from None
     if not cells:
-        raise SynthesisError(f"{path} has no cells")
+        raise UnusableLibrary(f"{path} has no cells")
     for cell in cells.values():
         _check_slews(cell, path)
     return Library(group.arguments[0] if group.arguments else path.stem, path, cells)

@@ -167,7 +167,7 @@ REFUSED = {
     },
     "kllm.functional_unit": {
         "element_stages=0": "element_stages must be between 1 and 6, not 0",
-        "rms_stages=5": "stages must be between 1 and 4, not 5",
+        "rms_stages=5": "rms_stages must be between 1 and 4, not 5",
         "lanes=0": "lanes must be between 1 and 64, not 0",
     },
     "kllm.index_buffer": {
@@ -190,7 +190,12 @@ REFUSED = {
         "lanes=3": "lanes must be a power of two up to 16, not 3",
         "n=0": "n must be at least 1, not 0",
         "macs=8": "macs must be a power of two from 16 to 256, not 8",
-        "activation_bits=1 macs=16": "bits must be between 2 and 9, not 1",
+        "activation_bits=1 macs=16": "activation_bits must be between 2 and 6, not 1",
+        "weight_bits=7": "weight_bits must be between 1 and 6, not 7",
+        "k=1": "k must be between 2 and 65536, not 1",
+        "centroid_bits=1": "centroid_bits must be 0 or between 2 and 16, not 1",
+        "counter_stages=4": "counter_stages must be between 0 and 3, not 4",
+        "scores=511": "scores must be a multiple of lanes = 2 between 4 and 65536, not 511",
         "vectors=3": "vectors must be a power of two, not 3",
         "depth=3": "depth must be a power of two from 4, not 3",
         "outliers=0": "outliers must be between 1 and k - 1 = 575, not 0",
@@ -198,7 +203,7 @@ REFUSED = {
         "k=4096 address_width=5": "address_width must be at least 6 for columns of 52 words, not 5",
     },
     "kllm.orizuru": {
-        "n=0": "n must be at least 1, not 0",
+        "n=0": "n must be between 1 and 65536, not 0",
         "n=8 k=9": "k must be between 0 and n = 8, not 9",
         "k=-1": "k must be between 0 and n = 256, not -1",
         "lanes=0": "lanes must be a power of two, not 0",
@@ -222,13 +227,14 @@ REFUSED = {
         "segment=0": "segment must be a multiple of lanes = 16, not 0",
     },
     "kllm.outlier_split": {
+        "k=1": "k must be between 2 and 65536, not 1",
         "outliers=0": "outliers must be between 1 and k - 1 = 575, not 0",
     },
     "kllm.pe_lane": {
-        "k=0": "k must be at least 1, not 0",
+        "k=0": "k must be between 1 and 65536, not 0",
         "macs=3": "macs must be a power of two up to 256, not 3",
         "entries=0": "entries must be at least 1, not 0",
-        "counter_stages=4": "stages must be between 0 and 3, not 4",
+        "counter_stages=4": "counter_stages must be between 0 and 3, not 4",
         "columns=0": "columns must be at least 1, not 0",
     },
     "kllm.product_table": {

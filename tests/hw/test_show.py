@@ -4,6 +4,7 @@
 import dataclasses
 import itertools
 import json
+import re
 
 import pytest
 from amaranth.hdl import Shape
@@ -77,6 +78,38 @@ def test_rules_are_those_of_the_checks():
     add = find("arith.float_add").parameters_class()
     assert rules(add, "format")[0].startswith("format must be one of fp16, ")
     assert rules(add, "flush_subnormals") == []
+
+
+def bounds(rule: str) -> dict[str, str]:
+    """Least and largest value that a rule states."""
+    forms = {"least": r"(?:between|from|at least) (\d+)", "most": r"(?: and| to|at most) (\d+)"}
+    return {end: found[1] for end, form in forms.items() if (found := re.search(form, rule))}
+
+
+@pytest.mark.parametrize("folder", ["arith", "kllm", "lad", "stream", "topick", "unicaim", "veda"])
+def test_rules_do_not_contradict_each_other(folder):
+    """Nor the value of a preset."""
+    for block in blocks():
+        for preset in block.parameters_class.presets().values() if block.folder == folder else ():
+            for field in dataclasses.fields(preset):
+                said = rules(preset, field.name)
+                own = [bounds(rule) for rule in said if rule.startswith(f"{field.name} must")]
+                for end in ("least", "most"):
+                    stated = {found[end] for found in own if end in found}
+                    assert len(stated) <= 1, (block.name, field.name, said)
+
+
+def test_ranges_of_kllm_s_core_are_its_own():
+    core = find("kllm.kllm_core").parameters_class()
+    assert {name: rules(core, name) for name in ("k", "outliers", "centroid_bits", "macs")} == {
+        "k": ["k must be between 2 and 65536"],
+        "outliers": ["outliers must be between 1 and k - 1 = 575"],
+        "centroid_bits": ["centroid_bits must be 0 or between 2 and 16"],
+        "macs": ["macs must be a power of two from 16 to 256"],
+    }
+    assert rules(core, "activation_bits") == ["activation_bits must be between 2 and 6"]
+    # Its width alone is probed, and the rule of another parameter follows the probe.
+    assert rules(find("topick.pec").parameters_class.preset("small"), "width") == []
 
 
 def test_words_are_found_where_a_docstring_points():
