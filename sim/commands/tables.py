@@ -197,13 +197,14 @@ def verification() -> list[str]:
 def fpga() -> list[str]:
     """Designs built for boards: what they use of the device, and their clocks."""
     from hw.boards.platforms import find_board
+    from sim.synth.report import share
 
     names = ("LUT4", "flip-flops", "multipliers", "block memories")
     lines = table_head("board", "block, configuration", *names, "Fmax, MHz", "clock, MHz")
     for row in _read(FPGA):
         board = find_board(row["board"])
         room = dataclasses.asdict(board.resources)
-        used = [f"{n:,} ({100 * n / room[kind]:.0f} %)" for kind, n in row["used"].items()]
+        used = [share(n, room[kind]) for kind, n in row["used"].items()]
         name = f"`{row['block']}` {row['configuration']}"
         lines.append(
             table_row(board.name, name, *used, f"{row['fmax_mhz']:.1f}", f"{row['clock_mhz']:g}")

@@ -148,6 +148,11 @@ def ecp5_table(rows: list[dict]) -> Table:
     return shown
 
 
+def share(used: int, room: int) -> str:
+    """A number of parts of a device, and their share if it has any."""
+    return f"{used:,} ({100 * used / room:.0f} %)" if room else f"{used:,} of 0"
+
+
 def fpga_table(built: list, board) -> Table:
     """What designs use of a board's FPGA, each with its share of the device, and their clocks."""
     shown = Table(title=board.name, title_justify="left", box=box.SIMPLE)
@@ -157,10 +162,7 @@ def fpga_table(built: list, board) -> Table:
         shown.add_column(name, justify="right")
     room = dataclasses.astuple(board.resources)
     for one in built:
-        shares = [
-            f"{used} ({100 * used / all_:.0f} %)"
-            for used, all_ in zip(dataclasses.astuple(one.used), room, strict=True)
-        ]
+        shares = map(share, dataclasses.astuple(one.used), room)
         shown.add_row(
             f"{one.block} {one.configuration}",
             *shares,

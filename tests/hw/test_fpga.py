@@ -9,7 +9,7 @@ import pytest
 from hw import __main__ as cli
 from hw.boards.platforms import Resources, boards, find_board, shortage
 from sim.commands.stages import Stages, last_line
-from sim.synth import fpga
+from sim.synth import fpga, report
 
 
 @pytest.mark.parametrize("field", ["lut4", "flipflops", "dsp", "bram"])
@@ -121,6 +121,10 @@ def test_stages_on_a_terminal_show_the_last_line_of_the_log(tmp_path, monkeypatc
         step._live.refresh()
     shown = capsys.readouterr().err
     assert "queue: yosys 0:00 2. Mapping" in shown and "…" not in shown
+
+
+def test_a_device_without_multipliers_has_no_share_of_them():
+    assert report.share(3861, 24288) == "3,861 (16 %)" and report.share(0, 0) == "0 of 0"
 
 
 @pytest.mark.parametrize(("text", "last"), [("", ""), ("a\n", "a"), ("x" * 9000 + "\nb\n \n", "b")])
