@@ -23,6 +23,7 @@ class Stages:
         self._text, self._since = "", time.monotonic()
         self._log: Path | None = None
         console = Console(stderr=True)
+        self._width = console.width
         self._live = None
         if console.is_terminal:
             self._spinner = Spinner("line")
@@ -55,7 +56,8 @@ class Stages:
     def _line(self) -> Spinner:
         seconds = int(time.monotonic() - self._since)
         words = f"{self._text} {seconds // 60}:{seconds % 60:02} {last_line(self._log)}"
-        self._spinner.update(text=Text(words, no_wrap=True, overflow="ellipsis"))
+        # Beside the spinner; a second line would stay behind.
+        self._spinner.update(text=Text(words[: self._width - 3]))
         return self._spinner
 
 
@@ -66,5 +68,6 @@ def last_line(log: Path | None) -> str:
     with contextlib.suppress(OSError), open(log, "rb") as file:
         file.seek(max(0, log.stat().st_size - 4096))
         lines = file.read().decode(errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return last.removeprefix("Info:").lstrip()
     return ""

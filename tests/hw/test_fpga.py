@@ -117,17 +117,20 @@ def test_stages_on_a_terminal_show_the_last_line_of_the_log(tmp_path, monkeypatc
     log = tmp_path / "log"
     with Stages() as step:
         step("queue: yosys", log)
-        log.write_text("1. Reading\n\n2. Mapping\n\n")
+        log.write_text(f"1. Reading\n\n2. Mapping {'cells ' * 30}\n\n")
         step._live.refresh()
     shown = capsys.readouterr().err
     assert "queue: yosys 0:00 2. Mapping" in shown and "…" not in shown
+    assert shown.count("\n") == 1  # at the end; a wrapped line would stay behind
 
 
 def test_a_device_without_multipliers_has_no_share_of_them():
     assert report.share(3861, 24288) == "3,861 (16 %)" and report.share(0, 0) == "0 of 0"
 
 
-@pytest.mark.parametrize(("text", "last"), [("", ""), ("a\n", "a"), ("x" * 9000 + "\nb\n \n", "b")])
+@pytest.mark.parametrize(
+    ("text", "last"), [("", ""), ("Info:  a\n", "a"), ("x" * 9000 + "\nb\n \n", "b")]
+)
 def test_last_line(tmp_path, text, last):
     log = tmp_path / "log"
     assert last_line(log) == last_line(None) == ""
