@@ -1,0 +1,49 @@
+"""A core that does not do what its paper is about fails, at its default size and in a model."""
+
+import pytest
+
+from hw.catalogue import find
+from hw.unicaim.unicaim_core import UnicaimCoreParameters
+from sim.core.design import generate
+from sim.drivers.run import load_testbench
+from sim.drivers.run import run as simulate
+from tests.sim.test_generate_mutants import CORES
+from tests.support.ideas import IDEAS, CoreWithoutIdea
+from tests.support.sim.generated import attention_command, write_llama
+
+UNICAIM = UnicaimCoreParameters(16, 8, query_bits=3, kv_heads=2, group=2, array="serial")
+MODELS = {
+    name: (core.parameters, f"--capacity 6 {core.options}") for name, core in CORES.items()
+} | {"unicaim.unicaim_core": (UNICAIM, "--capacity 16 --top-k 4")}
+"""Parameters of each core, and the options of ``sim generate`` that give them."""
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", IDEAS)
+def test_a_core_without_its_idea_fails(name, tmp_path, monkeypatch):
+    """Under its default parameters, without stalls, with the vectors that `sim run` has."""
+    monkeypatch.chdir(tmp_path)
+    block = find(name)
+    parameters = block.parameters_class()
+    core = CoreWithoutIdea(tmp_path, generate(block, parameters))
+    vectors = load_testbench(block).default_vectors(parameters)
+    options = {"driver": "harness", "vectors": vectors, "stall": "none", "verilog": core.path}
+    for idea in (None, *core.ideas):
+        core.select(idea)
+        result = simulate(block, "default", parameters, trust=True, **options)
+        assert result.passed == (idea is None), idea
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", IDEAS)
+def test_a_model_on_a_core_without_its_idea_stops(run, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SENBAZURU_CACHE", str(tmp_path / "cache"))
+    parameters, options = MODELS[name]
+    line = attention_command(write_llama(tmp_path), name, f"--tokens 24 {options}")
+    core = CoreWithoutIdea(tmp_path, generate(find(name), parameters))
+    for idea in (None, *core.ideas):
+        core.select(idea)
+        status, _, err = run(f"{line} --verilog {core.path} --trust")
+        assert status == (idea is not None), idea
+        assert not status or f"error: {name}, layer" in err, idea
