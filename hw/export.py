@@ -19,6 +19,7 @@ from pathlib import Path
 
 from amaranth.lib import wiring
 
+from hw import contracts
 from hw.catalogue import Block
 from hw.component import ModuleLibrary, clock_ports
 from hw.header import head, port_comments, titles, versions
@@ -77,7 +78,7 @@ def export(
     ports = list_ports(component.signature, clock_ports(rtlil_text))
     verilog = with_comments(
         to_verilog(rtlil_text),
-        head(block, parameters, type(component)),
+        head(block, parameters, type(component), ports),
         titles(ports),
         port_comments(ports),
     )
@@ -97,13 +98,15 @@ def sidecar(
     """What stands beside a configuration's Verilog."""
     header = verilog[: verilog.index("\n);\n")]
     clocks = re.findall(r"^  input (clk|rst)\b", header, re.M)
+    ports = list_ports(block.create(parameters).signature, clocks)
     return {
         "schema": SCHEMA,
         "block": block.name,
         "module": module_name(block, parameters, multiplier),
         "parameters": dataclasses.asdict(parameters),
         "latency": parameters.latency,
-        "ports": list_ports(block.create(parameters).signature, clocks),
+        "ports": ports,
+        **contracts.as_json(ports, parameters),
         "source": block.source,
         "simulation_only": bool(block.synthesizable_as),
         "sha256": hashlib.sha256(verilog.encode()).hexdigest(),

@@ -7,6 +7,7 @@ import textwrap
 import tomllib
 from pathlib import Path
 
+from hw import contracts
 from hw.catalogue import Block
 from hw.docstrings import latency_words, timing
 from hw.layout import field_words, format_words
@@ -37,8 +38,9 @@ def _own_version() -> str:
     return importlib.metadata.version("senbazuru")
 
 
-def head(block: Block, parameters: Parameters, component: type) -> list[str]:
-    """Lines above the module: contents, paper, parameters, timing, licence and generator."""
+def head(block: Block, parameters: Parameters, component: type, ports: list[dict]) -> list[str]:
+    """Lines above the module: contents, paper, parameters, timing, what the ports ask for, licence
+    and generator."""
     lines = [f"SPDX-License-Identifier: {LICENCE}", ""]
     lines += textwrap.wrap(f"{block.name}: {block.summary}", WIDTH)
     source = "this project's library" if block.source == "library" else block.source
@@ -56,6 +58,8 @@ def head(block: Block, parameters: Parameters, component: type) -> list[str]:
         paragraphs = [words, *paragraphs]
     for paragraph in paragraphs:
         lines += textwrap.wrap(paragraph, WIDTH)
+    for paragraph in contracts.paragraphs(ports, parameters):
+        lines += ["", *textwrap.wrap(paragraph, WIDTH)]
     made = ", ".join(f"{name} {version}" for name, version in versions().items())
     return [*lines, "", f"Generator: {made}"]
 

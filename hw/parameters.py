@@ -83,6 +83,11 @@ class Parameters:
         """Cycles at most, or about, in which no beat passes though nothing stalls."""
         return self.latency
 
+    @property
+    def responses_in_order(self) -> bool:
+        """Whether external memories must answer in the order of their requests despite tags."""
+        return False
+
     def replace_from_text(self, settings: list[str]) -> "Parameters":
         """Apply ``name=value`` settings as typed on a command line.
 

@@ -7,6 +7,7 @@ import dataclasses
 import re
 import textwrap
 
+from hw import contracts
 from hw.arith.datapath import Datapath
 from hw.catalogue import Block
 from hw.docstrings import contract, latency_words, meaning, plain
@@ -22,13 +23,15 @@ PROBES = {int: (-1, 0, 1, 3, 1 << 20), str: ("?",), bool: ()}
 def describe(block: Block, preset: str, parameters: Parameters) -> dict:
     """All there is to know before the first Verilog, JSON-serialisable.
 
-    ``ports`` is as in the sidecar; of a parameter, ``rules`` are the reasons for which values
+    ``ports``, ``streams`` and ``memories`` are as in the sidecar, ``contracts`` is their rules in
+    words; of a parameter, ``rules`` are the reasons for which values
     around it are refused, with the others as in `parameters`.
     """
     component = block.create(parameters)
     clocks = ["clk", "rst"]
     if isinstance(component, Datapath):
         clocks = ["clk"] if parameters.latency else []
+    ports = list_ports(component.signature, clocks)
     return {
         "block": block.name,
         "summary": block.summary,
@@ -39,7 +42,9 @@ def describe(block: Block, preset: str, parameters: Parameters) -> dict:
         "latency": parameters.latency,
         "latency_is": latency_words(type(parameters)),
         "parameters": [_parameter(block, parameters, f) for f in dataclasses.fields(parameters)],
-        "ports": list_ports(component.signature, clocks),
+        "ports": ports,
+        "contracts": contracts.paragraphs(ports, parameters),
+        **contracts.as_json(ports, parameters),
     }
 
 
@@ -96,6 +101,7 @@ def text(entry: dict) -> str:
         lines.append(f"  {port['name']:{widest}}  {port['direction']:6}  {bits}{_format(port)}")
         lines += [f"      {field_words(field)}" for field in port.get("fields", ())]
     parts.append("\n".join(lines))
+    parts += [textwrap.fill(paragraph, 100) for paragraph in entry["contracts"]]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -125,6 +131,8 @@ def markdown(entry: dict) -> str:
             ],
         ),
     ]
+    if entry["contracts"]:
+        parts += ["## Rules", *entry["contracts"]]
     for port in entry["ports"]:
         if fields := port.get("fields"):
             parts.append(f"### Fields of `{port['name']}`")

@@ -126,6 +126,11 @@ class TopickCoreParameters(Parameters):
         }
 
     @property
+    def responses_in_order(self) -> bool:
+        """Without pruning, a lane pairs chunks with its tokens by their order."""
+        return not self.pruning
+
+    @property
     def latency(self) -> int:
         """Cycles of a job of one token and one head, with memories that answer in the next cycle.
 

@@ -8,4 +8,4 @@ class SynthesisError(ToolError):
 
 
 class UnusableLibrary(SynthesisError, UnusableFile):
-    """A file that the user has named as a library is none."""
+    """A file that the user has named is no library."""

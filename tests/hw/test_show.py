@@ -9,10 +9,15 @@ import re
 import pytest
 from amaranth.hdl import Shape
 
+from hw import contracts
 from hw.arith.datapath import Datapath
 from hw.catalogue import blocks, find
-from hw.show import describe, meaning, rules
+from hw.export import sidecar
+from hw.show import describe, meaning, rules, text
 from sim.core import payload
+from sim.core.design import generate
+from sim.core.tools import ROOT
+from sim.drivers.run import load_testbench
 from tests.hw.test_cli import run  # noqa: F401  (a fixture)
 
 
@@ -78,6 +83,74 @@ def test_rules_are_those_of_the_checks():
     add = find("arith.float_add").parameters_class()
     assert rules(add, "format")[0].startswith("format must be one of fp16, ")
     assert rules(add, "flush_subnormals") == []
+
+
+WITH_MEMORY = [
+    "stream.sequential_reader",
+    "kllm.kllm_core",
+    "veda.veda_core",
+    "topick.chunk_buffer",
+    "topick.topick_core",
+    "lad.active_fetch",
+    "lad.lad_system",
+    "lad.lad_tile",
+    "unicaim.unicaim_core",
+]
+
+
+def test_memories_are_found():
+    found = {block.name: described(block.name)["memories"]["ports"] for block in blocks()}
+    assert [name for name, memories in found.items() if memories] == WITH_MEMORY
+
+
+@pytest.mark.parametrize("name", WITH_MEMORY)
+def test_memories_are_those_of_the_testbench(name, shipped_trace):
+    """Streams, fields and order, which the runs in every simulator prove to be enough."""
+    block = find(name)
+    parameters = block.parameters_class.preset("first")
+    stimulus = load_testbench(block).stimulus(parameters, shipped_trace, 1, 1)
+    assert describe(block, "first", parameters)["memories"]["ports"] == [
+        {
+            "request": memory.request,
+            "response": memory.response,
+            "address": memory.address,
+            "tag": memory.tag,
+            "write": memory.write,
+            "data": memory.data,
+            "order": "requests" if memory.in_order else "any",
+        }
+        for memory in stimulus.memories.values()
+    ]
+
+
+def test_a_memory_that_must_answer_in_order():
+    block = find("topick.topick_core")
+    parameters = block.parameters_class.preset("first")
+    changed = dataclasses.replace(parameters, pruning=False, observe=False, buffer_tokens=0)
+    entry = describe(block, "first", changed)
+    assert {memory["order"] for memory in entry["memories"]["ports"]} == {"requests"}
+    assert contracts.ORDERS["requests"] in text(entry)
+
+
+def test_rules_of_streams_and_memories_stand_where_an_integrator_reads():
+    """The docs, `hw show`, the Verilog's comment and the sidecar."""
+    block = find("stream.sequential_reader")
+    parameters = block.parameters_class.preset("first")
+    verilog = generate(block, parameters).verilog
+    beside = sidecar(block, parameters, verilog)
+    assert beside["streams"]["ports"] == [
+        {"name": "command", "direction": "input"},
+        {"name": "response", "direction": "input"},
+        {"name": "request", "direction": "output"},
+        {"name": "o", "direction": "output"},
+    ]
+    rules = [*beside["streams"]["rules"], *beside["memories"]["rules"]]
+    assert rules == [*contracts.STREAM_RULES, *contracts.MEMORY_RULES]
+    page = (ROOT / "docs" / "verilog.md").read_text()
+    shown = text(describe(block, "first", parameters))
+    for place in (page, shown, verilog.replace("\n// ", " ")):
+        words = " ".join(place.split())
+        assert all(rule in words for rule in [*rules, contracts.ORDERS["any"]])
 
 
 def bounds(rule: str) -> dict[str, str]:

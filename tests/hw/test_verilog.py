@@ -177,8 +177,9 @@ def test_header_of_a_file():
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
 def test_header_of_every_block(block):
     parameters = block.parameters_class.preset("first")
-    component = type(block.create(parameters))
-    head = header.head(block, parameters, component)
+    component = block.create(parameters)
+    ports = list_ports(component.signature, [])
+    head = header.head(block, parameters, type(component), ports)
     assert all(len(line) <= 100 and "`" not in line and ":class:" not in line for line in head)
     text = " ".join(head)
     assert block.source in text.replace("this project's library", "library")

@@ -161,7 +161,7 @@ class Jobs:
                 *streams,
                 write="write",
                 write_data="data",
-                in_order=not p.pruning,
+                in_order=p.responses_in_order,
             )
         return found
 
