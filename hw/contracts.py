@@ -8,22 +8,30 @@ from hw.ports import stream_of
 
 STREAM_RULES = (
     "A beat moves at each rising edge of clk at which valid and ready are both 1 and rst is 0.",
-    "A producer raises valid without waiting for ready, and from then on holds valid and payload "
-    + "until the beat has moved.",
+    (
+        "A producer raises valid without waiting for ready, and from then on holds valid and "
+        "payload until the beat has moved."
+    ),
     "A consumer may wait for valid, and may lower ready at any time.",
     "A payload means nothing while valid is 0.",
     "Where a rule is broken, beats are lost, doubled or changed, and no flag shows it.",
 )
 MEMORY_RULES = (
-    "A read returns what its address holds as the request is accepted: it sees every write "
-    + "accepted before it, and none accepted after it.",
+    (
+        "A read returns what its address holds as the request is accepted: it sees every write "
+        "accepted before it, and none accepted after it."
+    ),
     "A write gets no response; a read gets one, with its tag unchanged.",
-    "A response comes in the cycle after its request or later, without an upper limit, and may "
-    + "wait longer than that of another read.",
+    (
+        "A response comes in the cycle after its request or later, without an upper limit, and may "
+        "wait longer than that of another read."
+    ),
     "Addresses count rows.",
     "With a reset of the block the memory drops the requests that it has not answered.",
-    "Where a rule is broken, the block computes with wrong data: outputs are wrong, and no flag "
-    + "shows it.",
+    (
+        "Where a rule is broken, the block computes with wrong data: outputs are wrong, and no flag "
+        "shows it."
+    ),
 )
 ORDERS = {
     "any": "Responses may overtake each other.",
