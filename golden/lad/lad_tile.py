@@ -96,6 +96,9 @@ class HeadStep:
         bool[n].
     discrepancies
         Of the active positions.
+    large, centres, touched
+        Positions, ascending: before the window with an exact score; of the centres, if scores are
+        theirs; active or with counters that are halved.
     """
 
     o: np.ndarray
@@ -105,6 +108,9 @@ class HeadStep:
     m: np.ndarray
     active: np.ndarray
     discrepancies: Discrepancies
+    large: np.ndarray
+    centres: np.ndarray
+    touched: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -258,7 +264,7 @@ class LadTile:
 
     # A head
 
-    def _estimates(self, kv_head: int, q: np.ndarray, n: int) -> tuple[np.ndarray, int, int]:
+    def _estimates(self, kv_head: int, q: np.ndarray, n: int) -> tuple[np.ndarray, int, np.ndarray]:
         """Estimated scores [n - window] of positions before the window, rows read, and centres."""
         size = self.sizes
         old = max(n - size.window, 0)
@@ -266,14 +272,14 @@ class LadTile:
             code_rows = -(-old * size.code_bits // 16)
             codes = decode(self.rows("code", kv_head)[:code_rows], old, size.code_bits)
             units = self.numbers("unit", kv_head).reshape(-1)[:old]
-            return code_scores(q, codes, units), code_rows + -(-old // size.d), 0
+            return code_scores(q, codes, units), code_rows + -(-old // size.d), np.zeros(0, int)
         before = n - 1
         keys = self.numbers("k", kv_head)[:before]
         dnorm = self.numbers("dnorm", kv_head).reshape(-1)[:before]
         cid = self.rows("cid", kv_head).reshape(-1)[:before]
-        centres = int((cid == np.arange(before)).sum())
+        centres = np.flatnonzero(cid == np.arange(before))
         scores = centre_scores(q, keys, cid, dnorm)[:old]
-        return scores, 3 * -(-before // size.d) + centres, centres
+        return scores, 3 * -(-before // size.d) + len(centres), centres
 
     def _head(self, head: int, kv_head: int, job: _Job, q: np.ndarray) -> HeadStep:
         size, tables, number = self.sizes, self._tables, self._arithmetic.number
@@ -351,7 +357,7 @@ class LadTile:
         rows += 2 * (len(j) - hits) + counter_rows + (0 if job.clear else size.cache_rows)
         report = {
             "n": n,
-            "centres": centres,
+            "centres": len(centres),
             "large": int(exact[:old].sum()),
             "active": len(j),
             "fresh": int((was_active[j] == 0).sum()),
@@ -360,7 +366,9 @@ class LadTile:
             "above": made.above,
             "rows": rows,
         }
-        return HeadStep(o, job.invalid or bad or made.infinite, report, s, m, active, made)
+        invalid = job.invalid or bad or made.infinite
+        large = np.flatnonzero(exact[:old])
+        return HeadStep(o, invalid, report, s, m, active, made, large, centres, touched)
 
     def _terms(self, made: Discrepancies, keys: np.ndarray, values: np.ndarray) -> list:
         """Terms of the caches, as :func:`golden.lad.ac.update` takes them: a mode's out, one in.

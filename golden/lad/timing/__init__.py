@@ -1,0 +1,1 @@
+"""Cycles of a tile of LAD."""

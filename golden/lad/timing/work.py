@@ -1,0 +1,141 @@
+"""What decides a tile's cycles: its sizes, and what the bit-exact model finds in each job."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from golden.lad.ac import LANES
+from golden.lad.lad_tile import HeadStep, TileSizes
+
+APID_DEPTH = 64
+"""Entries of the queue of active positions."""
+
+HELD = 2
+"""Heads in the pipeline."""
+
+
+@dataclass(frozen=True)
+class TimingSizes:
+    """Besides a tile's sizes those of its pipelines, as in ``LadTileParameters``."""
+
+    sizes: TileSizes
+    depth: int
+    multiply_stages: int
+    add_stages: int
+
+    @cached_property
+    def lanes(self) -> int:
+        """Positions of a beat of APID."""
+        return min(16, self.sizes.d)
+
+    @cached_property
+    def element_bits(self) -> int:
+        return self.sizes.d.bit_length() - 1
+
+    @cached_property
+    def columns(self) -> int:
+        """Columns of A in a lane of AC."""
+        return -(-self.sizes.d // LANES)
+
+    @cached_property
+    def tree(self) -> int:
+        return self.add_stages * self.element_bits
+
+    @cached_property
+    def vector(self) -> int:
+        """Cycles of a VPU from an operation to its vector."""
+        return self.multiply_stages + 1
+
+    @cached_property
+    def dot(self) -> int:
+        """Cycles of a VPU from an operation to its dot product."""
+        return self.vector + self.tree + 1
+
+    @cached_property
+    def credits(self) -> int:
+        """Dot products of a VPU in flight."""
+        return self.vector + self.tree + 2
+
+
+@dataclass(frozen=True)
+class HeadWork:
+    """A head of a token.
+
+    n
+        Positions.
+    head
+        Number in the job.
+    first
+        Of its kv head: it stores the new key and value.
+    clear
+        Its caches are empty.
+    large
+        Positions in M, ascending.
+    centres
+        Positions of the centres before the new key, ascending.
+    entries
+        Positions that leave APID, ascending, and whether each is active.
+    terms
+        T, of the modes that change.
+    """
+
+    n: int
+    head: int
+    first: bool
+    clear: bool
+    large: np.ndarray
+    centres: np.ndarray
+    entries: list[tuple[int, bool]]
+    terms: int
+
+    @classmethod
+    def of(cls, step: HeadStep, head: int, first: bool, clear: bool) -> "HeadWork":
+        made = step.discrepancies
+        changed = made.changed
+        terms = int(np.count_nonzero(made.minus[changed]) + np.count_nonzero(made.plus[changed]))
+        entries = list(zip(step.touched.tolist(), step.active[step.touched].tolist(), strict=True))
+        n = step.report["n"]
+        return cls(n, head, first, clear, step.large, step.centres, entries, terms)
+
+
+@dataclass(frozen=True)
+class JobWork:
+    """A job.
+
+    count
+        Cycles in which the tile counts the kv heads of its job.
+    heads
+        Those of a token.
+    ahead
+        Of a prefetch job, for each head: the positions that were active, ascending.
+    n, most
+        Of a prefetch job: positions of the last step, rows that are loaded for a head.
+    vectors, pieces, rows
+        Of a linear layer.
+    """
+
+    count: int = 0
+    heads: list[HeadWork] = field(default_factory=list)
+    clear: bool = False
+    ahead: list[np.ndarray] = field(default_factory=list)
+    n: int = 0
+    most: int = 0
+    vectors: int = 0
+    pieces: int = 0
+    rows: int = 0
+
+
+def count_cycles(sizes: TileSizes, heads: int, group: int) -> int:
+    """Cycles from a job to its first head, which count its kv heads."""
+    group = group if 1 <= group <= sizes.heads else 1
+    heads = heads if 1 <= heads <= sizes.heads else 1
+    covered = kv_heads = 0
+    cycles = 1
+    while covered < heads:
+        cycles += 1
+        if kv_heads == sizes.kv_heads:
+            heads = covered = 1
+        else:
+            covered, kv_heads = covered + group, kv_heads + 1
+    return cycles
