@@ -188,7 +188,7 @@ class LadTile:
         size = self.sizes
         too_long = n > size.positions and not clear
         n = 1 if clear or n == 0 else int(min(n, size.positions))
-        heads, group = self._heads(heads, group)
+        heads, group = self.accepted(heads, group)
         self._begun = self._begun or clear
         if clear:
             self._prefetched = {}
@@ -210,14 +210,14 @@ class LadTile:
         """
         left = self.sizes.prefetch
         self._prefetched = {}
-        for head in range(self._heads(heads, group)[0]):
+        for head in range(self.accepted(heads, group)[0]):
             words = self.rows("g", head).reshape(-1)[: min(n, self.sizes.positions)]
             self._prefetched[head] = np.flatnonzero(words >> 15)[: min(most, left)]
             left -= len(self._prefetched[head])
         return self.sizes.prefetch - left
 
-    def _heads(self, heads: int, group: int) -> tuple[int, int]:
-        """Numbers out of range count as 1."""
+    def accepted(self, heads: int, group: int) -> tuple[int, int]:
+        """`heads` and `group` of a job as the tile accepts them: 1 where they are out of range."""
         size = self.sizes
         group = group if 1 <= group <= size.heads else 1
         heads = heads if 1 <= heads <= size.heads else 1

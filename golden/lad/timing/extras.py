@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from golden.lad.timing.parts import G, KEY
+from golden.lad.timing.parts import KEY, G
 from golden.lad.timing.positions import Ahead
 from golden.lad.timing.work import JobWork, TimingSizes
 

@@ -20,7 +20,7 @@ QUEUED = 32
 
 
 class Factors:
-    """As :class:`hw.lad.md.Md`: an entry a cycle, stopped by a row of counters that is not there."""
+    """As :class:`hw.lad.md.Md`: an entry a cycle, but waits for its row of counters."""
 
     def __init__(self, timing: TimingSizes):
         self._words = timing.sizes.counter_words

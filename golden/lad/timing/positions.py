@@ -83,7 +83,8 @@ class Stores:
         count = -(-work.n // self._lanes)
         beats: list[list[Entry]] = [[] for _ in range(count)]
         final = len(work.entries) - 1
-        for number, (position, active) in enumerate(work.entries):
+        entries = zip(work.entries.tolist(), work.active.tolist(), strict=True)
+        for number, (position, active) in enumerate(entries):
             entry = Entry(work.head, position, active, number == final)
             beats[position // self._lanes].append(entry)
         self._beats.extend((entries, n == count - 1) for n, entries in enumerate(beats))

@@ -5,7 +5,7 @@ from typing import Any
 
 from golden.lad.timing.centres import CentreSource
 from golden.lad.timing.codes import CodeSource
-from golden.lad.timing.parts import G, KEY, OTHER, TABLE, WRITE, Dots, Scan
+from golden.lad.timing.parts import KEY, OTHER, TABLE, WRITE, Dots, G, Scan
 from golden.lad.timing.work import HeadWork, TimingSizes
 
 IDLE, STORE_K, STORE_V, ENCODE, LOAD, TABLES, SCORES, DONE = range(8)

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from golden.lad.lad_system import LadSystem
+from golden.lad.lad_tile import HeadStep
 from golden.lad.timing.parts import WRITE, Turns
 from golden.lad.timing.tile import TileTiming
-from golden.lad.timing.work import JobWork, TimingSizes
+from golden.lad.timing.work import JobWork, TimingSizes, ahead_work, token_work
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,31 @@ class SystemWork:
     group: int
     kv_heads: int
     tiles: list[JobWork | None]
+
+
+def system_token_work(
+    system: LadSystem, steps: list[HeadStep], heads: int, group: int, clear: bool
+) -> SystemWork:
+    """A token of these heads, in the order of the job; `heads` and `group` as in its job."""
+    shares, size = system.shares(heads, group)
+    tiles = [
+        token_work(system.tile_sizes, [steps[head] for head in share], len(share), size, clear)
+        if share
+        else None
+        for share in shares
+    ]
+    count = system_count_cycles(system, heads, group)
+    return SystemWork(count, len(steps), size, -(-len(steps) // size), tiles)
+
+
+def system_ahead_work(system: LadSystem, n: int, heads: int, group: int, most: int) -> SystemWork:
+    """A prefetch job, which has no rows."""
+    shares, size = system.shares(heads, group)
+    tiles = [
+        ahead_work(tile, n, len(share), size, most) if share else None
+        for tile, share in zip(system.tiles, shares, strict=True)
+    ]
+    return SystemWork(system_count_cycles(system, heads, group), 0, size, 0, tiles)
 
 
 def system_count_cycles(system: LadSystem, heads: int, group: int) -> int:

@@ -100,7 +100,7 @@ class TileTiming:
         q, kv
             A query, or a row of K or V, is offered.
         """
-        output, kind = self.output, None
+        output = self.output
         kinds: list[int | None] = [None] * self._readers
         if not self.reads.idle and self.reads.wants(output.caches.free):
             kinds[CACHES] = 0

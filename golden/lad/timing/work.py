@@ -6,10 +6,13 @@ from functools import cached_property
 import numpy as np
 
 from golden.lad.ac import LANES
-from golden.lad.lad_tile import HeadStep, TileSizes
+from golden.lad.lad_tile import HeadStep, LadTile, TileSizes
 
 APID_DEPTH = 64
 """Entries of the queue of active positions."""
+
+ACTIVE_BIT = 15
+"""Of a word of G."""
 
 HELD = 2
 """Heads in the pipeline."""
@@ -74,7 +77,7 @@ class HeadWork:
         Positions in M, ascending.
     centres
         Positions of the centres before the new key, ascending.
-    entries
+    entries, active
         Positions that leave APID, ascending, and whether each is active.
     terms
         T, of the modes that change.
@@ -86,7 +89,8 @@ class HeadWork:
     clear: bool
     large: np.ndarray
     centres: np.ndarray
-    entries: list[tuple[int, bool]]
+    entries: np.ndarray
+    active: np.ndarray
     terms: int
 
     @classmethod
@@ -94,9 +98,9 @@ class HeadWork:
         made = step.discrepancies
         changed = made.changed
         terms = int(np.count_nonzero(made.minus[changed]) + np.count_nonzero(made.plus[changed]))
-        entries = list(zip(step.touched.tolist(), step.active[step.touched].tolist(), strict=True))
-        n = step.report["n"]
-        return cls(n, head, first, clear, step.large, step.centres, entries, terms)
+        entries, n = step.touched, step.report["n"]
+        active = step.active[entries]
+        return cls(n, head, first, clear, step.large, step.centres, entries, active, terms)
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,27 @@ class JobWork:
     vectors: int = 0
     pieces: int = 0
     rows: int = 0
+
+
+def token_work(
+    sizes: TileSizes, steps: list[HeadStep], heads: int, group: int, clear: bool
+) -> JobWork:
+    """A token of these heads; `heads` and `group` as in its job, which may be out of range."""
+    size = group if 1 <= group <= sizes.heads else 1
+    works = [HeadWork.of(step, n, n % size == 0, clear) for n, step in enumerate(steps)]
+    return JobWork(count_cycles(sizes, heads, group), works, clear)
+
+
+def ahead_work(tile: LadTile, n: int, heads: int, group: int, most: int) -> JobWork:
+    """A prefetch job, from the words of G that the last step has left."""
+    sizes = tile.sizes
+    n = min(n, sizes.positions)
+    accepted = tile.accepted(heads, group)[0]
+    ahead = [
+        np.flatnonzero(tile.rows("g", head).reshape(-1)[:n] >> ACTIVE_BIT)
+        for head in range(accepted)
+    ]
+    return JobWork(count_cycles(sizes, heads, group), ahead=ahead, n=n, most=most)
 
 
 def count_cycles(sizes: TileSizes, heads: int, group: int) -> int:

@@ -3,7 +3,11 @@
 Random sequences are of the kinds that :data:`KINDS` lists; :func:`random_operands` makes a token.
 """
 
+import dataclasses
+import functools
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +15,14 @@ import numpy as np
 from golden.arith.formats import to_bits
 from golden.lad.lad_system import LadSystem
 from golden.lad.lad_tile import HeadStep, LadTile, TileSizes
+from golden.lad.timing.system import SystemCycles
+from golden.lad.timing.tile import TileCycles
+from golden.lad.timing.work import TimingSizes
 from golden.trace import Trace
 from hw.lad.tile_parameters import LadTileParameters
 from sim.core import payload
 from sim.core.memory import Memory
-from sim.core.stimulus import Stimulus
+from sim.core.stimulus import Outcome, Stimulus
 from sim.testbenches.operands import to_fp16
 from sim.testbenches.strategies import sometimes
 
@@ -49,6 +56,29 @@ def sizes_of(p: LadTileParameters) -> TileSizes:
     )
 
 
+def timing_of(p: LadTileParameters) -> TimingSizes:
+    """What decides a tile's cycles."""
+    return TimingSizes(sizes_of(p), p.depth, p.multiply_stages, p.add_stages)
+
+
+@dataclasses.dataclass
+class LadStimulus(Stimulus):
+    """Its exact cycles take a walk through all of them, so that `cycles` is an estimate.
+
+    predict
+        Gives the exact ones.
+    """
+
+    predict: Callable[[], int] = int
+
+    @functools.cached_property
+    def _exact(self) -> int:
+        return self.predict()
+
+    def cycle_range(self, outcome: Outcome) -> tuple[int, int]:
+        return self._exact, self._exact
+
+
 class LadJobs(ABC):
     """Jobs, one after the other, and what they must give.
 
@@ -56,6 +86,8 @@ class LadJobs(ABC):
         Bit-exact, of the block; its memory is that before the first job.
     results
         By job, those of its heads; none for a job that is not a token.
+    work
+        By job, what decides its cycles, as in :mod:`golden.lad.timing`.
     """
 
     model: LadTile | LadSystem
@@ -68,6 +100,8 @@ class LadJobs(ABC):
         self._q: list[np.ndarray] = []
         self._kv: list[np.ndarray] = []
         self.results: list[list[HeadStep]] = []
+        self.work: list[Any] = []
+        self._timed: tuple[Any, int] | None = None  # a clock that has done so many jobs
 
     def add(
         self,
@@ -88,6 +122,7 @@ class LadJobs(ABC):
         heads = len(q) if heads is None else heads
         group = -(-len(q) // len(k)) if group is None else group
         found = self.model.step(n, heads, group, clear, q, k, v)
+        self.work.append(self._token(found, heads, group, clear))
         kv_heads = -(-len(found) // self._group(heads, group))
         kv = np.stack([k[:kv_heads], v[:kv_heads]], axis=1).reshape(-1, q.shape[1])
         self._job(found, q[: len(found)], kv, n=n, heads=heads, group=group, clear=clear)
@@ -95,6 +130,7 @@ class LadJobs(ABC):
 
     def prefetch(self, n: int, heads: int, group: int, most: int) -> None:
         """Load rows of active positions ahead of the next token; `n` is that of the last one."""
+        self.work.append(self._ahead(n, heads, group, most))
         self.model.prefetch(n, heads, group, most)
         none = np.zeros((0, self.parameters.d), np.float16)
         self._job([], none, none, n=n, heads=heads, group=group, prefetch=most)
@@ -120,8 +156,29 @@ class LadJobs(ABC):
         """
 
     @abstractmethod
-    def cycles(self, since: int = 0) -> int:
-        """Of all jobs from number `since` on, about."""
+    def _token(self, found: list[HeadStep], heads: int, group: int, clear: bool) -> Any:
+        """What decides the cycles of a token."""
+
+    @abstractmethod
+    def _ahead(self, n: int, heads: int, group: int, most: int) -> Any:
+        """What decides the cycles of a prefetch job."""
+
+    @abstractmethod
+    def _clock(self) -> TileCycles | SystemCycles:
+        """The block after a reset."""
+
+    @abstractmethod
+    def _estimate(self, since: int) -> int:
+        """Cycles of all jobs from number `since` on, about."""
+
+    def cycles(self, since: int, until: int) -> int:
+        """Cycles of the jobs from number `since` on and before `until`, after the others."""
+        if self._timed is None or self._timed[1] != since:
+            self._timed = self._clock(), since
+            self._timed[0].run(self.work[:since])
+        clock = self._timed[0]
+        self._timed = clock, until
+        return clock.run(self.work[since:until])
 
     def stimulus(self, notes: list[str], since: int = 0) -> Stimulus:
         """All jobs, or those from number `since` on, for a block that has done the others."""
@@ -135,7 +192,7 @@ class LadJobs(ABC):
         invalid = np.array([step.invalid for step in steps], bool)
         owner = np.repeat(np.arange(len(results)), counts)
         fields = {name: np.array(values[since:]) for name, values in self._fields.items()}
-        return Stimulus(
+        return LadStimulus(
             inputs={
                 "job": payload.pack(p.job_layout, fields),
                 "q": rows_of(p, np.concatenate(self._q[since:])),
@@ -149,8 +206,8 @@ class LadJobs(ABC):
             },
             transaction_of={"o": owner, "report": owner},
             transactions=len(results),
-            cycles=self.cycles(since),
-            band=(0, 1 << 62),
+            cycles=self._estimate(since),
+            predict=partial(self.cycles, since, len(self.results)),
             notes=notes,
             memories={"memory": self.memory()},
         )

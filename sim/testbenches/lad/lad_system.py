@@ -7,6 +7,13 @@ compared by the number of their head.
 import numpy as np
 
 from golden.lad.lad_system import LadSystem
+from golden.lad.lad_tile import HeadStep
+from golden.lad.timing.system import (
+    SystemCycles,
+    SystemWork,
+    system_ahead_work,
+    system_token_work,
+)
 from golden.trace import Trace
 from hw.lad.system_parameters import LadSystemParameters
 from sim.core import payload
@@ -20,6 +27,7 @@ from sim.testbenches.lad.jobs import (
     random_memory,
     random_operands,
     sizes_of,
+    timing_of,
 )
 from sim.testbenches.strategies import sometimes
 
@@ -57,7 +65,17 @@ class Jobs(LadJobs):
             for heads, group, found in numbers
         ]
 
-    def cycles(self, since: int = 0) -> int:
+    def _token(self, found: list[HeadStep], heads: int, group: int, clear: bool) -> SystemWork:
+        return system_token_work(self.model, found, heads, group, clear)
+
+    def _ahead(self, n: int, heads: int, group: int, most: int) -> SystemWork:
+        return system_ahead_work(self.model, n, heads, group, most)
+
+    def _clock(self) -> SystemCycles:
+        p = self.parameters
+        return SystemCycles(timing_of(p.tile), p.tiles)
+
+    def _estimate(self, since: int) -> int:
         total = 0
         for found, shares in zip(self.results[since:], self.shares[since:], strict=True):
             reports = [[found[head].report for head in share] for share in shares]

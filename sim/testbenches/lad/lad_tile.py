@@ -7,8 +7,10 @@ must end with those of the bit-exact model: every word of K, V, codes, G, counte
 import numpy as np
 
 from golden.arith.formats import to_bits
-from golden.lad.lad_tile import LadTile
+from golden.lad.lad_tile import HeadStep, LadTile
 from golden.lad.linear import linear
+from golden.lad.timing.tile import TileCycles
+from golden.lad.timing.work import JobWork, ahead_work, token_work
 from golden.trace import Trace
 from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from sim.core import payload
@@ -22,6 +24,7 @@ from sim.testbenches.lad.jobs import (
     random_memory,
     random_operands,
     sizes_of,
+    timing_of,
 )
 from sim.testbenches.strategies import sometimes
 
@@ -54,6 +57,7 @@ class Tokens(LadJobs):
         y = np.zeros((rows, VPUS), np.float32)
         y[:, : len(vectors)] = linear(vectors, weights.reshape(rows, pieces, p.d))
         self._y[len(self.results)] = y
+        self.work.append(JobWork(vectors=len(vectors), pieces=pieces, rows=rows))
         fields = {"heads": len(vectors), "group": 1, "pieces": pieces, "row": row, "rows": rows}
         none = np.zeros((0, p.d), np.float16)
         self._job([], vectors.reshape(-1, p.d), none, **(fields | (offered or {})))
@@ -65,7 +69,16 @@ class Tokens(LadJobs):
     def _places(self, counts: list[int]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         return {"last": _last(counts)}, {}
 
-    def cycles(self, since: int = 0) -> int:
+    def _token(self, found: list[HeadStep], heads: int, group: int, clear: bool) -> JobWork:
+        return token_work(self.model.sizes, found, heads, group, clear)
+
+    def _ahead(self, n: int, heads: int, group: int, most: int) -> JobWork:
+        return ahead_work(self.model, n, heads, group, most)
+
+    def _clock(self) -> TileCycles:
+        return TileCycles(timing_of(self.parameters))
+
+    def _estimate(self, since: int) -> int:
         steps = [step for found in self.results[since:] for step in found]
         return sum(self.parameters.cycles(step.report) for step in steps)
 
