@@ -17,6 +17,7 @@ from hw.boards.block_memory import BoardMemory, memory_of
 from hw.boards.board_top import BoardTop, TopParameters
 from hw.boards.command_processor import VERSION
 from hw.boards.stream_ports import bytes_of
+from hw.boards.uart import FEWEST, MOST
 from hw.catalogue import Block
 from hw.component import ON_FPGA
 from hw.export import export, to_rtlil, to_verilog
@@ -50,7 +51,8 @@ class BoardParameters(Parameters):
     multiplier: str = "dsp"
 
     def __post_init__(self):
-        require(4 <= self.divisor < 1 << 16, "divisor must be from 4 to 65535", self.divisor)
+        rule = f"divisor must be from {FEWEST} to {MOST}"
+        require(FEWEST <= self.divisor <= MOST, rule, self.divisor)
         require(64 <= self.packet <= 8192, "packet must be from 64 to 8192 bytes", self.packet)
         rule = "stream_bytes must be from 16 to 32768"
         require(16 <= self.stream_bytes <= 32768, rule, self.stream_bytes)

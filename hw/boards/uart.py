@@ -8,8 +8,8 @@ from amaranth.lib.wiring import In, Out
 from hw.component import Component
 from hw.parameters import ParameterError
 
-FEWEST = 4
-"""Clock cycles a bit, at least."""
+FEWEST, MOST = 4, (1 << 16) - 1
+"""Clock cycles a bit."""
 TOLERANCE = 0.02
 """Share by which the rate of a line may be off; the other end's clock takes as much again."""
 
@@ -19,10 +19,14 @@ def divisor_of(clock_mhz: float, baud: int) -> int:
 
     :raises ParameterError: if the clock makes no such rate.
     """
+    if not 0 < clock_mhz < float("inf"):
+        raise ParameterError(f"a clock must have a number of MHz above 0, not {clock_mhz:g}")
     divisor = round(clock_mhz * 1e6 / baud)
-    if divisor < FEWEST:
-        most = int(clock_mhz * 1e6 / FEWEST)
-        raise ParameterError(f"a clock of {clock_mhz:g} MHz makes {most} baud at most, not {baud}")
+    least, most = (int(clock_mhz * 1e6 / bound) for bound in (MOST, FEWEST))
+    if not FEWEST <= divisor <= MOST:
+        raise ParameterError(
+            f"a clock of {clock_mhz:g} MHz makes {least} to {most} baud, not {baud}"
+        )
     rate = clock_mhz * 1e6 / divisor
     if abs(rate / baud - 1) > TOLERANCE:
         raise ParameterError(

@@ -289,8 +289,11 @@ def test_cycles_a_bit_of_the_real_clock(mhz, baud, divisor):
 @pytest.mark.parametrize(
     ("mhz", "baud", "message"),
     [
-        (25, 20_000_000, "a clock of 25 MHz makes 6250000 baud at most, not 20000000"),
-        (3.3, 1_000_000, "a clock of 3.3 MHz makes 825000 baud at most, not 1000000"),
+        (25, 20_000_000, "a clock of 25 MHz makes 381 to 6250000 baud, not 20000000"),
+        (3.3, 1_000_000, "a clock of 3.3 MHz makes 50 to 825000 baud, not 1000000"),
+        (100, 300, "a clock of 100 MHz makes 1525 to 25000000 baud, not 300"),
+        (float("nan"), 9600, "a clock must have a number of MHz above 0, not nan"),
+        (float("inf"), 9600, "a clock must have a number of MHz above 0, not inf"),
         (5.5, 1_000_000, "a clock of 5.5 MHz makes 916667 baud, too far from 1000000: choose"),
     ],
 )
