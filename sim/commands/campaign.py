@@ -65,7 +65,7 @@ class TestRun:
 def collect(paths: tuple[str, ...]) -> list[str]:
     """Names of the campaign's tests in files, folders or tests by name.
 
-    :raises InputError: if there are none.
+    :raises InputError: if no test is found.
     """
     output = _pytest(["--collect-only", "-q", "-m", "campaign", *paths])
     names = [line for line in output.stdout.splitlines() if re.match(r"\S+\.py::", line)]
