@@ -47,7 +47,7 @@ IDEAS = {
         Idea("evicts nothing", "row_manager", ASSIGNED.format("full"), "1'h0"),
     ],
     "kllm.kllm_core": [
-        Idea("has no outliers", "outlier_split", ASSIGNED.format("number"), "(VALUE) & 0"),
+        Idea("has no outliers", "outlier_split", STORED.format("marks"), "(VALUE) & 0"),
         Idea("has outliers alone", "outlier_split", STORED.format("marked"), ONES),
         Idea(
             "takes the first values for outliers",

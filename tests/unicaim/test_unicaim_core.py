@@ -159,3 +159,16 @@ def test_large_presets(preset, shipped_trace):
         stimulus = testbench.stimulus(p, trace, 3 * p.rows, seed=6)
         compiled.check(stimulus, "none", timed=False)
         compiled.check(stimulus, "random", timed=False)
+
+
+@pytest.mark.campaign
+def test_a_wait_that_is_missing_shows_under_long_stalls_alone():
+    """A core that does not wait for a kv head's rows to be read before its next job begins."""
+    design = generate(find(BLOCK), SMALL)
+    verilog, count = re.subn(r"(assign busy = \w+) \| unread;", r"\1;", design.verilog)
+    assert count == 1
+    simulation = Simulation(dataclasses.replace(design, verilog=verilog), "verilator", "harness")
+    stimulus = testbench.stimulus(SMALL, None, testbench.default_vectors(SMALL), 7)
+    runs = simulation.run([(stimulus, stall) for stall in PATTERNS], seed=7)
+    failed = [stall for stall, (_, found) in zip(PATTERNS, runs, strict=True) if found]
+    assert failed == ["long"]
