@@ -139,7 +139,7 @@ def test_refusals(generated, options, message):
 def test_a_head_larger_than_d_is_refused(generated, tmp_path):
     wide = write_llama(tmp_path, dim=64, d=16)
     status, out, err = generated("--set d=8", gguf=wide)
-    assert (status, out) == (1, "")
+    assert (status, out) == (2, "")
     assert err == "error: d must be at least the head size, 16, not 8\n"
 
 

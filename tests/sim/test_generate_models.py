@@ -101,7 +101,7 @@ def test_models_that_fit_the_small_core(generated, model_of, sizes):
 @pytest.mark.parametrize("name", LARGE)
 def test_models_that_do_not(generated, model_of, name):
     status, out, err = generated(model_of(LARGE[name]))
-    assert (status, out, err) == (1, "", f"error: {MESSAGES[name]}\n")
+    assert (status, out, err) == (2, "", f"error: {MESSAGES[name]}\n")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_positions_scaled_in_another_way_are_refused(generated, model_of):
 
     model = model_of(FITTING["head size 8, one head"], extra=extra)
     status, out, err = generated(model)
-    assert (status, out) == (1, "")
+    assert (status, out) == (2, "")
     assert err == f"error: model {model}: RoPE scaling 'yarn' is not supported\n"
 
 
@@ -194,7 +194,7 @@ def test_products_of_odd_sizes(generated, model_of, monkeypatch, tmp_path):
 )
 def test_products_that_do_not_fit_are_refused(generated, model_of, sizes, message):
     status, out, err = generated(model_of(sizes_of(**sizes)), PRODUCTS)
-    assert (status, out) == (1, "") and err.startswith(f"error: {message}")
+    assert (status, out) == (2, "") and err.startswith(f"error: {message}")
     assert err.count("\n") == 1
 
 
@@ -245,5 +245,5 @@ def test_a_chat_ends_where_the_answer_does(generated, model_of):
 )
 def test_chats_that_are_refused(generated, model_of, template, message):
     status, out, err = generated(chat_model(model_of, template=template), text="--chat the")
-    assert (status, out) == (1, "") and err.startswith(f"error: {message}")
+    assert (status, out) == (2, "") and err.startswith(f"error: {message}")
     assert err.count("\n") == 1

@@ -153,7 +153,7 @@ def test_refusals(generated, options, message):
 
 def test_rows_to_select_are_for_this_block_alone(run, model):
     status, out, err = run(attention_command(model, "veda.veda_core", "--top-k 4"))
-    assert (status, out) == (1, "")
+    assert (status, out) == (2, "")
     assert err == "error: top_k must be used with unicaim.unicaim_core alone, not 4\n"
 
 
