@@ -68,6 +68,7 @@ class LayerSession:
         self._session: BoardSession | None = None
         self.contents = {name: np.array(m.contents, np.uint32) for name, m in memories.items()}
         self._written = {name: rows.copy() for name, rows in self.contents.items()}
+        self._again: list[tuple[str, int, np.ndarray]] = []
 
     def step(
         self, inputs: dict[str, np.ndarray], expected: dict[str, int], drain: int = 0
@@ -85,6 +86,12 @@ class LayerSession:
                 outcome = self._after_earlier(step, drain)
         self._steps.append(step)
         return outcome
+
+    def write_rows(self, memory: str, first: int, rows: np.ndarray) -> None:
+        """As a session's: the rows reach the board though they equal what the host wrote before."""
+        part = slice(first, first + len(rows))
+        self.contents[memory][part] = self._written[memory][part] = rows
+        self._again.append((memory, first, rows.copy()))
 
     def _after_earlier(self, step: _Step, drain: int) -> Outcome:
         """Run a step, the earlier ones before it if the board has lost them."""
@@ -111,7 +118,7 @@ class LayerSession:
 
     def _patches(self) -> list[tuple[str, int, np.ndarray]]:
         """What changed in `contents` since the last step: from the first such row to the last."""
-        patches = []
+        patches, self._again = self._again, []
         for name, rows in self.contents.items():
             changed = np.flatnonzero((rows != self._written[name]).any(axis=1))
             if len(changed):

@@ -73,6 +73,10 @@ class Session:
         self.cycle += outcome.simulated
         return outcome
 
+    def write_rows(self, memory: str, first: int, rows: np.ndarray) -> None:
+        """The host writes rows of a memory from `first` on, whatever the design wrote there."""
+        self.contents[memory][first : first + len(rows)] = rows
+
     def _offer(self, streams: dict, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         held = []
         for name, shape in streams.items():
