@@ -34,8 +34,8 @@ class Checked:
         if self._reset:
             self._harness.reset()
         stimulus.stall = stall
-        timings = timings_of(stimulus.memories, timing)
-        return self._harness.run(stimulus, PATTERNS[stall], seed, timings)
+        stimulus.timings = timings_of(stimulus.memories, timing)
+        return self._harness.run(stimulus, PATTERNS[stall], seed, stimulus.timings)
 
     def run(
         self,
