@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hw.topick.core_parameters import TopickCoreParameters
+
 CHUNKS, BITS = 3, 12
 """Of an element of K or V."""
 
@@ -140,6 +142,23 @@ class Pair:
     @property
     def speedup(self) -> float:
         return self.base.cycles / self.core.cycles
+
+    @property
+    def beside_shared(self) -> float:
+        """How much faster than a machine on the same ports that reads each row once for its group.
+
+        By the formula of the baseline with one query head for each kv head.
+        """
+        m = self.core
+        p = TopickCoreParameters(
+            lanes=m.lanes,
+            lanes_per_head=m.lanes_per_head,
+            tokens=1 << (max(m.tokens, 2 * m.lanes_per_head) - 1).bit_length(),
+            d=m.d,
+            heads=m.kv_heads,
+            kv_heads=m.kv_heads,
+        )
+        return len(m.jobs) * p.cycles(m.tokens, m.kv_heads, m.kv_heads, m.memory) / m.cycles
 
     @property
     def own(self) -> float:

@@ -173,6 +173,7 @@ def speed_table(r: Results) -> Table:
                         f"{base.jobs[0].cycles}",
                         ", ".join(str(job.cycles) for job in core.jobs),
                         f"{pair.speedup:.2f}",
+                        f"{pair.beside_shared:.2f}",
                         f"{pair.own:.2f}",
                         f"{pair.bound:.2f}",
                         f"{core.use:.2f}",
@@ -182,11 +183,13 @@ def speed_table(r: Results) -> Table:
                 )
     return Table(
         f"Cycles of a job, threshold {r.threshold:g}, {r.default} slots. A job ends with its"
-        " slowest lane: heads are pruned to different degrees. *Own*: speed-up and use (chunks read"
-        " in a cycle) with each lane counted until its own last chunk only. *Without waiting*:"
-        " speed-up over lanes that read all of K and V, a chunk in every cycle of the job."
-        " *Step 0*: cycles from one head to the next, until all its tokens are decided, of the"
-        " chunks of K that it has in a lane",
+        " slowest lane: heads are pruned to different degrees. *Beside shared rows*: speed-up over"
+        " a machine on the same ports that reads each row once for its group, with multipliers for"
+        " each of its query heads: by the baseline's formula, with one query head. *Own*: speed-up"
+        " and use (chunks read in a cycle) with each lane counted until its own last chunk only."
+        " *Without waiting*: speed-up over lanes that read all of K and V, a chunk in every cycle"
+        " of the job. *Step 0*: cycles from one head to the next, until all its tokens are decided,"
+        " of the chunks of K that it has in a lane",
         [
             "lanes a head",
             "d",
@@ -194,6 +197,7 @@ def speed_table(r: Results) -> Table:
             "baseline, cycles",
             "core, cycles by layer",
             "speed-up",
+            "beside shared rows",
             "own",
             "without waiting",
             "use",
