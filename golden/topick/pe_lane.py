@@ -27,6 +27,7 @@ class LaneSizes:
     limb: int
     threshold_bits: int
     entries: int
+    probability_bits: int
 
     @property
     def chunks(self) -> int:
@@ -138,8 +139,13 @@ class PeLane:
         return Decision(token, chunk, slot, pruned, requests, kept, t, new, found, ended)
 
 
-def weighted_sum(p: np.ndarray, v: np.ndarray, bits: int) -> np.ndarray:
-    """Sum of p[i] v[i] over i, int64[d], wrapped around to 2 `bits` bits."""
+def weighted_sum(p: np.ndarray, v: np.ndarray, sizes: LaneSizes) -> np.ndarray:
+    """A lane's sum of p[i] v[i] over i, int64[d], wrapped around to its width."""
     total = (np.asarray(p, np.int64)[:, None] * np.asarray(v, np.int64)).sum(axis=0)
-    half = 1 << 2 * bits - 1
+    half = 1 << sizes.probability_bits + sizes.bits
     return ((total + half) & (2 * half - 1)) - half
+
+
+def probability_sum(p: np.ndarray, sizes: LaneSizes) -> int:
+    """A lane's sum of p, wrapped around likewise."""
+    return int(np.asarray(p, np.int64).sum()) & ((2 << sizes.probability_bits) - 1)

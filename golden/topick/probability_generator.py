@@ -8,19 +8,19 @@ import numpy as np
 from golden.arith.exp2_fixed import exp2_fixed
 
 
-def probability(t: np.ndarray, log2: np.ndarray, *, fraction: int, bits: int) -> np.ndarray:
-    """2^(t - log2) in units of 2^-(bits - 1), to nearest, at most 2^(bits - 1) - 1.
+def probability(t: np.ndarray, log2: np.ndarray, *, fraction: int, places: int) -> np.ndarray:
+    """2^(t - log2) in units of 2^-places, to nearest, at most 2^places - 1.
 
     t, log2
         Binary logarithms of a token's score and of the denominator, in units of 2^-fraction.
 
-    >>> probability(np.array([0, -1024, -1536, -20000]), 0, fraction=10, bits=12)
+    >>> probability(np.array([0, -1024, -1536, -20000]), 0, fraction=10, places=11)
     array([2047, 1024,  724,    0])
     """
-    most = (1 << bits - 1) - 1
+    most = (1 << places) - 1
     minus = np.asarray(log2, np.int64) - np.asarray(t, np.int64)
     below = np.maximum(minus, 0)
-    precision = bits + 2
+    precision = places + 3
     significand = exp2_fixed(
         below & ((1 << fraction) - 1),
         fraction=fraction,
@@ -28,8 +28,8 @@ def probability(t: np.ndarray, log2: np.ndarray, *, fraction: int, bits: int) ->
         output=precision,
         rounding="down",
     )
-    # significand 2^-(bits + 2) 2^-n in units of 2^-(bits - 1): n + 3 bits go.
-    right = np.minimum(below >> fraction, bits) + 3
+    # significand 2^-(places + 3) 2^-n in units of 2^-places: n + 3 bits go.
+    right = np.minimum(below >> fraction, places + 1) + 3
     nearest = (significand + (1 << right - 1)) >> right
     return np.where(minus <= 0, most, np.minimum(nearest, most))
 

@@ -13,7 +13,15 @@ import numpy as np
 
 from golden.topick.dag import Denominator
 from golden.topick.margin_generator import scaled_margins
-from golden.topick.pe_lane import Decision, Head, LaneSizes, PeLane, chunk_of, weighted_sum
+from golden.topick.pe_lane import (
+    Decision,
+    Head,
+    LaneSizes,
+    PeLane,
+    chunk_of,
+    probability_sum,
+    weighted_sum,
+)
 from golden.topick.pec import limbs, term
 from golden.topick.probability_generator import probability
 
@@ -23,9 +31,11 @@ class HeadResult:
     """A head's outputs.
 
     o
-        Sums of p v, int64[d], in units of 2^-(bits - 1) of v's codes.
+        Sums of p v, int64[d], in units of 2^-probability_bits of v's codes.
+    total
+        Sum of p in those units: attention is o / total.
     p
-        Probabilities in units of 2^-(bits - 1), int64[n]; 0 for pruned tokens.
+        Probabilities in units of 2^-probability_bits, int64[n]; 0 for pruned tokens.
     t
         Score of each token's last chunk read, a binary logarithm, int64[n].
     known, log2
@@ -33,6 +43,7 @@ class HeadResult:
     """
 
     o: np.ndarray
+    total: int
     p: np.ndarray
     t: np.ndarray
     known: bool
@@ -59,18 +70,18 @@ def attend(
         bool[n]; the others were pruned at the last chunk read.
     lanes
         Of the head, token i in lane i mod `lanes`. It only matters if probabilities add up to 2 or
-        more: each lane's sum wraps around to 2 ``bits`` bits. That takes a denominator that is
+        more: each lane's sums wrap around. That takes a denominator that is
         unknown, as all tokens but far smaller ones were pruned, see `docs/topick.md`.
     :raises ValueError: if a token is kept before its last chunk.
 
     Scores of 2, 0 and -4, binary logarithms of weights; the last token was pruned:
 
-    >>> sizes = LaneSizes(12, 4, 14, 10, 12, 16, 16, 64)
+    >>> sizes = LaneSizes(12, 4, 14, 10, 12, 16, 16, 64, 11)
     >>> head = Head(np.array([32, 0]), mantissa=1 << 15, shift=0, threshold=4096, tokens=3)
     >>> k, v = np.array([[32, 0], [0, 0], [-64, 0]]), np.array([[1, 0], [1, 9], [5, 5]])
     >>> result = attend(head, k, v, np.array([3, 3, 1]), np.array([True, True, False]), sizes)
-    >>> result.p, result.o
-    (array([1640,  410,    0]), array([2050, 3690]))
+    >>> result.p, result.o, result.total
+    (array([1640,  410,    0]), array([2050, 3690]), 2050)
     """
     chunks_read, kept = np.asarray(chunks_read), np.asarray(kept, bool)
     if (kept & (chunks_read != sizes.chunks)).any():
@@ -85,9 +96,11 @@ def attend(
     added = np.arange(sizes.chunks)[:, None] < chunks_read - ~kept
     known, log2 = _denominator(parts, added, kept, sizes).log2()
     last = np.take_along_axis(t, chunks_read[None] - 1, axis=0)[0]
-    p = np.where(kept, probability(last, log2, fraction=sizes.fraction, bits=sizes.bits), 0)
-    sums = [weighted_sum(p[i::lanes], v[i::lanes], sizes.bits) for i in range(lanes)]
-    return HeadResult(sum(sums), p, last, known, log2)
+    places = sizes.probability_bits
+    p = np.where(kept, probability(last, log2, fraction=sizes.fraction, places=places), 0)
+    o = sum(weighted_sum(p[i::lanes], v[i::lanes], sizes) for i in range(lanes))
+    total = sum(probability_sum(p[i::lanes], sizes) for i in range(lanes))
+    return HeadResult(o, total, p, last, known, log2)
 
 
 def scores(head: Head, k: np.ndarray, sizes: LaneSizes) -> np.ndarray:

@@ -52,7 +52,7 @@ class BaselineLane(Component):
     def elaborate(self, platform):
         m = Module()
         p = self._parameters
-        m.submodules.sums = sums = WeightedSums(p.d, p.bits, p.chunk_bits)
+        m.submodules.sums = sums = WeightedSums(p)
         wiring.connect(m, sums.o, wiring.flipped(self.o))
         command = Signal(p.command_layout, reset_less=True)
         undecided = Signal(p.token_bits + 1)  # tokens
@@ -72,6 +72,7 @@ class BaselineLane(Component):
             sums.advance.eq(advance),
             sums.take.eq(taking_value),
             sums.chunk.eq(value.chunk),
+            sums.p.eq(value.p),
             sums.last.eq(value.last),
             self.command.ready.eq(undecided == 0),
             starting.eq(self.command.valid & self.command.ready),
@@ -86,7 +87,7 @@ class BaselineLane(Component):
             m.d.sync += undecided.eq(undecided - 1)
         products = multiply_chunks(
             m,
-            p.bits,
+            p.operand_bits,
             p.chunk_bits,
             advance,
             taking,
@@ -126,7 +127,10 @@ class BaselineLane(Component):
         m.submodules.tree = tree = AdderTree(
             AdderTreeParameters(p.d, "fixed", width=p.bits + p.chunk_bits, stages=1)
         )
-        m.d.comb += [tree.enable.eq(advance), Cat(tree.i).eq(Cat(products))]
+        m.d.comb += [
+            tree.enable.eq(advance),
+            *(i.eq(product) for i, product in zip(tree.i, products, strict=True)),
+        ]
         chunk = stage(m, advance, "dot", chunk)
         # s = | previous | 0 … 0 | + q . chunk: the previous chunk's is in the same register.
         score = Signal(signed(p.score_bits), reset_less=True)

@@ -11,6 +11,7 @@ from hw.layout import FLAG, FixedPoint, Integer, address, count, index, integer,
 from hw.parameters import Parameters, require
 from hw.topick.chunk_buffer import ChunkBufferParameters
 from hw.topick.dag import HEADROOM, DagParameters
+from hw.topick.lane_layouts import sums_layout
 from hw.topick.margin_generator import MarginGeneratorParameters
 from hw.topick.pe_lane import PeLaneParameters
 from hw.topick.probability_generator import ProbabilityGeneratorParameters
@@ -167,6 +168,14 @@ class TopickCoreParameters(Parameters):
         return self.tokens // self.lanes_per_head
 
     @property
+    def probability_bits(self) -> int:
+        """Fraction bits of a probability: log2(tokens) + 7, or those of a value if they are more.
+
+        The roundings of all of a head's probabilities then add up to 2^-8 at most.
+        """
+        return max(self.bits - 1, self.tokens.bit_length() + 6)
+
+    @property
     def row_bits(self) -> int:
         return self.rows.bit_length() - 1
 
@@ -214,7 +223,12 @@ class TopickCoreParameters(Parameters):
     @functools.cached_property
     def probability_generator(self) -> ProbabilityGeneratorParameters:
         sizes = self.width, self.fraction, self.bits, self.chunk_bits, self.d
-        return ProbabilityGeneratorParameters(*sizes, rows=self.rows, skip=self.pruning)
+        return ProbabilityGeneratorParameters(
+            *sizes,
+            rows=self.rows,
+            skip=self.pruning,
+            probability_bits=self.probability_bits,
+        )
 
     @functools.cached_property
     def chunk_buffer(self) -> ChunkBufferParameters:
@@ -245,7 +259,7 @@ class TopickCoreParameters(Parameters):
     @property
     def label_bits(self) -> int:
         """Of a tag's part that is a slot for K and a probability for V."""
-        return max((self.entries - 1).bit_length(), self.bits - 1)
+        return max((self.entries - 1).bit_length(), self.probability_bits)
 
     @functools.cached_property
     def tag_layout(self) -> data.StructLayout:
@@ -335,14 +349,16 @@ class TopickCoreParameters(Parameters):
         )
 
     @functools.cached_property
-    def sum_layout(self) -> data.ArrayLayout:
-        width = 2 * self.bits + self.share_bits
-        return data.ArrayLayout(FixedPoint(signed(width), self.bits - 1), self.d)
+    def sum_layout(self) -> data.StructLayout:
+        """Of all lanes of a head."""
+        return sums_layout(self.probability_bits, self.bits, self.d, self.share_bits)
 
     @functools.cached_property
     def head_output_layout(self) -> data.StructLayout:
-        """``o`` of a ``head``, in units of 2^-(bits - 1) of V's codes."""
-        return data.StructLayout({"o": self.sum_layout, "head": self.head_index})
+        """A ``head``'s sums, in units of 2^-probability_bits: ``o`` of p times V's codes, ``total``
+        of p. Attention is o / total."""
+        fields = {name: field.shape for name, field in self.sum_layout}
+        return data.StructLayout(fields | {"head": self.head_index})
 
     @functools.cached_property
     def output_layout(self) -> data.StructLayout:

@@ -83,7 +83,7 @@ class LaneGroup(Component):
         p = self._parameters
         numbers = range(p.lanes_per_head)
         m.submodules.dag = dag = Dag(p.dag)
-        m.submodules.join = join = SumJoin(p.lanes_per_head, p.d, p.bits)
+        m.submodules.join = join = SumJoin(p.lanes_per_head, p.d, p.bits, p.probability_bits)
         queue = Queue(QueueParameters(depth=HEADS_LEAVING), shape=p.head_index)
         m.submodules.heads = queue
         lanes = [(PeLane if p.pruning else BaselineLane)(p.lane) for _ in numbers]
@@ -144,7 +144,8 @@ class LaneGroup(Component):
         m.d.comb += [
             queue.i.payload.eq(waiting),
             self.o.valid.eq(join.o.valid & queue.o.valid),
-            self.o.payload.o.eq(join.o.payload),
+            self.o.payload.o.eq(join.o.payload.o),
+            self.o.payload.total.eq(join.o.payload.total),
             self.o.payload.head.eq(queue.o.payload),
             join.o.ready.eq(self.o.ready & queue.o.valid),
             queue.o.ready.eq(self.o.ready & join.o.valid),

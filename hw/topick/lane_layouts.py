@@ -11,6 +11,14 @@ from hw.topick.pec import PecParameters
 from hw.topick.scores import Scores
 
 
+def sums_layout(places: int, bits: int, d: int, growth: int = 0) -> data.StructLayout:
+    """Sums below 2 2^`growth` of probabilities of `places` fraction bits: ``total``, and ``o``,
+    those times the d elements of values of `bits` bits."""
+    total = FixedPoint(unsigned(places + 1 + growth), places)
+    element = FixedPoint(signed(places + bits + 1 + growth), places)
+    return data.StructLayout({"o": data.ArrayLayout(element, d), "total": total})
+
+
 class LaneLayouts(Scores):
     """For the parameters of :class:`hw.topick.pe_lane.PeLane`."""
 
@@ -20,6 +28,7 @@ class LaneLayouts(Scores):
     threshold_bits: int
     entries: int
     token_bits: int
+    probability_bits: int
 
     @functools.cached_property
     def pec(self) -> PecParameters:
@@ -29,7 +38,12 @@ class LaneLayouts(Scores):
     @property
     def sum_bits(self) -> int:
         """Width of an element of the weighted sum, signed."""
-        return 2 * self.bits
+        return self.probability_bits + self.bits + 1
+
+    @property
+    def operand_bits(self) -> int:
+        """Width of a multiplier's operand, an element of the query or a probability, signed."""
+        return max(self.bits, self.probability_bits + 1)
 
     @property
     def logarithm(self) -> FixedPoint:
@@ -117,7 +131,7 @@ class LaneLayouts(Scores):
         """
         return data.StructLayout(
             {
-                "p": FixedPoint(signed(self.bits), self.bits - 1),
+                "p": FixedPoint(unsigned(self.probability_bits), self.probability_bits),
                 "data": self.chunk_layout,
                 "chunk": index(range(self.chunks)),
                 "last": FLAG,
@@ -125,6 +139,6 @@ class LaneLayouts(Scores):
         )
 
     @functools.cached_property
-    def sum_layout(self) -> data.ArrayLayout:
-        """Sums of p v, in units of v's codes."""
-        return data.ArrayLayout(FixedPoint(signed(self.sum_bits), self.bits - 1), self.d)
+    def sum_layout(self) -> data.StructLayout:
+        """``o``: sums of p v, in units of v's codes. ``total``: the sum of p."""
+        return sums_layout(self.probability_bits, self.bits, self.d)

@@ -39,7 +39,7 @@ class LanePort(Component):
 
     def __init__(self, parameters: TopickCoreParameters):
         self._parameters = p = parameters
-        probability = integer(p.bits - 1)
+        probability = integer(p.probability_bits)
         chunk = index(range(p.lane.chunks))
         value = {"row": position(p.row_bits), "chunk": chunk, "p": probability}
         response = {"p": probability, "chunk": chunk, "data": p.lane.chunk_layout}

@@ -35,6 +35,9 @@ class PeLaneParameters(LaneLayouts, Parameters):
         Entries of the scoreboard: tokens in flight at most.
     token_bits
         Width of a token's number.
+    probability_bits
+        Fraction bits of a probability, `bits` - 1 or more: with log2(n) + 7 of them the rounding of
+        n probabilities moves their sum by 2^-8 at most.
     observe
         Add the stream ``observed``, for tests that replay each decision.
     """
@@ -51,12 +54,15 @@ class PeLaneParameters(LaneLayouts, Parameters):
     threshold_bits: int = 16
     entries: int = 64
     token_bits: int = 12
+    probability_bits: int = 19
     observe: bool = False
 
     def __post_init__(self):
         self.check_scores()
         rule = "token_bits must be between 1 and 24"
         require(1 <= self.token_bits <= 24, rule, self.token_bits)
+        rule = f"probability_bits must be between {self.bits - 1} (bits - 1) and 21"
+        require(self.bits - 1 <= self.probability_bits <= 21, rule, self.probability_bits)
         _ = self.pec, self.rpdu, self.scoreboard  # each checks its own parameters
 
     @classmethod
@@ -78,6 +84,7 @@ class PeLaneParameters(LaneLayouts, Parameters):
                 threshold_bits=7,
                 entries=6,
                 token_bits=6,
+                probability_bits=13,
             ),
             "default": cls(),
             "paper": cls(entries=32),
@@ -167,7 +174,7 @@ class PeLane(Component):
         One for each token.
     value : :py:`In(stream.Signature(parameters.value_layout))`
     o : :py:`Out(stream.Signature(parameters.sum_layout))`
-        Sums of p v, in units of 2^-(bits - 1) of v's codes.
+        Sums of p v, in units of 2^-probability_bits of v's codes, and the sum of p.
     observed : :py:`Out(stream.Signature(parameters.observed_layout))`
         Only with `observe`: one for each response, in the order of the decisions.
 
@@ -210,7 +217,7 @@ class PeLane(Component):
         p = self._parameters
         m.submodules.scoreboard = scoreboard = Scoreboard(p.scoreboard)
         m.submodules.requests = requests = ChunkRequests(p.token_bits, p.chunks, p.entries)
-        m.submodules.sums = sums = WeightedSums(p.d, p.bits, p.chunk_bits)
+        m.submodules.sums = sums = WeightedSums(p)
         wiring.connect(m, wiring.flipped(self.token), requests.token)
         wiring.connect(m, scoreboard.free, requests.free)
         wiring.connect(m, requests.o, wiring.flipped(self.request))
@@ -228,7 +235,7 @@ class PeLane(Component):
         self._take(m, scoreboard, requests, advance, taking, taking_value)
         products = multiply_chunks(
             m,
-            p.bits,
+            p.operand_bits,
             p.chunk_bits,
             advance,
             taking,
@@ -241,6 +248,7 @@ class PeLane(Component):
             sums.advance.eq(advance),
             sums.take.eq(taking_value),
             sums.chunk.eq(value.chunk),
+            sums.p.eq(value.p),
             sums.last.eq(value.last),
             Cat(sums.products).eq(Cat(products)),
         ]
@@ -296,7 +304,7 @@ class PeLane(Component):
         )
         m.d.comb += [
             tree.enable.eq(advance),
-            Cat(tree.i).eq(Cat(products)),
+            *(i.eq(product) for i, product in zip(tree.i, products, strict=True)),
         ]
         first = Signal(name="first_chunk")
         m.d.comb += first.eq(chunk.tag.chunk == 0)

@@ -23,6 +23,8 @@ class ProbabilityGeneratorParameters(Parameters):
         Of an element of a value, of its chunks; elements of a value.
     rows
         Entries: kept tokens that may wait.
+    probability_bits
+        Fraction bits of p.
     skip
         Whether the values of tokens whose probability rounds to 0 are not requested.
     """
@@ -34,6 +36,7 @@ class ProbabilityGeneratorParameters(Parameters):
     d: int = 64
     rows: int = 1024
     skip: bool = True
+    probability_bits: int = 17
 
     def __post_init__(self):
         require(4 <= self.width <= 48, "width must be between 4 and 48", self.width)
@@ -44,14 +47,18 @@ class ProbabilityGeneratorParameters(Parameters):
         rule = f"chunk_bits must divide {self.bits} (bits) and be less"
         require(divides and self.chunk_bits < self.bits, rule, self.chunk_bits)
         require(self.d >= 1, "d must be at least 1", self.d)
+        rule = "probability_bits must be between 1 and 21"
+        require(1 <= self.probability_bits <= 21, rule, self.probability_bits)
         require(2 <= self.rows <= 1 << 20, "rows must be between 2 and 2^20", self.rows)
 
     @classmethod
     def presets(cls) -> dict[str, "ProbabilityGeneratorParameters"]:
         return {
-            "small": cls(width=14, fraction=4, bits=6, chunk_bits=2, d=4, rows=16),
+            "small": cls(
+                width=14, fraction=4, bits=6, chunk_bits=2, d=4, rows=16, probability_bits=11
+            ),
             "default": cls(),
-            "paper": cls(rows=128),
+            "paper": cls(rows=128, probability_bits=18),
         }
 
     @property
@@ -70,7 +77,7 @@ class ProbabilityGeneratorParameters(Parameters):
 
     @functools.cached_property
     def exp2(self) -> Exp2FixedParameters:
-        precision = self.bits + 2
+        precision = self.probability_bits + 3
         return Exp2FixedParameters(0, self.fraction, precision, precision)
 
     @property
@@ -91,7 +98,7 @@ class ProbabilityGeneratorParameters(Parameters):
     def request_layout(self) -> data.StructLayout:
         """A ``chunk`` of the value of a ``row``, and the row's probability ``p``."""
         chunk = index(range(self.chunks))
-        p = FixedPoint(unsigned(self.bits - 1), self.bits - 1)
+        p = FixedPoint(unsigned(self.probability_bits), self.probability_bits)
         return data.StructLayout({"row": position(self.row_bits), "chunk": chunk, "p": p})
 
     @functools.cached_property
@@ -105,7 +112,7 @@ class ProbabilityGeneratorParameters(Parameters):
         """A chunk of a value, as the lane takes it, see :class:`hw.topick.pe_lane.PeLane`."""
         return data.StructLayout(
             {
-                "p": FixedPoint(signed(self.bits), self.bits - 1),
+                "p": self.request_layout["p"].shape,
                 "data": data.ArrayLayout(self.chunk_bits, self.d),
                 "chunk": index(range(self.chunks)),
                 "last": FLAG,
@@ -127,11 +134,11 @@ class ProbabilityGenerator(Component):
     with the data, so nothing is looked up when a response comes. After the last response there is a
     beat of zeros with ``last``, which ends the lane's sums; a head without entries has only this.
 
-    p is rounded to nearest, half up, and at most 1 - 2^-(bits - 1)::
+    p has b = `probability_bits` fraction bits, rounded to nearest, half up; at most 1 - 2^-b::
 
-        log2 - t = | n (integer) | f (fraction) |       p = 1 - 2^-(bits - 1) if this is 0 or less
-        2^-f     =         0.1xxxxxxxxxxxxx             bits + 2 fraction bits, rounded down
-        p        = 0.000001xxxxx                        2^-f shifted right by n, bits - 1 of them
+        log2 - t = | n (integer) | f (fraction) |       p = 1 - 2^-b if this is 0 or less
+        2^-f     =         0.1xxxxxxxxxxxxx             b + 3 fraction bits, rounded down
+        p        = 0.000001xxxxx                        2^-f shifted right by n, b of them
 
     With `skip`, a token whose p rounds to 0 is not requested.
 
@@ -161,7 +168,7 @@ class ProbabilityGenerator(Component):
     >>> parameters.latency, parameters.chunks
     (5, 3)
     >>> [(name, field.width) for name, field in parameters.request_layout]
-    [('row', 10), ('chunk', 2), ('p', 11)]
+    [('row', 10), ('chunk', 2), ('p', 17)]
     """
 
     summary = "Probabilities of kept tokens, requests for their values, and the end of a sum"
@@ -280,9 +287,9 @@ class ProbabilityGenerator(Component):
             ]
 
         # Stage "power": 2^-f, and n as far as p is not 0.
-        power = Signal(p.bits + 2, reset_less=True)
+        power = Signal(p.probability_bits + 3, reset_less=True)
         most = Signal(reset_less=True)  # 2^(t - log2) is 1 or more
-        shift = Signal(range(p.bits + 2), reset_less=True)
+        shift = Signal(range(p.probability_bits + 3), reset_less=True)
         n = Signal(signed(p.width + 1 - p.fraction))
         m.d.comb += [exp2.x.eq(minus[: p.fraction]), n.eq(minus >> p.fraction)]
         with m.If(free["power"]):
@@ -290,19 +297,18 @@ class ProbabilityGenerator(Component):
                 valid["power"].eq(valid["minus"]),
                 power.eq(exp2.y),
                 most.eq(minus <= 0),
-                shift.eq(Mux(n > p.bits, p.bits + 1, n)),
+                shift.eq(Mux(n > p.probability_bits + 1, p.probability_bits + 2, n)),
                 row["power"].eq(row["minus"]),
             ]
 
-        # Stage "p": power has bits + 2 fraction bits, p has bits - 1 of them and is rounded by the
-        # one below.
-        half = Signal(p.bits)  # with the bit below
-        rounded = Signal(p.bits)
-        found = Signal(p.bits - 1)
+        # Stage "p": power has probability_bits + 3 fraction bits; p is rounded by the one below it.
+        half = Signal(p.probability_bits + 1)  # with the bit below
+        rounded = Signal(p.probability_bits + 1)
+        found = Signal(p.probability_bits)
         m.d.comb += [
             half.eq(power >> shift >> 2),
             rounded.eq((half >> 1) + half[0]),
-            found.eq(Mux(most | rounded[-1], (1 << p.bits - 1) - 1, rounded)),
+            found.eq(Mux(most | rounded[-1], (1 << p.probability_bits) - 1, rounded)),
         ]
         request = self.request.payload
         last = Signal()

@@ -47,8 +47,12 @@ class TopickCore(Component):
     The core keeps nothing between jobs but what is in its memories: a job of `tokens` 1 begins a
     sequence. A job waits until all o of the job before have been accepted.
 
-    Accuracy: p is rounded to `bits` - 1 fraction bits, to nearest; o is exact for these p.
-    Overflow: none, as the probabilities of a head add up to less than 2.
+    The probabilities are rounded and so add up to nearly 1: the host divides ``o`` by ``total``,
+    their sum, both of the same unit.
+
+    Accuracy: p has log2(tokens) + 7 fraction bits or `bits` - 1, whichever is more, rounded to
+    nearest; o and ``total`` are exact for these p. Overflow: none, as the probabilities of a head
+    add up to less than 2.
 
     Errors: a job's `tokens`, `heads` or `group` of 0 or out of range counts as 1, and so does
     `heads` if that takes more than `kv_heads` kv heads. A query's or row's codes out of the scale's
@@ -285,6 +289,7 @@ class TopickCore(Component):
             self.o.valid.eq(arbiter.o.valid),
             arbiter.o.ready.eq(self.o.ready),
             self.o.payload.o.eq(arbiter.o.payload.data.o),
+            self.o.payload.total.eq(arbiter.o.payload.data.total),
             self.o.payload.head.eq(arbiter.o.payload.data.head),
             self.o.payload.last.eq(left == 1),
         ]

@@ -275,9 +275,7 @@ def test_zeros_show_no_error(run):
     save("zeros.npz", dataclasses.replace(trace, v=np.zeros_like(trace.v)))
     status, out, _, _ = run("eval --trace zeros.npz --policy h2o:capacity=4")
     assert status == 0 and "0.00%" not in out
-    assert (
-        "h2o:capacity=4: dense attention gives zeros alone on this input, so that" in out
-    )
+    assert "h2o:capacity=4: dense attention gives zeros alone on this input, so that" in out
     differences = Differences()
     differences.add(np.ones(3), np.zeros(3))
     assert differences.relative == np.inf and differences.blind

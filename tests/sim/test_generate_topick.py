@@ -6,11 +6,16 @@ import re
 import numpy as np
 import pytest
 
+from golden.algorithms.attention import DenseAttention
+from golden.algorithms.topick import TokenPickerAttention
 from golden.lm.commands import open_model
 from golden.trace import load
 from hw.catalogue import find
 from hw.export import export
+from sim.commands.engines.attention import LayerRun
+from sim.commands.engines.topick import topick_core
 from sim.commands.engines.topick.topick_core import engine
+from sim.core.design import generate
 from tests.support.mutant_file import MutantFile
 from tests.support.sim.generated import (
     COUNT,
@@ -24,6 +29,7 @@ from tests.support.sim.generated import (
 )
 
 BLOCK = "topick.topick_core"
+DIFFERS = r"transaction \d, stream \w+, beat \d+, field "
 SETTINGS = "--set tokens=32 --set entries=8"
 
 
@@ -60,7 +66,26 @@ def test_without_pruning_it_is_dense_attention_on_twelve_bits(generated, tmp_pat
     tokens = 3 * 4 * steps * (steps + 1) / 2  # layers, heads
     assert figures["tokens in view"] == figures["tokens kept"] == tokens
     assert figures["chunks of keys read"] == figures["chunks of all keys"] == 3 * tokens
-    assert result["bits_compared"] == 3 * 4 * steps * (8 * 24 + 2 + 1)
+    assert result["bits_compared"] == 3 * 4 * steps * (8 * 25 + 13 + 2 + 1)
+
+
+def test_rows_beyond_the_scale_are_like_the_algorithm_s(parameters, monkeypatch):
+    """Rows that grow long after the scales were set: those in the memories are written again."""
+    monkeypatch.setattr(topick_core, "CALIBRATION", 2)
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.normal(0, 1, (heads, 20, 8)).astype(np.float32) for heads in (4, 2, 2))
+    k[:, 5:] *= 3
+    v[:, [7, 12]] *= np.array([9, 30], np.float32)[:, None]
+    layer = engine.attention(LayerRun(generate(find(BLOCK), parameters), 0), 32, threshold=0.0)
+    algorithm = TokenPickerAttention(0.0, calibration=2, bit_exact=True)
+    o, expected, dense = (a.sequence(q, k, v) for a in (layer, algorithm, DenseAttention()))
+    largest = np.abs(v).max()
+    np.testing.assert_allclose(o, expected, atol=5e-4 * largest)
+    np.testing.assert_allclose(o, dense, atol=2e-3 * largest)
+    figures = layer.figures()
+    layer.close()
+    assert figures["elements saturated"] == 0
+    assert figures["tokens stored again"] == algorithm.figures()["tokens stored again"] >= 5 + 12
 
 
 def test_a_threshold_saves_keys_and_values(generated):
@@ -74,7 +99,7 @@ def test_a_threshold_saves_keys_and_values(generated):
     steps = kept["prompt_tokens"] + TOKENS - 1
     assert kept["bytes"]["kv_written"] == 3 * 2 * 2 * 3 * 4 * steps
     assert kept["evicted"] == [[], [], []] and kept["rows_kept"] == steps
-    assert "% of tokens kept" in kept["note"]
+    assert "% of tokens kept" in kept["note"] and "; 0 elements of K and V sat" in kept["note"]
 
 
 def test_what_the_rtl_gives_goes_on_where_nothing_is_compared(generated):
@@ -100,14 +125,39 @@ def test_trace_of_a_run(generated, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "instead", "field"),
+    ("pattern", "instead", "message"),
     [
         # A pruned token's probability is above the threshold; a sum of other weights.
-        (r"(assign prune = _\d+_) & ", r"\1 | ", r"kept|o\[\d+\]|beat|chunk"),
+        pytest.param(
+            r"(assign prune = _\d+_) & ",
+            r"\1 | ",
+            rf"{DIFFERS}(kept|o\[\d+\]|beat|chunk), ",
+            id="prunes more",
+        ),
+        pytest.param(
+            r"(assign prune = )(_\d+_ &)",
+            r"\g<1>1'h0 & \2",
+            rf"{DIFFERS}(token|kept|chunk), |took ",
+            id="prunes nothing",
+        ),
+        pytest.param(
+            r"(assign prune = )(_\d+_ &)",
+            r"\g<1>last & \2",
+            rf"{DIFFERS}(token|kept|chunk), |took ",
+            id="prunes at the last chunk alone",
+            marks=pytest.mark.campaign,
+        ),
+        pytest.param(
+            r"(settling_next = )3'h5",
+            r"\g<1>3'h6",
+            r"took \d+ cycles where \d+ are predicted",
+            id="a cycle more a head",
+            marks=pytest.mark.campaign,
+        ),
     ],
 )
 def test_a_fault_in_the_rtl_ends_the_text_and_is_located(
-    generated, parameters, tmp_path, pattern, instead, field
+    generated, parameters, tmp_path, pattern, instead, message
 ):
     made = export(find(BLOCK), parameters)
     text, count = re.subn(pattern, instead, made.verilog, count=1)
@@ -116,11 +166,7 @@ def test_a_fault_in_the_rtl_ends_the_text_and_is_located(
     path.write_text(text)
     status, out, err = generated(f"--threshold 0.05 --verilog {path}")
     assert status == 1 and out == ""
-    assert re.match(
-        r"error: topick.topick_core, layer 0, token \d+: transaction \d, stream \w+, beat \d+, "
-        rf"field ({field}), ",
-        err,
-    ), err
+    assert re.match(rf"error: topick.topick_core, layer 0, token \d+: {message}", err), err
 
 
 @pytest.mark.parametrize(

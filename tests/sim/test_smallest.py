@@ -177,11 +177,13 @@ SMALLEST = (
             "threshold_bits": 1,
             "entries": 2,
             "token_bits": 1,
+            "probability_bits": 1,
         },
     ),
     (
         "topick.probability_generator",
-        {"width": 4, "fraction": 1, "bits": 2, "chunk_bits": 1, "d": 1, "rows": 2, "skip": False},
+        {"width": 4, "fraction": 1, "bits": 2, "chunk_bits": 1, "d": 1, "rows": 2, "skip": False}
+        | {"probability_bits": 1},
     ),
     (
         "topick.topick_core",

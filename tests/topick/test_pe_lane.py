@@ -12,7 +12,14 @@ from amaranth.hdl import Cat, Module
 from amaranth.sim import Simulator
 
 from golden.algorithms.topick.decide import decide, leading_bits, margins, request_order
-from golden.topick.pe_lane import Head, PeLane, chunk_of, signed_chunk, weighted_sum
+from golden.topick.pe_lane import (
+    Head,
+    PeLane,
+    chunk_of,
+    probability_sum,
+    signed_chunk,
+    weighted_sum,
+)
 from hw.catalogue import find
 from hw.topick import chunk_multiplier
 from hw.topick.chunk_multiplier import ChunkMultiplier
@@ -38,6 +45,7 @@ OTHER = PeLaneParameters(
     threshold_bits=6,
     entries=2,
     token_bits=5,
+    probability_bits=8,
 )
 
 
@@ -58,12 +66,14 @@ def test_chunks_make_the_key_again():
 
 
 def test_a_weighted_sum_wraps_around():
+    z = sizes_of(PeLaneParameters(probability_bits=11))
     p, v = np.array([2047, 2047, 2047]), np.array([[2047, -2048]] * 3)
-    assert weighted_sum(p, v, 12).tolist() == [
+    assert weighted_sum(p, v, z).tolist() == [
         3 * 2047 * 2047 - (1 << 24),
         (1 << 24) - 3 * 2047 * 2048,
     ]
-    assert weighted_sum(p[:2], v[:2], 12).tolist() == [2 * 2047 * 2047, -2 * 2047 * 2048]
+    assert weighted_sum(p[:2], v[:2], z).tolist() == [2 * 2047 * 2047, -2 * 2047 * 2048]
+    assert probability_sum(p, z) == 3 * 2047 - 4096 and probability_sum(p[:2], z) == 2 * 2047
 
 
 def replayed(data, p=None, seed=0) -> Replay:

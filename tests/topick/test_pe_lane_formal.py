@@ -37,7 +37,14 @@ from tests.support.formal import find_fault, prove_block
 
 SIZES = {"d": 2, "bits": 4, "chunk_bits": 2, "scale_bits": 3, "shift_bits": 1, "width": 9}
 SMALL = PeLaneParameters(
-    **SIZES, fraction=2, precision=2, limb=2, threshold_bits=4, entries=2, token_bits=1
+    **SIZES,
+    fraction=2,
+    precision=2,
+    limb=2,
+    threshold_bits=4,
+    entries=2,
+    token_bits=1,
+    probability_bits=3,
 )
 TINY = PeLaneParameters(
     d=2,
@@ -52,6 +59,7 @@ TINY = PeLaneParameters(
     threshold_bits=3,
     entries=2,
     token_bits=1,
+    probability_bits=1,
 )
 DEPTH = 26
 

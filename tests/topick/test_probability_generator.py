@@ -16,8 +16,12 @@ BLOCK = Block(ProbabilityGenerator)
 SMALL = ProbabilityGeneratorParameters.preset("small")
 SIZES = {
     "small": SMALL,
-    "smallest": ProbabilityGeneratorParameters(4, 1, bits=2, chunk_bits=1, d=1, rows=2),
-    "other": ProbabilityGeneratorParameters(20, 7, bits=8, chunk_bits=2, d=3, rows=5),
+    "smallest": ProbabilityGeneratorParameters(
+        4, 1, bits=2, chunk_bits=1, d=1, rows=2, probability_bits=1
+    ),
+    "other": ProbabilityGeneratorParameters(
+        20, 7, bits=8, chunk_bits=2, d=3, rows=5, probability_bits=9
+    ),
     "all_requested": dataclasses.replace(SMALL, skip=False),
     "default_but_d": ProbabilityGeneratorParameters(d=8),
 }
@@ -26,19 +30,19 @@ SIZES = {
 # --- the bit-exact model ---
 
 
-@pytest.mark.parametrize(("fraction", "bits"), [(10, 12), (4, 6), (1, 2), (14, 16)])
-def test_p_is_the_power_to_nearest(fraction, bits):
+@pytest.mark.parametrize(("fraction", "places"), [(10, 11), (10, 16), (1, 1), (14, 19)])
+def test_p_is_the_power_to_nearest(fraction, places):
     """Every log2 - t: within 1/2 and what the power, rounded down, loses of 2^(t - log2)."""
-    minus = np.arange(-5, bits + 3 << fraction)
-    got = probability(-minus, 0, fraction=fraction, bits=bits)
-    most = (1 << bits - 1) - 1
-    exact = np.minimum(np.exp2(-minus / 2**fraction) * 2 ** (bits - 1), most)
+    minus = np.arange(-5, places + 4 << fraction)
+    got = probability(-minus, 0, fraction=fraction, places=places)
+    most = (1 << places) - 1
+    exact = np.minimum(np.exp2(-minus / 2**fraction) * 2**places, most)
     assert (np.abs(got - exact) <= 0.5 + 1 / 8 + 1e-9).all()
-    assert (got[minus <= 0] == most).all() and not got[minus > bits << fraction].any()
+    assert (got[minus <= 0] == most).all() and not got[minus > places + 1 << fraction].any()
     assert (np.diff(got) <= 0).all()
-    for n in range(1, bits):  # powers of two are exact
-        assert probability(-(n << fraction), 0, fraction=fraction, bits=bits) == 1 << bits - 1 - n
-    assert probability(-(1 << 40), 1 << 40, fraction=fraction, bits=bits) == 0
+    for n in range(1, places + 1):  # powers of two are exact
+        assert probability(-(n << fraction), 0, fraction=fraction, places=places) == 1 << places - n
+    assert probability(-(1 << 40), 1 << 40, fraction=fraction, places=places) == 0
 
 
 def test_cycles_of_a_head():

@@ -25,7 +25,7 @@ from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
-SIZE = ProbabilityGeneratorParameters(4, 1, bits=3, chunk_bits=1, d=1, rows=3)
+SIZE = ProbabilityGeneratorParameters(4, 1, bits=3, chunk_bits=1, d=1, rows=3, probability_bits=2)
 ALL = dataclasses.replace(SIZE, skip=False)
 
 
@@ -64,7 +64,7 @@ class EntrySpec(Elaboratable):
         self.times = Signal(range(p.chunks + 2))
         self.silent = Signal(range(p.rows + 6))
         self.bound = p.rows + 3
-        self.p = Signal(p.bits - 1)  # by the model
+        self.p = Signal(p.probability_bits)  # by the model
 
     def elaborate(self, platform):
         m = Module()
@@ -131,7 +131,9 @@ class EntrySpec(Elaboratable):
         m.d.comb += minus.eq(self.log2 - self.t)
         with m.Switch(minus):
             for number in range(-(1 << p.width) + 1, 1 << p.width):
-                value = probability(-np.array(number), 0, fraction=p.fraction, bits=p.bits)
+                value = probability(
+                    -np.array(number), 0, fraction=p.fraction, places=p.probability_bits
+                )
                 with m.Case(number):
                     m.d.comb += self.p.eq(int(value))
 

@@ -23,7 +23,7 @@ SIZES = {
 
 def written(p: RowStoreParameters, token: int, rows: np.ndarray) -> list[tuple]:
     """(lane, address, data) of each chunk of a token's rows ``[2 kv heads, d]``."""
-    sizes = LaneSizes(p.bits, p.chunk_bits, *[0] * 6)
+    sizes = LaneSizes(p.bits, p.chunk_bits, *[0] * 7)
     return [
         (
             number // 2 % p.groups * p.lanes_per_head + token % p.lanes_per_head,

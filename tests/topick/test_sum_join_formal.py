@@ -9,7 +9,8 @@ from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block
 
-LANES, D, BITS = 3, 2, 2
+LANES, D, BITS, PLACES = 3, 2, 2, 1
+HALF = 1 << PLACES + BITS
 
 
 class SumSpec(Elaboratable):
@@ -29,20 +30,20 @@ class SumSpec(Elaboratable):
         watch(m, first, dut.o)
         taken = Signal(range(self._lanes + 1))  # lanes of this head that were added
         # Wider than any sum that fits the output.
-        totals = [Signal(signed(3 * BITS + 8), name=f"total_{n}") for n in range(D)]
+        totals = [Signal(signed(3 * BITS + 8), name=f"total_{n}") for n in range(D + 1)]
         gives = dut.o.valid & dut.o.ready & live
         for number, port in enumerate(dut.i):
             with m.If(port.valid & port.ready & live):
                 m.d.sync += taken.eq(taken + 1)
                 m.d.comb += Assert(taken == number, "a lane out of its turn")
-                m.d.sync += [t.eq(t + part) for t, part in zip(totals, port.payload, strict=True)]
+                m.d.sync += [t.eq(t + part) for t, part in zip(totals, _parts(port), strict=True)]
             with m.If(live & (taken == number)):
                 m.d.comb += Assert(port.ready, "a lane waits")
         with m.If(gives):
             m.d.sync += [taken.eq(0), *(total.eq(0) for total in totals)]
         with m.If(live):
             m.d.comb += Assert(dut.o.valid == (taken == self._lanes), "a sum too early or late")
-            for total, o in zip(totals, dut.o.payload, strict=True):
+            for total, o in zip(totals, _parts(dut.o), strict=True):
                 m.d.comb += Assert(~dut.o.valid | (o == total), "wrong sum")
             if self._inductive:
                 lane = Internals(fragment).signal("lane")
@@ -53,26 +54,32 @@ class SumSpec(Elaboratable):
                 with m.If(taken == 0):
                     m.d.comb += [Assert(total == 0) for total in totals]
                 with m.Else():
-                    for total, o in zip(totals, dut.o.payload, strict=True):
+                    for total, o in zip(totals, _parts(dut.o), strict=True):
                         m.d.comb += Assert(o == total)
-                for total in totals:
-                    m.d.comb += [
-                        Assert(total <= taken * ((1 << 2 * BITS - 1) - 1)),
-                        Assert(total >= -(taken << 2 * BITS - 1)),
-                    ]
-        lowest = -self._lanes << 2 * BITS - 1
+                for number, total in enumerate(totals):
+                    least, most = (0, (2 << PLACES) - 1) if number == D else (-HALF, HALF - 1)
+                    m.d.comb += [Assert(total <= taken * most), Assert(total >= taken * least)]
+        lowest = -self._lanes << PLACES + BITS
         m.d.comb += Cover(gives & (totals[0] == lowest) & (totals[1] > 0), "the lowest sum")
         return m
 
 
+def _parts(port) -> list:
+    """Elements of o, and the total."""
+    return [*port.payload.o, port.payload.total]
+
+
 @pytest.mark.parametrize("lanes", [1, LANES])
 def test_proof(lanes):
-    prove_block(SumSpec(SumJoin(lanes, D, BITS), lanes), "sum_join", depth=2)
+    prove_block(SumSpec(SumJoin(lanes, D, BITS, PLACES), lanes), "sum_join", depth=2)
 
 
 def test_cover():
     prove_block(
-        SumSpec(SumJoin(LANES, D, BITS), LANES, inductive=False), "sum_join", "cover", depth=8
+        SumSpec(SumJoin(LANES, D, BITS, PLACES), LANES, inductive=False),
+        "sum_join",
+        "cover",
+        depth=8,
     )
 
 
@@ -89,5 +96,5 @@ FAULTS = {
 def test_injected_fault_is_found(fault):
     line, instead, found_by = FAULTS[fault]
     faulty = with_fault(sum_join, line, instead)
-    spec = SumSpec(faulty.SumJoin(LANES, D, BITS), LANES, inductive=False)
+    spec = SumSpec(faulty.SumJoin(LANES, D, BITS, PLACES), LANES, inductive=False)
     find_fault(spec, f"sum_join_{fault}", found_by, depth=10)

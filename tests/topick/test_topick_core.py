@@ -51,7 +51,29 @@ def test_any_stalls_and_any_memory(small, shipped_trace, seed):
         stimulus = testbench.stimulus(SMALL, data, heads, seed)
         for stall in PATTERNS:
             for timing in TIMINGS:
-                small.run(stimulus, stall, timing, seed)
+                outcome = small.run(stimulus, stall, timing, seed)
+                if stall == "none":
+                    assert outcome.cycles == stimulus.predicted(timing).cycles
+
+
+@pytest.mark.parametrize("instead", [0.0, 0.9])
+def test_another_threshold_than_the_job_s_is_seen(small, shipped_trace, instead):
+    """As a core would do that never prunes, or too much; a cycle more or less is seen, too."""
+    p = SMALL
+    stimulus = Jobs.stimulus(real_jobs(p, shipped_trace, 9, RNG(1))[0], [])
+    outcome = small.run(stimulus)
+    assert stimulus.wrong_cycles(outcome) is None
+    for cycles in (outcome.cycles - 1, outcome.cycles + 1):
+        wrong = stimulus.wrong_cycles(dataclasses.replace(outcome, cycles=cycles))
+        assert wrong == f"took {cycles} cycles where the formula says {outcome.cycles}"
+    fields = payload.unpack(p.job_layout, stimulus.inputs["job"])
+    fields["threshold"][:] = coded_head(p.lane, np.zeros(p.d, int), 1.0, instead, 1).threshold
+    stimulus.inputs["job"] = payload.pack(p.job_layout, fields)
+    other = small.simulate(stimulus)
+    layouts = small.design.outputs
+    found = testbench.compare(stimulus, other.outputs, layouts, other.cycles_of)
+    assert found[0].stream.startswith("decided") and found[0].field == "kept"
+    assert stimulus.wrong_cycles(other) is not None
 
 
 def test_random_jobs_cover_what_they_should():
@@ -125,6 +147,8 @@ def test_the_baseline_reads_everything(baseline, shipped_trace):
         for stall in PATTERNS:
             for timing in (FASTEST, FIFTY, dataclasses.replace(SLOW, reorder=False)):
                 outcome = baseline.run(stimulus, stall, timing)
+                if stall == "none":
+                    assert outcome.cycles == stimulus.predicted(timing).cycles
                 decisions = baseline.decisions(stimulus, outcome)
                 assert all(made.kept.all() for job in decisions for made in job)
 
@@ -298,5 +322,8 @@ def test_small_with_buffers(shipped_trace):
     core = Core(BLOCK, dataclasses.replace(SMALL, buffer_tokens=16))
     for data, heads in ((shipped_trace, 40), (None, 120)):
         stimulus = testbench.stimulus(core.parameters, data, heads, 3)
-        for stall, timing in (("none", FASTEST), ("random", ANY), ("bursts", SLOW)):
+        for stall, timing in (("random", ANY), ("bursts", SLOW)):
             core.run(stimulus, stall, timing)
+        for timing in (FASTEST, FIFTY):
+            outcome = core.run(stimulus, timing=timing)
+            assert outcome.cycles == stimulus.predicted(timing).cycles

@@ -29,6 +29,7 @@ OTHER = PeLaneParameters(
     threshold_bits=6,
     entries=2,
     token_bits=5,
+    probability_bits=8,
 )
 
 
@@ -100,7 +101,7 @@ def test_event_by_event(p, heads, lanes):
         got = attend(head, k, v, read, kept, z, lanes=lanes)
         assert (got.known, got.log2) == denominator.log2()
         assert got.t.tolist() == t.tolist()
-        options = {"fraction": z.fraction, "bits": z.bits}
+        options = {"fraction": z.fraction, "places": z.probability_bits}
         weights = [
             int(probability(t[i], got.log2, **options)) if kept[i] else 0 for i in range(len(k))
         ]
@@ -136,24 +137,24 @@ def test_whole_heads_of_the_trace(shipped_trace):
         got = attend(head, k, v, read, kept, z)
         e = np.exp2((k @ head.q) * head.mantissa * 2.0 ** -(z.base + head.shift + z.fraction))
         weight = np.where(kept, e, 0) / e[kept].sum()
-        assert np.abs(got.p / 2048 - weight).max() < 2.0**-12 + 1.5e-3
-        assert abs(got.p.sum() / 2048 - 1) < 0.02
-        error = np.linalg.norm(got.o / 2048 - weight @ v) / np.linalg.norm(weight @ v)
+        assert np.abs(got.p / got.total - weight).max() < 2.0**-12 + 1.5e-3
+        assert got.total == got.p.sum() and abs(got.total / 2**z.probability_bits - 1) < 0.01
+        error = np.linalg.norm(got.o / got.total - weight @ v) / np.linalg.norm(weight @ v)
         assert error < 0.02
         assert must_keep(head, k, z).sum() <= kept.sum() < 0.8 * len(k)
 
 
-@pytest.mark.parametrize(("fraction", "bits"), [(10, 12), (4, 6), (3, 6), (12, 4)])
-def test_probabilities_are_nearest(fraction, bits):
+@pytest.mark.parametrize(("fraction", "places"), [(10, 16), (4, 5), (3, 5), (12, 3)])
+def test_probabilities_are_nearest(fraction, places):
     """Within half a unit of the exact power and the error of 2^-f, never above the largest code."""
-    minus = np.arange(-3, (bits + 3) << fraction)
-    got = probability(-minus, 0, fraction=fraction, bits=bits)
-    most = (1 << bits - 1) - 1
-    exact = np.minimum(np.exp2(-minus / 2**fraction) * 2 ** (bits - 1), most)
+    minus = np.arange(-3, (places + 4) << fraction)
+    got = probability(-minus, 0, fraction=fraction, places=places)
+    most = (1 << places) - 1
+    exact = np.minimum(np.exp2(-minus / 2**fraction) * 2**places, most)
     assert (np.abs(got - exact) <= 0.5 + 2.0**-3).all()
     assert (got[minus <= 0] == most).all() and got[-1] == 0
     assert (np.diff(got) <= 0).all()
-    assert probability(np.array([-(1 << 30)]), 1 << 30, fraction=fraction, bits=bits) == 0
+    assert probability(np.array([-(1 << 30)]), 1 << 30, fraction=fraction, places=places) == 0
 
 
 def test_the_largest_limb_of_a_pruned_token_stays():
@@ -181,17 +182,18 @@ def test_a_lanes_sum_wraps_around(lanes):
     kept = np.arange(7) < 6
     v = np.where(kept[:, None], [31, -32, 1], 9)
     got = attend(head, k, v, np.where(kept, 3, 2), kept, z, lanes=lanes)
-    assert not got.known and got.t[0] > 0 and got.p.tolist() == [31] * 6 + [0]
-    exact = 6 // lanes * 31 * np.array([31, -32, 1])
-    assert got.o.tolist() == (lanes * ((exact + 2048) % 4096 - 2048)).tolist()
-    assert (np.abs(exact[:2]) > 2048).all()
+    assert not got.known and got.t[0] > 0 and got.p.tolist() == [8191] * 6 + [0]
+    exact, half = 6 // lanes * 8191 * np.array([31, -32, 1]), 1 << 19
+    assert got.o.tolist() == (lanes * ((exact + half) % (2 * half) - half)).tolist()
+    assert (np.abs(exact[:2]) > half).all()
+    assert got.total == lanes * (6 // lanes * 8191 % 16384)
 
 
 def test_no_token_kept():
     head = Head(np.array([1, 0, 0, 0]), 40, 0, 2, 3)
     k, v = np.zeros((3, 4), int), np.full((3, 4), 31)
     got = attend(head, k, v, np.array([1, 2, 3]), np.zeros(3, bool), sizes_of(SMALL))
-    assert not got.p.any() and not got.o.any()
+    assert not got.p.any() and not got.o.any() and got.total == 0
     got = attend(head, k, v, np.array([1, 1, 1]), np.zeros(3, bool), sizes_of(SMALL))
     assert (got.known, got.log2) == (False, 0)
     got = attend(head, k[:0], v[:0], np.zeros(0, int), np.zeros(0, bool), sizes_of(SMALL))

@@ -18,10 +18,17 @@ from golden.topick.topick_core import probability
 
 SCALE_BITS, SHIFT_BITS, WIDTH = 16, 4, 32
 """Of `hw.topick.pe_lane`'s default preset: mantissa and shift of a scale, binary logarithms."""
+TOKENS = 1024
+"""Room of `hw.topick.topick_core`'s default preset."""
 
 
-def sizes_for(d: int, bits: int, chunk_bits: int) -> LaneSizes:
-    """The default lane's, for this operand format; with a narrower logarithm if scores are."""
+def sizes_for(d: int, bits: int, chunk_bits: int, tokens: int = 0) -> LaneSizes:
+    """Those of the default core, for this operand format; with a narrower logarithm if scores are.
+
+    tokens
+        The core has room for this power of two, for the default's 1024 at least.
+    """
+    room = max(TOKENS, tokens)
     score_bits = 2 * bits + (d - 1).bit_length()
     width = min(WIDTH, score_bits + SCALE_BITS - (bits - chunk_bits))
     return LaneSizes(
@@ -33,6 +40,7 @@ def sizes_for(d: int, bits: int, chunk_bits: int) -> LaneSizes:
         limb=16,
         threshold_bits=16,
         entries=64,
+        probability_bits=max(bits - 1, (room - 1).bit_length() + 7),
     )
 
 
@@ -70,7 +78,8 @@ def decide_bit_exactly(
         Argument of exp for a score of 1, [...].
     present
         bool[tokens, ...].
-    :returns: the probabilities as ``weight``, in units of 1 / ``denominator`` = 2^-(bits - 1).
+    :returns: the probabilities as ``weight``, in units of 2^-probability_bits, and their sum as
+        ``denominator``.
     """
     chunks, tokens, *shape = partial.shape
     lanes = int(np.prod(shape))
@@ -105,12 +114,14 @@ def decide_bit_exactly(
         alive[token, live] = ~pruned
         read[token, live] = b + 1
     known, log2 = sums.known, sums.log2
-    p = probability(t[-1], np.where(known, log2, 0), fraction=z.fraction, bits=z.bits)
+    places = z.probability_bits
+    p = probability(t[-1], np.where(known, log2, 0), fraction=z.fraction, places=places)
+    p = np.where(alive, p, 0)
     return Decisions(
         read.reshape(tokens, *shape),
         alive.reshape(tokens, *shape),
-        np.where(alive, p, 0).astype(np.float64).reshape(tokens, *shape),
-        np.full(shape, 2.0 ** (z.bits - 1)),
+        p.astype(np.float64).reshape(tokens, *shape),
+        p.sum(axis=0).astype(np.float64).reshape(shape),
     )
 
 

@@ -1,4 +1,4 @@
-"""Two's complement K and V with one fixed scale per kv head (Token-Picker, section 4)."""
+"""Two's complement K and V with one scale per kv head (Token-Picker, section 4)."""
 
 import numpy as np
 
@@ -18,15 +18,23 @@ def quantise(x: np.ndarray, scale: np.ndarray, bits: int) -> np.ndarray:
 
 
 class QuantisedCache:
-    """K and V of one layer as codes of ``bits`` bits, the scales calibrated on the first tokens.
+    """K and V of one layer as codes of ``bits`` bits, with a scale for each kv head's K and V.
 
-    The largest magnitude of K (and of V, apart) in the first ``calibration`` tokens of a kv head,
-    times ``headroom``, is the largest magnitude that its codes reach. From then on the scales are
-    fixed and larger values saturate, so stored codes never change. Before that, the scales follow
-    the maximum so far, and a token that raises it causes all codes to be recomputed.
+    The first ``calibration`` tokens set a scale: the largest magnitude so far, times ``headroom``,
+    gets the largest code. A token that raises the maximum causes all codes to be made again from
+    the rows, which are kept that long. Afterwards only codes are kept. A later row that they do not
+    reach doubles its head's scale until they do; the codes of earlier rows are halved as often,
+    rounded once, ties to even. So no element saturates.
 
     ``k`` and ``v`` are views of the codes, int32[kv heads, tokens, d]; ``k_scale`` and ``v_scale``
     are float64[kv heads]: the value of code 1.
+
+    rewritten
+        Number of tokens whose codes the last ``append`` made again: none or all of the earlier.
+    stored_again
+        Sum of these numbers so far.
+    saturated
+        Number of elements stored whose codes are not the nearest ones, as these do not exist.
     """
 
     def __init__(self, bits: int, calibration: int, headroom: float) -> None:
@@ -35,8 +43,9 @@ class QuantisedCache:
         self._headroom = headroom
         self._first = KVCache()  # the unquantised first tokens; emptied after calibration
         self._codes = KVCache()
-        self._peak: np.ndarray | None = None  # [K or V, kv heads]
-        self.k_scale = self.v_scale = np.empty(0)
+        self._peak = np.zeros((2, 0))  # [K or V, kv heads]
+        self._scales = np.zeros((2, 0))
+        self.rewritten = self.stored_again = self.saturated = 0
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -49,37 +58,74 @@ class QuantisedCache:
     def v(self) -> np.ndarray:
         return self._codes.v
 
+    @property
+    def k_scale(self) -> np.ndarray:
+        return self._scales[0]
+
+    @property
+    def v_scale(self) -> np.ndarray:
+        return self._scales[1]
+
     def append(self, k: np.ndarray, v: np.ndarray) -> int:
         """Store leading tokens of ``k`` and ``v`` [kv heads, tokens, d]; returns their number.
 
-        Those that share one pair of scales, at least one: a later token of the calibration that
-        raises a maximum is not stored yet, as the queries before it must not see its scale.
+        Those that share one pair of scales, at least one: a later token that changes a scale is not
+        stored yet, as the queries before it must not see that.
         """
-        count = k.shape[1]
+        rows = np.stack([k, v])
+        peaks = np.abs(rows).max(axis=-1)  # [K or V, kv heads, tokens]
         left = self._calibration - len(self)
-        if left <= 0:
-            self._codes.append(*self._quantised(k, v))
-            return count
-        peaks = np.abs(np.stack([k[:, :left], v[:, :left]])).max(axis=-1)  # [2, kv heads, tokens]
-        peak = peaks[..., 0] if self._peak is None else np.maximum(self._peak, peaks[..., 0])
-        raised = (peaks > peak[..., None]).any(axis=(0, 1))
-        if raised.any():
-            count = int(raised.argmax())
-        k, v = k[:, :count], v[:, :count]
-        if self._peak is None or (peak > self._peak).any():
-            self._peak = peak
-            self.k_scale, self.v_scale = scale_for(self._headroom * peak, self._bits)
-            self._codes = KVCache()
-            if len(self._first):
-                self._codes.append(*self._quantised(self._first.k, self._first.v))
-        self._first.append(k, v)
-        self._codes.append(*self._quantised(k, v))
+        self.rewritten = 0
+        if left > 0:
+            self._calibrate(peaks[..., 0])
+        else:
+            self._enlarge(peaks[..., 0])
+        most = np.repeat(self._reach[..., None], peaks.shape[2], axis=2)
+        most[..., : max(left, 0)] = self._peak[..., None]
+        raises = (peaks > most).any(axis=(0, 1))
+        count = int(raises.argmax()) if raises.any() else len(raises)
+        rows = rows[:, :, :count]
+        if left > 0:
+            self._first.append(*rows)
+        self._codes.append(*self._quantised(rows))
         if len(self) >= self._calibration:
             self._first = KVCache()
         return count
 
-    def _quantised(self, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return (
-            quantise(k, self.k_scale[:, None, None], self._bits),
-            quantise(v, self.v_scale[:, None, None], self._bits),
-        )
+    @property
+    def _reach(self) -> np.ndarray:
+        """Largest magnitudes that get codes without doubt."""
+        return (2 ** (self._bits - 1) - 0.75) * self._scales
+
+    def _calibrate(self, peak: np.ndarray) -> None:
+        """Scales for the largest magnitudes so far and `peak` [K or V, kv heads]."""
+        if self._peak.shape == peak.shape and (peak <= self._peak).all():
+            return
+        self._peak = np.maximum(self._peak, peak) if self._peak.shape == peak.shape else peak
+        self._scales = scale_for(self._headroom * self._peak, self._bits)
+        self._codes = KVCache()
+        if len(self._first):
+            self._codes.append(*self._quantised(np.stack([self._first.k, self._first.v])))
+            self._note_rewritten()
+
+    def _enlarge(self, peak: np.ndarray) -> None:
+        """Double the scales that do not reach `peak`."""
+        ratio = np.maximum(peak / self._reach, 1)
+        times = 2.0 ** np.ceil(np.log2(ratio))
+        if (times == 1).all():
+            return
+        self._scales = self._scales * times
+        for codes, of in zip((self.k, self.v), times, strict=True):
+            codes[:] = np.rint(codes / of[:, None, None])
+        self._note_rewritten()
+
+    def _note_rewritten(self) -> None:
+        self.rewritten = len(self)
+        self.stored_again += self.rewritten
+
+    def _quantised(self, rows: np.ndarray) -> np.ndarray:
+        """Codes of ``rows`` [K or V, kv heads, tokens, d]."""
+        scales = self._scales[..., None, None]
+        codes = quantise(rows, scales, self._bits)
+        self.saturated += int(np.count_nonzero(codes != np.rint(rows / scales)))
+        return codes

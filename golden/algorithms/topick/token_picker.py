@@ -2,7 +2,7 @@
 
 Source: Park et al., "Token-Picker: Accelerating Attention in Text Generation with Minimized Memory
 Transfer via Probability Estimation", DAC 2024, sections 3 and 4. Choices where the paper leaves it
-open: K and V have fixed scales per kv head (``QuantisedCache``), q has its own scale each
+open: K and V have a scale each per kv head (``QuantisedCache``), q has its own scale each
 step, and the memory's latency gives the order in which chunks arrive (``arrival_order``).
 """
 
@@ -29,13 +29,13 @@ class TokenPickerAttention(DecodeAttention):
     ``bits`` is the precision of q, K and V, read in chunks of ``chunk_bits`` (section 4).
     ``latency`` is the time from the request for a chunk to its arrival, in chunks; the default,
     512, is the capacity of the scoreboards of the paper's 16 lanes (Table 1). ``calibration`` and
-    ``headroom`` fix the scales of K and V (``QuantisedCache``). ``scale`` multiplies the scores
+    ``headroom`` set the scales of K and V (``QuantisedCache``). ``scale`` multiplies the scores
     before the softmax; 1 / sqrt(d) when not given. ``bit_exact`` computes as the hardware's core
     (``bit_exact.decide_bit_exactly``), in which the newest token is never pruned.
 
     Traffic counts each chunk of a key once per kv head and step, if any query head of the group
     requests it, and the values of tokens that any of them keeps, with ``bit_exact`` those whose
-    probability is not 0 in ``bits`` bits; a chunk, and a row of V, takes whole bytes. Every first
+    probability does not round to 0; a chunk, and a row of V, takes whole bytes. Every first
     chunk is read, so ``k_rows`` is dense attention's; the saving is in ``k_bytes``. ``Traffic``
     compares with a dense reader of FP16; ``k_reduction``, ``v_reduction`` and ``reduction``
     compare as the paper does. ``state_bytes`` are the scales, 4 bytes each.
@@ -105,13 +105,16 @@ class TokenPickerAttention(DecodeAttention):
     def figures(self) -> dict[str, float]:
         """Sums over steps and query heads: tokens in view, chunks requested, tokens kept.
 
-        With ``bit_exact``, the kept tokens whose probability is not 0.
+        With ``bit_exact``, the kept tokens whose probability is not 0. Tokens whose codes were made
+        again when a scale was raised; elements of K and V that saturated.
         """
         chunks = self.counts.sum(axis=(0, 1))
         return {
             "tokens in view": float(chunks[0]),
             "chunks requested": float(chunks[:-1].sum()),
             "tokens kept": float(chunks[-1]),
+            "tokens stored again": float(self._cache.stored_again),
+            "elements saturated": float(self._cache.saturated),
         }
 
     def _reduction(self, parts: int, read: int) -> float:
@@ -158,7 +161,7 @@ class TokenPickerAttention(DecodeAttention):
             # Integers below 2^53, so exact in float64.
             sums = self._weighted(weight, self._cache.v.astype(np.float64))
             unit = np.repeat(self._cache.v_scale, heads // kv_heads)[:, None]
-            return (sums * (unit / decisions.denominator)[..., None]).astype(q.dtype)
+            return (sums * (unit / np.maximum(decisions.denominator, 1))[..., None]).astype(q.dtype)
         p = (weight / decisions.denominator[..., None]).astype(q.dtype)
         values = (self._cache.v * self._cache.v_scale[:, None, None]).astype(q.dtype)
         return self._weighted(p, values)
@@ -168,7 +171,7 @@ class TokenPickerAttention(DecodeAttention):
     ) -> Decisions:
         order = arrival_order(len(present), self._chunks, self._latency)
         if self._bit_exact:
-            sizes = sizes_for(codes.shape[-1], self._bits, self._chunk_bits)
+            sizes = sizes_for(codes.shape[-1], self._bits, self._chunk_bits, len(present))
             return decide_bit_exactly(order, partial, codes, unit, self._threshold, present, sizes)
         margin = margins(codes, self._bits, self._chunk_bits)
         return decide(order, partial, *margin, unit, self._threshold, present)

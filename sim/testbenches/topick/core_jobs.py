@@ -11,24 +11,15 @@ from golden.topick.pe_lane import Head, LaneSizes, chunk_of
 from golden.trace import Trace
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.core import payload
-from sim.core.memory import Memory
-from sim.core.stimulus import Stimulus
+from sim.core.memory import FASTEST, Memory, MemoryTiming
+from sim.core.stimulus import Outcome, Stimulus
 from sim.testbenches.operands import vectors_by_name
 from sim.testbenches.strategies import sometimes
 from sim.testbenches.topick.pe_lane import codable, coded_head, sizes_of
+from sim.testbenches.topick.predicted_parts import HeadWork
+from sim.testbenches.topick.prediction import CorePrediction, Prediction
 
 LONGEST = 40  # tokens of most random sequences
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class HeadWork:
-    """A head of a job: its codes, and those of the kv head's rows, ``[tokens, d]``."""
-
-    number: int
-    kv_head: int
-    head: Head
-    k: np.ndarray
-    v: np.ndarray
 
 
 class Jobs:
@@ -79,6 +70,13 @@ class Jobs:
             coded = dataclasses.replace(head, threshold=first.threshold, exempt=True)
             self.work[-1].append(HeadWork(number, number // group, coded, *rows))
         return self.work[-1]
+
+    def rewrite(self, k: np.ndarray, v: np.ndarray) -> None:
+        """The host changes all rows so far, codes [kv heads, tokens, d], in the memories too."""
+        self._cache = self._cache.copy()
+        for part, codes in zip(self._cache, (k, v), strict=True):
+            kv_heads, tokens, _ = codes.shape
+            part[:kv_heads, :tokens] = codes
 
     def rows_of(self, lane: int, tokens: int) -> int:
         """Tokens of a head of that many in a lane."""
@@ -134,7 +132,6 @@ class Jobs:
             transaction_of=owners,
             transactions=sum(counts),
             cycles=sum(p.cycles(job[0].head.tokens, len(job), job[-1].kv_head + 1) for job in work),
-            band=(0, 1 << 62),
             notes=notes,
             memories=self.memories(),
             room=room,
@@ -142,22 +139,31 @@ class Jobs:
             work=list(work),
         )
 
+    def contents(self) -> dict[str, np.ndarray]:
+        """Rows of each lane's memory after the jobs so far."""
+        names = (f"lane_{lane}" for lane in range(self.parameters.lanes))
+        return {name: self._contents(self._cache, lane) for lane, name in enumerate(names)}
+
+    def _contents(self, cache: np.ndarray, lane: int) -> np.ndarray:
+        p = self.parameters
+        group, share = divmod(lane, p.lanes_per_head)
+        heads = cache[:, group :: p.groups, share :: p.lanes_per_head]
+        # kv head, K or V, chunk, row.
+        contents = np.zeros((p.planes * p.rows, payload.words(p.lane.chunk_layout)), np.uint32)
+        if heads.any():
+            chunks = [chunk_of(heads, chunk, self.sizes) for chunk in range(self.sizes.chunks)]
+            rows = np.stack(chunks, axis=2).transpose(1, 0, 2, 3, 4).reshape(-1, p.d)
+            contents[: len(rows)] = payload.pack(p.lane.chunk_layout, {"": rows})
+        return contents
+
     def memories(self) -> dict[str, Memory]:
         """Each lane's memory before the first job."""
         p = self.parameters
         found = {}
         for lane in range(p.lanes):
-            group, share = divmod(lane, p.lanes_per_head)
-            heads = self._first[:, group :: p.groups, share :: p.lanes_per_head]
-            # kv head, K or V, chunk, row.
-            contents = np.zeros((p.planes * p.rows, payload.words(p.lane.chunk_layout)), np.uint32)
-            if heads.any():
-                chunks = [chunk_of(heads, chunk, self.sizes) for chunk in range(self.sizes.chunks)]
-                rows = np.stack(chunks, axis=2).transpose(1, 0, 2, 3, 4).reshape(-1, p.d)
-                contents[: len(rows)] = payload.pack(p.lane.chunk_layout, {"": rows})
             streams = f"request__{lane}", f"response__{lane}"
             found[f"lane_{lane}"] = Memory(
-                contents,
+                self._contents(self._first, lane),
                 *streams,
                 write="write",
                 write_data="data",
@@ -168,7 +174,7 @@ class Jobs:
 
 @dataclasses.dataclass
 class CoreStimulus(Stimulus):
-    """With the jobs whose outputs are checked.
+    """With the jobs whose outputs are checked; its `cycles` are those without pruning.
 
     jobs
         :class:`Jobs`.
@@ -178,6 +184,15 @@ class CoreStimulus(Stimulus):
 
     jobs: Any = None
     work: list[list[HeadWork]] = dataclasses.field(default_factory=list)
+
+    def predicted(self, timing: MemoryTiming) -> Prediction:
+        """What a core does from reset, if nothing stalls, with memories of this timing."""
+        return CorePrediction(self.jobs.parameters, timing).run(self.work)
+
+    def cycle_range(self, outcome: Outcome) -> tuple[int, int]:
+        """Exactly the predicted cycles, with pruning and without."""
+        cycles = self.predicted(FASTEST).cycles
+        return cycles, cycles
 
 
 def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -> Jobs:

@@ -17,7 +17,15 @@ from golden.algorithms.topick.quantise import quantise, scale_for
 from golden.topick.cycles import lane_cycles
 from golden.topick.dag import Denominator
 from golden.topick.margin_generator import scale_code, threshold_code
-from golden.topick.pe_lane import Decision, Head, LaneSizes, PeLane, chunk_of, weighted_sum
+from golden.topick.pe_lane import (
+    Decision,
+    Head,
+    LaneSizes,
+    PeLane,
+    chunk_of,
+    probability_sum,
+    weighted_sum,
+)
 from golden.trace import Trace
 from hw.topick.pe_lane import PeLaneParameters
 from sim.core import payload
@@ -140,7 +148,7 @@ class Replay:
             "request": payload.pack(p.tag_layout, _columns(requests, "token chunk slot")),
             "difference": payload.pack(p.difference_layout, _columns(found, "limb high low")),
             "decided": payload.pack(p.decided_layout, _columns(decided, names)),
-            "o": payload.pack(p.sum_layout, {"": sums}),
+            "o": payload.pack(p.sum_layout, sums),
         }
         again = [owner for owner, d in zip(self.owners, decisions, strict=True) if d.requests]
         return Stimulus(
@@ -192,23 +200,26 @@ class Replay:
             fields[name] = np.array(margins)
         return payload.pack(p.command_layout, fields)
 
-    def _values(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Fields of the values' beats, chunks in any order, and the sums."""
-        p, z = self.parameters, self.sizes
+    def _values(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Fields of the values' beats, chunks in any order, and those of the sums."""
+        z = self.sizes
         fields: dict[str, list] = {name: [] for name in ("p", "data", "chunk", "last")}
-        sums = []
+        sums: dict[str, list] = {"o": [], "total": []}
         for data in self.heads:
-            beats = [(i, b) for i in range(len(data.p)) for b in range(z.chunks)]
-            order = self._rng.permutation(len(beats))
-            for number in order:
-                token, chunk = beats[number]
+            chunks = [(i, b) for i in range(len(data.p)) for b in range(z.chunks)]
+            for number in self._rng.permutation(len(chunks)):
+                token, chunk = chunks[number]
                 fields["p"].append(data.p[token])
                 fields["data"].append(chunk_of(data.v[token], chunk, z))
                 fields["chunk"].append(chunk)
                 fields["last"].append(0)
             fields["last"][-1] = 1
-            sums.append(weighted_sum(data.p, data.v, p.bits))
-        return {name: np.array(column) for name, column in fields.items()}, np.array(sums)
+            sums["o"].append(weighted_sum(data.p, data.v, z))
+            sums["total"].append(probability_sum(data.p, z))
+        beats, ends = (
+            {name: np.array(column) for name, column in of.items()} for of in (fields, sums)
+        )
+        return beats, ends
 
 
 def _columns(rows: list[tuple], names: str) -> dict[str, np.ndarray]:
@@ -325,7 +336,8 @@ def real_head(
     c = float(parts[0] * parts[1] * scale)
     score = k.astype(np.float64) @ q * c
     e = np.exp(score - score.max())
-    weights = np.minimum(e / e.sum() * 2 ** (p.bits - 1), 2 ** (p.bits - 1) - 1).astype(int)
+    most = (1 << p.probability_bits) - 1
+    weights = np.minimum(e / e.sum() * (most + 1), most).astype(int)
     kept = np.argsort(-weights, kind="stable")[:8]
     threshold = codable(p, 1e-3)
     head = coded_head(p, q, c, threshold, len(k))
@@ -360,7 +372,10 @@ def random_head(p: PeLaneParameters, most: int, rng: np.random.Generator) -> Hea
         q = rng.integers(low, high + 1, p.d) >> rng.integers(0, p.bits)
         k = rng.integers(low, high + 1, (tokens, p.d))
     v = rng.integers(low, high + 1, (int(rng.integers(1, 4)), p.d))
-    weights = rng.integers(low if kind == "extreme" else 0, high + 1, len(v))
+    most = (1 << p.probability_bits) - 1
+    weights = (
+        rng.choice([0, 1, most], len(v)) if kind == "extreme" else rng.integers(0, most + 1, len(v))
+    )
     spread = max(1.0, float((k @ q).std()))
     threshold = float(rng.choice([0.3, 0.1, 0.01, codable(p, 1e-3), 0.0, 0.9]))
     head = coded_head(p, q, float(rng.choice([0.3, 2.0, 8.0, 64.0])) / spread, threshold, tokens)

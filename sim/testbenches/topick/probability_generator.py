@@ -76,11 +76,11 @@ def stimulus_of(
     responses: dict[str, list] = {name: [] for name in ("p", "chunk", "data")}
     values: dict[str, list] = {name: [] for name in ("p", "chunk", "data", "last")}
     found, request_heads, value_heads = [], [], []
-    sizes = LaneSizes(p.bits, p.chunk_bits, *[0] * 6)
+    sizes = LaneSizes(p.bits, p.chunk_bits, *[0] * 7)
     for number, head in enumerate(heads):
-        of_head = probability(
-            head.t, np.asarray(head.log2), fraction=p.fraction, bits=p.bits
-        ).tolist()
+        places = p.probability_bits
+        log2 = np.asarray(head.log2)
+        of_head = probability(head.t, log2, fraction=p.fraction, places=places).tolist()
         found.append(of_head)
         beats = [
             (entry, chunk)
@@ -199,6 +199,7 @@ def random_head(
     follow one another so closely that starts are waited for.
     """
     low, high = limits(p)
+    places = p.probability_bits
     n = {
         "none": 0,
         "one": 1,
@@ -208,12 +209,12 @@ def random_head(
     log2 = int(rng.choice([0, low, high, *rng.integers(low, high + 1, 5)]))
     octave = 1 << p.fraction
     minus = {
-        "near": rng.integers(-octave, (p.bits + 2) * octave, n),
-        "small": rng.integers((p.bits - 2) * octave, (p.bits + 2) * octave, n),
-        "whole": rng.integers(-1, p.bits + 2, n) * octave + rng.integers(-1, 2, n),
+        "near": rng.integers(-octave, (places + 3) * octave, n),
+        "small": rng.integers((places - 1) * octave, (places + 3) * octave, n),
+        "whole": rng.integers(-1, places + 3, n) * octave + rng.integers(-1, 2, n),
         "power": (1 << rng.integers(0, p.width + 1, n)) + rng.choice([-1, 0, 1, octave], n),
         "any": rng.integers(0, 1 << p.width, n),
-        "none": np.full(n, (p.bits + 1) * octave),
+        "none": np.full(n, (places + 2) * octave),
     }[pick(rng, {"near": 4, "small": 2, "whole": 2, "power": 3, "any": 2, "none": 1})]
     least, largest = -(1 << p.bits - 1), (1 << p.bits - 1) - 1
     return HeadEntries(

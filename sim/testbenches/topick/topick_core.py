@@ -3,7 +3,8 @@
 A transaction is a head. Which tokens are pruned depends on timing, so no output but the number of
 beats is known beforehand. The core reports each token's last decision; from these the bit-exact
 model computes what the sums must be, and that no token was pruned wrongly. So any stalls, latency
-and order of the memories may be used.
+and order of the memories may be used. Where nothing stalls, the decisions, their order and the
+cycles are those of :mod:`sim.testbenches.topick.prediction`.
 """
 
 import dataclasses
@@ -17,7 +18,9 @@ from hw.topick.core_parameters import TopickCoreParameters
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Stimulus
 from sim.testbenches.jobs import JobsTestbench
-from sim.testbenches.topick.core_jobs import CoreStimulus, HeadWork, Jobs, random_jobs, real_jobs
+from sim.testbenches.topick.core_jobs import CoreStimulus, Jobs, random_jobs, real_jobs
+from sim.testbenches.topick.predicted_parts import HeadWork
+from sim.testbenches.topick.prediction import Prediction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,6 +43,9 @@ class TopickCoreTestbench(JobsTestbench):
         """Sums against those of the core's own decisions, and no token pruned wrongly."""
         found, decisions = decisions_of(stimulus, got, layouts, cycles_of)
         found = found or mismatches(stimulus, decisions, got, layouts, cycles_of)
+        if not found and stimulus.stall == "none" and stimulus.timings:
+            predicted = stimulus.predicted(stimulus.timings["lane_0"])
+            found = unexpected(stimulus, predicted, got, layouts, cycles_of)
         if not found and stimulus.jobs.parameters.observe:
             for lane in range(stimulus.jobs.parameters.lanes):
                 name = f"observed__{lane}"
@@ -116,10 +122,10 @@ def _decided(
 
 
 def sums_of(p: TopickCoreParameters, beats: dict[str, np.ndarray]) -> np.ndarray:
-    """Signed sums of unpacked outputs ``o``: int64[beats, d]."""
+    """Signed sums of unpacked outputs ``o``, and at last ``total``: int64[beats, d + 1]."""
     sums = np.stack([beats[f"o[{n}]"] for n in range(p.d)], axis=1).astype(np.int64)
-    sign = 1 << 2 * p.bits + p.share_bits - 1
-    return (sums ^ sign) - sign
+    sign = 1 << p.probability_bits + p.bits + p.share_bits
+    return np.column_stack([(sums ^ sign) - sign, beats["total"].astype(np.int64)])
 
 
 def mismatches(
@@ -169,11 +175,33 @@ def _head(
         what = f"token {pruned[0]} kept", "pruned"
         found.append(Mismatch("decided", transaction, beat, "kept", *what, cycle))
     lanes = jobs.parameters.lanes_per_head
-    want = attend(head, work.k, work.v, decided.read, kept, sizes, lanes=lanes).o
+    made = attend(head, work.k, work.v, decided.read, kept, sizes, lanes=lanes)
+    want = np.append(made.o, made.total)
     differs = np.flatnonzero(want != o)
     if len(differs):
         n = differs[0]
-        found.append(Mismatch("o", transaction, beat, f"o[{n}]", int(want[n]), int(o[n]), cycle))
+        field = f"o[{n}]" if n < len(made.o) else "total"
+        found.append(Mismatch("o", transaction, beat, field, int(want[n]), int(o[n]), cycle))
+    return found
+
+
+def unexpected(
+    stimulus: CoreStimulus, predicted: Prediction, got: dict, layouts: dict, cycles_of: dict
+) -> list[Mismatch]:
+    """The first decision of each lane that is another than the predicted one, or at another place:
+    a token pruned too late or too early."""
+    found = []
+    for lane, expected in enumerate(predicted.decided):
+        name = f"decided__{lane}"
+        beats = payload.unpack(layouts[name], got[name])
+        fields = "head", "token", "chunk", "kept"
+        columns = [beats[field].astype(np.int64) for field in fields]
+        want = np.array(expected, np.int64).reshape(-1, len(fields)).T
+        for beat in np.flatnonzero((want != columns).any(axis=0))[:1]:
+            which = int(np.argmax(want[:, beat] != [column[beat] for column in columns]))
+            what = int(want[which, beat]), int(columns[which][beat])
+            owner, cycle = (int(of[name][beat]) for of in (stimulus.transaction_of, cycles_of))
+            found.append(Mismatch(name, owner, int(beat), fields[which], *what, cycle))
     return found
 
 

@@ -19,7 +19,7 @@ from golden.topick.dag import Denominator
 from golden.topick.margin_generator import scale_code, threshold_code
 from golden.topick.pe_lane import Head, LaneSizes, PeLane, chunk_of
 from golden.topick.topick_core import attend
-from hw.topick.pe_lane import PeLaneParameters
+from hw.topick.core_parameters import TopickCoreParameters
 from sim.testbenches.topick.pe_lane import sizes_of
 from tests.algorithms.topick.test_token_picker import codes_of, random_qkv
 
@@ -89,7 +89,7 @@ def test_decisions(bits, chunk_bits, latency):
                 assert not got.read[n:, lane].any() and not got.weight[n:, lane].any()
                 counts += [int(n), int(kept.sum()), int((result.p > 0).sum())]
     assert counts[0] > counts[1] + 50 and counts[1] > counts[2] + 10 and counts[2] > 100
-    assert (got.denominator == 1 << bits - 1).all()
+    assert (got.denominator == got.weight.sum(axis=0)).all()
 
 
 def test_denominators():
@@ -157,7 +157,7 @@ def test_attention(latency):
             head = Head(query, *codes, code, t + 1)
             read, kept, _ = by_events(head, keys, latency, z)
             result = attend(head, keys, values, read, kept, z)
-            np.testing.assert_allclose(o[h, t], result.o * (v_scale / 2048), rtol=1e-14)
+            np.testing.assert_allclose(o[h, t], result.o * (v_scale / result.total), rtol=1e-14)
             weighed[kv] |= result.p > 0
             counts = [sum(read > b) for b in range(3)] + [sum(result.p > 0)]
             assert attention.counts[t, h].tolist() == counts
@@ -200,7 +200,7 @@ def test_all_the_scales():
 
 @pytest.mark.parametrize("d", [2, 64, 100])
 def test_the_sizes_are_the_default_lanes(d):
-    assert sizes_for(d, 12, 4) == sizes_of(PeLaneParameters(d=d))
+    assert sizes_for(d, 12, 4) == sizes_of(TopickCoreParameters(d=d).lane)
 
 
 def test_one_chunk_is_refused():

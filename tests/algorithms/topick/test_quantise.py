@@ -1,4 +1,4 @@
-"""The cache of K and V codes: scales that follow, then stand."""
+"""The cache of K and V codes: scales that follow the rows."""
 
 import numpy as np
 
@@ -29,26 +29,32 @@ def test_scales_follow_the_maximum_until_the_calibration_ends():
     assert cache.append(k, v) == 2  # the third token raises the maximum of K
     assert cache.k_scale == 1
     assert cache.k.tolist() == [[[7, -4], [5, -2]]]
-    # The rest in one run: the maximum stands, and what comes after the calibration saturates.
-    assert cache.append(k[:, 2:], v[:, 2:]) == 4
-    assert cache.k_scale == 2
-    assert cache.k.tolist() == [[[4, -2], [2, -1], [7, -4], [7, -4], [7, -7], [1, 0]]]
+    assert cache.rewritten == 0
+    # The maximum stands in the rest of the calibration; what comes later doubles the scale.
+    assert cache.append(k[:, 2:], v[:, 2:]) == 2
+    assert cache.k_scale == 2 and cache.rewritten == 2
+    assert cache.k.tolist() == [[[4, -2], [2, -1], [7, -4], [7, -4]]]
+    assert cache.append(k[:, 4:], v[:, 4:]) == 2
+    assert cache.k_scale == 4 and cache.rewritten == 4 and cache.stored_again == 6
+    assert cache.k.tolist() == [[[2, -1], [1, 0], [4, -2], [4, -2], [7, -4], [0, 0]]]
     np.testing.assert_allclose(cache.v_scale, 1 / 7)
     assert cache.v.tolist() == [[[7, -4]] * 6]
-    assert len(cache) == 6
+    assert len(cache) == 6 and cache.saturated == 0
 
 
-def test_a_maximum_after_the_calibration_changes_nothing():
+def test_a_row_far_beyond_its_codes_halves_those_of_the_others():
     cache = QuantisedCache(bits=4, calibration=2, headroom=2.0)
     for peak in (3.5, 7.0):
         assert cache.append(rows(peak), rows(7.0)) == 1
     assert cache.k_scale == cache.v_scale == 2  # 2 * 7 / 7
     stored = cache.k.tolist()
     assert stored == [[[2, -1], [4, -2]]]
-    assert cache.append(rows(100.0, 1000.0), rows(1.0, 100.0)) == 2
-    assert cache.k_scale == cache.v_scale == 2
-    assert cache.k[:, :2].tolist() == stored
-    assert cache.k[:, 2:].tolist() == [[[7, -8], [7, -8]]]
+    assert cache.append(rows(14.0, 100.0), rows(1.0, 1.0)) == 1
+    assert cache.k_scale == cache.v_scale == 2 and cache.k[:, :2].tolist() == stored
+    assert cache.append(rows(100.0, 1.0), rows(1.0, 15.0)) == 1
+    assert cache.k_scale == 16 and cache.v_scale == 2
+    assert cache.k.tolist() == [[[0, 0], [0, 0], [1, 0], [6, -3]]]
+    assert cache.v.tolist()[0][:2] == [[4, -2], [4, -2]] and cache.saturated == 0
 
 
 def test_heads_and_k_and_v_have_scales_of_their_own():

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from golden.algorithms.topick.quantise import quantise, scale_for
+from golden.algorithms.topick.quantise import QuantisedCache, quantise, scale_for
 from golden.lm.weights import Config
 from hw.topick.topick_core import TopickCoreParameters
 from sim.commands.engines.attention import (
@@ -16,17 +16,20 @@ from sim.commands.engines.attention import (
     require_heads,
     require_tokens,
 )
+from sim.commands.engines.difference import Difference
 from sim.commands.engines.record import LayerStep
 from sim.core import payload
 from sim.core.stimulus import Outcome
+from sim.drivers.board.shared import DesignOnBoard
 from sim.testbenches.topick.core_jobs import CoreStimulus, Jobs
 from sim.testbenches.topick.pe_lane import coded_head
-from sim.testbenches.topick.topick_core import HeadDecisions, decisions_of, sums_of
+from sim.testbenches.topick.prediction import CorePrediction
+from sim.testbenches.topick.topick_core import HeadDecisions, decisions_of, sums_of, unexpected
 from sim.testbenches.topick.topick_core import mismatches as find_mismatches
 
 THRESHOLD = 1e-3
-HEADROOM = 1.25
-"""Largest code of K and V over the largest magnitude in the prompt."""
+CALIBRATION, HEADROOM = 64, 1.25
+"""Of :class:`golden.algorithms.topick.quantise.QuantisedCache`, as the algorithm's defaults."""
 
 
 class TopickAttention(RtlAttention):
@@ -38,8 +41,10 @@ class TopickAttention(RtlAttention):
     threshold
         Probability up to which tokens are pruned; 0 prunes nothing.
 
-    The first tokens, a prompt's, fix the scales of K and V; later rows saturate. The ``votes`` of
-    ``steps`` are the query heads that kept a token.
+    The host quantises K and V as the algorithm does (``QuantisedCache``): where that changes the
+    codes of earlier rows, it writes them to the memories again before the step. In a simulation the
+    decisions, their order and the cycles are those predicted. The ``votes`` of ``steps`` are the
+    query heads that kept a token.
     """
 
     block = "topick.topick_core"
@@ -50,30 +55,27 @@ class TopickAttention(RtlAttention):
         self._jobs = Jobs(parameters)
         super().__init__(run, self._jobs.memories())
         self._threshold = self.settings["threshold"] = threshold
-        self._scales: np.ndarray | None = None  # [K or V, kv heads]
+        self._cache = QuantisedCache(parameters.bits, CALIBRATION, HEADROOM)
+        on_board = isinstance(run.design, DesignOnBoard)
+        self._prediction = None if on_board else CorePrediction(parameters, run.timing)
         self._counts: dict[str, float] = {}
         shortest, longest = run.timing.latency
         self._latency = (shortest + longest) // 2
         self._unpruned = 0
 
-    def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        if self._scales is None:
-            peaks = [np.abs(x).max(axis=(1, 2)) for x in (k, v)]
-            self._scales = scale_for(HEADROOM * np.stack(peaks), self._p.bits)
-        return super().sequence(q, k, v)
-
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        if self._scales is None:
-            return self.sequence(q[:, None], k[:, None], v[:, None])[:, 0]
-        p, bits = self._p, self._p.bits
+        p, bits, cache = self._p, self._p.bits, self._cache
         token, (kv_heads, d) = len(self.cycles), k.shape
         group = len(q) // kv_heads
         fill = ((0, 0), (0, p.d - d))
-        k_scale, v_scale = self._scales
-        k_codes, v_codes = (
-            np.pad(quantise(x, scale[:, None], bits), fill)
-            for x, scale in zip((k, v), self._scales, strict=True)
-        )
+        cache.append(k[:, None], v[:, None])
+        codes = np.pad(np.stack([cache.k, cache.v]), ((0, 0), (0, 0), *fill))
+        if cache.rewritten:
+            self._jobs.rewrite(*codes[:, :, :-1])
+            for name, words in self._jobs.contents().items():
+                self._session.write_rows(name, 0, words)
+        k_codes, v_codes = codes[:, :, -1]
+        k_scale, v_scale = cache.k_scale, cache.v_scale
         q_scale = scale_for(np.abs(q).max(axis=1), bits)
         q_codes = np.pad(quantise(q, q_scale[:, None], bits), fill)
         c = q_scale * np.repeat(k_scale, group) / np.sqrt(d)
@@ -86,8 +88,9 @@ class TopickAttention(RtlAttention):
         stimulus = self._jobs.stimulus([], since=token)
         expected = {name: len(beats) for name, beats in stimulus.outputs.items()}
         outcome = self._rtl(token, stimulus.inputs, expected)
-        codes = self._sums(outcome, len(q))[:, :d]
-        o = codes * 2.0 ** -(bits - 1) * np.repeat(v_scale, group)[:, None]
+        sums = self._sums(outcome, len(q))
+        total = np.maximum(sums[:, -1:], 1)
+        o = sums[:, :d] / total * np.repeat(v_scale, group)[:, None]
         rows = [np.asarray(q, np.float32)]
         rows += [x[:, :d] * s[:, None] for x, s in ((k_codes, k_scale), (v_codes, v_scale))]
         self.rows = kv_heads * (token + 1)
@@ -95,10 +98,10 @@ class TopickAttention(RtlAttention):
         return o.astype(np.float32)
 
     def _sums(self, outcome: Outcome, heads: int) -> np.ndarray:
-        """The RTL's sums by head, as integers."""
+        """The RTL's sums by head, as integers, ``total`` the last."""
         p = self._p
         beats = payload.unpack(self._design.outputs["o"], outcome.outputs["o"])
-        o = np.empty((heads, p.d), np.int64)
+        o = np.empty((heads, p.d + 1), np.int64)
         o[beats["head"].astype(int)] = sums_of(p, beats)
         return o
 
@@ -112,6 +115,13 @@ class TopickAttention(RtlAttention):
             found = find_mismatches(
                 stimulus, decisions, outcome.outputs, layouts, outcome.cycles_of
             )
+        if self._check and not found and self._prediction is not None:
+            predicted = self._prediction.run(stimulus.work)
+            self._prediction.wait(outcome.simulated - outcome.cycles)
+            found = unexpected(stimulus, predicted, outcome.outputs, layouts, outcome.cycles_of)
+            if not found and outcome.cycles != predicted.cycles:
+                wrong = f"took {outcome.cycles} cycles where {predicted.cycles} are predicted"
+                raise Difference(self.block, self._layer, token, wrong)
         self._refuse(token, found)
         if self._check:
             self.bits += len(outcome.outputs["o"]) * payload.width(layouts["o"])
@@ -146,13 +156,16 @@ class TopickAttention(RtlAttention):
     def figures(self) -> dict[str, float]:
         """Sums over steps and query heads: tokens in view, chunks of all their keys and of those
         read, tokens kept. Chunks read from memory, of keys and values. Cycles, and those of the
-        core without pruning by its formula, for the memories' mean latency.
+        core without pruning by its formula, for the memories' mean latency. Tokens whose rows were
+        written to memory again with another scale; elements of K and V that saturated.
         """
         uses = self._session.uses().values()
         return self._counts | {
             "chunks read": sum(use.rows_read for use in uses),
             "cycles": sum(self.cycles),
             "cycles without pruning": self._unpruned,
+            "tokens stored again": self._cache.stored_again,
+            "elements saturated": self._cache.saturated,
         }
 
 
@@ -184,7 +197,9 @@ class TopickEngine(AttentionEngine):
         faster = figures["cycles without pruning"] / figures["cycles"]
         return (
             f"{kept / view:.1%} of tokens kept, {everything / keys:.2f} times fewer bytes of K, "
-            f"{everything / max(values, 1):.1f} of V, {faster:.2f} times fewer cycles"
+            f"{everything / max(values, 1):.1f} of V, {faster:.2f} times fewer cycles; "
+            f"{figures['elements saturated']:.0f} elements of K and V saturated, rows of "
+            f"{figures['tokens stored again']:.0f} tokens written again with a larger scale"
         )
 
     def attention(self, run: LayerRun, rows: int, threshold: float = THRESHOLD) -> TopickAttention:
