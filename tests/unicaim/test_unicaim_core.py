@@ -1,6 +1,7 @@
 """UniCAIM's core: every option under stalls, its cycles, resets, memories, what it refuses."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from hw.catalogue import find
 from hw.parameters import ParameterError
 from hw.unicaim.level_converter import RowKind
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
+from sim.core.design import generate
 from sim.core.memory import MemoryTiming
 from sim.core.stalls import PATTERNS
+from sim.drivers.run import Simulation
 from sim.testbenches.unicaim.core_jobs import CoreJobs, random_jobs
 from sim.testbenches.unicaim.unicaim_core import testbench
 from tests.support.kllm.compiled import Compiled

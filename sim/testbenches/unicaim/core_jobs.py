@@ -222,12 +222,20 @@ def random_jobs(p: UnicaimCoreParameters, jobs: int, rng: np.random.Generator) -
 
     for kv_head in range(p.kv_heads):
         load(kv_head)
+    # So few jobs that no kv head has all its rows in use: most of them are for one, which is
+    # filled first, so that rows are evicted.
+    few = jobs < 4 * p.kv_heads * p.rows
+    chosen = int(rng.integers(p.kv_heads))
+    for _ in range(min(p.rows - 2, jobs - 24) if few else 0):
+        made.preset(chosen, *rows(2))
     while len(made) < jobs:
         if sometimes(rng, 0.1):
             kind = str(rng.choice(["plain", "plain", "plain", "any", "special"]))
             ties = bool(sometimes(rng, 0.5))
         kv_head = int(rng.integers(p.kv_heads))
-        if sometimes(rng, 0.03):
+        if few and sometimes(rng, 0.7):
+            kv_head = chosen
+        if sometimes(rng, 0.03) and not (few and kv_head == chosen and len(made) < jobs * 0.9):
             made.clear(kv_head, (int(rng.integers(most_k + 1)), int(rng.integers(most_heads + 1))))
         elif sometimes(rng, 0.04):
             load(kv_head)
@@ -301,10 +309,9 @@ def _sequence(
     """A sequence of q, k and v [heads, tokens, d] through as many kv heads as there are."""
     p = made.parameters
     q, k, v = rows
-    heads = min(p.kv_heads, len(k))
     room = jobs - len(made)
-    if room < 6 * heads:  # too few for every kv head
-        heads = 1
+    # As many as all have more jobs than rows, so that rows are evicted.
+    heads = max(1, min(p.kv_heads, len(k), room // (p.rows * 5 // 4 + 2)))
     prompt = max(0, min(p.rows * 2 // 3, tokens // 2, room // heads // 2 - 2))
     divisors = []
     for kv_head in range(heads):
