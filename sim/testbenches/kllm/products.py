@@ -262,6 +262,18 @@ def stimulus_of(
     )
 
 
+def with_words_late(
+    p: KllmCoreParameters, stimulus: Stimulus, products: Sequence[Product]
+) -> Stimulus:
+    """The stimulus for products whose columns have about as many words as they take cycles.
+
+    The cycle model has words in time. A memory that gives one a cycle may then be late, by at most
+    a cycle for each word that it reads.
+    """
+    words = sum(p.words(*product.weight.shape) for product in products)
+    return dataclasses.replace(stimulus, band=(stimulus.cycles, stimulus.cycles + words))
+
+
 def packed_inputs(
     p: KllmCoreParameters,
     products: Sequence[Product],

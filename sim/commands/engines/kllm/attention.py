@@ -21,6 +21,7 @@ from sim.testbenches.kllm.products import (
     packed_inputs,
     results_of_all,
     stimulus_of,
+    with_words_late,
     words_of,
 )
 
@@ -84,6 +85,7 @@ class KllmAttention(RtlAttention):
         products, addresses = self._products(q)
         results = results_of_all(p, products)
         attend = stimulus_of(p, products, addresses, results, self._rng)
+        attend = with_words_late(p, attend, products)
         self._submit(partial(self._run, token, store, self._contents(), attend))
         y = [r.y for product, r in zip(products, results, strict=True) if product.weighted]
         return np.concatenate(y)

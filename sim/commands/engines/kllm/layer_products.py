@@ -37,6 +37,7 @@ from sim.testbenches.kllm.products import (
     packed_inputs,
     pairs_of,
     stimulus_of,
+    with_words_late,
 )
 
 BLOCK = "kllm.kllm_core"
@@ -125,7 +126,8 @@ class KllmLayer:
 
     A matrix of more rows than the core's K is multiplied in parts, each with outliers and a scale
     of its own; one of more columns than N in several products. ``cycles`` has those of each token's
-    steps, ``predicted`` the cycle model's, which are the same if the memory keeps up; ``bits``
+    steps, ``predicted`` the cycle model's, which are the same if the memory keeps up, and never
+    more; ``bits``
     counts the output bits compared. All three are complete once everything submitted has run.
     """
 
@@ -242,9 +244,9 @@ class KllmLayer:
         """A token's step on the RTL, compared."""
         pieces, outputs = self._pieces[step], self._design.outputs
         addresses = [self._address[self._place(piece)] for piece in pieces]
-        stimulus = stimulus_of(
-            self._parameters, self._products(step, x), addresses, expected, self._rng
-        )
+        p, products = self._parameters, self._products(step, x)
+        stimulus = stimulus_of(p, products, addresses, expected, self._rng)
+        stimulus = with_words_late(p, stimulus, products)
         counts = {name: len(beats) for name, beats in stimulus.outputs.items()}
         outcome = self._step_of_rtl(step, token, stimulus.inputs, counts)
         found = compare(stimulus, outcome.outputs, outputs, outcome.cycles_of)
