@@ -210,12 +210,21 @@ def compare(
 
 
 def compare_memories(stimulus: Stimulus, outcome: Outcome) -> list[Mismatch]:
-    """The first row of each memory that differs from what the run must leave."""
+    """The first row of each memory that differs from what the run must leave.
+
+    A memory whose rows the outcome lacks is a mismatch too: every driver returns them, a board by
+    reading them back.
+    """
     found = []
     for name, memory in stimulus.memories.items():
-        if memory.after is None or name not in outcome.memories:
+        if memory.after is None:
             continue
-        contents = outcome.memories[name].contents
+        use = outcome.memories.get(name)
+        contents = memory.after[:0] if use is None else use.contents
+        if len(contents) != len(memory.after):
+            want, got = f"{len(memory.after)} rows", f"{len(contents)} rows"
+            found.append(Mismatch(name, stimulus.transactions, 0, "contents", want, got))
+            continue
         differs = np.flatnonzero((contents != memory.after).any(axis=1))
         if len(differs):
             row = int(differs[0])

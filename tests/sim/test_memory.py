@@ -13,7 +13,7 @@ from hw.parameters import ParameterError
 from sim.core import memory, payload
 from sim.core.memory import Memory, MemoryFault, MemoryModel, MemoryTiming, timing_of
 from sim.core.stalls import PATTERNS
-from sim.core.stimulus import Stimulus, compare
+from sim.core.stimulus import Outcome, Stimulus, compare, compare_memories
 from sim.drivers.cocotb.runner import SIMULATORS, CocotbSimulation
 from sim.drivers.harness import runner as harness
 from sim.drivers.harness.runner import Harness
@@ -414,6 +414,25 @@ def test_a_memory_is_checked():
         Memory(np.zeros(4, np.uint32), "request", "response")
     with pytest.raises(ParameterError, match="write and write_data must be given together"):
         Memory(np.zeros((4, 1), np.uint32), "request", "response", write="write")
+
+
+@pytest.mark.parametrize("rows", [None, 0, 3])
+def test_a_memory_that_a_run_does_not_return_is_a_mismatch(rows):
+    p = RowReaderParameters()
+    stimulus = stimulus_of(p, reads(2))
+    whole = contents(p)
+    memories = {"rows": dataclasses.replace(memory_of(p), after=whole)}
+    stimulus = dataclasses.replace(stimulus, memories=memories)
+    use = MemoryModel(whole, MemoryTiming()).use
+
+    def found(memories: dict) -> list:
+        return compare_memories(stimulus, Outcome({}, {}, 0, 0, memories=memories))
+
+    assert found({"rows": use}) == []
+    some = {} if rows is None else {"rows": dataclasses.replace(use, contents=whole[:rows])}
+    [mismatch] = found(some)
+    assert (mismatch.stream, mismatch.field) == ("rows", "contents")
+    assert (mismatch.expected, mismatch.got) == (f"{len(whole)} rows", f"{rows or 0} rows")
 
 
 def test_a_stream_belongs_to_one_memory():
