@@ -1,20 +1,24 @@
+# amaranth: UnusedElaboratable=no
 """The core: whole sequences through the RTL, what it refuses, and cycles."""
 
 import dataclasses
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
 
 from golden.arith.formats import is_nan, to_bits
 from golden.veda.veda_core import VedaCore
-from hw.catalogue import find
-from hw.veda.veda_core import VedaCoreParameters
+from hw.catalogue import Block, find
+from hw.component import Component
+from hw.veda.veda_core import VedaCore, VedaCoreParameters
 from sim.commands.ablation import growing, head_cycles
 from sim.core import payload
 from sim.core.design import generate
 from sim.core.memory import FASTEST, MemoryTiming
 from sim.core.stalls import PATTERNS
-from sim.core.stimulus import compare
+from sim.core.stimulus import compare, compare_memories
 from sim.drivers.cocotb.runner import CocotbSimulation
 from sim.drivers.harness.runner import Harness
 from sim.testbenches.veda.veda_core import (
@@ -49,6 +53,7 @@ class Core:
         outcome = self.harness.run(stimulus, PATTERNS[stall], seed, timing)
         assert outcome.failure is None
         assert compare(stimulus, outcome.outputs, self.design.outputs, outcome.cycles_of) == []
+        assert compare_memories(stimulus, outcome) == []
         return outcome
 
 
@@ -174,6 +179,60 @@ def test_what_is_in_memory(small, shipped_trace):
             kept = payload.pack(SMALL.row_layout, {"": to_bits(expected[head, : len(slots)])})
             found = {row.tobytes() for row in rows[head, kind]}
             assert all(row.tobytes() in found for row in kept)
+
+
+def test_a_stray_write_is_found_in_a_row_that_no_step_reads(small, shipped_trace):
+    """What the memory must hold names every row, those without a token too."""
+    stimulus = real_steps(SMALL, shipped_trace, 12, target=4)[0].stimulus([])
+    outcome = small.check(stimulus)
+    contents = outcome.memories["cache"].contents
+    row = SMALL.capacity - 1
+    assert not contents[row].any()
+    contents[row] = contents[0]
+    [found] = compare_memories(stimulus, outcome)
+    assert found.field.startswith(f"row {row}, ") and "one of 1 rows" in found.field
+
+
+class WritesTwice(Component):
+    """The core; each row that it writes goes to the last row of its head too, and before."""
+
+    summary, source = VedaCore.summary, "tests"
+
+    def __init__(self, parameters: VedaCoreParameters):
+        self.parameters = parameters
+        super().__init__(VedaCore(parameters).signature)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.core = core = VedaCore(self.parameters)
+        for name in ("command", "kv", "q", "response"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(core, name))
+        for name in ("o", "report"):
+            wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
+        wanted, given, again = core.request, self.request, Signal()
+        last = self.parameters.capacity - 1
+        passes = ~wanted.payload.write | again
+        m.d.comb += [
+            given.valid.eq(wanted.valid),
+            given.payload.eq(wanted.payload),
+            wanted.ready.eq(given.ready & passes),
+        ]
+        with m.If(~passes):
+            m.d.comb += given.payload.address.eq(wanted.payload.address | last)
+        with m.If(given.valid & given.ready):
+            m.d.sync += again.eq(~passes)
+        return m
+
+
+@pytest.mark.campaign
+def test_a_core_that_writes_another_row_too_is_found(shipped_trace):
+    stimulus = real_steps(SMALL, shipped_trace, 12, target=4)[0].stimulus([])
+    faulty = generate(Block(WritesTwice), SMALL)
+    simulation = CocotbSimulation(faulty, "icarus")
+    [outcome] = simulation.run([(stimulus, "none")], 1, timing=FASTEST)
+    assert outcome.failure is None
+    assert compare(stimulus, outcome.outputs, faulty.outputs, outcome.cycles_of) == []
+    assert "row" in compare_memories(stimulus, outcome)[0].field
 
 
 def test_invalid_scores_are_flagged(small):

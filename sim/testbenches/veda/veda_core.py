@@ -73,6 +73,9 @@ class Steps:
         self._kv: list[np.ndarray] = []
         self._fields: dict[str, list[int]] = {}
         self.work: list[StepWork | None] = []
+        self._rows: list[int] = []  # the memory's row of each slot used in this sequence
+        shape = (p.kv_heads, 2, p.capacity, p.array.lanes)
+        self._written = np.zeros(shape, np.float16)  # K and V as the memory must hold them
 
     def length(self, restart: bool) -> int:
         """Slots of the next step, the new one included."""
@@ -102,6 +105,7 @@ class Steps:
             "vote_cast": vote,
             "evict": evict,
         }
+        slot = self.length(restart) - 1
         result = self.core.step(q, k, v, **settings, **fields)
         if len(self.results) % 2:  # 0 counts as 1
             heads, group = (0 if number == 1 else number for number in (heads, group))
@@ -114,14 +118,30 @@ class Steps:
         if result.refused:
             self.work.append(None)
             return result
+        self._write(slot, k, v, result)
         self._kv.append(np.stack([k, v], axis=1).reshape(-1, k.shape[1]))
         evictions = sum(report.evict for report in result.reports)
         votes = vote and not result.reports[0].invalid
         self.work.append(StepWork(result.p.shape[1], len(q), len(k), votes, evictions))
         return result
 
+    def _write(self, slot: int, k: np.ndarray, v: np.ndarray, result: StepResult) -> None:
+        """New rows into the slot's row of the memory; evicted slots swap rows with the last."""
+        if slot == 0:
+            self._rows = []
+        if slot == len(self._rows):
+            self._rows.append(slot)
+        self._written[: len(k), :, self._rows[slot]] = np.stack([k, v], axis=1)
+        for report in result.reports:
+            if report.evict:
+                one, other = report.slot, report.length
+                self._rows[one], self._rows[other] = self._rows[other], self._rows[one]
+
     def stimulus(self, notes: list[str], since: int = 0) -> Stimulus:
-        """All steps, or those from number `since` on, for a core that has ended the others."""
+        """All steps, or those from number `since` on, for a core that has ended the others.
+
+        Only all steps say what the memory holds after them.
+        """
         p = self.parameters
         results, work = self.results[since:], self.work[since:]
         before = [step for step in self.work[max(0, since - 1) : since] if step is not None]
@@ -162,15 +182,20 @@ class Steps:
             transactions=len(results),
             cycles=cycles,
             notes=notes,
-            memories={"cache": self.memory()},
+            memories={"cache": self.memory(checked=since == 0)},
         )
 
-    def memory(self) -> Memory:
-        """As many rows as the cache has: a request beyond them ends the run with a failure."""
+    def memory(self, checked: bool = False) -> Memory:
+        """As many rows as the cache has: a request beyond them ends the run with a failure.
+
+        checked
+            Whether all rows must be as these steps leave them.
+        """
         p = self.parameters
         rows = p.kv_heads * 2 * p.capacity
         empty = np.zeros((rows, payload.words(p.row_layout)), np.uint32)
-        return Memory(empty, "request", "response", write="write", write_data="data")
+        after = rows_of(p, self._written.reshape(rows, -1)) if checked else None
+        return Memory(empty, "request", "response", write="write", write_data="data", after=after)
 
 
 def inputs_of(
@@ -290,7 +315,7 @@ def add_refused(steps: Steps, rng: np.random.Generator) -> None:
 def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) -> Steps:
     """Sequences of any length and heads; equal rows, so that votes tie; infinities and NaNs.
 
-    Some fill the cache with commands that do not evict, and evict many rows in their last step.
+    The first is one of the short ones that evict. Some fill the cache with commands that do not evict, and evict many rows in their last step.
     Some have many more tokens than rows, some very few of both. Between steps are commands that the
     core refuses.
     """
@@ -299,12 +324,13 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
     d = p.array.lanes
     positions = 1 << p.position_bits
     for number in range(steps):
+        first = not any(done.work)
         if sometimes(rng, 0.1):
             add_refused(done, rng)
             continue
         restart = left == 0 and (number > 0 or sometimes(rng, 0.5))
         if left == 0:
-            kind = KINDS[rng.integers(0, len(KINDS))]
+            kind = "short" if first else KINDS[rng.integers(0, len(KINDS))]
             longest = min(p.capacity, int(rng.choice([6, 32])))
             left = int(rng.integers(1, longest + 1, 2).max())
             if kind == "fills the cache":
@@ -317,7 +343,7 @@ def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) ->
                 prompt = 0
             elif kind == "short":
                 left, target = int(rng.integers(2, 9)), int(rng.integers(0, min(p.capacity, 4)))
-                prompt = 0
+                left, prompt = max(left, target + 2), 0
             left = min(left, positions)  # a longer sequence would repeat positions
             any_token = int(rng.integers(0, min(positions, 1 << int(rng.integers(1, 30)))))
             protected = min(positions - 1, int(rng.choice([0, 2, target, any_token])))
