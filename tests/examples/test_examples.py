@@ -69,7 +69,7 @@ def test_cocotb_test_of_a_block(simulator, build):
     run = make("cocotb_block", build, f"SIM={simulator}")
     assert run.returncode == 0, run.stdout
     found = results(build / simulator)
-    assert len(found) == 4 and all(found.values()), run.stdout
+    assert len(found) == 5 and all(found.values()), run.stdout
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS, indirect=True)
