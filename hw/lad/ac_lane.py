@@ -12,9 +12,9 @@ from hw.arith.float_format import FP16, FP32
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.component import Component
 from hw.lad.linear import LinearPort, lend
+from hw.lad.powers import POWER_BITS, times_power
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.vpu import Mode, Vpu
-from hw.lad.powers import POWER_BITS, times_power
 from hw.layout import FLAG
 
 TAGS = "first", "last", "keep", "subtract", "scaled"
