@@ -134,26 +134,6 @@ def test_trace_of_a_run(generated, tmp_path):
             rf"{DIFFERS}(kept|o\[\d+\]|beat|chunk), ",
             id="prunes more",
         ),
-        pytest.param(
-            r"(assign prune = )(_\d+_ &)",
-            r"\g<1>1'h0 & \2",
-            rf"{DIFFERS}(token|kept|chunk), |took ",
-            id="prunes nothing",
-        ),
-        pytest.param(
-            r"(assign prune = )(_\d+_ &)",
-            r"\g<1>last & \2",
-            rf"{DIFFERS}(token|kept|chunk), |took ",
-            id="prunes at the last chunk alone",
-            marks=pytest.mark.campaign,
-        ),
-        pytest.param(
-            r"(settling_next = )3'h5",
-            r"\g<1>3'h6",
-            r"took \d+ cycles where \d+ are predicted",
-            id="a cycle more a head",
-            marks=pytest.mark.campaign,
-        ),
     ],
 )
 def test_a_fault_in_the_rtl_ends_the_text_and_is_located(

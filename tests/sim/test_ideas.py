@@ -3,6 +3,7 @@
 import pytest
 
 from hw.catalogue import find
+from hw.topick.core_parameters import TopickCoreParameters
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
 from sim.core.design import generate
 from sim.drivers.run import load_testbench
@@ -12,9 +13,13 @@ from tests.support.ideas import IDEAS, CoreWithoutIdea
 from tests.support.sim.generated import attention_command, write_llama
 
 UNICAIM = UnicaimCoreParameters(16, 8, query_bits=3, kv_heads=2, group=2, array="serial")
+TOPICK = TopickCoreParameters(d=8, lanes=2, heads=4, kv_heads=2, tokens=32, entries=8)
 MODELS = {
     name: (core.parameters, f"--capacity 6 {core.options}") for name, core in CORES.items()
-} | {"unicaim.unicaim_core": (UNICAIM, "--capacity 16 --top-k 4")}
+} | {
+    "unicaim.unicaim_core": (UNICAIM, "--capacity 16 --top-k 4"),
+    "topick.topick_core": (TOPICK, "--set tokens=32 --set entries=8 --threshold 0.05"),
+}
 """Parameters of each core, and the options of ``sim generate`` that give them."""
 
 

@@ -46,6 +46,16 @@ IDEAS = {
         ),
         Idea("evicts nothing", "row_manager", ASSIGNED.format("full"), "1'h0"),
     ],
+    "topick.topick_core": [
+        Idea("prunes nothing", "rpdu", ASSIGNED.format("prune"), "1'h0"),
+        Idea("prunes at the last chunk alone", "rpdu", ASSIGNED.format("prune"), "last & (VALUE)"),
+        Idea(
+            "waits a cycle or two more for each head",
+            "lane_group",
+            r"^ +(?P<to>settling_next) = (?P<value>3'h[56]);",
+            "3'h7",
+        ),
+    ],
     "kllm.kllm_core": [
         Idea("has no outliers", "outlier_split", STORED.format("marks"), "(VALUE) & 0"),
         Idea("has outliers alone", "outlier_split", STORED.format("marked"), ONES),
