@@ -139,7 +139,7 @@ def test_parts_of_a_vector():
 def test_attention_between_other_products(small):
     """Vectors stored, scores, and vectors weighted by their softmax, stalled and not."""
     for seed in range(8):
-        products = random_products(SMALL, 60, RNG(seed), attention=True)
+        products = random_products(SMALL, 60, RNG(seed))
         assert sum(product.weighted for product in products) > 3
         assert sum(product.store for product in products) > 3
         stimulus = build(SMALL, fit_memory(SMALL, products), RNG(seed), [])

@@ -12,7 +12,8 @@ from golden.arith.formats import is_nan, to_bits
 from golden.veda.veda_core import VedaCore
 from hw.catalogue import Block, find
 from hw.component import Component
-from hw.veda.veda_core import VedaCore, VedaCoreParameters
+from hw.veda import veda_core
+from hw.veda.veda_core import VedaCoreParameters
 from sim.commands.ablation import growing, head_cycles
 from sim.core import payload
 from sim.core.design import generate
@@ -196,15 +197,15 @@ def test_a_stray_write_is_found_in_a_row_that_no_step_reads(small, shipped_trace
 class WritesTwice(Component):
     """The core; each row that it writes goes to the last row of its head too, and before."""
 
-    summary, source = VedaCore.summary, "tests"
+    summary, source = veda_core.VedaCore.summary, "tests"
 
     def __init__(self, parameters: VedaCoreParameters):
         self.parameters = parameters
-        super().__init__(VedaCore(parameters).signature)
+        super().__init__(veda_core.VedaCore(parameters).signature)
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.core = core = VedaCore(self.parameters)
+        m.submodules.core = core = veda_core.VedaCore(self.parameters)
         for name in ("command", "kv", "q", "response"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(core, name))
         for name in ("o", "report"):

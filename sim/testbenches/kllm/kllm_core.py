@@ -29,7 +29,7 @@ class KllmCoreTestbench:
     ) -> Stimulus:
         rng = np.random.default_rng(seed)
         if trace is None:
-            products = random_products(parameters, vectors, rng, attention=seed % 2 == 0)
+            products = random_products(parameters, vectors, rng)
             return build(parameters, fit_memory(parameters, products), rng, [])
         products, notes = real_products(parameters, trace, vectors)
         return build(parameters, fit_memory(parameters, products), rng, notes)
@@ -41,8 +41,13 @@ testbench = KllmCoreTestbench()
 def real_products(
     p: KllmCoreParameters, trace: Trace, count: int, columns: int | None = None
 ) -> tuple[list[Product], list[str]]:
-    """Vectors of each layer in turn by their matrix of `columns` columns, a dozen if not given."""
+    """Vectors of each layer in turn by their matrix of `columns` columns, a dozen if not given.
+
+    The first vector is stored. The second one's results are scores that weigh the third, if there
+    is a third and they fit a vector and a row of the softmax.
+    """
     columns = columns or min(p.n, 12)
+    scored = count > 2 and columns <= min(p.scores, p.k)
     layers, notes = layers_of(trace, p.k, columns, p.activation_bits, p.weight_bits, p.outliers)
     products: list[Product] = []
     for number in range(count):
@@ -73,18 +78,20 @@ def real_products(
                 function=SILU if turn == 3 and not p.centroid_bits else None,
                 partial=parts and turn == 0,
                 add=parts and turn == 1,
+                store=number == 0,
+                softmax=scored and number == 1,
             )
         )
+    if scored:
+        products[2] = weighted(products[2], products[2].x[:, :columns])
     return products, notes
 
 
-def random_products(
-    p: KllmCoreParameters, count: int, rng: np.random.Generator, attention: bool = False
-) -> list[Product]:
+def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator) -> list[Product]:
     """Batches of vectors of every length and kind, small matrices, integers, matrices in parts.
 
-    attention
-        Vectors are stored, results are scores, and weigh later vectors.
+    Vectors are stored, results are scores and weigh later vectors; the first product's, if their
+    row fits and others follow.
     """
     products: list[Product] = []
     waiting: list[tuple[int, int]] = []  # shapes of the softmax's rows
@@ -92,42 +99,44 @@ def random_products(
         before = products[-1] if products else None
         add = before is not None and before.partial
         product = random_product(p, before, add, number, number == count - 1, rng)
-        if attention and not add and not product.partial:
+        if waiting and number == count - 2:  # the last may be weighted, so it is no part
+            product = dataclasses.replace(product, partial=False)
+        if not add and not product.partial:
             full = len(waiting) == 2
-            if waiting and (full or sometimes(rng, 0.7)):
+            if waiting and (full or number == count - 1 or sometimes(rng, 0.7)):
                 vectors, length = waiting.pop(0)
                 # A row of more values than a vector has is that of several, one after another.
                 if length > p.k:
                     waiting.insert(0, (vectors, length - p.k // BEAT * BEAT))
                     length = p.k // BEAT * BEAT
-                product = resized(product, vectors, length, rng)
+                x = rng.standard_normal((vectors, length)).astype(np.float16)
+                product = weighted(product, x, sometimes(rng, 0.9, x.shape))
             # The last one's result shows that all went well.
             columns, vectors = len(product.scale), len(product.x)
-            fits = columns <= min(p.scores, p.k) or (columns <= p.scores and vectors == 1)
-            softmax = number < count - 1 and len(waiting) < 2 and fits and sometimes(rng, 0.5)
+            several = vectors == 1 and p.k >= BEAT  # vectors that one row weighs
+            fits = columns <= (p.scores if several else min(p.scores, p.k))
+            chosen = number == 0 or sometimes(rng, 0.35)
+            softmax = number < count - 1 and len(waiting) < 2 and fits and chosen
             if softmax:
                 waiting.append((vectors, columns))
-            product = dataclasses.replace(
-                product, softmax=bool(softmax), store=bool(sometimes(rng, 0.4))
-            )
-        elif attention and product.partial:
+            store = number == 0 or bool(sometimes(rng, 0.4))
+            product = dataclasses.replace(product, softmax=bool(softmax), store=store)
+        elif product.partial:
             # It has no results, so no scores.
             product = dataclasses.replace(product, softmax=bool(sometimes(rng, 0.5)))
         products.append(product)
     return products
 
 
-def resized(product: Product, vectors: int, length: int, rng: np.random.Generator) -> Product:
-    """The product with other vectors, weighted by rows of the softmax."""
-    x = rng.standard_normal((vectors, length)).astype(np.float16)
-    weight = product.weight[np.arange(length) % len(product.weight)]
-    norm = product.norm and Norm(np.float32(1 / length), product.norm.eps)
+def weighted(product: Product, x: np.ndarray, keep: np.ndarray | None = None) -> Product:
+    """The product with vectors ``x [vectors, length]`` that rows of the softmax weigh."""
+    length = x.shape[1]
     return dataclasses.replace(
         product,
         x=x,
-        keep=sometimes(rng, 0.9, x.shape),
-        weight=weight,
-        norm=norm,
+        keep=np.ones(x.shape, bool) if keep is None else keep,
+        weight=product.weight[np.arange(length) % len(product.weight)],
+        norm=product.norm and Norm(np.float32(1 / length), product.norm.eps),
         function=None,
         weighted=True,
     )
@@ -201,7 +210,7 @@ def random_product(
         and sometimes(rng, 0.7 if again else 0.3)
     ):
         function = int(rng.choice([0, 1, 1, 2, 3]))
-    partial = not final and bool(sometimes(rng, 0.25))
+    partial = number > 0 and not final and bool(sometimes(rng, 0.25))
     return Product(
         *(x, keep, tables, new_tables, weight, scale, outliers, integer),
         signed=integer and bool(sometimes(rng, 0.5)),
@@ -253,8 +262,10 @@ def fit_memory(p: KllmCoreParameters, products: list[Product]) -> list[Product]:
 
     Matrices are cut to the columns that fit alone. In a full memory a product has the matrix of an
     earlier one, and its vectors are cut or repeated to the length of that one. Parts whose columns
-    are not as many any more are products of their own.
+    are not as many any more are products of their own. No results are scores any more if those of
+    one are fewer, or a weighted vector has another length.
     """
+    shapes = [product.weight.shape for product in products]
     rows, used = 1 << p.address_width, 0
     fitted: list[Product] = []
     stored: set[tuple[bytes, bytes]] = set()  # matrices in memory
@@ -287,6 +298,9 @@ def fit_memory(p: KllmCoreParameters, products: list[Product]) -> list[Product]:
             product = dataclasses.replace(product, add=False)
             fitted[-1] = dataclasses.replace(fitted[-1], partial=False)
         fitted.append(product)
+    made = zip(fitted, shapes, strict=True)
+    if any((q.softmax or q.weighted) and q.weight.shape != shape for q, shape in made):
+        fitted = [dataclasses.replace(q, softmax=False, weighted=False) for q in fitted]
     return fitted
 
 

@@ -202,8 +202,12 @@ def _work(result: JobResult) -> tuple[int, int]:
 
 def random_jobs(p: UnicaimCoreParameters, jobs: int, rng: np.random.Generator) -> CoreJobs:
     """Jobs of any kind in any order: ties, full arrays, special numbers, k and heads of all sizes,
-    also above what the array has rows and the group has heads."""
-    made = CoreJobs(p)
+    also above what the array has rows and the group has heads.
+
+    The first ones load all kv heads and fill all but two rows of one, if many others follow. There
+    is at least one job that is no load.
+    """
+    made, jobs = CoreJobs(p), max(jobs, p.kv_heads + 1)
     most_k, most_heads = _most(p, "k"), _most(p, "heads")
     keys = [1.0] * p.kv_heads
     kind, ties = "plain", False
@@ -237,7 +241,7 @@ def random_jobs(p: UnicaimCoreParameters, jobs: int, rng: np.random.Generator) -
             kv_head = chosen
         if sometimes(rng, 0.03) and not (few and kv_head == chosen and len(made) < jobs * 0.9):
             made.clear(kv_head, (int(rng.integers(most_k + 1)), int(rng.integers(most_heads + 1))))
-        elif sometimes(rng, 0.04):
+        elif len(made) + 1 < jobs and sometimes(rng, 0.04):  # it has no report to end a run
             load(kv_head)
         if len(made) >= jobs:
             break
@@ -259,7 +263,11 @@ def random_jobs(p: UnicaimCoreParameters, jobs: int, rng: np.random.Generator) -
 def real_jobs(
     p: UnicaimCoreParameters, trace: Trace, jobs: int, rng: np.random.Generator
 ) -> tuple[CoreJobs, list[str]]:
-    """Tokens of the trace: two thirds of the rows are preset, then each token is a step."""
+    """Tokens of the trace: two thirds of the rows are preset, then each token is a step.
+
+    There are at least the three jobs that begin a sequence, up to its first step.
+    """
+    jobs = max(jobs, 3)
     if trace.q is None or trace.k is None or trace.v is None:
         return _rows_as_tokens(p, trace, jobs)
     group = min(p.group, trace.group)
@@ -270,7 +278,7 @@ def real_jobs(
     while len(made) < jobs:
         at = layer % k.shape[0]
         some = [_wide(x, p.d) for x in (q[at], k[at], v[at])]
-        _sequence(made, some, group, trace.group, min(tokens, max(4, p.rows)), jobs)
+        _sequence(made, some, group, trace.group, tokens, jobs)
         layer += 1
     notes.append(
         f"Tokens are q, k and v of the first {layer} layers, cut or filled up to {p.d} elements;"
@@ -331,5 +339,5 @@ def _sequence(
             found = query_divisors(p, queries)
             units = code_units(p, divisors[kv_head], found)
             row = k[kv_head, token], v[kv_head, token]
-            made.step(kv_head, *row, queries, found, max(1, p.rows // 9), units)
+            made.step(kv_head, *row, queries, found, max(2, p.rows // 9), units)
         steps += 1

@@ -13,7 +13,7 @@ class UnicaimCoreTestbench(JobsTestbench):
     random, real = staticmethod(random_jobs), staticmethod(real_jobs)
 
     def default_vectors(self, parameters: UnicaimCoreParameters) -> int:
-        return 80 if parameters.d <= 8 else 24 + parameters.rows
+        return 80 if parameters.d <= 8 else 48 + parameters.rows
 
 
 testbench = UnicaimCoreTestbench()

@@ -315,9 +315,9 @@ def add_refused(steps: Steps, rng: np.random.Generator) -> None:
 def random_steps(p: VedaCoreParameters, steps: int, rng: np.random.Generator) -> Steps:
     """Sequences of any length and heads; equal rows, so that votes tie; infinities and NaNs.
 
-    The first is one of the short ones that evict. Some fill the cache with commands that do not evict, and evict many rows in their last step.
-    Some have many more tokens than rows, some very few of both. Between steps are commands that the
-    core refuses.
+    The first is one of the short ones that evict. Some fill the cache with commands that do not
+    evict, and evict many rows in their last step. Some have many more tokens than rows, some very
+    few of both. Between steps are commands that the core refuses.
     """
     done = Steps(p)
     left = 0
