@@ -46,15 +46,15 @@ def fixed_codebooks(codebook_a: np.ndarray, codebook_b: np.ndarray, bits: int) -
     """Both codebooks as integers relative to their largest magnitudes.
 
     codebook_a, codebook_b
-        Finite ``float16``, each with a value other than 0.
+        Finite ``float16``. One of zeros is integers of 0, whatever their unit.
     """
     largest = (1 << bits - 1) - 1
     integers, scale = [], 1.0
     for codebook in (codebook_a, codebook_b):
         values = codebook.astype(np.float64)
-        unit = np.abs(values).max() / largest
-        if not (unit > 0 and np.isfinite(unit)):
-            raise ValueError("a codebook must be finite and have a value other than 0")
+        unit = (np.abs(values).max() or 1.0) / largest
+        if not np.isfinite(unit):
+            raise ValueError("a codebook must be finite")
         integers.append(np.rint(values / unit).astype(np.int64))
         scale *= unit * 2.0 ** (bits - 1)
     return FixedCodebooks(*integers, scale)

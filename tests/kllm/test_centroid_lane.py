@@ -137,9 +137,11 @@ def test_fixed_codebooks():
     products = np.multiply.outer(made.activations, made.weights) * 2.0**-14 * column[0]
     assert products == pytest.approx(np.multiply.outer(a, b).astype(float) * 300, abs=3e-3)
     assert column[0] * sparse.astype(float) == pytest.approx(300 * b.astype(float), rel=1e-3)
-    for codebook in (np.zeros(2, np.float16), np.array([1, np.inf], np.float16)):
-        with pytest.raises(ValueError, match="finite and have a value other than 0"):
-            fixed_codebooks(a, codebook, 8)
+    zeros = np.zeros(2, np.float16)
+    made = fixed_codebooks(a, zeros, 8)
+    assert not made.weights.any() and not made.sparse_centroids(zeros).any()
+    with pytest.raises(ValueError, match="a codebook must be finite"):
+        fixed_codebooks(a, np.array([1, np.inf], np.float16), 8)
 
 
 @pytest.mark.parametrize(("bits", "worst"), [(8, 0.02), (12, 0.002)])

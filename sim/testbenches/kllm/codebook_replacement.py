@@ -52,7 +52,7 @@ class CodebookReplacementTestbench:
                 x = layer.x[number // len(layers) % len(layer.x)]
                 v = front_end(x[None], layer.tables, 1)
                 one = (x, v.outlier[0], v.scale[0])
-                op = Function.SILU if number % 2 else None
+                op = None if number % 2 else Function.SILU
                 rows.append((*one, layer.tables.activations, layer.tables.centroids, op))
                 continue
             kind = int(rng.integers(0, 8))
@@ -89,7 +89,10 @@ def operands(kind: int, shape, rng: np.random.Generator) -> np.ndarray:
 
 def build(p: CodebookReplacementParameters, rows: list[tuple], rng, notes: list[str]) -> Stimulus:
     """The stimulus of vectors: x, outlier, scale, centroids, codebook, function or None."""
-    commands, writes, counts = [], [], []
+    commands, counts = [], []
+    none = np.zeros(0, int)
+    # Empty arrays first, as no vector may have a function.
+    writes: list[tuple] = [(none, none, np.zeros((0, 1 << p.weight_bits), np.uint16))]
     beats: list[tuple] = []
     results: list[tuple] = []
     banks = rng.integers(0, 2, len(rows))

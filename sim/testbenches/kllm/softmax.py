@@ -55,15 +55,17 @@ def real_rows(trace: Trace, p: SoftmaxParameters, vectors: int, rng: np.random.G
         return [rows[n % len(rows)] for n in range(vectors)], notes
     layers, heads, tokens, _ = trace.q.shape
     group = heads // trace.k.shape[1]
-    rows = []
+    longest = min(tokens, p.length)
+    scores = []
     for n in range(vectors):
         layer, head = n % layers, n // layers % heads
-        longest = min(tokens, p.length)
         token = int(rng.integers(longest // 2, longest))
         keys = trace.k[layer, head // group, : token + 1].astype(np.float32)
-        score = keys @ trace.q[layer, head, token].astype(np.float32) * np.float32(trace.scale)
-        rows.append(score.astype(np.float16))
-    return rows, [f"Rows are scores of q and k, of the first {min(tokens, p.length)} tokens."]
+        query = trace.q[layer, head, token].astype(np.float32)
+        scores.append(keys @ query * np.float32(trace.scale))
+    half, notes = to_fp16("scores", np.concatenate(scores))
+    rows = np.split(half, np.cumsum([len(score) for score in scores[:-1]]))
+    return rows, [*notes, f"Rows are scores of q and k, of the first {longest} tokens."]
 
 
 def random_rows(p: SoftmaxParameters, vectors: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -118,7 +118,7 @@ def attention_inputs(p: VotingEngineParameters, trace: Trace):
     if trace.q is None or trace.k is None:
         x = next(iter((trace.x or {n: w.T for n, w in trace.w.items()}).values()))
         x = np.broadcast_to(x.astype(np.float64), (1, p.heads, *x.shape))
-        return x, x, 1 / np.linalg.norm(x[0, 0], axis=1).max()
+        return x, x, 1 / (np.linalg.norm(x[0, 0], axis=1).max() or 1)
     heads = np.arange(p.heads) % trace.q.shape[1]
     q, k = trace.q[:, heads], trace.k[:, heads // trace.group]
     return q.astype(np.float64), k.astype(np.float64), trace.scale
