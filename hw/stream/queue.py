@@ -16,7 +16,7 @@ class QueueParameters(Parameters):
     width
         Payload bits, where the instantiating block gives no shape.
     depth
-        Entries held.
+        Entries held, up to 2^20.
     """
 
     width: int = 32
@@ -26,6 +26,7 @@ class QueueParameters(Parameters):
         require(self.width >= 1, "width must be at least 1", self.width)
         require(self.width <= 1 << 15, "width must be at most 32768", self.width)
         require(self.depth >= 1, "depth must be at least 1", self.depth)
+        require(self.depth <= 1 << 20, "depth must be at most 1048576", self.depth)
 
     @classmethod
     def presets(cls) -> dict[str, "QueueParameters"]:

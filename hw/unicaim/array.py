@@ -36,9 +36,9 @@ def lines_layout(rows: int) -> data.StructLayout:
 class ArrayParameters(Parameters):
     """
     rows
-        Rows, one for each key, 2 or more.
+        Rows, one for each key, 2 to 65536.
     d
-        Cells of a row, 2 or more.
+        Cells of a row, 2 to 65536.
     key_bits
         Bits of a cell, 1 to 8, for the levels -2^(key_bits - 1) to 2^(key_bits - 1).
     query_bits
@@ -56,6 +56,9 @@ class ArrayParameters(Parameters):
     def __post_init__(self):
         require(self.rows >= 2, "rows must be at least 2", self.rows)
         require(self.d >= 2, "d must be at least 2", self.d)
+        for name in ("rows", "d"):
+            value = getattr(self, name)
+            require(value <= 1 << 16, f"{name} must be at most 65536", value)
         for name in ("key_bits", "query_bits"):
             value = getattr(self, name)
             require(1 <= value <= 8, f"{name} must be between 1 and 8", value)

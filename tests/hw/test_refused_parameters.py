@@ -40,6 +40,7 @@ REFUSED = {
     "stream.queue": {
         "width=0": "width must be at least 1, not 0",
         "depth=0": "depth must be at least 1, not 0",
+        "depth=1048577": "depth must be at most 1048576, not 1048577",
     },
     "stream.sequential_reader": {
         "address_width=0": "address_width must be at least 1, not 0",
@@ -370,6 +371,8 @@ REFUSED = {
     },
     "unicaim.digital_array": {
         "rows=1": "rows must be at least 2, not 1",
+        "rows=65537": "rows must be at most 65536, not 65537",
+        "d=65537": "d must be at most 65536, not 65537",
         "d=1": "d must be at least 2, not 1",
         "key_bits=0": "key_bits must be between 1 and 8, not 0",
         "query_bits=9": "query_bits must be between 1 and 8, not 9",
