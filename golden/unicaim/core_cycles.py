@@ -1,18 +1,19 @@
 """Cycle model of UniCAIM's core, for a memory that answers in the next cycle.
 
 It follows each job from its acceptance to its report, and each query from the converter to its
-result. What it leaves out is that rows written and rows read share the memory's port: where both
-come in one cycle, one of them waits. Constants of a core are in :class:`Timing`, which the
-testbench makes of the parameters of the blocks.
+result. Rows written and rows read share the memory's port: where both come in one cycle, one of
+them waits, and the model only says how much later that can be. Constants of a core are in
+:class:`Timing`, which the testbench makes of the parameters of the blocks.
 """
 
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from hw.unicaim.core_parameters import JobOp
-
 QUEUED = 4
 """Queries between the converter and the exact stage; results between that and the output."""
+
+NEAR = 16
+"""Cycles between a row written and one read that may fall together, as both are later."""
 
 SECOND = 2
 """Jobs between the row manager and their report; heads announced to the exact stage."""
@@ -38,6 +39,11 @@ class Timing:
         Cycles from a head's last score to its first probability, by the number of rows.
     next_key, result
         From a head's first value to the next head's first key, and from its last to its result.
+    converters, bits
+        Of scores from the cells, 0 converters where they come from the keys.
+    reduction, drain
+        From a head's last score to its first term, by the number of rows, and from there to the
+        next head's first score, at least.
     """
 
     ranks: int
@@ -51,19 +57,25 @@ class Timing:
     softmax: Callable[[int], int]
     next_key: Callable[[int], int]
     result: int
+    converters: int
+    bits: int
+    reduction: Callable[[int], int]
+    drain: int
 
 
 @dataclasses.dataclass(frozen=True)
 class JobWork:
     """What a job does.
 
+    op
+        Name of its operation.
     full
         All rows of its kv head are in use after it.
     queries
         Of each of its query heads, the rows selected and the steps of the search.
     """
 
-    op: JobOp
+    op: str
     kv_head: int
     full: bool = False
     queries: Sequence[tuple[int, int]] = ()
@@ -88,6 +100,10 @@ class CoreCycles:
         self._fetch = 0  # it takes an address
         self._exact = 0  # it takes a head
         self._key = 0  # the exact stage takes a key
+        self._score = 0  # the softmax takes a head's first score
+        self._samples: list[int] = []
+        self._scores: list[int] = []
+        self._values: list[int] = []  # addresses of values
         self._busy: dict[int, int] = {}  # from when a kv head takes a job
         self._evict: dict[int, int] = {}  # from when its row to evict is known
         # Cycles in which each query left its queues, and each head and record theirs.
@@ -102,10 +118,13 @@ class CoreCycles:
         self.reports: list[int] = []
         self.end = -1
         """The last transfer."""
+        self.later = 0
+        """Cycles by which all may be later, as rows are read and written at once."""
+        self._address = -1  # the latest to be read
 
     def add(self, job: JobWork) -> None:
         accepted = max(self._idle, self._busy.get(job.kv_head, 0))
-        if job.op == JobOp.LOAD:
+        if job.op == "LOAD":
             taken = max(accepted + 1, self._converter)
             self._converter = taken + self._t.ranks + 2
             self._idle = taken + 1
@@ -113,7 +132,7 @@ class CoreCycles:
             return
         row = max(accepted + 1, self._evict.pop(job.kv_head, 0))
         record = max(row + 1, _room(self._reported, SECOND))
-        if job.op == JobOp.CLEAR:
+        if job.op == "CLEAR":
             record = max(record, self._converter)
             self._write(record)
             self._idle = record + 1
@@ -121,6 +140,8 @@ class CoreCycles:
             key = max(record + 1, self._converter)
             self._write(key)
             self._idle = key + 2
+            # It may find a row to be read, wait a cycle, and then make another one wait.
+            self.later += 4 * (key <= self._address + NEAR)
         seen = record + 1  # by the accumulation
         last_scores = last_row = read = -1
         for rows, steps in job.queries:
@@ -158,6 +179,9 @@ class CoreCycles:
         over = max(k + 1, scored) + steps - 1
         self._array = max(summed, over) + 1
 
+        if t.converters:
+            return self._query_of_cells(query, over, summed, rows)
+
         # Addresses of keys, then those of values.
         first = max(over + 1, self._fetch, _room(self._announced, SECOND))
         count = max(1, rows)
@@ -186,6 +210,54 @@ class CoreCycles:
         self._finish(used[-1], used[-1] + t.result)
         return summed, last, used[-1]
 
+    def _query_of_cells(self, query: int, over: int, summed: int, rows: int) -> tuple:
+        """The rest of a query whose scores are those of the cells, converted."""
+        t, left = self._t, self._left
+        first = max(over + 1, _room(self._announced, SECOND))
+        selected: list[int] = []
+        for _ in range(max(1, rows)):
+            free = (
+                self._samples[-t.converters] + t.bits if len(self._samples) >= t.converters else 0
+            )
+            at = max(first, free, self._samples[-1] + 1 if self._samples else 0)
+            self._samples.append(at)
+            selected.append(at)
+        last = selected[-1]
+        left["heads"].append(last)
+        self._sense = last + 1
+        self._array = max(self._array, last + 1)
+        ready = max(first + 1, self._exact) + 1
+        code = -1
+        for number, at in enumerate(selected):
+            code = max(at + t.bits + 1, code + 1, query + 1)
+            if rows:
+                before = self._score if number == 0 else self._scores[-1] + 1
+                self._scores.append(max(code + 2, before))
+        left["operands"].append(code)
+        if not rows:
+            dropped = max(ready, _room(self._flags, QUEUED))
+            self._finish(dropped, dropped + 1)
+            return summed, last, dropped
+        addresses = self._addresses_of(selected)
+        scored = self._scores[-1]
+        self._score = scored + t.reduction(rows) + max(rows, t.drain)
+        begun = max(scored + t.softmax(rows), ready, self._key)
+        used = self._rows(addresses, max(begun, _room(self._flags, QUEUED) - rows + 1))
+        self._key = used[-1] + 1
+        self._finish(used[-1], used[-1] + t.result)
+        return summed, last, used[-1]
+
+    def _addresses_of(self, selected: list[int]) -> list[int]:
+        """Cycles in which the addresses of values go to the memory, as rows are selected."""
+        found: list[int] = []
+        for number, at in enumerate(selected):
+            before = len(self._taken) + number - self._t.depth
+            free = self._taken[before] + 1 if 0 <= before < len(self._taken) else 0
+            last = found[-1] if found else self._address
+            found.append(max(at + 2, free, last + 1))
+        self._address = found[-1]
+        return found
+
     def _addresses(self, first: int, count: int, taken: int) -> list[int]:
         """Cycles in which addresses go to the memory, the first from a cycle on."""
         found: list[int] = []
@@ -196,6 +268,7 @@ class CoreCycles:
             # In case that the buffer is full before any row of these is used.
             self._taken.append(found[-1] + 4)
         del self._taken[taken:]
+        self._address = found[-1]
         return found
 
     def _rows(self, addresses: list[int], first: int) -> list[int]:
@@ -219,7 +292,7 @@ class CoreCycles:
     def _report(self, job: JobWork, seen: int, summed: int, last_row: int, read: int) -> None:
         """The accumulations of the job's kv head, and its report."""
         t = self._t
-        step = job.op == JobOp.STEP
+        step = job.op == "STEP"
         start = max(seen, self._accumulation, self._accumulator)
         self._accumulator = start + (t.planes + 3 if step and t.mean else 1)
         state = start + 1
@@ -227,7 +300,7 @@ class CoreCycles:
             share = max(state, self._accumulator, summed + 1)
             self._accumulator, state = share + 1, share + 1
             self._summed = share + 1
-        if job.full and job.op != JobOp.CLEAR:
+        if job.full and job.op != "CLEAR":
             search = max(state, self._accumulator)
             found = search + t.planes + 1
             self._accumulator, state = search + t.planes + 1, found + 1

@@ -63,14 +63,15 @@ class CoreSizes:
 @dataclass(frozen=True, eq=False)
 class HeadResult:
     """Of one query: the rows ``selected``, ascending, their probabilities ``p`` (float16), the
-    output ``o`` float16[d], whether the softmax was ``invalid``, and the ``scores`` of all rows on
-    the array's lines, 0 for unused ones."""
+    output ``o`` float16[d], whether the softmax was ``invalid``, the ``scores`` of all rows on the
+    array's lines, 0 for unused ones, and the ``steps`` of the search."""
 
     selected: list[int]
     p: np.ndarray
     o: np.ndarray
     invalid: bool
     scores: np.ndarray
+    steps: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +152,7 @@ class UnicaimCore:
             steps += len(high)
             selected = topk_sense(high, top_k, p.fill)
             unit = None if units is None else units[number]
-            results.append(self._attend(kv_head, query, selected, scores, unit))
+            results.append(self._attend(kv_head, query, selected, scores, len(high), unit))
         if results:
             total = np.sum([result.scores for result in results], axis=0)
             # Of more heads than `group`, as the hardware wraps.
@@ -190,11 +191,12 @@ class UnicaimCore:
             scores[rows] = line_scores(head.levels[rows], planes, errors, p.score_limit)
         return scores
 
-    def _attend(self, kv_head: int, query, selected: list[int], scores, unit) -> HeadResult:
+    def _attend(self, kv_head: int, query, selected: list[int], scores, steps: int, unit):
         """The exact stage."""
         p, head = self.sizes, self.heads[kv_head]
         if not selected:
-            return HeadResult([], np.zeros(0, np.float16), np.zeros(p.d, np.float16), False, scores)
+            nothing, zeros = np.zeros(0, np.float16), np.zeros(p.d, np.float16)
+            return HeadResult([], nothing, zeros, False, scores, steps)
         if p.exact == "rows":
             s = inner_products(query[None], head.k[selected][None], relative=True)[0]
         else:
@@ -204,4 +206,4 @@ class UnicaimCore:
             s = float_multiply(codes, np.float16(unit))
         y, invalid = softmax(s, p.rows, TILE)
         o = outer_product(y[None], head.v[selected][None])[0]
-        return HeadResult(selected, y, o, bool(invalid), scores)
+        return HeadResult(selected, y, o, bool(invalid), scores, steps)

@@ -16,7 +16,7 @@ from hw.unicaim.charge_accumulator import ChargeAccumulatorParameters
 from hw.unicaim.digital_array import DigitalArrayParameters
 from hw.unicaim.eviction_sense import EvictionSenseParameters
 from hw.unicaim.group_sum import GroupSumParameters
-from hw.unicaim.level_converter import LevelConverterParameters, RowKind
+from hw.unicaim.level_converter import LevelConverterParameters
 from hw.unicaim.row_manager import RowManagerParameters
 from hw.unicaim.serial_array import SerialArrayParameters
 from hw.unicaim.topk_sense import TopkSenseParameters
@@ -236,18 +236,6 @@ class UnicaimCoreParameters(Parameters):
     def head_interval(self, rows: int) -> int:
         """Cycles from a head's result to the next one's, with `rows` selected rows of each."""
         return max(self.exact_interval(rows), self.selection_interval(rows))
-
-    def cycles(self, steps: list[tuple[int, int]]) -> int:
-        """About the cycles of steps that follow each other without stalls, with a fast memory.
-
-        steps
-            Query heads and rows selected of each job; no heads for PRESET and CLEAR.
-        """
-        key = self.converter.row_cycles(RowKind.KEY)
-        total = 0
-        for heads, rows in steps:
-            total += key + self.accumulator.planes + heads * self.head_interval(max(1, rows))
-        return total + self.latency + self.exact_cycles(max(1, max(r for _, r in steps)))
 
     @functools.cached_property
     def row_layout(self) -> data.ArrayLayout:

@@ -5,9 +5,11 @@ import dataclasses
 import numpy as np
 
 from golden.trace import Trace
+from golden.unicaim.core_cycles import CoreCycles, JobWork, Timing
 from golden.unicaim.divisors import code_units, divisor_for, key_divisor, query_divisors
 from golden.unicaim.unicaim_core import CoreSizes, JobResult, UnicaimCore
 from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
+from hw.veda.special_function_unit import DRAIN_CYCLES, Operation
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus
@@ -34,6 +36,7 @@ class CoreJobs:
         self.model = UnicaimCore(sizes_of(parameters))
         self.results: list[JobResult | None] = []
         """Of each job; None for LOAD."""
+        self.work: list[JobWork] = []
         self._jobs: list[tuple] = []
         self._inputs: dict[str, list[tuple]] = {"load": [], "kv": [], "q": []}
         self._owners: dict[str, list[int]] = {"load": [], "kv": [], "q": []}
@@ -44,6 +47,15 @@ class CoreJobs:
     def _job(self, op: JobOp, kv_head: int, k: int = 0, heads: int = 0) -> None:
         self._jobs.append((op, kv_head, k, heads))
 
+    def _done(self, result: JobResult | None) -> JobResult | None:
+        """The latest job's result, and the work that it is."""
+        self.results.append(result)
+        op, kv_head, _, _ = self._jobs[-1]
+        queries = [(len(head.selected), head.steps) for head in result.heads] if result else []
+        full = self.model.heads[kv_head].used == self.parameters.rows
+        self.work.append(JobWork(op.name, kv_head, full, queries))
+        return result
+
     def _give(self, stream: str, *fields) -> None:
         self._inputs[stream].append(fields)
         self._owners[stream].append(len(self._jobs))
@@ -53,18 +65,18 @@ class CoreJobs:
             self.model.load(kv_head, mean, divisor)
         self._give("load", mean, divisor)
         self._job(JobOp.LOAD, kv_head)
-        self.results.append(None)
+        self._done(None)
 
     def clear(self, kv_head: int, unused: tuple[int, int] = (0, 0)) -> None:
         """`unused`: what the job's other fields say."""
         self._job(JobOp.CLEAR, kv_head, *unused)
-        self.results.append(self.model.clear(kv_head) if self.modelled else None)
+        self._done(self.model.clear(kv_head) if self.modelled else None)
 
     def preset(self, kv_head: int, k, v, unused: tuple[int, int] = (0, 0)) -> None:
         self._give("kv", k)
         self._give("kv", v)
         self._job(JobOp.PRESET, kv_head, *unused)
-        self.results.append(self.model.preset(kv_head, k, v) if self.modelled else None)
+        self._done(self.model.preset(kv_head, k, v) if self.modelled else None)
 
     def step(self, kv_head: int, k, v, q, divisors, top_k: int, units=None) -> JobResult | None:
         self._give("kv", k)
@@ -73,9 +85,7 @@ class CoreJobs:
             self._give("q", q[number], divisors[number], 0 if units is None else units[number])
         self._job(JobOp.STEP, kv_head, top_k, len(q))
         given = kv_head, k, v, q, divisors, top_k, units
-        result = self.model.step(*given) if self.modelled else None
-        self.results.append(result)
-        return result
+        return self._done(self.model.step(*given) if self.modelled else None)
 
     def memory_rows(self) -> np.ndarray:
         """K and V as the memory must hold them: uint32[rows, words]; 0 where none was written."""
@@ -100,9 +110,10 @@ class CoreJobs:
         return {"memory": memory}
 
     def stimulus(self, notes: list[str], since: int = 0, contents=None) -> Stimulus:
-        """The jobs from number `since` on."""
+        """The jobs from number `since` on, by a core that has ended the others."""
         p = self.parameters
         results = self.results[since:]
+        fewest, most = cycles_of(p, self.work[since:])
         reported = [n for n, result in enumerate(results) if result is not None]
         reports = [result for result in results if result is not None]
         heads = [head for result in reports for head in result.heads]
@@ -127,8 +138,8 @@ class CoreJobs:
             },
             transaction_of={"o": np.array(owners, int), "report": np.array(reported, int)},
             transactions=len(results),
-            cycles=p.cycles([_work(result) for result in reports]),
-            band=(0, 1 << 62),
+            cycles=fewest,
+            band=(fewest, most),
             memories=self.memories(contents),
             notes=notes,
         )
@@ -196,8 +207,40 @@ def _most(p: UnicaimCoreParameters, field: str) -> int:
     return (1 << payload.width(p.job_layout[field].shape)) - 1
 
 
-def _work(result: JobResult) -> tuple[int, int]:
-    return len(result.heads), max((len(head.selected) for head in result.heads), default=0)
+def cycles_of(p: UnicaimCoreParameters, work: list[JobWork]) -> tuple[int, int]:
+    """Fewest and most cycles of jobs in an idle core.
+
+    The model is exact but for `later`, for arrays whose searches have a known number of steps and
+    a reorder buffer with room for a few rows; else within 1 / 64.
+    """
+    model = CoreCycles(timing_of(p))
+    for job in work:
+        model.add(job)
+    cycles = model.end + 1
+    about = cycles >> 6 if p.array == "cell" or p.depth < 8 else 0
+    return cycles - about, cycles + about + model.later
+
+
+def timing_of(p: UnicaimCoreParameters) -> Timing:
+    """The cycle model's constants of a core."""
+    product = p.pe_array.outer_product
+    return Timing(
+        ranks=p.converter.ranks,
+        key_bits=p.key_bits,
+        query_bits=p.query_bits,
+        scored=p.cells.latency,
+        planes=p.accumulator.planes,
+        mean=p.start == "mean",
+        scores=p.pe_array.latency,
+        depth=p.depth,
+        softmax=p.softmax_cycles,
+        next_key=lambda rows: product(rows).next_row,
+        result=product(1).result,
+        converters=p.converters if p.exact == "cells" else 0,
+        bits=p.adc_bits,
+        reduction=lambda rows: p.softmax.reduction_cycles(rows, Operation.SOFTMAX),
+        drain=DRAIN_CYCLES,
+    )
 
 
 def random_jobs(p: UnicaimCoreParameters, jobs: int, rng: np.random.Generator) -> CoreJobs:
