@@ -18,6 +18,7 @@ from golden.lm.model import generate as generate_in_numpy
 from golden.trace import load
 from hw.catalogue import find
 from hw.export import export
+from hw.veda.veda_core import VedaCoreParameters
 from sim.commands.engines import ATTENTION
 from sim.commands.engines.difference import Difference
 from sim.commands.engines.speak import Step
@@ -110,6 +111,24 @@ def test_both_blocks_need_a_name_before_each_setting(run, model):
     assert err.splitlines()[-1] == (
         "error: set must name its block, as veda.veda_core.NAME=VALUE, not 'rows=2'"
     )
+
+
+def test_a_step_that_takes_a_cycle_less_is_located(monkeypatch, generated):
+    formula = VedaCoreParameters.cycles
+
+    def more(self, steps, **options):
+        return formula(self, steps, **options) + (len(steps) > 1)
+
+    monkeypatch.setattr(VedaCoreParameters, "cycles", more)
+    status, out, err = generated("--threads 1")
+    assert (status, out) == (1, "")
+    found = re.fullmatch(
+        r"error: veda.veda_core, layer 0, token 1: took (\d+) cycles where the formula says (\d+)\n",
+        err,
+    )
+    assert found and int(found[2]) == int(found[1]) + 1
+    # With a slow memory, cycles are compared with nothing.
+    assert generated("--memory latency=9")[0] == 0
 
 
 def test_without_evictions_it_says_what_dense_attention_says(generated):
