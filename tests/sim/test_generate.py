@@ -123,7 +123,8 @@ def test_a_step_that_takes_a_cycle_less_is_located(monkeypatch, generated):
     status, out, err = generated("--threads 1")
     assert (status, out) == (1, "")
     found = re.fullmatch(
-        r"error: veda.veda_core, layer 0, token 1: took (\d+) cycles where the formula says (\d+)\n",
+        r"error: veda.veda_core, layer 0, token 1: "
+        r"took (\d+) cycles where the formula says (\d+)\n",
         err,
     )
     assert found and int(found[2]) == int(found[1]) + 1
