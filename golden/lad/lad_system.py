@@ -36,6 +36,11 @@ class LadSystem:
         parts = self._memory.reshape(tiles, self.tile_rows, sizes.d)
         self.tiles = [LadTile(self.tile_sizes, part[:used]) for part in parts]
 
+    def reset(self) -> None:
+        """As the hardware's reset, which leaves the memory as it is."""
+        for tile in self.tiles:
+            tile.reset()
+
     @property
     def memory(self) -> np.ndarray:
         """Tile t's rows begin at t * ``tile_rows``; those after its tables are never written."""

@@ -153,6 +153,11 @@ class LadTile:
             self._numbers = np.zeros(shape, np.float64)
             self._caches = [Caches.zero(sizes.d, np.float64) for _ in range(sizes.heads)]
 
+    def reset(self) -> None:
+        """As the hardware's reset: the memory stays, heads are invalid until a sequence begins."""
+        self._begun = False
+        self._prefetched = {}
+
     def rows(self, table: str, part: int) -> np.ndarray:
         """A view of a head's or kv head's part of a table."""
         return self._part(self.memory, table, part)
@@ -289,7 +294,8 @@ class LadTile:
         g = self.rows("g", head).reshape(-1)[: -(-n // d) * d].astype(np.int64)
         g[n - 1 :] = 0
         words = g[:n]
-        count, mode = words & (1 << COUNT_BITS) - 1, words >> COUNT_BITS & 15
+        # What a step that was left out has left there may be wider than a counter.
+        count, mode = words & (1 << size.counter_bits) - 1, words >> COUNT_BITS & 15
         was_active = (words >> 15) & 1
 
         # EAS: exact scores of M and the window, estimates of the others.

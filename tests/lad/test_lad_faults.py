@@ -12,6 +12,7 @@ from golden.lm.commands import open_model
 from hw.catalogue import Block, find
 from hw.lad.tile_parameters import LadTileParameters
 from hw.parameters import Parameters
+from sim import __main__ as cli
 from sim.commands.engines.lad.lad_tile import engine
 from sim.core.design import Design, generate
 from sim.core.stimulus import Stimulus
@@ -109,14 +110,14 @@ def test_as_sim_run_does(select, preset):
 
 
 @pytest.mark.campaign
-def test_as_sim_generate_does(select, run, tmp_path):
+def test_as_sim_generate_does(select, call, tmp_path):
     model = write_llama(tmp_path)
     parameters = engine.parameters(open_model(model)[0].config, 64)
     (tmp_path / "faults.v").write_text(faulty(BLOCK, parameters).verilog)
     for number in range(len(FAULTS) + 1):
         select(number)
-        options = f"--verilog {BLOCK.name}=faults.v --trust"
-        status, _, err = run(attention_command(model, BLOCK.name, options))
+        options = f"--tokens 24 --verilog {BLOCK.name}=faults.v --trust"
+        status, _, err = call(cli.main, attention_command(model, BLOCK.name, options))
         print(number, err)
         assert status == (number > 0), (number, err)
         assert re.match(r"error: lad.lad_tile, layer \d, token \d+: ", err) or number == 0

@@ -26,7 +26,8 @@ from sim.drivers.run import load_testbench, load_trace, stimuli_of
 COUNT = 100  # mutants
 PROOF_SECONDS = 60
 
-# Times a cocotb run's vectors: the compiled harness is faster.
+# Times a cocotb run's vectors, as the compiled harness is faster; a testbench that has few of them
+# says how many in `mutant_vectors`.
 VECTORS_FACTOR = 4
 
 
@@ -83,7 +84,9 @@ def checks_of(
     stimulus is about.
     """
     testbench = load_testbench(block)
-    vectors = vectors or VECTORS_FACTOR * testbench.default_vectors(parameters)
+    by_default = VECTORS_FACTOR * testbench.default_vectors(parameters)
+    own = getattr(testbench, "mutant_vectors", None)
+    vectors = vectors or (by_default if own is None else own(parameters))
     stimuli = stimuli_of(block, parameters, load_trace(None), vectors, seed)
     seeded = [(stimulus, seed) for stimulus in stimuli]
     seeded.append((testbench.stimulus(parameters, None, vectors, seed + 1), seed + 1))

@@ -48,7 +48,10 @@ class Result:
 
 class AcTestbench:
     def default_vectors(self, parameters: AcParameters) -> int:
-        return 40 if parameters.d <= 8 else 10
+        return 16 if parameters.d <= 8 else 10
+
+    def mutant_vectors(self, parameters: AcParameters) -> int:
+        return 160 if parameters.d <= 8 else 40
 
     def stimulus(
         self, parameters: AcParameters, trace: Trace | None, vectors: int, seed: int

@@ -95,8 +95,13 @@ class LadJobs(ABC):
     def __init__(self, parameters: LadTileParameters, model: LadTile | LadSystem):
         self.parameters = parameters
         self.model = model
-        self._first = model.memory.copy()
-        self._fields: dict[str, list[int]] = {name: [] for name, _ in parameters.job_layout}
+        self.join()
+
+    def join(self) -> None:
+        """Leave the jobs so far to the model alone: the block begins on the memory they leave."""
+        self.model.reset()
+        self._first = self.model.memory.copy()
+        self._fields: dict[str, list[int]] = {name: [] for name, _ in self.parameters.job_layout}
         self._q: list[np.ndarray] = []
         self._kv: list[np.ndarray] = []
         self.results: list[list[HeadStep]] = []
@@ -246,7 +251,8 @@ def random_memory(p: LadTileParameters, rng: np.random.Generator) -> np.ndarray:
 def add_layers(jobs: LadJobs, layers: tuple[np.ndarray, ...], count: int, longest: int) -> None:
     """Make `count` jobs: the first tokens of the layers in turn, as sequences.
 
-    After every third token is a prefetch job, if the block has them.
+    So few that hardly a position would leave the window begin later in the first layer. After
+    every third token is a prefetch job, if the block has them.
 
     layers
         q, k and v of :func:`layers_of`.
@@ -256,11 +262,21 @@ def add_layers(jobs: LadJobs, layers: tuple[np.ndarray, ...], count: int, longes
     q, k, v = layers
     p = jobs.parameters
     heads, group = q.shape[1], -(-q.shape[1] // k.shape[1])
-    length = min(q.shape[2], p.positions, longest)
-    token = 0
+    room = min(q.shape[2], p.positions)
+    length, token = min(room, longest), 0
+
+    def add(layer: int, t: int) -> None:
+        jobs.add(q[layer, :, t], k[layer, :, t], v[layer, :, t], t + 1, clear=t == 0)
+
+    if count <= 2 * p.window and room > length:
+        token = min(2 * p.window, room - length)
+        for t in range(token):
+            add(0, t)
+        jobs.join()
+        length += token
     while len(jobs.results) < count:
         layer, t = token // length % len(q), token % length
-        jobs.add(q[layer, :, t], k[layer, :, t], v[layer, :, t], t + 1, clear=t == 0)
+        add(layer, t)
         token += 1
         if p.prefetch and token % 3 == 0 and len(jobs.results) < count:
             jobs.prefetch(t + 1, heads, group, p.prefetch)

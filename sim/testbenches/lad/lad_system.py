@@ -134,7 +134,10 @@ class LadSystemTestbench(JobsTestbench):
     random, real = staticmethod(random_jobs), staticmethod(real_jobs)
 
     def default_vectors(self, parameters: LadSystemParameters) -> int:
-        return 40 if parameters.d <= 8 else 6
+        return 6
+
+    def mutant_vectors(self, parameters: LadSystemParameters) -> int:
+        return 160 if parameters.d <= 8 else 24
 
     def compare(
         self, stimulus: Stimulus, got: dict, layouts: dict, cycles_of: dict

@@ -39,8 +39,8 @@ class Tokens(LadJobs):
     model: LadTile
 
     def __init__(self, parameters: LadTileParameters, memory: np.ndarray | None = None):
-        super().__init__(parameters, LadTile(sizes_of(parameters), memory))
         self._y: dict[int, np.ndarray] = {}  # of a job that is a linear layer
+        super().__init__(parameters, LadTile(sizes_of(parameters), memory))
 
     def multiply(
         self, vectors: np.ndarray, row: int, rows: int, offered: dict[str, int] | None = None
@@ -188,7 +188,10 @@ class LadTileTestbench(JobsTestbench):
     random, real = staticmethod(random_tokens), staticmethod(real_tokens)
 
     def default_vectors(self, parameters: LadTileParameters) -> int:
-        return 60 if parameters.d <= 8 else 12
+        return 8 if parameters.d <= 8 else 12
+
+    def mutant_vectors(self, parameters: LadTileParameters) -> int:
+        return 240 if parameters.d <= 8 else 48
 
 
 testbench = LadTileTestbench()

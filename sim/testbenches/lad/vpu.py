@@ -33,7 +33,7 @@ class Operations:
 
 class VpuTestbench:
     def default_vectors(self, parameters: VpuParameters) -> int:
-        return 1500 if parameters.d <= 2 else 400 if parameters.d <= 8 else 64
+        return 1500 if parameters.d <= 2 else 400 if parameters.d <= 8 else 32
 
     def stimulus(
         self, parameters: VpuParameters, trace: Trace | None, vectors: int, seed: int
