@@ -79,7 +79,8 @@ def attend(
     """
     d = len(q)
     widen, narrow = arithmetic.widen, arithmetic.narrow
-    power = np.clip(exponent(caches.F) - 1, 0, MOST_POWER)
+    power = sum(int(np.clip(exponent(x) - 1, 0, MOST_POWER)) for x in (caches.F, np.asarray(m)))
+    power = min(power, MOST_POWER)
     dots = adder_tree(float_multiply(q, narrow(np.vstack([caches.A.T, caches.D]), -power)))
     from_m = float_multiply(m, narrow(np.append(caches.B, caches.E), -power))
     begin = [

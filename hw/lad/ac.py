@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -20,6 +20,8 @@ from hw.lad.powers import (
     POWER_BITS,
     SHIFT,
     exponent_of,
+    least,
+    narrow_numbers,
     power_of,
     significand_of,
     times_power,
@@ -72,10 +74,11 @@ class Ac(Component):
     (docs/results/lad.md).
 
     A to F are FP32. To be multiplied, A, B, D and E are divided by 2^p and rounded to FP16, and
-    their products multiplied by 2^p as they are widened: 2^p is the power of two at or below F, 1
-    at least. F is the sum of the lines' intercepts, none of which is below its slope, so that no
-    number of positions makes a sum too large for FP16. For the division num and den are divided by
-    the power of two that brings den to 0.5 to 1, and rounded to FP16: what is then infinite is an
+    their products multiplied by 2^p as they are widened: 2^p is the product of the powers of two at
+    or below F and the magnitude of m, each 1 at least, and 2^31 at most. F is the sum of the lines'
+    intercepts, none of which is below its slope, so that neither many positions nor large scores
+    make a sum or a product too large for FP16. For the division num and den are divided by the
+    power of two that brings den to 0.5 to 1, and rounded to FP16: what is then infinite is an
     output above 65504. The changed caches are written back row by row, each column as soon as it is
     complete, and the next head's rows are loaded behind them; without a term nothing is written,
     unless the head has been cleared.
@@ -168,9 +171,9 @@ class Ac(Component):
         narrow_s_in = Signal(FP32)
         # Divided by 2^power: the caches' sums, and in lane 0 later the numerator.
         power = Signal(SHIFT, reset_less=True)
-        narrow = self._narrow(m, "lane_0", narrow_in, power)
+        narrow = narrow_numbers(m, "lane_0", narrow_in, power)
         of_sums = power[:POWER_BITS]
-        others = [self._narrow(m, f"lane_{n}", caches.bases[n], of_sums) for n in range(1, LANES)]
+        others = [narrow_numbers(m, f"lane_{n}", caches.bases[n], of_sums) for n in range(1, LANES)]
         narrow_s = Signal(FP16)
         m.submodules.narrow_scalar = scalar = FloatConvert(FloatConvertParameters())
         m.d.comb += [scalar.a.eq(narrow_s_in), narrow_s.eq(scalar.o)]
@@ -243,7 +246,8 @@ class Ac(Component):
                 m.d.sync += [column.eq(column + 1), timer.eq(1)]
                 m.d.comb += caches.read.eq(1)
                 with m.If(timer == 0):
-                    m.d.sync += power.eq(power_of(caches.scalars[1]))
+                    of_m = power_of(command.m, FP16)
+                    m.d.sync += power.eq(least(power_of(caches.scalars[1]) + of_m))
                 for lane, vector in zip(lanes, (narrow, *others), strict=True):
                     m.d.comb += [
                         lane.go.eq(timer == 1),
@@ -405,21 +409,6 @@ class Ac(Component):
 
         self._output(m, first, infinite, command)
         return m
-
-    def _narrow(self, m: Module, name: str, wide: Value, power: Value) -> Any:
-        """Numbers of FP32 divided by 2^power, in FP16."""
-        numbers = Value.cast(wide)
-        width = FP32.width
-        elements = len(numbers) // width
-        o = Signal(data.ArrayLayout(FP16, elements), name=f"narrow_{name}")
-        for k in range(elements):
-            m.submodules[f"narrow_{name}_{k}"] = convert = FloatConvert(FloatConvertParameters())
-            number = numbers[k * width : (k + 1) * width]
-            m.d.comb += [
-                convert.a.eq(times_power(m, f"{name}_{k}", number, -power)),
-                o[k].eq(convert.o),
-            ]
-        return o
 
     def _output(self, m: Module, first: AcLane, infinite: Signal, command) -> None:
         o = self.o

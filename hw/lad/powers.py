@@ -1,8 +1,12 @@
 """Powers of two between FP32 sums over positions and their FP16 operands and products."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from typing import Any
 
-from hw.arith.float_format import FP32
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import data
+
+from hw.arith.float_convert import FloatConvert, FloatConvertParameters
+from hw.arith.float_format import FP16, FP32, FloatFormat
 
 POWER_BITS = 5
 """Bits of a power by which products are multiplied."""
@@ -14,16 +18,20 @@ HALF = FP32.bias - 1
 """The exponent field of numbers from 0.5 to 1."""
 
 
-def exponent_of(x: Value) -> Value:
-    """The exponent field of an FP32 number."""
-    return x[FP32.mantissa : FP32.width - 1]
+def exponent_of(x: Value, kind: FloatFormat = FP32) -> Value:
+    """The exponent field of a number."""
+    return x[kind.mantissa : kind.width - 1]
 
 
-def power_of(x: Value) -> Value:
-    """The power of two at or below the magnitude of an FP32 number: 0 to 31, the nearest one."""
-    above = exponent_of(x) - FP32.bias
+def power_of(x: Value, kind: FloatFormat = FP32) -> Value:
+    """The power of two at or below the magnitude of a number: 0 to 31, the nearest one."""
+    return least(Mux(exponent_of(x, kind) > kind.bias, exponent_of(x, kind) - kind.bias, 0))
+
+
+def least(power: Value) -> Value:
+    """The power, or 31 if it is above."""
     most = (1 << POWER_BITS) - 1
-    return Mux(above < 0, 0, Mux(above > most, most, above))[:POWER_BITS]
+    return Mux(power > most, most, power)[:POWER_BITS]
 
 
 def times_power(m: Module, name: str, x: Value, power: Value) -> Signal:
@@ -51,3 +59,19 @@ def significand_of(x: Value) -> Value:
     field = exponent_of(x)
     kept = Mux(field.any() & ~field.all(), HALF, field)[: FP32.exponent]
     return Cat(x[: FP32.mantissa], kept, x[FP32.width - 1])
+
+
+def narrow_numbers(m: Module, name: str, wide: Value, power: Value) -> Any:
+    """Numbers of FP32 divided by 2^power, in FP16."""
+    numbers = Value.cast(wide)
+    width = FP32.width
+    elements = len(numbers) // width
+    o = Signal(data.ArrayLayout(FP16, elements), name=f"narrow_{name}")
+    for k in range(elements):
+        m.submodules[f"narrow_{name}_{k}"] = convert = FloatConvert(FloatConvertParameters())
+        number = numbers[k * width : (k + 1) * width]
+        m.d.comb += [
+            convert.a.eq(times_power(m, f"{name}_{k}", number, -power)),
+            o[k].eq(convert.o),
+        ]
+    return o

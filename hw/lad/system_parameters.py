@@ -74,6 +74,10 @@ class LadSystemParameters(LadTileParameters):
     def job_cycles(self, reports: list[list[dict[str, int]]]) -> int:
         """Cycles of a job, about: of the slowest tile, or of all rows on the port.
 
+        Exact are those of :class:`golden.lad.timing.system.SystemCycles`: each tile's as in
+        :meth:`LadTileParameters.cycles`, but that a request, an output and a report wait for their
+        turn among the tiles and take a cycle more, and a row of q, k or v for those before it.
+
         reports
             For each tile those of its heads.
         """

@@ -258,6 +258,31 @@ class LadTileParameters(Parameters):
     def cycles(self, report: dict[str, int]) -> int:
         """Cycles of a head-step, about, with a memory that answers in the next cycle.
 
+        Exact are those of :class:`golden.lad.timing.tile.TileCycles`, which every run without
+        stalls is compared with. They depend on the jobs and the model's results alone: which
+        positions are in M or active, whose counters are halved, how many modes change, which rows
+        were loaded ahead. Two heads share the port, so that they are no sum, but follow from these
+        rules, cycle by cycle::
+
+            port      one request a cycle, by turns; readers wait for writes and for caches
+            answer    2 cycles after its request
+            EAS       after STORE_V: log2 d + M + 8 and the code's place in its row, 0 to 15;
+                      rows of G and units; rows of codes, a pair of scores a cycle; meanwhile a key
+                      of M or of the window a cycle, before these rows; 3 cycles for a row of G in
+                      the scan of M; dot_latency + 5 from the last pair to its score
+            APID      a beat of `lanes` positions a cycle while 64 - lanes entries are free; 5
+                      cycles to the first entry, one entry a cycle
+            fetch     counters if the row is another one, K, V: a request a cycle; `depth` slots
+            MD        dot_latency + 9 from a key to its correction, an entry a cycle
+            AC        ceil(d / 3) + dot_latency + 6 from the caches to the first position, 2 M + 12
+                      from the last one to o; T + M + 5 to B to F, then T for each column
+            caches    2 cycles for a column or vector as soon as it is set, not in a cycle in which
+                      the sums read theirs; read again behind that, for the next head
+            G         2 cycles a row, once MD has ended, and the report
+
+        M is `multiply_stages`, T the terms. The scores of a head begin once there is a store for
+        them, two heads in all, and a job once all heads of the last one are reported.
+
         report
             As the tile's.
         """

@@ -187,14 +187,19 @@ def test_refusals():
         {"tiles": 1},
         {"tiles": 3, "heads": 5, "kv_heads": 3},
         {"tiles": 2, "heads": 6, "kv_heads": 3, "identification": "centres"},
+        {"tiles": 6, "heads": 12, "kv_heads": 6, "prefetch": 0, "multiply_stages": 2},
     ],
-    ids=["one", "three", "centres"],
+    ids=["one", "three", "centres", "six"],
 )
 def test_other_numbers_of_tiles(changes):
+    """With random stalls, and in the cycles of the formula without."""
     system = System(BLOCK, dataclasses.replace(SMALL, **changes))
     for timing in (FASTEST, ANY):
         stimulus = testbench.stimulus(system.parameters, None, 50, 5)
         system.run(stimulus, "random", timing)
+    for seed in range(3):
+        stimulus = testbench.stimulus(system.parameters, None, 50, seed)
+        assert stimulus.wrong_cycles(system.run(stimulus)) is None
 
 
 @pytest.mark.campaign

@@ -28,6 +28,21 @@ VARIANTS = {
     "kv heads": dataclasses.replace(SMALL, heads=3, kv_heads=2),
     "centres, kv heads": dataclasses.replace(SMALL, identification="centres", heads=3, kv_heads=2),
 }
+PIPELINES = {
+    "d": 16,
+    "multiply_stages": 2,
+    "add_stages": 3,
+    "depth": 4,
+    "code_bits": 5,
+    "window": 7,
+    "counter_bits": 3,
+}
+VARIANTS |= {
+    "other pipelines": dataclasses.replace(SMALL, prefetch=5, **PIPELINES),
+    "centres, other pipelines": dataclasses.replace(
+        SMALL, identification="centres", prefetch=0, heads=3, kv_heads=2, **PIPELINES
+    ),
+}
 FAR = MemoryTiming((1, 100), reorder=True, seed=3)
 
 

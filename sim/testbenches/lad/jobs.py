@@ -106,7 +106,7 @@ class LadJobs(ABC):
         self._kv: list[np.ndarray] = []
         self.results: list[list[HeadStep]] = []
         self.work: list[Any] = []
-        self._timed: tuple[Any, int] | None = None  # a clock that has done so many jobs
+        self._timed: tuple[Any, int] | None = None  # a clock, and the jobs it has done
 
     def add(
         self,
