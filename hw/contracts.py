@@ -29,8 +29,8 @@ MEMORY_RULES = (
     "Addresses count rows.",
     "With a reset of the block the memory drops the requests that it has not answered.",
     (
-        "Where a rule is broken, the block computes with wrong data: outputs are wrong, and no flag "
-        "shows it."
+        "Where a rule is broken, the block computes with wrong data: outputs are wrong, and no "
+        "flag shows it."
     ),
 )
 ORDERS = {
