@@ -1,7 +1,7 @@
 """The error of LAD's output against exact attention: flat, sharp, offset and huge scores, large V.
 
 All positions are in the mode of their score but for the window, and the caches are those of their
-modes, so that any number of positions costs no sequence of so many steps.
+modes, so that any number of positions costs no sequence of n steps.
 """
 
 import dataclasses
