@@ -35,10 +35,10 @@ from sim.testbenches.kllm.kllm_core import (
     testbench,
 )
 from sim.testbenches.kllm.layers import layers_of
+from sim.testbenches.kllm.product_cycles import timing_of
 from sim.testbenches.kllm.products import (
     Product,
     results_of_all,
-    timing_of,
 )
 from tests.support.kllm.core import BLOCK, ODD, ONE_GROUP, QUICK, SMALL, SMALLEST, check, compiled
 
