@@ -58,7 +58,7 @@ CORES = {
     "veda.veda_core": veda,
 }
 ALIKE = ("lad.lad_tile", "topick.topick_core")
-"""Cores whose random sequences are too short, or too much alike, for what tokens of a model show."""
+"""Cores whose random sequences are too short or too much alike for what real tokens show."""
 
 
 @pytest.mark.parametrize(
