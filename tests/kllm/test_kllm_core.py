@@ -322,7 +322,7 @@ def test_back_to_back_rate(small, shipped_trace):
     taken = outcome.cycles_of["y"]
     busy = 0
     for product in products:
-        for marks in front_end(product.x, product.tables, 1).outlier:
+        for marks in front_end(product.x, product.tables, product.outliers).outlier:
             rows = sum(listing_of(marks, SMALL.segment, 16, SMALL.entries)[1])
             busy += SMALL.n * max(rows, SMALL.groups)
     assert taken[-1] - taken[0] + 1 <= 1.05 * busy
