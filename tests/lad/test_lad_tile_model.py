@@ -202,6 +202,17 @@ def test_only_a_cleared_sequence_is_valid():
     assert not any(step.invalid for step in tile.step(2, 2, 2, False, q, k, v))
 
 
+def test_a_word_that_a_missed_step_left_counts_as_wide_as_a_counter():
+    """The tile cuts what was in the memory to its counters' width."""
+    memory = random_memory(SMALL, 14)
+    tile = LadTile(SMALL, memory)
+    tile.rows("g", 0)[:] |= 0x7FF
+    q, k, v = (x.astype(np.float16) for x in sequence(SMALL, 2, seed=14))
+    for token, n in ((0, 1), (1, 10)):  # the ninth position begins a row, and has no word
+        tile.step(n, 2, 2, n == 1, q[token], k[token], v[token])
+    assert (tile.modes(0, 10)[1] < 1 << SMALL.counter_bits).all()
+
+
 def test_numbers_of_a_job_out_of_range():
     """n of 0 counts as 1, n too large as the largest, and numbers of heads as 1."""
     tile = LadTile(SMALL)
