@@ -243,7 +243,7 @@ def test_other_sizes(parameters, shipped_trace):
         stimulus = testbench.stimulus(parameters, data, 60, seed)
         for stall in PATTERNS:
             outcome = check(core, stimulus, stall)
-            assert stall != "none" or outcome.cycles == stimulus.cycles
+            assert stall != "none" or stimulus.wrong_cycles(outcome) is None
 
 
 def test_products_fit_the_smallest_core(shipped_trace):

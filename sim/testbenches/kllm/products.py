@@ -242,7 +242,7 @@ def stimulus_of(
     ]
     stored = [stored_of(product, result) for product, result in zip(products, results, strict=True)]
     number = np.arange(len(products))
-    return Stimulus(
+    stimulus = Stimulus(
         inputs=packed_inputs(p, products, addresses, rng),
         outputs={
             "outliers": payload.pack(
@@ -259,6 +259,8 @@ def stimulus_of(
         transactions=len(products),
         cycles=cycles_of(p, products, [result.outlier for result in results]),
     )
+    # A lane that multiplies takes a column of one word in a cycle.
+    return with_words_late(p, stimulus, products) if p.centroid_bits else stimulus
 
 
 def with_words_late(
