@@ -17,11 +17,12 @@ from golden.algorithms.kllm.cost import (
 )
 from golden.algorithms.kllm.cost.cycles import column_cycles, product_bytes, step_rows
 from golden.algorithms.kllm.cost.decode import mean_token, search_cycles
-from golden.kllm.cycles import Timing, VectorWork, Work, core_cycles, listing_of
+from golden.kllm.cycles import SoftmaxTiming, Timing, VectorWork, Work, core_cycles, listing_of
 from golden.kllm.orizuru import orizuru
 
 PLAIN = Core(share=0.0)
 SMALL = Core(lanes=4, counters=1, macs=64, entries=2, tile=64)
+SOFTMAX = SoftmaxTiming(rows=1, depth=4, maximum=1, total=1, output=1, parts=1)  # not in use
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_sets_of_columns_take_the_core_s_cycles(core, k, integer):
     # Words of scales, a cycle each, are not in the formula.
     scales = {"scale_sets": 1 << 20, "tail": [12] * (groups + 1)}
     constants = (20, 16, 30, 9, 7, 8, 9, 3)
-    timing = Timing(*constants, fetch=5, stages=1, in_flight=4, **scales)
+    timing = Timing(*constants, fetch=5, stages=1, in_flight=4, softmax=SOFTMAX, **scales)
     vector = VectorWork([1] * -(-k // 16), rows)
 
     def result(sets: int) -> int:
