@@ -30,6 +30,9 @@ from hw.verilog import name_memory_ports, readable, waived, with_comments
 SCHEMA = 1
 """Version of the sidecar's keys: one more whenever a key changes or goes, see docs/verilog.md."""
 
+LONGEST_NAME = 127
+"""Characters of a module's name, at most: Verilator hides those of longer names from cocotb."""
+
 
 class ExportError(RuntimeError):
     """The design cannot be written as Verilog; the message is one sentence."""
@@ -87,9 +90,17 @@ def export(
 
 
 def module_name(block: Block, parameters: Parameters, multiplier: str = "columns") -> str:
-    """Name of a configuration's top module and of its files: block and all parameters."""
+    """Name of a configuration's top module and of its files: block and all parameters.
+
+    The end of a long one is a hash of the whole.
+    """
     target = "" if multiplier == "columns" else f"_{multiplier}"
-    return f"{block.folder}_{block.module}_{parameters.slug()}{target}"
+    name = f"{block.folder}_{block.module}_{parameters.slug()}{target}"
+    # To Verilator two underscores in a row are six characters.
+    if len(name) + 4 * name.count("__") <= LONGEST_NAME:
+        return name
+    start = name[: LONGEST_NAME - 9].replace("__", "_").rstrip("_")
+    return f"{start}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def sidecar(

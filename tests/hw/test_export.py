@@ -17,8 +17,9 @@ from amaranth.lib.wiring import In, Out
 
 from hw.arith.datapath import Datapath
 from hw.catalogue import Block, blocks, find
-from hw.component import Component, ModuleLibrary
+from hw.component import MULTIPLIERS, Component, ModuleLibrary
 from hw.export import (
+    LONGEST_NAME,
     Export,
     ExportError,
     _drop_unread_elements,
@@ -94,6 +95,18 @@ def ports_of(sidecar: dict) -> dict:
     ports = {port["name"]: (port["direction"], port["width"]) for port in sidecar["ports"]}
     assert len(ports) == len(sidecar["ports"])
     return ports
+
+
+def test_names_of_modules_are_short_enough_for_verilator_and_differ():
+    names = [
+        module_name(block, parameters, multiplier)
+        for block in blocks()
+        for parameters in block.parameters_class.presets().values()
+        for multiplier in MULTIPLIERS
+    ]
+    assert len({*names}) == len(names)
+    # Verilator writes an underscore after another as five characters.
+    assert max(len(name.replace("__", "_" + 5 * "x")) for name in names) == LONGEST_NAME
 
 
 @pytest.mark.parametrize("block, preset", QUICK)
