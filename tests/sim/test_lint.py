@@ -9,7 +9,6 @@ from hw.catalogue import blocks, find
 from sim.commands import lint
 from sim.core.design import generate
 from sim.core.tools import ToolError
-from tests.support.campaign import suite_takes
 
 BLOCK = find("stream.skid_buffer")
 PARAMETERS = BLOCK.parameters_class.preset("small")
@@ -50,19 +49,11 @@ def test_every_preset_is_clean(run, block):
     assert out.splitlines() == [f"{block} {preset}: clean" for preset in presets]
 
 
-LARGE = {
-    "kllm.centroid_lane",
-    "kllm.functional_unit",
-    "kllm.kllm_core",
-    "kllm.pe_lane",
-    "veda.veda_core",
-}
-"""Their lint takes 5 to 15 CPU seconds; their parts are linted by themselves."""
-
 NAMES = [block.name for block in blocks() if block.folder != "stream"]
 
 
-@pytest.mark.parametrize("name", suite_takes(set(NAMES) - LARGE, NAMES))
+@pytest.mark.campaign  # and in .ci/run
+@pytest.mark.parametrize("name", NAMES)
 def test_the_first_preset_is_clean(name):
     block = find(name)
     lint.lint(block, block.parameters_class.preset("first"))

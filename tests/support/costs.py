@@ -16,25 +16,24 @@ import pytest
 
 LIST = Path(__file__).parents[1] / "dear.txt"
 DEAR = 0.6
-# The examples; all pairs of 16-bit operands; every block on any trace, every stall, in Icarus; lint
-# and its sidecar; the first of several tests that share compiled designs; unbounded proofs. The
+# The examples; all pairs of 16-bit operands; every block on any trace, every stall, in Icarus; its
+# sidecar; the first of several tests that share compiled designs; unbounded proofs. The
 # dearest of all these are in the list by hand: of the harness' tests, blocks inside a core that the
 # suite compiles anyway, or whose own tests compile them. Icarus runs every block in the suite.
 ALWAYS = re.compile(
     r"^tests/examples/|test_exhaustive.py::test_all_pairs|test_run.py::test_(text_|json_)"
     r"|test_every_block_harness.py::"
-    r"|test_every_block.py::|test_lint.py::test_the_first|test_export.py::test_sidecar"
+    r"|test_every_block.py::|test_export.py::test_sidecar"
     r"|test_kllm_core.py::test_small|test_veda_core.py::test_real|formal.py::test_proof"
     r"|test_topick_core.py::test_any_stalls|test_generate_topick.py::test_a_threshold"
-    r"|test_lad_tile.py::test_under_every_stall\[small\]|test_fpga.py::test_a_bitstream"
-    r"|test_pins.py::|test_generate.py::test_text_through_the_cable\[topick\]"
+    r"|test_lad_tile.py::test_under_every_stall\[small\]"
 )
 DEAREST = 10
 # They begin first, or one of two processes would be left with them at the end.
 FIRST = (
-    *("sim/test_every_block_harness", "sim/test_every_block", "hw/test_export", "sim/test_lint"),
-    *("kllm/test_kllm_engine", "lad/test_lad_tile", "hw/test_fpga", "boards/test_pins"),
-    *("sim/test_generate_lad", "kllm/test_pe_lane", "boards/test_board", "sim/test_exhaustive"),
+    *("sim/test_every_block_harness", "sim/test_every_block", "hw/test_export"),
+    *("kllm/test_kllm_engine", "lad/test_lad_tile", "boards/test_board", "hw/test_examples"),
+    *("sim/test_generate_lad", "sim/test_generate", "sim/test_exhaustive"),
 )
 
 started = pytest.StashKey[float]()
