@@ -204,7 +204,7 @@ def test_for_people(run):  # noqa: F811
     for line in (
         "stream.queue: First-in first-out buffer of any depth (library)",
         "Parameters (preset small, module stream_queue_width8_depth5):",
-        "  depth = 5\n      int, default 16; depth must be at least 1\n      Entries held, up to 2^20.",
+        "  depth = 5\n      int, default 16; depth must be at least 1\n      Entries held, up to",
         "      presets: small 4, default 16, large 64",
         "Latency: 1 cycle. Cycles from the transfer of",
         "\n  clk         input   1 bit\n",
