@@ -113,7 +113,8 @@ def test_names_of_modules_are_short_enough_for_verilator_and_differ():
 def test_sidecar_agrees_with_the_verilog(block, preset, exported):
     parameters = block.parameters_class.preset(preset)
     made = exported(block, preset)
-    assert made.name == f"{block.folder}_{block.module}_{parameters.slug()}"
+    whole = f"{block.folder}_{block.module}_{parameters.slug()}"
+    assert whole.startswith(made.name[:-9])  # the end of a long one is a hash
     assert re.search(r"^module (\w+)\(", made.verilog, re.M)[1] == made.name
     # Of the same order, too.
     assert [*ports_of(made.sidecar).items()] == [*header_of(made.verilog, made.name).items()]
