@@ -211,7 +211,6 @@ class WritesTwice(Component):
         for name in ("o", "report"):
             wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
         wanted, given, again = core.request, self.request, Signal()
-        last = self.parameters.capacity - 1
         passes = ~wanted.payload.write | again
         m.d.comb += [
             given.valid.eq(wanted.valid),
@@ -219,6 +218,7 @@ class WritesTwice(Component):
             wanted.ready.eq(given.ready & passes),
         ]
         with m.If(~passes):
+            last = self.parameters.capacity - 1
             m.d.comb += given.payload.address.eq(wanted.payload.address | last)
         with m.If(given.valid & given.ready):
             m.d.sync += again.eq(~passes)
@@ -229,9 +229,7 @@ class WritesTwice(Component):
 def test_a_core_that_writes_another_row_too_is_found(shipped_trace):
     stimulus = real_steps(SMALL, shipped_trace, 12, target=4)[0].stimulus([])
     faulty = generate(Block(WritesTwice), SMALL)
-    simulation = CocotbSimulation(faulty, "icarus")
-    [outcome] = simulation.run([(stimulus, "none")], 1, timing=FASTEST)
-    assert outcome.failure is None
+    [outcome] = CocotbSimulation(faulty, "icarus").run([(stimulus, "none")], 1)
     assert compare(stimulus, outcome.outputs, faulty.outputs, outcome.cycles_of) == []
     assert "row" in compare_memories(stimulus, outcome)[0].field
 
