@@ -30,11 +30,8 @@ settings.load_profile("project")
 MAY_SKIP = not os.environ.get("CI")
 
 
-def pytest_configure(config):
+def pytest_configure():
     """Shells ignore SIGINT in what they start in the background, which tests of Ctrl-C inherit."""
-    # The suite compiles large designs for few cycles, the campaign for many.
-    if config.option.markexpr == "not campaign":
-        os.environ.setdefault("SENBAZURU_QUICK_BUILD", "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

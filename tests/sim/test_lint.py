@@ -52,7 +52,6 @@ def test_every_preset_is_clean(run, block):
 NAMES = [block.name for block in blocks() if block.folder != "stream"]
 
 
-@pytest.mark.campaign  # and in .ci/run
 @pytest.mark.parametrize("name", NAMES)
 def test_the_first_preset_is_clean(name):
     block = find(name)

@@ -1,5 +1,7 @@
 """CPU time of tests: dear ones run in ``make campaign``, and a run ends with the dearest files.
 
+Some of the campaign run in `.ci/run` too, after the suite.
+
 A pytest plugin of :mod:`tests.conftest`. ``dear.txt`` lists the tests that took more than DEAR CPU
 seconds when they were measured, by ``python -m pytest -n 2 --dist loadfile --record-costs`` on a
 machine that did nothing else; they get the mark `campaign`. ALWAYS are those that stay in the suite
@@ -28,11 +30,18 @@ ALWAYS = re.compile(
     r"|test_topick_core.py::test_any_stalls|test_generate_topick.py::test_a_threshold"
     r"|test_lad_tile.py::test_under_every_stall\[small\]"
 )
+# Of the campaign, what `.ci/run` runs after the suite, by the mark `ci`: what looks at generated text
+# alone, what the suite has in Icarus, and whole files around designs that take a minute to compile.
+CI = re.compile(
+    r"test_lint.py::test_the_first|test_fpga.py::test_a_bitstream|^tests/hw/test_examples.py::"
+    r"|test_generate.py::test_text_through_the_cable\[topick\]|test_every_block.py::.*-verilator\]"
+    r"|^tests/kllm/test_kllm_(core|engine).py::"
+)
 DEAREST = 10
 # They begin first, or one of two processes would be left with them at the end.
 FIRST = (
     *("sim/test_every_block_harness", "sim/test_every_block", "hw/test_export"),
-    *("kllm/test_kllm_engine", "lad/test_lad_tile", "boards/test_board", "hw/test_examples"),
+    *("kllm/test_kllm_engine", "lad/test_lad_tile", "boards/test_board", "sim/test_lint"),
     *("sim/test_generate_lad", "sim/test_generate", "sim/test_exhaustive"),
 )
 
@@ -51,8 +60,11 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.nodeid.startswith(first))
     dear = set(LIST.read_text().splitlines())
     for item in items:
-        if item.nodeid in dear:
+        if item.nodeid in dear or item.get_closest_marker("campaign"):
             item.add_marker(pytest.mark.campaign)
+        elif CI.search(item.nodeid):
+            item.add_marker(pytest.mark.campaign)
+            item.add_marker(pytest.mark.ci)
 
 
 def cpu() -> float:

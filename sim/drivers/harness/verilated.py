@@ -64,9 +64,6 @@ COMPILE = [
 # Small designs are one file for the compiler. From PARTS bytes of C++ on, a design is compiled in
 # parallel parts and at -O1, as large designs take a minute at -O2, and code that runs once at -O0.
 SMALL, LARGE_OFTEN, LARGE_ONCE = "-O2", "-O1", "-O0"
-# With SENBAZURU_QUICK_BUILD large designs are compiled at -O0 whole, for simulations of few cycles.
-if os.environ.get("SENBAZURU_QUICK_BUILD"):
-    LARGE_OFTEN = LARGE_ONCE
 PARTS = 400_000
 # Verilator optimises across instances and then writes code for each, which takes minutes to compile
 # and is too much for a processor's caches when there are many. From LARGE instances on, modules are
