@@ -30,8 +30,8 @@ ALWAYS = re.compile(
     r"|test_topick_core.py::test_any_stalls|test_generate_topick.py::test_a_threshold"
     r"|test_lad_tile.py::test_under_every_stall\[small\]"
 )
-# Of the campaign, what `.ci/run` runs after the suite, by the mark `ci`: what looks at generated text
-# alone, what the suite has in Icarus, and whole files around designs that take a minute to compile.
+# Of the campaign, what `.ci/run` runs after the suite, by the mark `ci`: what looks at generated
+# text alone, what the suite has in Icarus, and designs that take a minute to compile.
 CI = re.compile(
     r"test_lint.py::test_the_first|test_fpga.py::test_a_bitstream|^tests/hw/test_examples.py::"
     r"|test_generate.py::test_text_through_the_cable\[topick\]|test_every_block.py::.*-verilator\]"
