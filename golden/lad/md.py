@@ -72,13 +72,14 @@ def discrepancies(
         above = int((x > 0).sum())
     interval[infinite] = 0
     same = interval == mode
-    risen = counters[rows, interval] + 1
-    count = count + same
+    # Counters are never full, but those that a missed step has left in the memory may be.
+    risen = counters[rows, interval] + 1 & full
+    count = count + same & full
     leaving = index == n - window
     rises = ~same & (risen > count) & (index < n - window)
     rises &= np.cumsum(rises) < updates
     changed = rises | (~same & leaving)
-    counters[rows[~same], interval[~same]] += 1
+    counters[rows[~same], interval[~same]] = risen[~same]
     overflow = (count == full) | (~same & (risen == full))
     counters[rows[changed], mode[changed]] = count[changed]
     count = np.where(changed, risen, count)

@@ -10,6 +10,7 @@ from golden.algorithms.lad.caches import definition
 from golden.lad.centres import COLLINEAR
 from golden.lad.codes import decode
 from golden.lad.lad_tile import LadTile, TileSizes
+from golden.lad.md import discrepancies
 
 SMALL = TileSizes(
     d=8,
@@ -211,6 +212,21 @@ def test_a_word_that_a_missed_step_left_counts_as_wide_as_a_counter():
     for token, n in ((0, 1), (1, 10)):  # the ninth position begins a row, and has no word
         tile.step(n, 2, 2, n == 1, q[token], k[token], v[token])
     assert (tile.modes(0, 10)[1] < 1 << SMALL.counter_bits).all()
+
+
+def test_full_counters_that_a_missed_step_left_wrap_around():
+    """As the tile's adders do; no step leaves a counter full."""
+    counters = np.full((1, len(SMALL.tables)), 15)
+    made = discrepancies(
+        *(np.float16([-7]), np.float16(0), np.array([2]), np.array([4]), np.array([15]), counters),
+        n=20,
+        window=4,
+        updates=4,
+        counter_bits=4,
+        tables=SMALL.tables,
+    )
+    assert made.interval == 1 and not made.changed
+    assert made.counters.tolist() == [[7, 0, 7, 7, 7]]
 
 
 def test_numbers_of_a_job_out_of_range():
