@@ -148,8 +148,10 @@ NAMES = suite_takes(("small",), VARIANTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_under_every_stall(name):
     """Random and real sequences; memories answer late and in any order."""
+    vectors = 10 if name == "small" else 30
     for memory in (None, FAR):
-        result = run(BLOCK, "small", VARIANTS[name], driver="harness", vectors=30, memory=memory)
+        options = {"driver": "harness", "vectors": vectors, "memory": memory}
+        result = run(BLOCK, "small", VARIANTS[name], **options)
         assert result.passed, result.failures or result.first_mismatch
 
 
