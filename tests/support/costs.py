@@ -31,11 +31,14 @@ ALWAYS = re.compile(
     r"|test_lad_tile.py::test_under_every_stall\[small\]"
 )
 # Of the campaign, what `.ci/run` runs after the suite, by the mark `ci`: what looks at generated
-# text alone, what the suite has in Icarus, and designs that take a minute to compile.
+# text alone, what the suite has in Icarus, designs that take long to compile, and conversions,
+# whose every input is compared.
 CI = re.compile(
     r"test_lint.py::test_the_first|test_fpga.py::test_a_bitstream|^tests/hw/test_examples.py::"
     r"|test_generate.py::test_text_through_the_cable\[topick\]|test_every_block.py::.*-verilator\]"
-    r"|^tests/kllm/test_kllm_(core|engine).py::"
+    r"|^tests/kllm/test_kllm_(core|engine).py::|^tests/boards/test_board.py::"
+    r"|test_exhaustive.py::test_all_pairs"
+    r"|^tests/arith/test_(float_convert|float_to_fixed|fixed_to_float|comparisons).py::test_unit_is"
 )
 DEAREST = 10
 # They begin first, or one of two processes would be left with them at the end.
