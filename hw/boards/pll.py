@@ -4,6 +4,7 @@ The ranges are those of the data sheets FPGA-DS-02012 (ECP5) and FPGA-DS-02029 (
 flows' own ecppll and icepll keep to them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
@@ -46,7 +47,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Pll:
+class Pll(ABC):
     """Settings of a PLL.
 
     input_mhz
@@ -76,12 +77,12 @@ class Pll:
         return self.input_mhz / self.divide
 
     @property
-    def oscillator_mhz(self) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def oscillator_mhz(self) -> float: ...
 
     @property
-    def output_mhz(self) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def output_mhz(self) -> float: ...
 
     @property
     def works(self) -> bool:
@@ -94,10 +95,11 @@ class Pll:
         )
 
     @classmethod
+    @abstractmethod
     def near(cls, input_mhz: float, output_mhz: float) -> Iterator["Pll"]:
         """Settings whose output is about that; some may not work."""
-        raise NotImplementedError
 
+    @abstractmethod
     def instance(self, clock: Any, made: Signal, lock: Signal, port: Any = None) -> Instance:
         """The device's cell.
 
@@ -108,7 +110,6 @@ class Pll:
         port
             The pin in place of `clock`, for a PLL that is fed by its pin alone.
         """
-        raise NotImplementedError
 
 
 def around(value: float) -> range:
