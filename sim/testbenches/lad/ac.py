@@ -48,7 +48,7 @@ class Result:
 
 class AcTestbench:
     def default_vectors(self, parameters: AcParameters) -> int:
-        return 16 if parameters.d <= 8 else 4
+        return 5 if parameters.d <= 8 else 2
 
     def mutant_vectors(self, parameters: AcParameters) -> int:
         return 160 if parameters.d <= 8 else 40

@@ -269,7 +269,7 @@ def add_layers(jobs: LadJobs, layers: tuple[np.ndarray, ...], count: int, longes
         jobs.add(q[layer, :, t], k[layer, :, t], v[layer, :, t], t + 1, clear=t == 0)
 
     if count <= 2 * p.window and room > length:
-        token = min(3 * p.window + p.window // 4, room - length)
+        token = min(3 * p.window + 2, room - length)
         for t in range(token):
             add(0, t)
         jobs.join()

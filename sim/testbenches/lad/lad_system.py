@@ -134,7 +134,7 @@ class LadSystemTestbench(JobsTestbench):
     random, real = staticmethod(random_jobs), staticmethod(real_jobs)
 
     def default_vectors(self, parameters: LadSystemParameters) -> int:
-        return 4 if parameters.d <= 8 else 6
+        return 3 if parameters.d <= 8 else 6
 
     def mutant_vectors(self, parameters: LadSystemParameters) -> int:
         return 160 if parameters.d <= 8 else 24

@@ -188,7 +188,7 @@ class LadTileTestbench(JobsTestbench):
     random, real = staticmethod(random_tokens), staticmethod(real_tokens)
 
     def default_vectors(self, parameters: LadTileParameters) -> int:
-        return 4 if parameters.d <= 8 else 12
+        return 3 if parameters.d <= 8 else 12
 
     def mutant_vectors(self, parameters: LadTileParameters) -> int:
         return 240 if parameters.d <= 8 else 48

@@ -29,7 +29,7 @@ from sim.testbenches.lad.active_heads import (
 
 class MdTestbench:
     def default_vectors(self, parameters: MdParameters) -> int:
-        return 24 if parameters.d <= 8 else 4
+        return 20 if parameters.d <= 8 else 2
 
     def mutant_vectors(self, parameters: MdParameters) -> int:
         return 240 if parameters.d <= 8 else 48
