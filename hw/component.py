@@ -9,18 +9,24 @@ Without a library (Amaranth's simulator, formal proofs) nothing changes.
 import dataclasses
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from amaranth.back import rtlil
 from amaranth.hdl import ClockSignal, Instance, ResetSignal, Shape
 from amaranth.lib import data, wiring
 
 from hw.parameters import require_one_of, snake_case
-from hw.ports import CLOCKS, ordered_ports
+from hw.ports import CLOCKS, Ports, ordered_ports
+
+P = TypeVar("P")
+"""The class of a component's parameters; None for a component without."""
 
 
-class Component(wiring.Component):
+class Component(wiring.Component, Generic[P]):
     """Base of this project's components: like wiring.Component, but shared when exported.
+
+    A subclass declares its ports in :meth:`ports`, which reads `parameters` and whatever else the
+    subclass stored before it called this constructor.
 
     Two components are the same hardware if their constructor arguments are: numbers, strings,
     shapes, dataclasses of them. Anything else counts as equal only to itself.
@@ -33,6 +39,14 @@ class Component(wiring.Component):
     if TYPE_CHECKING:
         # Ports become attributes by the signature, which a type checker cannot read.
         def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, parameters: P | None = None):
+        self.parameters = cast(P, parameters)
+        super().__init__({name: port.member for name, port in self.ports().items()})
+
+    def ports(self) -> Ports:
+        """The ports, by name: direction, shape and meaning."""
+        raise NotImplementedError
 
     def __new__(cls, *args, **kwargs):
         component = super().__new__(cls, src_loc_at=1)  # blame the caller if it stays unused

@@ -1,14 +1,69 @@
 # amaranth: UnusedElaboratable=no
 # (a signature's ports are also created only to read their names)
-"""A component's ports in the order in which the Verilog and the sidecar list them."""
+"""A component's ports: how a block declares them, and the order in which the Verilog lists them.
+
+A block's :meth:`hw.component.Component.ports` is the one place where its ports are written: name,
+direction, shape and meaning. The signature, ``hw show``, the Verilog's comments and the sidecar
+follow from it.
+"""
+
+import dataclasses
+from typing import Any
 
 from amaranth.hdl import Shape
-from amaranth.lib import wiring
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
 
 from hw.layout import fields, layout_of, shape_as_json
 
 CLOCKS = ("clk", "rst")
 STREAM = ("valid", "ready", "payload")
+
+
+@dataclasses.dataclass(frozen=True)
+class Port:
+    """A port of a block, or a stream of three.
+
+    member
+        Direction and shape, as Amaranth has them.
+    words
+        What it carries, in one or a few sentences.
+    """
+
+    member: wiring.Member
+    words: str = ""
+
+    def array(self, *dimensions: int) -> "Port":
+        """As many of them; ``port[0]`` is the first one's attribute, ``port__0`` its name."""
+        return Port(self.member.array(*dimensions), self.words)
+
+
+Ports = dict[str, Port]
+"""A block's ports by name, in the order of their declaration."""
+
+
+def wire_in(shape: Any, words: str = "", *, init: int | None = None) -> Port:
+    """An input; `init` is its value where a parent leaves it unconnected."""
+    return Port(In(shape, init=init), words)  # type: ignore[call-arg]  # stubs lack init
+
+
+def wire_out(shape: Any, words: str = "", *, init: int | None = None) -> Port:
+    """An output; `init` is the first value of a register that drives it."""
+    return Port(Out(shape, init=init), words)  # type: ignore[call-arg]  # stubs lack init
+
+
+def stream_in(payload: Any, words: str = "") -> Port:
+    """A stream into the block; a mapping of names to shapes is a structure."""
+    return Port(In(stream.Signature(_shape(payload))), words)
+
+
+def stream_out(payload: Any, words: str = "") -> Port:
+    """A stream out of the block; a mapping of names to shapes is a structure."""
+    return Port(Out(stream.Signature(_shape(payload))), words)
+
+
+def _shape(payload: Any) -> Any:
+    return data.StructLayout(payload) if isinstance(payload, dict) else payload
 
 
 def ordered_ports(signature: wiring.Signature) -> list[tuple[str, wiring.Member]]:

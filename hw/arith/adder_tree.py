@@ -13,6 +13,7 @@ from hw.arith.float_format import find_format
 from hw.arith.float_max import FloatMax, FloatMaxParameters
 from hw.layout import NumberFormat, integer
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 UNITS = {"add": (FloatAdd, FloatAddParameters), "max": (FloatMax, FloatMaxParameters)}
 
@@ -89,7 +90,7 @@ class AdderTreeParameters(DatapathParameters):
         }
 
 
-class AdderTree(Datapath):
+class AdderTree(Datapath[AdderTreeParameters]):
     """The sum, or the maximum, of n numbers in ceil(log2 n) levels.
 
     Floating-point: each level takes its inputs in pairs, first and second, third and fourth and so
@@ -104,11 +105,6 @@ class AdderTree(Datapath):
 
     Latency: `stages`. Throughput: one result per cycle.
 
-    Members
-    -------
-    i : :py:`In(ArrayLayout(element, n))`
-    o : :py:`Out(result)`
-
     Examples
     --------
     Sixteen 8-bit integers need 12 bits:
@@ -122,9 +118,12 @@ class AdderTree(Datapath):
     summary = "Sum or maximum of n numbers, floating-point or exact"
     source = "library"
 
-    def __init__(self, parameters: AdderTreeParameters):
-        p = parameters
-        super().__init__(p, {"i": data.ArrayLayout(p.element, p.n)}, {"o": p.result})
+    def operation(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": wire_in(data.ArrayLayout(p.element, p.n)),
+            "o": wire_out(p.result),
+        }
 
     def elaborate(self, platform):
         m = Module()

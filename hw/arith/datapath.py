@@ -1,5 +1,6 @@
 """Base of the arithmetic units: plain operand ports, a fixed latency, optional pipeline stages."""
 
+import abc
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeVar
@@ -10,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.arith.float_format import FloatFormat, find_format
 from hw.component import Component
 from hw.parameters import Parameters, require
+from hw.ports import Ports, wire_in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,36 +73,45 @@ class FloatParameters(DatapathParameters):
         }
 
 
-class Datapath(Component):
+D = TypeVar("D", bound=DatapathParameters)
+
+
+class Datapath(Component[D], abc.ABC):
     """Base of the arithmetic units.
 
     Latency: `stages` cycles. Throughput: one result per cycle. There is no handshake: every
     register is updated in the cycles in which ``enable`` is high, and none is reset.
     :class:`hw.arith.streamed.Streamed` puts a unit between two streams.
 
-    Members
-    -------
-    enable : :py:`In(1)`
-        Only with `stages`; high unless connected.
+    A subclass declares its operands and results in :meth:`operation`.
     """
 
-    def __init__(self, parameters: DatapathParameters, inputs: dict, outputs: dict):
-        self._parameters: Any = parameters  # of the unit's own class
-        self.operands, self.results = tuple(inputs), tuple(outputs)
-        ports = {name: In(shape) for name, shape in inputs.items()}
+    def ports(self) -> Ports:
+        declared = self.operation()
+        inputs = {name: port for name, port in declared.items() if port.member.flow is In}
+        outputs = {name: port for name, port in declared.items() if name not in inputs}
         # A combinational unit has neither clock nor enable.
-        if parameters.stages:
-            ports["enable"] = In(1, init=1)  # type: ignore[call-arg]  # stubs lack init
-        super().__init__(ports | {name: Out(shape) for name, shape in outputs.items()})
+        enable = wire_in(1, "Moves every register on; high unless connected.", init=1)
+        return inputs | ({"enable": enable} if self.parameters.stages else {}) | outputs
+
+    @abc.abstractmethod
+    def operation(self) -> Ports:
+        """Operands and results, by name."""
 
     @property
-    def parameters(self) -> Any:
-        return self._parameters
+    def operands(self) -> tuple[str, ...]:
+        """Names of the operands."""
+        return tuple(n for n, port in self.operation().items() if port.member.flow is In)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Names of the results."""
+        return tuple(n for n, port in self.operation().items() if port.member.flow is Out)
 
     def registers(self, m: Module) -> "Registers":
         """The pipeline registers; `elaborate` calls them at each point that may have some."""
-        chosen = self._parameters.CUTS[self._parameters.stages]
-        return Registers(m, chosen, self.enable if self._parameters.stages else None)
+        chosen = self.parameters.CUTS[self.parameters.stages]
+        return Registers(m, chosen, self.enable if self.parameters.stages else None)
 
 
 Record = TypeVar("Record", bound=Any)

@@ -9,6 +9,7 @@ from hw.arith.datapath import Datapath
 from hw.arith.multipartite import Field, Multipartite, TableParameters
 from hw.arith.reciprocal import double_reciprocal
 from hw.arith.special_values import classify, normalised, select_result
+from hw.ports import Ports, wire_in, wire_out
 
 TABLES = {
     "fp16": Multipartite(10, 6, (Field(5, 2, 4), Field(4, 0, 2)), 7, 3, True),
@@ -29,7 +30,7 @@ class DivideParameters(TableParameters):
     )
 
 
-class Divide(Datapath):
+class Divide(Datapath[DivideParameters]):
     """``o`` = ``a`` / ``b``.
 
     Both operands are normalised. Tables give the reciprocal of b's significand with a relative
@@ -50,11 +51,6 @@ class Divide(Datapath):
 
     Latency: `stages`. Throughput: one result per cycle.
 
-    Members
-    -------
-    a, b : :py:`In(format)`
-    o : :py:`Out(format)`
-
     Examples
     --------
     >>> from hw.arith.divide import Divide, DivideParameters
@@ -66,9 +62,14 @@ class Divide(Datapath):
     summary = "Quotient, error below one unit in the last place"
     source = "library"
 
-    def __init__(self, parameters: DivideParameters):
-        fmt = parameters.float_format
-        super().__init__(parameters, {"a": fmt, "b": fmt}, {"o": fmt})
+    def operation(self) -> Ports:
+        p = self.parameters
+        fmt = p.float_format
+        return {
+            "a": wire_in(fmt),
+            "b": wire_in(fmt),
+            "o": wire_out(fmt),
+        }
 
     def elaborate(self, platform):
         m = Module()

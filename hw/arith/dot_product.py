@@ -13,6 +13,7 @@ from hw.arith.float_format import find_format
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.layout import NumberFormat, integer
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +92,7 @@ class DotProductParameters(DatapathParameters):
         }
 
 
-class DotProduct(Datapath):
+class DotProduct(Datapath[DotProductParameters]):
     """a[0] b[0] + a[1] b[1] + ... + a[n-1] b[n-1].
 
     Floating-point: every product and every sum is rounded; the sums are those of
@@ -110,11 +111,6 @@ class DotProduct(Datapath):
 
     Latency: `stages`. Throughput: one dot product per cycle.
 
-    Members
-    -------
-    a, b : :py:`In(ArrayLayout(element, n))`
-    o : :py:`Out(result)`
-
     Examples
     --------
     12-bit by 4-bit products, 64 of them, need 22 bits:
@@ -128,10 +124,15 @@ class DotProduct(Datapath):
     summary = "Dot product of n pairs, floating-point or exact"
     source = "library"
 
-    def __init__(self, parameters: DotProductParameters):
-        p = parameters
-        inputs = {name: data.ArrayLayout(shape, p.n) for name, shape in p.operands.items()}
-        super().__init__(p, inputs, {"o": p.result})
+    def operation(self) -> Ports:
+        p = self.parameters
+        operands = p.operands.items()
+        return {
+            **{
+                name: wire_in(data.ArrayLayout(shape, p.n), "A vector.") for name, shape in operands
+            },
+            "o": wire_out(p.result, "Their dot product."),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -10,6 +10,7 @@ from hw.arith.datapath import Datapath
 from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
 from hw.arith.order_key import is_nan
 from hw.arith.special_values import select_result
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +60,7 @@ class ExpParameters(TableParameters):
     )
 
 
-class Exp(Datapath):
+class Exp(Datapath[ExpParameters]):
     """``o`` = e^``x``.
 
     x log2(e) is computed in fixed point and split into an integer k and a fraction f, which
@@ -84,11 +85,6 @@ class Exp(Datapath):
 
     Latency: `stages`. Throughput: one result per cycle.
 
-    Members
-    -------
-    x : :py:`In(format)`
-    o : :py:`Out(format)`
-
     Examples
     --------
     >>> from hw.arith.exp import Exp, ExpParameters
@@ -101,9 +97,13 @@ class Exp(Datapath):
     summary = "e to the power of a floating-point number"
     source = "library"
 
-    def __init__(self, parameters: ExpParameters):
-        fmt = parameters.float_format
-        super().__init__(parameters, {"x": fmt}, {"o": fmt})
+    def operation(self) -> Ports:
+        p = self.parameters
+        fmt = p.float_format
+        return {
+            "x": wire_in(fmt),
+            "o": wire_out(fmt),
+        }
 
     def elaborate(self, platform):
         m = Module()

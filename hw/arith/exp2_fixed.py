@@ -11,6 +11,7 @@ from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.split_table import fit
 from hw.layout import FixedPoint
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 DIRECTIONS = ("down", "up")
 DIGITS = 50  # of decimal arithmetic: no power is that close to an integer
@@ -79,7 +80,7 @@ def significands(fraction: int, precision: int) -> tuple[int, ...]:
         return tuple(int(power.to_integral_value(ROUND_CEILING)) - 1 for power in powers)
 
 
-class Exp2Fixed(Datapath):
+class Exp2Fixed(Datapath[Exp2FixedParameters]):
     """2^-x of an unsigned fixed-point number, as a fixed-point number of at most 1.
 
     With x = n + f, n its integer part, the significand 2^-f comes from tables that are exact at
@@ -103,12 +104,6 @@ class Exp2Fixed(Datapath):
     differences from a maximum, t - t_max, whose negation is t_max - t; for 2^t of any t = e - x
     with an integer e, use `integer` = 0 for x = e - t in [0, 1).
 
-    Members
-    -------
-    x : :py:`In(FixedPoint(unsigned(integer + fraction), fraction))`
-    y : :py:`Out(FixedPoint(unsigned(result_width), output))`
-        Only round-up results reach 1.
-
     Examples
     --------
     Rounding up, a result of exactly 1 needs one bit more:
@@ -123,10 +118,15 @@ class Exp2Fixed(Datapath):
     summary = "Lower or upper bound of 2^-x in fixed point"
     source = "ToPick, section III"
 
-    def __init__(self, parameters: Exp2FixedParameters):
-        p = parameters
+    def operation(self) -> Ports:
+        p = self.parameters
         x = FixedPoint(unsigned(p.integer + p.fraction), p.fraction)
-        super().__init__(p, {"x": x}, {"y": FixedPoint(unsigned(p.result_width), p.output)})
+        return {
+            "x": wire_in(x),
+            "y": wire_out(
+                FixedPoint(unsigned(p.result_width), p.output), "Only round-up results reach 1."
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -3,14 +3,14 @@
 import dataclasses
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.arith.fixed_to_float import normalise
 from hw.arith.float_format import FP16, FP32
 from hw.arith.one_hot_shift import FINE, WIDTH, merged, on_multipliers, one_hot, products
 from hw.component import Component, on_fpga
 from hw.layout import FLAG
+from hw.ports import Ports, stream_out, wire_in, wire_out
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 
@@ -78,7 +78,7 @@ class FixedSumParameters:
         return 1 + -(-(self.latency + 1) // self.groups)
 
 
-class FixedSum(Component):
+class FixedSum(Component[FixedSumParameters]):
     """sum = round32(sum over a column's groups and a group's terms of ± magnitude 2^shift).
 
     ::
@@ -100,38 +100,26 @@ class FixedSum(Component):
     group of a column only while `available` is high, and raises `take` in the same cycle; the queue
     then has an entry for the sum. Throughput: one group per cycle. Latency: LATENCY cycles from a
     column's last group to its sum at the output.
-
-    Members
-    -------
-    take : :py:`In(1)`
-        The parent accepts the last group of a column, which may arrive here later.
-    available : :py:`Out(1)`
-        `take` is allowed. Depends on registers only.
-    valid, last, invalid : :py:`In(1)`
-        `terms` is valid; it is the last group of its column; it contains an infinity or a NaN.
-    terms : :py:`In(ArrayLayout({magnitude, shift, sign}, terms))`
-        The group.
-    o : :py:`Out(stream.Signature({sum, invalid}))`
     """
 
-    def __init__(self, parameters: FixedSumParameters):
-        p = self._parameters = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         term = data.StructLayout({"magnitude": p.magnitude, "shift": p.shift, "sign": FLAG})
-        super().__init__(
-            {
-                "take": In(1),
-                "available": Out(1),
-                "valid": In(1),
-                "last": In(1),
-                "invalid": In(1),
-                "terms": In(data.ArrayLayout(term, p.terms)),
-                "o": Out(stream.Signature(SUM)),
-            }
-        )
+        return {
+            "take": wire_in(
+                1, "The parent accepts the last group of a column, which may arrive here later."
+            ),
+            "available": wire_out(1, "`take` is allowed. Depends on registers only."),
+            "valid": wire_in(1, "`terms` is valid."),
+            "last": wire_in(1, "It is the last group of its column."),
+            "invalid": wire_in(1, "It contains an infinity or a NaN."),
+            "terms": wire_in(data.ArrayLayout(term, p.terms), "The group."),
+            "o": stream_out(SUM),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.credits = credits = CreditCounter(CreditCounterParameters(p.columns))
         m.submodules.queue = queue = Queue(QueueParameters(SUM.size, p.columns), shape=SUM)
         wiring.connect(m, queue.o, wiring.flipped(self.o))
@@ -179,7 +167,7 @@ class FixedSum(Component):
 
     def _added(self, m: Module) -> tuple[list[Value], list[Value]]:
         """Two numbers and two bits whose sum is that of a group's terms, modulo 2^width."""
-        p = self._parameters
+        p = self.parameters
         top = self._top
         waiting: list[Value] = []
         ones: list[Value] = []
@@ -216,7 +204,7 @@ class FixedSum(Component):
             y         | s y y y y | one |
             x + y   | s s s s s s | (0) |
         """
-        p = self._parameters
+        p = self.parameters
         waiting: list[Value] = []
         ones: list[Value] = []
         for number, term in enumerate(self.terms):
@@ -245,12 +233,12 @@ class FixedSum(Component):
     @property
     def _top(self) -> int:
         """Bits of a shifted term without those below, cut to the width of the sum."""
-        p = self._parameters
+        p = self.parameters
         return min(p.magnitude + (1 << p.shift) - 1 - p.even, p.width - 1)
 
     def _levels(self, m: Module, number: int, word: Value, shift: Value, first: int) -> Value:
         """The `word` of a term shifted left by the bits of `shift` from `first` on."""
-        p = self._parameters
+        p = self.parameters
         for level in range(first, p.shift):
             distance = 1 << level
             size = min(len(word) + distance, self._top + p.even)
@@ -261,7 +249,7 @@ class FixedSum(Component):
 
     def _normalised(self, m: Module, total: Value) -> dict[str, Value]:
         """Sign, fraction and exponent of the sum, and whether to round up."""
-        p = self._parameters
+        p = self.parameters
         # A negative sum is inverted; the missing one is decided with the rounding, as in
         # :class:`hw.arith.fixed_to_float.FixedToFloat`.
         negative = Signal()

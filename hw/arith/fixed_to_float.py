@@ -8,6 +8,7 @@ from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.float_to_fixed import WIDEST, top_exponent
 from hw.layout import FixedPoint
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,7 @@ class FixedToFloatParameters(FloatParameters):
         }
 
 
-class FixedToFloat(Datapath):
+class FixedToFloat(Datapath[FixedToFloatParameters]):
     """o = a / 2^fraction, rounded to nearest even.
 
     A result that is too large is infinity, or NaN in a format without infinities; zero is plus
@@ -76,13 +77,6 @@ class FixedToFloat(Datapath):
     as one integer, so that a carry out of the fraction needs no second normalisation. An extra
     bit in the word of the leading-zero counter ends the shift of subnormal results.
 
-    Members
-    -------
-    a : :py:`In(FixedPoint(signed(width) or unsigned(width), fraction))`
-        The fixed-point number.
-    o : :py:`Out(format)`
-        The floating-point number.
-
     Examples
     --------
     >>> from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
@@ -95,9 +89,13 @@ class FixedToFloat(Datapath):
     summary = "Fixed to floating point, correctly rounded"
     source = "library"
 
-    def __init__(self, parameters: FixedToFloatParameters):
-        a = FixedPoint(parameters.shape, parameters.fraction)
-        super().__init__(parameters, {"a": a}, {"o": parameters.float_format})
+    def operation(self) -> Ports:
+        p = self.parameters
+        a = FixedPoint(p.shape, p.fraction)
+        return {
+            "a": wire_in(a, "The fixed-point number."),
+            "o": wire_out(p.float_format, "The floating-point number."),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.layout import FLAG
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,7 @@ class FloatAddParameters(FloatParameters):
     )
 
 
-class FloatAdd(Datapath):
+class FloatAdd(Datapath[FloatAddParameters]):
     """``o = a + b``, or ``a - b`` where `subtract` is high.
 
     Correctly rounded (0.5 ulp) to nearest even, with subnormals, signed zeros (x - x = +0,
@@ -60,12 +61,6 @@ class FloatAdd(Datapath):
 
     Otherwise as in Muller et al., Handbook of Floating-Point Arithmetic, chapter 8.
 
-    Members
-    -------
-    a, b : :py:`In(format)`
-    subtract : :py:`In(1)`
-    o : :py:`Out(format)`
-
     Examples
     --------
     An accumulator needs a latency of one cycle:
@@ -81,9 +76,15 @@ class FloatAdd(Datapath):
     summary = "Floating-point addition and subtraction, correctly rounded"
     source = "library"
 
-    def __init__(self, parameters: FloatAddParameters):
-        fmt = parameters.float_format
-        super().__init__(parameters, {"a": fmt, "b": fmt, "subtract": FLAG}, {"o": fmt})
+    def operation(self) -> Ports:
+        p = self.parameters
+        fmt = p.float_format
+        return {
+            "a": wire_in(fmt),
+            "b": wire_in(fmt),
+            "subtract": wire_in(FLAG),
+            "o": wire_out(fmt),
+        }
 
     def elaborate(self, platform):
         m = Module()

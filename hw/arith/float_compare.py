@@ -7,6 +7,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.order_key import is_nan
 from hw.layout import FLAG
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,7 @@ class FloatCompareParameters(FloatParameters):
     PIPELINED = 1
 
 
-class FloatCompare(Datapath):
+class FloatCompare(Datapath[FloatCompareParameters]):
     """The relation of two numbers by IEEE 754: less, equal, unordered, or greater if all are low.
 
     Both zeros are equal. A NaN is unordered with everything, itself included.
@@ -35,12 +36,6 @@ class FloatCompare(Datapath):
     correct its result: cheaper than an order key (:mod:`hw.arith.order_key`), which would
     complement both operands first.
 
-    Members
-    -------
-    a, b : :py:`In(format)`
-    less, equal, unordered : :py:`Out(1)`
-        At most one is high.
-
     Examples
     --------
     >>> from hw.arith.float_compare import FloatCompare, FloatCompareParameters
@@ -51,9 +46,14 @@ class FloatCompare(Datapath):
     summary = "Less, equal or unordered, exact"
     source = "library"
 
-    def __init__(self, parameters: FloatCompareParameters):
-        fmt = parameters.float_format
-        super().__init__(parameters, {"a": fmt, "b": fmt}, dict.fromkeys(RELATIONS, FLAG))
+    def operation(self) -> Ports:
+        p = self.parameters
+        fmt = p.float_format
+        return {
+            "a": wire_in(fmt),
+            "b": wire_in(fmt),
+            **{name: wire_out(FLAG, f"Whether a and b are so: {name}.") for name in RELATIONS},
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -10,6 +10,7 @@ from hw.arith.float_format import FloatFormat, find_format
 from hw.arith.float_to_fixed import top_exponent
 from hw.arith.order_key import is_nan
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +66,7 @@ class FloatConvertParameters(FloatParameters):
         }
 
 
-class FloatConvert(Datapath):
+class FloatConvert(Datapath[FloatConvertParameters]):
     """o = a in another format, rounded to nearest even.
 
     A number that is too large becomes infinity; in a format without infinities it and infinity
@@ -84,11 +85,6 @@ class FloatConvert(Datapath):
         shifted            | power    | fraction | guard |  lost → sticky
         rounded     | sign | power    | fraction | + up
 
-    Members
-    -------
-    a : :py:`In(source format)`
-    o : :py:`Out(format)`
-
     Examples
     --------
     >>> from hw.arith.float_convert import FloatConvert, FloatConvertParameters
@@ -100,9 +96,12 @@ class FloatConvert(Datapath):
     summary = "Any floating-point format to any other, correctly rounded"
     source = "library"
 
-    def __init__(self, parameters: FloatConvertParameters):
-        operands = {"a": parameters.source_format}
-        super().__init__(parameters, operands, {"o": parameters.float_format})
+    def operation(self) -> Ports:
+        p = self.parameters
+        return {
+            "a": wire_in(p.source_format, "The number in its own format."),
+            "o": wire_out(p.float_format),
+        }
 
     def elaborate(self, platform):
         m = Module()

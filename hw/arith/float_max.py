@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from hw.arith.datapath import Datapath, FloatParameters
 from hw.arith.float_compare import less_than, operand
 from hw.arith.order_key import is_nan
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,7 @@ class FloatMaxParameters(FloatParameters):
     PIPELINED = 1
 
 
-class FloatMax(Datapath):
+class FloatMax(Datapath[FloatMaxParameters]):
     """o = maximumNumber(a, b) of IEEE 754-2019: the larger number; NaN only if both are NaN.
 
     Minus zero is less than plus zero. Two NaNs give the canonical quiet NaN, so a running maximum
@@ -37,12 +38,6 @@ class FloatMax(Datapath):
     equal signs both operands are the result, with different ones the sign decides. Two NaNs select
     neither operand: exponent and quiet bit, a product of sums of operands and select signals, are
     then ones; the other bits, a sum of products, are zeros.
-
-    Members
-    -------
-    a, b : :py:`In(format)`
-    o : :py:`Out(format)`
-        The larger one.
 
     Examples
     --------
@@ -60,9 +55,14 @@ class FloatMax(Datapath):
     SMALLER = False
     """Whether the result is the smaller operand instead."""
 
-    def __init__(self, parameters: FloatMaxParameters):
-        fmt = parameters.float_format
-        super().__init__(parameters, {"a": fmt, "b": fmt}, {"o": fmt})
+    def operation(self) -> Ports:
+        p = self.parameters
+        fmt = p.float_format
+        return {
+            "a": wire_in(fmt),
+            "b": wire_in(fmt),
+            "o": wire_out(fmt, "The larger one."),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -20,12 +20,6 @@ class FloatMin(FloatMax):
 
     Structure: :class:`hw.arith.float_max.FloatMax` with inverted signs.
 
-    Members
-    -------
-    a, b : :py:`In(format)`
-    o : :py:`Out(format)`
-        The smaller one.
-
     Examples
     --------
     >>> from hw.arith.float_min import FloatMin, FloatMinParameters

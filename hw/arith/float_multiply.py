@@ -7,6 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
 from hw.arith.datapath import Datapath, FloatParameters, namer
 from hw.arith.partial_products import pack, product_columns, reduce_columns, rows, unpack
+from hw.ports import Ports, wire_in, wire_out
 
 GROUP = 3  # bits that a rounding carry ripples through; whole groups of ones are skipped
 
@@ -96,7 +97,7 @@ class Window:
     nearly_normal: Any = None
 
 
-class FloatMultiply(Datapath):
+class FloatMultiply(Datapath[FloatMultiplyParameters]):
     """o = a b, rounded to nearest even.
 
     Latency: `stages`. Throughput: one product per cycle. Accuracy: correctly rounded, subnormals
@@ -121,11 +122,6 @@ class FloatMultiply(Datapath):
     Infinities, NaNs and results that are too large in any case shift out the whole product, and
     shift in the constant bits of the result from above it.
 
-    Members
-    -------
-    a, b : :py:`In(format)`
-    o : :py:`Out(format)`
-
     Examples
     --------
     >>> from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
@@ -140,9 +136,17 @@ class FloatMultiply(Datapath):
     source = "library"
 
     def __init__(self, parameters: FloatMultiplyParameters):
-        self._format, self._flush = parameters.float_format, parameters.flush_subnormals
+        self._format = parameters.float_format
+        self._flush = parameters.flush_subnormals
+        super().__init__(parameters)
+
+    def operation(self) -> Ports:
         fmt = self._format
-        super().__init__(parameters, {"a": fmt, "b": fmt}, {"o": fmt})
+        return {
+            "a": wire_in(fmt),
+            "b": wire_in(fmt),
+            "o": wire_out(fmt),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -11,6 +11,7 @@ from hw.arith.leading_zeros import leading_one
 from hw.arith.multiply_add_stages import Addends, Normal, Operand, Signs, Sum
 from hw.arith.partial_products import Bit, Columns, reduce_columns, rows
 from hw.component import on_fpga
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,7 @@ class FloatMultiplyAddParameters(FloatParameters):
         return {**super().presets(), "fp16_fp32": cls(sum_format="fp32")}
 
 
-class FloatMultiplyAdd(Datapath):
+class FloatMultiplyAdd(Datapath[FloatMultiplyAddParameters]):
     """``o = a b + c``, rounded once.
 
     Latency: `stages`, 0 to 4. Throughput: one result per cycle. Accuracy: correctly rounded (0.5
@@ -84,12 +85,6 @@ class FloatMultiplyAdd(Datapath):
     - The exponent field is the exponent minus the count, plus the sum's bit at the position that
       the count found: the last shift by one needs no second subtraction.
 
-    Members
-    -------
-    a, b : :py:`In(format)`
-    c : :py:`In(sum_format)`
-    o : :py:`Out(sum_format)`
-
     Examples
     --------
     FP16 products summed in FP32:
@@ -105,14 +100,23 @@ class FloatMultiplyAdd(Datapath):
     source = "library"
 
     def __init__(self, parameters: FloatMultiplyAddParameters):
-        narrow, wide = parameters.float_format, parameters.float_sum_format
-        self._narrow, self._wide = narrow, wide
+        self._narrow = narrow = parameters.float_format
+        self._wide = wide = parameters.float_sum_format
         self._flush = parameters.flush_subnormals
-        # Bits are numbered by their weight; the product's lowest bit has weight 0.
-        self._above = 2 * narrow.precision  # lowest weight above the product
-        self._top = self._above + 1 + wide.precision  # of the unshifted addend's leading bit
+        self._above = 2 * narrow.precision
+        self._top = self._above + 1 + wide.precision
         self._bottom = self._lowest_weight()
-        super().__init__(parameters, {"a": narrow, "b": narrow, "c": wide}, {"o": wide})
+        super().__init__(parameters)
+
+    def operation(self) -> Ports:
+        p = self.parameters
+        narrow, wide = p.float_format, p.float_sum_format
+        return {
+            "a": wire_in(narrow),
+            "b": wire_in(narrow),
+            "c": wire_in(wide),
+            "o": wire_out(wide),
+        }
 
     def _lowest_weight(self) -> int:
         """Weight of the lowest bit that is kept; lower ones only make the sticky bit.

@@ -9,6 +9,7 @@ from hw.arith.float_format import FloatFormat
 from hw.arith.order_key import is_nan
 from hw.layout import FLAG, FixedPoint
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 ROUNDINGS = ("nearest_even", "truncate", "floor", "ceiling")
 
@@ -79,7 +80,7 @@ class FloatToFixedParameters(FloatParameters):
         }
 
 
-class FloatToFixed(Datapath):
+class FloatToFixed(Datapath[FloatToFixedParameters]):
     """o = a * 2^fraction, rounded to an integer and saturated to the range of `width` bits.
 
     A number that is too large, or infinite, gives the limit of its sign; a NaN gives the upper
@@ -98,17 +99,6 @@ class FloatToFixed(Datapath):
     rounding share one incrementer, -(i + r) = ~i + (1 - r). Saturation precedes it: the limits are
     all ones, and their complement for a negative operand.
 
-    Members
-    -------
-    a : :py:`In(format)`
-        Operand.
-    o : :py:`Out(FixedPoint(signed(width) or unsigned(width), fraction))`
-        The fixed-point number.
-    overflow : :py:`Out(1)`
-        The rounded value is out of range, or NaN; `o` is a limit.
-    inexact : :py:`Out(1)`
-        No overflow, but `o` is not exactly the operand.
-
     Examples
     --------
     >>> from hw.arith.float_to_fixed import FloatToFixed, FloatToFixedParameters
@@ -125,10 +115,16 @@ not 'up'
     summary = "Floating to fixed point, four roundings, saturating, with flags"
     source = "library"
 
-    def __init__(self, parameters: FloatToFixedParameters):
-        o = FixedPoint(parameters.shape, parameters.fraction)
-        outputs = {"o": o, "overflow": FLAG, "inexact": FLAG}
-        super().__init__(parameters, {"a": parameters.float_format}, outputs)
+    def operation(self) -> Ports:
+        p = self.parameters
+        return {
+            "a": wire_in(p.float_format, "Operand."),
+            "o": wire_out(FixedPoint(p.shape, p.fraction), "The fixed-point number."),
+            "overflow": wire_out(
+                FLAG, "The rounded value is out of range, or NaN; `o` is a limit."
+            ),
+            "inexact": wire_out(FLAG, "No overflow, but `o` is not exactly the operand."),
+        }
 
     def elaborate(self, platform):
         m = Module()

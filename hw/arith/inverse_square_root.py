@@ -10,6 +10,7 @@ from hw.arith.datapath import Datapath
 from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
 from hw.arith.special_values import select_result
 from hw.arith.square_root import radicand
+from hw.ports import Ports, wire_in, wire_out
 
 TABLES = {
     "fp16": Multipartite(11, 7, (Field(5, 3, 4), Field(4, 0, 3)), 12, 1, True),
@@ -34,7 +35,7 @@ class InverseSquareRootParameters(TableParameters):
     PIPELINED: ClassVar = 1
 
 
-class InverseSquareRoot(Datapath):
+class InverseSquareRoot(Datapath[InverseSquareRootParameters]):
     """``o`` = 1 / sqrt(``x``).
 
     The operand is normalised to u 4^e with 1 <= u < 4. The tables, indexed by u, give 2 / sqrt(u),
@@ -47,11 +48,6 @@ class InverseSquareRoot(Datapath):
 
     Latency: `stages`. Throughput: one result per cycle.
 
-    Members
-    -------
-    x : :py:`In(format)`
-    o : :py:`Out(format)`
-
     Examples
     --------
     >>> from hw.arith.inverse_square_root import InverseSquareRoot, InverseSquareRootParameters
@@ -63,9 +59,13 @@ class InverseSquareRoot(Datapath):
     summary = "1 / sqrt(x), error below one unit in the last place"
     source = "library"
 
-    def __init__(self, parameters: InverseSquareRootParameters):
-        fmt = parameters.float_format
-        super().__init__(parameters, {"x": fmt}, {"o": fmt})
+    def operation(self) -> Ports:
+        p = self.parameters
+        fmt = p.float_format
+        return {
+            "x": wire_in(fmt),
+            "o": wire_out(fmt),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -10,6 +10,7 @@ from hw.arith.datapath import Datapath
 from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
 from hw.arith.special_values import classify, normalised, select_result
+from hw.ports import Ports, wire_in, wire_out
 
 TABLES = {
     "fp16": Multipartite(10, 5, (Field(5, 3, 5), Field(4, 0, 3)), 7, 3, True),
@@ -47,7 +48,7 @@ class LogParameters(TableParameters):
     PIPELINED: ClassVar = 3
 
 
-class Log(Datapath):
+class Log(Datapath[LogParameters]):
     """``o`` = ln(``x``).
 
     With x = 2^E m and 3/4 <= m < 3/2, ln(x) = E ln(2) + (m - 1) g where tables give
@@ -69,11 +70,6 @@ class Log(Datapath):
 
     Latency: `stages`. Throughput: one result per cycle.
 
-    Members
-    -------
-    x : :py:`In(format)`
-    o : :py:`Out(format)`
-
     Examples
     --------
     >>> from hw.arith.log import Log, LogParameters
@@ -86,9 +82,13 @@ class Log(Datapath):
     summary = "Natural logarithm"
     source = "library"
 
-    def __init__(self, parameters: LogParameters):
-        fmt = parameters.float_format
-        super().__init__(parameters, {"x": fmt}, {"o": fmt})
+    def operation(self) -> Ports:
+        p = self.parameters
+        fmt = p.float_format
+        return {
+            "x": wire_in(fmt),
+            "o": wire_out(fmt),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -12,6 +12,7 @@ from hw.arith.exp2_fixed import DIGITS, DIRECTIONS
 from hw.arith.split_table import fit
 from hw.layout import FixedPoint, integer
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,7 @@ def logarithms(precision: int, output: int, rounding: str, truncates: bool) -> t
     return tuple([0, *inner, 1 << output][first : first + whole])
 
 
-class Log2Fixed(Datapath):
+class Log2Fixed(Datapath[Log2FixedParameters]):
     """log2(x) of an unsigned integer, as a fixed-point number.
 
     x is shifted to its leading one, x = 2^e (1 + m 2^-p + t) with p = `precision` bits in m and the
@@ -110,11 +111,6 @@ class Log2Fixed(Datapath):
 
     Latency: `stages`. Throughput: one result per cycle.
 
-    Members
-    -------
-    x : :py:`In(unsigned(width))`
-    y : :py:`Out(FixedPoint(unsigned(result_width), output))`
-
     Examples
     --------
     The logarithm of a 32-bit number has 5 integer bits:
@@ -128,10 +124,13 @@ class Log2Fixed(Datapath):
     summary = "Lower or upper bound of log2 of an integer, in fixed point"
     source = "ToPick, section III"
 
-    def __init__(self, parameters: Log2FixedParameters):
-        p = parameters
+    def operation(self) -> Ports:
+        p = self.parameters
         y = FixedPoint(unsigned(p.result_width), p.output)
-        super().__init__(p, {"x": integer(p.width)}, {"y": y})
+        return {
+            "x": wire_in(integer(p.width)),
+            "y": wire_out(y),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -11,6 +11,7 @@ from hw.arith.float_multiply_add import FloatMultiplyAdd, FloatMultiplyAddParame
 from hw.arith.lines import FUNCTIONS, Lines
 from hw.layout import index
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,7 @@ class PiecewiseLinearParameters(FloatParameters):
         }
 
 
-class PiecewiseLinear(Datapath):
+class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
     """slope[i] * x + intercept[i] of the interval i that x lies in, rounded once.
 
     i is the number of bounds below x: an interval includes its upper bound. NaN gives NaN, and an
@@ -72,13 +73,6 @@ class PiecewiseLinear(Datapath):
     ----------
     lines : Lines or None
         Lines other than the function's; their number is `intervals`.
-
-    Members
-    -------
-    x : :py:`In(format)`
-    y : :py:`Out(format)`
-    interval : :py:`Out(range(intervals))`
-        Number of x's interval; for a NaN that of the infinity of its sign.
 
     Examples
     --------
@@ -95,10 +89,21 @@ class PiecewiseLinear(Datapath):
 
     def __init__(self, parameters: PiecewiseLinearParameters, lines: Lines | None = None):
         self._lines = parameters.lines if lines is None else lines
+        super().__init__(parameters)
+
+    def operation(self) -> Ports:
+        p = self.parameters
         count = len(self._lines.slopes)
-        require(count == parameters.intervals, "lines must be as many as intervals", count)
-        fmt = parameters.float_format
-        super().__init__(parameters, {"x": fmt}, {"y": fmt, "interval": index(range(count))})
+        require(count == p.intervals, "lines must be as many as intervals", count)
+        fmt = p.float_format
+        return {
+            "x": wire_in(fmt),
+            "y": wire_out(fmt),
+            "interval": wire_out(
+                index(range(count)),
+                "Number of x's interval; for a NaN that of the infinity of its sign.",
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()

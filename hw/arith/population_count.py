@@ -9,6 +9,7 @@ from hw.arith.carry_save import CARRY, CARRY_LATE, SUM, SUM_LATE
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.layout import count, mask
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,7 @@ class PopulationCountParameters(DatapathParameters):
         return {"default": cls(), "registered": cls(stages=1), "wide": cls(n=128)}
 
 
-class PopulationCount(Datapath):
+class PopulationCount(Datapath[PopulationCountParameters]):
     """The number of ones among n bits.
 
     Full adders turn three bits of one weight into a sum of that weight and a carry of the next,
@@ -38,11 +39,6 @@ class PopulationCount(Datapath):
     speed optimized partial product reduction", 1996).
 
     Latency: `stages`, 0 or 1. Throughput: one count per cycle.
-
-    Members
-    -------
-    i : :py:`In(n)`
-    o : :py:`Out(range(n + 1))`
 
     Examples
     --------
@@ -56,9 +52,13 @@ class PopulationCount(Datapath):
     summary = "Number of ones among n bits"
     source = "library"
 
-    def __init__(self, parameters: PopulationCountParameters):
-        n = parameters.n
-        super().__init__(parameters, {"i": mask(n)}, {"o": count(n.bit_length())})
+    def operation(self) -> Ports:
+        p = self.parameters
+        n = p.n
+        return {
+            "i": wire_in(mask(n)),
+            "o": wire_out(count(n.bit_length())),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -9,6 +9,7 @@ from hw.arith.datapath import Datapath
 from hw.arith.multipartite import SCALE, Field, Multipartite, TableParameters
 from hw.arith.order_key import is_nan
 from hw.arith.special_values import select_result
+from hw.ports import Ports, wire_in, wire_out
 
 TABLES = {
     "fp16": Multipartite(10, 7, (Field(4, 0, 3),), 6, 1, True),
@@ -29,7 +30,7 @@ class ReciprocalParameters(TableParameters):
     PIPELINED: ClassVar = 1
 
 
-class Reciprocal(Datapath):
+class Reciprocal(Datapath[ReciprocalParameters]):
     """``o`` = 1 / ``x``.
 
     For a significand 1 + f, tables give 2 / (1 + f), which is added to an exponent of twice the
@@ -45,11 +46,6 @@ class Reciprocal(Datapath):
 
     Latency: `stages`. Throughput: one result per cycle.
 
-    Members
-    -------
-    x : :py:`In(format)`
-    o : :py:`Out(format)`
-
     Examples
     --------
     >>> from hw.arith.reciprocal import Reciprocal, ReciprocalParameters
@@ -63,9 +59,13 @@ class Reciprocal(Datapath):
     summary = "1 / x, error below one unit in the last place"
     source = "library"
 
-    def __init__(self, parameters: ReciprocalParameters):
-        fmt = parameters.float_format
-        super().__init__(parameters, {"x": fmt}, {"o": fmt})
+    def operation(self) -> Ports:
+        p = self.parameters
+        fmt = p.float_format
+        return {
+            "x": wire_in(fmt),
+            "o": wire_out(fmt),
+        }
 
     def elaborate(self, platform):
         m = Module()

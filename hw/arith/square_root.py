@@ -10,6 +10,7 @@ from hw.arith.datapath import Datapath, FloatParameters, Registers
 from hw.arith.float_format import FloatFormat
 from hw.arith.special_values import classify, normalised, select_result
 from hw.arith.split_table import fit
+from hw.ports import Ports, wire_in, wire_out
 
 # Significand bits up to which tables have the smaller product of area and delay.
 TABLES_UP_TO = 11
@@ -43,7 +44,7 @@ def radicand(m: Module, x: Value, fmt: FloatFormat, flush: bool) -> tuple[Value,
     return fraction, double, Cat(x[-1], of.nan | x[-1] & ~of.zero, of.zero, of.infinite)
 
 
-class SquareRoot(Datapath):
+class SquareRoot(Datapath[SquareRootParameters]):
     """``o`` = the square root of ``x``, rounded correctly.
 
     The operand is normalised to u 4^e with 1 <= u < 4, so that the root of u is the significand of
@@ -58,11 +59,6 @@ class SquareRoot(Datapath):
 
     Latency: `stages`. Throughput: one result per cycle.
 
-    Members
-    -------
-    x : :py:`In(format)`
-    o : :py:`Out(format)`
-
     Examples
     --------
     FP32 has a row of subtractors for each digit, which may be cut into up to 8 stages:
@@ -76,9 +72,13 @@ class SquareRoot(Datapath):
     summary = "Square root, correctly rounded"
     source = "library"
 
-    def __init__(self, parameters: SquareRootParameters):
-        fmt = parameters.float_format
-        super().__init__(parameters, {"x": fmt}, {"o": fmt})
+    def operation(self) -> Ports:
+        p = self.parameters
+        fmt = p.float_format
+        return {
+            "x": wire_in(fmt),
+            "o": wire_out(fmt),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -1,14 +1,14 @@
 """An arithmetic unit between two streams."""
 
 from amaranth.hdl import ClockSignal, Instance, Module, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.datapath import Datapath
 from hw.component import Component
+from hw.ports import Ports, stream_in, stream_out
 
 
-class Streamed(Component):
+class Streamed(Component[None]):
     """Wraps a unit with a stream of operands and a stream of results, in order.
 
     Latency: the unit's `stages`. Throughput: one result per cycle.
@@ -24,26 +24,24 @@ class Streamed(Component):
     module : str or None
         Name of a Verilog module with the unit's ports to instantiate instead of the unit itself,
         such as a synthesized netlist.
-
-    Members
-    -------
-    i : :py:`In(stream.Signature(StructLayout))`
-        One field for each operand port of the unit, in their order.
-    o : :py:`Out(stream.Signature(StructLayout))`
-        One field for each result port.
     """
 
     def __init__(self, datapath: Datapath, module: str | None = None):
-        self._datapath, self._module = datapath, module
-        members = datapath.signature.members
-        operands = {name: members[name].shape for name in datapath.operands}
-        results = {name: members[name].shape for name in datapath.results}
-        super().__init__(
-            {
-                "i": In(stream.Signature(data.StructLayout(operands))),
-                "o": Out(stream.Signature(data.StructLayout(results))),
-            }
-        )
+        self._datapath = datapath
+        self._module = module
+        super().__init__()
+
+    def ports(self) -> Ports:
+        members = self._datapath.signature.members
+        operands = {name: members[name].shape for name in self._datapath.operands}
+        results = {name: members[name].shape for name in self._datapath.results}
+        return {
+            "i": stream_in(
+                data.StructLayout(operands),
+                "One field for each operand port of the unit, in their order.",
+            ),
+            "o": stream_out(data.StructLayout(results), "One field for each result port."),
+        }
 
     def elaborate(self, platform):
         m = Module()

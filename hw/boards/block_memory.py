@@ -3,12 +3,12 @@
 import dataclasses
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, unsigned
-from amaranth.lib import memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory
 
 from hw.boards.stream_ports import bytes_of
 from hw.component import Component
 from hw.layout import fields
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
 
 WAITING = 4
@@ -80,7 +80,7 @@ def memory_of(request: str, response: str, shapes: dict, rows: int) -> BoardMemo
     )
 
 
-class BlockMemory(Component):
+class BlockMemory(Component[None]):
     """Rows in block memory.
 
     Answers in the order of requests, 2 cycles after each. Throughput: a request a cycle, while
@@ -95,37 +95,30 @@ class BlockMemory(Component):
     Parameters
     ----------
     description : :class:`BoardMemory`
-
-    Members
-    -------
-    clear : :py:`In(1)`
-        Forget requests, not rows.
-    start, loads : :py:`In(1)`
-        Begin at `row`, to push if `loads`, else to pop.
-    row : :py:`In(32)`
-    push, repeat, pop : :py:`In(1)`
-    given : :py:`In(8)`
-    data : :py:`Out(8)`
-    present : :py:`Out(1)`
-    reads, writes : :py:`Out(32)`
-        Requests since `clear`.
-    fault : :py:`Out(1)`
-    request : :py:`In(stream.Signature(request_width))`
-    response : :py:`Out(stream.Signature(response_width))`
     """
 
     def __init__(self, description: BoardMemory):
         self._description = description
-        super().__init__(
-            {
-                **{"clear": In(1), "start": In(1), "loads": In(1), "row": In(32)},
-                **{"push": In(1), "repeat": In(1), "pop": In(1), "given": In(8)},
-                **{"data": Out(8), "present": Out(1)},
-                **{"reads": Out(32), "writes": Out(32), "fault": Out(1)},
-                "request": In(stream.Signature(unsigned(description.request_width))),
-                "response": Out(stream.Signature(unsigned(description.response_width))),
-            }
-        )
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            **{
+                "clear": wire_in(1, "Forget requests, not rows."),
+                "start": wire_in(1, "Begin at `row`, to push if `loads`, else to pop."),
+                "loads": wire_in(1, "See `start`."),
+                "row": wire_in(32),
+            },
+            **{"push": wire_in(1), "repeat": wire_in(1), "pop": wire_in(1), "given": wire_in(8)},
+            **{"data": wire_out(8), "present": wire_out(1)},
+            **{
+                "reads": wire_out(32, "Requests since `clear`."),
+                "writes": wire_out(32, "See `reads`."),
+                "fault": wire_out(1),
+            },
+            "request": stream_in(unsigned(self._description.request_width)),
+            "response": stream_out(unsigned(self._description.response_width)),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -16,7 +16,6 @@ from amaranth.hdl import (
     unsigned,
 )
 from amaranth.lib import memory
-from amaranth.lib.wiring import In, Out
 
 from hw.boards.block_memory import BlockMemory, BoardMemory
 from hw.boards.command_processor import VERSION, Channels, CommandProcessor
@@ -24,6 +23,7 @@ from hw.boards.frames import FrameReceiver, FrameTransmitter
 from hw.boards.stream_ports import InputPort, OutputPort, bytes_of
 from hw.boards.uart import UartReceiver, UartTransmitter
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 
 COUNTER_BITS = 48
 
@@ -71,7 +71,7 @@ class TopParameters:
         )
 
 
-class BoardTop(Component):
+class BoardTop(Component[TopParameters]):
     """The link: serial line, packets, and a port or memory for each stream of the block.
 
     ::
@@ -81,23 +81,19 @@ class BoardTop(Component):
                                                             BlockMemory ⇄──────┘
 
     Streams wait while the block is in reset, so that no beat reaches it too early.
-
-    Members
-    -------
-    rx : :py:`In(1)`, tx : :py:`Out(1)`
-    running : :py:`Out(1)`
-        The block is out of reset.
-    error : :py:`Out(1)`
-        A frame was damaged, or a request went beyond a memory.
     """
 
-    def __init__(self, parameters: TopParameters):
-        self._parameters = parameters
-        super().__init__({"rx": In(1), "tx": Out(1), "running": Out(1), "error": Out(1)})
+    def ports(self) -> Ports:
+        return {
+            "rx": wire_in(1),
+            "tx": wire_out(1),
+            "running": wire_out(1, "The block is out of reset."),
+            "error": wire_out(1, "A frame was damaged, or a request went beyond a memory."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.receiver = receiver = UartReceiver(p.divisor)
         m.submodules.transmitter = transmitter = UartTransmitter(p.divisor)
         m.submodules.frames = frames = FrameReceiver(p.packet)
@@ -136,7 +132,7 @@ class BoardTop(Component):
 
     def _block(self, m: Module, frames: FrameReceiver, processor: CommandProcessor) -> None:
         """The block, its ports and memories, and the result of STATUS."""
-        p = self._parameters
+        p = self.parameters
         connections: dict = {}
         if "clk" in p.clocks:
             connections["i_clk"] = ClockSignal()

@@ -4,10 +4,10 @@ import dataclasses
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import enum
-from amaranth.lib.wiring import In, Out
 
 from hw.boards.frames import CRC_BYTES
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 
 VERSION = 1
 """Of the protocol."""
@@ -63,7 +63,7 @@ class Channels:
     packet: int
 
 
-class CommandProcessor(Component):
+class CommandProcessor(Component[None]):
     """Requests in a buffer to replies in a buffer.
 
     A request is a sequence number and operations, a reply the number, a status byte and results. A
@@ -73,46 +73,63 @@ class CommandProcessor(Component):
 
     Latency: a cycle for each byte of request and reply, two for each operation, a few for each row
     that is read, and one for each that is filled.
-
-    Members
-    -------
-    full, length, read_data
-        Of :class:`hw.boards.frames.FrameReceiver`; `read_address` and `release` to it.
-    write, write_address, write_data : :py:`Out`
-        To the buffer of the reply.
-    send : :py:`Out(1)`, reply_length : :py:`Out`, busy : :py:`In(1)`
-        To and from :class:`hw.boards.frames.FrameTransmitter`.
-    status : :py:`In(8 * status_bytes)`
-        The result of STATUS, taken in one cycle.
-    running, clear : :py:`Out(1)`
-        The block is not in reset: low from power-up to START. Everything is to be dropped.
-    data : :py:`Out(8)`
-        The byte for the stream or memory of the bit that is set in `push` or `load`.
-    push, rooms : a bit, 16 bits for each input
-    pop, levels, popped : a bit, 16 bits, 8 bits for each output
-    begin, load, repeat, dump, present, dumped : a bit, and 8 bits, for each memory
-    row, loads : :py:`Out(32)`, :py:`Out(1)`
-        With `begin`.
     """
 
     def __init__(self, channels: Channels):
-        self._channels = c = channels
-        # A port of no bits would be none: what does not exist has a bit that is never set.
+        self._channels = channels
+        super().__init__()
+
+    def ports(self) -> Ports:
+        c = self._channels
         counts = (len(kind) for kind in (c.inputs, c.outputs, c.memories))
         inputs, outputs, memories = (max(1, count) for count in counts)
-        ports: dict = {
-            **{"full": In(1), "length": In(range(c.packet + 1)), "release": Out(1)},
-            **{"read_address": Out(range(c.packet)), "read_data": In(8)},
-            **{"write": Out(1), "write_address": Out(range(c.packet)), "write_data": Out(8)},
-            **{"send": Out(1), "reply_length": Out(range(c.packet + 1)), "busy": In(1)},
-            **{"status": In(8 * c.status_bytes), "running": Out(1), "data": Out(8)},
-            **{"push": Out(inputs), "rooms": In(16 * inputs)},
-            **{"pop": Out(outputs), "levels": In(16 * outputs), "popped": In(8 * outputs)},
-            **{name: Out(memories) for name in ("begin", "load", "repeat", "dump")},
-            **{"present": In(memories), "dumped": In(8 * memories)},
-            **{"row": Out(32), "loads": Out(1), "clear": Out(1)},
+        return {
+            **{
+                "full": wire_in(
+                    1,
+                    "Of :class:`hw.boards.frames.FrameReceiver`; `read_address` and `release` to "
+                    "it.",
+                ),
+                "length": wire_in(range(c.packet + 1), "See `full`."),
+                "release": wire_out(1),
+            },
+            **{"read_address": wire_out(range(c.packet)), "read_data": wire_in(8, "See `full`.")},
+            **{
+                "write": wire_out(1, "To the buffer of the reply."),
+                "write_address": wire_out(range(c.packet), "See `write`."),
+                "write_data": wire_out(8, "See `write`."),
+            },
+            **{
+                "send": wire_out(1),
+                "reply_length": wire_out(range(c.packet + 1)),
+                "busy": wire_in(1),
+            },
+            **{
+                "status": wire_in(8 * c.status_bytes, "The result of STATUS, taken in one cycle."),
+                "running": wire_out(
+                    1,
+                    "The block is not in reset: low from power-up to START. Everything is to be "
+                    "dropped.",
+                ),
+                "data": wire_out(
+                    8,
+                    "The byte for the stream or memory of the bit that is set in `push` or `load`.",
+                ),
+            },
+            **{"push": wire_out(inputs), "rooms": wire_in(16 * inputs)},
+            **{
+                "pop": wire_out(outputs),
+                "levels": wire_in(16 * outputs),
+                "popped": wire_in(8 * outputs),
+            },
+            **{name: wire_out(memories) for name in ("begin", "load", "repeat", "dump")},
+            **{"present": wire_in(memories), "dumped": wire_in(8 * memories)},
+            **{
+                "row": wire_out(32, "With `begin`."),
+                "loads": wire_out(1, "See `row`."),
+                "clear": wire_out(1, "See `running`."),
+            },
         }
-        super().__init__(ports)
 
     def elaborate(self, platform):
         m = Module()

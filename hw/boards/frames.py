@@ -9,11 +9,11 @@ Ethernet, ``zlib.crc32``.
 """
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
-from amaranth.lib import memory, stream
+from amaranth.lib import memory
 from amaranth.lib.crc import catalog
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.ports import Ports, stream_out, wire_in, wire_out
 
 END, ESC, ESC_END, ESC_ESC = 0xC0, 0xDB, 0xDC, 0xDD
 CRC_BYTES = 4
@@ -26,7 +26,7 @@ def crc_unit():
     return catalog.CRC32_ISO_HDLC(data_width=8).create()
 
 
-class FrameReceiver(Component):
+class FrameReceiver(Component[None]):
     """Stores the packet of a frame, and offers it only when it is whole and its CRC is right.
 
     A frame with a wrong CRC or escape, with a byte whose stop bit was low, shorter than
@@ -40,33 +40,32 @@ class FrameReceiver(Component):
     ----------
     size : int
         Bytes of the longest packet, its CRC included.
-
-    Members
-    -------
-    data, valid, framing_error
-        As of :class:`hw.boards.uart.UartReceiver`.
-    read_address : :py:`In(range(size))`
-    read_data : :py:`Out(8)`
-    length : :py:`Out(range(size + 1))`
-        Of the body, in bytes.
-    full : :py:`Out(1)`
-        A packet is offered.
-    release : :py:`In(1)`
-        The offered packet has been read.
-    framing_errors, dropped : :py:`Out(16)`
-        Low stop bits; frames dropped for another reason. Both stay at their highest value.
     """
 
     def __init__(self, size: int):
         self._size = size
-        super().__init__(
-            {
-                **{"data": In(8), "valid": In(1), "framing_error": In(1)},
-                **{"read_address": In(range(size)), "read_data": Out(8)},
-                **{"length": Out(range(size + 1)), "full": Out(1), "release": In(1)},
-                **{"framing_errors": Out(16), "dropped": Out(16)},
-            }
-        )
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            **{
+                "data": wire_in(8, "As of :class:`hw.boards.uart.UartReceiver`."),
+                "valid": wire_in(1, "See `data`."),
+                "framing_error": wire_in(1, "See `data`."),
+            },
+            **{"read_address": wire_in(range(self._size)), "read_data": wire_out(8)},
+            **{
+                "length": wire_out(range(self._size + 1), "Of the body, in bytes."),
+                "full": wire_out(1, "A packet is offered."),
+                "release": wire_in(1, "The offered packet has been read."),
+            },
+            **{
+                "framing_errors": wire_out(16, "Low stop bits."),
+                "dropped": wire_out(
+                    16, "Frames dropped for another reason. Both stay at their highest value."
+                ),
+            },
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -117,7 +116,7 @@ class FrameReceiver(Component):
         return m
 
 
-class FrameTransmitter(Component):
+class FrameTransmitter(Component[None]):
     """Sends a packet from a buffer as a frame, with its CRC.
 
     Throughput: a byte of the body or the CRC in three cycles, one more where it is escaped, and
@@ -127,29 +126,28 @@ class FrameTransmitter(Component):
     ----------
     size : int
         Bytes of the longest packet.
-
-    Members
-    -------
-    start : :py:`In(1)`
-        Send the packet; `busy` must be low.
-    length : :py:`In(range(size + 1))`
-        Of the body, in bytes, at least 1; constant while `busy`.
-    busy : :py:`Out(1)`
-    read_address : :py:`Out(range(size))`
-    read_data : :py:`In(8)`
-        The byte at `read_address` of the cycle before.
-    o : :py:`Out(stream.Signature(8))`
     """
 
     def __init__(self, size: int):
         self._size = size
-        super().__init__(
-            {
-                **{"start": In(1), "length": In(range(size + 1)), "busy": Out(1)},
-                **{"read_address": Out(range(size)), "read_data": In(8)},
-                "o": Out(stream.Signature(8)),
-            }
-        )
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            **{
+                "start": wire_in(1, "Send the packet; `busy` must be low."),
+                "length": wire_in(
+                    range(self._size + 1),
+                    "Of the body, in bytes, at least 1; constant while `busy`.",
+                ),
+                "busy": wire_out(1),
+            },
+            **{
+                "read_address": wire_out(range(self._size)),
+                "read_data": wire_in(8, "The byte at `read_address` of the cycle before."),
+            },
+            "o": stream_out(8),
+        }
 
     def elaborate(self, platform):
         m = Module()

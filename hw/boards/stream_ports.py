@@ -5,10 +5,10 @@ flip-flops and one block memory. A byte a cycle is fifty times what a serial lin
 """
 
 from amaranth.hdl import Cat, Module, ResetInserter, Signal, unsigned
-from amaranth.lib import fifo, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import fifo
 
 from hw.component import Component
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 
 def bytes_of(width: int) -> int:
@@ -21,7 +21,7 @@ def beats_held(width: int, size: int) -> int:
     return max(size // bytes_of(width), 2)
 
 
-class InputPort(Component):
+class InputPort(Component[None]):
     """Beats for a block, from bytes.
 
     A beat counts as held until the block accepts it, so `room` is a credit: that many beats may be
@@ -34,29 +34,25 @@ class InputPort(Component):
         Of the payload.
     size : int
         Bytes of the queue.
-
-    Members
-    -------
-    clear : :py:`In(1)`
-        Drop everything.
-    push : :py:`In(1)`
-    data : :py:`In(8)`
-        The next byte, lowest first. Only while `room` is not 0, or within a beat.
-    room : :py:`Out(16)`
-    beats : :py:`Out(32)`
-        Accepted by the block since `clear`.
-    o : :py:`Out(stream.Signature(width))`
     """
 
     def __init__(self, width: int, size: int):
-        self._width, self._size = width, size
-        super().__init__(
-            {
-                **{"clear": In(1), "push": In(1), "data": In(8)},
-                **{"room": Out(16), "beats": Out(32)},
-                "o": Out(stream.Signature(unsigned(width))),
-            }
-        )
+        self._width = width
+        self._size = size
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            **{
+                "clear": wire_in(1, "Drop everything."),
+                "push": wire_in(1),
+                "data": wire_in(
+                    8, "The next byte, lowest first. Only while `room` is not 0, or within a beat."
+                ),
+            },
+            **{"room": wire_out(16), "beats": wire_out(32, "Accepted by the block since `clear`.")},
+            "o": stream_out(unsigned(self._width)),
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -93,7 +89,7 @@ class InputPort(Component):
         return m
 
 
-class OutputPort(Component):
+class OutputPort(Component[None]):
     """Beats of a block, as bytes. The block stalls while the queue is full.
 
     Latency: 2 + bytes of a beat, from the transfer until the beat counts in `level`. Throughput: a
@@ -105,31 +101,26 @@ class OutputPort(Component):
         Of the payload.
     size : int
         Bytes of the queue.
-
-    Members
-    -------
-    clear : :py:`In(1)`
-        Drop everything.
-    pop : :py:`In(1)`
-        Take `data`; only while `level` is not 0, or within a beat.
-    data : :py:`Out(8)`
-        The next byte, lowest first.
-    level : :py:`Out(16)`
-        Whole beats that wait.
-    beats : :py:`Out(32)`
-        Transferred from the block since `clear`.
-    i : :py:`In(stream.Signature(width))`
     """
 
     def __init__(self, width: int, size: int):
-        self._width, self._size = width, size
-        super().__init__(
-            {
-                **{"clear": In(1), "pop": In(1), "data": Out(8)},
-                **{"level": Out(16), "beats": Out(32)},
-                "i": In(stream.Signature(unsigned(width))),
-            }
-        )
+        self._width = width
+        self._size = size
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            **{
+                "clear": wire_in(1, "Drop everything."),
+                "pop": wire_in(1, "Take `data`; only while `level` is not 0, or within a beat."),
+                "data": wire_out(8, "The next byte, lowest first."),
+            },
+            **{
+                "level": wire_out(16, "Whole beats that wait."),
+                "beats": wire_out(32, "Transferred from the block since `clear`."),
+            },
+            "i": stream_in(unsigned(self._width)),
+        }
 
     def elaborate(self, platform):
         m = Module()

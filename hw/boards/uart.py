@@ -1,12 +1,11 @@
 """Asynchronous serial line: a start bit (0), eight data bits, lowest first, a stop bit (1)."""
 
 from amaranth.hdl import Cat, Const, Module, Signal
-from amaranth.lib import stream
 from amaranth.lib.cdc import FFSynchronizer
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.parameters import ParameterError
+from hw.ports import Ports, stream_in, wire_in, wire_out
 
 FEWEST, MOST = 4, (1 << 16) - 1
 """Clock cycles a bit."""
@@ -36,7 +35,7 @@ def divisor_of(clock_mhz: float, baud: int) -> int:
     return divisor
 
 
-class UartReceiver(Component):
+class UartReceiver(Component[None]):
     """Bytes from a line that may begin at any time.
 
     A start bit is sampled in its middle, and ignored if the line is high there; the other bits are
@@ -50,20 +49,19 @@ class UartReceiver(Component):
     ----------
     divisor : int
         Clock cycles a bit, at least 4.
-
-    Members
-    -------
-    rx : :py:`In(1)`
-        The line, of no clock.
-    data : :py:`Out(8)`
-        Valid only if `valid` is high.
-    valid, framing_error : :py:`Out(1)`
-        A byte, or a stop bit that was low.
     """
 
     def __init__(self, divisor: int):
         self._divisor = divisor
-        super().__init__({"rx": In(1), "data": Out(8), "valid": Out(1), "framing_error": Out(1)})
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            "rx": wire_in(1, "The line, of no clock."),
+            "data": wire_out(8, "Valid only if `valid` is high."),
+            "valid": wire_out(1, "A byte, or a stop bit that was low."),
+            "framing_error": wire_out(1, "See `valid`."),
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -98,7 +96,7 @@ class UartReceiver(Component):
         return bits
 
 
-class UartTransmitter(Component):
+class UartTransmitter(Component[None]):
     """A stream of bytes onto a line.
 
     Latency: the start bit is on the line in the cycle after the transfer. Throughput: a byte every
@@ -108,17 +106,14 @@ class UartTransmitter(Component):
     ----------
     divisor : int
         Clock cycles a bit.
-
-    Members
-    -------
-    i : :py:`In(stream.Signature(8))`
-    tx : :py:`Out(1)`
-        The line; high while idle and after reset.
     """
 
     def __init__(self, divisor: int):
         self._divisor = divisor
-        super().__init__({"i": In(stream.Signature(8)), "tx": Out(1)})
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {"i": stream_in(8), "tx": wire_out(1, "The line; high while idle and after reset.")}
 
     def elaborate(self, platform):
         m = Module()

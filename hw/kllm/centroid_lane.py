@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from amaranth.hdl import Module, Signal, Value
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.arith.fixed_sum import SUM
 from hw.arith.float_format import FP16
@@ -18,6 +17,7 @@ from hw.kllm.pe_lane import ColumnVector, Result
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -137,7 +137,7 @@ class CentroidLaneParameters(Parameters):
         )
 
 
-class CentroidLane(Component):
+class CentroidLane(Component[CentroidLaneParameters]):
     """y = round16((s_a S + O + kept sum or 0) (r scale)) of one column after another.
 
         S = sum over positions of activation * fixed[weight]
@@ -170,15 +170,6 @@ class CentroidLane(Component):
     ``o.ready`` combinationally. A lane's control does not depend on data, so lanes with the same
     valid and ready signals stay in step. Overflow: none within K positions.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Columns, step by step.
-    vector_scale : :py:`In(stream.Signature(ColumnVector))`
-        For each column, the scales of its vector.
-    o : :py:`Out(stream.Signature(Result))`
-        A result for each column.
-
     Examples
     --------
     >>> from hw.kllm.centroid_lane import CentroidLaneParameters
@@ -192,23 +183,17 @@ class CentroidLane(Component):
     summary = "The same lane by small multipliers, to compare"
     source = "KLLM, Fig. 5"
 
-    def __init__(self, parameters: CentroidLaneParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "vector_scale": In(stream.Signature(ColumnVector)),
-                "o": Out(stream.Signature(Result)),
-            }
-        )
-
-    @property
-    def parameters(self) -> CentroidLaneParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "Columns, step by step."),
+            "vector_scale": stream_in(ColumnVector, "For each column, the scales of its vector."),
+            "o": stream_out(Result, "A result for each column."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.dense = dense = CentroidSum(p.dense)
         m.submodules.sparse = sparse = SparsePath(p.sparse_path)
         m.submodules.scale = scale = ColumnScale(p.column_scale)

@@ -5,8 +5,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.arith.fixed_sum import carry_save
 from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
@@ -16,6 +15,7 @@ from hw.component import Component
 from hw.kllm.sparse_path import select
 from hw.layout import FLAG, FixedPoint, index
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 
@@ -118,7 +118,7 @@ class CentroidSumParameters(Parameters):
         )
 
 
-class CentroidSum(Component):
+class CentroidSum(Component[CentroidSumParameters]):
     """sum = round32(sum over a column's positions of activation * codebook[weight]).
 
     ::
@@ -134,31 +134,18 @@ class CentroidSum(Component):
     Handshake: ``i.ready`` is
     low while as many columns are inside as the queue has room for; it and ``o.valid`` depend on
     registers only. Overflow: none for up to k positions.
-
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Columns, step by step.
-    o : :py:`Out(stream.Signature(FP32))`
-        A sum for each column.
     """
 
-    def __init__(self, parameters: CentroidSumParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "o": Out(stream.Signature(FP32)),
-            }
-        )
-
-    @property
-    def parameters(self) -> CentroidSumParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "Columns, step by step."),
+            "o": stream_out(FP32, "A sum for each column."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.credits = credits = CreditCounter(CreditCounterParameters(p.columns))
         m.submodules.queue = queue = Queue(QueueParameters(FP32.width, p.columns), shape=FP32)
         m.submodules.to_float = to_float = FixedToFloat(p.to_float)
@@ -197,7 +184,7 @@ class CentroidSum(Component):
 
     def _products(self, m: Module) -> tuple[Value, Value]:
         """Two numbers that add up to the sum of a step's products, modulo 2^width."""
-        p = self._parameters
+        p = self.parameters
         cuts = p.CUTS[p.stages]
         step = self.i.payload
         codebook = [Value.cast(centroid) for centroid in step.codebook]

@@ -3,8 +3,7 @@
 import dataclasses
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_format import FP16
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
@@ -13,6 +12,7 @@ from hw.component import Component
 from hw.kllm.orizuru_unit import select
 from hw.layout import FLAG, index, mask
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 ONE = 0x3C00
 NEVER_BELOW = 0xFFFF
@@ -91,7 +91,7 @@ class ClusteringUnitParameters(Parameters):
         return data.StructLayout({"index": indices, "keep": mask(self.lanes), "last": FLAG})
 
 
-class ClusteringUnit(Component):
+class ClusteringUnit(Component[ClusteringUnitParameters]):
     """Index of the centroid nearest to x / scale, for `lanes` values a cycle.
 
         index(x) = number of j with round16(scale · midpoint[j]) < x
@@ -124,17 +124,6 @@ class ClusteringUnit(Component):
     ``scale.ready`` and ``midpoints.ready`` follow each other's valid, combinationally.
     Overflow: none.
 
-    Members
-    -------
-    midpoints : :py:`In(stream.Signature(16))`
-        FP16, ascending, for each vector that loads.
-    scale : :py:`In(stream.Signature(parameters.scale_layout))`
-        One for each vector.
-    x : :py:`In(stream.Signature(parameters.input_layout))`
-        Values.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Indices.
-
     Examples
     --------
     >>> from hw.kllm.clustering_unit import ClusteringUnit, ClusteringUnitParameters
@@ -150,20 +139,14 @@ class ClusteringUnit(Component):
     summary = "Index of the nearest centroid, by scaled midpoints"
     source = "KLLM, section IV-A"
 
-    def __init__(self, parameters: ClusteringUnitParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "midpoints": In(stream.Signature(FP16)),
-                "scale": In(stream.Signature(parameters.scale_layout)),
-                "x": In(stream.Signature(parameters.input_layout)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> ClusteringUnitParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "midpoints": stream_in(FP16, "FP16, ascending, for each vector that loads."),
+            "scale": stream_in(p.scale_layout, "One for each vector."),
+            "x": stream_in(p.input_layout, "Values."),
+            "o": stream_out(p.output_layout, "Indices."),
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -199,7 +182,7 @@ class ClusteringUnit(Component):
 
     def _bank(self, name: str) -> list[Signal]:
         """A register for each midpoint."""
-        count = self._parameters.midpoints
+        count = self.parameters.midpoints
         return [Signal(FP16.width, name=f"{name}_{j}", reset_less=True) for j in range(count)]
 
     def _prepare(self, m: Module, swap: Signal) -> tuple[Signal, list[Signal]]:
@@ -210,7 +193,7 @@ class ClusteringUnit(Component):
         """
         scale, midpoints = self.scale, self.midpoints
         stored, prepared_keys = self._bank("midpoint"), self._bank("prepared")
-        count = self._parameters.midpoints
+        count = self.parameters.midpoints
         number = Signal(range(max(2, count)))
         step = Signal()
         final = Signal()  # the step of the last midpoint
@@ -272,7 +255,7 @@ class ClusteringUnit(Component):
 
         # Step 1. Each group: whether the value lies in it, and the midpoints inside.
         groups: list[tuple[Value, list[Signal]]] = [(Const(1, 1), keys)]
-        for _ in range((self._parameters.activation_bits + 1) // 2):
+        for _ in range((self.parameters.activation_bits + 1) // 2):
             halves: list[tuple[Value, list[Signal]]] = []
             for within, inside in groups:
                 middle = len(inside) // 2

@@ -4,8 +4,7 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_format import FP16
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
@@ -15,6 +14,7 @@ from hw.kllm.orizuru_unit import select
 from hw.kllm.product_table import ProductTableParameters
 from hw.layout import FLAG, index, mask
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ class CodebookReplacementParameters(Parameters):
         return data.StructLayout({"values": values, "outlier": mask(self.lanes), "last": FLAG})
 
 
-class CodebookReplacement(Component):
+class CodebookReplacement(Component[CodebookReplacementParameters]):
     """Rebuild a table of products for f of a vector, and apply f to the vector's outliers.
 
         row i = round16(f(round16(s_a centroid[i])) codebook[j])  for all j
@@ -141,19 +141,6 @@ class CodebookReplacement(Component):
     The whole pipeline of rows stalls while a row is not accepted. A command is accepted with the
     vector's last beat.
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-        One for each vector.
-    scale : :py:`In(stream.Signature(16))`
-        FP16, for each vector.
-    i : :py:`In(stream.Signature(parameters.beat_layout))`
-        Vectors.
-    write : :py:`Out(stream.Signature(parameters.write_layout))`
-        Rows of the table in order of index.
-    o : :py:`Out(stream.Signature(parameters.beat_layout))`
-        Vectors with f of their outliers in place of these.
-
     Examples
     --------
     >>> from hw.kllm.codebook_replacement import CodebookReplacementParameters
@@ -167,25 +154,19 @@ class CodebookReplacement(Component):
     summary = "A function of a vector by new centroids and products"
     source = "KLLM, section III-C1"
 
-    def __init__(self, parameters: CodebookReplacementParameters):
-        p = self._parameters = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(p.command_layout)),
-                "scale": In(stream.Signature(FP16)),
-                "i": In(stream.Signature(p.beat_layout)),
-                "write": Out(stream.Signature(p.write_layout)),
-                "o": Out(stream.Signature(p.beat_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> CodebookReplacementParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.command_layout, "One for each vector."),
+            "scale": stream_in(FP16, "FP16, for each vector."),
+            "i": stream_in(p.beat_layout, "Vectors."),
+            "write": stream_out(p.write_layout, "Rows of the table in order of index."),
+            "o": stream_out(p.beat_layout, "Vectors with f of their outliers in place of these."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, command = self._parameters, self.command.payload
+        p, command = self.parameters, self.command.payload
         m.submodules.function = function = ElementFunction(p.element_function)
         rebuilding = Signal()
         passing = Signal()
@@ -230,7 +211,7 @@ class CodebookReplacement(Component):
 
         Returns the scaled centroid for the function, and whether the last row is accepted.
         """
-        p, command = self._parameters, self.command.payload
+        p, command = self.parameters, self.command.payload
         number = Signal(range(p.centroids + 1))  # of the next centroid to issue
         row = Signal(range(p.centroids))
         under_way = Signal(p.row_latency)  # pipeline stages that hold a centroid
@@ -273,7 +254,7 @@ class CodebookReplacement(Component):
 
         Returns the outlier for the function.
         """
-        p, i, o = self._parameters, self.i, self.o
+        p, i, o = self.parameters, self.i, self.o
         issued = Signal(p.lanes)  # outliers of this beat sent to the function
         returned = Signal(p.lanes)  # outliers of this beat whose function is known
         pending = Signal(p.lanes)

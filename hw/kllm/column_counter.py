@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith import carry_save
 from hw.arith.datapath import Registers
@@ -18,6 +17,7 @@ from hw.kllm.index_distribution_counter import (
 )
 from hw.layout import FLAG, count, index, mask
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +143,7 @@ class ColumnCounterParameters(Parameters):
         return data.StructLayout({"counts": counts, "last": FLAG})
 
 
-class ColumnCounter(Component):
+class ColumnCounter(Component[ColumnCounterParameters]):
     """counts[v] = number of a column's indices activation * 2^weight_bits + weight that equal v.
 
     ::
@@ -169,13 +169,6 @@ class ColumnCounter(Component):
     Overflow: none for up to `k` counted indices, even if all are equal; beyond that, counts wrap
     modulo 2^count_bits.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Columns, a beat of `counters` * `inputs` pairs of indices at a time.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Their counts, in order of index.
-
     Examples
     --------
     >>> from hw.kllm.column_counter import ColumnCounter, ColumnCounterParameters
@@ -191,22 +184,19 @@ class ColumnCounter(Component):
     summary = "Histogram of a column's indices, double-buffered"
     source = "KLLM, section IV-B"
 
-    def __init__(self, parameters: ColumnCounterParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> ColumnCounterParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(
+                p.input_layout,
+                "Columns, a beat of `counters` * `inputs` pairs of indices at a time.",
+            ),
+            "o": stream_out(p.output_layout, "Their counts, in order of index."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         advance, arrived, last, add, load, leaving = (
             Signal(name=name) for name in ("advance", "arrived", "last", "add", "load", "leaving")
         )
@@ -267,7 +257,7 @@ class ColumnCounter(Component):
 
     def _pipeline_control(self, m: Module, advance, arrived, last, used):
         """Delay valid, last and groups by the pipeline stages before the accumulators."""
-        p = self._parameters
+        p = self.parameters
         groups = self.i.payload.groups
         if not p.stages:
             m.d.comb += [arrived.eq(self.i.valid), last.eq(self.i.payload.last), used.eq(groups)]
@@ -289,7 +279,7 @@ class ColumnCounter(Component):
 
     def _count(self, m: Module, advance) -> list[IndexDistributionCounter]:
         """Returns the counters, each fed with its part of the beat."""
-        p = self._parameters
+        p = self.parameters
         beat = self.i.payload
         m.submodules.concat = concat = ConcatUnit(
             ConcatUnitParameters(p.segment, p.activation_bits, p.weight_bits)
@@ -316,38 +306,23 @@ class ColumnCounter(Component):
         return counters
 
 
-class RowAccumulators(Component):
-    """Counts of one activation index: sum over the counters, accumulator, output buffer.
+class RowAccumulators(Component[ColumnCounterParameters]):
+    """Counts of one activation index: sum over the counters, accumulator, output buffer."""
 
-    Members
-    -------
-    counts : :py:`In(ArrayLayout(ArrayLayout(counter.count_bits, 2^weight_bits), counters))`
-    enable : :py:`In(1)`
-        The pipeline stages in the sums advance.
-    add : :py:`In(1)`
-        The beat at the end of the pipeline is added.
-    first : :py:`In(1)`
-        This beat is its column's first.
-    load : :py:`In(1)`
-        This beat is its column's last: the sums go to `totals`.
-    totals : :py:`Out(ArrayLayout(count_bits, 2^weight_bits))`
-        Counts of the latest complete column.
-    """
-
-    def __init__(self, parameters: ColumnCounterParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         columns = 1 << p.weight_bits
         counts = data.ArrayLayout(p.counter.count_bits, columns)
-        super().__init__(
-            {
-                "counts": In(data.ArrayLayout(counts, p.counters)),
-                "enable": In(1),
-                "add": In(1),
-                "first": In(1),
-                "load": In(1),
-                "totals": Out(data.ArrayLayout(p.count_bits, columns)),
-            }
-        )
+        return {
+            "counts": wire_in(data.ArrayLayout(counts, p.counters)),
+            "enable": wire_in(1, "The pipeline stages in the sums advance."),
+            "add": wire_in(1, "The beat at the end of the pipeline is added."),
+            "first": wire_in(1, "This beat is its column's first."),
+            "load": wire_in(1, "This beat is its column's last: the sums go to `totals`."),
+            "totals": wire_out(
+                data.ArrayLayout(p.count_bits, columns), "Counts of the latest complete column."
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -357,7 +332,7 @@ class RowAccumulators(Component):
 
     def _accumulate(self, m: Module, platform, column: int) -> Signal:
         """The buffered count of one weight index."""
-        p = self._parameters
+        p = self.parameters
         chosen = p.CUTS[p.stages]
         registers = Registers(m, chosen, self.enable)
 

@@ -4,8 +4,7 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
@@ -14,6 +13,7 @@ from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.component import Component
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ColumnScaleParameters(Parameters):
         return data.StructLayout({"y": FP16})
 
 
-class ColumnScale(Component):
+class ColumnScale(Component[ColumnScaleParameters]):
     """t[n] = round32(round32(round32(s_a S) + O) + t[n] or 0), y = round16(round32(t[n] (r s_b))).
 
     ::
@@ -88,13 +88,6 @@ class ColumnScale(Component):
     read, so ``i.ready`` follows ``o.ready`` combinationally. The sums' memory has a synchronous
     read port. Overflow: none; t[n] of a column past `columns` takes the place of an earlier one.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Columns.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Results.
-
     Examples
     --------
     >>> from hw.kllm.column_scale import ColumnScaleParameters
@@ -106,22 +99,16 @@ class ColumnScale(Component):
     summary = "Scales a column's sums, adds those of other rows, and rounds to FP16"
     source = "KLLM, section III-D"
 
-    def __init__(self, parameters: ColumnScaleParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> ColumnScaleParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "Columns."),
+            "o": stream_out(p.output_layout, "Results."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         valid = Signal(p.STAGES)
         enable = Signal()
         m.d.comb += [

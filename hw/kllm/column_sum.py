@@ -4,14 +4,14 @@ import abc
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal, Value
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from hw.arith.fixed_sum import FixedSum
 from hw.component import Component
+from hw.ports import Ports, stream_in, stream_out
 
 
-class ColumnSum(Component, abc.ABC):
+class ColumnSum(Component[Any], abc.ABC):
     """sum = round32(sum over a column's beats and a beat's terms of ± magnitude 2^shift).
 
     ::
@@ -36,22 +36,16 @@ class ColumnSum(Component, abc.ABC):
     ``output_layout``, ``fixed_sum`` and ``multiply_stages``.
     """
 
-    def __init__(self, parameters: Any):
-        self._parameters: Any = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> Any:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "Beats of a column, in any order, ended by ``last``."),
+            "o": stream_out(p.output_layout, "A sum for each column."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.sum = total = FixedSum(p.fixed_sum)
         wiring.connect(m, total.o, wiring.flipped(self.o))
         taken = Signal()

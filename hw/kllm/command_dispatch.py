@@ -1,8 +1,7 @@
 """Accepts the accelerator's commands and queues one for each of its parts (KLLM, Fig. 5)."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_format import FP32
 from hw.component import Component
@@ -10,6 +9,7 @@ from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.element_function import Function
 from hw.kllm.outlier_split import at_most
 from hw.layout import FLAG, address, count, index
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
 
 BANK = index(1)
@@ -60,7 +60,7 @@ PER_VECTOR = (
 """Parts with a command for each vector of a batch; the others have one for each product."""
 
 
-class CommandDispatch(Component):
+class CommandDispatch(Component[CoreParameters]):
     """Accept a product's command, queue one for every part, and count the users of each table bank.
 
     ::
@@ -80,43 +80,22 @@ class CommandDispatch(Component):
     with its last vector's. Latency: 1 cycle from a command to the parts' commands, and one more for
     each further vector. Handshake: all outputs depend on registers only, but ``command.ready``
     follows the command's own bits.
-
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-        Products.
-    load_end : :py:`In(1)`
-        The last table row of a set is accepted in this cycle.
-    load_bank : :py:`Out(1)`
-        Bank to which tables are loaded now.
-    load_room : :py:`Out(1)`
-        Whether that bank is free, so that tables may be loaded.
-    outlier_split, clustering_unit, rms_factor, codebook_replacement, score_use, index_end,
-    list_end, product_table, outlier_list, index_buffer, word_fetch, scale_replay, results :
-    :py:`Out(stream)`
-        Commands, shaped as :func:`command_layouts` says.
     """
 
-    def __init__(self, parameters: CoreParameters):
-        self._parameters = parameters
-        layouts = command_layouts(parameters)
-        super().__init__(
-            {
-                "command": In(stream.Signature(parameters.command_layout)),
-                "load_end": In(1),
-                "load_bank": Out(1),
-                "load_room": Out(1),
-                **{name: Out(stream.Signature(shape)) for name, shape in layouts.items()},
-            }
-        )
-
-    @property
-    def parameters(self) -> CoreParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        layouts = command_layouts(p)
+        return {
+            "command": stream_in(p.command_layout, "Products."),
+            "load_end": wire_in(1, "The last table row of a set is accepted in this cycle."),
+            "load_bank": wire_out(1, "Bank to which tables are loaded now."),
+            "load_room": wire_out(1, "Whether that bank is free, so that tables may be loaded."),
+            **{name: stream_out(shape) for name, shape in layouts.items()},
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, command, results = self._parameters, self.command.payload, self.results
+        p, command, results = self.parameters, self.command.payload, self.results
         latest_bank = Signal()  # of the latest command
         loaded = Signal()  # tables are complete, no command has used them yet
         needs_tables = Signal()
@@ -211,7 +190,7 @@ class CommandDispatch(Component):
         for name, fields in commands.items():
             o = getattr(self, name)
             each = name in PER_VECTOR
-            depth = IN_FLIGHT * self._parameters.vectors if each else IN_FLIGHT
+            depth = IN_FLIGHT * self.parameters.vectors if each else IN_FLIGHT
             size = QueueParameters(len(Value.cast(o.payload)), depth)
             m.submodules[f"{name}_commands"] = queue = Queue(size, shape=o.payload.shape())
             m.d.comb += [

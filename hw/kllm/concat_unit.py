@@ -8,6 +8,7 @@ from amaranth.lib import data
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.layout import index, mask
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ class ConcatUnitParameters(DatapathParameters):
         return self.activation_bits + self.weight_bits
 
 
-class ConcatUnit(Datapath):
+class ConcatUnit(Datapath[ConcatUnitParameters]):
     """index[i] = activation[i] * 2^weight_bits + weight[i], the number of a product of centroids.
 
     ::
@@ -53,15 +54,6 @@ class ConcatUnit(Datapath):
 
     Latency: `stages`, 0 or 1; the paper's unit has a register at its output. Throughput: n
     indices per cycle.
-
-    Members
-    -------
-    activation : :py:`In(ArrayLayout(activation_bits, n))`
-    weight : :py:`In(ArrayLayout(weight_bits, n))`
-    mask : :py:`In(n)`
-    index : :py:`Out(ArrayLayout(activation_bits + weight_bits, n))`
-    mask_out : :py:`Out(n)`
-        The inputs' mask.
 
     Examples
     --------
@@ -74,15 +66,17 @@ class ConcatUnit(Datapath):
     summary = "Activation and weight indices side by side"
     source = "KLLM, section IV-A"
 
-    def __init__(self, parameters: ConcatUnitParameters):
-        p = parameters
-        inputs = {
-            "activation": data.ArrayLayout(index(p.activation_bits), p.n),
-            "weight": data.ArrayLayout(index(p.weight_bits), p.n),
-            "mask": mask(p.n),
+    def operation(self) -> Ports:
+        p = self.parameters
+        activations = data.ArrayLayout(index(p.activation_bits), p.n)
+        weights = data.ArrayLayout(index(p.weight_bits), p.n)
+        return {
+            "activation": wire_in(activations, "Indices of activations."),
+            "weight": wire_in(weights, "Indices of weights."),
+            "mask": wire_in(mask(p.n), "Inputs that count."),
+            "index": wire_out(data.ArrayLayout(index(p.index_bits), p.n), "Joined indices."),
+            "mask_out": wire_out(mask(p.n), "The inputs' mask."),
         }
-        joined = data.ArrayLayout(index(p.index_bits), p.n)
-        super().__init__(p, inputs, {"index": joined, "mask_out": mask(p.n)})
 
     def elaborate(self, platform):
         m = Module()

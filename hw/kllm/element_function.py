@@ -24,6 +24,7 @@ from hw.arith.wide_exponent import (
     round_fp16,
     significand,
 )
+from hw.ports import Ports, wire_in, wire_out
 
 
 class Function(enum.IntEnum, shape=2):
@@ -59,7 +60,7 @@ class ElementFunctionParameters(DatapathParameters):
         return {"small": cls(0), "default": cls()}
 
 
-class ElementFunction(Datapath):
+class ElementFunction(Datapath[ElementFunctionParameters]):
     """``o`` = e^x, x / (1 + e^-x) (SiLU), 1 / x or the square root of x, as `op` says.
 
     Codebook replacement applies it to the 2^nA centroids and to the outliers.
@@ -82,12 +83,6 @@ class ElementFunction(Datapath):
 
     Latency: `stages`. Throughput: one result per cycle.
 
-    Members
-    -------
-    x : :py:`In(16)`
-    op : :py:`In(Function)`
-    o : :py:`Out(16)`
-
     Examples
     --------
     >>> from hw.kllm.element_function import ElementFunctionParameters, Function
@@ -100,8 +95,12 @@ class ElementFunction(Datapath):
     summary = "e^x, SiLU, reciprocal and square root of FP16 numbers"
     source = "KLLM, section III-C1"
 
-    def __init__(self, parameters: ElementFunctionParameters):
-        super().__init__(parameters, {"x": FP16, "op": Function}, {"o": FP16})
+    def operation(self) -> Ports:
+        return {
+            "x": wire_in(FP16),
+            "op": wire_in(Function),
+            "o": wire_out(FP16),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -4,8 +4,7 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Module
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.arith.float_format import FP16
 from hw.arith.streamed import Streamed
@@ -14,6 +13,7 @@ from hw.kllm.element_function import ElementFunction, ElementFunctionParameters,
 from hw.kllm.inverse_rms import InverseRms, InverseRmsParameters
 from hw.kllm.softmax import Softmax, SoftmaxParameters
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class FunctionalUnitParameters(Parameters):
         )
 
 
-class FunctionalUnit(Component):
+class FunctionalUnit(Component[FunctionalUnitParameters]):
     """Softmax, element-wise function and 1 / RMS, one of each, each with its own streams.
 
     ============ ================= ======================================================
@@ -88,15 +88,6 @@ class FunctionalUnit(Component):
     handshake are those of :class:`Softmax`, :class:`ElementFunction` between streams, and
     :class:`InverseRms`.
 
-    Members
-    -------
-    scores : :py:`In(stream.Signature(parameters.softmax.input_layout))`
-    weights : :py:`Out(stream.Signature(parameters.softmax.output_layout))`
-    x : :py:`In(stream.Signature({x, op}))`
-    y : :py:`Out(stream.Signature({o}))`
-    sums : :py:`In(stream.Signature(parameters.rms.input_layout))`
-    factor : :py:`Out(stream.Signature(parameters.rms.output_layout))`
-
     Examples
     --------
     >>> from hw.kllm.functional_unit import FunctionalUnitParameters
@@ -110,27 +101,21 @@ class FunctionalUnit(Component):
     summary = "Softmax, element-wise functions and 1 / RMS side by side"
     source = "KLLM, Fig. 6"
 
-    def __init__(self, parameters: FunctionalUnitParameters):
-        p = self._parameters = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         operand = data.StructLayout({"x": FP16, "op": Function})
-        super().__init__(
-            {
-                "scores": In(stream.Signature(p.softmax.input_layout)),
-                "weights": Out(stream.Signature(p.softmax.output_layout)),
-                "x": In(stream.Signature(operand)),
-                "y": Out(stream.Signature(data.StructLayout({"o": FP16}))),
-                "sums": In(stream.Signature(p.rms.input_layout)),
-                "factor": Out(stream.Signature(p.rms.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> FunctionalUnitParameters:
-        return self._parameters
+        return {
+            "scores": stream_in(p.softmax.input_layout),
+            "weights": stream_out(p.softmax.output_layout),
+            "x": stream_in(operand),
+            "y": stream_out({"o": FP16}),
+            "sums": stream_in(p.rms.input_layout),
+            "factor": stream_out(p.rms.output_layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.softmax = softmax = Softmax(p.softmax)
         m.submodules.element = element = Streamed(ElementFunction(p.element))
         m.submodules.inverse_rms = rms = InverseRms(p.rms)

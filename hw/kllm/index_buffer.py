@@ -4,13 +4,13 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.kllm.replay_memory import ReplayMemory, ReplayMemoryParameters
 from hw.layout import FLAG, count, index, mask
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ class IndexBufferParameters(Parameters):
         )
 
 
-class IndexBuffer(Component):
+class IndexBuffer(Component[IndexBufferParameters]):
     """Gather a vector's indices in words of W, and output the words for every column.
 
     ::
@@ -140,15 +140,6 @@ class IndexBuffer(Component):
     ``replay.ready`` follows ``o.ready`` combinationally. The memory has a synchronous read port.
     Overflow: none.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Vectors in order of position.
-    replay : :py:`In(stream.Signature(parameters.replay_layout))`
-        For each vector, its number of columns.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Words.
-
     Examples
     --------
     >>> from hw.kllm.index_buffer import IndexBuffer, IndexBufferParameters
@@ -162,23 +153,17 @@ class IndexBuffer(Component):
     summary = "Indices of a vector in words, output for every column"
     source = "KLLM, Fig. 5"
 
-    def __init__(self, parameters: IndexBufferParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "replay": In(stream.Signature(parameters.replay_layout)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> IndexBufferParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "Vectors in order of position."),
+            "replay": stream_in(p.replay_layout, "For each vector, its number of columns."),
+            "o": stream_out(p.output_layout, "Words."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.words = words = ReplayMemory(self._parameters.replay_memory)
+        m.submodules.words = words = ReplayMemory(self.parameters.replay_memory)
         self._gather(m, words)
         self._output(m, words)
         return m
@@ -191,7 +176,7 @@ class IndexBuffer(Component):
             beat 0      | 0 | 0 | 0 | 0 |     keep in part 0 only
             beat 1      | 0 | 1 | 1 | 1 |     keep in parts 0, 1
         """
-        p, i = self._parameters, self.i
+        p, i = self.parameters, self.i
         part = Signal(range(max(2, p.parts)))
         taken = Signal()
         word = Signal(range(p.words))
@@ -219,7 +204,7 @@ class IndexBuffer(Component):
 
     def _output(self, m: Module, words: ReplayMemory) -> None:
         """Output the words; the tag accompanies them in a register."""
-        p, o, replay = self._parameters, self.o, self.replay
+        p, o, replay = self.parameters, self.o, self.replay
         word = words.o.payload
         m.d.comb += [
             words.columns.valid.eq(replay.valid),

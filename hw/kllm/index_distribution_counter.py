@@ -5,13 +5,13 @@ from typing import ClassVar
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.population_count import PopulationCount, PopulationCountParameters
 from hw.component import Component
 from hw.layout import FLAG, count, index, mask
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class IndexDistributionCounterParameters(DatapathParameters):
         return sum(1 + self.inputs - alone for _, alone in self.holders)
 
 
-class IndexDistributionCounter(Datapath):
+class IndexDistributionCounter(Datapath[IndexDistributionCounterParameters]):
     """counts[v] = number of indices, among those in the mask, that equal v.
 
     With ``integer_mode`` the upper part a of an index is an integer instead, and the lower part w
@@ -98,14 +98,6 @@ class IndexDistributionCounter(Datapath):
     than to sum all counts, and the first pipeline stage, with the indices and the held bits, has a
     sixth of the bits of all counts.
 
-    Members
-    -------
-    index : :py:`In(ArrayLayout(activation_bits + weight_bits, inputs))`
-    mask : :py:`In(inputs)`
-        Which of them count.
-    integer_mode : :py:`In(1)`
-    counts : :py:`Out(ArrayLayout(count_bits, bins))`
-
     Examples
     --------
     >>> from hw.kllm.index_distribution_counter import IndexDistributionCounterParameters
@@ -119,17 +111,14 @@ class IndexDistributionCounter(Datapath):
     summary = "Histogram of the indices of a beat"
     source = "KLLM, section IV-B"
 
-    def __init__(self, parameters: IndexDistributionCounterParameters):
-        p = parameters
-        super().__init__(
-            p,
-            {
-                "index": data.ArrayLayout(index(p.index_bits), p.inputs),
-                "mask": mask(p.inputs),
-                "integer_mode": FLAG,
-            },
-            {"counts": data.ArrayLayout(count(p.count_bits), p.bins)},
-        )
+    def operation(self) -> Ports:
+        p = self.parameters
+        return {
+            "index": wire_in(data.ArrayLayout(index(p.index_bits), p.inputs)),
+            "mask": wire_in(mask(p.inputs), "Which of them count."),
+            "integer_mode": wire_in(FLAG),
+            "counts": wire_out(data.ArrayLayout(count(p.count_bits), p.bins)),
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -220,46 +209,32 @@ class IndexDistributionCounter(Datapath):
         return line
 
 
-class SummedRow(Component):
-    """Counts of the inputs of a row in each column, by population counts.
+class SummedRow(Component[IndexDistributionCounterParameters]):
+    """Counts of the inputs of a row in each column, by population counts."""
 
-    Members
-    -------
-    row : :py:`In(inputs)`
-    columns : :py:`In(ArrayLayout(inputs, 2^weight_bits))`
-    counts : :py:`Out(ArrayLayout(count_bits, 2^weight_bits))`
-    """
-
-    def __init__(self, parameters: IndexDistributionCounterParameters):
-        self._parameters = p = parameters
-        super().__init__(_row_ports(p, p.inputs))
+    def ports(self) -> Ports:
+        p = self.parameters
+        return _row_ports(p, p.inputs)
 
     def elaborate(self, platform):
         m = Module()
         for number, column in enumerate(self.columns):
-            counter = PopulationCount(PopulationCountParameters(self._parameters.inputs))
+            counter = PopulationCount(PopulationCountParameters(self.parameters.inputs))
             m.submodules[f"ones_{number}"] = counter
             m.d.comb += [counter.i.eq(self.row & column), self.counts[number].eq(counter.o)]
         return m
 
 
-class GatheredRow(Component):
-    """Counts of a row in each column; a bit of a count is the OR over the lines that hold it.
+class GatheredRow(Component[IndexDistributionCounterParameters]):
+    """Counts of a row in each column; a bit of a count is the OR over the lines that hold it."""
 
-    Members
-    -------
-    row : :py:`In(lines)`
-    columns : :py:`In(ArrayLayout(lines, 2^weight_bits))`
-    counts : :py:`Out(ArrayLayout(count_bits, 2^weight_bits))`
-    """
-
-    def __init__(self, parameters: IndexDistributionCounterParameters):
-        self._parameters = p = parameters
-        super().__init__(_row_ports(p, p.lines))
+    def ports(self) -> Ports:
+        p = self.parameters
+        return _row_ports(p, p.lines)
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         for number, column in enumerate(self.columns):
             # Lines of the row and the column: for each bit, one shared line and the others.
             held = Signal(p.lines, name=f"held_{number}")
@@ -272,11 +247,11 @@ class GatheredRow(Component):
         return m
 
 
-def _row_ports(parameters: IndexDistributionCounterParameters, lines: int) -> dict:
+def _row_ports(parameters: IndexDistributionCounterParameters, lines: int) -> Ports:
     """Ports of one row of counts."""
     columns = 1 << parameters.weight_bits
     return {
-        "row": In(lines),
-        "columns": In(data.ArrayLayout(lines, columns)),
-        "counts": Out(data.ArrayLayout(parameters.count_bits, columns)),
+        "row": wire_in(lines, "Lines of the row's index."),
+        "columns": wire_in(data.ArrayLayout(lines, columns), "Lines of each column's index."),
+        "counts": wire_out(data.ArrayLayout(parameters.count_bits, columns), "Of both at once."),
     }

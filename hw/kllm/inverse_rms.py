@@ -3,8 +3,7 @@
 import dataclasses
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
@@ -14,6 +13,7 @@ from hw.arith.wide_exponent import EXPONENT, INVERSE_ROOT, round_fp16
 from hw.component import Component
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 STEPS = 3
 """Multiply-adds, one after another, that make the mean square."""
@@ -61,7 +61,7 @@ class InverseRmsParameters(Parameters):
         )
 
 
-class InverseRms(Component):
+class InverseRms(Component[InverseRmsParameters]):
     """r = 1 / sqrt((s_a² S + O) / K + eps), for one vector at a time.
 
     `S` is the sum of counts times squares of centroids and `O` the sum of the squares of outliers,
@@ -89,13 +89,6 @@ class InverseRms(Component):
     Handshake: ``o.valid`` and ``o.payload`` are registers. The input is accepted in the last cycle
     of its computation; ``i.ready`` follows ``i.valid`` and ``o.ready`` combinationally.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Sums of a vector.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Its factor.
-
     Examples
     --------
     >>> from hw.kllm.inverse_rms import InverseRms, InverseRmsParameters
@@ -109,23 +102,17 @@ class InverseRms(Component):
     summary = "1 / RMS of a vector from the sums of its squares"
     source = "KLLM, section III-C2"
 
-    def __init__(self, parameters: InverseRmsParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> InverseRmsParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "Sums of a vector."),
+            "o": stream_out(p.output_layout, "Its factor."),
+        }
 
     def elaborate(self, platform):
         m = Module()
         i, o = self.i, self.o
-        stages = self._parameters.stages
+        stages = self.parameters.stages
         m.submodules.widen = widen = FloatConvert(
             FloatConvertParameters(source="fp16", format="fp32")
         )

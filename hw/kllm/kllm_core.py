@@ -4,7 +4,6 @@ from typing import Any
 
 from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.arith.order_key import is_nan
@@ -24,6 +23,7 @@ from hw.kllm.scale_replay import ScaleReplay
 from hw.kllm.score_path import ScorePath
 from hw.kllm.step_join import StepJoin
 from hw.kllm.word_fetch import WordFetch
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -31,7 +31,7 @@ class KllmCoreParameters(CoreParameters):
     __doc__ = CoreParameters.__doc__
 
 
-class KllmCore(Component):
+class KllmCore(Component[KllmCoreParameters]):
     """y[n] = round16((s_A sum count_n[i] P[i] + sum over outliers a[k] C_B[B[k, n]]) r s_B[n]).
 
     ::
@@ -84,25 +84,6 @@ class KllmCore(Component):
     Reset, at any time, discards all products and tables; tables must be loaded again. The memory
     must not answer earlier requests, so it is reset as well.
 
-    Members
-    -------
-    load : :py:`In(stream.Signature(parameters.load_layout))`
-        Tables.
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-        Products.
-    x : :py:`In(stream.Signature(parameters.outlier_split.input_layout))`
-        Vectors, as many for each command as it says.
-    outliers : :py:`Out(stream.Signature(parameters.outlier_split.pair_layout))`
-        Each vector's outliers.
-    indices : :py:`Out(stream.Signature(parameters.stored_layout))`
-        Indices of vectors whose command says ``store``.
-    request : :py:`Out(stream.Signature(parameters.request_layout))`
-        To the memory.
-    response : :py:`In(stream.Signature(parameters.response_layout))`
-        From the memory, in any order.
-    y : :py:`Out(stream.Signature(parameters.output_layout))`
-        Results.
-
     Examples
     --------
     >>> from hw.kllm.kllm_core import KllmCore, KllmCoreParameters
@@ -118,28 +99,26 @@ class KllmCore(Component):
     summary = "Vectors in, products with K-Means matrices out"
     source = "KLLM, Fig. 5"
 
-    def __init__(self, parameters: KllmCoreParameters):
-        p = self._parameters = parameters
-        super().__init__(
-            {
-                "load": In(stream.Signature(p.load_layout)),
-                "command": In(stream.Signature(p.command_layout)),
-                "x": In(stream.Signature(p.outlier_split.input_layout)),
-                "outliers": Out(stream.Signature(p.outlier_split.pair_layout)),
-                "indices": Out(stream.Signature(p.stored_layout)),
-                "request": Out(stream.Signature(p.request_layout)),
-                "response": In(stream.Signature(p.response_layout)),
-                "y": Out(stream.Signature(p.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> KllmCoreParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "load": stream_in(p.load_layout, "Tables."),
+            "command": stream_in(p.command_layout, "Products."),
+            "x": stream_in(
+                p.outlier_split.input_layout, "Vectors, as many for each command as it says."
+            ),
+            "outliers": stream_out(p.outlier_split.pair_layout, "Each vector's outliers."),
+            "indices": stream_out(
+                p.stored_layout, "Indices of vectors whose command says ``store``."
+            ),
+            "request": stream_out(p.request_layout, "To the memory."),
+            "response": stream_in(p.response_layout, "From the memory, in any order."),
+            "y": stream_out(p.output_layout, "Results."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.split = split = OutlierSplit(p.outlier_split)
         m.submodules.cluster = cluster = ClusteringUnit(p.clustering_unit)
         m.submodules.index_buffer = index_buffer = IndexBuffer(p.index_buffer)
@@ -216,7 +195,7 @@ class KllmCore(Component):
         replace: CodebookReplacement,
     ) -> dict[str, list[Signal]]:
         """Accept tables; returns, by name, both banks' registers of those outside ProductTable."""
-        p, row = self._parameters, self.load.payload
+        p, row = self.parameters, self.load.payload
         taken = Signal()
         # A row of a rebuilt table has priority over one that is loaded.
         m.d.comb += [
@@ -283,7 +262,7 @@ class KllmCore(Component):
         The codebook replacement starts as soon as the scale is offered; the clustering unit accepts
         it when its midpoints are scaled, and with it scale and command leave.
         """
-        count = self._parameters.clustering_unit.midpoints
+        count = self.parameters.clustering_unit.midpoints
         scales = self._queue(m, "scales", FP16)
         wiring.connect(m, scales.o, norm.scale)
         present = Signal()
@@ -365,7 +344,7 @@ class KllmCore(Component):
         command = norm.command.payload
         s_a = norm.o.payload.s_a
         # With a function, the scale is already in the products. A NaN must still reach the result.
-        replaced = commands.payload.replace & ~is_nan(s_a) & (not self._parameters.centroid_bits)
+        replaced = commands.payload.replace & ~is_nan(s_a) & (not self.parameters.centroid_bits)
         m.d.comb += [
             scales.i.valid.eq(norm.o.valid),
             norm.o.ready.eq(scales.i.ready),
@@ -387,7 +366,7 @@ class KllmCore(Component):
 
         Scores go to `path`.
         """
-        p, y, command = self._parameters, self.y, commands.payload
+        p, y, command = self.parameters, self.y, commands.payload
         done = Signal(range(p.n + 1))  # columns of earlier sets
         left = Signal(range(p.n + 1))
         vector = Signal(range(1, p.vectors + 1), init=1)

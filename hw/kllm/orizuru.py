@@ -3,8 +3,7 @@
 import dataclasses
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.arith.float_format import FP16
 from hw.arith.order_key import from_key, is_nan, to_key
@@ -12,6 +11,7 @@ from hw.component import Component
 from hw.kllm.orizuru_unit import OrizuruLeaf, OrizuruMerge
 from hw.layout import FLAG, count, mask, position
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.skid_buffer import SkidBuffer, SkidBufferParameters
 
 
@@ -119,7 +119,7 @@ class OrizuruParameters(Parameters):
         return data.StructLayout({"max": end, "min": end, **flags})
 
 
-class Orizuru(Component):
+class Orizuru(Component[OrizuruParameters]):
     """Pops the k largest and k smallest of a vector of up to N FP16 values, one pair a cycle.
 
         o[j] = (j-th largest, j-th smallest),  j = 0 … k-1
@@ -147,13 +147,6 @@ class Orizuru(Component):
     A vector ends with ``last`` or with the beat that fills the engine, whichever comes first.
     Lanes beyond N are ignored.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        The vector.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        The pairs.
-
     Examples
     --------
     >>> from hw.kllm.orizuru import Orizuru, OrizuruParameters
@@ -169,22 +162,16 @@ class Orizuru(Component):
     summary = "k largest and k smallest of N FP16 values from two trees over shared leaves"
     source = "KLLM, section IV-C, Fig. 7"
 
-    def __init__(self, parameters: OrizuruParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> OrizuruParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "The vector."),
+            "o": stream_out(p.output_layout, "The pairs."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         vector = self.i.payload
 
         beat = Signal(range(p.beats))
@@ -255,7 +242,7 @@ class Orizuru(Component):
 
     def _leaves(self, m, beat, taken, first):
         """The leaf units; beat b writes the slots of its lanes."""
-        p = self._parameters
+        p = self.parameters
         keys = Signal(data.ArrayLayout(FP16.width, p.lanes))
         m.d.comb += [key.eq(to_key(v)) for key, v in zip(keys, self.i.payload.values, strict=True)]
         beat_taken = Signal(p.beats)
@@ -279,7 +266,7 @@ class Orizuru(Component):
 
     def _merge(self, m, end, leaves, fill, pop):
         """One end's tree of merge units over the leaves; returns the root's head."""
-        p = self._parameters
+        p = self.parameters
         heads = [getattr(leaf, f"head_{end}") for leaf in leaves]
         advances = [getattr(leaf, f"advance_{end}") for leaf in leaves]
         # Each level joins `radix` units of the level below.

@@ -11,13 +11,13 @@ from operator import or_
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data
-from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hw.arith.order_key import EMPTY_KEY, FP16, NAN_KEY, FloatFormat, is_nan_key
 from hw.component import Component
 from hw.kllm.tournament import Tournament
 from hw.layout import index, integer
+from hw.ports import Ports, wire_in, wire_out
 
 
 def head_layout(width: int, entries: int) -> data.StructLayout:
@@ -41,7 +41,7 @@ def encode(one_hot):
     )
 
 
-class OrizuruLeaf(Component):
+class OrizuruLeaf(Component[None]):
     """`slots` values with a max tree and a min tree over them (KLLM, section IV-C, Fig. 7a).
 
     ::
@@ -55,40 +55,36 @@ class OrizuruLeaf(Component):
     A write is visible to the trees in the next cycle; `advance` loads the head at the next clock
     edge. So `advance` in the cycle after the last write makes the first head available one cycle
     later.
-
-    Members
-    -------
-    keys : :py:`In(ArrayLayout(width, bus))`
-        Order keys to write.
-    keep : :py:`In(bus)`
-        Mask of keys that hold a value; the slots of the others are removed.
-    write : :py:`In(ceil(slots / bus))`
-        Bit g writes slots g * bus to g * bus + bus - 1.
-    clear : :py:`In(1)`
-        With the first write of a vector: slots not written are removed.
-    advance_max, advance_min : :py:`In(1)`
-        Replace the head by the best remaining slot, and remove that slot.
-    head_max, head_min : :py:`Out(head_layout(width, slots))`
-        Best value of each tree.
     """
 
     def __init__(self, slots: int, bus: int, float_format: FloatFormat = FP16):
         self._slots = slots
         self._bus = bus
         self._format = float_format
-        width = float_format.width
-        super().__init__(
-            {
-                "keys": In(data.ArrayLayout(width, bus)),
-                "keep": In(bus),
-                "write": In(-(-slots // bus)),
-                "clear": In(1),
-                "advance_max": In(1),
-                "advance_min": In(1),
-                "head_max": Out(head_layout(width, slots)),
-                "head_min": Out(head_layout(width, slots)),
-            }
-        )
+        super().__init__()
+
+    def ports(self) -> Ports:
+        width = self._format.width
+        return {
+            "keys": wire_in(data.ArrayLayout(width, self._bus), "Order keys to write."),
+            "keep": wire_in(
+                self._bus,
+                "Mask of keys that hold a value; the self._slots of the others are removed.",
+            ),
+            "write": wire_in(
+                -(-self._slots // self._bus),
+                "Bit g writes self._slots g * self._bus to g * self._bus + self._bus - 1.",
+            ),
+            "clear": wire_in(
+                1, "With the first write of a vector: self._slots not written are removed."
+            ),
+            "advance_max": wire_in(
+                1, "Replace the head by the best remaining slot, and remove that slot."
+            ),
+            "advance_min": wire_in(1, "See `advance_max`."),
+            "head_max": wire_out(head_layout(width, self._slots), "Best value of each tree."),
+            "head_min": wire_out(head_layout(width, self._slots), "See `head_max`."),
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -159,35 +155,34 @@ class OrizuruLeaf(Component):
         return m
 
 
-class OrizuruMerge(Component):
+class OrizuruMerge(Component[None]):
     """One end's tree over the heads of `inputs` units.
 
     `advance` loads the head with the best of the children's heads and pops that child in the same
     cycle. There are `inputs` - 1 comparisons, and no storage but the head.
-
-    Members
-    -------
-    children : :py:`In(ArrayLayout(head_layout(width, entries), inputs))`
-        Heads of units with `entries` values each, in order of their indices.
-    take : :py:`Out(inputs)`
-        Child whose head is popped in this cycle, one-hot or 0.
-    advance : :py:`In(1)`
-        Replace the head.
-    head : :py:`Out(head_layout(width, inputs * entries))`
-        Best value of the children.
     """
 
     def __init__(self, inputs: int, entries: int, width: int = FP16.width):
+        self._entries = entries
         self._inputs = inputs
         self._width = width
-        super().__init__(
-            {
-                "children": In(data.ArrayLayout(head_layout(width, entries), inputs)),
-                "take": Out(inputs),
-                "advance": In(1),
-                "head": Out(head_layout(width, inputs * entries)),
-            }
-        )
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            "children": wire_in(
+                data.ArrayLayout(head_layout(self._width, self._entries), self._inputs),
+                "Heads of units with `entries` values each, in order of their indices.",
+            ),
+            "take": wire_out(
+                self._inputs, "Child whose head is popped in this cycle, one-hot or 0."
+            ),
+            "advance": wire_in(1, "Replace the head."),
+            "head": wire_out(
+                head_layout(self._width, self._inputs * self._entries),
+                "Best value of the children.",
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -5,14 +5,14 @@ from functools import cached_property
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.kllm.replay_memory import ReplayMemory, ReplayMemoryParameters
 from hw.layout import FLAG, count, mask, position
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +126,7 @@ class OutlierListParameters(Parameters):
         )
 
 
-class OutlierList(Component):
+class OutlierList(Component[OutlierListParameters]):
     """Pack a vector's outliers into rows of R entries, and output the rows for every column.
 
     ::
@@ -160,15 +160,6 @@ class OutlierList(Component):
     registers, ``columns.ready`` follows ``o.ready`` combinationally. The memory has a synchronous
     read port.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        The vector in order of position.
-    columns : :py:`In(stream.Signature(range(columns + 1)))`
-        For each batch, the number of columns.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Rows.
-
     Examples
     --------
     >>> from hw.kllm.outlier_list import OutlierListParameters
@@ -182,24 +173,20 @@ class OutlierList(Component):
     summary = "Outliers of a vector as rows by segment, output for every column"
     source = "KLLM, section III-D"
 
-    def __init__(self, parameters: OutlierListParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "columns": In(stream.Signature(count(range(parameters.columns + 1)))),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> OutlierListParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "The vector in order of position."),
+            "columns": stream_in(
+                count(range(p.columns + 1)), "For each batch, the number of columns."
+            ),
+            "o": stream_out(p.output_layout, "Rows."),
+        }
 
     def elaborate(self, platform):
         m = Module()
         o = self.o
-        m.submodules.replay = rows = ReplayMemory(self._parameters.replay_memory)
+        m.submodules.replay = rows = ReplayMemory(self.parameters.replay_memory)
         self._list(m, rows)
         wiring.connect(m, wiring.flipped(self.columns), rows.columns)
         row = rows.o.payload
@@ -213,7 +200,7 @@ class OutlierList(Component):
 
     def _list(self, m: Module, rows: ReplayMemory) -> None:
         """Read the vector, one outlier a cycle, and write its rows."""
-        p, i = self._parameters, self.i
+        p, i = self.parameters, self.i
         beat = Signal(range(p.beats))
         part = Signal(range(max(2, p.segment // p.lanes)))  # beat within the segment
         done = Signal(p.lanes)  # outliers of this beat that are listed

@@ -4,14 +4,14 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.kllm.orizuru import Orizuru, OrizuruParameters
 from hw.layout import FLAG, count, mask, position
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 ONE = 0x3C00
 
@@ -107,7 +107,7 @@ class OutlierSplitParameters(Parameters):
         return data.StructLayout({"max": end, "min": end, "present": FLAG, "last": FLAG})
 
 
-class OutlierSplit(Component):
+class OutlierSplit(Component[OutlierSplitParameters]):
     """Find the largest and smallest values of a vector, and output it with them marked.
 
     ::
@@ -135,19 +135,6 @@ class OutlierSplit(Component):
     vector's last beat waits for its `wanted`, which is accepted with it. A vector is output whether
     or not its scale was accepted, but the scale of the next one waits for that. Overflow: none.
 
-    Members
-    -------
-    x : :py:`In(stream.Signature(parameters.input_layout))`
-        Vectors.
-    wanted : :py:`In(stream.Signature(parameters.count_layout))`
-        Outliers at each end of each vector.
-    outliers : :py:`Out(stream.Signature(parameters.pair_layout))`
-        The pairs that are outliers, max(1, n) of them for each vector.
-    scale : :py:`Out(stream.Signature(16))`
-        FP16, one for each vector.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        The vectors, with inliers and outliers marked.
-
     Examples
     --------
     >>> from hw.kllm.outlier_split import OutlierSplitParameters
@@ -161,25 +148,21 @@ class OutlierSplit(Component):
     summary = "Outliers and scale of a vector, and the vector with them marked"
     source = "KLLM, sections III-D and IV"
 
-    def __init__(self, parameters: OutlierSplitParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "x": In(stream.Signature(parameters.input_layout)),
-                "wanted": In(stream.Signature(parameters.count_layout)),
-                "outliers": Out(stream.Signature(parameters.pair_layout)),
-                "scale": Out(stream.Signature(FP16)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> OutlierSplitParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "x": stream_in(p.input_layout, "Vectors."),
+            "wanted": stream_in(p.count_layout, "Outliers at each end of each vector."),
+            "outliers": stream_out(
+                p.pair_layout, "The pairs that are outliers, max(1, n) of them for each vector."
+            ),
+            "scale": stream_out(FP16, "FP16, one for each vector."),
+            "o": stream_out(p.output_layout, "The vectors, with inliers and outliers marked."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.finder = finder = Orizuru(p.orizuru)
         row = data.StructLayout(
             {"values": self.x.payload.values.shape(), "keep": self.x.payload.keep.shape()}
@@ -268,7 +251,7 @@ class OutlierSplit(Component):
 
         Orizuru offers pairs only between a vector's last beat and its scale.
         """
-        p = self._parameters
+        p = self.parameters
         pair = finder.o.payload
         wanted = Signal()  # the pair is of outliers, not of inliers
         present = Signal()
@@ -324,7 +307,7 @@ class OutlierSplit(Component):
 
     def _send(self, m: Module, get, sending: Signal, final: Signal, marks: Signal) -> Signal:
         """Output the buffer; returns whether the vector's last beat is accepted."""
-        p, o = self._parameters, self.o
+        p, o = self.parameters, self.o
         beat = Signal(range(p.beats))
         over = Signal()  # all beats of the vector are read
         read = Signal()

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from amaranth.hdl import Module, Signal, Value
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.arith.fixed_sum import SUM
 from hw.arith.float_format import FP16
@@ -18,6 +17,7 @@ from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.layout import FLAG, index, mask
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -192,7 +192,7 @@ class PeLaneParameters(Parameters):
         return data.ArrayLayout(FP16, self.macs)
 
 
-class PeLane(Component):
+class PeLane(Component[PeLaneParameters]):
     """y = round16((s_a S + O + kept sum or 0) (r scale)) of one column after another.
 
         S = sum over bins of count * product        O = sum over outliers of value * centroid
@@ -221,17 +221,6 @@ class PeLane(Component):
     ``o.ready`` combinationally. A lane's control does not depend on data, so lanes with the same
     valid and ready signals stay in step. Overflow: none within K positions.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Columns, step by step.
-    products : :py:`In(stream.Signature(parameters.products_layout))`
-        The groups of products in use for each column, in order of index.
-    vector_scale : :py:`In(stream.Signature(ColumnVector))`
-        For each column, the scales of its vector.
-    o : :py:`Out(stream.Signature(Result))`
-        A result for each column.
-
     Examples
     --------
     >>> from hw.kllm.pe_lane import PeLaneParameters
@@ -245,24 +234,21 @@ class PeLane(Component):
     summary = "Indices and outliers of columns in, results out"
     source = "KLLM, Fig. 5"
 
-    def __init__(self, parameters: PeLaneParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "products": In(stream.Signature(parameters.products_layout)),
-                "vector_scale": In(stream.Signature(ColumnVector)),
-                "o": Out(stream.Signature(Result)),
-            }
-        )
-
-    @property
-    def parameters(self) -> PeLaneParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "Columns, step by step."),
+            "products": stream_in(
+                p.products_layout,
+                "The groups of products in use for each column, in order of index.",
+            ),
+            "vector_scale": stream_in(ColumnVector, "For each column, the scales of its vector."),
+            "o": stream_out(Result, "A result for each column."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.counter = counter = ColumnCounter(p.column_counter)
         m.submodules.reduction = reduction = Reduction(p.reduction)
         m.submodules.sparse = sparse = SparsePath(p.sparse_path)

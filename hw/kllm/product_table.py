@@ -4,13 +4,13 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.layout import count, index
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class ProductTableParameters(Parameters):
         return data.ArrayLayout(FP16, self.macs)
 
 
-class ProductTable(Component):
+class ProductTable(Component[ProductTableParameters]):
     """Two tables of products, of which one is read in groups of M, again for every column.
 
     ::
@@ -108,34 +108,21 @@ class ProductTable(Component):
 
     Handshake: ``write.ready`` is always high, ``o.valid`` and ``o.payload`` are registers,
     ``replay.ready`` follows ``o.ready`` combinationally. The memories have synchronous read ports.
-
-    Members
-    -------
-    write : :py:`In(stream.Signature(parameters.write_layout))`
-        Rows.
-    replay : :py:`In(stream.Signature(parameters.replay_layout))`
-        Table and number of columns; accepted with the last group.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Groups in order of index.
     """
 
-    def __init__(self, parameters: ProductTableParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "write": In(stream.Signature(parameters.write_layout)),
-                "replay": In(stream.Signature(parameters.replay_layout)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> ProductTableParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "write": stream_in(p.write_layout, "Rows."),
+            "replay": stream_in(
+                p.replay_layout, "Table and number of columns; accepted with the last group."
+            ),
+            "o": stream_out(p.output_layout, "Groups in order of index."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, o = self._parameters, self.o
+        p, o = self.parameters, self.o
         column = Signal(range(1, p.columns + 1), init=1)
         group = Signal(range(p.groups))
         room = Signal()

@@ -121,13 +121,6 @@ class Reduction(ColumnSum):
     none while the counts of a column add up to at most k * activation_bits, which no column of k
     indices exceeds; beyond, the sum is wrong.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Groups of bins, in any order.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        A sum for each column.
-
     Examples
     --------
     >>> from hw.kllm.reduction import ReductionParameters

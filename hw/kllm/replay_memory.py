@@ -4,12 +4,12 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.component import Component
 from hw.layout import FLAG, count
 from hw.parameters import Parameters
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class ReplayMemoryParameters(Parameters):
         return data.StructLayout({"row": row, "last": FLAG, "end": FLAG, "flag": FLAG})
 
 
-class ReplayMemory(Component):
+class ReplayMemory(Component[ReplayMemoryParameters]):
     """Write batches of vectors row by row, and read each again for every column of its matrix.
 
     ::
@@ -74,48 +74,28 @@ class ReplayMemory(Component):
 
     Handshake: ``o.valid`` and ``o.payload`` are registers, `room` depends on registers,
     ``columns.ready`` follows ``o.ready`` combinationally. The memory has a synchronous read port.
-
-    Members
-    -------
-    room : :py:`Out(1)`
-        The half to be written is free. Without it there must be no write.
-    enable : :py:`In(parts)`
-        Parts of the row that are written.
-    data : :py:`In(parts * part_width)`
-    row_end : :py:`In(1)`
-        The row is complete; the next write is to the next row.
-    batch_end : :py:`In(1)`
-        The batch is complete with this row.
-    flag : :py:`In(1)`
-        With `batch_end`: a bit that accompanies all rows of the batch.
-    columns : :py:`In(stream.Signature(range(columns + 1)))`
-        For each batch, the number of columns.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Rows.
     """
 
-    def __init__(self, parameters: ReplayMemoryParameters):
-        p = self._parameters = parameters
-        super().__init__(
-            {
-                "room": Out(1),
-                "enable": In(p.parts),
-                "data": In(p.parts * p.part_width),
-                "row_end": In(1),
-                "batch_end": In(1),
-                "flag": In(1),
-                "columns": In(stream.Signature(count(range(p.columns + 1)))),
-                "o": Out(stream.Signature(p.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> ReplayMemoryParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "room": wire_out(
+                1, "The half to be written is free. Without it there must be no write."
+            ),
+            "enable": wire_in(p.parts, "Parts of the row that are written."),
+            "data": wire_in(p.parts * p.part_width),
+            "row_end": wire_in(1, "The row is complete; the next write is to the next row."),
+            "batch_end": wire_in(1, "The batch is complete with this row."),
+            "flag": wire_in(1, "With `batch_end`: a bit that accompanies all rows of the batch."),
+            "columns": stream_in(
+                count(range(p.columns + 1)), "For each batch, the number of columns."
+            ),
+            "o": stream_out(p.output_layout, "Rows."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, o = self._parameters, self.o
+        p, o = self.parameters, self.o
         m.submodules.rows = rows = memory.Memory(
             shape=unsigned(p.parts * p.part_width), depth=2 * p.rows, init=[]
         )

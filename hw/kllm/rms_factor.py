@@ -4,8 +4,7 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Array, Const, Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_format import FP16, FP32
 from hw.component import Component
@@ -18,6 +17,7 @@ from hw.kllm.reduction import Reduction, ReductionParameters
 from hw.kllm.sparse_path import SparsePath, SparsePathParameters
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ class RmsFactorParameters(Parameters):
         )
 
 
-class RmsFactor(Component):
+class RmsFactor(Component[RmsFactorParameters]):
     """r = 1 / sqrt((s_a² sum count[i] squares[i] + sum of outliers²) / K + eps), or 1.
 
     ::
@@ -133,19 +133,6 @@ class RmsFactor(Component):
     Handshake: ``o.valid`` depends on registers and on ``command.valid`` and ``scale.valid``. Both
     are accepted with the result.
 
-    Members
-    -------
-    indices : :py:`In(stream.Signature(parameters.indices_layout))`
-        A vector's indices, 16 in a beat.
-    pairs : :py:`In(stream.Signature(parameters.pair_layout))`
-        Its outliers.
-    scale : :py:`In(stream.Signature(16))`
-        FP16, for each vector.
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-        One for each vector.
-    o : :py:`Out(stream.Signature(VectorScale))`
-        Scale and factor of each vector.
-
     Examples
     --------
     >>> from hw.kllm.rms_factor import RmsFactorParameters
@@ -159,25 +146,19 @@ class RmsFactor(Component):
     summary = "1 / RMS of a vector from its indices and outliers"
     source = "KLLM, section III-C2"
 
-    def __init__(self, parameters: RmsFactorParameters):
-        p = self._parameters = parameters
-        super().__init__(
-            {
-                "indices": In(stream.Signature(p.indices_layout)),
-                "pairs": In(stream.Signature(p.pair_layout)),
-                "scale": In(stream.Signature(FP16.width)),
-                "command": In(stream.Signature(p.command_layout)),
-                "o": Out(stream.Signature(VectorScale)),
-            }
-        )
-
-    @property
-    def parameters(self) -> RmsFactorParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "indices": stream_in(p.indices_layout, "A vector's indices, 16 in a beat."),
+            "pairs": stream_in(p.pair_layout, "Its outliers."),
+            "scale": stream_in(FP16.width, "FP16, for each vector."),
+            "command": stream_in(p.command_layout, "One for each vector."),
+            "o": stream_out(VectorScale, "Scale and factor of each vector."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.counter = counter = ColumnCounter(p.column_counter)
         m.submodules.reduction = reduction = Reduction(p.reduction)
         m.submodules.squares = squares = SparsePath(p.sparse_path)

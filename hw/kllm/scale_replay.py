@@ -1,50 +1,37 @@
 """Scales of a batch's vectors, again for every set of columns (KLLM, section III-D)."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory
 
 from hw.component import Component
 from hw.kllm.command_dispatch import command_layouts
 from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.pe_lane import ColumnVector, VectorScale
+from hw.ports import Ports, stream_in, stream_out
 
 
-class ScaleReplay(Component):
+class ScaleReplay(Component[CoreParameters]):
     """Store the scales of vectors, and output those of a batch in turn for every set of columns.
 
     There is room for all vectors in flight. Latency: 1 cycle. Throughput: a beat a cycle.
     Handshake: ``i.ready`` depends on registers only, ``o.valid`` on registers and
     ``command.valid``.
-
-    Members
-    -------
-    i : :py:`In(stream.Signature(VectorScale))`
-        Scales, one for each vector.
-    command : :py:`In(stream.Signature(command_layouts(parameters)["scale_replay"]))`
-        For each batch, its vectors, the sets, and whether to add the sums kept.
-    o : :py:`Out(stream.Signature(ColumnVector))`
-        For each set, each vector's scales.
     """
 
-    def __init__(self, parameters: CoreParameters):
-        self._parameters = parameters
-        layout = command_layouts(parameters)["scale_replay"]
-        super().__init__(
-            {
-                "i": In(stream.Signature(VectorScale)),
-                "command": In(stream.Signature(layout)),
-                "o": Out(stream.Signature(ColumnVector)),
-            }
-        )
-
-    @property
-    def parameters(self) -> CoreParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        layout = command_layouts(p)["scale_replay"]
+        return {
+            "i": stream_in(VectorScale, "Scales, one for each vector."),
+            "command": stream_in(
+                layout, "For each batch, its vectors, the sets, and whether to add the sums kept."
+            ),
+            "o": stream_out(ColumnVector, "For each set, each vector's scales."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, i, o, command = self._parameters, self.i, self.o, self.command
+        p, i, o, command = self.parameters, self.i, self.o, self.command
         depth = IN_FLIGHT * p.vectors
         m.submodules.rows = rows = memory.Memory(shape=VectorScale, depth=depth, init=[])
         put, get = rows.write_port(), rows.read_port(domain="comb")

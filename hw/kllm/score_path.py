@@ -3,8 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.arith.float_format import FP16
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
@@ -12,9 +11,10 @@ from hw.component import Component
 from hw.kllm.command_dispatch import command_layouts
 from hw.kllm.core_parameters import BEAT, CoreParameters
 from hw.kllm.softmax import Softmax
+from hw.ports import Ports, stream_in, stream_out, wire_in
 
 
-class ScorePath(Component):
+class ScorePath(Component[CoreParameters]):
     """Softmax of a product's results, times a vector `x`: the vector of a later product.
 
     ::
@@ -35,42 +35,27 @@ class ScorePath(Component):
     cycles after it is read first. Handshake: ``x.ready`` follows ``o.ready`` combinationally;
     ``o.valid`` follows ``x.valid`` for vectors that pass. Overflow: a row has at most `scores`
     results.
-
-    Members
-    -------
-    results : :py:`In(stream.Signature(parameters.output_layout))`
-        Of products whose results are scores.
-    vectors : :py:`In(range(vectors + 1))`
-        With `results`: the vectors of the product's batch.
-    x : :py:`In(stream.Signature(parameters.outlier_split.input_layout))`
-        Vectors.
-    command : :py:`In(stream.Signature(command_layouts(parameters)["score_use"]))`
-        For each vector, whether it is weighted by probabilities.
-    o : :py:`Out(stream.Signature(parameters.outlier_split.input_layout))`
-        Vectors.
     """
 
-    def __init__(self, parameters: CoreParameters):
-        p = self._parameters = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         layouts = command_layouts(p)
         vectors = p.outlier_split.input_layout
-        super().__init__(
-            {
-                "results": In(stream.Signature(p.output_layout)),
-                "vectors": In(range(p.vectors + 1)),
-                "x": In(stream.Signature(vectors)),
-                "command": In(stream.Signature(layouts["score_use"])),
-                "o": Out(stream.Signature(vectors)),
-            }
-        )
-
-    @property
-    def parameters(self) -> CoreParameters:
-        return self._parameters
+        return {
+            "results": stream_in(p.output_layout, "Of products whose results are scores."),
+            "vectors": wire_in(
+                range(p.vectors + 1), "With `results`: the vectors of the product's batch."
+            ),
+            "x": stream_in(vectors, "Vectors."),
+            "command": stream_in(
+                layouts["score_use"], "For each vector, whether it is weighted by probabilities."
+            ),
+            "o": stream_out(vectors, "Vectors."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.softmax = softmax = Softmax(self._parameters.softmax)
+        m.submodules.softmax = softmax = Softmax(self.parameters.softmax)
         self._store(m, softmax.i)
         present, values, keep, used = self._gather(m, softmax.o)
         self._weigh(m, present, values, keep, used)
@@ -78,7 +63,7 @@ class ScorePath(Component):
 
     def _store(self, m: Module, rows) -> None:
         """Store results by vector, and offer each vector's to the softmax."""
-        p, results = self._parameters, self.results
+        p, results = self.parameters, self.results
         sets = p.softmax.beats
         width = p.lanes * (FP16.width + 1)
         places = len(Signal(range(max(2, sets))))
@@ -152,7 +137,7 @@ class ScorePath(Component):
     def _gather(self, m: Module, probabilities):
         """Beats of 16 probabilities; returns whether there is one, its values and mask, and the
         signal that it is used."""
-        p, payload = self._parameters, probabilities.payload
+        p, payload = self.parameters, probabilities.payload
         parts = BEAT // p.lanes
         values = Signal(data.ArrayLayout(FP16, BEAT), name="gathered", reset_less=True)
         keep = Signal(BEAT, name="gathered_keep", reset_less=True)
@@ -182,7 +167,7 @@ class ScorePath(Component):
 
     def _weigh(self, m: Module, present, values, keep, used) -> None:
         """Multiply vectors by probabilities, or let them pass."""
-        p, x, o = self._parameters, self.x, self.o
+        p, x, o = self.parameters, self.x, self.o
         weighted = Signal()
         passing = Signal()
         beat = Signal(range(p.outlier_split.beats))

@@ -4,8 +4,7 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.arith.float_format import FP16
 from hw.arith.float_to_fixed import FloatToFixed
@@ -16,6 +15,7 @@ from hw.component import Component
 from hw.kllm.softmax_lane import FIXED, TERM_WIDTH, ExponentialLane, ProductLane
 from hw.layout import FLAG, mask
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 
@@ -125,7 +125,7 @@ class SoftmaxParameters(Parameters):
         return data.StructLayout({"probabilities": data.ArrayLayout(FP16, self.lanes)} | flags)
 
 
-class Softmax(Component):
+class Softmax(Component[SoftmaxParameters]):
     """p = e^(x - max x) / sum of e^(x - max x) over a row of scores, `lanes` of them a cycle.
 
     ::
@@ -158,13 +158,6 @@ class Softmax(Component):
     Handshake: ``o.valid`` and ``o.payload`` are registers; ``i.ready`` depends on registers only.
     Overflow: none. The buffers have a synchronous read port each.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Scores.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Probabilities.
-
     Examples
     --------
     >>> from hw.kllm.softmax import SoftmaxParameters
@@ -178,22 +171,16 @@ class Softmax(Component):
     summary = "Softmax of rows of FP16 scores, several a cycle"
     source = "KLLM, section IV-A"
 
-    def __init__(self, parameters: SoftmaxParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> SoftmaxParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "Scores."),
+            "o": stream_out(p.output_layout, "Probabilities."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         scores = _Buffer(m, "score", p.depth, p.lanes * (FP16.width + 1))
         terms = _Buffer(m, "term", p.depth, p.lanes * (TERM_WIDTH + 1))
         row = {"beats": range(p.beats + 1), "undefined": 1, "empty": 1}
@@ -215,7 +202,7 @@ class Softmax(Component):
 
     def _store(self, m: Module, scores: "_Buffer", available, maxima) -> Signal:
         """First pass: store scores, find the maximum; returns whether a row ends."""
-        p, i = self._parameters, self.i
+        p, i = self.parameters, self.i
         beat = Signal(range(p.beats))
         dropping = Signal()  # drops the rest of a row that is too long
         taken, full, ended = Signal(), Signal(), Signal()
@@ -280,7 +267,7 @@ class Softmax(Component):
 
     def _exponentials(self, m: Module, scores, maxima, terms, available, sums) -> Signal:
         """Second pass: terms, their sum and its reciprocal; returns whether a row's reads end."""
-        p = self._parameters
+        p = self.parameters
         beat = Signal(range(1, p.beats + 1), init=1)
         read, last, finished = Signal(), Signal(), Signal()
         row = maxima.payload
@@ -347,7 +334,7 @@ class Softmax(Component):
 
     def _products(self, m: Module, terms, sums) -> Signal:
         """Third pass: terms times the reciprocal; returns whether a row's reads end."""
-        p, o = self._parameters, self.o
+        p, o = self.parameters, self.o
         beat = Signal(range(1, p.beats + 1), init=1)
         enable, read, last, finished = Signal(), Signal(), Signal(), Signal()
         row = sums.payload

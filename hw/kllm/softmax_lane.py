@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.arith.float_to_fixed import FloatToFixed, FloatToFixedParameters
@@ -18,6 +17,7 @@ from hw.arith.wide_exponent import (
 )
 from hw.component import Component
 from hw.layout import integer
+from hw.ports import Ports, wire_in, wire_out
 
 FIXED = FloatToFixedParameters(width=17 + FRACTION, fraction=FRACTION)
 """Fixed point that holds every FP16 number."""
@@ -40,22 +40,18 @@ class Term(data.Struct):
 TERM_WIDTH = Term.as_shape().size
 
 
-class ExponentialLane(Component):
+class ExponentialLane(Component[None]):
     """The term e^(score - highest). Latency: 3 cycles, without stalls.
 
     Differences of 32 and more saturate just below 32, whose term is 0.
-
-    Members
-    -------
-    score : :py:`In(16)`
-        FP16, minus infinity for scores that are not kept.
-    highest : :py:`In(signed(31))`
-        The row's highest score in fixed point.
-    term : :py:`Out(Term)`
     """
 
-    def __init__(self):
-        super().__init__({"score": In(FP16), "highest": In(FIXED.shape), "term": Out(Term)})
+    def ports(self) -> Ports:
+        return {
+            "score": wire_in(FP16, "FP16, minus infinity for scores that are not kept."),
+            "highest": wire_in(FIXED.shape, "The row's highest score in fixed point."),
+            "term": wire_out(Term),
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -80,34 +76,22 @@ class ExponentialLane(Component):
         return m
 
 
-class ProductLane(Component):
-    """The probability term / sum. Latency: 2 cycles with `enable` high.
+class ProductLane(Component[None]):
+    """The probability term / sum. Latency: 2 cycles with `enable` high."""
 
-    Members
-    -------
-    enable : :py:`In(1)`
-    term : :py:`In(Term)`
-    inverse : :py:`In(15)`
-        2 / s, in units of 2^-14, where the sum is s 2^exponent and 1 <= s < 2.
-    exponent : :py:`In(signed)`
-    empty, undefined : :py:`In(1)`
-        One cycle later than the others: the result is 0, or NaN.
-    o : :py:`Out(16)`
-        FP16.
-    """
-
-    def __init__(self):
-        super().__init__(
-            {
-                "enable": In(1),
-                "term": In(Term),
-                "inverse": In(INVERSE_WIDTH),
-                "exponent": In(EXPONENT),
-                "empty": In(1),
-                "undefined": In(1),
-                "o": Out(FP16),
-            }
-        )
+    def ports(self) -> Ports:
+        return {
+            "enable": wire_in(1),
+            "term": wire_in(Term),
+            "inverse": wire_in(
+                INVERSE_WIDTH,
+                "2 / s, in units of 2^-14, where the sum is s 2^exponent and 1 <= s < 2.",
+            ),
+            "exponent": wire_in(EXPONENT),
+            "empty": wire_in(1, "One cycle later than the others: the result is 0, or NaN."),
+            "undefined": wire_in(1, "See `empty`."),
+            "o": wire_out(FP16, "FP16."),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -125,13 +125,6 @@ class SparsePath(ColumnSum):
     Latency: 6 cycles from a column's last row to its sum. Throughput: one row a cycle. Overflow:
     none for up to k entries in a column; beyond, a sum near the largest possible is wrong.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Rows. The codebook is not stored: it accompanies every row, like the weights.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        A sum for each column.
-
     Examples
     --------
     >>> from hw.kllm.sparse_path import SparsePathParameters

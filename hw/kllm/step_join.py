@@ -1,13 +1,13 @@
 """Joins outliers, indices and weights into the lanes' steps (KLLM, Fig. 5)."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.kllm.core_parameters import IN_FLIGHT, TAG_FLAGS, CoreParameters
 from hw.kllm.word_fetch import fetched_layout
 from hw.layout import index
+from hw.ports import Ports, stream_in, stream_out, wire_in
 
 SHARED = ("activation", "mask", "integer", "entries", "advance", "last", "groups")
 """Fields of a step that are the same for all lanes."""
@@ -24,7 +24,7 @@ def step_layout(p: CoreParameters) -> data.StructLayout:
     return data.StructLayout(shared | lanes | {"bank": index(1)})
 
 
-class StepJoin(Component):
+class StepJoin(Component[CoreParameters]):
     """Join each row of outliers with the indices and the weights at its positions.
 
     ::
@@ -39,36 +39,22 @@ class StepJoin(Component):
 
     Latency: 0 cycles. Throughput: a step each cycle. Handshake: all inputs' ``ready`` follow
     ``o.ready`` and the inputs' ``valid`` combinationally, as does ``o.valid``.
-
-    Members
-    -------
-    rows : :py:`In(stream.Signature(parameters.outlier_list.output_layout))`
-        Outliers.
-    indices : :py:`In(stream.Signature(parameters.index_buffer.output_layout))`
-        Words of indices; the tag is the bank, ``integer``, ``signed`` and ``groups``.
-    weights : :py:`In(stream.Signature(fetched_layout(parameters)))`
-        Words of weights.
-    scale_done : :py:`In(1)`
-        The last :class:`VectorScale` of a batch is queued in this cycle.
-    o : :py:`Out(stream.Signature(step_layout(parameters)))`
-        Steps.
     """
 
-    def __init__(self, parameters: CoreParameters):
-        p = self._parameters = parameters
-        super().__init__(
-            {
-                "rows": In(stream.Signature(p.outlier_list.output_layout)),
-                "indices": In(stream.Signature(p.index_buffer.output_layout)),
-                "weights": In(stream.Signature(fetched_layout(p))),
-                "scale_done": In(1),
-                "o": Out(stream.Signature(step_layout(p))),
-            }
-        )
-
-    @property
-    def parameters(self) -> CoreParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "rows": stream_in(p.outlier_list.output_layout, "Outliers."),
+            "indices": stream_in(
+                p.index_buffer.output_layout,
+                "Words of indices; the tag is the bank, ``integer``, ``signed`` and ``groups``.",
+            ),
+            "weights": stream_in(fetched_layout(p), "Words of weights."),
+            "scale_done": wire_in(
+                1, "The last :class:`VectorScale` of a batch is queued in this cycle."
+            ),
+            "o": stream_out(step_layout(p), "Steps."),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -2,39 +2,34 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 
 
-class Tournament(Component):
+class Tournament(Component[None]):
     """Balanced tree of compare-and-select nodes over unsigned keys (KLLM, Fig. 7).
 
         best = max(keys),  won = one-hot of the lowest index that holds it
 
     A node is one comparison and one multiplexer; there are `inputs` - 1 of them in
     ceil(log2(inputs)) levels. Combinational.
-
-    Members
-    -------
-    keys : :py:`In(ArrayLayout(width, inputs))`
-        Keys to compare; the lowest index wins ties.
-    best : :py:`Out(width)`
-        The winning key.
-    won : :py:`Out(inputs)`
-        Index of the winning key, one-hot.
     """
 
     def __init__(self, inputs: int, width: int):
         self._inputs = inputs
         self._width = width
-        super().__init__(
-            {
-                "keys": In(data.ArrayLayout(width, inputs)),
-                "best": Out(width),
-                "won": Out(inputs),
-            }
-        )
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            "keys": wire_in(
+                data.ArrayLayout(self._width, self._inputs),
+                "Keys to compare; the lowest index wins ties.",
+            ),
+            "best": wire_out(self._width, "The winning key."),
+            "won": wire_out(self._inputs, "Index of the winning key, one-hot."),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -1,17 +1,17 @@
 """Reads a matrix ahead of the lanes, and once for all vectors of a batch (KLLM, Fig. 5)."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.component import Component
 from hw.kllm.command_dispatch import command_layouts
 from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.queue import Queue, QueueParameters
 from hw.stream.reorder_buffer import ReorderBuffer
 
 
-class WordFetch(Component):
+class WordFetch(Component[CoreParameters]):
     """Read the words of each set of columns, and output them once for every vector of a batch.
 
     ::
@@ -28,37 +28,25 @@ class WordFetch(Component):
     Latency: with a memory that responds L cycles after a request, L + 3 cycles from a command to
     its first word. Throughput: a word a cycle while L is at most `depth` - 2 and the memory gives
     one; a word of scales takes a cycle too. Handshake: ``words.valid`` depends on registers only.
-
-    Members
-    -------
-    command : :py:`In(stream.Signature(command_layouts(parameters)["word_fetch"]))`
-        First address of a product's words, words of a set, sets, and vectors.
-    request : :py:`Out(stream.Signature(parameters.request_layout))`
-        To the memory.
-    response : :py:`In(stream.Signature(parameters.response_layout))`
-        From the memory, in any order.
-    words : :py:`Out(stream.Signature(fetched_layout(parameters)))`
-        The products' words with their columns' scales.
     """
 
-    def __init__(self, parameters: CoreParameters):
-        p = self._parameters = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(command_layouts(p)["word_fetch"])),
-                "request": Out(stream.Signature(p.request_layout)),
-                "response": In(stream.Signature(p.response_layout)),
-                "words": Out(stream.Signature(fetched_layout(p))),
-            }
-        )
-
-    @property
-    def parameters(self) -> CoreParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(
+                command_layouts(p)["word_fetch"],
+                "First address of a product's words, words of a set, sets, and vectors.",
+            ),
+            "request": stream_out(p.request_layout, "To the memory."),
+            "response": stream_in(p.response_layout, "From the memory, in any order."),
+            "words": stream_out(
+                fetched_layout(p), "The products' words with their columns' scales."
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         shape = p.word_layout
         m.submodules.reorder = slots = ReorderBuffer(p.depth, p.address_width, shape, repeat=True)
         wiring.connect(m, slots.request, wiring.flipped(self.request))
@@ -69,7 +57,7 @@ class WordFetch(Component):
 
     def _request(self, m: Module, slots: ReorderBuffer):
         """Request a command's words; returns the queue of commands whose words are output."""
-        p, command, ask = self._parameters, self.command, slots.i
+        p, command, ask = self.parameters, self.command, slots.i
         layout = data.StructLayout(
             {name: command.payload.shape()[name].shape for name in ("sets", "vectors")}
         )
@@ -114,7 +102,7 @@ class WordFetch(Component):
 
     def _output(self, m: Module, slots: ReorderBuffer, repeats: Queue) -> None:
         """Keep words of scales, and output those of weights for each vector."""
-        p, words, command = self._parameters, self.words, repeats.o
+        p, words, command = self.parameters, self.words, repeats.o
         scales = Signal(init=1)  # the next run is a word of scales
         vector = Signal(range(1, p.vectors + 1), init=1)
         number = Signal(range(1, p.sets + 1), init=1)

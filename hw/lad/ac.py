@@ -3,8 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
@@ -30,6 +29,7 @@ from hw.lad.query_products import QueryProducts
 from hw.lad.term_walk import TermWalk
 from hw.lad.tile_parameters import LANES, LadTileParameters, StageParameters
 from hw.layout import FLAG, count
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 RECIPROCAL_STAGES = 2
 
@@ -48,7 +48,7 @@ class AcParameters(StageParameters):
         return self.columns + self.vpu.dot_latency + 2 * self.updates + self.latency + 20
 
 
-class Ac(Component):
+class Ac(Component[LadTileParameters]):
     """o = num / den;   then A to F take the terms of positions that change their mode.
 
     ::
@@ -95,28 +95,6 @@ class Ac(Component):
     with ``rows``, in ATTEND. Overflow: none. A subnormal number in ``cache``, which no sum of FP16
     numbers is, counts as 0.
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(q, m, clear, invalid))`
-    cache : :py:`In(stream.Signature(row, data))`
-    free : :py:`Out(count)`
-        Rows of the caches whose place is free for the next head, in the order of writing.
-    correction : :py:`In(stream.Signature(correction_layout))`
-    rows : :py:`In(stream.Signature(k, v))`
-        Of the position that `correction` is of.
-    o : :py:`Out(stream.Signature(o, invalid))`
-        ``invalid``: the command's; or a score was infinite or NaN; or den is not a number above 0;
-        or an element of o is infinite or NaN.
-    written : :py:`Out(stream.Signature(row, data))`
-    terms : :py:`Out(count)`
-        T of this head.
-    settled : :py:`Out(1)`
-        Each head that has begun is finished and written.
-    idle : :py:`Out(1)`
-        And no other one waits.
-    linear : :py:`In(LinearPort).array(3)`
-        Only with `weights`: the VPUs, while no head is here.
-
     Examples
     --------
     >>> from hw.lad.ac import Ac, AcParameters
@@ -128,31 +106,41 @@ class Ac(Component):
     summary = "A head's output, and update of the caches that stand for its inactive positions"
     source = "LAD, section IV-B, part 5, and Algorithm 2"
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(attend_layout(p))),
-                "cache": In(stream.Signature(cache_row_layout(p))),
-                "correction": In(stream.Signature(correction_layout())),
-                "rows": In(stream.Signature(position_rows_layout(p))),
-                "o": Out(stream.Signature(attended_layout(p))),
-                "written": Out(stream.Signature(cache_row_layout(p))),
-                "free": Out(count(range(p.cache_rows + 1))),
-                "terms": Out(range(2 * p.updates + 1)),
-                "settled": Out(1),
-                "idle": Out(1),
-                **({"linear": In(LinearPort(p)).array(LANES)} if p.weights else {}),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(attend_layout(p)),
+            "cache": stream_in(cache_row_layout(p)),
+            "correction": stream_in(correction_layout()),
+            "rows": stream_in(position_rows_layout(p), "Of the position that `correction` is of."),
+            "o": stream_out(
+                attended_layout(p),
+                "``invalid``: the command's; or a score was infinite or NaN; or den is not a "
+                "number above 0; or an element of o is infinite or NaN.",
+            ),
+            "written": stream_out(cache_row_layout(p)),
+            "free": wire_out(
+                count(range(p.cache_rows + 1)),
+                "Rows of the caches whose place is free for the next head, in the order of "
+                "writing.",
+            ),
+            "terms": wire_out(range(2 * p.updates + 1), "T of this head."),
+            "settled": wire_out(1, "Each head that has begun is finished and written."),
+            "idle": wire_out(1, "And no other one waits."),
+            **(
+                {
+                    "linear": wire_in(
+                        LinearPort(p), "Only with `weights`: the VPUs, while no head is here."
+                    ).array(LANES)
+                }
+                if p.weights
+                else {}
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         lanes = [AcLane(p) for _ in range(LANES)]
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane

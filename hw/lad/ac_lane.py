@@ -4,7 +4,6 @@ from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
@@ -16,12 +15,13 @@ from hw.lad.powers import POWER_BITS, times_power
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import FLAG
+from hw.ports import Ports, wire_in, wire_out
 
 TAGS = "first", "last", "keep", "subtract", "scaled"
 """What moves along with an operation's vector."""
 
 
-class AcLane(Component):
+class AcLane(Component[LadTileParameters]):
     """acc = acc + f vec, acc_s = acc_s + s, or a dot product with the query.
 
     ::
@@ -43,71 +43,52 @@ class AcLane(Component):
     The paper accumulates in FP16 and reduces the vectors of three components in each cycle. Caches
     in FP16 drift (docs/results/lad.md), and with an accumulator for each component there is one
     adder in the loop instead of two.
-
-    Members
-    -------
-    go, dot, first, last, keep, subtract, scaled, f_product, s_product : :py:`In(1)`
-        ``dot``: a dot product of ``vec`` and the query instead; ``load`` with it stores the query.
-    x, y : :py:`In(FP16)`
-    power : :py:`In(5)`
-        Stable from an operation with ``scaled`` to its sum.
-    vec, q : :py:`In(parameters.row)`
-    base : :py:`In(parameters.wide_row)`
-    base_zero : :py:`In(1)`
-        ``base`` counts as 0.
-    base_s : :py:`In(FP32)`
-    set : :py:`In(1)`
-        Accumulators take ``base``, 2 cycles later; no operation may be under way. (They take
-        base - 0, so that this needs no multiplexer behind the adders.)
-    join, other, other_s : :py:`In`
-        Accumulators add ``other`` and ``other_s``, likewise.
-    base_wanted : :py:`Out(1)`
-    acc, acc_s : :py:`Out`
-    done : :py:`Out(1)`
-        ``acc`` has the sum of an operation with ``last``.
-    product_valid, product : :py:`Out`
-    dot_valid, dot_product : :py:`Out`
-    linear : :py:`In(LinearPort)`
-        Only with `weights`: the VPU, while nothing else is under way.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         flags = "go", "dot", "load", *TAGS, "f_product", "s_product"
-        super().__init__(
-            {
-                **{name: In(1) for name in flags},
-                "power": In(POWER_BITS),
-                "x": In(FP16),
-                "y": In(FP16),
-                "vec": In(p.row),
-                "q": In(p.row),
-                "base": In(p.wide_row),
-                "base_zero": In(1),
-                "base_s": In(FP32),
-                "set": In(1),
-                "join": In(1),
-                "other": In(p.wide_row),
-                "other_s": In(FP32),
-                "base_wanted": Out(1),
-                "acc": Out(p.wide_row),
-                "acc_s": Out(FP32),
-                "done": Out(1),
-                "product_valid": Out(1),
-                "product": Out(p.row),
-                "dot_valid": Out(1),
-                "dot_product": Out(FP16),
-                **({"linear": In(LinearPort(p))} if p.weights else {}),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+        return {
+            **{name: wire_in(1) for name in flags},
+            "power": wire_in(POWER_BITS, "Stable from an operation with ``scaled`` to its sum."),
+            "x": wire_in(FP16),
+            "y": wire_in(FP16),
+            "vec": wire_in(p.row),
+            "q": wire_in(p.row),
+            "base": wire_in(p.wide_row),
+            "base_zero": wire_in(1, "``base`` counts as 0."),
+            "base_s": wire_in(FP32),
+            "set": wire_in(
+                1,
+                "Accumulators take ``base``, 2 cycles later; no operation may be under way. "
+                "(They take base - 0, so that this needs no multiplexer behind the adders.)",
+            ),
+            "join": wire_in(1, "Accumulators add ``other`` and ``other_s``, likewise."),
+            "other": wire_in(p.wide_row, "See `join`."),
+            "other_s": wire_in(FP32, "See `join`."),
+            "base_wanted": wire_out(1),
+            "acc": wire_out(p.wide_row),
+            "acc_s": wire_out(FP32),
+            "done": wire_out(1, "``acc`` has the sum of an operation with ``last``."),
+            "product_valid": wire_out(1),
+            "product": wire_out(p.row),
+            "dot_valid": wire_out(1),
+            "dot_product": wire_out(FP16),
+            **(
+                {
+                    "linear": wire_in(
+                        LinearPort(p),
+                        "Only with `weights`: the VPU, while nothing else is under way.",
+                    )
+                }
+                if p.weights
+                else {}
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.vpu = vpu = Vpu(p.vpu)
         m.submodules.multiply = multiply = FloatMultiply(FloatMultiplyParameters(stages=1))
 

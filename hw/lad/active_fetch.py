@@ -3,14 +3,14 @@
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, enum, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum, memory
 
 from hw.component import Component
 from hw.lad.md import key_layout
 from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import LadTileParameters, StageParameters
 from hw.layout import index
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 
 class Kind(enum.IntEnum, shape=2):
@@ -30,7 +30,7 @@ class ActiveFetchParameters(StageParameters):
         return 7
 
 
-class ActiveFetch(Component):
+class ActiveFetch(Component[LadTileParameters]):
     """Requests what MD and AC need of a head's active positions, and outputs it in order.
 
     ::
@@ -58,22 +58,6 @@ class ActiveFetch(Component):
     Handshake: ``response.ready`` is high. A slot is freed when its rows are output, so a consumer
     of ``key`` must not wait for ``rows`` of a later entry than `depth` - 1 further. Overflow: none.
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(head, kv_head))`
-    entry : :py:`In(stream.Signature(parameters.entry_layout))`
-    request : :py:`Out(stream.Signature(parameters.read_layout))`
-    response : :py:`In(stream.Signature(parameters.answer_layout))`
-    key : :py:`Out(stream.Signature(entry, data))`
-    counters : :py:`Out(stream.Signature(parameters.row))`
-    rows : :py:`Out(stream.Signature(k, v))`
-    fetched : :py:`Out(stream.Signature(rows, hits))`
-        A head's last row is requested: how many were; positions whose rows had been prefetched.
-    lookup, lookup_head, lookup_position : :py:`Out`
-        Only with `prefetch`: look for a position's rows, see :class:`hw.lad.prefetch.Prefetch`.
-    known, hit, hit_k, hit_v : :py:`In`
-        Likewise.
-
     Examples
     --------
     >>> from hw.lad.active_fetch import ActiveFetchParameters
@@ -85,29 +69,27 @@ class ActiveFetch(Component):
     summary = "Rows of active positions, counters and caches from memory, in order"
     source = "LAD, section IV-C, stage 4"
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(fetch_layout(p))),
-                "entry": In(stream.Signature(p.entry_layout)),
-                "request": Out(stream.Signature(p.read_layout)),
-                "response": In(stream.Signature(p.answer_layout)),
-                "key": Out(stream.Signature(key_layout(p))),
-                "counters": Out(stream.Signature(p.row)),
-                "rows": Out(stream.Signature(position_rows_layout(p))),
-                "fetched": Out(stream.Signature(fetched_layout(p))),
-                **_prefetch_ports(p),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(fetch_layout(p)),
+            "entry": stream_in(p.entry_layout),
+            "request": stream_out(p.read_layout),
+            "response": stream_in(p.answer_layout),
+            "key": stream_out(key_layout(p)),
+            "counters": stream_out(p.row),
+            "rows": stream_out(position_rows_layout(p)),
+            "fetched": stream_out(
+                fetched_layout(p),
+                "A head's last row is requested: how many were; positions whose rows had been "
+                "prefetched.",
+            ),
+            **_prefetch_ports(p),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         # Slots are allocated at `tail` and read in order by three readers.
         pointer = range(2 * p.depth)  # with a wrap bit
         tail, key, counted, value = (
@@ -233,7 +215,7 @@ class ActiveFetch(Component):
 
     def _request(self, m: Module, allocate, full, tail) -> None:
         """A head's requests: caches, then those of one entry after the other."""
-        p = self._parameters
+        p = self.parameters
         regions = p.regions
         command: Any = Signal(fetch_layout(p), reset_less=True)
         current: Any = Signal(p.entry_layout, reset_less=True)
@@ -341,17 +323,17 @@ def _free(port) -> Value:
     return ~port.valid | port.ready
 
 
-def _prefetch_ports(p: LadTileParameters) -> dict[str, Any]:
+def _prefetch_ports(p: LadTileParameters) -> Ports:
     if not p.prefetch:
         return {}
     return {
-        "lookup": Out(1),
-        "lookup_head": Out(p.head_index),
-        "lookup_position": Out(p.position),
-        "known": In(1),
-        "hit": In(1),
-        "hit_k": In(p.row),
-        "hit_v": In(p.row),
+        "lookup": wire_out(1, "Look for a position's rows, see :class:`hw.lad.prefetch.Prefetch`."),
+        "lookup_head": wire_out(p.head_index, "Head of the rows."),
+        "lookup_position": wire_out(p.position, "Position of the rows."),
+        "known": wire_in(1, "The answer is there."),
+        "hit": wire_in(1, "Whether the rows were loaded ahead."),
+        "hit_k": wire_in(p.row, "Row of K, with `hit`."),
+        "hit_v": wire_in(p.row, "Row of V, with `hit`."),
     }
 
 

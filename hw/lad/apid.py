@@ -3,8 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16
@@ -13,9 +12,10 @@ from hw.component import Component
 from hw.lad.apid_parameters import MODE_BITS, ApidParameters
 from hw.lad.line_tables import HIGHEST_KEY
 from hw.lad.packing_queue import PackingQueue
+from hw.ports import Ports, stream_in, stream_out
 
 
-class Apid(Component):
+class Apid(Component[ApidParameters]):
     """Which positions have left their mode's interval. Position i of n is active unless
 
         lower[mode[i]] < s[i] - m <= upper[mode[i]]    and    i < n - window
@@ -57,17 +57,6 @@ class Apid(Component):
 
     Bounds are constants of the generator, selected by the modes of all lanes alike.
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-        Steps.
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Scores and words of G.
-    counters : :py:`Out(stream.Signature(parameters.counters_layout))`
-        Words of G.
-    o : :py:`Out(stream.Signature(parameters.active_layout))`
-        Active positions.
-
     Examples
     --------
     >>> from hw.lad.apid import ApidParameters
@@ -81,24 +70,18 @@ class Apid(Component):
     summary = "Positions that have left their mode's interval, and counters of the others"
     source = "LAD, section IV-B"
 
-    def __init__(self, parameters: ApidParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(p.command_layout)),
-                "i": In(stream.Signature(p.input_layout)),
-                "counters": Out(stream.Signature(p.counters_layout)),
-                "o": Out(stream.Signature(p.active_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> ApidParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.command_layout, "Steps."),
+            "i": stream_in(p.input_layout, "Scores and words of G."),
+            "counters": stream_out(p.counters_layout, "Words of G."),
+            "o": stream_out(p.active_layout, "Active positions."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         room = Signal()  # in the queue, for all lanes
         advance = Signal()
         valid = Signal(p.latency)
@@ -137,7 +120,7 @@ class Apid(Component):
 
     def _take(self, m: Module, advance: Signal) -> tuple[Signal, data.View, Signal]:
         """Returns (a beat is taken, its record, the maximum of its step)."""
-        p = self._parameters
+        p = self.parameters
         busy = Signal()
         left = Signal(range(p.positions + 1), reset_less=True)  # positions not yet taken
         taken, final = Signal(), Signal()
@@ -174,7 +157,7 @@ class Apid(Component):
         self, m: Module, lane: int, advance: Signal, maximum: Signal, mode: Value
     ) -> Signal:
         """Whether a lane's difference s - m, just subtracted, is in the mode's interval."""
-        p = self._parameters
+        p = self.parameters
         m.submodules[f"subtract_{lane}"] = subtract = FloatAdd(
             FloatAddParameters(stages=p.latency - 1)
         )
@@ -205,7 +188,7 @@ class Apid(Component):
         self, m: Module, record: data.View, active: Signal, inactive: Signal, room: Signal
     ) -> None:
         """Output the counters, and push active positions into the queue."""
-        p = self._parameters
+        p = self.parameters
         beat = Signal(range(max(2, p.beats)))
         done = Signal()
         m.d.comb += done.eq(self.counters.valid & self.counters.ready)

@@ -1,53 +1,38 @@
 """Rows of a head's caches from memory, each when there is a place for it."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.lad.cache_store import cache_row_layout, column_after
 from hw.lad.tile_parameters import LANES, LadTileParameters
 from hw.layout import count
+from hw.ports import Ports, stream_in, stream_out, wire_in
 
 
-class CacheFetch(Component):
+class CacheFetch(Component[LadTileParameters]):
     """Requests all rows of A to F in the order in which :class:`CacheStore` writes them.
 
     A row is requested when its place is free. So an answer never waits for the rows of the head
     before to be written, and these writes never for an answer.
 
     Throughput: a request per cycle. Answers are passed on as they arrive.
-
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.head_index))`
-        A head with caches.
-    free : :py:`In(count)`
-        Rows whose place is free, as the store's.
-    request : :py:`Out(stream.Signature(parameters.fetch_layout))`
-    response : :py:`In(stream.Signature(parameters.answer_layout))`
-    cache : :py:`Out(stream.Signature(row, data))`
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(p.head_index)),
-                "free": In(count(range(p.cache_rows + 1))),
-                "request": Out(stream.Signature(p.fetch_layout)),
-                "response": In(stream.Signature(p.answer_layout)),
-                "cache": Out(stream.Signature(cache_row_layout(p))),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.head_index, "A head with caches."),
+            "free": wire_in(
+                count(range(p.cache_rows + 1)), "Rows whose place is free, as the store's."
+            ),
+            "request": stream_out(p.fetch_layout),
+            "response": stream_in(p.answer_layout),
+            "cache": stream_out(cache_row_layout(p)),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         request, response, cache = self.request, self.response, self.cache
         m.d.comb += [
             cache.valid.eq(response.valid),

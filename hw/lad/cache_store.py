@@ -3,20 +3,20 @@
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_format import FP32
 from hw.component import Component
 from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import LANES, LadTileParameters
 from hw.layout import count, index
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 VECTOR_BANKS = 1, 0, 2
 """The banks of B, C and D, behind their columns of A."""
 
 
-class CacheStore(Component):
+class CacheStore(Component[LadTileParameters]):
     """Columns of A and a vector in each of three banks, one for each lane; E and F in registers.
 
     ::
@@ -37,69 +37,49 @@ class CacheStore(Component):
 
     Handshake: ``cache.ready`` is low without `load`, while the row's place is in use, and in a
     cycle of `set_column`. ``written`` is a register.
-
-    Members
-    -------
-    cache : :py:`In(stream.Signature(row, data))`
-    load : :py:`In(1)`
-        Accept rows of the next head.
-    loaded : :py:`Out(1)`
-        All rows of the next head are there.
-    free : :py:`Out(count)`
-        Rows whose place is free for the next head, in the order in which they are written.
-    begin, clear, release : :py:`In(1)`
-    read, column : :py:`In`
-        Read a column of each lane, or behind the last one the vectors: ``bases`` in the next cycle
-        and until the next read, or until ``write``.
-    bases : :py:`Out(wide_row × 3)`
-    zero : :py:`Out(1)`
-        `bases` count as 0: the head has been cleared.
-    scalars : :py:`Out(FP32 × 2)`
-        E, F.
-    sums, sums_s : :py:`In`
-        New columns, or new C, B, D and E, F.
-    set_vectors, set_column : :py:`In(1)`
-        The columns are set from the first one on.
-    write : :py:`In(1)`
-        Begin to write; without `set_vectors` in the same cycle, all columns at once, as zeros.
-    written : :py:`Out(stream.Signature(row, data))`
-    done : :py:`Out(1)`
-        The last row is being accepted.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "cache": In(stream.Signature(cache_row_layout(p))),
-                "load": In(1),
-                "loaded": Out(1),
-                "free": Out(count(range(p.cache_rows + 1))),
-                "begin": In(1),
-                "clear": In(1),
-                "release": In(1),
-                "read": In(1),
-                "column": In(range(p.columns + 1)),
-                "bases": Out(data.ArrayLayout(p.wide_row, LANES)),
-                "zero": Out(1),
-                "scalars": Out(data.ArrayLayout(FP32, 2)),
-                "sums": In(data.ArrayLayout(p.wide_row, LANES)),
-                "sums_s": In(data.ArrayLayout(FP32, 2)),
-                "set_vectors": In(1),
-                "set_column": In(1),
-                "write": In(1),
-                "written": Out(stream.Signature(cache_row_layout(p))),
-                "done": Out(1),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "cache": stream_in(cache_row_layout(p)),
+            "load": wire_in(1, "Accept rows of the next head."),
+            "loaded": wire_out(1, "All rows of the next head are there."),
+            "free": wire_out(
+                count(range(p.cache_rows + 1)),
+                "Rows whose place is free for the next head, in the order in which they are "
+                "written.",
+            ),
+            "begin": wire_in(1),
+            "clear": wire_in(1),
+            "release": wire_in(1),
+            "read": wire_in(
+                1,
+                "Read a column of each lane, or behind the last one the vectors: ``bases`` in "
+                "the next cycle and until the next read, or until ``write``.",
+            ),
+            "column": wire_in(range(p.columns + 1), "See `read`."),
+            "bases": wire_out(data.ArrayLayout(p.wide_row, LANES)),
+            "zero": wire_out(1, "`bases` count as 0: the head has been cleared."),
+            "scalars": wire_out(data.ArrayLayout(FP32, 2), "E, F."),
+            "sums": wire_in(
+                data.ArrayLayout(p.wide_row, LANES), "New columns, or new C, B, D and E, F."
+            ),
+            "sums_s": wire_in(data.ArrayLayout(FP32, 2), "See `sums`."),
+            "set_vectors": wire_in(1, "The columns are set from the first one on."),
+            "set_column": wire_in(1, "See `set_vectors`."),
+            "write": wire_in(
+                1,
+                "Begin to write; without `set_vectors` in the same cycle, all columns at once, "
+                "as zeros.",
+            ),
+            "written": stream_out(cache_row_layout(p)),
+            "done": wire_out(1, "The last row is being accepted."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         reads, writes = [], []
         for number in range(LANES):
             # A word is a column; its two halves are loaded one by one.
@@ -269,7 +249,7 @@ class CacheStore(Component):
             Of writing the head before: begun, E and F are written, vectors that are, and lane and
             number of the column that is next.
         """
-        p = self._parameters
+        p = self.parameters
         writing, scalars_written, vector, lane, number = progress
         loaded = Signal(range(p.cache_rows + 1))
         row, value = self.cache.payload.row, Value.cast(self.cache.payload.data)

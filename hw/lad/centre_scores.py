@@ -4,7 +4,6 @@ from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
@@ -16,6 +15,7 @@ from hw.lad.position_scan import PositionScan
 from hw.lad.score_source import score_source_ports
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import FLAG
+from hw.ports import Ports, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
 
 COLLINEAR = 0.98
@@ -27,7 +27,7 @@ TABLES = "norm", "dnorm", "cid"
 PAIR = 2
 
 
-class CentreScores(Component):
+class CentreScores(Component[LadTileParameters]):
     """s[i] = (q . K[cid[i]]) dnorm[i], for the positions before the window, in order.
 
     ::
@@ -45,27 +45,19 @@ class CentreScores(Component):
 
     Cycles: 3 tables of ceil((n - 1) / d) rows, then a centre per cycle, then a pair of scores per
     cycle; 40 besides.
-
-    Members
-    -------
-    As in :mod:`hw.lad.score_source`; ``stored`` answers `store` at once; ``vector`` is not used.
-    first : :py:`In(1)`
-        Of its kv head: work on the new key.
-    centres : :py:`Out(count)`
-        Number of centres read.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__({**score_source_ports(p), "first": In(1), "centres": Out(p.number)})
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            **score_source_ports(p),
+            "first": wire_in(1, "Of its kv head: work on the new key."),
+            "centres": wire_out(p.number, "Number of centres read."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         request, response = self.request, self.response
         table = Signal(range(len(TABLES)))
         row = Signal(range(p.table_rows + 1))
@@ -246,7 +238,7 @@ class CentreScores(Component):
 
     def _access(self, m: Module, table: Signal, row: Value, number: Value) -> None:
         """Request a row of one of the tables."""
-        p, request = self._parameters, self.request
+        p, request = self.parameters, self.request
         m.d.comb += [
             request.valid.eq(1),
             request.payload.table.eq(1),
@@ -261,7 +253,7 @@ class CentreScores(Component):
 
     def _tables(self, m: Module) -> dict[str, Any]:
         """Memories of the three tables, of which positions are centres, and of their scores."""
-        p = self._parameters
+        p = self.parameters
         response = self.response
         row_bits = len(Signal(range(p.table_rows + 1)))
         number, which = response.payload.number[:row_bits], response.payload.number[row_bits:]
@@ -303,7 +295,7 @@ class CentreScores(Component):
 
         Cycle by cycle: read cid and dnorm; read the centres' scores; multiply, in two.
         """
-        p = self._parameters
+        p = self.parameters
         following = Signal(range(p.positions + 2))
         delays: list[Any] = [Signal(_delay_layout(p), name=f"scale_{n}") for n in range(4)]
         issue = Signal()

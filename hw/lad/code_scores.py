@@ -16,6 +16,7 @@ from hw.component import Component
 from hw.lad.row_memory import row_memory
 from hw.lad.score_source import result_layout, score_source_ports
 from hw.lad.tile_parameters import LadTileParameters
+from hw.ports import Ports
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
 
 RECIPROCAL_STAGES = 2
@@ -23,7 +24,7 @@ PAIR = 2
 """Positions whose scores are computed together, one in each VPU."""
 
 
-class CodeScores(Component):
+class CodeScores(Component[LadTileParameters]):
     """s[i] = (q . code[i]) unit[i], for the positions before the window, in order.
 
     ::
@@ -45,23 +46,15 @@ class CodeScores(Component):
 
     This is not in the paper, which scales the scores of collinear keys; after rotary embedding
     hardly any are collinear (docs/results/lad.md).
-
-    Members
-    -------
-    As in :mod:`hw.lad.score_source`.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = parameters
-        super().__init__(score_source_ports(parameters))
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return score_source_ports(p)
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         storing = Signal()
         self._scales = Signal(name="scales")  # the operation is the new key's
         m.d.comb += self.op.payload.scale.eq(self._scales)
@@ -97,7 +90,7 @@ class CodeScores(Component):
     # The new key
 
     def _store(self, m: Module, storing: Signal) -> None:
-        p = self._parameters
+        p = self.parameters
         bits, request, response = p.code_bits, self.request, self.response
         offset = Signal(4)  # of the code in its first row
         in_table = self.position[: p.element_bits]
@@ -247,7 +240,7 @@ class CodeScores(Component):
 
     def _units(self, m: Module, storing, requested, reader) -> Signal:
         """Request the units, then the codes; returns: all units are there."""
-        p = self._parameters
+        p = self.parameters
         row = Signal(range(p.table_rows + 1))
         rows = Signal.like(row)
         left = Signal.like(row)  # not yet received
@@ -285,7 +278,7 @@ class CodeScores(Component):
 
     def _multiply(self, m: Module, reader, ready: Signal) -> None:
         """Pairs of keys from the rows of codes, their scores times their units."""
-        p = self._parameters
+        p = self.parameters
         bits = p.code_bits
         # Bits of an element that wait, in steps of what all shifts are multiples of.
         step = math.gcd(16, PAIR * bits)

@@ -1,7 +1,6 @@
 """MD's correction: how much exp's line of a score differs from its mode's (LAD, Algorithm 1)."""
 
 from amaranth.hdl import Array, Const, Module, Signal, Value
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16
@@ -10,12 +9,13 @@ from hw.component import Component
 from hw.lad.apid_parameters import MODE_BITS
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import index
+from hw.ports import Ports, wire_in, wire_out
 
 STAGES = 2
 """Pipeline stages of each scalar operation of MD."""
 
 
-class Correction(Component):
+class Correction(Component[LadTileParameters]):
     """cf = alpha x + beta, where alpha = a[interval] - a[mode] and beta = b[interval] - b[mode].
 
     ::
@@ -27,36 +27,20 @@ class Correction(Component):
     Each operation is in FP16, rounded by itself.
 
     Latency: 6 cycles in which `advance` is high. Throughput: 1 per cycle.
-
-    Members
-    -------
-    advance : :py:`In(1)`
-        The pipeline moves.
-    x : :py:`In(FP16)`
-        s - m.
-    interval, mode : :py:`In(index)`
-    cf : :py:`Out(FP16)`
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "advance": In(1),
-                "x": In(FP16),
-                "interval": In(index(MODE_BITS)),
-                "mode": In(index(MODE_BITS)),
-                "cf": Out(FP16),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        return {
+            "advance": wire_in(1, "The pipeline moves."),
+            "x": wire_in(FP16, "s - m."),
+            "interval": wire_in(index(MODE_BITS)),
+            "mode": wire_in(index(MODE_BITS)),
+            "cf": wire_out(FP16),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        tables = self._parameters.tables
+        tables = self.parameters.tables
         m.submodules.alpha = alpha = FloatAdd(FloatAddParameters(stages=STAGES))
         m.submodules.beta = beta = FloatAdd(FloatAddParameters(stages=STAGES))
         for unit, table in ((alpha, tables.slopes), (beta, tables.intercepts)):

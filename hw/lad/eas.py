@@ -3,8 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, enum, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum, wiring
 
 from hw.arith.float_format import FP16
 from hw.arith.order_key import NAN_KEY, from_key, to_key
@@ -18,6 +17,7 @@ from hw.lad.score_source import score_layout
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import FLAG, index, mask
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -30,7 +30,7 @@ class Kind(enum.IntEnum, shape=2):
     TABLE = 3
 
 
-class Eas(Component):
+class Eas(Component[LadTileParameters]):
     """Scores of a head's positions, and their maximum.
 
     ::
@@ -52,53 +52,43 @@ class Eas(Component):
 
     Handshake: ``words`` and ``scores`` have none. A request that waits may give way to another one.
     ``response.ready`` is low only for a key that a VPU cannot take.
-
-    Members
-    -------
-    command : :py:`In(stream.Signature(head, kv_head, n, first))`
-    q : :py:`In(stream.Signature(parameters.row))`
-    kv : :py:`In(stream.Signature(parameters.row))`
-        With a `first` command the new K, then V.
-    request : :py:`Out(stream.Signature(parameters.read_layout))`
-    response : :py:`In(stream.Signature(parameters.answer_layout))`
-    words_valid, words_row, words : :py:`Out`
-        A row of G, zero from the new position on.
-    score_valid, score_index, scores, score_keep : :py:`Out`
-        Scores of a pair of positions, the first one even, those in `score_keep`.
-    identified : :py:`Out(stream.Signature(m, large, centres, rows))`
-        All scores are there: their maximum, \\|M\\|, number of centres, rows read.
-    linear : :py:`In(LinearPort).array(2)`
-        Only with `weights`: the VPUs, while no head is here.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(score_command_layout(p))),
-                "q": In(stream.Signature(p.row)),
-                "kv": In(stream.Signature(p.row)),
-                "request": Out(stream.Signature(p.read_layout)),
-                "response": In(stream.Signature(p.answer_layout)),
-                "words_valid": Out(1),
-                "words_row": Out(index(range(max(2, p.table_rows)))),
-                "words": Out(data.ArrayLayout(p.word_layout, p.d)),
-                "score_valid": Out(1),
-                "score_index": Out(range(p.positions + 2)),
-                "scores": Out(data.ArrayLayout(FP16, 2)),
-                "score_keep": Out(mask(2)),
-                "identified": Out(stream.Signature(identified_layout(p))),
-                **({"linear": In(LinearPort(p)).array(2)} if p.weights else {}),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(score_command_layout(p)),
+            "q": stream_in(p.row),
+            "kv": stream_in(p.row, "With a `first` command the new K, then V."),
+            "request": stream_out(p.read_layout),
+            "response": stream_in(p.answer_layout),
+            "words_valid": wire_out(1, "A row of G, zero from the new position on."),
+            "words_row": wire_out(index(range(max(2, p.table_rows))), "See `words_valid`."),
+            "words": wire_out(data.ArrayLayout(p.word_layout, p.d), "See `words_valid`."),
+            "score_valid": wire_out(
+                1, "Scores of a pair of positions, the first one even, those in `score_keep`."
+            ),
+            "score_index": wire_out(range(p.positions + 2), "See `score_valid`."),
+            "scores": wire_out(data.ArrayLayout(FP16, 2), "See `score_valid`."),
+            "score_keep": wire_out(mask(2), "See `score_valid`."),
+            "identified": stream_out(
+                identified_layout(p),
+                "All scores are there: their maximum, \\\\|M\\\\|, number of centres, rows read.",
+            ),
+            **(
+                {
+                    "linear": wire_in(
+                        LinearPort(p), "Only with `weights`: the VPUs, while no head is here."
+                    ).array(2)
+                }
+                if p.weights
+                else {}
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         self._vpus = [Vpu(p.vpu) for _ in range(2)]
         for number, vpu in enumerate(self._vpus):
             m.submodules[f"vpu_{number}"] = vpu
@@ -288,12 +278,12 @@ class Eas(Component):
 
     def _make_source(self) -> Any:
         """What estimates the scores."""
-        p = self._parameters
+        p = self.parameters
         return CentreScores(p) if p.identification == "centres" else CodeScores(p)
 
     def _multiply(self, m: Module, source, q, k, key_arrives, number, loading) -> None:
         """Operations of the VPUs: a whole key in the first one, or the estimate's in both."""
-        p = self._parameters
+        p = self.parameters
         first, second = self._vpus
         m.submodules.tags = self._tags = Queue(
             QueueParameters(depth=p.vpu.credits.credits),
@@ -336,7 +326,7 @@ class Eas(Component):
 
     def _results(self, m: Module, source, exact, loading) -> tuple[Signal, Value]:
         """Scores out, and their maximum. Returns (its order key, scores are under way)."""
-        p = self._parameters
+        p = self.parameters
         first, second = self._vpus
         tag = self._tags.o
         # Estimated scores wait a cycle for M's bits.

@@ -2,76 +2,54 @@
 
 from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data, memory
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import index, mask
+from hw.ports import Ports, wire_in, wire_out
 
 
-class HeadStore(Component):
+class HeadStore(Component[LadTileParameters]):
     """Two memories: scores, a beat of APID's lanes in a word; words of G, a row in a word.
 
     Both are written by EAS. G is then changed by APID, a beat at a time, and by MD, a position at a
     time; MD goes first. Read are beats, of both, or rows of G: one of them in a cycle, valid in the
     next one and until the next read.
-
-    Members
-    -------
-    words_valid, words_row, words : :py:`In`
-        A row of G.
-    score_valid, score_index, scores, score_keep : :py:`In`
-        A pair of scores, the first one of an even position.
-    md_valid, md_index, md_word : :py:`In`
-    beat_valid, beat_number, beat_words, beat_keep : :py:`In`
-        Words of a beat, not written while `md_valid` is high.
-    read, read_row, number : :py:`In`
-        Read a beat or, with `read_row`, a row.
-    s, g : :py:`Out`
-        The beat that was read.
-    row : :py:`Out(parameters.row)`
-        The row that was read.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         beat = data.ArrayLayout(p.word_layout, p.lanes)
         beats = index(range(max(2, -(-p.positions // p.lanes))))
         rows = index(range(max(2, p.table_rows)))
-        super().__init__(
-            {
-                "words_valid": In(1),
-                "words_row": In(rows),
-                "words": In(data.ArrayLayout(p.word_layout, p.d)),
-                "score_valid": In(1),
-                "score_index": In(range(p.positions + 2)),
-                "scores": In(data.ArrayLayout(FP16, 2)),
-                "score_keep": In(mask(2)),
-                "md_valid": In(1),
-                "md_index": In(p.position),
-                "md_word": In(p.word_layout),
-                "beat_valid": In(1),
-                "beat_number": In(beats),
-                "beat_words": In(beat),
-                "beat_keep": In(mask(p.lanes)),
-                "read": In(1),
-                "read_row": In(1),
-                "number": In(beats),
-                "s": Out(data.ArrayLayout(FP16, p.lanes)),
-                "g": Out(beat),
-                "row": Out(p.row),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+        return {
+            "words_valid": wire_in(1, "A row of G."),
+            "words_row": wire_in(rows, "See `words_valid`."),
+            "words": wire_in(data.ArrayLayout(p.word_layout, p.d), "See `words_valid`."),
+            "score_valid": wire_in(1, "A pair of scores, the first one of an even position."),
+            "score_index": wire_in(range(p.positions + 2), "See `score_valid`."),
+            "scores": wire_in(data.ArrayLayout(FP16, 2), "See `score_valid`."),
+            "score_keep": wire_in(mask(2), "See `score_valid`."),
+            "md_valid": wire_in(1),
+            "md_index": wire_in(p.position),
+            "md_word": wire_in(p.word_layout),
+            "beat_valid": wire_in(1, "Words of a beat, not written while `md_valid` is high."),
+            "beat_number": wire_in(beats, "See `beat_valid`."),
+            "beat_words": wire_in(beat, "See `beat_valid`."),
+            "beat_keep": wire_in(mask(p.lanes), "See `beat_valid`."),
+            "read": wire_in(1, "Read a beat or, with `read_row`, a row."),
+            "read_row": wire_in(1, "See `read`."),
+            "number": wire_in(beats, "See `read`."),
+            "s": wire_out(data.ArrayLayout(FP16, p.lanes), "The beat that was read."),
+            "g": wire_out(beat, "See `s`."),
+            "row": wire_out(p.row, "The row that was read."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         lane_bits = (p.lanes - 1).bit_length()
         per_row = p.d // p.lanes  # beats in a row
         beat_bits = p.element_bits - lane_bits

@@ -1,20 +1,20 @@
 """Scores and words of G of the heads in the tile's pipeline, and their way through APID."""
 
 from amaranth.hdl import Array, Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.lad.head_store import HeadStore
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import index, mask
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 HELD = 2
 """Heads in the pipeline: one whose scores are computed, one whose output is."""
 
 
-class HeadStores(Component):
+class HeadStores(Component[LadTileParameters]):
     """A :class:`HeadStore` for each head in the pipeline, used by turns.
 
     ::
@@ -25,60 +25,44 @@ class HeadStores(Component):
     When all scores of a head are there (`identified`), its beats go to APID, which may be before
     the head in front has left. When APID's counters have come back, MD changes words of active
     positions one by one; then rows of G are read, and `release` frees the store.
-
-    Members
-    -------
-    words_valid, words_row, words : :py:`In`
-        A row of G, from EAS.
-    score_valid, score_index, scores, score_keep : :py:`In`
-        A pair of scores, from EAS.
-    identified, n, m : :py:`In`
-        EAS has finished a head of n positions, with maximum m. n may not change until `release`.
-    command, beats : :py:`Out(stream.Signature(parameters.apid's))`
-    counters : :py:`In(stream.Signature(parameters.apid.counters_layout))`
-    md_valid, md_index, md_word : :py:`In`
-        A word of G, from MD; APID's wait for it.
-    read, row_number : :py:`In`
-        Read a row of G, not while APID is fed from the same store: ``row`` in the next cycle.
-    row : :py:`Out(parameters.row)`
-    release : :py:`In(1)`
-        The front head has left.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "words_valid": In(1),
-                "words_row": In(index(range(max(2, p.table_rows)))),
-                "words": In(data.ArrayLayout(p.word_layout, p.d)),
-                "score_valid": In(1),
-                "score_index": In(range(p.positions + 2)),
-                "scores": In(data.ArrayLayout(FP16, 2)),
-                "score_keep": In(mask(2)),
-                "identified": In(1),
-                "n": In(p.number),
-                "m": In(FP16),
-                "command": Out(stream.Signature(p.apid.command_layout)),
-                "beats": Out(stream.Signature(p.apid.input_layout)),
-                "counters": In(stream.Signature(p.apid.counters_layout)),
-                "md_valid": In(1),
-                "md_index": In(p.position),
-                "md_word": In(p.word_layout),
-                "read": In(1),
-                "row_number": In(range(p.table_rows + 1)),
-                "row": Out(p.row),
-                "release": In(1),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "words_valid": wire_in(1, "A row of G, from EAS."),
+            "words_row": wire_in(index(range(max(2, p.table_rows))), "See `words_valid`."),
+            "words": wire_in(data.ArrayLayout(p.word_layout, p.d), "See `words_valid`."),
+            "score_valid": wire_in(1, "A pair of scores, from EAS."),
+            "score_index": wire_in(range(p.positions + 2), "See `score_valid`."),
+            "scores": wire_in(data.ArrayLayout(FP16, 2), "See `score_valid`."),
+            "score_keep": wire_in(mask(2), "See `score_valid`."),
+            "identified": wire_in(
+                1,
+                "EAS has finished a head of n positions, with maximum m. n may not change until "
+                "`release`.",
+            ),
+            "n": wire_in(p.number, "See `identified`."),
+            "m": wire_in(FP16, "See `identified`."),
+            "command": stream_out(p.apid.command_layout),
+            "beats": stream_out(p.apid.input_layout),
+            "counters": stream_in(p.apid.counters_layout),
+            "md_valid": wire_in(1, "A word of G, from MD; APID's wait for it."),
+            "md_index": wire_in(p.position, "See `md_valid`."),
+            "md_word": wire_in(p.word_layout, "See `md_valid`."),
+            "read": wire_in(
+                1,
+                "Read a row of G, not while APID is fed from the same store: ``row`` in the "
+                "next cycle.",
+            ),
+            "row_number": wire_in(range(p.table_rows + 1), "See `read`."),
+            "row": wire_out(p.row),
+            "release": wire_in(1, "The front head has left."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         stores = [HeadStore(p) for _ in range(HELD)]
         for number, store in enumerate(stores):
             m.submodules[f"store_{number}"] = store

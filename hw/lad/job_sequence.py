@@ -3,8 +3,6 @@
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.lad.eas import score_command_layout
@@ -13,9 +11,10 @@ from hw.lad.linear import linear_layout
 from hw.lad.prefetch import prefetch_layout
 from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from hw.layout import FLAG
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 
-class JobSequence(Component):
+class JobSequence(Component[LadTileParameters]):
     """A job's heads, in order, each when there is a store for its scores.
 
     ::
@@ -30,56 +29,39 @@ class JobSequence(Component):
     since reset.
 
     Cycles: a job of h heads takes ceil(h / `group`) + 2 to its first head.
-
-    Members
-    -------
-    job : :py:`In(stream.Signature(parameters.job_layout))`
-    n, heads, clear, invalid : :py:`Out`
-        Of the job, as checked.
-    head : :py:`Out(stream.Signature(head, kv_head, n, first))`
-    identified : :py:`In(1)`
-        EAS has finished a head.
-    release : :py:`In(1)`
-        A head's store is free again.
-    settled : :py:`In(1)`
-        Nothing of a head is left behind EAS.
-    empty : :py:`Out(1)`
-        Rows that were loaded ahead are out of date.
-    prefetch : :py:`Out(stream.Signature(prefetch_layout))`
-        Only with `prefetch`; so is ``prefetching``, :py:`In(1)`: rows are being loaded.
-    linear : :py:`Out(stream.Signature(linear_layout))`
-        Only with `weights`; so is ``multiplying``, :py:`In(1)`: a linear layer is under way.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         ports: dict[str, Any] = {
-            "job": In(stream.Signature(p.job_layout)),
-            "n": Out(p.number),
-            "heads": Out(range(p.heads + 1)),
-            "clear": Out(FLAG),
-            "invalid": Out(FLAG),
-            "head": Out(stream.Signature(score_command_layout(p))),
-            "identified": In(1),
-            "release": In(1),
-            "settled": In(1),
-            "empty": Out(1),
+            "job": stream_in(p.job_layout),
+            "n": wire_out(p.number, "Number of positions of the job, as checked."),
+            "heads": wire_out(range(p.heads + 1), "Number of heads of the job."),
+            "clear": wire_out(FLAG, "The job begins a sequence."),
+            "invalid": wire_out(FLAG, "The job does not fit and is refused."),
+            "head": stream_out(score_command_layout(p)),
+            "identified": wire_in(1, "EAS has finished a head."),
+            "release": wire_in(1, "A head's store is free again."),
+            "settled": wire_in(1, "Nothing of a head is left behind EAS."),
+            "empty": wire_out(1, "Rows that were loaded ahead are out of date."),
         }
         if p.prefetch:
-            ports["prefetch"] = Out(stream.Signature(prefetch_layout(p)))
-            ports["prefetching"] = In(1)
+            ports["prefetch"] = stream_out(
+                prefetch_layout(p),
+                "Heads whose rows are loaded ahead; only with `prefetch`.",
+            )
+            ports["prefetching"] = wire_in(1, "Rows are being loaded ahead.")
         if p.weights:
-            ports["linear"] = Out(stream.Signature(linear_layout(p)))
-            ports["multiplying"] = In(1)
-        super().__init__(ports)
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+            ports["linear"] = stream_out(
+                linear_layout(p),
+                "Linear layers; only with `weights`.",
+            )
+            ports["multiplying"] = wire_in(1, "A linear layer is under way.")
+        return ports
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         job: Any = Signal(p.job_layout, reset_less=True)  # checked
         begun = Signal()  # a sequence, since reset
         head = Signal(range(p.heads + 1))
@@ -173,7 +155,7 @@ class JobSequence(Component):
 
     def _check(self, m: Module, job, begun: Signal) -> None:
         """A new job, with numbers that are 0 or out of range replaced."""
-        p = self._parameters
+        p = self.parameters
         offered = self.job.payload
         n = offered.n
         too_long = n > p.positions

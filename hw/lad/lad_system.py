@@ -1,19 +1,19 @@
 """Several tiles side by side on one memory port (LAD, Fig. 4)."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from hw.component import Component
 from hw.lad.lad_tile import LadTile
 from hw.lad.system_parameters import LadSystemParameters
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.arbiter import Arbiter, ArbiterParameters
 from hw.stream.queue import Queue, QueueParameters
 
 __all__ = ["LadSystem", "LadSystemParameters"]
 
 
-class LadSystem(Component):
+class LadSystem(Component[LadSystemParameters]):
     """:class:`LadTile` for more heads: kv head k and its query heads are those of tile k mod tiles.
 
     ::
@@ -45,22 +45,6 @@ class LadSystem(Component):
     Handshake: ``request``, ``o`` and ``report`` are registers. ``response.ready`` depends on the
     response's tag. A response that was not requested is an error of the memory.
 
-    Members
-    -------
-    job : :py:`In(stream.Signature(parameters.job_layout))`
-        As a tile's.
-    kv : :py:`In(stream.Signature(parameters.row))`
-        K, then V, of each kv head.
-    q : :py:`In(stream.Signature(parameters.row))`
-        One for each head.
-    request : :py:`Out(stream.Signature(parameters.request_layout))`
-    response : :py:`In(stream.Signature(parameters.response_layout))`
-        In any order.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        One for each head of the job, in any order of heads of different tiles.
-    report : :py:`Out(stream.Signature(parameters.report_layout))`
-        Likewise.
-
     Examples
     --------
     >>> from hw.lad.lad_system import LadSystemParameters
@@ -74,27 +58,24 @@ class LadSystem(Component):
     summary = "A token's attention on several tiles that share one memory port"
     source = "LAD, section IV and Fig. 4"
 
-    def __init__(self, parameters: LadSystemParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "job": In(stream.Signature(p.job_layout)),
-                "kv": In(stream.Signature(p.row)),
-                "q": In(stream.Signature(p.row)),
-                "request": Out(stream.Signature(p.request_layout)),
-                "response": In(stream.Signature(p.response_layout)),
-                "o": Out(stream.Signature(p.output_layout)),
-                "report": Out(stream.Signature(p.report_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadSystemParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "job": stream_in(p.job_layout, "As a tile's."),
+            "kv": stream_in(p.row, "K, then V, of each kv head."),
+            "q": stream_in(p.row, "One for each head."),
+            "request": stream_out(p.request_layout),
+            "response": stream_in(p.response_layout, "In any order."),
+            "o": stream_out(
+                p.output_layout,
+                "One for each head of the job, in any order of heads of different tiles.",
+            ),
+            "report": stream_out(p.report_layout, "Likewise."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         tiles = [LadTile(p.tile) for _ in range(p.tiles)]
         for number, tile in enumerate(tiles):
             m.submodules[f"tile_{number}"] = tile
@@ -116,7 +97,7 @@ class LadSystem(Component):
 
     def _sequence(self, m, tiles, job, kv_heads, begin, left, steps) -> None:
         """A job: count the heads of each tile, give each tile its job, wait for all tiles."""
-        p = self._parameters
+        p = self.parameters
         offered = self.job.payload
         shares = [Signal(range(p.tile.heads + 1), name=f"share_{n}") for n in range(p.tiles)]
         share = Signal.like(shares[0], name="share")  # of the next kv head's tile
@@ -188,7 +169,7 @@ class LadSystem(Component):
 
     def _deal(self, m: Module, name: str, rows, ports, begin, count, size) -> None:
         """Hand `count` rows to the tiles' queues in turn, `size` rows at a time."""
-        p = self._parameters
+        p = self.parameters
         most = 2 * p.tile.kv_heads if name == "kv" else p.tile.heads
         left = Signal(range(max(p.heads, 2 * p.kv_heads) + 1), name=f"{name}_left")
         place = Signal(range(max(2, p.tile.heads) + 1), name=f"{name}_place")  # among `size` rows
@@ -215,7 +196,7 @@ class LadSystem(Component):
 
     def _connect_memory(self, m: Module, tiles: list[LadTile]) -> None:
         """One port: requests in turn, responses by the tile in their tag."""
-        p = self._parameters
+        p = self.parameters
         m.submodules.requests = arbiter = Arbiter(
             ArbiterParameters(inputs=p.tiles), shape=p.tile.request_layout
         )
@@ -245,7 +226,7 @@ class LadSystem(Component):
 
     def _collect(self, m: Module, tiles: list[LadTile], group, begin, left) -> None:
         """Outputs and reports of the tiles, one at a time, with the numbers of their heads."""
-        p = self._parameters
+        p = self.parameters
         inputs = ArbiterParameters(inputs=p.tiles)
         m.submodules.outputs = outputs = Arbiter(inputs, shape=p.head_output_layout)
         m.submodules.reports = reports = Arbiter(inputs, shape=p.report_layout)
@@ -283,7 +264,7 @@ class LadSystem(Component):
 
     def _heads(self, m: Module, name: str, tile: int, group, begin, accepted) -> Signal:
         """The job's number of the head whose beat a tile offers; they come in ascending order."""
-        p = self._parameters
+        p = self.parameters
         head = Signal(range(p.heads * (p.tiles + 1) + 1), name=f"{name}_head")
         place = Signal(range(p.tile.heads + 1), name=f"{name}_place")  # among a kv head's
         with m.If(begin):

@@ -3,8 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.component import Component
 from hw.lad.ac import Ac
@@ -19,12 +18,13 @@ from hw.lad.md import Md
 from hw.lad.prefetch import Prefetch
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.tile_port import TilePort
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.queue import Queue, QueueParameters
 
 __all__ = ["LadTile", "LadTileParameters"]
 
 
-class LadTile(Component):
+class LadTile(Component[LadTileParameters]):
     """o_h = softmax(q_h K) V, piecewise linear, from caches of all positions but the active ones.
 
     ::
@@ -60,23 +60,6 @@ class LadTile(Component):
     Handshake: ``request`` and ``report`` are registers. A response that was not requested is an
     error of the memory.
 
-    Members
-    -------
-    job : :py:`In(stream.Signature(parameters.job_layout))`
-    kv : :py:`In(stream.Signature(parameters.row))`
-        K, then V, of each kv head.
-    q : :py:`In(stream.Signature(parameters.row))`
-        One for each head.
-    request : :py:`Out(stream.Signature(parameters.request_layout))`
-    response : :py:`In(stream.Signature(parameters.response_layout))`
-        In any order.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        One for each head, in order.
-    report : :py:`Out(stream.Signature(parameters.report_layout))`
-        One for each head, in order, when its caches are written.
-    y : :py:`Out(stream.Signature(parameters.y_layout))`
-        Only with `weights`: one for each row of a linear layer.
-
     Examples
     --------
     >>> from hw.lad.lad_tile import LadTileParameters
@@ -88,28 +71,28 @@ class LadTile(Component):
     summary = "A token's attention from caches of positions whose scores stay in one interval"
     source = "LAD, section IV and Fig. 4 to 6"
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         ports = {
-            "job": In(stream.Signature(p.job_layout)),
-            "kv": In(stream.Signature(p.row)),
-            "q": In(stream.Signature(p.row)),
-            "request": Out(stream.Signature(p.request_layout)),
-            "response": In(stream.Signature(p.response_layout)),
-            "o": Out(stream.Signature(p.output_layout)),
-            "report": Out(stream.Signature(p.report_layout)),
+            "job": stream_in(p.job_layout),
+            "kv": stream_in(p.row, "K, then V, of each kv head."),
+            "q": stream_in(p.row, "One for each head."),
+            "request": stream_out(p.request_layout),
+            "response": stream_in(p.response_layout, "In any order."),
+            "o": stream_out(p.output_layout, "One for each head, in order."),
+            "report": stream_out(
+                p.report_layout, "One for each head, in order, when its caches are written."
+            ),
         }
         if p.weights:
-            ports["y"] = Out(stream.Signature(p.y_layout))
-        super().__init__(ports)
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+            ports["y"] = stream_out(
+                p.y_layout, "Only with `weights`: one for each row of a linear layer."
+            )
+        return ports
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.sequence = sequence = JobSequence(p)
         m.submodules.eas = eas = Eas(p)
         m.submodules.stores = stores = HeadStores(p)
@@ -151,7 +134,7 @@ class LadTile(Component):
 
     def _score(self, m: Module, sequence, eas: Eas, stores: HeadStores, scored, fetch) -> None:
         """Scores and words of G of one head after the other, to its store and to the queue."""
-        p = self._parameters
+        p = self.parameters
         command, found = eas.command, eas.identified
         head: Any = Signal(_head_layout(p), reset_less=True)  # in EAS
         wiring.connect(m, sequence.head, command)
@@ -216,7 +199,7 @@ class LadTile(Component):
 
         The next head begins while AC writes this one's caches.
         """
-        p = self._parameters
+        p = self.parameters
         fetch, cache_fetch, md, ac = blocks
         current: Any = scored.payload
         wiring.connect(m, fetch.key, md.key)
@@ -314,7 +297,7 @@ class LadTile(Component):
 
     def _report(self, m: Module, sequence, scores, fetched, md: Md) -> None:
         report = self.report.payload
-        caches = Mux(sequence.clear, 0, self._parameters.cache_rows)
+        caches = Mux(sequence.clear, 0, self.parameters.cache_rows)
         m.d.sync += [
             report.n.eq(sequence.n),
             report.centres.eq(scores.centres),
@@ -342,7 +325,7 @@ class LadTile(Component):
             m.d.comb += self.q.ready.eq(linear.q.ready)
 
     def _output(self, m: Module, sequence: JobSequence, ac: Ac) -> None:
-        p = self._parameters
+        p = self.parameters
         number = Signal(range(p.heads + 1))
         o, out = ac.o, self.o
         last = Signal()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
@@ -14,10 +14,11 @@ from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import address, count
+from hw.ports import Ports, stream_in, stream_out, wire_out
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
 
 
-class Linear(Component):
+class Linear(Component[LadTileParameters]):
     """y[v] = W x[v], for up to six vectors x at once.
 
     ::
@@ -31,43 +32,27 @@ class Linear(Component):
 
     Throughput: a piece per cycle, as the memory has them. Vectors are accepted one piece per cycle
     before.
-
-    Members
-    -------
-    command : :py:`In(stream.Signature(vectors, pieces, row, rows))`
-        ``row``: of the region of weights; ``rows`` of W, 1 or more.
-    q : :py:`In(stream.Signature(parameters.row))`
-        Pieces of the first vector, then of the next one.
-    request : :py:`Out(stream.Signature(parameters.fetch_layout))`
-    response : :py:`In(stream.Signature(parameters.answer_layout))`
-    active : :py:`Out(1)`
-        The VPUs are used here.
-    vpu : :py:`Out(LinearPort).array(6)`
-    y : :py:`Out(stream.Signature(y, last))`
-        One for each row of W: FP32, 0 for vectors that are not there.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(linear_layout(p))),
-                "q": In(stream.Signature(p.row)),
-                "request": Out(stream.Signature(p.fetch_layout)),
-                "response": In(stream.Signature(p.answer_layout)),
-                "active": Out(1),
-                "vpu": Out(LinearPort(p)).array(VPUS),
-                "y": Out(stream.Signature(p.y_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(
+                linear_layout(p), "``row``: of the region of weights; ``rows`` of W, 1 or more."
+            ),
+            "q": stream_in(p.row, "Pieces of the first vector, then of the next one."),
+            "request": stream_out(p.fetch_layout),
+            "response": stream_in(p.answer_layout),
+            "active": wire_out(1, "The VPUs are used here."),
+            "vpu": wire_out(LinearPort(p)).array(VPUS),
+            "y": stream_out(
+                p.y_layout, "One for each row of W: FP32, 0 for vectors that are not there."
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         command: Any = Signal(linear_layout(p), reset_less=True)
         vector, piece = Signal(range(VPUS)), Signal(range(PIECES))
         starts = Signal()

@@ -3,8 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16
@@ -16,6 +15,7 @@ from hw.lad.linear import LinearPort, lend
 from hw.lad.tile_parameters import LadTileParameters, StageParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import FLAG, index
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
 
 INTERVAL = STAGES
@@ -34,7 +34,7 @@ class MdParameters(StageParameters):
         return self.vpu.dot_latency + CORRECTED + 1
 
 
-class Md(Component):
+class Md(Component[LadTileParameters]):
     """What active positions add to the output, and which of them change their mode.
 
     ::
@@ -68,29 +68,6 @@ class Md(Component):
     Handshake: ``command`` is accepted when nothing of the last head is left. ``correction`` that is
     not accepted stops the pipeline after the VPU. ``g`` has no handshake. Overflow: as in the VPU.
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(q, m, n))`
-        A head: its query, the maximum of its scores, its number of positions.
-    key : :py:`In(stream.Signature(entry, data))`
-        Entries with their rows of K, which do not matter with ``halve``. The last one of a head is
-        active, and the window's have mode 0.
-    counters : :py:`In(stream.Signature(parameters.row))`
-    written : :py:`Out(stream.Signature(row, data))`
-        Rows of counters, with their number in the head's table.
-    g_valid : :py:`Out(1)`
-    g_index : :py:`Out(position)`
-    g_word : :py:`Out(parameters.word_layout)`
-        An active position's new word of G.
-    correction : :py:`Out(stream.Signature(correction_layout))`
-        One for each active position.
-    totals : :py:`Out(totals_layout)`
-        Counts of the head, valid with its last correction and until the next command.
-    idle : :py:`Out(1)`
-        Nothing of a head is left.
-    linear : :py:`In(LinearPort)`
-        Only with `weights`: the VPU, while no head is here.
-
     Examples
     --------
     >>> from hw.lad.md import MdParameters
@@ -102,31 +79,45 @@ class Md(Component):
     summary = "Factors of active positions, and which of them change their mode"
     source = "LAD, section IV-B, part 4"
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(command_layout(p))),
-                "key": In(stream.Signature(key_layout(p))),
-                "counters": In(stream.Signature(p.row)),
-                "written": Out(stream.Signature(counter_row_layout(p))),
-                "g_valid": Out(1),
-                "g_index": Out(p.position),
-                "g_word": Out(p.word_layout),
-                "correction": Out(stream.Signature(correction_layout())),
-                "totals": Out(totals_layout(p)),
-                "idle": Out(1),
-                **({"linear": In(LinearPort(p))} if p.weights else {}),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(
+                command_layout(p),
+                "A head: its query, the maximum of its scores, its number of positions.",
+            ),
+            "key": stream_in(
+                key_layout(p),
+                "Entries with their rows of K, which do not matter with ``halve``. The last one "
+                "of a head is active, and the window's have mode 0.",
+            ),
+            "counters": stream_in(p.row),
+            "written": stream_out(
+                counter_row_layout(p), "Rows of counters, with their number in the head's table."
+            ),
+            "g_valid": wire_out(1),
+            "g_index": wire_out(p.position),
+            "g_word": wire_out(p.word_layout, "An active position's new word of G."),
+            "correction": stream_out(correction_layout(), "One for each active position."),
+            "totals": wire_out(
+                totals_layout(p),
+                "Counts of the head, valid with its last correction and until the next command.",
+            ),
+            "idle": wire_out(1, "Nothing of a head is left."),
+            **(
+                {
+                    "linear": wire_in(
+                        LinearPort(p), "Only with `weights`: the VPU, while no head is here."
+                    )
+                }
+                if p.weights
+                else {}
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         command = Signal(command_layout(p), reset_less=True)
         busy = Signal()
         flush = Signal()  # the last row of counters is to be written
@@ -190,7 +181,7 @@ class Md(Component):
 
     def _score(self, m: Module, command) -> tuple[Value, Value, Signal, Signal]:
         """Returns (entry, its score, valid, accept them)."""
-        p = self._parameters
+        p = self.parameters
         m.submodules.vpu = vpu = Vpu(p.vpu)
         m.submodules.entries = entries = Queue(QueueParameters(depth=32), shape=p.entry_layout)
         key = self.key
@@ -241,7 +232,7 @@ class Md(Component):
 
     def _interval(self, m: Module, advance, x, stages) -> Any:
         """The record of stage INTERVAL, with x and the number of the interval that x is in."""
-        p = self._parameters
+        p = self.parameters
         before = stages[INTERVAL - 1]
         key = Signal(FP16.width, name="x_key")
         exceeded = Signal(p.intervals - 1)
@@ -265,7 +256,7 @@ class Md(Component):
 
     def _count(self, m: Module, advance, command, found, stages, flush) -> tuple[Signal, Signal]:
         """Counters of stage INTERVAL's position. Returns (stall, the mode changes)."""
-        p = self._parameters
+        p = self.parameters
         entry, bits = found.entry, p.counter_bits
         full = (1 << bits) - 1
         in_row = (p.counter_words - 1).bit_length()

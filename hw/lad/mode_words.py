@@ -4,64 +4,47 @@ from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, memory
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import index
+from hw.ports import Ports, wire_in, wire_out
 
 
-class ModeWords(Component):
+class ModeWords(Component[LadTileParameters]):
     """Passes on a head's words of G, and keeps a bit for each position: it is in M.
 
     M are the positions before the window whose mode's interval begins at `near` or above. Words
     from the new position on are output as zeros: what the memory has there is of an earlier
     sequence. If the new position is the first one of its row, the row is not read; it is output as
     zeros in a cycle in which no row arrives, which there is before the first one.
-
-    Members
-    -------
-    begin : :py:`In(1)`
-        A head begins.
-    last, old : :py:`In`
-        The new position; the number of positions before the window. Stable from `begin` on.
-    arrives, row, data : :py:`In`
-        A row of G.
-    words_valid, words_row, words : :py:`Out`
-    scan_row, score_row : :py:`In`
-        Rows of bits to be read,
-    scan_bits, score_bits : :py:`Out(d)`
-        which are here in the next cycle.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         row = index(range(max(2, p.table_rows)))
-        super().__init__(
-            {
-                "begin": In(1),
-                "last": In(p.position),
-                "old": In(range(p.positions + 1)),
-                "arrives": In(1),
-                "row": In(p.label_bits - 2),
-                "data": In(p.row),
-                "words_valid": Out(1),
-                "words_row": Out(row),
-                "words": Out(data.ArrayLayout(p.word_layout, p.d)),
-                "scan_row": In(range(p.table_rows + 1)),
-                "scan_bits": Out(p.d),
-                "score_row": In(row),
-                "score_bits": Out(p.d),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+        return {
+            "begin": wire_in(1, "A head begins."),
+            "last": wire_in(p.position, "The new position."),
+            "old": wire_in(
+                range(p.positions + 1),
+                "The number of positions before the window. Stable from `begin` on.",
+            ),
+            "arrives": wire_in(1, "A row of G."),
+            "row": wire_in(p.label_bits - 2, "See `arrives`."),
+            "data": wire_in(p.row, "See `arrives`."),
+            "words_valid": wire_out(1),
+            "words_row": wire_out(row),
+            "words": wire_out(data.ArrayLayout(p.word_layout, p.d)),
+            "scan_row": wire_in(range(p.table_rows + 1), "Rows of bits to be read,"),
+            "scan_bits": wire_out(p.d, "which are here in the next cycle."),
+            "score_row": wire_in(row, "See `scan_row`."),
+            "score_bits": wire_out(p.d, "See `scan_bits`."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         words = data.ArrayLayout(p.word_layout, p.d)(Value.cast(self.data))
         present = self._below(m, self.last, "present")
         before = self._below(m, self.old, "before_window")
@@ -98,7 +81,7 @@ class ModeWords(Component):
 
     def _below(self, m: Module, bound: Value, name: str) -> Signal:
         """Which positions of the row are below a bound."""
-        p = self._parameters
+        p = self.parameters
         full, partly = Signal(name=f"{name}_all"), Signal(name=f"{name}_some")
         below = Signal(p.d, name=name)
         m.d.comb += [

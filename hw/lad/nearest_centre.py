@@ -1,7 +1,6 @@
 """The centre with which a new key is most nearly collinear (LAD, Algorithm 1, EAS.5)."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.divide import Divide, DivideParameters
 from hw.arith.float_format import FP16
@@ -11,11 +10,12 @@ from hw.arith.order_key import is_nan
 from hw.component import Component
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import index
+from hw.ports import Ports, wire_in, wire_out
 
 DIVIDE_STAGES = 4
 
 
-class NearestCentre(Component):
+class NearestCentre(Component[LadTileParameters]):
     """Of products k . K[c], the one with the largest cosine: |k . K[c]| / (|k| |K[c]|).
 
     ::
@@ -28,55 +28,34 @@ class NearestCentre(Component):
 
     Latency: 6 cycles from a product to `best`; with `divide`, 6 to `quotient`. Throughput: a
     product per cycle.
-
-    Members
-    -------
-    begin : :py:`In(1)`
-        Forget all products.
-    valid, position, dot : :py:`In`
-        The product with the centre at `position`.
-    norm : :py:`In(FP16)`
-        The new key's length.
-    norm_row : :py:`Out(count)`
-        A row of the centres' lengths is read;
-    norms : :py:`In(parameters.row)`
-        it is here in the next cycle.
-    divide : :py:`In(1)`
-    idle : :py:`Out(1)`
-        No product is under way.
-    best : :py:`Out(position)`
-    joins : :py:`Out(1)`
-        Its cosine's magnitude is above `collinear`.
-    quotient : :py:`Out(FP16)`
     """
 
     def __init__(self, parameters: LadTileParameters, collinear: float):
-        self._parameters = p = parameters
         self._collinear = collinear
-        super().__init__(
-            {
-                "begin": In(1),
-                "valid": In(1),
-                "position": In(p.position),
-                "dot": In(FP16),
-                "norm": In(FP16),
-                "norm_row": Out(index(range(max(2, p.table_rows)))),
-                "norms": In(p.row),
-                "divide": In(1),
-                "idle": Out(1),
-                "best": Out(p.position),
-                "joins": Out(1),
-                "quotient": Out(FP16),
-            }
-        )
+        super().__init__(parameters)
 
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "begin": wire_in(1, "Forget all products."),
+            "valid": wire_in(1, "The product with the centre at `position`."),
+            "position": wire_in(p.position, "See `valid`."),
+            "dot": wire_in(FP16, "See `valid`."),
+            "norm": wire_in(FP16, "The new key's length."),
+            "norm_row": wire_out(
+                index(range(max(2, p.table_rows))), "A row of the centres' lengths is read;"
+            ),
+            "norms": wire_in(p.row, "it is here in the next cycle."),
+            "divide": wire_in(1),
+            "idle": wire_out(1, "No product is under way."),
+            "best": wire_out(p.position),
+            "joins": wire_out(1, "Its cosine's magnitude is above `collinear`."),
+            "quotient": wire_out(FP16),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         stages = 1 + DIVIDE_STAGES
         # What belongs to the quotient moves along with it.
         valid = Signal(stages + 1)

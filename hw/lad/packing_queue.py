@@ -6,13 +6,13 @@ import operator
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.lad.row_memory import row_memory
 from hw.layout import FLAG, mask
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_out, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class PackingQueueParameters(Parameters):
         )
 
 
-class PackingQueue(Component):
+class PackingQueue(Component[PackingQueueParameters]):
     """Pack the selected entries of up to `lanes` per cycle in order, without gaps.
 
     ::
@@ -105,39 +105,29 @@ class PackingQueue(Component):
     parameters : :class:`PackingQueueParameters`
     entry, common : int
         Bits of an entry, and of what the entries of a push share; each entry is output with both.
-
-    Members
-    -------
-    push, end : :py:`In(1)`
-    mask : :py:`In(lanes)`
-    entries : :py:`In(ArrayLayout(entry, lanes))`
-    common : :py:`In(common)`
-    room : :py:`Out(1)`
-    o : :py:`Out(stream.Signature(parameters.output_layout(entry, common)))`
     """
 
     def __init__(self, parameters: PackingQueueParameters, entry: int, common: int):
-        self._parameters = p = parameters
+        self._common = common
+        self._entry = entry
         self._row = data.StructLayout({"entry": entry, "last": 1, "common": common})
-        super().__init__(
-            {
-                "push": In(1),
-                "end": In(1),
-                "mask": In(p.lanes),
-                "entries": In(data.ArrayLayout(entry, p.lanes)),
-                "common": In(common),
-                "room": Out(1),
-                "o": Out(stream.Signature(p.output_layout(entry, common))),
-            }
-        )
+        super().__init__(parameters)
 
-    @property
-    def parameters(self) -> PackingQueueParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "push": wire_in(1),
+            "end": wire_in(1),
+            "mask": wire_in(p.lanes),
+            "entries": wire_in(data.ArrayLayout(self._entry, p.lanes)),
+            "common": wire_in(self._common),
+            "room": wire_out(1),
+            "o": stream_out(p.output_layout(self._entry, self._common)),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         o = self.o
         tail = Signal(range(p.depth))  # number of the next entry pushed
         front = Signal(range(p.depth))  # of the next entry read, the first of its group
@@ -189,7 +179,7 @@ class PackingQueue(Component):
 
             number  | row | group in the row | entry in the group |
         """
-        p = self._parameters
+        p = self.parameters
         return number[(p.outputs - 1).bit_length() : (p.banks - 1).bit_length()]
 
     def _bank(
@@ -202,7 +192,7 @@ class PackingQueue(Component):
         fetch: Signal,
     ) -> data.View:
         """A memory that takes its entry of a push; returns the row that was read."""
-        p = self._parameters
+        p = self.parameters
         name = f"bank_{bank}"
         rows = row_memory(unsigned(self._row.size), p.depth // p.banks)
         m.submodules[name] = rows
@@ -232,7 +222,7 @@ class PackingQueue(Component):
 
     def _output(self, m: Module, rows: list[data.View], group: Signal) -> None:
         """The group that was read, up to the last entry of a run; the rest is 0."""
-        p, o = self._parameters, self.o.payload
+        p, o = self.parameters, self.o.payload
         present = Const(1, 1)
         for place in range(p.outputs):
             row: Any = Signal(self._row, name=f"output_{place}")

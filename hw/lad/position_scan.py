@@ -1,57 +1,38 @@
 """Positions whose bit is set, from a memory with a bit for each position."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import index
+from hw.ports import Ports, stream_out, wire_in, wire_out
 
 
-class PositionScan(Component):
+class PositionScan(Component[LadTileParameters]):
     """Reads rows of d bits and outputs the positions of the bits that are set, ascending.
 
     Cycles: 3 for each row and one for each position, if none waits; 2 from `begin` to the first
     row.
 
     Handshake: a position is output until it is accepted.
-
-    Members
-    -------
-    begin : :py:`In(1)`
-        Begin with row 0; no scan may be under way.
-    rows : :py:`In(count)`
-        How many there are; may not change during the scan.
-    row : :py:`Out(count)`
-        The row that is read.
-    bits : :py:`In(d)`
-        A row's bits, in the cycle after `row`.
-    positions : :py:`Out(stream.Signature(parameters.position))`
-    finished : :py:`Out(1)`
-        There are no more, from then on until the next `begin`.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "begin": In(1),
-                "rows": In(range(p.table_rows + 1)),
-                "row": Out(index(range(p.table_rows + 1))),
-                "bits": In(p.d),
-                "positions": Out(stream.Signature(p.position)),
-                "finished": Out(1),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "begin": wire_in(1, "Begin with row 0; no scan may be under way."),
+            "rows": wire_in(
+                range(p.table_rows + 1), "How many there are; may not change during the scan."
+            ),
+            "row": wire_out(index(range(p.table_rows + 1)), "The row that is read."),
+            "bits": wire_in(p.d, "A row's bits, in the cycle after `row`."),
+            "positions": stream_out(p.position),
+            "finished": wire_out(1, "There are no more, from then on until the next `begin`."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         row, positions = self.row, self.positions
         left = Signal(p.d)  # bits of the row before `row` that are still to be output
         lowest = Signal(range(p.d))

@@ -3,13 +3,13 @@
 from typing import Any
 
 from amaranth.hdl import Module, Signal, Value
-from amaranth.lib import data, enum, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum, memory
 
 from hw.component import Component
 from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import count, index
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 
 class Kind(enum.IntEnum, shape=2):
@@ -20,7 +20,7 @@ class Kind(enum.IntEnum, shape=2):
     VALUE = 2
 
 
-class Prefetch(Component):
+class Prefetch(Component[LadTileParameters]):
     """A row memory for K and V, filled between two steps and searched in the second one.
 
     ::
@@ -34,50 +34,28 @@ class Prefetch(Component):
 
     Cycles: 2 for each position and 3 for each row of G, and the memory's latency for each of these.
     A lookup is known at once, but for 2 cycles for each tag skipped.
-
-    Members
-    -------
-    command : :py:`In(stream.Signature(head, kv_head, n, most))`
-    empty : :py:`In(1)`
-        Drop all rows; no command may be under way.
-    busy : :py:`Out(1)`
-    request : :py:`Out(stream.Signature(parameters.fetch_layout))`
-    response : :py:`In(stream.Signature(parameters.answer_layout))`
-    lookup : :py:`In(1)`
-        Look for `head` and `position`.
-    head, position : :py:`In`
-    known, hit : :py:`Out(1)`
-        Whether the row is here, valid with `known`.
-    k, v : :py:`Out(parameters.row)`
-        With a hit.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(prefetch_layout(p))),
-                "empty": In(1),
-                "busy": Out(1),
-                "request": Out(stream.Signature(p.fetch_layout)),
-                "response": In(stream.Signature(p.answer_layout)),
-                "lookup": In(1),
-                "head": In(p.head_index),
-                "position": In(p.position),
-                "known": Out(1),
-                "hit": Out(1),
-                "k": Out(p.row),
-                "v": Out(p.row),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(prefetch_layout(p)),
+            "empty": wire_in(1, "Drop all rows; no command may be under way."),
+            "busy": wire_out(1),
+            "request": stream_out(p.fetch_layout),
+            "response": stream_in(p.answer_layout),
+            "lookup": wire_in(1, "Look for `head` and `position`."),
+            "head": wire_in(p.head_index),
+            "position": wire_in(p.position),
+            "known": wire_out(1, "Whether the row is here, valid with `known`."),
+            "hit": wire_out(1, "See `known`."),
+            "k": wire_out(p.row, "With a hit."),
+            "v": wire_out(p.row, "See `k`."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         used = Signal(range(p.prefetch + 1))  # rows of K and V here
         tag_layout = data.StructLayout({"position": p.position, "head": p.head_index})
         rows = {}
@@ -101,7 +79,7 @@ class Prefetch(Component):
         return m
 
     def _fill(self, m: Module, used: Signal, new_tag, tag_layout, answered) -> None:
-        p = self._parameters
+        p = self.parameters
         request, response = self.request, self.response
         command: Any = Signal(prefetch_layout(p), reset_less=True)
         left = Signal(p.d)  # active positions of the current row of G
@@ -197,7 +175,7 @@ class Prefetch(Component):
 
     def _find(self, m: Module, used: Signal, tags, tag_layout, rows) -> None:
         """Compare with the tag at the front; it and its rows are read a cycle after each move."""
-        p = self._parameters
+        p = self.parameters
         front = Signal(range(p.prefetch + 1))
         moved = Signal(init=1)  # the tag at the front is not read yet
         valid = Signal()

@@ -2,16 +2,16 @@
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.component import Component
 from hw.lad.powers import POWER_BITS, times_power
 from hw.lad.tile_parameters import LANES, LadTileParameters
+from hw.ports import Ports, wire_in, wire_out
 
 
-class QueryProducts(Component):
+class QueryProducts(Component[LadTileParameters]):
     """Dot products times 2^power: of each lane those with its columns, last in lane 2 that with D.
 
     ::
@@ -22,39 +22,23 @@ class QueryProducts(Component):
 
     Latency: 1 cycle from the last product to ``complete``. They are kept in FP32, so that one
     conversion is enough for each lane; the lowest bits of their mantissas are no registers.
-
-    Members
-    -------
-    restart : :py:`In(1)`
-    power : :py:`In(5)`
-    valid, products : :py:`In`
-        A dot product of each lane.
-    complete : :py:`Out(1)`
-    a, d : :py:`Out`
-        q A, d numbers, and q D.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "restart": In(1),
-                "power": In(POWER_BITS),
-                "valid": In(LANES),
-                "products": In(data.ArrayLayout(FP16, LANES)),
-                "complete": Out(1),
-                "a": Out(p.wide_row),
-                "d": Out(FP32),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "restart": wire_in(1),
+            "power": wire_in(POWER_BITS),
+            "valid": wire_in(LANES, "A dot product of each lane."),
+            "products": wire_in(data.ArrayLayout(FP16, LANES), "See `valid`."),
+            "complete": wire_out(1),
+            "a": wire_out(p.wide_row, "q A, d numbers, and q D."),
+            "d": wire_out(FP32, "See `a`."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         products = Signal(data.ArrayLayout(FP32, LANES * p.columns), reset_less=True)
         with_d = Signal(FP32, reset_less=True)
         counts = [Signal(range(p.columns + 2), name=f"count_{n}") for n in range(LANES)]

@@ -1,50 +1,44 @@
 """Payloads between EAS and the block that estimates the scores of keys that are not read whole.
 
 Such a block, :class:`hw.lad.code_scores.CodeScores` or
-:class:`hw.lad.centre_scores.CentreScores`, has these ports:
-
-store, k, position, kv_head, stored
-    Work on the new key, at `position`: `store` stays high until `stored`, with its operands.
-begin, go, old, done
-    Scores of the first `old` positions of a head: their tables are requested from `begin` on,
-    products begin once `go` is high.
-request, response
-    Rows of memory: of its tables (``table``), or others.
-op, vector, result
-    EAS's two VPUs: products of a vector for each of them, and their dot products in order; or, with
-    ``scale``, a vector times a factor in the first one.
-score
-    A pair of scores, of positions ``index`` and ``index`` + 1; index is even.
+:class:`hw.lad.centre_scores.CentreScores`, has the ports of
+:func:`score_source_ports`.
 """
 
-from typing import Any
-
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_format import FP16
 from hw.lad.tile_parameters import LadTileParameters
 from hw.layout import FLAG, address, index, position
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 
-def score_source_ports(p: LadTileParameters) -> dict[str, Any]:
-    """The ports above."""
+def score_source_ports(p: LadTileParameters) -> Ports:
+    """Ports of a block that estimates scores."""
     return {
-        "store": In(1),
-        "begin": In(1),
-        "go": In(1),
-        "kv_head": In(p.kv_head_index),
-        "position": In(p.position),
-        "old": In(p.number),
-        "k": In(p.row),
-        "stored": Out(1),
-        "done": Out(1),
-        "request": Out(stream.Signature(source_read_layout(p))),
-        "response": In(stream.Signature(source_answer_layout(p))),
-        "op": Out(stream.Signature(operation_layout(p))),
-        "vector": In(stream.Signature(p.row)),
-        "result": In(stream.Signature(result_layout())),
-        "score": Out(score_layout(p)),
+        "store": wire_in(1, "Work on the new key: high until `stored`, with its operands."),
+        "begin": wire_in(1, "Request the tables of a head."),
+        "go": wire_in(1, "Products may begin."),
+        "kv_head": wire_in(p.kv_head_index, "The kv head of all of them."),
+        "position": wire_in(p.position, "Position of the new key."),
+        "old": wire_in(p.number, "Number of positions to score, the first ones."),
+        "k": wire_in(p.row, "The new key."),
+        "stored": wire_out(1, "The work on the new key is done."),
+        "done": wire_out(1, "All their scores have left."),
+        "request": stream_out(
+            source_read_layout(p), "Rows of its tables (``table``), or others, from the memory."
+        ),
+        "response": stream_in(source_answer_layout(p), "These rows."),
+        "op": stream_out(
+            operation_layout(p),
+            "Work for EAS's two VPUs: products of a vector for each, or, with ``scale``, a vector "
+            "times a factor in the first one.",
+        ),
+        "vector": stream_in(p.row, "Results of ``scale``."),
+        "result": stream_in(result_layout(), "Dot products, in the order of their operations."),
+        "score": wire_out(
+            score_layout(p), "Scores of positions ``index``, which is even, and ``index`` + 1."
+        ),
     }
 
 

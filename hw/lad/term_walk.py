@@ -4,16 +4,16 @@ from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.lad.apid_parameters import MODE_BITS
 from hw.lad.tile_parameters import LANES, LadTileParameters
 from hw.layout import index
+from hw.ports import Ports, wire_in, wire_out
 
 
-class TermWalk(Component):
+class TermWalk(Component[LadTileParameters]):
     """Records changes of modes, then walks their terms, one per cycle.
 
     ::
@@ -27,56 +27,36 @@ class TermWalk(Component):
 
     Cycles: the first term is there 2 cycles after `begin`, then there is one in each cycle.
     Overflow: more than `updates` changes between two `restart` are an error of the caller.
-
-    Members
-    -------
-    restart : :py:`In(1)`
-        Forget all changes.
-    change, minus, plus, k, v : :py:`In`
-        Record a position's change, with its rows.
-    terms : :py:`Out(count)`
-        Of all changes.
-    begin, repeats : :py:`In(1)`
-    valid, subtract, first, last : :py:`Out(1)`
-        A term; it is removed; the first or last one of a column.
-    slope, intercept, k_out, v_out : :py:`Out`
-        a and b of the term's mode, and the position's rows.
-    elements : :py:`Out(FP16 × 3)`
-        V's element of each lane's column.
     """
 
-    def __init__(self, parameters: LadTileParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "restart": In(1),
-                "change": In(1),
-                "minus": In(index(MODE_BITS)),
-                "plus": In(index(MODE_BITS)),
-                "k": In(p.row),
-                "v": In(p.row),
-                "terms": Out(range(2 * p.updates + 1)),
-                "begin": In(1),
-                "repeats": In(1),
-                "valid": Out(1),
-                "subtract": Out(1),
-                "first": Out(1),
-                "last": Out(1),
-                "slope": Out(FP16),
-                "intercept": Out(FP16),
-                "k_out": Out(p.row),
-                "v_out": Out(p.row),
-                "elements": Out(data.ArrayLayout(FP16, LANES)),
-            }
-        )
-
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "restart": wire_in(1, "Forget all changes."),
+            "change": wire_in(1, "Record a position's change, with its rows."),
+            "minus": wire_in(index(MODE_BITS), "See `change`."),
+            "plus": wire_in(index(MODE_BITS), "See `change`."),
+            "k": wire_in(p.row, "See `change`."),
+            "v": wire_in(p.row, "See `change`."),
+            "terms": wire_out(range(2 * p.updates + 1), "Of all changes."),
+            "begin": wire_in(1),
+            "repeats": wire_in(1),
+            "valid": wire_out(1, "A term; it is removed; the first or last one of a column."),
+            "subtract": wire_out(1, "See `valid`."),
+            "first": wire_out(1, "See `valid`."),
+            "last": wire_out(1, "See `valid`."),
+            "slope": wire_out(FP16, "a and b of the term's mode, and the position's rows."),
+            "intercept": wire_out(FP16, "See `slope`."),
+            "k_out": wire_out(p.row, "See `slope`."),
+            "v_out": wire_out(p.row, "See `slope`."),
+            "elements": wire_out(
+                data.ArrayLayout(FP16, LANES), "V's element of each lane's column."
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         records = Signal(data.ArrayLayout(_record_layout(), p.updates), reset_less=True)
         changes = Signal(range(p.updates + 1))
         # No block memory: V's elements go to a multiplier in the same cycle.

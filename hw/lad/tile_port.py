@@ -1,17 +1,16 @@
 """The tile's memory port, shared by the blocks that read and those that write."""
 
 from amaranth.hdl import Cat, Module, Value
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.lad.cache_store import cache_row_layout
 from hw.lad.md import counter_row_layout
 from hw.lad.tile_parameters import LadTileParameters
+from hw.ports import Ports, stream_in, stream_out, wire_in
 from hw.stream.arbiter import Arbiter, ArbiterParameters
 
 
-class TilePort(Component):
+class TilePort(Component[LadTileParameters]):
     """Requests of all blocks to the memory; answers to the block that requested.
 
     ::
@@ -28,46 +27,31 @@ class TilePort(Component):
     themselves while the caches are on their way.
 
     Throughput: a request per cycle. Latency: 1 cycle to the request, 0 from the answer.
-
-    Members
-    -------
-    requests : :py:`In(stream.Signature(parameters.read_layout)).array(readers)`
-        Rows to read, or to `write`.
-    responses : :py:`Out(stream.Signature(parameters.answer_layout)).array(readers)`
-    caches, counters : :py:`In(stream.Signature(row, data))`
-        Rows to be written.
-    cache_head, counter_head : :py:`In`
-        Which head's they are.
-    words : :py:`In(stream.Signature(parameters.request_layout))`
-        Rows of G to be written.
-    request : :py:`Out(stream.Signature(parameters.request_layout))`
-    response : :py:`In(stream.Signature(parameters.response_layout))`
     """
 
     def __init__(self, parameters: LadTileParameters, readers: int):
-        self._parameters = p = parameters
         self._readers = readers
-        super().__init__(
-            {
-                "requests": In(stream.Signature(p.read_layout)).array(readers),
-                "responses": Out(stream.Signature(p.answer_layout)).array(readers),
-                "caches": In(stream.Signature(cache_row_layout(p))),
-                "cache_head": In(p.head_index),
-                "counters": In(stream.Signature(counter_row_layout(p))),
-                "counter_head": In(p.head_index),
-                "words": In(stream.Signature(p.request_layout)),
-                "request": Out(stream.Signature(p.request_layout)),
-                "response": In(stream.Signature(p.response_layout)),
-            }
-        )
+        super().__init__(parameters)
 
-    @property
-    def parameters(self) -> LadTileParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "requests": stream_in(p.read_layout, "Rows to read, or to `write`.").array(
+                self._readers
+            ),
+            "responses": stream_out(p.answer_layout).array(self._readers),
+            "caches": stream_in(cache_row_layout(p), "Rows to be written."),
+            "cache_head": wire_in(p.head_index, "Which head's they are."),
+            "counters": stream_in(counter_row_layout(p), "See `caches`."),
+            "counter_head": wire_in(p.head_index, "See `cache_head`."),
+            "words": stream_in(p.request_layout, "Rows of G to be written."),
+            "request": stream_out(p.request_layout),
+            "response": stream_in(p.response_layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.arbiter = arbiter = Arbiter(
             ArbiterParameters(inputs=self._readers + 3), shape=p.request_layout
         )

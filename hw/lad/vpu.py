@@ -4,8 +4,7 @@ import dataclasses
 import functools
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, enum, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum, wiring
 
 from hw.arith.adder_tree import AdderTree, AdderTreeParameters
 from hw.arith.float_format import FP16
@@ -13,6 +12,7 @@ from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.component import Component
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 
@@ -96,7 +96,7 @@ class VpuParameters(Parameters):
         )
 
 
-class Vpu(Component):
+class Vpu(Component[VpuParameters]):
     """Dot products, element-wise products and scaled vectors on the same d multipliers.
 
     With the vector register r, an operation computes one of
@@ -133,15 +133,6 @@ class Vpu(Component):
 
     The paper has registers for ``vec1`` only and describes no pipeline.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Operations.
-    o_vec : :py:`Out(stream.Signature(ArrayLayout(FP16, d)))`
-        Results of EM and S.
-    o_scal : :py:`Out(stream.Signature(FP16))`
-        Results of DP.
-
     Examples
     --------
     >>> from hw.lad.vpu import Mode, Vpu, VpuParameters
@@ -155,23 +146,17 @@ class Vpu(Component):
     summary = "Dot products, element-wise products and scaled vectors, one operation per cycle"
     source = "LAD, section IV-B and Fig. 5(b)"
 
-    def __init__(self, parameters: VpuParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(p.input_layout)),
-                "o_vec": Out(stream.Signature(p.vector)),
-                "o_scal": Out(stream.Signature(FP16)),
-            }
-        )
-
-    @property
-    def parameters(self) -> VpuParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "Operations."),
+            "o_vec": stream_out(p.vector, "Results of EM and S."),
+            "o_scal": stream_out(FP16, "Results of DP."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         operation = self.i.payload
         m.submodules.credits = credits = CreditCounter(p.credits)
         m.submodules.queue = queue = Queue(

@@ -3,12 +3,12 @@
 import dataclasses
 
 from amaranth.hdl import Module, Signal, unsigned
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.layout import index
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ArbiterParameters(Parameters):
         return data.StructLayout({"data": shape, "source": index(range(max(2, self.inputs)))})
 
 
-class Arbiter(Component):
+class Arbiter(Component[ArbiterParameters]):
     """Merge ``inputs`` streams beat by beat in round-robin order.
 
     After a beat from input s, the priority order is s + 1, ..., ``inputs`` - 1, 0, ..., s, and the
@@ -71,13 +71,6 @@ class Arbiter(Component):
     shape : shape-like
         Payload shape of each input; by default ``unsigned(width)``.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(shape)).array(inputs)`
-        Streams to merge.
-    o : :py:`Out(stream.Signature(parameters.output_layout(shape)))`
-        Merged beats: ``data`` and ``source``.
-
     Examples
     --------
     >>> from hw.stream.arbiter import Arbiter, ArbiterParameters
@@ -92,18 +85,16 @@ class Arbiter(Component):
     source = "library"
 
     def __init__(self, parameters: ArbiterParameters, shape=None):
-        self._parameters = parameters
-        layout = parameters.output_layout(shape)
-        super().__init__(
-            {
-                "i": In(stream.Signature(layout["data"].shape)).array(parameters.inputs),
-                "o": Out(stream.Signature(layout)),
-            }
-        )
+        self._shape = shape
+        super().__init__(parameters)
 
-    @property
-    def parameters(self) -> ArbiterParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        layout = p.output_layout(self._shape)
+        return {
+            "i": stream_in(layout["data"].shape, "Streams to merge.").array(p.inputs),
+            "o": stream_out(layout, "Merged beats: ``data`` and ``source``."),
+        }
 
     def elaborate(self, platform):
         m = Module()

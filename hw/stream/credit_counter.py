@@ -3,10 +3,10 @@
 import dataclasses
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.parameters import Parameters, require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CreditCounterParameters(Parameters):
         return cls(latency + 2)
 
 
-class CreditCounter(Component):
+class CreditCounter(Component[CreditCounterParameters]):
     """Accept work for a fixed-latency pipeline only while its output queue has a free entry.
 
     ::
@@ -62,24 +62,14 @@ class CreditCounter(Component):
     --------
     >>> CreditCounterParameters.for_pipeline(latency=4)  # full rate through four stages
     CreditCounterParameters(credits=6)
-
-    Members
-    -------
-    take : :py:`In(1)`
-        A beat enters the pipeline. Does nothing unless `available`.
-    give : :py:`In(1)`
-        A beat left the queue.
-    available : :py:`Out(1)`
-        At least one credit is left. Depends on registers only.
     """
 
-    def __init__(self, parameters: CreditCounterParameters):
-        self._parameters = parameters
-        super().__init__({"take": In(1), "give": In(1), "available": Out(1)})
-
-    @property
-    def parameters(self) -> CreditCounterParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        return {
+            "take": wire_in(1, "A beat enters the pipeline. Does nothing unless `available`."),
+            "give": wire_in(1, "A beat left the queue."),
+            "available": wire_out(1, "At least one credit is left. Depends on registers only."),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -3,11 +3,11 @@
 import dataclasses
 
 from amaranth.hdl import Module, Value, unsigned
-from amaranth.lib import fifo, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import fifo
 
 from hw.component import Component
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class QueueParameters(Parameters):
         return 2 * beats if self.depth == 1 else beats + self.latency
 
 
-class Queue(Component):
+class Queue(Component[QueueParameters]):
     """First-in first-out buffer (FIFO) of ``depth`` beats.
 
     Latency: 1 cycle through an empty queue. Throughput: one beat per cycle, but one beat every two
@@ -62,13 +62,6 @@ class Queue(Component):
     shape : shape-like
         Payload shape; by default ``unsigned(width)``.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(shape))`
-        Beats to store.
-    o : :py:`Out(stream.Signature(shape))`
-        The oldest beat.
-
     Examples
     --------
     A queue of FP16 numbers; the shape overrides `width`.
@@ -86,13 +79,14 @@ class Queue(Component):
     source = "library"
 
     def __init__(self, parameters: QueueParameters, shape=None):
-        self._parameters = parameters
-        shape = unsigned(parameters.width) if shape is None else shape
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        self._shape = unsigned(parameters.width) if shape is None else shape
+        super().__init__(parameters)
 
-    @property
-    def parameters(self) -> QueueParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        return {
+            "i": stream_in(self._shape, "Beats to store."),
+            "o": stream_out(self._shape, "The oldest beat."),
+        }
 
     def elaborate(self, platform):
         m = Module()

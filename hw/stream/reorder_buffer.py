@@ -1,14 +1,14 @@
 """Words of any addresses, in order, from a memory that answers out of order."""
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, unsigned
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory
 
 from hw.component import Component
 from hw.layout import FLAG, address, index
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 
-class ReorderBuffer(Component):
+class ReorderBuffer(Component[None]):
     """Request words and output them in the order of the requests.
 
     Slots are allocated in order of request and read in the same order. A request's tag is the
@@ -33,38 +33,42 @@ class ReorderBuffer(Component):
         Of a word.
     repeat : bool
         Whether there are `again`, `take` and `run_end`.
-
-    Members
-    -------
-    i : :py:`In(stream.Signature({address, last}))`
-        What to read; `last` comes out with the word.
-    request : :py:`Out(stream.Signature({tag, address}))`
-        Its valid depends combinationally on ``i.valid``, ``i.ready`` on its ready.
-    response : :py:`In(stream.Signature({tag, data}))`
-        In any order; always ready.
-    o : :py:`Out(stream.Signature({data, last}))`
-    again : :py:`In(1)`
-        The run that is read is read again from its first word after its last. Constant from a run's
-        first word to its last.
-    take : :py:`Out(1)`
-        A word is read: it is at the output from the next cycle on.
-    run_end : :py:`Out(1)`
-        A word with ``last`` is read.
     """
 
     def __init__(self, depth: int, address_width: int, shape, repeat: bool = False):
-        self._depth, self._repeat = depth, repeat
-        repeating = {"again": In(1), "take": Out(1), "run_end": Out(1)} if repeat else {}
-        tag, where = index(range(depth)), address(address_width)
-        super().__init__(
+        self._shape = shape
+        self._address_width = address_width
+        self._depth = depth
+        self._repeat = repeat
+        super().__init__()
+
+    def ports(self) -> Ports:
+        repeating = (
             {
-                "i": In(stream.Signature(data.StructLayout({"address": where, "last": FLAG}))),
-                "request": Out(stream.Signature(data.StructLayout({"tag": tag, "address": where}))),
-                "response": In(stream.Signature(data.StructLayout({"tag": tag, "data": shape}))),
-                "o": Out(stream.Signature(data.StructLayout({"data": shape, "last": FLAG}))),
-                **repeating,
+                "again": wire_in(
+                    1,
+                    "The run that is read is read again from its first word after its last. "
+                    "Constant from a run's first word to its last.",
+                ),
+                "take": wire_out(1, "A word is read: it is at the output from the next cycle on."),
+                "run_end": wire_out(1, "A word with ``last`` is read."),
             }
+            if self._repeat
+            else {}
         )
+        tag, where = index(range(self._depth)), address(self._address_width)
+        return {
+            "i": stream_in(
+                {"address": where, "last": FLAG}, "What to read; `last` comes out with the word."
+            ),
+            "request": stream_out(
+                {"tag": tag, "address": where},
+                "Its valid depends combinationally on ``i.valid``, ``i.ready`` on its ready.",
+            ),
+            "response": stream_in({"tag": tag, "data": self._shape}, "In any order; always ready."),
+            "o": stream_out({"data": self._shape, "last": FLAG}),
+            **repeating,
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -3,12 +3,12 @@
 import dataclasses
 
 from amaranth.hdl import Module, Shape, Signal, Value, unsigned
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.component import Component
 from hw.layout import FLAG, address, count, index
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.reorder_buffer import ReorderBuffer
 
 
@@ -86,7 +86,7 @@ class SequentialReaderParameters(Parameters):
         return data.StructLayout({"data": shape, "last": FLAG})
 
 
-class SequentialReader(Component):
+class SequentialReader(Component[SequentialReaderParameters]):
     """Read runs of consecutive words from a memory with long latency and out-of-order responses.
 
     ::
@@ -118,17 +118,6 @@ class SequentialReader(Component):
     shape : shape-like
         Shape of a word; by default ``unsigned(data_width)``.
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-        What to read.
-    request : :py:`Out(stream.Signature(parameters.request_layout))`
-        To the memory.
-    response : :py:`In(stream.Signature(parameters.response_layout(shape)))`
-        From the memory, in any order.
-    o : :py:`Out(stream.Signature(parameters.output_layout(shape)))`
-        The words of one command after the other, in order of address.
-
     Examples
     --------
     Two commands of 100 and 20 words, from a memory that responds after 10 cycles:
@@ -145,23 +134,24 @@ class SequentialReader(Component):
     source = "library"
 
     def __init__(self, parameters: SequentialReaderParameters, shape=None):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(parameters.command_layout)),
-                "request": Out(stream.Signature(parameters.request_layout)),
-                "response": In(stream.Signature(parameters.response_layout(shape))),
-                "o": Out(stream.Signature(parameters.output_layout(shape))),
-            }
-        )
+        self._shape = shape
+        super().__init__(parameters)
 
-    @property
-    def parameters(self) -> SequentialReaderParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.command_layout, "What to read."),
+            "request": stream_out(p.request_layout, "To the memory."),
+            "response": stream_in(p.response_layout(self._shape), "From the memory, in any order."),
+            "o": stream_out(
+                p.output_layout(self._shape),
+                "The words of one command after the other, in order of address.",
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         command = self.command
         word = unsigned(Shape.cast(self.response.payload.shape()["data"].shape).width)
         m.submodules.reorder = reorder = ReorderBuffer(p.depth, p.address_width, word)

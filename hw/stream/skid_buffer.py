@@ -3,11 +3,10 @@
 import dataclasses
 
 from amaranth.hdl import Module, Signal, unsigned
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +35,7 @@ class SkidBufferParameters(Parameters):
         return beats + self.latency
 
 
-class SkidBuffer(Component):
+class SkidBuffer(Component[SkidBufferParameters]):
     """Register slice: registers in both directions of a stream.
 
     ::
@@ -56,13 +55,6 @@ class SkidBuffer(Component):
     shape : shape-like
         Payload shape; by default ``unsigned(width)``.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(shape))`
-        Beats in.
-    o : :py:`Out(stream.Signature(shape))`
-        The same beats, in order.
-
     Examples
     --------
     Two skid buffers in a row add two cycles and cut the ready path twice.
@@ -79,13 +71,14 @@ class SkidBuffer(Component):
     source = "library"
 
     def __init__(self, parameters: SkidBufferParameters, shape=None):
-        self._parameters = parameters
-        shape = unsigned(parameters.width) if shape is None else shape
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        self._shape = unsigned(parameters.width) if shape is None else shape
+        super().__init__(parameters)
 
-    @property
-    def parameters(self) -> SkidBufferParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        return {
+            "i": stream_in(self._shape, "Beats in."),
+            "o": stream_out(self._shape, "The same beats, in order."),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -3,12 +3,12 @@
 import dataclasses
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from hw.arith.adder_tree import AdderTree, AdderTreeParameters
 from hw.component import Component
 from hw.layout import position
+from hw.ports import Ports, stream_in, stream_out
 from hw.topick.chunk_multiplier import products as multiply_chunks
 from hw.topick.chunk_pipeline import Chunk, stage
 from hw.topick.pe_lane import PeLaneParameters
@@ -16,7 +16,7 @@ from hw.topick.pec import Pec
 from hw.topick.weighted_sums import WeightedSums
 
 
-class BaselineLane(Component):
+class BaselineLane(Component[PeLaneParameters]):
     """The work of :class:`PeLane` without pruning: no margins, no scoreboard, no decisions.
 
     Each token's chunks are requested one after another, and their responses must come in that
@@ -30,28 +30,22 @@ class BaselineLane(Component):
     cycle, of keys or values. Handshake: as in :class:`PeLane`.
     """
 
-    def __init__(self, parameters: PeLaneParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(p.command_layout)),
-                "token": In(stream.Signature(position(p.token_bits))),
-                "request": Out(stream.Signature(p.tag_layout)),
-                "response": In(stream.Signature(p.response_layout)),
-                "difference": Out(stream.Signature(p.difference_layout)),
-                "decided": Out(stream.Signature(p.decided_layout)),
-                "value": In(stream.Signature(p.value_layout)),
-                "o": Out(stream.Signature(p.sum_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> PeLaneParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.command_layout),
+            "token": stream_in(position(p.token_bits)),
+            "request": stream_out(p.tag_layout),
+            "response": stream_in(p.response_layout),
+            "difference": stream_out(p.difference_layout),
+            "decided": stream_out(p.decided_layout),
+            "value": stream_in(p.value_layout),
+            "o": stream_out(p.sum_layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.sums = sums = WeightedSums(p)
         wiring.connect(m, sums.o, wiring.flipped(self.o))
         command = Signal(p.command_layout, reset_less=True)
@@ -101,7 +95,7 @@ class BaselineLane(Component):
 
     def _request(self, m: Module, starting: Signal) -> Signal:
         """All chunks of a token, then those of the next one; returns whether one is requested."""
-        p = self._parameters
+        p = self.parameters
         left = Signal(p.token_bits + 1)  # tokens
         chunk = Signal(range(p.chunks))
         requested = Signal()
@@ -122,7 +116,7 @@ class BaselineLane(Component):
 
     def _score(self, m, sums, advance, taking, products, command, undecided, ended) -> None:
         """The stages of :class:`PeLane`, in which only a token's last chunk is of use."""
-        p = self._parameters
+        p = self.parameters
         chunk = stage(m, advance, "product", Chunk(taking, self.response.payload.tag))
         m.submodules.tree = tree = AdderTree(
             AdderTreeParameters(p.d, "fixed", width=p.bits + p.chunk_bits, stages=1)

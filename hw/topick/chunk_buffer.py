@@ -4,13 +4,13 @@ import dataclasses
 import functools
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 from amaranth.utils import exact_log2
 
 from hw.component import Component
 from hw.layout import FLAG, address, index, integer, position
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ class ChunkBufferParameters(Parameters):
         return data.StructLayout({"keys": FLAG, "values": FLAG})
 
 
-class ChunkBuffer(Component):
+class ChunkBuffer(Component[ChunkBufferParameters]):
     """Keep the chunks that arrive from the memory, and answer later requests for them.
 
     ::
@@ -136,17 +136,6 @@ class ChunkBuffer(Component):
     The chunks are a memory of 2 `chunks` `rows` words with a synchronous read port and a write
     port, fit for SRAM; the bits that say which are kept are as many registers.
 
-    Members
-    -------
-    request : :py:`In(stream.Signature(parameters.request_layout))`
-    memory_request : :py:`Out(stream.Signature(parameters.request_layout))`
-        Requests that miss, in order.
-    memory_response : :py:`In(stream.Signature(parameters.response_layout))`
-        From the memory, in any order.
-    response : :py:`Out(stream.Signature(parameters.response_layout))`
-        One for each request, in any order.
-    clear : :py:`In(stream.Signature(parameters.clear_layout))`
-
     Examples
     --------
     The paper's 2 x 192 KB over 16 lanes are 128 rows in each:
@@ -160,25 +149,19 @@ class ChunkBuffer(Component):
     summary = "Keeps chunks of K and V on their way from memory for the group's other heads"
     source = "Token-Picker, section 4, Fig. 6"
 
-    def __init__(self, parameters: ChunkBufferParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "request": In(stream.Signature(p.request_layout)),
-                "memory_request": Out(stream.Signature(p.request_layout)),
-                "memory_response": In(stream.Signature(p.response_layout)),
-                "response": Out(stream.Signature(p.response_layout)),
-                "clear": In(stream.Signature(p.clear_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> ChunkBufferParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "request": stream_in(p.request_layout),
+            "memory_request": stream_out(p.request_layout, "Requests that miss, in order."),
+            "memory_response": stream_in(p.response_layout, "From the memory, in any order."),
+            "response": stream_out(p.response_layout, "One for each request, in any order."),
+            "clear": stream_in(p.clear_layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, request, response = self._parameters, self.request, self.response
+        p, request, response = self.parameters, self.request, self.response
         word = p.response_layout["data"].shape
         m.submodules.chunks = chunks = memory.Memory(shape=word, depth=p.planes * p.rows, init=[])
         read, write = chunks.read_port(), chunks.write_port()
@@ -240,7 +223,7 @@ class ChunkBuffer(Component):
 
     def _kept(self, m: Module, tag: data.View, write) -> Signal:
         """Whether the chunk of a tag is kept; `write`: that of the memory's response is now."""
-        p, arrived = self._parameters, self.memory_response.payload.tag
+        p, arrived = self.parameters, self.memory_response.payload.tag
         m.d.comb += self.clear.ready.eq(1)
         planes = []
         row = Signal(p.rows)  # one-hot, of the response
@@ -272,14 +255,14 @@ class ChunkBuffer(Component):
 
     def _is_buffered(self, tag: data.View) -> Value:
         """The row has a place in the buffer."""
-        return tag.row < self._parameters.rows
+        return tag.row < self.parameters.rows
 
     def _row(self, tag: data.View) -> Value:
-        return tag.row[: exact_log2(self._parameters.rows)]
+        return tag.row[: exact_log2(self.parameters.rows)]
 
     def _plane(self, tag: data.View) -> Value:
         """Number of a chunk, those of V after those of K."""
-        chunks = self._parameters.chunks
+        chunks = self.parameters.chunks
         return Mux(tag.value, tag.chunk + chunks, tag.chunk)
 
     def _address(self, tag: data.View) -> Value:

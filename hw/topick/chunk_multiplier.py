@@ -1,36 +1,31 @@
 """Products of an operand and a chunk of bits that may be signed."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib.wiring import In, Out
 
 from hw.arith import carry_save
 from hw.arith.datapath import Registers
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 
 
-class ChunkMultiplier(Component):
+class ChunkMultiplier(Component[None]):
     """o = a * chunk; the chunk's highest bit has a negative weight if ``negative``.
 
     Combinational. A quarter smaller and faster than a signed multiplier of one more bit.
-
-    Members
-    -------
-    a : :py:`In(signed(bits))`
-    chunk : :py:`In(chunk_bits)`
-    negative : :py:`In(1)`
-        The chunk is two's complement, else unsigned.
-    o : :py:`Out(signed(bits + chunk_bits))`
     """
 
     def __init__(self, bits: int, chunk_bits: int):
-        super().__init__(
-            {
-                "a": In(signed(bits)),
-                "chunk": In(chunk_bits),
-                "negative": In(1),
-                "o": Out(signed(bits + chunk_bits)),
-            }
-        )
+        self._chunk_bits = chunk_bits
+        self._bits = bits
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            "a": wire_in(signed(self._bits)),
+            "chunk": wire_in(self._chunk_bits),
+            "negative": wire_in(1, "The chunk is two's complement, else unsigned."),
+            "o": wire_out(signed(self._bits + self._chunk_bits)),
+        }
 
     def elaborate(self, platform):
         m = Module()

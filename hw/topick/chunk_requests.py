@@ -1,11 +1,11 @@
 """The lane's memory requests: next chunks of tokens in flight first, then new tokens."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.layout import count, index, position
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -20,42 +20,39 @@ def tag_layout(token_bits: int, chunks: int, entries: int) -> data.StructLayout:
     )
 
 
-class ChunkRequests(Component):
+class ChunkRequests(Component[None]):
     """Requests of next chunks, and of first chunks in the cycles between them.
 
     A first chunk needs a token and a free slot. There is room for a next chunk of each slot, so
     ``next`` never waits: each slot has at most one request at a time.
 
     Latency: 1 cycle for a first chunk, 2 for a next one. Throughput: a request per cycle.
-
-    Members
-    -------
-    start : :py:`In(1)`
-        A head of ``tokens`` tokens begins. All tokens of the head before have been requested.
-    token, free : :py:`In(stream.Signature(...))`
-        Tokens in their order; free slots.
-    next, o : :py:`In(stream.Signature(tag))`, :py:`Out(stream.Signature(tag))`
-    first_arrived : :py:`In(1)`
-        A first chunk arrived.
-    first_pending : :py:`Out(1)`
-        A first chunk has been requested and has not arrived yet.
     """
 
     def __init__(self, token_bits: int, chunks: int, entries: int):
+        self._chunks = chunks
+        self._token_bits = token_bits
         self._entries = entries
-        tag = tag_layout(token_bits, chunks, entries)
-        super().__init__(
-            {
-                "start": In(1),
-                "tokens": In(count(token_bits + 1)),
-                "token": In(stream.Signature(position(token_bits))),
-                "free": In(stream.Signature(index(range(entries)))),
-                "next": In(stream.Signature(tag)),
-                "o": Out(stream.Signature(tag)),
-                "first_arrived": In(1),
-                "first_pending": Out(1),
-            }
-        )
+        super().__init__()
+
+    def ports(self) -> Ports:
+        tag = tag_layout(self._token_bits, self._chunks, self._entries)
+        return {
+            "start": wire_in(
+                1,
+                "A head of ``tokens`` tokens begins. All tokens of the head before have been "
+                "requested.",
+            ),
+            "tokens": wire_in(count(self._token_bits + 1)),
+            "token": stream_in(position(self._token_bits), "Tokens in their order."),
+            "free": stream_in(index(range(self._entries)), "Free slots."),
+            "next": stream_in(tag),
+            "o": stream_out(tag),
+            "first_arrived": wire_in(1, "A first chunk arrived."),
+            "first_pending": wire_out(
+                1, "A first chunk has been requested and has not arrived yet."
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -5,13 +5,13 @@ import dataclasses
 import functools
 
 from amaranth.hdl import Module, Mux, Signal, signed
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.log2_fixed import Log2Fixed, Log2FixedParameters
 from hw.component import Component
 from hw.layout import FLAG, FixedPoint, integer
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, wire_in, wire_out
 
 HEADROOM = 14
 """Bits of sums above two limbs."""
@@ -102,7 +102,7 @@ class _Sum:
     low: Signal
 
 
-class Dag(Component):
+class Dag(Component[DagParameters]):
     """log2 of the sum of all terms, from the lanes' differences.
 
     A difference, and the sum, are two signed limbs, of which the upper one has a number; limb
@@ -128,14 +128,6 @@ class Dag(Component):
     ``clear`` forgets all differences up to and including those of its cycle, and the logarithm is
     not ``known`` from the next cycle on, until one arrives that has later differences.
 
-    Members
-    -------
-    clear : :py:`In(1)`
-    difference : :py:`In(stream.Signature(parameters.difference_layout)).array(lanes)`
-        Always ready.
-    denominator : :py:`Out(parameters.denominator_layout)`
-        A standing value.
-
     Examples
     --------
     >>> from hw.topick.dag import DagParameters
@@ -143,23 +135,17 @@ class Dag(Component):
     9
     """
 
-    def __init__(self, parameters: DagParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "clear": In(1),
-                "difference": In(stream.Signature(p.difference_layout)).array(p.lanes),
-                "denominator": Out(p.denominator_layout),
-            }
-        )
-
-    @property
-    def parameters(self) -> DagParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "clear": wire_in(1),
+            "difference": stream_in(p.difference_layout, "Always ready.").array(p.lanes),
+            "denominator": wire_out(p.denominator_layout, "A standing value."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         sums = []
         for port in self.difference:
             m.d.comb += port.ready.eq(1)
@@ -209,7 +195,7 @@ class Dag(Component):
     def _signals(self, name: str, width: int) -> _Sum:
         return _Sum(
             Signal(name=f"{name}_valid"),
-            Signal(signed(self._parameters.limb_bits), name=f"{name}_number", reset_less=True),
+            Signal(signed(self.parameters.limb_bits), name=f"{name}_number", reset_less=True),
             Signal(signed(width), name=f"{name}_high", reset_less=True),
             Signal(signed(width), name=f"{name}_low", reset_less=True),
         )
@@ -228,7 +214,7 @@ class Dag(Component):
         """The sum in the limbs of the higher number."""
         if b is None:
             return a
-        p = self._parameters
+        p = self.parameters
         width = min(max(len(a.high), len(b.high)) + 1, p.limb + HEADROOM)
         made = self._signals(f"add_{name}", width)
         ahead = Signal(signed(p.limb_bits + 1), name=f"ahead_{name}")  # limbs of a above b

@@ -1,11 +1,11 @@
 """The lanes of a head and what they share (Token-Picker, Fig. 6)."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from hw.component import Component
 from hw.layout import count
+from hw.ports import Ports, stream_in, stream_out, wire_in
 from hw.stream.queue import Queue, QueueParameters
 from hw.topick.baseline_lane import BaselineLane
 from hw.topick.chunk_buffer import ChunkBuffer
@@ -21,7 +21,7 @@ HEADS_LEAVING = 2
 """Heads whose sums may be on their way out."""
 
 
-class LaneGroup(Component):
+class LaneGroup(Component[TopickCoreParameters]):
     """o = sum over the kept tokens of p v, for one head after the other.
 
     ::
@@ -44,43 +44,33 @@ class LaneGroup(Component):
     A head begins only if each generator has room for all tokens of its lane, so that a token's last
     decision never waits for room. Otherwise the lane could wait for a generator whose values wait
     for the lane.
-
-    Members
-    -------
-    begin : :py:`In(1)`
-        A job begins: no row is buffered.
-    tokens : :py:`In(count)`
-    threshold : :py:`In(FixedPoint(threshold_bits, fraction))`
-        Of the job; they do not change while a head is in step 0.
-    query : :py:`In(stream.Signature(parameters.head_layout))`
-    request : :py:`Out(stream.Signature(parameters.read_layout)).array(lanes_per_head)`
-    response : :py:`In(stream.Signature(parameters.response_layout)).array(lanes_per_head)`
-    decided : :py:`Out(stream.Signature(parameters.decided_layout)).array(lanes_per_head)`
-    o : :py:`Out(stream.Signature(parameters.head_output_layout))`
-    observed : :py:`Out(stream.Signature(parameters.lane.observed_layout)).array(lanes_per_head)`
-        Only with `observe`.
     """
 
-    def __init__(self, parameters: TopickCoreParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         lanes = p.lanes_per_head
         ports = {
-            "begin": In(1),
-            "tokens": In(count(range(p.tokens + 1))),
-            "threshold": In(p.job_layout["threshold"].shape),
-            "query": In(stream.Signature(p.head_layout)),
-            "request": Out(stream.Signature(p.read_layout)).array(lanes),
-            "response": In(stream.Signature(p.response_layout)).array(lanes),
-            "decided": Out(stream.Signature(p.decided_layout)).array(lanes),
-            "o": Out(stream.Signature(p.head_output_layout)),
+            "begin": wire_in(1, "A job begins: no row is buffered."),
+            "tokens": wire_in(count(range(p.tokens + 1))),
+            "threshold": wire_in(
+                p.job_layout["threshold"].shape,
+                "Of the job; they do not change while a head is in step 0.",
+            ),
+            "query": stream_in(p.head_layout),
+            "request": stream_out(p.read_layout).array(lanes),
+            "response": stream_in(p.response_layout).array(lanes),
+            "decided": stream_out(p.decided_layout).array(lanes),
+            "o": stream_out(p.head_output_layout),
         }
         if p.observe:
-            ports["observed"] = Out(stream.Signature(p.lane.observed_layout)).array(lanes)
-        super().__init__(ports)
+            ports["observed"] = stream_out(p.lane.observed_layout, "Only with `observe`.").array(
+                lanes
+            )
+        return ports
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         numbers = range(p.lanes_per_head)
         m.submodules.dag = dag = Dag(p.dag)
         m.submodules.join = join = SumJoin(p.lanes_per_head, p.d, p.bits, p.probability_bits)
@@ -154,7 +144,7 @@ class LaneGroup(Component):
 
     def _connect_memory(self, m: Module, number: int, port: LanePort) -> ChunkBuffer | None:
         """Requests and responses of a lane, through a buffer if there is one."""
-        p = self._parameters
+        p = self.parameters
         request = wiring.flipped(self.request[number])
         response = wiring.flipped(self.response[number])
         if not p.buffer_tokens:
@@ -173,7 +163,7 @@ class LaneGroup(Component):
 
         Returns whether it is the head's last one in this lane.
         """
-        p = self._parameters
+        p = self.parameters
         decided, beat = self.decided[number], lane.decided.payload
         accepted = Signal(name=f"decided_{number}")
         m.d.comb += [
@@ -196,7 +186,7 @@ class LaneGroup(Component):
 
     def _start(self, m: Module, lanes, orders, generators, starting: Signal) -> Value:
         """Commands for the lanes; returns whether all of them can take one."""
-        p = self._parameters
+        p = self.parameters
         able = []
         newest = Signal(range(p.tokens))  # token
         m.d.comb += newest.eq(self.tokens - 1)
@@ -229,7 +219,7 @@ class LaneGroup(Component):
 
     def _score(self, m, dag, ends, room, starting, between, scoring_ends) -> None:
         """Step 0 of one head after the other."""
-        p = self._parameters
+        p = self.parameters
         # A lane's last differences leave at the latest with its last decision.
         settling = Signal(range(p.dag.latency + 1))  # cycles until the denominator has them
         ended = Signal(p.lanes_per_head)  # lanes without an undecided token
@@ -256,7 +246,7 @@ class LaneGroup(Component):
 
     def _hand_over(self, m, dag, generators, queue, scoring_ends, between, handing) -> None:
         """A head waits between the steps until the generators have finished the one before."""
-        p = self._parameters
+        p = self.parameters
         log2 = Signal.like(dag.denominator.log2)
         free = Cat(generator.start.ready for generator in generators).all()
         m.d.comb += [

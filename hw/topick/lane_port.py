@@ -1,15 +1,15 @@
 """A lane's memory port: chunks of keys for step 0 and of values for step 1."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.layout import index, integer, position
+from hw.ports import Ports, stream_in, stream_out, wire_in
 from hw.topick.core_parameters import TopickCoreParameters
 
 
-class LanePort(Component):
+class LanePort(Component[TopickCoreParameters]):
     """Merges a lane's requests and parts the responses.
 
     The planes of a lane's memory, one word a row::
@@ -24,41 +24,28 @@ class LanePort(Component):
 
     Latency: 1 cycle to the request, none to a response. Throughput: a request and a response per
     cycle. Requests of keys precede those of values.
-
-    Members
-    -------
-    key_head, value_head : :py:`In(index)`
-        The lane's kv heads of step 0 and of step 1.
-    key_request : :py:`In(stream.Signature(tag_layout of the lane))`
-    value_request : :py:`In(stream.Signature(row, chunk, p))`
-    request : :py:`Out(stream.Signature(parameters.read_layout))`
-    response : :py:`In(stream.Signature(parameters.response_layout))`
-    key_response : :py:`Out(stream.Signature(response_layout of the lane))`
-    value_response : :py:`Out(stream.Signature(p, chunk, data))`
     """
 
-    def __init__(self, parameters: TopickCoreParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         probability = integer(p.probability_bits)
         chunk = index(range(p.lane.chunks))
         value = {"row": position(p.row_bits), "chunk": chunk, "p": probability}
         response = {"p": probability, "chunk": chunk, "data": p.lane.chunk_layout}
-        super().__init__(
-            {
-                "key_head": In(p.kv_head_index),
-                "value_head": In(p.kv_head_index),
-                "key_request": In(stream.Signature(p.lane.tag_layout)),
-                "value_request": In(stream.Signature(data.StructLayout(value))),
-                "request": Out(stream.Signature(p.read_layout)),
-                "response": In(stream.Signature(p.response_layout)),
-                "key_response": Out(stream.Signature(p.lane.response_layout)),
-                "value_response": Out(stream.Signature(data.StructLayout(response))),
-            }
-        )
+        return {
+            "key_head": wire_in(p.kv_head_index, "The lane's kv heads of step 0 and of step 1."),
+            "value_head": wire_in(p.kv_head_index, "See `key_head`."),
+            "key_request": stream_in(p.lane.tag_layout),
+            "value_request": stream_in(data.StructLayout(value)),
+            "request": stream_out(p.read_layout),
+            "response": stream_in(p.response_layout),
+            "key_response": stream_out(p.lane.response_layout),
+            "value_response": stream_out(data.StructLayout(response)),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         key, value = self.key_request.payload, self.value_request.payload
         room = Signal()  # in the output register
         is_value = Signal()

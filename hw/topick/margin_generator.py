@@ -8,6 +8,7 @@ from amaranth.lib import data
 
 from hw.arith.adder_tree import AdderTree, AdderTreeParameters
 from hw.arith.datapath import Datapath, DatapathParameters
+from hw.ports import Ports, wire_in, wire_out
 from hw.topick.scores import Scores
 
 
@@ -38,7 +39,7 @@ class MarginGeneratorParameters(Scores, DatapathParameters):
         }
 
 
-class MarginGenerator(Datapath):
+class MarginGenerator(Datapath[MarginGeneratorParameters]):
     """M_max = (2^r - 1) sum of the positive q, M_min = (2^r - 1) sum of the negative, times c.
 
     With r bits of every element of k unknown, q . k is at least s + M_min and at most s + M_max, s
@@ -50,14 +51,6 @@ class MarginGenerator(Datapath):
 
     Latency: `stages`. Throughput: one query per cycle. Errors and overflow: none. Source:
     Token-Picker, section 4 (1); there the margins are those of scores, not scaled.
-
-    Members
-    -------
-    q : :py:`In(ArrayLayout(signed(bits), d))`
-    mantissa : :py:`In(unsigned(scale_bits))`
-    shift : :py:`In(unsigned(shift_bits))`
-    most, least : :py:`Out(ArrayLayout(unsigned(margin_bits), chunks - 1))`
-        For each chunk but the last: c M_max and -c M_min, in units of the last bit of t.
 
     Examples
     --------
@@ -72,15 +65,19 @@ class MarginGenerator(Datapath):
     summary = "Margins between partial and exact scores, from the query alone"
     source = "Token-Picker, section 4"
 
-    def __init__(self, parameters: MarginGeneratorParameters):
-        p = parameters
+    def operation(self) -> Ports:
+        p = self.parameters
         margins = data.ArrayLayout(unsigned(p.margin_bits), p.chunks - 1)
-        inputs = {
-            "q": data.ArrayLayout(signed(p.bits), p.d),
-            "mantissa": unsigned(p.scale_bits),
-            "shift": unsigned(p.shift_bits),
+        return {
+            "q": wire_in(data.ArrayLayout(signed(p.bits), p.d), "The query."),
+            "mantissa": wire_in(unsigned(p.scale_bits), "Mantissa of the scale c."),
+            "shift": wire_in(unsigned(p.shift_bits), "Shift of the scale c."),
+            "most": wire_out(
+                margins,
+                "For each chunk but the last: c M_max and -c M_min, in units of the last bit of t.",
+            ),
+            "least": wire_out(margins, "See `most`."),
         }
-        super().__init__(p, inputs, {"most": margins, "least": margins})
 
     def elaborate(self, platform):
         m = Module()

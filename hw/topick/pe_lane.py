@@ -5,13 +5,13 @@ import functools
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from hw.arith.adder_tree import AdderTree, AdderTreeParameters
 from hw.component import Component
 from hw.layout import position
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.topick.chunk_multiplier import products as multiply_chunks
 from hw.topick.chunk_pipeline import Chunk, stage
 from hw.topick.chunk_requests import ChunkRequests
@@ -116,7 +116,7 @@ class PeLaneParameters(LaneLayouts, Parameters):
         return self.latency + 2
 
 
-class PeLane(Component):
+class PeLane(Component[PeLaneParameters]):
     """Step 0: scores of keys, chunk by chunk, in any order. Step 1: sum of p v.
 
         s^b = 2^(chunk bits) s^(b-1) + q . (chunk b of k),   t = floor(s^b 2^r c)
@@ -161,23 +161,6 @@ class PeLane(Component):
     ``value.ready`` on ``response``, and all of them on the outputs' ready. `command.ready` is high
     when all tokens of the last head are decided.
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-    token : :py:`In(stream.Signature(token_bits))`
-    request : :py:`Out(stream.Signature(parameters.tag_layout))`
-    response : :py:`In(stream.Signature(parameters.response_layout))`
-    log_denominator : :py:`In(stream.Signature(parameters.denominator_layout))`
-        One for each response.
-    difference : :py:`Out(stream.Signature(parameters.difference_layout))`
-    decided : :py:`Out(stream.Signature(parameters.decided_layout))`
-        One for each token.
-    value : :py:`In(stream.Signature(parameters.value_layout))`
-    o : :py:`Out(stream.Signature(parameters.sum_layout))`
-        Sums of p v, in units of 2^-probability_bits of v's codes, and the sum of p.
-    observed : :py:`Out(stream.Signature(parameters.observed_layout))`
-        Only with `observe`: one for each response, in the order of the decisions.
-
     Examples
     --------
     >>> from hw.topick.pe_lane import PeLaneParameters
@@ -191,30 +174,32 @@ class PeLane(Component):
     summary = "Scores of keys chunk by chunk in any order, pruning, and weighted sums of values"
     source = "Token-Picker, section 4.1 and Fig. 7"
 
-    def __init__(self, parameters: PeLaneParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         ports = {
-            "command": In(stream.Signature(p.command_layout)),
-            "token": In(stream.Signature(position(p.token_bits))),
-            "request": Out(stream.Signature(p.tag_layout)),
-            "response": In(stream.Signature(p.response_layout)),
-            "log_denominator": In(stream.Signature(p.denominator_layout)),
-            "difference": Out(stream.Signature(p.difference_layout)),
-            "decided": Out(stream.Signature(p.decided_layout)),
-            "value": In(stream.Signature(p.value_layout)),
-            "o": Out(stream.Signature(p.sum_layout)),
+            "command": stream_in(p.command_layout),
+            "token": stream_in(position(p.token_bits)),
+            "request": stream_out(p.tag_layout),
+            "response": stream_in(p.response_layout),
+            "log_denominator": stream_in(p.denominator_layout, "One for each response."),
+            "difference": stream_out(p.difference_layout),
+            "decided": stream_out(p.decided_layout, "One for each token."),
+            "value": stream_in(p.value_layout),
+            "o": stream_out(
+                p.sum_layout,
+                "Sums of p v, in units of 2^-probability_bits of v's codes, and the sum of p.",
+            ),
         }
         if p.observe:
-            ports["observed"] = Out(stream.Signature(p.observed_layout))
-        super().__init__(ports)
-
-    @property
-    def parameters(self) -> PeLaneParameters:
-        return self._parameters
+            ports["observed"] = stream_out(
+                p.observed_layout,
+                "Only with `observe`: one for each response, in the order of the decisions.",
+            )
+        return ports
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.scoreboard = scoreboard = Scoreboard(p.scoreboard)
         m.submodules.requests = requests = ChunkRequests(p.token_bits, p.chunks, p.entries)
         m.submodules.sums = sums = WeightedSums(p)
@@ -293,7 +278,7 @@ class PeLane(Component):
 
     def _scores(self, m, scoreboard, advance, taking, products, command) -> Chunk:
         """Stages from the products to the score t as a binary logarithm."""
-        p = self._parameters
+        p = self.parameters
         # Stage "product": the products, and the scoreboard's entry in its own output register.
         chunk = stage(m, advance, "product", Chunk(taking, self.response.payload.tag))
         entry = scoreboard.entry.payload
@@ -339,7 +324,7 @@ class PeLane(Component):
 
         Returns (the outputs allow the lane to advance, a token's last decision is made).
         """
-        p = self._parameters
+        p = self.parameters
         m.submodules.rpdu = rpdu = Rpdu(p.rpdu)
         m.submodules.pec = pec = Pec(p.pec)
         # The margins of this chunk; 0 for the last one.

@@ -10,6 +10,7 @@ from hw.arith.datapath import Datapath, DatapathParameters
 from hw.arith.exp2_fixed import Exp2Fixed, Exp2FixedParameters
 from hw.layout import FLAG, FixedPoint, integer
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,7 @@ class PecParameters(DatapathParameters):
         return self.shift_bits - self.offset_bits
 
 
-class Pec(Datapath):
+class Pec(Datapath[PecParameters]):
     """term = 2^(t - least), rounded down; difference = new term - earlier term.
 
     A term is significand 2^-(shift + precision). The significand, from :class:`Exp2Fixed`, always
@@ -108,21 +109,6 @@ class Pec(Datapath):
     Accuracy: a term is below 2^(t - least), by less than 2^(1 - precision) of it. Latency:
     `stages`. Overflow: none, the exponent holds every t. Source: Token-Picker, section 4.1 (3).
 
-    Members
-    -------
-    t : :py:`In(signed(width))`
-    least : :py:`In(unsigned(margin_bits))`
-        In units of 2^-fraction, as `t` is.
-    drop, old_valid : :py:`In(unsigned(1))`
-    old_shift : :py:`In(signed(shift_bits))`
-    old_significand : :py:`In(unsigned(precision))`
-    shift : :py:`Out(signed(shift_bits))`
-    significand : :py:`Out(unsigned(precision))`
-        The new term, also if it is dropped.
-    limb : :py:`Out(signed(limb_bits))`
-    high, low : :py:`Out(signed(limb + 1))`
-        The difference; 0 if there is neither a new nor an old term, and `limb` is arbitrary then.
-
     Examples
     --------
     >>> from hw.topick.pec import Pec, PecParameters
@@ -136,20 +122,31 @@ class Pec(Datapath):
     summary = "A token's term of the denominator, and its difference to the earlier term"
     source = "Token-Picker, section 4.1"
 
-    def __init__(self, parameters: PecParameters):
-        p = parameters
-        term = {"shift": signed(p.shift_bits), "significand": unsigned(p.precision)}
-        inputs = {
-            "t": FixedPoint(signed(p.width), p.fraction),
-            "least": FixedPoint(unsigned(p.margin_bits), p.fraction),
-            "drop": FLAG,
-            "old_valid": FLAG,
-            **{f"old_{name}": integer(shape) for name, shape in term.items()},
-        }
+    def operation(self) -> Ports:
+        p = self.parameters
+        shift, significand = integer(signed(p.shift_bits)), integer(unsigned(p.precision))
         part = integer(signed(p.limb + 1))
-        limb = integer(signed(p.limb_bits))
-        outputs = {name: integer(shape) for name, shape in term.items()}
-        super().__init__(p, inputs, {**outputs, "limb": limb, "high": part, "low": part})
+        return {
+            "t": wire_in(FixedPoint(signed(p.width), p.fraction), "Score, a logarithm."),
+            "least": wire_in(
+                FixedPoint(unsigned(p.margin_bits), p.fraction),
+                "Least that unread chunks add, negated.",
+            ),
+            "drop": wire_in(FLAG, "The token is dropped: it has no new term."),
+            "old_valid": wire_in(FLAG, "Whether the token has an earlier term."),
+            "old_shift": wire_in(shift, "Shift of the earlier term."),
+            "old_significand": wire_in(significand, "Significand of the earlier term."),
+            "shift": wire_out(shift, "Shift of the new term, also if it is dropped."),
+            "significand": wire_out(significand, "Significand of the new term."),
+            "limb": wire_out(
+                integer(signed(p.limb_bits)), "Limb of the denominator that `low` is added to."
+            ),
+            "high": wire_out(part, "Part of the difference for the next limb."),
+            "low": wire_out(
+                part,
+                "Part for `limb`; 0, with any limb, if there is neither a new nor an old term.",
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()

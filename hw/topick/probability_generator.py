@@ -5,13 +5,13 @@ import functools
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, Value, signed, unsigned
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.arith.exp2_fixed import Exp2Fixed, Exp2FixedParameters
 from hw.component import Component
 from hw.layout import FLAG, FixedPoint, count, index, position
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ class ProbabilityGeneratorParameters(Parameters):
         )
 
 
-class ProbabilityGenerator(Component):
+class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
     """p = 2^(t - log2 denominator), and the token's value, for the kept tokens of a head.
 
     ::
@@ -149,18 +149,6 @@ class ProbabilityGenerator(Component):
     ``value.valid`` depends on ``response.valid``, ``response.ready`` on ``value.ready``. A response
     without a request waits. Overflow: ``kept.ready`` is low while `rows` entries are held.
 
-    Members
-    -------
-    kept : :py:`In(stream.Signature(parameters.kept_layout))`
-    level : :py:`Out(count)`
-        Entries held.
-    start : :py:`In(stream.Signature(parameters.start_layout))`
-        Entries of the head that are not yet stored are waited for.
-    request : :py:`Out(stream.Signature(parameters.request_layout))`
-    response : :py:`In(stream.Signature(parameters.response_layout))`
-        One for each request, in any order.
-    value : :py:`Out(stream.Signature(parameters.value_layout))`
-
     Examples
     --------
     >>> from hw.topick.probability_generator import ProbabilityGeneratorParameters
@@ -174,26 +162,22 @@ class ProbabilityGenerator(Component):
     summary = "Probabilities of kept tokens, requests for their values, and the end of a sum"
     source = "Token-Picker, section 4.1"
 
-    def __init__(self, parameters: ProbabilityGeneratorParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "kept": In(stream.Signature(p.kept_layout)),
-                "level": Out(count(range(p.rows + 1))),
-                "start": In(stream.Signature(p.start_layout)),
-                "request": Out(stream.Signature(p.request_layout)),
-                "response": In(stream.Signature(p.response_layout)),
-                "value": Out(stream.Signature(p.value_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> ProbabilityGeneratorParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "kept": stream_in(p.kept_layout),
+            "level": wire_out(count(range(p.rows + 1)), "Entries held."),
+            "start": stream_in(
+                p.start_layout, "Entries of the head that are not yet stored are waited for."
+            ),
+            "request": stream_out(p.request_layout),
+            "response": stream_in(p.response_layout, "One for each request, in any order."),
+            "value": stream_out(p.value_layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         busy = Signal()  # a head is in step 1
         left = Signal(range(p.rows + 1))  # its entries in the memory
         log2 = Signal(p.logarithm)
@@ -239,7 +223,7 @@ class ProbabilityGenerator(Component):
 
     def _entries(self, m: Module, reading: Signal):
         """The memory of entries, a ring; returns the one read in the cycle before."""
-        p = self._parameters
+        p = self.parameters
         entries: Any = memory.Memory(shape=p.kept_layout, depth=p.rows, init=[])
         m.submodules.entries = entries
         read, write = entries.read_port(), entries.write_port()
@@ -260,7 +244,7 @@ class ProbabilityGenerator(Component):
 
     def _request(self, m: Module, left: Signal, log2: Signal, entry, reading: Signal) -> Value:
         """Stages from an entry to its requests; returns whether they are empty."""
-        p = self._parameters
+        p = self.parameters
         m.submodules.exp2 = exp2 = Exp2Fixed(p.exp2)
         valid = {name: Signal(name=f"{name}_valid") for name in ("entry", "minus", "power")}
         valid["p"] = self.request.valid

@@ -4,13 +4,13 @@ import dataclasses
 import functools
 
 from amaranth.hdl import Array, Cat, Module, Signal, signed
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 from amaranth.utils import exact_log2
 
 from hw.component import Component
 from hw.layout import address, count, index, integer, position
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class RowStoreParameters(Parameters):
         )
 
 
-class RowStore(Component):
+class RowStore(Component[RowStoreParameters]):
     """Split the keys and values of one token into chunks and write each chunk to its lane's memory.
 
     A command is a token. Its rows follow: K, then V, of each key-value head in order. Each row is
@@ -113,13 +113,6 @@ class RowStore(Component):
 
     A command of 0 heads writes nothing. More heads than `kv_heads` are an error of the host.
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-    kv : :py:`In(stream.Signature(parameters.row_layout))`
-        Rows of K and V.
-    write : :py:`Out(stream.Signature(parameters.write_layout))`
-
     Examples
     --------
     >>> from hw.topick.row_store import RowStore, RowStoreParameters
@@ -128,23 +121,17 @@ class RowStore(Component):
     (2, 12, unsigned(9))
     """
 
-    def __init__(self, parameters: RowStoreParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(p.command_layout)),
-                "kv": In(stream.Signature(p.row_layout)),
-                "write": Out(stream.Signature(p.write_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> RowStoreParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.command_layout),
+            "kv": stream_in(p.row_layout, "Rows of K and V."),
+            "write": stream_out(p.write_layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, write = self._parameters, self.write
+        p, write = self.parameters, self.write
         token = Signal.like(self.command.payload.token, reset_less=True, init=None)
         busy = Signal()
         left = Signal(range(p.kv_heads + 1), reset_less=True)  # heads not yet split, this one too
@@ -194,7 +181,7 @@ class RowStore(Component):
 
     def _chunk(self, chunk: Signal):
         """Bits of a chunk of each element of the row at the input."""
-        p = self._parameters
+        p = self.parameters
         # Chunk 0 holds the most significant bits of each element.
         lowest = [p.bits - p.chunk_bits * (number + 1) for number in range(p.chunks)]
         elements = [self.kv.payload[i].as_unsigned() for i in range(p.d)]

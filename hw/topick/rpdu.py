@@ -6,6 +6,7 @@ from amaranth.hdl import Module, Signal, signed, unsigned
 
 from hw.arith.datapath import Datapath, DatapathParameters
 from hw.parameters import require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ class RpduParameters(DatapathParameters):
         }
 
 
-class Rpdu(Datapath):
+class Rpdu(Datapath[RpduParameters]):
     """prune if 2^(score + margin) / denominator <= threshold, else request the next chunk.
 
     In binary logarithms, with t = floor(s c) for the score s, `most` its margin rounded up,
@@ -57,17 +58,6 @@ class Rpdu(Datapath):
 
     Latency: `stages`. Overflow: none. Source: Token-Picker, section 4.1 (2), with ln for log2.
 
-    Members
-    -------
-    t : :py:`In(signed(width))`
-    most : :py:`In(unsigned(margin_bits))`
-    threshold : :py:`In(unsigned(threshold_bits))`
-    log_denominator : :py:`In(signed(width))`
-    known, last : :py:`In(unsigned(1))`
-        Whether there is a denominator; whether the chunk is a key's last.
-    prune, request, keep : :py:`Out(unsigned(1))`
-        One-hot.
-
     Examples
     --------
     >>> from hw.topick.rpdu import Rpdu, RpduParameters
@@ -79,17 +69,21 @@ class Rpdu(Datapath):
     summary = "Decide whether a token is pruned, its next chunk requested, or kept"
     source = "Token-Picker, section 4.1"
 
-    def __init__(self, parameters: RpduParameters):
-        p = parameters
-        inputs = {
-            "t": signed(p.width),
-            "most": unsigned(p.margin_bits),
-            "threshold": unsigned(p.threshold_bits),
-            "log_denominator": signed(p.width),
-            "known": unsigned(1),
-            "last": unsigned(1),
+    def operation(self) -> Ports:
+        p = self.parameters
+        return {
+            "t": wire_in(signed(p.width), "Score on the chunks that were read, as a logarithm."),
+            "most": wire_in(unsigned(p.margin_bits), "Most that the other chunks can add."),
+            "threshold": wire_in(
+                unsigned(p.threshold_bits), "Minus the threshold's logarithm; all ones: never."
+            ),
+            "log_denominator": wire_in(signed(p.width), "Logarithm of the denominator so far."),
+            "known": wire_in(unsigned(1), "Whether there is a denominator."),
+            "last": wire_in(unsigned(1), "Whether the chunk is a key's last."),
+            "prune": wire_out(unsigned(1), "The token is dropped."),
+            "request": wire_out(unsigned(1), "The key's next chunk is read."),
+            "keep": wire_out(unsigned(1), "The token is kept; of these three, one is 1."),
         }
-        super().__init__(p, inputs, dict.fromkeys(("prune", "request", "keep"), unsigned(1)))
 
     def elaborate(self, platform):
         m = Module()

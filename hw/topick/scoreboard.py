@@ -4,12 +4,12 @@ import dataclasses
 import functools
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.component import Component
 from hw.layout import FLAG, Integer, index, integer
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -70,7 +70,7 @@ class ScoreboardParameters(Parameters):
         return data.StructLayout({"slot": self.slot, "park": FLAG, "entry": self.entry_layout})
 
 
-class Scoreboard(Component):
+class Scoreboard(Component[ScoreboardParameters]):
     """A slot for each token in flight, which holds its partial result between two chunks.
 
     ``free`` issues slots: each of them once, then returned slots in the order of their return, so
@@ -93,14 +93,6 @@ class Scoreboard(Component):
     The paper's scoreboard is searched by token; here tags carry the slot, so no comparators are
     needed.
 
-    Members
-    -------
-    free : :py:`Out(stream.Signature(slot))`
-    read : :py:`In(stream.Signature(slot))`
-    entry : :py:`Out(stream.Signature(parameters.entry_layout))`
-        One for each read, in order.
-    write : :py:`In(stream.Signature(parameters.write_layout))`
-
     Examples
     --------
     >>> from hw.topick.scoreboard import Scoreboard, ScoreboardParameters
@@ -112,24 +104,18 @@ class Scoreboard(Component):
     summary = "Partial results of tokens whose next chunk is in flight, and free slots"
     source = "Token-Picker, section 4.1"
 
-    def __init__(self, parameters: ScoreboardParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "free": Out(stream.Signature(p.slot)),
-                "read": In(stream.Signature(p.slot)),
-                "entry": Out(stream.Signature(p.entry_layout)),
-                "write": In(stream.Signature(p.write_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> ScoreboardParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "free": stream_out(p.slot),
+            "read": stream_in(p.slot),
+            "entry": stream_out(p.entry_layout, "One for each read, in order."),
+            "write": stream_in(p.write_layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         returned = self._issue_slots(m)
         m.submodules.rows = rows = memory.Memory(shape=p.entry_layout, depth=p.entries, init=[])
         reading, writing = rows.read_port(domain="comb"), rows.write_port()
@@ -168,7 +154,7 @@ class Scoreboard(Component):
 
     def _issue_slots(self, m: Module) -> Queue:
         """Issue slots from 0 to the last, then returned ones; returns the queue of these."""
-        p = self._parameters
+        p = self.parameters
         m.submodules.returned = returned = Queue(QueueParameters(depth=p.entries), shape=p.slot)
         fresh = Signal(range(p.entries + 1))  # the lowest slot that was never issued
         left = Signal()

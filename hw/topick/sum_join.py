@@ -1,14 +1,13 @@
 """Adds the weighted sums of a head's lanes (Token-Picker, section 4, step 1)."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.ports import Ports, stream_in, stream_out
 from hw.topick.lane_layouts import sums_layout
 
 
-class SumJoin(Component):
+class SumJoin(Component[None]):
     """o = i[0] + i[1] + ... + i[lanes - 1], element by element, and the same of ``total``.
 
     A head has one set of sums for each lane, hundreds of cycles apart, so a single adder for each
@@ -16,24 +15,22 @@ class SumJoin(Component):
 
     Latency: 1 cycle from the last lane's sums to o, and at least `lanes` cycles from the first's.
     Throughput: a sum every `lanes` + 1 cycles. Overflow: none, o is wide enough.
-
-    Members
-    -------
-    i : :py:`In(stream.Signature(sums_layout(places, bits, d))).array(lanes)`
-    o : :py:`Out(stream.Signature(sums_layout(places, bits, d, growth)))`
-        Wider by log2 of the lanes, rounded up.
     """
 
     def __init__(self, lanes: int, d: int, bits: int, places: int):
+        self._places = places
+        self._bits = bits
+        self._d = d
         self._lanes = lanes
-        growth = (lanes - 1).bit_length()
-        part, whole = (sums_layout(places, bits, d, more) for more in (0, growth))
-        super().__init__(
-            {
-                "i": In(stream.Signature(part)).array(lanes),
-                "o": Out(stream.Signature(whole)),
-            }
-        )
+        super().__init__()
+
+    def ports(self) -> Ports:
+        growth = (self._lanes - 1).bit_length()
+        part, whole = (sums_layout(self._places, self._bits, self._d, more) for more in (0, growth))
+        return {
+            "i": stream_in(part).array(self._lanes),
+            "o": stream_out(whole, "Wider by log2 of the self._lanes, rounded up."),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -1,11 +1,11 @@
 """The order in which a lane examines its tokens (Token-Picker, section 3.1)."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, enum, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum
 
 from hw.component import Component
 from hw.layout import FLAG, count, position
+from hw.ports import Ports, stream_in, stream_out
 
 
 class Next(enum.Enum, shape=2):
@@ -16,7 +16,7 @@ class Next(enum.Enum, shape=2):
     DESCENDING = 2
 
 
-class TokenOrder(Component):
+class TokenOrder(Component[None]):
     """The newest token, then the first one, then the others from new to old.
 
     These tend to have the largest probabilities, so the denominator grows early. A lane has some of
@@ -26,23 +26,23 @@ class TokenOrder(Component):
     Example: 5 rows, both held: 4, 0, 3, 2, 1. Neither held: 4, 3, 2, 1, 0.
 
     Latency: 1 cycle. Throughput: a row per cycle; the next head's rows follow without a gap.
-
-    Members
-    -------
-    start : :py:`In(stream.Signature(StructLayout))`
-        ``tokens``: rows, 0 for none. ``newest``, ``first``: the lane holds that token.
-    token : :py:`Out(stream.Signature(position(row_bits)))`
     """
 
     def __init__(self, row_bits: int):
         self._row_bits = row_bits
-        start = data.StructLayout({"tokens": count(row_bits + 1), "newest": FLAG, "first": FLAG})
-        super().__init__(
-            {
-                "start": In(stream.Signature(start)),
-                "token": Out(stream.Signature(position(row_bits))),
-            }
+        super().__init__()
+
+    def ports(self) -> Ports:
+        start = data.StructLayout(
+            {"tokens": count(self._row_bits + 1), "newest": FLAG, "first": FLAG}
         )
+        return {
+            "start": stream_in(
+                start,
+                "``tokens``: rows, 0 for none. ``newest``, ``first``: the lane holds that token.",
+            ),
+            "token": stream_out(position(self._row_bits)),
+        }
 
     def elaborate(self, platform):
         m = Module()

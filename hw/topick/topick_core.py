@@ -3,10 +3,10 @@
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from hw.component import Component
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.arbiter import Arbiter, ArbiterParameters
 from hw.stream.queue import Queue, QueueParameters
 from hw.topick.core_parameters import MARGIN_STAGES, TopickCoreParameters
@@ -17,7 +17,7 @@ from hw.topick.row_store import RowStore
 __all__ = ["TopickCore", "TopickCoreParameters"]
 
 
-class TopickCore(Component):
+class TopickCore(Component[TopickCoreParameters]):
     """o_h = sum over the tokens i that are kept of p_hi v_i,   p_hi = 2^(t_hi) / sum 2^(t_hj).
 
     ::
@@ -67,25 +67,6 @@ class TopickCore(Component):
     ``request`` as they are written. ``decided`` that is not accepted stops its lane.
     ``response.ready`` depends on its payload and on the lane's outputs.
 
-    Members
-    -------
-    job : :py:`In(stream.Signature(parameters.job_layout))`
-    kv : :py:`In(stream.Signature(parameters.row_layout))`
-        Codes of K and V of each kv head in turn.
-    q : :py:`In(stream.Signature(parameters.query_layout))`
-        One for each head.
-    request : :py:`Out(stream.Signature(parameters.request_layout)).array(lanes)`
-        To each lane's memory, of parameters.planes times `rows` words of a chunk of d elements. A
-        write is complete when it is accepted.
-    response : :py:`In(stream.Signature(parameters.response_layout)).array(lanes)`
-        Chunks read, in any order; with `pruning` off in the order of the requests.
-    decided : :py:`Out(stream.Signature(parameters.decided_layout)).array(lanes)`
-        A beat for each token of a head, when it is pruned or kept.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        One for each head, in any order of heads of different groups.
-    observed : :py:`Out(stream.Signature(parameters.lane.observed_layout)).array(lanes)`
-        Only with `observe`: a beat for each chunk of K, in the order of the decisions.
-
     Examples
     --------
     >>> from hw.topick.topick_core import TopickCoreParameters
@@ -99,28 +80,38 @@ class TopickCore(Component):
     summary = "A token's attention that reads improbable tokens' keys in part and their values not"
     source = "Token-Picker, section 4 and Fig. 6"
 
-    def __init__(self, parameters: TopickCoreParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         ports = {
-            "job": In(stream.Signature(p.job_layout)),
-            "kv": In(stream.Signature(p.row_layout)),
-            "q": In(stream.Signature(p.query_layout)),
-            "request": Out(stream.Signature(p.request_layout)).array(p.lanes),
-            "response": In(stream.Signature(p.response_layout)).array(p.lanes),
-            "decided": Out(stream.Signature(p.decided_layout)).array(p.lanes),
-            "o": Out(stream.Signature(p.output_layout)),
+            "job": stream_in(p.job_layout),
+            "kv": stream_in(p.row_layout, "Codes of K and V of each kv head in turn."),
+            "q": stream_in(p.query_layout, "One for each head."),
+            "request": stream_out(
+                p.request_layout,
+                "To each lane's memory, of p.planes times `rows` words of a chunk of d "
+                "elements. A write is complete when it is accepted.",
+            ).array(p.lanes),
+            "response": stream_in(
+                p.response_layout,
+                "Chunks read, in any order; with `pruning` off in the order of the requests.",
+            ).array(p.lanes),
+            "decided": stream_out(
+                p.decided_layout, "A beat for each token of a head, when it is pruned or kept."
+            ).array(p.lanes),
+            "o": stream_out(
+                p.output_layout, "One for each head, in any order of heads of different groups."
+            ),
         }
         if p.observe:
-            ports["observed"] = Out(stream.Signature(p.lane.observed_layout)).array(p.lanes)
-        super().__init__(ports)
-
-    @property
-    def parameters(self) -> TopickCoreParameters:
-        return self._parameters
+            ports["observed"] = stream_out(
+                p.lane.observed_layout,
+                "Only with `observe`: a beat for each chunk of K, in the order of the decisions.",
+            ).array(p.lanes)
+        return ports
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         job = Signal(p.job_layout)
         begin = Signal()  # a job is accepted
         known = Signal()  # its number of kv heads is known
@@ -144,7 +135,7 @@ class TopickCore(Component):
 
     def _sequence(self, m, store, job, begin, known, stored, left) -> None:
         """A job: count its kv heads, store their rows, wait for its heads."""
-        p = self._parameters
+        p = self.parameters
         offered = self.job.payload
         covered = Signal(range(2 * p.heads + 1))  # query heads of the kv heads counted so far
         kv_heads = Signal(range(p.kv_heads + 1))
@@ -193,7 +184,7 @@ class TopickCore(Component):
 
     def _connect_lanes(self, m: Module, groups: list[LaneGroup], store: RowStore) -> None:
         """Each lane's memory port, which the store has while no head runs."""
-        p = self._parameters
+        p = self.parameters
         write = store.write
         lanes = [(group, n) for group in groups for n in range(p.lanes_per_head)]
         readies = []
@@ -220,7 +211,7 @@ class TopickCore(Component):
 
     def _dispatch(self, m, groups: list[LaneGroup], job, begin, known, stored) -> None:
         """Queries with their margins, each to the group of its kv head."""
-        p = self._parameters
+        p = self.parameters
         query = Signal(p.query_layout, reset_less=True)
         held = Signal()  # a query
         waiting = Signal(range(MARGIN_STAGES + 1))  # cycles until its margins are there
@@ -279,7 +270,7 @@ class TopickCore(Component):
 
     def _collect(self, m: Module, groups: list[LaneGroup], left: Signal) -> None:
         """The groups' o, one at a time."""
-        p = self._parameters
+        p = self.parameters
         m.submodules.arbiter = arbiter = Arbiter(
             ArbiterParameters(inputs=p.groups), shape=p.head_output_layout
         )

@@ -1,15 +1,15 @@
 """Sums of probabilities times values, chunk by chunk (Token-Picker, section 4, step 1)."""
 
 from amaranth.hdl import Module, Mux, Signal, signed
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.layout import index
+from hw.ports import Ports, stream_out, wire_in, wire_out
 from hw.topick.lane_layouts import LaneLayouts
 
 
-class WeightedSums(Component):
+class WeightedSums(Component[LaneLayouts]):
     """o = sum of p v, from the products of p and the chunks of v, in any order; the sum of all p.
 
     A chunk's products are shifted left by the number of bits below the chunk and added. After the
@@ -17,37 +17,28 @@ class WeightedSums(Component):
     with chunk 0 of its value. Sums wrap around.
 
     Latency: 2 cycles from `take` to the sums, of which the first is that of the products.
-
-    Members
-    -------
-    advance : :py:`In(1)`
-        Must be low unless `free`.
-    take : :py:`In(1)`
-        A chunk enters, number ``chunk`` of its element, with its ``p``; its ``products`` follow one
-        stage later.
-    free : :py:`Out(1)`
-        No sum is lost if the pipeline advances.
-    o : :py:`Out(stream.Signature(parameters.sum_layout))`
     """
 
-    def __init__(self, parameters: LaneLayouts):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "advance": In(1),
-                "take": In(1),
-                "chunk": In(index(range(p.chunks))),
-                "p": In(p.probability_bits),
-                "last": In(1),
-                "products": In(data.ArrayLayout(signed(p.operand_bits + p.chunk_bits), p.d)),
-                "free": Out(1),
-                "o": Out(stream.Signature(p.sum_layout)),
-            }
-        )
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "advance": wire_in(1, "Must be low unless `free`."),
+            "take": wire_in(
+                1,
+                "A chunk enters, number ``chunk`` of its element, with its ``p``; its "
+                "``products`` follow one stage later.",
+            ),
+            "chunk": wire_in(index(range(p.chunks))),
+            "p": wire_in(p.probability_bits),
+            "last": wire_in(1),
+            "products": wire_in(data.ArrayLayout(signed(p.operand_bits + p.chunk_bits), p.d)),
+            "free": wire_out(1, "No sum is lost if the pipeline advances."),
+            "o": stream_out(p.sum_layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, width = self._parameters, self._parameters.sum_bits
+        p, width = self.parameters, self.parameters.sum_bits
         valid = Signal()  # of the stage of the products
         first = Signal(init=1)
         last = Signal(name="last_taken", reset_less=True)

@@ -4,12 +4,11 @@ import dataclasses
 import functools
 
 from amaranth.hdl import Array, Module, Mux, Signal, signed
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.layout import FixedPoint, integer
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.unicaim.sar_adc import SarAdc, SarAdcParameters
 
 
@@ -60,7 +59,7 @@ class AdcBankParameters(Parameters):
         return rounds * self.bits + others + self.latency + 1
 
 
-class AdcBank(Component):
+class AdcBank(Component[AdcBankParameters]):
     """Codes of samples, in their order, from `converters` converters in turn.
 
     A conversion takes a cycle for each bit, so `bits` converters keep up with a sample a cycle.
@@ -68,11 +67,6 @@ class AdcBank(Component):
     Latency: bits + 1 cycles. Throughput: a sample a cycle with `bits` converters or more, else
     `converters` of them in `bits` cycles. `i.ready` depends on `o.ready`, all else on registers
     only.
-
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.sample))`
-    o : :py:`Out(stream.Signature(signed(bits)))`
 
     Examples
     --------
@@ -84,22 +78,16 @@ class AdcBank(Component):
     summary = "Converters that take samples in turn"
     source = "UniCAIM, sections III-B5 and IV-A3"
 
-    def __init__(self, parameters: AdcBankParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(p.sample)),
-                "o": Out(stream.Signature(integer(signed(p.bits)))),
-            }
-        )
-
-    @property
-    def parameters(self) -> AdcBankParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.sample),
+            "o": stream_out(integer(signed(p.bits))),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         taken, given = (  # the converters whose turn it is
             Signal(range(max(2, p.converters)), name=name) for name in ("taken", "given")
         )

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from amaranth.hdl import Array, Cat, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, enum, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum
 
 from hw.component import Component
 from hw.layout import FLAG, index, integer, mask
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 
 
 class ArrayOp(enum.IntEnum, shape=2):
@@ -144,29 +144,25 @@ class BitLines(NamedTuple):
     first: Value
 
 
-class UnicaimArray(Component, abc.ABC):
+class UnicaimArray(Component[Any], abc.ABC):
     """Base of the arrays: bit lines in, scores and steps of a search out. See
     :class:`hw.unicaim.digital_array.DigitalArray`.
     """
 
-    def __init__(self, parameters: ArrayParameters):
-        self._parameters: Any = parameters  # of the array's own class
-        super().__init__(
-            {
-                "i": In(stream.Signature(parameters.input_layout)),
-                "too_many": In(stream.Signature(1)),
-                "lines": Out(stream.Signature(lines_layout(parameters.rows))),
-                "values": Out(stream.Signature(parameters.values_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> Any:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "Beats on the bit lines."),
+            "too_many": stream_in(1, "For each step, whether more than k lines were high."),
+            "lines": stream_out(
+                lines_layout(p.rows), "Lines that are high in each step of a search."
+            ),
+            "values": stream_out(p.values_layout, "Scores of all rows."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         i, lines = self.i.payload, self.lines.payload
 
         taken = Signal()  # a beat on the bit lines
@@ -276,14 +272,14 @@ def stored_keys(m: Module, row, contexts: int) -> Value:
     return Array(stored)[row.context] if contexts > 1 else stored[0]
 
 
-def row_signature(parameters: ArrayParameters) -> dict:
+def row_ports(parameters: ArrayParameters) -> Ports:
     """Ports that every row has."""
     return {
-        "context": In(range(max(2, parameters.contexts))),
-        "levels": In(parameters.input_layout["levels"].shape),
-        "write": In(1),
-        "drive": In(parameters.drive_layout),
-        "plane": In(1),
-        "first": In(1),
-        "score": Out(parameters.score),
+        "context": wire_in(range(max(2, parameters.contexts)), "The set of rows."),
+        "levels": wire_in(parameters.input_layout["levels"].shape, "Key levels to store."),
+        "write": wire_in(1, "Store `levels`."),
+        "drive": wire_in(parameters.drive_layout, "Digits of a plane."),
+        "plane": wire_in(1, "Add their products with the keys to twice the score, or to 0."),
+        "first": wire_in(1, "To 0: the first plane of a query."),
+        "score": wire_out(parameters.score, "Score, from a register."),
     }

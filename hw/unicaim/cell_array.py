@@ -9,17 +9,17 @@ from typing import Self
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data
-from amaranth.lib.wiring import In
 
 from hw.component import Component
 from hw.layout import FixedPoint
 from hw.parameters import require
+from hw.ports import Ports, wire_in
 from hw.unicaim.array import (
     ArrayParameters,
     BitLines,
     UnicaimArray,
     parallel_scores,
-    row_signature,
+    row_ports,
     stored_keys,
 )
 
@@ -114,11 +114,6 @@ class CellArray(UnicaimArray):
 
     Paper: III-B2, III-B3, and III-B5 for the spread.
 
-    Members
-    -------
-    i, too_many, lines, values
-        As DigitalArray has them.
-
     Examples
     --------
     >>> from hw.unicaim.cell_array import CellArrayParameters
@@ -133,11 +128,8 @@ class CellArray(UnicaimArray):
     source = "UniCAIM, sections III-B2, III-B3 and III-B5"
     synthesizable_as = "unicaim.digital_array"
 
-    def __init__(self, parameters: CellArrayParameters):
-        super().__init__(parameters)
-
     def _scores(self, m: Module, bus: BitLines, scoring: Signal, begin: Signal) -> list:
-        p = self._parameters
+        p = self.parameters
         rows = [CellRow(p) for _ in range(p.rows)]
         if p.spread_mv:
             for number, row in enumerate(rows):
@@ -150,7 +142,7 @@ class CellArray(UnicaimArray):
         return parallel_scores(m, rows, bus, begin)
 
     def _search(self, m: Module, scores: list, used: Signal, begin: Signal, answered: Signal):
-        p = self._parameters
+        p = self.parameters
         lines = self.lines.payload
         # Lines with scores below it have dropped; it rises by 1 per step.
         threshold = Signal(range(-p.score_limit, p.score_limit + 2), reset_less=True)
@@ -164,26 +156,26 @@ class CellArray(UnicaimArray):
             m.d.sync += threshold.eq(threshold + 1)
 
 
-class CellRow(Component):
-    """The cells of one row and the score that its line shows.
+class CellRow(Component[CellArrayParameters]):
+    """The cells of one row and the score that its line shows."""
 
-    Members
-    -------
-    levels, context, write, drive, plane, first, score
-        As :class:`hw.unicaim.digital_array.DigitalRow` has them.
-    errors : :py:`In(ArrayLayout({plus, minus}, d))`
-        Of the devices, with `spread_mv` only.
-    """
-
-    def __init__(self, parameters: CellArrayParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         pair = data.StructLayout({"plus": p.error, "minus": p.error})
-        errors = {"errors": In(data.ArrayLayout(pair, p.d))} if p.spread_mv else {}
-        super().__init__({**row_signature(p), **errors})
+        errors = (
+            {
+                "errors": wire_in(
+                    data.ArrayLayout(pair, p.d), "Of the devices, with `spread_mv` only."
+                )
+            }
+            if p.spread_mv
+            else {}
+        )
+        return {**row_ports(p), **errors}
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         keys = data.View(self.levels.shape(), stored_keys(m, self, p.contexts))
         products = [
             Mux(digit.on, Mux(digit.negative, -key, key), 0)

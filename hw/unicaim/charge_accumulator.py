@@ -4,13 +4,13 @@ import dataclasses
 import functools
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
-from amaranth.lib import data, enum, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum
 
 from hw.arith.population_count import PopulationCount, PopulationCountParameters
 from hw.component import Component
 from hw.layout import FLAG, index, integer
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.unicaim.eviction_sense import planes_layout
 
 
@@ -101,7 +101,7 @@ class ChargeAccumulatorParameters(Parameters):
         return data.StructLayout({"op": AccumulatorOp, **fields})
 
 
-class ChargeAccumulator(Component):
+class ChargeAccumulator(Component[ChargeAccumulatorParameters]):
     """Accumulate the scores of all rows, and send the accumulations as bit planes for a search.
 
         SHARE:   acc[r] <- acc[r] + floor((value[r] - acc[r]) 2^-share + 1/2)
@@ -131,12 +131,6 @@ class ChargeAccumulator(Component):
     cycle and width + 1 for the steps, the first one in the cycle after it. `i` is ready when none
     of these is in progress. All outputs depend on registers only.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-    o : :py:`Out(stream.Signature(planes_layout(rows)))`
-        Steps of searches.
-
     Examples
     --------
     >>> from hw.unicaim.charge_accumulator import AccumulatorOp, ChargeAccumulatorParameters
@@ -150,22 +144,16 @@ class ChargeAccumulator(Component):
     summary = "Accumulated scores of rows by charge sharing"
     source = "UniCAIM, section III-B4"
 
-    def __init__(self, parameters: ChargeAccumulatorParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(p.input_layout)),
-                "o": Out(stream.Signature(planes_layout(p.rows))),
-            }
-        )
-
-    @property
-    def parameters(self) -> ChargeAccumulatorParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout),
+            "o": stream_out(planes_layout(p.rows), "Steps of searches."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         i = self.i.payload
         # The context of the beat, later that of the operation in progress.
         context = Signal(range(max(2, p.contexts)))
@@ -255,7 +243,7 @@ class ChargeAccumulator(Component):
         marked
             In the `first` step the rows that count, then those of them with a 1 in the plane.
         """
-        p = self._parameters
+        p = self.parameters
         m.submodules.counter = count = PopulationCount(PopulationCountParameters(n=p.rows))
         ones = Signal(range(p.rows + 1), reset_less=True)
         counts_rows = Signal(reset_less=True)
@@ -289,42 +277,24 @@ class ChargeAccumulator(Component):
         return mean
 
 
-class AccumulatorRow(Component):
-    """One accumulation.
+class AccumulatorRow(Component[ChargeAccumulatorParameters]):
+    """One accumulation."""
 
-    Members
-    -------
-    context : :py:`In(range(contexts))`
-    share : :py:`In(1)`
-        Move towards `value` by a share of the distance.
-    value : :py:`In(signed(score_bits))`
-    starting : :py:`In(1)`
-        Take `start`.
-    start : :py:`In(width)`
-        In offset binary: the accumulation plus 2^(width - 1).
-    position : :py:`In(width)`
-        One-hot or 0.
-    bit : :py:`Out(1)`
-        The bit at that position of the accumulation in offset binary.
-    """
-
-    def __init__(self, parameters: ChargeAccumulatorParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "context": In(range(max(2, p.contexts))),
-                "share": In(1),
-                "value": In(signed(p.score_bits)),
-                "starting": In(1),
-                "start": In(p.width),
-                "position": In(p.width),
-                "bit": Out(1),
-            }
-        )
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "context": wire_in(range(max(2, p.contexts))),
+            "share": wire_in(1, "Move towards `value` by a share of the distance."),
+            "value": wire_in(signed(p.score_bits)),
+            "starting": wire_in(1, "Take `start`."),
+            "start": wire_in(p.width, "In offset binary: the accumulation plus 2^(width - 1)."),
+            "position": wire_in(p.width, "One-hot or 0."),
+            "bit": wire_out(1, "The bit at that position of the accumulation in offset binary."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         # In offset binary, of each context.
         stored = Array(
             Signal(p.width, name=f"held_{number}", reset_less=True) for number in range(p.contexts)

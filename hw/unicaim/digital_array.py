@@ -3,18 +3,18 @@
 import dataclasses
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib.wiring import In
 
 from hw.arith.carry_save import add_rows
 from hw.arith.datapath import Registers
 from hw.arith.population_count import PopulationCount, PopulationCountParameters
 from hw.component import Component
+from hw.ports import Ports, wire_in
 from hw.unicaim.array import (
     ArrayParameters,
     BitLines,
     UnicaimArray,
     parallel_scores,
-    row_signature,
+    row_ports,
     stored_keys,
 )
 from hw.unicaim.threshold_search import threshold_search
@@ -68,17 +68,6 @@ class DigitalArray(UnicaimArray):
 
     Paper: III-B2 and III-B3; the digital array is this project's own.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Bit lines.
-    too_many : :py:`In(stream.Signature(1))`
-        For each step, whether more than k lines were high.
-    lines : :py:`Out(stream.Signature(lines_layout(rows)))`
-        Steps of a search.
-    values : :py:`Out(stream.Signature(parameters.values_layout))`
-        Scores of all rows.
-
     Examples
     --------
     >>> from hw.unicaim.digital_array import DigitalArrayParameters
@@ -92,11 +81,8 @@ class DigitalArray(UnicaimArray):
     summary = "Score rows of keys against a query, search for the k largest scores bit by bit"
     source = "UniCAIM, sections III-B2 and III-B3"
 
-    def __init__(self, parameters: DigitalArrayParameters):
-        super().__init__(parameters)
-
     def _scores(self, m: Module, bus: BitLines, scoring: Signal, begin: Signal) -> list:
-        p = self._parameters
+        p = self.parameters
         # -key is ~key + 1: rows add complements, and the number of negative digits once.
         m.submodules.negatives = negatives = PopulationCount(PopulationCountParameters(n=p.d))
         m.d.comb += negatives.i.eq(Cat(digit.negative for digit in bus.drive))
@@ -114,34 +100,17 @@ def product_term(key: Value, on: Value, negative: Value, bits: int) -> Value:
     return product ^ (1 << (bits - 1))
 
 
-class DigitalRow(Component):
-    """The keys of one row and its score.
+class DigitalRow(Component[DigitalArrayParameters]):
+    """The keys of one row and its score."""
 
-    Members
-    -------
-    levels : :py:`In(ArrayLayout(signed(key_bits + 1), d))`
-    context : :py:`In(range(contexts))`
-    write : :py:`In(1)`
-        Store `levels`.
-    drive : :py:`In(parameters.drive_layout)`
-        Digits of a plane.
-    plane : :py:`In(1)`
-        Add their products with the keys to twice the score, or to 0 if `first`.
-    first : :py:`In(1)`
-    negatives : :py:`In(range(d + 1))`
-        Number of negative digits.
-    score : :py:`Out(parameters.score)`
-        From a register.
-    """
-
-    def __init__(self, parameters: DigitalArrayParameters):
-        self._parameters = parameters
-        count = parameters.d.bit_length()
-        super().__init__({**row_signature(parameters), "negatives": In(count)})
+    def ports(self) -> Ports:
+        p = self.parameters
+        count = p.d.bit_length()
+        return {**row_ports(p), "negatives": wire_in(count, "Number of negative digits.")}
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         width, bits = p.score.width, p.key_bits + 1
         score = Signal(p.score, reset_less=True)
         m.d.comb += self.score.eq(score)

@@ -4,12 +4,12 @@ import dataclasses
 import functools
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.layout import FLAG, index, mask
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.unicaim.lowest_row import LowestRow
 
 
@@ -52,7 +52,7 @@ class EvictionSenseParameters(Parameters):
         return data.StructLayout({"row": index(range(self.rows)), "present": FLAG})
 
 
-class EvictionSense(Component):
+class EvictionSense(Component[EvictionSenseParameters]):
     """The row whose line goes low first; of several, the one with the lowest address.
 
         row = argmin over used rows of accumulation
@@ -76,13 +76,6 @@ class EvictionSense(Component):
     Latency: the result in the cycle after the last step. Throughput: one step per cycle; the next
     search starts in the cycle after the result is taken. All outputs depend on registers only.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(planes_layout(rows)))`
-        Steps of a search.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        One beat for each search.
-
     Examples
     --------
     >>> from hw.unicaim.eviction_sense import EvictionSenseParameters
@@ -97,22 +90,16 @@ Integer(meaning='flag', shape=unsigned(1))})
     summary = "Row of the smallest accumulation, by a search over bit planes"
     source = "UniCAIM, section III-B4"
 
-    def __init__(self, parameters: EvictionSenseParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(planes_layout(p.rows))),
-                "o": Out(stream.Signature(p.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> EvictionSenseParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(planes_layout(p.rows), "Steps of a search."),
+            "o": stream_out(p.output_layout, "One beat for each search."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.lowest = lowest = LowestRow(p.rows)
         out = Signal(p.rows)  # rows that are no longer candidates
         found = Signal()  # some line went low

@@ -1,8 +1,7 @@
 """The exact stage of UniCAIM's core: softmax of the selected rows' scores, sum of their values."""
 
 from amaranth.hdl import Module, Signal, Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
 from hw.arith.float_format import FP16
@@ -10,13 +9,14 @@ from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.streamed import Streamed
 from hw.component import Component
 from hw.layout import FLAG, count
+from hw.ports import Ports, stream_in, stream_out, wire_out
 from hw.stream.queue import Queue, QueueParameters
 from hw.unicaim.core_parameters import UnicaimCoreParameters
 from hw.veda.pe_array import PeArray
 from hw.veda.special_function_unit import Operation, SpecialFunctionUnit
 
 
-class ExactAttention(Component):
+class ExactAttention(Component[UnicaimCoreParameters]):
     """o = sum over the selected rows of p v, with p the softmax of their scores.
 
     ::
@@ -28,42 +28,34 @@ class ExactAttention(Component):
 
     A score is the inner product of the query and the row's key, less the head's first finite one,
     or a code times the head's unit, rounded once. A head without rows gives zeros.
-
-    Members
-    -------
-    heads : :py:`In(stream.Signature({present, last, context}))`
-        Heads in order: whether any row is selected, and whether it is its step's last.
-    q : :py:`In(stream.Signature(shape))`
-        Their queries, or units.
-    rows : :py:`In(stream.Signature({data, last}))`
-        Rows read, `last` of a head's keys and of its values.
-    codes : :py:`In(stream.Signature(parameters.code_layout))`
-        Where exact is ``cells``.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-    done : :py:`Out(1)`
-        The last row of a step has been used in this cycle, that of `context`.
-    context : :py:`Out(parameters.context)`
     """
 
-    def __init__(self, parameters: UnicaimCoreParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         row = data.StructLayout({"data": p.row_layout, "last": FLAG})
-        codes = {"codes": In(stream.Signature(p.code_layout))} if p.exact == "cells" else {}
-        super().__init__(
-            {
-                "heads": In(stream.Signature(head_layout(p))),
-                "q": In(stream.Signature(operand_shape(p))),
-                "rows": In(stream.Signature(row)),
-                **codes,
-                "o": Out(stream.Signature(p.output_layout)),
-                "done": Out(1),
-                "context": Out(p.context),
-            }
+        codes = (
+            {"codes": stream_in(p.code_layout, "Where exact is ``cells``.")}
+            if p.exact == "cells"
+            else {}
         )
+        return {
+            "heads": stream_in(
+                head_layout(p),
+                "Heads in order: whether any row is selected, and whether it is its step's last.",
+            ),
+            "q": stream_in(operand_shape(p), "Their queries, or units."),
+            "rows": stream_in(row, "Rows read, `last` of a head's keys and of its values."),
+            **codes,
+            "o": stream_out(p.output_layout),
+            "done": wire_out(
+                1, "The last row of a step has been used in this cycle, that of `context`."
+            ),
+            "context": wire_out(p.context),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, rows, head = self._parameters, self.rows, self.heads.payload
+        p, rows, head = self.parameters, self.rows, self.heads.payload
         m.submodules.pe_array = array = PeArray(p.pe_array)
         m.submodules.special_function_unit = softmax = SpecialFunctionUnit(p.softmax)
         flags = data.StructLayout({"present": count(range(p.rows + 1)), "invalid": FLAG, "last": 1})
@@ -161,7 +153,7 @@ class ExactAttention(Component):
 
     def _scale(self, m: Module, scores) -> None:
         """Codes to FP16, times the unit of their head, into the softmax."""
-        p, codes = self._parameters, self.codes
+        p, codes = self.parameters, self.codes
         m.submodules.to_float = to_float = FixedToFloat(
             FixedToFloatParameters(format="fp16", width=p.adc_bits, fraction=0)
         )

@@ -4,12 +4,12 @@ import dataclasses
 import functools
 
 from amaranth.hdl import Module, Mux, Signal, signed
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.layout import FLAG, integer
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ class GroupSumParameters(Parameters):
         return data.ArrayLayout(integer(signed(self.sum_bits)), self.rows)
 
 
-class GroupSum(Component):
+class GroupSum(Component[GroupSumParameters]):
     """Add up the scores of a group's queries, for all rows at once.
 
         o[r] = sum over the group's queries of values[r]
@@ -76,11 +76,6 @@ class GroupSum(Component):
 
     Overflow: none up to `group` queries. Latency: 1 cycle. Throughput: a query a cycle, and a cycle
     more for each sum, which is in the accumulators' registers. Outputs depend on registers only.
-
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
 
     Examples
     --------
@@ -93,22 +88,16 @@ class GroupSum(Component):
     summary = "Sums of all rows' scores over a group of queries"
     source = "UniCAIM, section III-B4, for grouped queries"
 
-    def __init__(self, parameters: GroupSumParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(p.input_layout)),
-                "o": Out(stream.Signature(p.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> GroupSumParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout),
+            "o": stream_out(p.output_layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         begun = Signal()  # scores of this sum have been added
         m.d.comb += self.i.ready.eq(~self.o.valid)
         with m.If(self.o.ready):

@@ -1,11 +1,11 @@
 """What each job of UniCAIM's core asks of its parts, in order."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.layout import FLAG
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
 from hw.unicaim.exact_attention import operand_shape
 from hw.unicaim.level_converter import RowKind
@@ -13,7 +13,7 @@ from hw.unicaim.row_accumulation import accumulation_layout
 from hw.unicaim.row_manager import RowOp
 
 
-class JobSequence(Component):
+class JobSequence(Component[UnicaimCoreParameters]):
     """A job's row, its key and value into memory and array, then its queries, one after the other.
 
     A job waits in `job` while one of the same kv head is in progress, so that it overwrites no row
@@ -21,53 +21,35 @@ class JobSequence(Component):
 
     Timing: 6 cycles from a job to its first query, and those of the converter; a query whenever the
     converter takes one.
-
-    Members
-    -------
-    load, job, kv, q
-        As :class:`hw.unicaim.unicaim_core.UnicaimCore` has them.
-    busy : :py:`In(kv_heads)`
-        Kv heads with a job in progress.
-    started : :py:`Out(1)`
-        A job begins in this cycle, of the kv head `context`; with queries if `reads`.
-    context : :py:`Out(parameters.context)`
-    reads : :py:`Out(1)`
-    take : :py:`Out(stream.Signature(parameters.manager.input_layout))`
-    row : :py:`In(stream.Signature(parameters.manager.output_layout))`
-    records : :py:`Out(stream.Signature(accumulation_layout(parameters)))`
-    converter : :py:`Out(stream.Signature(parameters.converter.input_layout))`
-    write : :py:`Out(stream.Signature(parameters.request_layout))`
-    heads : :py:`Out(stream.Signature({context, last, k}))`
-        One for each query.
-    operands : :py:`Out(stream.Signature(operand_shape(parameters)))`
-        With each of these, for the exact stage.
     """
 
-    def __init__(self, parameters: UnicaimCoreParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "load": In(stream.Signature(p.load_layout)),
-                "job": In(stream.Signature(p.job_layout)),
-                "kv": In(stream.Signature(p.row_layout)),
-                "q": In(stream.Signature(p.q_layout)),
-                "busy": In(p.kv_heads),
-                "started": Out(1),
-                "context": Out(p.context),
-                "reads": Out(1),
-                "take": Out(stream.Signature(p.manager.input_layout)),
-                "row": In(stream.Signature(p.manager.output_layout)),
-                "records": Out(stream.Signature(accumulation_layout(p))),
-                "converter": Out(stream.Signature(p.converter.input_layout)),
-                "write": Out(stream.Signature(p.request_layout)),
-                "heads": Out(stream.Signature(query_layout(p))),
-                "operands": Out(stream.Signature(operand_shape(p))),
-            }
-        )
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "load": stream_in(
+                p.load_layout, "As :class:`hw.unicaim.unicaim_core.UnicaimCore` has them."
+            ),
+            "job": stream_in(p.job_layout, "See `load`."),
+            "kv": stream_in(p.row_layout, "See `load`."),
+            "q": stream_in(p.q_layout, "See `load`."),
+            "busy": wire_in(p.kv_heads, "Kv heads with a job in progress."),
+            "started": wire_out(
+                1, "A job begins in this cycle, of the kv head `context`; with queries if `reads`."
+            ),
+            "context": wire_out(p.context),
+            "reads": wire_out(1),
+            "take": stream_out(p.manager.input_layout),
+            "row": stream_in(p.manager.output_layout),
+            "records": stream_out(accumulation_layout(p)),
+            "converter": stream_out(p.converter.input_layout),
+            "write": stream_out(p.request_layout),
+            "heads": stream_out(query_layout(p), "One for each query."),
+            "operands": stream_out(operand_shape(p), "With each of these, for the exact stage."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, job, q = self._parameters, self.job.payload, self.q.payload
+        p, job, q = self.parameters, self.job.payload, self.q.payload
         converter, write, record = self.converter, self.write, self.records.payload
         several = p.kv_heads > 1
         op = Signal(JobOp, reset_less=True)

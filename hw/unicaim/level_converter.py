@@ -5,13 +5,13 @@ import functools
 import random
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed, unsigned
-from amaranth.lib import data, enum, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum, memory
 
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.layout import index
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.unicaim.array import ArrayOp, ArrayParameters
 
 ALIGNED = 16
@@ -106,7 +106,7 @@ class LevelConverterParameters(Parameters):
         return data.StructLayout({"kind": RowKind, **context, **fields})
 
 
-class LevelConverter(Component):
+class LevelConverter(Component[LevelConverterParameters]):
     """Convert keys and queries to levels, and send them on an array's bit lines.
 
         level[c] = clip(round((T x - T mean)[c] / divisor))        T x = H (s * x), or x
@@ -146,13 +146,6 @@ class LevelConverter(Component):
 
     Paper: III-B2 for levels and planes.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Rows.
-    o : :py:`Out(stream.Signature(parameters.array.input_layout))`
-        For a key a beat that writes it, for a query one for each plane, for CLEAR one.
-
     Examples
     --------
     >>> from hw.unicaim.level_converter import LevelConverterParameters, RowKind
@@ -164,22 +157,19 @@ class LevelConverter(Component):
     summary = "Rows of FP16 numbers to the cells' levels: rotated, centred, divided"
     source = "UniCAIM, section III-B2; the rotation is this project's own"
 
-    def __init__(self, parameters: LevelConverterParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(p.input_layout)),
-                "o": Out(stream.Signature(p.array.input_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> LevelConverterParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout, "Rows."),
+            "o": stream_out(
+                p.array.input_layout,
+                "For a key a beat that writes it, for a query one for each plane, for CLEAR one.",
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, i, o = self._parameters, self.i.payload, self.o.payload
+        p, i, o = self.parameters, self.i.payload, self.o.payload
         a = p.array
         digits = max(a.key_bits, a.query_bits)
 
@@ -280,7 +270,7 @@ class LevelConverter(Component):
     def _divisor(self, m: Module, accept: Signal, context: Signal) -> Signal:
         """The row's divisor: with a mean it is kept for the context's keys."""
         i = self.i.payload
-        contexts = self._parameters.array.contexts
+        contexts = self.parameters.array.contexts
         stored = Array(
             Signal(FP16.width - 1, name=f"divisor_{number}", reset_less=True)
             for number in range(contexts)
@@ -298,56 +288,35 @@ class LevelConverter(Component):
         return divisor
 
 
-class LevelLane(Component):
-    """One element of a row.
-
-    Members
-    -------
-    accept : :py:`In(1)`
-        Take `x`, in units of the last bit of `divisor`.
-    x : :py:`In(FP16)`
-    divisor : :py:`In(15)`
-        FP16 without its sign.
-    rank : :py:`In(1)`
-        Take `butterfly`.
-    butterfly : :py:`In(signed(sum_bits))`
-    subtract : :py:`In(1)`
-        Take off `mean`; the difference is what digits are found of.
-    mean : :py:`In(signed(sum_bits))`
-    digit : :py:`In(1)`
-        Find the digit of weight `trial` / 2.
-    is_key : :py:`In(1)`
-        Collect digits in the level; else it is the last digit.
-    trial : :py:`In(11 + digits)`
-    sum : :py:`Out(signed(sum_bits))`
-        From a register.
-    level : :py:`Out(signed(key_bits + 1))`
-    """
+class LevelLane(Component[LevelConverterParameters]):
+    """One element of a row."""
 
     def __init__(self, parameters: LevelConverterParameters, negated: bool):
-        self._parameters, self._negated = parameters, negated
-        a, width = parameters.array, parameters.sum_bits
+        self._negated = negated
+        super().__init__(parameters)
+
+    def ports(self) -> Ports:
+        p = self.parameters
+        a, width = p.array, p.sum_bits
         digits = max(a.key_bits, a.query_bits)
-        super().__init__(
-            {
-                "accept": In(1),
-                "x": In(FP16),
-                "divisor": In(FP16.width - 1),
-                "rank": In(1),
-                "butterfly": In(signed(width)),
-                "subtract": In(1),
-                "mean": In(signed(width)),
-                "digit": In(1),
-                "is_key": In(1),
-                "trial": In(FP16.precision + digits),
-                "sum": Out(signed(width)),
-                "level": Out(signed(a.key_bits + 1)),
-            }
-        )
+        return {
+            "accept": wire_in(1, "Take `x`, in units of the last bit of `divisor`."),
+            "x": wire_in(FP16),
+            "divisor": wire_in(FP16.width - 1, "FP16 without its sign."),
+            "rank": wire_in(1, "Take `butterfly`."),
+            "butterfly": wire_in(signed(width)),
+            "subtract": wire_in(1, "Take off `mean`; the difference is what digits are found of."),
+            "mean": wire_in(signed(width)),
+            "digit": wire_in(1, "Find the digit of weight `trial` / 2."),
+            "is_key": wire_in(1, "Collect digits in the level; else it is the last digit."),
+            "trial": wire_in(FP16.precision + digits),
+            "sum": wire_out(signed(width), "From a register."),
+            "level": wire_out(signed(a.key_bits + 1)),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, bits = self._parameters, self._parameters.array.key_bits
+        p, bits = self.parameters, self.parameters.array.key_bits
 
         # | mantissa | 4 zeros | shifted right by 4 plus the divisor's exponent less the element's;
         # by less than 0, it does not fit.

@@ -1,28 +1,27 @@
 """The lowest of the rows that are marked: a priority encoder."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 
 
-class LowestRow(Component):
+class LowestRow(Component[None]):
     """Number of the lowest bit that is set, by a binary tree of ceil(log2 n) levels.
 
     Combinational.
-
-    Members
-    -------
-    marked : :py:`In(n)`
-    found : :py:`Out(1)`
-        Some bit is set.
-    row : :py:`Out(range(n))`
-        Its number; 0 if no bit is set.
     """
 
     def __init__(self, n: int):
         self._n = n
-        super().__init__({"marked": In(n), "found": Out(1), "row": Out(range(n))})
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            "marked": wire_in(self._n),
+            "found": wire_out(1, "Some bit is set."),
+            "row": wire_out(range(self._n), "Its number; 0 if no bit is set."),
+        }
 
     def elaborate(self, platform):
         m = Module()

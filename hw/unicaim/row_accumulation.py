@@ -1,45 +1,35 @@
 """Accumulated scores of all rows, and the row that they say is to be evicted next."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.component import Component
 from hw.layout import FLAG, index
+from hw.ports import Ports, stream_in, stream_out
 from hw.unicaim.charge_accumulator import AccumulatorOp, ChargeAccumulator
 from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
 from hw.unicaim.eviction_sense import EvictionSense
 from hw.unicaim.group_sum import GroupSum
 
 
-class RowAccumulation(Component):
+class RowAccumulation(Component[UnicaimCoreParameters]):
     """What a job does to the accumulations of its kv head (UniCAIM, section III-B4).
 
     A STEP starts its new row, shares the sum of its heads' scores, and a PRESET starts its row from
     0. When all rows are in use, the search downwards finds the row to evict by the next job.
-
-    Members
-    -------
-    jobs : :py:`In(stream.Signature(job_layout))`
-        Accepted when they are done.
-    values : :py:`In(stream.Signature(parameters.group_sum.input_layout))`
-        Scores of a step's heads.
-    evict : :py:`Out(stream.Signature(parameters.manager.evict_layout))`
     """
 
-    def __init__(self, parameters: UnicaimCoreParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "jobs": In(stream.Signature(accumulation_layout(p))),
-                "values": In(stream.Signature(p.group_sum.input_layout)),
-                "evict": Out(stream.Signature(p.manager.evict_layout)),
-            }
-        )
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "jobs": stream_in(accumulation_layout(p), "Accepted when they are done."),
+            "values": stream_in(p.group_sum.input_layout, "Scores of a step's heads."),
+            "evict": stream_out(p.manager.evict_layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, job, evict = self._parameters, self.jobs.payload, self.evict
+        p, job, evict = self.parameters, self.jobs.payload, self.evict
         m.submodules.group_sum = total = GroupSum(p.group_sum)
         m.submodules.accumulator = accumulator = ChargeAccumulator(p.accumulator)
         m.submodules.eviction_sense = sense = EvictionSense(p.eviction)

@@ -1,16 +1,16 @@
 """The rows that a search has selected, from the memory, in the order of the exact stage."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
-from amaranth.lib import data, fifo, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, fifo
 
 from hw.component import Component
 from hw.layout import FLAG, address
+from hw.ports import Ports, stream_in, stream_out, wire_in
 from hw.unicaim.core_parameters import UnicaimCoreParameters
 from hw.unicaim.exact_attention import head_layout
 
 
-class RowFetch(Component):
+class RowFetch(Component[UnicaimCoreParameters]):
     """Addresses of selected rows to addresses in the memory: all keys of a head, then its values.
 
     Where the exact stage takes scores from the cells, addresses go to the converters instead of
@@ -18,42 +18,29 @@ class RowFetch(Component):
 
     Keys are requested as their addresses arrive. The rows are kept for the values, as many as an
     array has.
-
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.sense.output_layout))`
-        Rows of one head after the other.
-    context : :py:`In(parameters.context)`
-        Of the head.
-    last : :py:`In(1)`
-        It is its step's last.
-    heads : :py:`Out(stream.Signature({present, last, context}))`
-        With the head's first row.
-    samples : :py:`Out(stream.Signature(parameters.sense.output_layout))`
-        Rows to convert, where exact is ``cells``.
-    o : :py:`Out(stream.Signature({address, last}))`
-        To the memory, `last` of a head's keys and of its values.
     """
 
-    def __init__(self, parameters: UnicaimCoreParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         row = p.sense.output_layout
-        samples = {"samples": Out(stream.Signature(row))} if p.exact == "cells" else {}
-        where = data.StructLayout({"address": address(p.address_bits), "last": FLAG})
-        super().__init__(
-            {
-                "i": In(stream.Signature(row)),
-                "context": In(p.context),
-                "last": In(1),
-                "heads": Out(stream.Signature(head_layout(p))),
-                **samples,
-                "o": Out(stream.Signature(where)),
-            }
+        samples = (
+            {"samples": stream_out(row, "Rows to convert, where exact is ``cells``.")}
+            if p.exact == "cells"
+            else {}
         )
+        where = data.StructLayout({"address": address(p.address_bits), "last": FLAG})
+        return {
+            "i": stream_in(row, "Rows of one head after the other."),
+            "context": wire_in(p.context, "Of the head."),
+            "last": wire_in(1, "It is its step's last."),
+            "heads": stream_out(head_layout(p), "With the head's first row."),
+            **samples,
+            "o": stream_out(where, "To the memory, `last` of a head's keys and of its values."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, i, o = self._parameters, self.i, self.o
+        p, i, o = self.parameters, self.i, self.o
         row_bits = (p.rows - 1).bit_length()
         context_bits = (p.kv_heads - 1).bit_length()
         context = self.context[:context_bits]

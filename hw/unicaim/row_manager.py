@@ -4,12 +4,12 @@ import dataclasses
 import functools
 
 from amaranth.hdl import Array, Module, Mux, Signal
-from amaranth.lib import data, enum, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum
 
 from hw.component import Component
 from hw.layout import FLAG, index
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 class RowOp(enum.IntEnum, shape=1):
@@ -76,7 +76,7 @@ class RowManagerParameters(Parameters):
         return data.StructLayout({"row": index(range(self.rows)), "evicts": FLAG, "full": FLAG})
 
 
-class RowManager(Component):
+class RowManager(Component[RowManagerParameters]):
     """The row for a new token: the lowest free one, or else the one that is to be evicted.
 
     Rows are used from 0 upwards and given back only all at once (CLEAR), since a new token
@@ -89,14 +89,6 @@ class RowManager(Component):
     beat before it did so in the same context. Outputs depend on registers only, but `i.ready` on
     `i` too, and on `o.ready`, and `evict.ready` on the context in `evict`.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-    evict : :py:`In(stream.Signature(parameters.evict_layout))`
-        A row is kept until a beat consumes it; not ready while one of its context is kept.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        For each TAKE.
-
     Examples
     --------
     >>> from hw.unicaim.row_manager import RowManagerParameters
@@ -108,23 +100,21 @@ class RowManager(Component):
     summary = "Row for a new token: a free one, or one to evict"
     source = "UniCAIM, sections III-A2 and III-B4"
 
-    def __init__(self, parameters: RowManagerParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(p.input_layout)),
-                "evict": In(stream.Signature(p.evict_layout)),
-                "o": Out(stream.Signature(p.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> RowManagerParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.input_layout),
+            "evict": stream_in(
+                p.evict_layout,
+                "A row is kept until a beat consumes it; not ready while one of its context is "
+                "kept.",
+            ),
+            "o": stream_out(p.output_layout, "For each TAKE."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, i, o, evict = self._parameters, self.i.payload, self.o.payload, self.evict
+        p, i, o, evict = self.parameters, self.i.payload, self.o.payload, self.evict
         used = Array(Signal(range(p.rows + 1), name=f"used_{n}") for n in range(p.contexts))
         row = Array(
             Signal(range(p.rows), name=f"row_{n}", reset_less=True) for n in range(p.contexts)

@@ -3,12 +3,11 @@
 import dataclasses
 
 from amaranth.hdl import Cat, Const, Module, Shape, Signal, signed
-from amaranth.lib import stream
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
 from hw.layout import FixedPoint, integer
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.unicaim.sar_controller import SarController
 
 
@@ -48,7 +47,7 @@ class SarAdcParameters(Parameters):
         return FixedPoint(signed(self.bits + 1 + self.fraction), self.fraction)
 
 
-class SarAdc(Component):
+class SarAdc(Component[SarAdcParameters]):
     """The code nearest to a sample, in `bits` cycles.
 
         code = clip(floor(sample 2^-fraction + 1/2), -2^(bits - 1), 2^(bits - 1) - 1)
@@ -66,11 +65,6 @@ class SarAdc(Component):
     conversion stays in its last cycle. All outputs but `i.ready` depend on registers only;
     `i.ready` follows `o.ready`.
 
-    Members
-    -------
-    i : :py:`In(stream.Signature(parameters.sample))`
-    o : :py:`Out(stream.Signature(signed(bits)))`
-
     Examples
     --------
     >>> from hw.unicaim.sar_adc import SarAdcParameters
@@ -82,22 +76,16 @@ class SarAdc(Component):
     summary = "Successive approximation of a score, one bit per cycle"
     source = "UniCAIM, section III-B5"
 
-    def __init__(self, parameters: SarAdcParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(p.sample)),
-                "o": Out(stream.Signature(integer(signed(p.bits)))),
-            }
-        )
-
-    @property
-    def parameters(self) -> SarAdcParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.sample),
+            "o": stream_out(integer(signed(p.bits))),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.controller = controller = SarController(p.bits)
         held = Signal(Shape.cast(p.sample), reset_less=True)
         trial = Signal(Shape.cast(p.sample))

@@ -1,46 +1,34 @@
 """Successive approximation: the digital half of a converter."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 
 
-class SarController(Component):
+class SarController(Component[None]):
     """The largest number not above the input, one bit per cycle, from a comparator's answers.
 
     After `start`, in each of `bits` cycles `trial` is the value to put on the converter's DAC, and
     `above` must say in the same cycle whether the input is at least that. In the last of these
     cycles `done` is high and `code` is the result. `start` begins a conversion in the next cycle,
     also while another one is running.
-
-    Members
-    -------
-    enable : :py:`In(1)`
-        While low, all registers keep their values.
-    start : :py:`In(1)`
-    trial : :py:`Out(bits)`
-        From registers.
-    above : :py:`In(1)`
-    busy, done : :py:`Out(1)`
-        From registers.
-    code : :py:`Out(bits)`
-        Result so far, with this cycle's answer.
     """
 
     def __init__(self, bits: int):
         self._bits = bits
-        super().__init__(
-            {
-                "enable": In(1),
-                "start": In(1),
-                "trial": Out(bits),
-                "above": In(1),
-                "busy": Out(1),
-                "done": Out(1),
-                "code": Out(bits),
-            }
-        )
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            "enable": wire_in(1, "While low, all registers keep their values."),
+            "start": wire_in(1),
+            "trial": wire_out(self._bits, "From registers."),
+            "above": wire_in(1),
+            "busy": wire_out(1, "From registers."),
+            "done": wire_out(1, "See `busy`."),
+            "code": wire_out(self._bits, "Result so far, with this cycle's answer."),
+        }
 
     def elaborate(self, platform):
         m = Module()

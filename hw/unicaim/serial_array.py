@@ -90,11 +90,6 @@ class SerialArray(UnicaimArray):
     Paper: the array's function is that of III-B2 and III-B3; to scan its rows is this project's
     own.
 
-    Members
-    -------
-    i, too_many, lines, values
-        As DigitalArray has them.
-
     Examples
     --------
     >>> from hw.unicaim.serial_array import SerialArrayParameters
@@ -106,11 +101,8 @@ class SerialArray(UnicaimArray):
     summary = "Score rows of keys from a memory, some a cycle, and search for the largest scores"
     source = "UniCAIM, sections III-B2 and III-B3"
 
-    def __init__(self, parameters: SerialArrayParameters):
-        super().__init__(parameters)
-
     def _scores(self, m: Module, bus: BitLines, scoring: Signal, begin: Signal) -> list:
-        p = self._parameters
+        p = self.parameters
         row_bits = p.d * (p.key_bits + 1)
         word_shape = unsigned(p.parallel * row_bits)
         keys: Any = memory.Memory(shape=word_shape, depth=p.words * p.contexts, init=[])
@@ -175,7 +167,7 @@ class SerialArray(UnicaimArray):
 
     def _total(self, m: Module, lane: int, word: Value, planes: Value, negatives: Value) -> Signal:
         """The score of the word's row number `lane`, from a register."""
-        p = self._parameters
+        p = self.parameters
         bits, width = p.key_bits + 1, p.score.width
         # One carry-save addition, as in a row of the digital array but of all planes together.
         terms = []

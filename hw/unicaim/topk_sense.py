@@ -4,13 +4,13 @@ import dataclasses
 import functools
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.population_count import PopulationCount, PopulationCountParameters
 from hw.component import Component
 from hw.layout import FLAG, count, index
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.unicaim.array import lines_layout
 from hw.unicaim.lowest_row import LowestRow
 
@@ -60,7 +60,7 @@ class TopkSenseParameters(Parameters):
         return data.StructLayout({"row": index(range(self.rows)), "present": FLAG, "last": FLAG})
 
 
-class TopkSense(Component):
+class TopkSense(Component[TopkSenseParameters]):
     """Stop a search when k lines or fewer are high, and output the addresses of those rows.
 
         selected = the rows of the k largest scores in use
@@ -91,17 +91,6 @@ class TopkSense(Component):
     only. `k` is ready between searches, `i` from then to the search's last step unless an answer
     waits.
 
-    Members
-    -------
-    k : :py:`In(stream.Signature(range(rows + 1)))`
-        Rows wanted.
-    i : :py:`In(stream.Signature(lines_layout(rows)))`
-        Steps of a search.
-    too_many : :py:`Out(stream.Signature(1))`
-        For each step, whether more than k lines are high.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Addresses, ascending.
-
     Examples
     --------
     >>> from hw.unicaim.topk_sense import TopkSense, TopkSenseParameters
@@ -115,24 +104,18 @@ class TopkSense(Component):
     summary = "Stop a top-k search when k lines are left, and output the rows' addresses"
     source = "UniCAIM, section III-B3"
 
-    def __init__(self, parameters: TopkSenseParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "k": In(stream.Signature(count(range(p.rows + 1)))),
-                "i": In(stream.Signature(lines_layout(p.rows))),
-                "too_many": Out(stream.Signature(1)),
-                "o": Out(stream.Signature(p.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> TopkSenseParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "k": stream_in(count(range(p.rows + 1)), "Rows wanted."),
+            "i": stream_in(lines_layout(p.rows), "Steps of a search."),
+            "too_many": stream_out(1, "For each step, whether more than k lines are high."),
+            "o": stream_out(p.output_layout, "Addresses, ascending."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         i, o = self.i.payload, self.o.payload
         m.submodules.counter = counter = PopulationCount(PopulationCountParameters(n=p.rows))
         m.submodules.lowest = lowest = LowestRow(p.rows)

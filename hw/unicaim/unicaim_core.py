@@ -3,11 +3,11 @@
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.component import Component
 from hw.layout import FLAG
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.arbiter import Arbiter, ArbiterParameters
 from hw.stream.queue import Queue, QueueParameters
 from hw.stream.reorder_buffer import ReorderBuffer
@@ -31,7 +31,7 @@ QUERIES = 4
 """Queries that the converter has taken and the exact stage has not."""
 
 
-class UnicaimCore(Component):
+class UnicaimCore(Component[UnicaimCoreParameters]):
     """o_h = sum over the selected rows j of p_hj v_j,   p_h = softmax over these of q_h k_j.
 
     ::
@@ -74,26 +74,6 @@ class UnicaimCore(Component):
     Handshake: all outputs but ``kv.ready`` and ``q.ready`` depend on registers only, except that
     ``o.valid`` and ``o.payload`` follow the array's registers; ``response.ready`` is always high.
 
-    Members
-    -------
-    load : :py:`In(stream.Signature(parameters.load_layout))`
-        One for each LOAD.
-    job : :py:`In(stream.Signature(parameters.job_layout))`
-    kv : :py:`In(stream.Signature(parameters.row_layout))`
-        For each STEP and PRESET its row of K, then that of V, FP16.
-    q : :py:`In(stream.Signature(parameters.q_layout))`
-        Queries of a STEP.
-    request : :py:`Out(stream.Signature(parameters.request_layout))`
-        To the memory of K and V. A write is complete when the request is accepted.
-    response : :py:`In(stream.Signature(parameters.response_layout))`
-        Rows read, in any order.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Results, one for each query.
-    report : :py:`Out(stream.Signature(parameters.report_layout))`
-        One for each job but LOAD.
-    selected : :py:`Out(stream.Signature(parameters.sense.output_layout))`
-        With `observe`, the addresses of selected rows, for each query.
-
     Examples
     --------
     >>> from hw.unicaim.unicaim_core import UnicaimCoreParameters
@@ -105,30 +85,38 @@ class UnicaimCore(Component):
     summary = "A layer's decode step: top-k rows, their exact attention, which row is evicted"
     source = "UniCAIM, section III and Figs. 3 and 4"
 
-    def __init__(self, parameters: UnicaimCoreParameters):
-        self._parameters = p = parameters
-        selected = {"selected": Out(stream.Signature(p.sense.output_layout))} if p.observe else {}
-        super().__init__(
+    def ports(self) -> Ports:
+        p = self.parameters
+        selected = (
             {
-                "load": In(stream.Signature(p.load_layout)),
-                "job": In(stream.Signature(p.job_layout)),
-                "kv": In(stream.Signature(p.row_layout)),
-                "q": In(stream.Signature(p.q_layout)),
-                "request": Out(stream.Signature(p.request_layout)),
-                "response": In(stream.Signature(p.response_layout)),
-                "o": Out(stream.Signature(p.output_layout)),
-                "report": Out(stream.Signature(p.report_layout)),
-                **selected,
+                "selected": stream_out(
+                    p.sense.output_layout,
+                    "With `observe`, the addresses of selected rows, for each query.",
+                )
             }
+            if p.observe
+            else {}
         )
-
-    @property
-    def parameters(self) -> UnicaimCoreParameters:
-        return self._parameters
+        return {
+            "load": stream_in(p.load_layout, "One for each LOAD."),
+            "job": stream_in(p.job_layout),
+            "kv": stream_in(
+                p.row_layout, "For each STEP and PRESET its row of K, then that of V, FP16."
+            ),
+            "q": stream_in(p.q_layout, "Queries of a STEP."),
+            "request": stream_out(
+                p.request_layout,
+                "To the memory of K and V. A write is complete when the request is accepted.",
+            ),
+            "response": stream_in(p.response_layout, "Rows read, in any order."),
+            "o": stream_out(p.output_layout, "Results, one for each query."),
+            "report": stream_out(p.report_layout, "One for each job but LOAD."),
+            **selected,
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.sequence = sequence = JobSequence(p)
         m.submodules.manager = manager = RowManager(p.manager)
         m.submodules.converter = converter = LevelConverter(p.converter)
@@ -184,7 +172,7 @@ class UnicaimCore(Component):
 
     def _watch(self, m: Module, rows, taken) -> Value:
         """Copies of the addresses that are taken; whether there is room for one."""
-        shape = self._parameters.sense.output_layout
+        shape = self.parameters.sense.output_layout
         m.submodules.selected = queue = Queue(QueueParameters(depth=2), shape=shape)
         m.d.comb += [
             queue.i.valid.eq(taken.valid & taken.ready),
@@ -195,7 +183,7 @@ class UnicaimCore(Component):
 
     def _queues(self, m: Module, sequence: JobSequence) -> tuple:
         """The queries, by place."""
-        p = self._parameters
+        p = self.parameters
         layout = query_layout(p)
         shapes = {"k": layout["k"].shape, "heads": layout, "sums": 1}
         queues = []
@@ -222,7 +210,7 @@ class UnicaimCore(Component):
 
     def _cells(self, m: Module, array, fetch, exact, taken: Value) -> Signal:
         """Scores of selected rows through the converters; high while the array must keep them."""
-        p = self._parameters
+        p = self.parameters
         m.submodules.bank = bank = AdcBank(p.bank)
         shape = data.StructLayout({"present": FLAG, "last": FLAG})
         m.submodules.flags = flags = Queue(QueueParameters(depth=2 * p.converters), shape=shape)
@@ -258,7 +246,7 @@ class UnicaimCore(Component):
 
     def _memory(self, m: Module, write, reads, rows) -> None:
         """Rows written and rows read share the port."""
-        p = self._parameters
+        p = self.parameters
         m.submodules.reorder = reorder = ReorderBuffer(p.depth, p.address_bits, p.row_layout)
         m.submodules.port = port = Arbiter(ArbiterParameters(inputs=2), shape=p.request_layout)
         wiring.connect(m, write, port.i[0])
@@ -278,7 +266,7 @@ class UnicaimCore(Component):
     def _reports(self, m: Module, sequence, accumulation, exact, sense, heads, taken) -> None:
         """A report when a job's accumulations are done and its rows have been selected; and which
         kv heads have a job in progress."""
-        p = self._parameters
+        p = self.parameters
         report, layout = self.report.payload, accumulation_layout(p)
         m.submodules.records = records = Queue(QueueParameters(depth=2), shape=layout)
         counts = {name: p.report_layout[name].shape for name in ("conversions", "steps")}

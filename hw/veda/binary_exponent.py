@@ -1,13 +1,13 @@
 """FP16 scores as exponents of two, for a softmax in powers of two (VEDA, section IV-B)."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, signed
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.exp2_fixed import significands
 from hw.arith.float_format import FP16
 from hw.arith.split_table import fit
 from hw.arith.wide_exponent import LOG2_E, POWER, SIGNIFICAND
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 
 OCTAVES = signed(18)
 """Shape of an exponent's integer part. FP16's largest number gives -94502."""
@@ -19,26 +19,21 @@ SHIFT = 6
 """Bits of a shift in octaves. It saturates at 63: 2^-63 is below the last bit of every sum."""
 
 
-class BinaryExponent(Component):
+class BinaryExponent(Component[None]):
     """octaves + fraction 2^-12 = -x log2(e), rounded down, so that e^x = 2^-(octaves + fraction).
 
     log2(e) is 1.2e-6 too small, which scales all differences between scores alike. Infinities and
     NaN give FARTHEST octaves.
 
     Latency: 2 cycles. Throughput: one number per cycle. There is no handshake.
-
-    Members
-    -------
-    x : :py:`In(16)`
-        FP16.
-    octaves : :py:`Out(signed(18))`
-        Integer part.
-    fraction : :py:`Out(12)`
-        Fraction, unsigned.
     """
 
-    def __init__(self):
-        super().__init__({"x": In(FP16.width), "octaves": Out(OCTAVES), "fraction": Out(POWER)})
+    def ports(self) -> Ports:
+        return {
+            "x": wire_in(FP16.width, "FP16."),
+            "octaves": wire_out(OCTAVES, "Integer part."),
+            "fraction": wire_out(POWER, "Fraction, unsigned."),
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -71,33 +66,20 @@ class BinaryExponent(Component):
         return m
 
 
-class Term(Component):
+class Term(Component[None]):
     """2^-(octaves - origin + fraction 2^-12) = digits 2^-(15 + shift): one exponential of a sum.
 
     Latency: 2 cycles. Throughput: one term per cycle. There is no handshake.
-
-    Members
-    -------
-    octaves, origin : :py:`In(signed(18))`
-        The score's integer part, and the least one so far; `origin` is at most `octaves`.
-    fraction : :py:`In(12)`
-        The score's fraction.
-    digits : :py:`Out(15)`
-        The highest and the lowest bit are one.
-    shift : :py:`Out(6)`
-        ``octaves - origin``, at most 63.
     """
 
-    def __init__(self):
-        super().__init__(
-            {
-                "octaves": In(OCTAVES),
-                "origin": In(OCTAVES),
-                "fraction": In(POWER),
-                "digits": Out(SIGNIFICAND),
-                "shift": Out(SHIFT),
-            }
-        )
+    def ports(self) -> Ports:
+        return {
+            "octaves": wire_in(OCTAVES, "The score's integer part, and the least one so far."),
+            "origin": wire_in(OCTAVES, "`origin` is at most `octaves`."),
+            "fraction": wire_in(POWER, "The score's fraction."),
+            "digits": wire_out(SIGNIFICAND, "The highest and the lowest bit are one."),
+            "shift": wire_out(SHIFT, "``octaves - origin``, at most 63."),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -1,7 +1,6 @@
 """Mean and inverse standard deviation of a vector, for its layer normalisation (VEDA, IV-B)."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.fixed_sum import significand
 from hw.arith.float_format import FP16, FP32
@@ -10,6 +9,7 @@ from hw.arith.inverse_square_root import double_root
 from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.arith.wide_exponent import EXPONENT, INVERSE_ROOT, INVERSE_WIDTH
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 from hw.veda.delay import delay
 
 MULTIPLY_STAGES, ADD_STAGES = 3, 4
@@ -34,7 +34,7 @@ RESULT_STEP = EPSILON_STEP + ADD_STAGES + 1
 """Cycles from a vector's last element to 1 / std."""
 
 
-class MomentReduction(Component):
+class MomentReduction(Component[None]):
     """mean = S / n, 1 / std = 1 / sqrt(Q / n - mean² + eps) of S = sum of x, Q = sum of x².
 
     Both sums are exact integers, so their order does not matter. The rest is FP32 with subnormals
@@ -53,56 +53,34 @@ class MomentReduction(Component):
 
     Latency: RESULT_STEP = 22 cycles from the last element; `ended` announces it 7 cycles ahead. The
     next vector must not begin before `ended`. Results stay until the next vector's own.
-
-    Members
-    -------
-    valid, last : :py:`In(1)`
-        `x` is an element; it is the vector's last.
-    x : :py:`In(16)`
-        FP16.
-    rms : :py:`In(1)`
-        RMS norm. The parent holds it and the next two.
-    inverse, eps : :py:`In(32)`
-        FP32, 1 / n and what is added to the variance.
-    add_a, add_b : :py:`Out(32)`
-        Operands of the parent's FP32 adder of ADD_STAGES stages, while `add_valid`.
-    add_subtract, add_valid : :py:`Out(1)`
-    add_o : :py:`In(32)`
-        Sum or difference from the adder.
-    ended : :py:`Out(1)`
-        7 cycles before the results.
-    mean : :py:`Out(32)`
-        FP32.
-    inverse_std : :py:`Out(15)`
-        2^k / std in units of 2^-14.
-    exponent : :py:`Out(signed)`
-        k.
-    undefined : :py:`Out(1)`
-        An element is not finite, or m is not positive and finite.
     """
 
     def __init__(self, length: int):
         self._length_bits = length.bit_length()
-        super().__init__(
-            {
-                "valid": In(1),
-                "last": In(1),
-                "x": In(FP16.width),
-                "rms": In(1),
-                "inverse": In(FP32.width),
-                "eps": In(FP32.width),
-                "add_a": Out(FP32.width),
-                "add_b": Out(FP32.width),
-                "add_subtract": Out(1),
-                "add_valid": Out(1),
-                "add_o": In(FP32.width),
-                "ended": Out(1),
-                "mean": Out(FP32.width),
-                "inverse_std": Out(INVERSE_WIDTH),
-                "exponent": Out(EXPONENT),
-                "undefined": Out(1),
-            }
-        )
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            "valid": wire_in(1, "`x` is an element."),
+            "last": wire_in(1, "It is the vector's last."),
+            "x": wire_in(FP16.width, "FP16."),
+            "rms": wire_in(1, "RMS norm. The parent holds it and the next two."),
+            "inverse": wire_in(FP32.width, "FP32, 1 / n and what is added to the variance."),
+            "eps": wire_in(FP32.width, "See `inverse`."),
+            "add_a": wire_out(
+                FP32.width,
+                "Operands of the parent's FP32 adder of ADD_STAGES stages, while `add_valid`.",
+            ),
+            "add_b": wire_out(FP32.width, "See `add_a`."),
+            "add_subtract": wire_out(1),
+            "add_valid": wire_out(1),
+            "add_o": wire_in(FP32.width, "Sum or difference from the adder."),
+            "ended": wire_out(1, "7 cycles before the results."),
+            "mean": wire_out(FP32.width, "FP32."),
+            "inverse_std": wire_out(INVERSE_WIDTH, "2^k / std in units of 2^-14."),
+            "exponent": wire_out(EXPONENT, "k."),
+            "undefined": wire_out(1, "An element is not finite, or m is not positive and finite."),
+        }
 
     def elaborate(self, platform):
         m = Module()

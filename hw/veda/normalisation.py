@@ -1,12 +1,12 @@
 """From an element and its vector's reduction to a result: softmax or layer norm (VEDA, IV-B)."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, round_fp16
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 from hw.veda.binary_exponent import OCTAVES, BinaryExponent, Term
 
 DIFFERENCE_CYCLES, RESULT_CYCLES = 5, 7
@@ -16,7 +16,7 @@ FIELD_LIMIT = 64
 """Exponent fields saturate at -64 and 63, far outside of FP16's range on both sides."""
 
 
-class Normalisation(Component):
+class Normalisation(Component[None]):
     """y = 2^(origin - exponent(x)) × inverse_sum, or (x - mean) × inverse_std.
 
     ::
@@ -30,45 +30,33 @@ class Normalisation(Component):
     nearest, a tie up in magnitude. The difference x - mean is cut off to 15 bits.
 
     Latency: 7 cycles, one element a cycle, without handshake.
-
-    Members
-    -------
-    x : :py:`In(16)`
-        FP16.
-    origin, inverse_sum, sum_exponent : :py:`In`
-        Of a softmax: see :class:`hw.veda.softmax_reduction.SoftmaxReduction`. The first is read 3
-        cycles after `x`, the others 5.
-    x_fp32 : :py:`Out(32)`
-        `x` in FP32, a cycle later, for an FP32 adder of 4 stages outside.
-    difference : :py:`In(32)`
-        x - mean, 5 cycles after `x`.
-    inverse_std, std_exponent : :py:`In`
-        See :class:`hw.veda.moment_reduction.MomentReduction`; read with `difference`.
-    is_softmax : :py:`In(1)`
-        Read with `difference`.
-    undefined, empty : :py:`In(1)`
-        Read 7 cycles after `x`, with the result: it is then NaN, or 0.
-    y : :py:`Out(16)`
-        FP16, 7 cycles after `x`, combinational.
     """
 
-    def __init__(self):
-        super().__init__(
-            {
-                "x": In(FP16.width),
-                "origin": In(OCTAVES),
-                "inverse_sum": In(INVERSE_WIDTH),
-                "sum_exponent": In(EXPONENT),
-                "x_fp32": Out(FP32.width),
-                "difference": In(FP32.width),
-                "inverse_std": In(INVERSE_WIDTH),
-                "std_exponent": In(EXPONENT),
-                "is_softmax": In(1),
-                "undefined": In(1),
-                "empty": In(1),
-                "y": Out(FP16.width),
-            }
-        )
+    def ports(self) -> Ports:
+        return {
+            "x": wire_in(FP16.width, "FP16."),
+            "origin": wire_in(
+                OCTAVES,
+                "Of a softmax: see :class:`hw.veda.softmax_reduction.SoftmaxReduction`. The "
+                "first is read 3 cycles after `x`, the others 5.",
+            ),
+            "inverse_sum": wire_in(INVERSE_WIDTH, "See `origin`."),
+            "sum_exponent": wire_in(EXPONENT, "See `origin`."),
+            "x_fp32": wire_out(
+                FP32.width, "`x` in FP32, a cycle later, for an FP32 adder of 4 stages outside."
+            ),
+            "difference": wire_in(FP32.width, "x - mean, 5 cycles after `x`."),
+            "inverse_std": wire_in(
+                INVERSE_WIDTH, "See :class:`hw.veda.moment_reduction.MomentReduction`."
+            ),
+            "std_exponent": wire_in(EXPONENT, "Read with `difference`."),
+            "is_softmax": wire_in(1, "Read with `difference`."),
+            "undefined": wire_in(
+                1, "Read 7 cycles after `x`, with the result: it is then NaN, or 0."
+            ),
+            "empty": wire_in(1, "See `undefined`."),
+            "y": wire_out(FP16.width, "FP16, 7 cycles after `x`, combinational."),
+        }
 
     def elaborate(self, platform):
         m = Module()

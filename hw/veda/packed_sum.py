@@ -13,6 +13,7 @@ from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32, FloatFormat
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.partial_products import pack, product_columns, reduce_columns, rows, unpack
+from hw.ports import Ports, wire_in, wire_out
 
 ACCUMULATORS = {
     "fp16": FP16,
@@ -73,21 +74,21 @@ class WideProductParameters(DatapathParameters):
         return ACCUMULATORS[self.format]
 
 
-class WideProduct(Datapath):
+class WideProduct(Datapath[WideProductParameters]):
     """o = a b of FP16 numbers: exact in FP32, rounded to nearest even in a shorter format.
 
     The exact significand has at most 22 bits, and the smallest product, 2^-48, is a normal number
     of all these formats, so neither shifter nor subnormal case is needed.
-
-    Members
-    -------
-    a, b : :py:`In(OPERAND)`
-    o : :py:`Out(format.width)`
     """
 
-    def __init__(self, parameters: WideProductParameters):
-        width = parameters.float_format.width
-        super().__init__(parameters, {"a": OPERAND, "b": OPERAND}, {"o": width})
+    def operation(self) -> Ports:
+        p = self.parameters
+        width = p.float_format.width
+        return {
+            "a": wire_in(OPERAND),
+            "b": wire_in(OPERAND),
+            "o": wire_out(width),
+        }
 
     def elaborate(self, platform):
         m = Module()

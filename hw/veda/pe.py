@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import enum
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.component import Component, on_fpga
 from hw.parameters import Parameters, require
+from hw.ports import Ports, wire_in, wire_out
 from hw.veda.packed_sum import ACCUMULATORS, PackedSums
 from hw.veda.unpacked_sum import UnpackedSums
 
@@ -68,7 +68,7 @@ class PeParameters(Parameters):
         return kind(self.accumulator, self.multiply_stages, self.add_stages)
 
 
-class Pe(Component):
+class Pe(Component[PeParameters]):
     """Base of both types of PE; see :class:`PeA` and :class:`PeB`.
 
     ::
@@ -97,60 +97,39 @@ class Pe(Component):
     FOLD adds ``r``, a partial sum captured before or -0, to the one that leaves the adder.
 
     Subnormal factors are normalised before their register, so products need no shifter.
-
-    Members
-    -------
-    row : :py:`In(16)`
-        FP16 element of a row, or of the query.
-    x : :py:`In(sums.factor)`
-        Scalar of an outer product, as `sums` has factors.
-    load_w, load_query, load_scalar : :py:`In(1)`
-        ``w`` takes `row`; ``x`` takes `row`; ``x`` takes `x`.
-    multiply_enable : :py:`In(1)`
-        The multiplier's pipeline advances, if it has two stages.
-    op : :py:`In(2)`
-        :class:`Op`.
-    add_enable : :py:`In(1)`
-        The adder's pipeline advances, the addends' registers included.
-    capture, hold : :py:`In(1)`
-        ``r`` takes the adder's sum; else with `hold` it stays, and without it becomes -0.
-    finish : :py:`In(1)`
-        `result` takes ``r``, rounded to FP16.
-    product, total : :py:`Out(sums.width)`
-        For other PEs, combinational.
-    result : :py:`Out(16)`
     """
 
     PASS_ADDENDS: ClassVar[tuple[str, str]]
     """Addends of PASS: the own ``product``, or ports for products and sums of other PEs."""
 
     def __init__(self, parameters: PeParameters, sums: PackedSums):
-        self._parameters, self._sums = parameters, sums
-        width = sums.width
-        controls = (
-            "load_w",
-            "load_query",
-            "load_scalar",
-            "multiply_enable",
-            "add_enable",
-            "capture",
-            "hold",
-            "finish",
-        )
-        super().__init__(
-            {"row": In(FP16.width), "x": In(sums.factor), "op": In(Op)}
-            | {name: In(1) for name in controls}
-            | {name: In(width) for name in self.PASS_ADDENDS if name != "product"}
-            | {"product": Out(width), "total": Out(width), "result": Out(FP16.width)}
-        )
+        self._sums = sums
+        super().__init__(parameters)
 
-    @property
-    def parameters(self) -> PeParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        sums = self._sums
+        passed = [name for name in self.PASS_ADDENDS if name != "product"]
+        return {
+            "row": wire_in(FP16.width, "FP16 element of a row, or of the query."),
+            "x": wire_in(sums.factor, "Scalar of an outer product, as `sums` has factors."),
+            "op": wire_in(Op, "What the adder adds, see :class:`Op`."),
+            "load_w": wire_in(1, "``w`` takes `row`."),
+            "load_query": wire_in(1, "``x`` takes `row`."),
+            "load_scalar": wire_in(1, "``x`` takes `x`."),
+            "multiply_enable": wire_in(1, "The multiplier's pipeline advances, if it has stages."),
+            "add_enable": wire_in(1, "The adder's pipeline and the addends' registers advance."),
+            "capture": wire_in(1, "``r`` takes the adder's sum."),
+            "hold": wire_in(1, "Without `capture`, ``r`` keeps its value; else it becomes -0."),
+            "finish": wire_in(1, "`result` takes ``r``, rounded to FP16."),
+            **{name: wire_in(sums.width, "Another PE's product or sum.") for name in passed},
+            "product": wire_out(sums.width, "For other PEs, combinational."),
+            "total": wire_out(sums.width, "The adder's sum, for other PEs, combinational."),
+            "result": wire_out(FP16.width, "The last result."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, sums = self._parameters, self._sums
+        p, sums = self.parameters, self._sums
 
         # Registers of the factors.
         w = Signal(sums.factor, reset_less=True)
@@ -202,24 +181,12 @@ class Pe(Component):
 
 
 class PeA(Pe):
-    """Type A, first level of the tree: PASS adds its own product and its neighbour's.
-
-    Members
-    -------
-    neighbour : :py:`In(sums.width)`
-        The neighbour's product. The other ports are those of :class:`Pe`.
-    """
+    """Type A, first level of the tree: PASS adds its own product and its neighbour's."""
 
     PASS_ADDENDS = ("product", "neighbour")
 
 
 class PeB(Pe):
-    """Type B, the tree's other levels: PASS adds the sums of two other PEs.
-
-    Members
-    -------
-    left, right : :py:`In(sums.width)`
-        Their sums. The other ports are those of :class:`Pe`.
-    """
+    """Type B, the tree's other levels: PASS adds the sums of two other PEs."""
 
     PASS_ADDENDS = ("left", "right")

@@ -23,7 +23,7 @@ class RowFlags:
         return Cat(self.valid, self.outer, self.last, self.relative)
 
 
-class PeArray(ProductArray):
+class PeArray(ProductArray[PeArrayParameters]):
     """s_j = sum over i of q_i w_ji, or o_i = sum over j of x_j w_ji, of rows w_j.
 
     Inner product: a query on `q`, then rows on `i`; each row's product with the query is a beat of
@@ -68,17 +68,6 @@ class PeArray(ProductArray):
     on ``s.ready`` and ``o.ready``: a result that is not accepted stalls the whole array. Gaps
     between rows do not change results. A product must end before another begins. Overflow: none.
 
-    Members
-    -------
-    q : :py:`In(stream.Signature(parameters.query_layout))`
-        Queries, FP16.
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Rows.
-    s : :py:`Out(stream.Signature(SCORE))`
-        Inner products ``s`` (FP16), ``last`` copied from the row.
-    o : :py:`Out(stream.Signature(parameters.query_layout))`
-        The d sums of an outer product, FP16.
-
     Examples
     --------
     >>> from hw.veda.pe_array import PeArray, PeArrayParameters
@@ -94,11 +83,9 @@ class PeArray(ProductArray):
     summary = "Inner and outer products with the same multipliers and adders"
     source = "VEDA, section IV-A and Fig. 5"
 
-    _parameters: PeArrayParameters
-
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         row = self.i.payload
         advance = Signal()  # no result waits: every stage may advance
         front = Signal()  # the stages before the adders advance
@@ -161,11 +148,11 @@ class PeArray(ProductArray):
     @property
     def _root(self) -> int:
         """Index of the PE whose adder makes the tree's sum."""
-        return max(1, self._parameters.lanes // 2) - 1
+        return max(1, self.parameters.lanes // 2) - 1
 
     def _pes(self, m: Module, sums: PackedSums) -> list[Pe]:
         """The PEs, wired to a tree but for the last one's operands; two of them if d = 1."""
-        p = self._parameters
+        p = self.parameters
         numbers = range(1, max(2, p.lanes) + 1)
         pes: list[Pe] = [PeA(p.pe, sums) if number % 2 else PeB(p.pe, sums) for number in numbers]
         for number, pe in zip(numbers, pes, strict=True):
@@ -194,7 +181,7 @@ class PeArray(ProductArray):
         the tree's sum is on the array's critical path. So the reference itself passes unchanged.
         Returns whether the score at the output is the reference, and so to be 0.
         """
-        p = self._parameters
+        p = self.parameters
         reference = Signal(sums.width, reset_less=True)  # the first finite total, or the last total
         held = Signal()  # `reference` is of the product in progress
         captured = Signal(reset_less=True)  # in the cycle before
@@ -229,7 +216,7 @@ class PeArray(ProductArray):
         flags
             Of the row whose products are at the multipliers' outputs.
         """
-        p = self._parameters
+        p = self.parameters
         c = Control()
         # Inner products are tracked by shift registers, bit n for n + 1 cycles in the adders.
         flight = Signal(p.tree_cycles)

@@ -3,15 +3,15 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.veda.pe import PeParameters
 
 LARGEST = 256
@@ -176,20 +176,17 @@ class PeArrayParameters(Parameters):
         return data.StructLayout({"w": self.query_layout, "x": FP16} | flags)
 
 
-class ProductArray(Component):
+A = TypeVar("A", bound=PeArrayParameters)
+
+
+class ProductArray(Component[A]):
     """Base of the two arrays, with their ports; see :class:`hw.veda.pe_array.PeArray`."""
 
-    def __init__(self, parameters: PeArrayParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "q": In(stream.Signature(p.query_layout)),
-                "i": In(stream.Signature(p.input_layout)),
-                "s": Out(stream.Signature(SCORE)),
-                "o": Out(stream.Signature(p.query_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> PeArrayParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "q": stream_in(p.query_layout, "Queries."),
+            "i": stream_in(p.input_layout, "Rows."),
+            "s": stream_out(SCORE, "Inner products ``s``, with the row's ``last``."),
+            "o": stream_out(p.query_layout, "The d sums of an outer product."),
+        }

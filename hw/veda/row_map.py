@@ -4,12 +4,12 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.component import Component
 from hw.layout import FLAG, index
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RowMapParameters(Parameters):
         return data.StructLayout({"swap": FLAG, "slot": slot, "last": slot})
 
 
-class RowMap(Component):
+class RowMap(Component[RowMapParameters]):
     """A memory's row for each slot of a cache.
 
     Live slots are 0 to l - 1. A new token takes slot l. When slot e is evicted, it swaps rows with
@@ -85,35 +85,22 @@ class RowMap(Component):
     Handshake: ``change.ready`` depends on registers only and is low while a look-up waits at `o`;
     changes have priority: ``i.ready`` depends combinationally on ``change.valid`` and ``o.ready``.
     Overflow: none; a new slot must be at most one above those used before.
-
-    Members
-    -------
-    change : :py:`In(stream.Signature(parameters.change_layout))`
-        Changes of the map. They do not affect look-ups accepted before.
-    i : :py:`In(stream.Signature(parameters.address_layout))`
-        Addresses by slot.
-    o : :py:`Out(stream.Signature(parameters.address_layout))`
-        The same by row: the field ``slot`` is the row.
     """
 
-    def __init__(self, parameters: RowMapParameters):
-        self._parameters = parameters
-        layout = parameters.address_layout
-        super().__init__(
-            {
-                "change": In(stream.Signature(parameters.change_layout)),
-                "i": In(stream.Signature(layout)),
-                "o": Out(stream.Signature(layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> RowMapParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        layout = p.address_layout
+        return {
+            "change": stream_in(
+                p.change_layout, "Changes of the map. They do not affect look-ups accepted before."
+            ),
+            "i": stream_in(layout, "Addresses by slot."),
+            "o": stream_out(layout, "The same by row: the field ``slot`` is the row."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         change, i, o = self.change, self.i, self.o
         m.submodules.rows = rows = memory.Memory(
             shape=unsigned(p.slot_bits), depth=p.capacity, init=[]

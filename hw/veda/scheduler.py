@@ -4,12 +4,12 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.layout import FLAG, address, count, index
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out, wire_out
 from hw.stream.sequential_reader import SequentialReaderParameters
 from hw.veda.row_map import RowMap, RowMapParameters
 from hw.veda.voting_engine import VotingEngineParameters
@@ -106,7 +106,7 @@ class SchedulerParameters(Parameters):
         return data.StructLayout(fields)
 
 
-class Scheduler(Component):
+class Scheduler(Component[SchedulerParameters]):
     """The order of a step: write the new rows, read all rows for each head, evict.
 
     ::
@@ -132,49 +132,26 @@ class Scheduler(Component):
     Errors: a command of more heads than `heads`, or than kv_heads times its group, is refused. It
     is accepted and answered in the next cycle by a report with ``error``. It does not reach the
     voting engine, makes no request, and its ``restart`` has no effect.
-
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-        Steps.
-    vote_command : :py:`Out(stream.Signature(parameters.voting.command_layout))`
-        To the voting engine.
-    vote_report : :py:`In(stream.Signature(parameters.voting.report_layout))`
-        From the voting engine.
-    report : :py:`Out(stream.Signature(parameters.report_layout))`
-        The same, for the user, and refused commands.
-    run : :py:`Out(stream.Signature(parameters.reader.command_layout))`
-        Runs of slots for the reader to read, K and V in turn.
-    lookup : :py:`In(stream.Signature(parameters.reader.request_layout))`
-        The reader's requests, by slot.
-    request : :py:`Out(stream.Signature(parameters.request_layout))`
-        Rows to write and to read.
-    heads : :py:`Out(range(parameters.heads + 1))`
-        Heads of this step.
     """
 
-    def __init__(self, parameters: SchedulerParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(p.command_layout)),
-                "vote_command": Out(stream.Signature(p.voting.command_layout)),
-                "vote_report": In(stream.Signature(p.voting.report_layout)),
-                "report": Out(stream.Signature(p.report_layout)),
-                "run": Out(stream.Signature(p.reader.command_layout)),
-                "lookup": In(stream.Signature(p.reader.request_layout)),
-                "request": Out(stream.Signature(p.request_layout)),
-                "heads": Out(range(p.heads + 1)),
-            }
-        )
-
-    @property
-    def parameters(self) -> SchedulerParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.command_layout, "Steps."),
+            "vote_command": stream_out(p.voting.command_layout, "To the voting engine."),
+            "vote_report": stream_in(p.voting.report_layout, "From the voting engine."),
+            "report": stream_out(p.report_layout, "The same, for the user, and refused commands."),
+            "run": stream_out(
+                p.reader.command_layout, "Runs of slots for the reader to read, K and V in turn."
+            ),
+            "lookup": stream_in(p.reader.request_layout, "The reader's requests, by slot."),
+            "request": stream_out(p.request_layout, "Rows to write and to read."),
+            "heads": wire_out(range(p.heads + 1), "Heads of this step."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         command, vote_command = self.command, self.vote_command
         vote_report, report, run = self.vote_report, self.report, self.run
         m.submodules.map = rows = RowMap(p.map)
@@ -292,7 +269,7 @@ class Scheduler(Component):
 
         The map's tag is | storing | the reader's tag |.
         """
-        p = self._parameters
+        p = self.parameters
         lookup, request, bits = self.lookup, self.request, p.map.slot_bits
         slot_address = lookup.payload.address
         m.d.comb += [

@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.float_format import FP16
 from hw.arith.leading_zeros import leading_one, shift_to_top
@@ -10,6 +9,7 @@ from hw.arith.order_key import is_nan
 from hw.arith.reciprocal import double_reciprocal
 from hw.arith.wide_exponent import EXPONENT, INVERSE, INVERSE_WIDTH, POWER, SIGNIFICAND
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
 from hw.veda.binary_exponent import FARTHEST, OCTAVES, BinaryExponent, Term
 from hw.veda.delay import delay
@@ -21,7 +21,7 @@ LAST_TILE_CYCLES = 3
 """Cycles from a vector's last score to the cycle after `ended`, besides one a score of its tile."""
 
 
-class SoftmaxReduction(Component):
+class SoftmaxReduction(Component[None]):
     """origin = min of octaves(x), total = sum of 2^(origin - exponent(x)), 1 / total.
 
     ::
@@ -40,43 +40,34 @@ class SoftmaxReduction(Component):
 
     Throughput: one score a cycle; cycles without a score may lie between. The next vector must not
     begin before `ended`, and results stay until then.
-
-    Members
-    -------
-    valid, last : :py:`In(1)`
-        `x` is a score; it is the vector's last.
-    x : :py:`In(16)`
-        FP16.
-    ended : :py:`Out(1)`
-        The last term leaves the FIFO: min(n, tile) + 2 cycles after the last of n scores if they
-        come without a gap. From the next cycle on, the origin is final.
-    origin : :py:`Out(signed(18))`
-        Octaves of the highest score.
-    inverse_sum : :py:`Out(15)`
-        2 / s in units of 2^-14, where the sum is s 2^sum_exponent and 1 <= s < 2; 7 cycles after
-        `ended`.
-    sum_exponent : :py:`Out(signed)`
-        2 cycles earlier.
-    undefined, empty : :py:`Out(1)`
-        With `sum_exponent`: a score is NaN or plus infinity; all are minus infinity.
     """
 
     def __init__(self, length: int, tile: int):
         self._tile = tile
         self._length_bits = (length - 1).bit_length()
-        super().__init__(
-            {
-                "valid": In(1),
-                "last": In(1),
-                "x": In(FP16.width),
-                "ended": Out(1),
-                "origin": Out(OCTAVES),
-                "inverse_sum": Out(INVERSE_WIDTH),
-                "sum_exponent": Out(EXPONENT),
-                "undefined": Out(1),
-                "empty": Out(1),
-            }
-        )
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            "valid": wire_in(1, "`x` is a score."),
+            "last": wire_in(1, "It is the vector's last."),
+            "x": wire_in(FP16.width, "FP16."),
+            "ended": wire_out(
+                1,
+                "The last term leaves the FIFO: min(n, self._tile) + 2 cycles after the last of n "
+                "scores if they come without a gap. From the next cycle on, the origin is "
+                "final.",
+            ),
+            "origin": wire_out(OCTAVES, "Octaves of the highest score."),
+            "inverse_sum": wire_out(
+                INVERSE_WIDTH,
+                "2 / s in units of 2^-14, where the sum is s 2^sum_exponent and 1 <= s < 2; 7 "
+                "cycles after `ended`.",
+            ),
+            "sum_exponent": wire_out(EXPONENT, "2 cycles earlier."),
+            "undefined": wire_out(1, "With `sum_exponent`: a score is NaN or plus infinity."),
+            "empty": wire_out(1, "All are minus infinity."),
+        }
 
     def elaborate(self, platform):
         m = Module()

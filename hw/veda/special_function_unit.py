@@ -4,14 +4,14 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
-from amaranth.lib import data, enum, memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum, memory, wiring
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16, FP32
 from hw.component import Component
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
 from hw.veda import moment_reduction
@@ -110,7 +110,7 @@ class SpecialFunctionUnitParameters(Parameters):
         return data.StructLayout({"y": FP16, "last": FLAG, "invalid": FLAG})
 
 
-class SpecialFunctionUnit(Component):
+class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
     """Softmax, layer norm or RMS norm of a vector, as its command says.
 
         softmax:     y = e^(x - max x) / sum of e^(x - max x)
@@ -150,15 +150,6 @@ class SpecialFunctionUnit(Component):
     ``command.ready`` on both streams' valids. ``o.valid`` and ``o.payload`` depend on registers
     only, ``o.ready`` goes into the queue alone. Overflow: none.
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-        What to do, a beat for each vector.
-    i : :py:`In(stream.Signature(parameters.input_layout))`
-        Elements.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Results.
-
     Examples
     --------
     >>> from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
@@ -172,23 +163,17 @@ class SpecialFunctionUnit(Component):
     summary = "Softmax, layer norm and RMS norm of vectors, an element a cycle"
     source = "VEDA, sections IV-B and V"
 
-    def __init__(self, parameters: SpecialFunctionUnitParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(parameters.command_layout)),
-                "i": In(stream.Signature(parameters.input_layout)),
-                "o": Out(stream.Signature(parameters.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> SpecialFunctionUnitParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.command_layout, "What to do, a beat for each vector."),
+            "i": stream_in(p.input_layout, "Elements."),
+            "o": stream_out(p.output_layout, "Results."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, command, i = self._parameters, self.command, self.i
+        p, command, i = self.parameters, self.command, self.i
         m.submodules.softmax = softmax = SoftmaxReduction(p.length, p.tile)
         m.submodules.moments = moments = MomentReduction(p.length)
         # A credit is a place in the output queue; an element is read only with one.
@@ -298,7 +283,7 @@ class SpecialFunctionUnit(Component):
             unit.sum_exponent.eq(softmax.sum_exponent),
             unit.is_softmax.eq(delayed[DIFFERENCE_CYCLES][2]),
         ]
-        layout = self._parameters.output_layout
+        layout = self.parameters.output_layout
         m.submodules.results = results = Queue(
             QueueParameters(layout.size, credits.parameters.credits), shape=layout
         )

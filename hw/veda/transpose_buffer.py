@@ -1,15 +1,15 @@
 """Rows in, columns out: what a fixed adder tree needs in front of it (VEDA, section IV-A)."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.layout import FLAG
+from hw.ports import Ports, stream_in, stream_out, wire_out
 
 
-class TransposeBuffer(Component):
+class TransposeBuffer(Component[None]):
     """Tiles of d rows, or fewer at a vector's end, and of their factors; output as d columns each.
 
     Element i of row j is word j of bank (i + j) mod d, so that a row and a column each access every
@@ -32,33 +32,34 @@ class TransposeBuffer(Component):
         d elements of FP16.
     tiles : int
         1 or 2.
-
-    Members
-    -------
-    i : :py:`In(stream.Signature(StructLayout({"w", "x", "last"})))`
-        Rows ``w`` and their factors ``x``, FP16.
-    o : :py:`Out(stream.Signature(StructLayout({"w", "last"})))`
-        Columns ``w``, 0 where the tile has no row; ``last`` of the tile.
-    x : :py:`Out(row)`
-        The tile's factors, 0 where it has no row, while its first column is offered.
-    first_tile, last_tile : :py:`Out(1)`
-        The tile's first row began a vector, its last one ended it; with `x`.
-    busy : :py:`Out(1)`
-        Columns of complete tiles are to come.
     """
 
     def __init__(self, row: data.ArrayLayout, tiles: int):
-        self._lanes, self._tiles = row.length, tiles
-        super().__init__(
-            {
-                "i": In(stream.Signature(data.StructLayout({"w": row, "x": FP16, "last": FLAG}))),
-                "o": Out(stream.Signature(data.StructLayout({"w": row, "last": FLAG}))),
-                "x": Out(row),
-                "first_tile": Out(1),
-                "last_tile": Out(1),
-                "busy": Out(1),
-            }
-        )
+        self._row = row
+        self._lanes = row.length
+        self._tiles = tiles
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            "i": stream_in(
+                {"w": self._row, "x": FP16, "last": FLAG},
+                "Rows ``w`` and their factors ``x``, FP16.",
+            ),
+            "o": stream_out(
+                {"w": self._row, "last": FLAG},
+                "Columns ``w``, 0 where the tile has no row; ``last`` of the tile.",
+            ),
+            "x": wire_out(
+                self._row,
+                "The tile's factors, 0 where it has no row, while its first column is offered.",
+            ),
+            "first_tile": wire_out(
+                1, "The tile's first row began a vector, its last one ended it."
+            ),
+            "last_tile": wire_out(1, "With `x`."),
+            "busy": wire_out(1, "Columns of complete tiles are to come."),
+        }
 
     def elaborate(self, platform):
         m = Module()

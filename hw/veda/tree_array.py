@@ -62,7 +62,7 @@ class TreeArrayParameters(PeArrayParameters):
         return ProductTiming(filled - 1, multiplied + ADD_STAGES + 1, result)
 
 
-class TreeArray(ProductArray):
+class TreeArray(ProductArray[TreeArrayParameters]):
     """The results of :class:`PeArray`, from inner products alone.
 
     ::
@@ -83,14 +83,7 @@ class TreeArray(ProductArray):
     for rows of outer products, and scores wait from an outer product's last column until its `o` is
     accepted. An outer product must not begin before the scores of the inner product before it are
     accepted. ``q`` is for inner products.
-
-    Members
-    -------
-    q, i, s, o
-        See :class:`PeArray`.
     """
-
-    _parameters: TreeArrayParameters
 
     def elaborate(self, platform):
         m = Module()

@@ -34,6 +34,7 @@ from hw.arith.one_hot_shift import (
     one_hot,
     products,
 )
+from hw.ports import Ports, wire_in, wire_out
 from hw.veda.packed_sum import LoopAddParameters, PackedSums, WideProductParameters
 
 FACTOR = data.StructLayout(
@@ -86,7 +87,7 @@ def unpack_factor(m: Module, platform, number: Value, name: str) -> data.View:
     return factor
 
 
-class UnpackedProduct(Datapath):
+class UnpackedProduct(Datapath[WideProductParameters]):
     """o = a b of FP16 numbers: exact with FP32's precision, else rounded to nearest even.
 
     Latency: `stages`, 0 or 1; the register is behind the multiplier.
@@ -95,16 +96,16 @@ class UnpackedProduct(Datapath):
 
         product     | 1 | x … x | x |       2 and more: exponent + 1
                     | 0 | 1 | x … x |       below 2: a zero is appended
-
-    Members
-    -------
-    a, b : :py:`In(FACTOR)`
-    o : :py:`Out(sum_layout(format))`
     """
 
-    def __init__(self, parameters: WideProductParameters):
-        layout = sum_layout(parameters.float_format)
-        super().__init__(parameters, {"a": FACTOR, "b": FACTOR}, {"o": layout})
+    def operation(self) -> Ports:
+        p = self.parameters
+        layout = sum_layout(p.float_format)
+        return {
+            "a": wire_in(FACTOR),
+            "b": wire_in(FACTOR),
+            "o": wire_out(layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -175,7 +176,7 @@ class Swapped:
     sign: Value
 
 
-class UnpackedAdd(Datapath):
+class UnpackedAdd(Datapath[LoopAddParameters]):
     """o = a + b, rounded to nearest even, of sums as in the module's docstring.
 
     Latency: `stages`, 0 to 3. Throughput: a sum every cycle.
@@ -191,16 +192,16 @@ class UnpackedAdd(Datapath):
         total         | C | sum (p)   | H |             two carry chains
         coarse        by 0 or 16, complemented          multiplexers
         normal        by 0 to 15                        multiplexers, or a product
-
-    Members
-    -------
-    a, b : :py:`In(sum_layout(format))`
-    o : :py:`Out(sum_layout(format))`
     """
 
-    def __init__(self, parameters: LoopAddParameters):
-        layout = sum_layout(parameters.float_format)
-        super().__init__(parameters, {"a": layout, "b": layout}, {"o": layout})
+    def operation(self) -> Ports:
+        p = self.parameters
+        layout = sum_layout(p.float_format)
+        return {
+            "a": wire_in(layout),
+            "b": wire_in(layout),
+            "o": wire_out(layout),
+        }
 
     def elaborate(self, platform):
         m = Module()

@@ -1,29 +1,31 @@
 """A FIFO that outputs a vector only when it is complete."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from hw.component import Component
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.queue import Queue, QueueParameters
 
 
-class VectorBuffer(Component):
+class VectorBuffer(Component[None]):
     """Stores and forwards vectors, for VEDA's comparison with stages that wait for whole vectors.
 
     Latency: the first beat of a vector of n beats is output n cycles after it was accepted, if they
     came without gaps. Throughput: a beat a cycle. Overflow: a vector of more than `length` beats is
     never output, and blocks the input.
-
-    Members
-    -------
-    i, o : :py:`In(stream.Signature(shape)), Out(stream.Signature(shape))`
-        Beats with a field ``last``.
     """
 
     def __init__(self, length: int, shape):
+        self._shape = shape
         self._length = length
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {
+            "i": stream_in(self._shape, "Beats with a field ``last``."),
+            "o": stream_out(self._shape, "See `i`."),
+        }
 
     def elaborate(self, platform):
         m = Module()

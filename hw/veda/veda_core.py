@@ -6,12 +6,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.component import Component
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.sequential_reader import SequentialReader
 from hw.veda.pe_array import PeArray
 from hw.veda.product_array import SCORE, PeArrayParameters
@@ -193,7 +193,7 @@ class VedaCoreParameters(Parameters):
         return data.StructLayout({"o": self.row_layout, "invalid": FLAG, "last": FLAG})
 
 
-class VedaCore(Component):
+class VedaCore(Component[VedaCoreParameters]):
     """o_h = sum over j of p_hj v_j,   p_h = softmax over j of q_h k_j,   for heads h of one layer.
 
     ::
@@ -241,23 +241,6 @@ class VedaCore(Component):
     on ``request.ready``, and ``q.ready`` on ``o.ready``; ``response.ready`` is always high. While
     an ``o`` is not accepted the array stalls. The next command is accepted after the last report.
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.schedule.command_layout))`
-        Steps.
-    kv : :py:`In(stream.Signature(parameters.row_layout))`
-        Rows of K and V in turn, FP16.
-    q : :py:`In(stream.Signature(parameters.row_layout))`
-        Queries, FP16.
-    request : :py:`Out(stream.Signature(parameters.request_layout))`
-        To the memory. A write is complete when the request is accepted.
-    response : :py:`In(stream.Signature(...))`
-        Rows read, in any order.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Results, one for each head.
-    report : :py:`Out(stream.Signature(parameters.schedule.report_layout))`
-        Which rows were evicted, and refused commands.
-
     Examples
     --------
     >>> from hw.veda.veda_core import VedaCoreParameters
@@ -273,27 +256,27 @@ class VedaCore(Component):
     summary = "A layer's decode step: attention of its heads, and which row is evicted"
     source = "VEDA, section V and Fig. 7"
 
-    def __init__(self, parameters: VedaCoreParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(p.schedule.command_layout)),
-                "kv": In(stream.Signature(p.row_layout)),
-                "q": In(stream.Signature(p.row_layout)),
-                "request": Out(stream.Signature(p.request_layout)),
-                "response": In(stream.Signature(p.schedule.reader.response_layout(p.row_layout))),
-                "o": Out(stream.Signature(p.output_layout)),
-                "report": Out(stream.Signature(p.schedule.report_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> VedaCoreParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.schedule.command_layout, "Steps."),
+            "kv": stream_in(p.row_layout, "Rows of K and V in turn, FP16."),
+            "q": stream_in(p.row_layout, "Queries, FP16."),
+            "request": stream_out(
+                p.request_layout, "To the memory. A write is complete when the request is accepted."
+            ),
+            "response": stream_in(
+                p.schedule.reader.response_layout(p.row_layout), "Rows read, in any order."
+            ),
+            "o": stream_out(p.output_layout, "Results, one for each head."),
+            "report": stream_out(
+                p.schedule.report_layout, "Which rows were evicted, and refused commands."
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.scheduler = schedule = Scheduler(p.schedule)
         m.submodules.reader = reader = SequentialReader(p.schedule.reader, p.row_layout)
         kind = PeArray if p.dataflow == "flexible" else TreeArray
@@ -334,7 +317,7 @@ class VedaCore(Component):
 
     def _buffered(self, m: Module, name: str, beats, shape):
         """The same beats, output when all of a head's have arrived."""
-        m.submodules[name] = buffer = VectorBuffer(self._parameters.capacity, shape)
+        m.submodules[name] = buffer = VectorBuffer(self.parameters.capacity, shape)
         wiring.connect(m, beats, buffer.i)
         return buffer.o
 

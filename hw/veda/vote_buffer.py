@@ -2,12 +2,12 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 
 
-class VoteBuffer(Component):
+class VoteBuffer(Component[None]):
     """A row for each slot, with vote count and token's position; a search for the least key.
 
     ::
@@ -29,53 +29,42 @@ class VoteBuffer(Component):
     ----------
     slots, count_bits, position_bits, score_bits : int
         A score must have more bits than a count.
-
-    Members
-    -------
-    read : :py:`In({valid, slot})`
-        Row to read.
-    vote, search : :py:`In(1)`
-        One cycle later: a vote for that row, and whether the search includes it.
-    score : :py:`In(score_bits)`
-        One cycle later: the score of its slot.
-    counting : :py:`In(1)`
-        Constant while rows are in the pipeline.
-    protected : :py:`In(position_bits)`
-        Positions below it are protected.
-    clear : :py:`In(1)`
-        Begin a search, a cycle before its first row is compared or earlier.
-    join, move : :py:`In(1)`
-        Write a row while none is in the pipeline. `join`: slot `last` gets position `token` and no
-        votes. `move`: the best slot gets the row that was read last.
-    last : :py:`In(range(slots))`
-    token : :py:`In(position_bits)`
-    best : :py:`Out({slot, position})`
-        Row with the least key.
-    busy : :py:`Out(1)`
-        A row was read and not compared yet.
     """
 
     def __init__(self, slots: int, count_bits: int, position_bits: int, score_bits: int):
-        self._slots, self._count_bits = slots, count_bits
-        self._position_bits, self._score_bits = position_bits, score_bits
-        best = data.StructLayout({"slot": range(slots), "position": position_bits})
-        super().__init__(
-            {
-                "read": In(data.StructLayout({"valid": 1, "slot": range(slots)})),
-                "vote": In(1),
-                "search": In(1),
-                "score": In(score_bits),
-                "counting": In(1),
-                "protected": In(position_bits),
-                "clear": In(1),
-                "join": In(1),
-                "move": In(1),
-                "last": In(range(slots)),
-                "token": In(position_bits),
-                "best": Out(best),
-                "busy": Out(1),
-            }
-        )
+        self._slots = slots
+        self._count_bits = count_bits
+        self._position_bits = position_bits
+        self._score_bits = score_bits
+        super().__init__()
+
+    def ports(self) -> Ports:
+        best = data.StructLayout({"slot": range(self._slots), "position": self._position_bits})
+        return {
+            "read": wire_in(
+                data.StructLayout({"valid": 1, "slot": range(self._slots)}), "Row to read."
+            ),
+            "vote": wire_in(
+                1, "One cycle later: a vote for that row, and whether the search includes it."
+            ),
+            "search": wire_in(1, "See `vote`."),
+            "score": wire_in(self._score_bits, "One cycle later: the score of its slot."),
+            "counting": wire_in(1, "Constant while rows are in the pipeline."),
+            "protected": wire_in(self._position_bits, "Positions below it are protected."),
+            "clear": wire_in(
+                1, "Begin a search, a cycle before its first row is compared or earlier."
+            ),
+            "join": wire_in(
+                1,
+                "Write a row while none is in the pipeline. `join`: slot `last` gets position "
+                "`token` and no votes. `move`: the best slot gets the row that was read last.",
+            ),
+            "move": wire_in(1, "See `join`."),
+            "last": wire_in(range(self._slots)),
+            "token": wire_in(self._position_bits),
+            "best": wire_out(best, "Row with the least key."),
+            "busy": wire_out(1, "A row was read and not compared yet."),
+        }
 
     def elaborate(self, platform):
         m = Module()

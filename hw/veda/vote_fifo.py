@@ -2,12 +2,12 @@
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 
 
-class VoteFifo(Component):
+class VoteFifo(Component[None]):
     """A memory of scores: each is read, added to and written back.
 
     ::
@@ -25,34 +25,35 @@ class VoteFifo(Component):
     slots : int
     probability_bits, score_bits : int
         Of an addend, and of a sum.
-
-    Members
-    -------
-    issue : :py:`In({valid, slot, probability, add, first, final})`
-        ``add`` the probability to a slot's score, or to 0 if it is the ``first`` one. Without
-        ``add`` the score is only read; then nothing was added to it in the two cycles before.
-        ``final`` is passed on.
-    held : :py:`Out({valid, slot, probability, add, score})`
-        Two cycles later, before the addition; the score is valid for issues without ``add``.
-    summed : :py:`Out({valid, slot, final, score})`
-        Three cycles later, after the addition.
-    busy : :py:`Out(1)`
-        An issue has not reached `summed` yet.
     """
 
     def __init__(self, slots: int, probability_bits: int, score_bits: int):
-        self._slots, self._score_bits = slots, score_bits
-        flags = {"valid": 1, "slot": range(slots)}
-        addend = flags | {"probability": probability_bits, "add": 1}
-        self._issue = data.StructLayout(addend | {"first": 1, "final": 1})
-        super().__init__(
-            {
-                "issue": In(self._issue),
-                "held": Out(data.StructLayout(addend | {"score": score_bits})),
-                "summed": Out(data.StructLayout(flags | {"final": 1, "score": score_bits})),
-                "busy": Out(1),
-            }
-        )
+        self._probability_bits = probability_bits
+        self._slots = slots
+        self._score_bits = score_bits
+        super().__init__()
+
+    def ports(self) -> Ports:
+        flags = {"valid": 1, "slot": range(self._slots)}
+        addend = flags | {"probability": self._probability_bits, "add": 1}
+        return {
+            "issue": wire_in(
+                data.StructLayout(addend | {"first": 1, "final": 1}),
+                "``add`` the probability to a slot's score, or to 0 if it is the ``first`` one. "
+                "Without ``add`` the score is only read; then nothing was added to it in the "
+                "two cycles before. ``final`` is passed on.",
+            ),
+            "held": wire_out(
+                data.StructLayout(addend | {"score": self._score_bits}),
+                "Two cycles later, before the addition; the score is valid for issues without "
+                "``add``.",
+            ),
+            "summed": wire_out(
+                data.StructLayout(flags | {"final": 1, "score": self._score_bits}),
+                "Three cycles later, after the addition.",
+            ),
+            "busy": wire_out(1, "An issue has not reached `summed` yet."),
+        }
 
     def elaborate(self, platform):
         m = Module()

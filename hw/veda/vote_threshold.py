@@ -4,11 +4,11 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.partial_products import Bit, Columns, reduce_columns, rows
 from hw.component import Component
 from hw.parameters import Parameters
+from hw.ports import Ports, wire_in, wire_out
 
 WEIGHT_BITS = 15
 """Of A and B, the weights a and b times 2^12: a and b are below 8."""
@@ -65,7 +65,7 @@ class VoteThresholdParameters(Parameters):
         return 4 * self.product_bits + 1 - WEIGHT_FRACTION
 
 
-class VoteThreshold(Component):
+class VoteThreshold(Component[VoteThresholdParameters]):
     """The largest score s below the threshold a mean(s) - b std(s), without rounding.
 
     With S1 and S2 the sums of s and s^2 over l slots, a = A / 2^12, b = B / 2^12:
@@ -85,52 +85,32 @@ class VoteThreshold(Component):
     digit recurrences of one bit a cycle, the highest first. So no adder is longer than the root.
 
     Latency: `latency` cycles from ``start`` to ``done``; results stay until the next start.
-
-    Members
-    -------
-    clear : :py:`In(1)`
-        Begin new sums.
-    add, probability : :py:`In`
-        Add a probability to S1.
-    add_square, score : :py:`In`
-        Add a score's square to S2; it takes two cycles.
-    start : :py:`In(1)`
-        The sums are complete.
-    length : :py:`In(range(slots + 1))`
-        l. Constant from `start` to `done`, like `a` and `b`, which are A and B.
-    done : :py:`Out(1)`
-        In the cycle before the results are valid.
-    negative, no_votes, limit : :py:`Out`
-        As above; `limit` is valid only if `no_votes` is low.
     """
 
-    def __init__(self, parameters: VoteThresholdParameters):
-        p = self._parameters = parameters
-        super().__init__(
-            {
-                "clear": In(1),
-                "add": In(1),
-                "probability": In(p.probability_bits),
-                "add_square": In(1),
-                "score": In(p.score_bits),
-                "start": In(1),
-                "length": In(range(p.slots + 1)),
-                "a": In(WEIGHT_BITS),
-                "b": In(WEIGHT_BITS),
-                "done": Out(1),
-                "negative": Out(1),
-                "no_votes": Out(1),
-                "limit": Out(p.limit_bits),
-            }
-        )
-
-    @property
-    def parameters(self) -> VoteThresholdParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "clear": wire_in(1, "Begin new sums."),
+            "add": wire_in(1, "Add a probability to S1."),
+            "probability": wire_in(p.probability_bits, "See `add`."),
+            "add_square": wire_in(1, "Add a score's square to S2."),
+            "score": wire_in(p.score_bits, "It takes two cycles."),
+            "start": wire_in(1, "The sums are complete."),
+            "length": wire_in(
+                range(p.slots + 1),
+                "l. Constant from `start` to `done`, like `a` and `b`, which are A and B.",
+            ),
+            "a": wire_in(WEIGHT_BITS),
+            "b": wire_in(WEIGHT_BITS),
+            "done": wire_out(1, "In the cycle before the results are valid."),
+            "negative": wire_out(1, "As above; `limit` is valid only if `no_votes` is low."),
+            "no_votes": wire_out(1, "See `negative`."),
+            "limit": wire_out(p.limit_bits, "See `negative`."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         n = p.product_bits
         total = Signal(p.sum_bits, reset_less=True)  # S1
         with m.If(self.clear):
@@ -232,7 +212,7 @@ class VoteThreshold(Component):
 
     def _squares(self, m: Module, shift: Signal) -> Value:
         """S2 in carry-save form; with `shift`, returns the next bit of the sum of its two rows."""
-        p = self._parameters
+        p = self.parameters
         # Cycle 1: the square as two rows. Cycle 2: added to S2's two rows, four rows to two.
         product = Cat(*rows(reduce_columns(m, square_columns(self.score), 2)))
         square_valid = Signal()
@@ -262,7 +242,7 @@ class VoteThreshold(Component):
 
     def _radicand(self, m: Module, square_bit, sum_bit, total: Signal, shift: Signal) -> Value:
         """The next bit of B^2 (l S2 - S1^2)."""
-        p = self._parameters
+        p = self.parameters
         minuend = self._multiply(m, square_bit, self.length, p.slots, "squares", shift)
         largest_sum = p.slots * p.largest
         subtrahend = self._multiply(m, sum_bit, total, largest_sum, "sum", shift)

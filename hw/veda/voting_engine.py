@@ -4,13 +4,13 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.layout import FLAG, FixedPoint, count, index, position
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 from hw.veda.vote_buffer import VoteBuffer
 from hw.veda.vote_fifo import VoteFifo
 from hw.veda.vote_threshold import (
@@ -138,7 +138,7 @@ class VotingEngineParameters(Parameters):
         )
 
 
-class VotingEngine(Component):
+class VotingEngine(Component[VotingEngineParameters]):
     """Each token votes against the slots it pays little attention to; the most voted is evicted.
 
         s[j] = sum over heads of p[j],   T = a mean(s) - b std(s)
@@ -181,14 +181,6 @@ class VotingEngine(Component):
     In the paper the scores' FIFO has 16 bits a slot; here it has 25 + ceil(log2 heads), so that
     rounding never decides a vote. Counts stay on the chip, of one layer.
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-    i : :py:`In(stream.Signature(FP16))`
-        Probabilities.
-    o : :py:`Out(stream.Signature(parameters.report_layout))`
-        Reports.
-
     Examples
     --------
     >>> from hw.veda.voting_engine import VotingEngine, VotingEngineParameters
@@ -204,23 +196,17 @@ class VotingEngine(Component):
     summary = "Votes of every token against rows of the cache, and which row is evicted"
     source = "VEDA, sections III and V"
 
-    def __init__(self, parameters: VotingEngineParameters):
-        self._parameters = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(parameters.command_layout)),
-                "i": In(stream.Signature(FP16)),
-                "o": Out(stream.Signature(parameters.report_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> VotingEngineParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.command_layout),
+            "i": stream_in(FP16, "Probabilities."),
+            "o": stream_out(p.report_layout, "Reports."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         score_bits = p.threshold.score_bits
         m.submodules.fifo = fifo = VoteFifo(p.capacity, FRACTION + 1, score_bits)
         m.submodules.buffer = buffer = VoteBuffer(

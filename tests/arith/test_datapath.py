@@ -14,6 +14,7 @@ from hw.arith.streamed import Streamed
 from hw.catalogue import Block
 from hw.export import export
 from hw.parameters import ParameterError
+from hw.ports import Ports, wire_in, wire_out
 from sim.core import payload
 from sim.core.design import from_file, generate
 from sim.core.stalls import PATTERNS
@@ -31,13 +32,18 @@ class DifferenceParameters(DatapathParameters):
     faulty: bool = False
 
 
-class Difference(Datapath):
+class Difference(Datapath[DifferenceParameters]):
     """a - b and which is greater; with `faulty`, b skips the second pipeline stage."""
 
-    def __init__(self, parameters):
-        w = parameters.width
+    def operation(self) -> Ports:
+        p = self.parameters
+        w = p.width
         outputs = {"o": signed(w + 1), "greater": 1}
-        super().__init__(parameters, {"a": signed(w), "b": signed(w)}, outputs)
+        return {
+            "a": wire_in(signed(w)),
+            "b": wire_in(signed(w)),
+            **{name: wire_out(shape) for name, shape in outputs.items()},
+        }
 
     def elaborate(self, platform):
         m = Module()

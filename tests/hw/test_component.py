@@ -15,6 +15,7 @@ from hw.catalogue import Block, blocks, find
 from hw.component import Component
 from hw.export import to_rtlil, to_verilog
 from hw.parameters import Parameters
+from hw.ports import Ports, wire_in, wire_out
 from sim.core import payload
 from sim.core.design import generate
 from sim.core.stalls import PATTERNS
@@ -29,17 +30,16 @@ class UnitParameters(Parameters):
     clocked: bool = True
 
 
-class Unit(Component):
+class Unit(Component[UnitParameters]):
     """Adds a constant, at once or a cycle later."""
 
-    def __init__(self, parameters: UnitParameters):
-        self._parameters = parameters
-        super().__init__({"i": In(8), "enable": In(1), "o": Out(8)})
+    def ports(self) -> Ports:
+        return {"i": wire_in(8), "enable": wire_in(1), "o": wire_out(8)}
 
     def elaborate(self, platform):
         m = Module()
-        total = self.i + self._parameters.step
-        if self._parameters.clocked:
+        total = self.i + self.parameters.step
+        if self.parameters.clocked:
             with m.If(self.enable):
                 m.d.sync += self.o.eq(total)
         else:
@@ -59,12 +59,16 @@ class Plain(wiring.Component):
         return m
 
 
-class Chain(Component):
+class Chain(Component[None]):
     """`count` units in a row; a bank of chains is a component of components."""
 
     def __init__(self, count: int, step: int = 1, clocked: bool = True):
-        self._count, self._unit = count, (step, clocked)
-        super().__init__({"i": In(8), "enable": In(1), "o": Out(8)})
+        self._count = count
+        self._unit = (step, clocked)
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {"i": wire_in(8), "enable": wire_in(1), "o": wire_out(8)}
 
     def elaborate(self, platform):
         m = Module()
@@ -78,12 +82,15 @@ class Chain(Component):
         return m
 
 
-class Lane(Component):
+class Lane(Component[None]):
     """Two equal chains and a unit beside them, of which the chains have some too."""
 
     def __init__(self, step: int = 1):
         self._step = step
-        super().__init__({"i": In(8), "enable": In(1), "o": Out(8)})
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {"i": wire_in(8), "enable": wire_in(1), "o": wire_out(8)}
 
     def elaborate(self, platform):
         m = Module()
@@ -120,9 +127,9 @@ def test_without_a_library_each_unit_is_its_own_module():
 
 
 def test_other_arguments_make_another_module():
-    class Mixed(Component):
-        def __init__(self):
-            super().__init__({"i": In(8), "o": Out(8)})
+    class Mixed(Component[None]):
+        def ports(self) -> Ports:
+            return {"i": wire_in(8), "o": wire_out(8)}
 
         def elaborate(self, platform):
             m = Module()
@@ -150,9 +157,9 @@ def test_other_arguments_make_another_module():
 
 
 def test_sharing_is_nested():
-    class Lanes(Component):
-        def __init__(self):
-            super().__init__({"i": In(8), "enable": In(1), "o": Out(8).array(3)})
+    class Lanes(Component[None]):
+        def ports(self) -> Ports:
+            return {"i": wire_in(8), "enable": wire_in(1), "o": wire_out(8).array(3)}
 
         def elaborate(self, platform):
             m = Module()
@@ -181,9 +188,9 @@ def test_combinational_units_have_no_clock():
 
 
 def test_components_of_others_are_left_alone():
-    class Twice(Component):
-        def __init__(self):
-            super().__init__({"i": In(8), "o": Out(8)})
+    class Twice(Component[None]):
+        def ports(self) -> Ports:
+            return {"i": wire_in(8), "o": wire_out(8)}
 
         def elaborate(self, platform):
             m = Module()
@@ -203,18 +210,22 @@ def test_locally_made_layouts_of_one_name_are_not_taken_for_each_other():
 
         return Beat
 
-    class Pass(Component):
+    class Pass(Component[None]):
         def __init__(self, shape):
-            super().__init__({"i": In(shape), "o": Out(shape)})
+            self._shape = shape
+            super().__init__()
+
+        def ports(self) -> Ports:
+            return {"i": wire_in(self._shape), "o": wire_out(self._shape)}
 
         def elaborate(self, platform):
             m = Module()
             m.d.comb += self.o.eq(self.i)
             return m
 
-    class Both(Component):
-        def __init__(self):
-            super().__init__({"i": In(8), "narrow": Out(3), "wide": Out(8)})
+    class Both(Component[None]):
+        def ports(self) -> Ports:
+            return {"i": wire_in(8), "narrow": wire_out(3), "wide": wire_out(8)}
 
         def elaborate(self, platform):
             m = Module()
@@ -227,15 +238,15 @@ def test_locally_made_layouts_of_one_name_are_not_taken_for_each_other():
     assert len(modules(Both())) == 3
 
 
-class Bank(Component):
+class Bank(Component[Parameters]):
     """A stream through nested, shared, clocked and combinational parts, all in step."""
 
     LAYOUT = data.ArrayLayout(8, 3)
     LATENCY = 5  # of a Lane
 
-    def __init__(self, parameters: Parameters):
+    def ports(self) -> Ports:
         signature = stream.Signature(self.LAYOUT)
-        super().__init__({"i": In(signature), "o": Out(signature)})
+        return {"i": wire_in(signature), "o": wire_out(signature)}
 
     def elaborate(self, platform):
         m = Module()

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.datapath import Datapath
 from hw.catalogue import Block, blocks, find
@@ -31,6 +30,7 @@ from hw.export import (
     to_verilog,
 )
 from hw.parameters import Parameters
+from hw.ports import Ports, wire_in, wire_out
 from hw.show import describe
 from hw.verilog import unwaived
 from sim.core import payload
@@ -279,14 +279,14 @@ class ShufflerParameters(Parameters):
         return 1
 
 
-class Shuffler(Component):
+class Shuffler(Component[ShufflerParameters]):
     """Turns an array of structures round and adds a number to each; one register."""
 
     LAYOUT = data.ArrayLayout(data.StructLayout({"low": 5, "high": 6}), 7)
 
-    def __init__(self, parameters: ShufflerParameters):
+    def ports(self) -> Ports:
         signature = stream.Signature(self.LAYOUT)
-        super().__init__({"i": In(signature), "o": Out(signature)})
+        return {"i": wire_in(signature), "o": wire_out(signature)}
 
     def elaborate(self, platform):
         m = Module()

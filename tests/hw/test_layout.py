@@ -14,6 +14,7 @@ from hw import layout
 from hw.arith.float_format import BF16, FORMATS, FP16, FloatFormat
 from hw.component import Component, _describe
 from hw.layout import FLAG, FixedPoint, Integer, fields, format_words, index, shape_as_json
+from hw.ports import Ports, stream_in, stream_out, wire_out
 from sim.core import payload
 
 
@@ -88,11 +89,9 @@ def test_equal_formats_make_equal_hardware():
 def pass_on(shape):
     """RTLIL of a register for a stream of `shape`."""
 
-    class Pass(Component):
-        def __init__(self):
-            super().__init__(
-                {"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)), "sum": Out(9)}
-            )
+    class Pass(Component[None]):
+        def ports(self) -> Ports:
+            return {"i": stream_in(shape), "o": stream_out(shape), "sum": wire_out(9)}
 
         def elaborate(self, platform):
             m = Module()

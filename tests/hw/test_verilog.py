@@ -5,8 +5,8 @@ import re
 
 import pytest
 from amaranth.hdl import Module, Signal, signed
-from amaranth.lib import data, memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import Out
 
 from hw import header
 from hw.arith.float_format import FP16
@@ -14,7 +14,7 @@ from hw.catalogue import blocks, find
 from hw.component import Component
 from hw.export import export, to_rtlil, to_verilog
 from hw.layout import FixedPoint, index
-from hw.ports import list_ports, ordered_ports
+from hw.ports import Ports, list_ports, ordered_ports, stream_in, stream_out, wire_in, wire_out
 from hw.verilog import name_memory_ports, plain_names, readable, with_comments
 
 
@@ -43,18 +43,16 @@ class Pair(data.Struct):
     row: index(range(12))
 
 
-class Ports(Component):
+class Several(Component[None]):
     """Ports of every kind, in no good order."""
 
-    def __init__(self):
-        super().__init__(
-            {
-                "found": Out(signed(5), init=-3),
-                "o": Out(stream.Signature(FixedPoint(signed(9), fraction=4))),
-                "enable": In(1),
-                "i": In(stream.Signature(data.ArrayLayout(Pair, 2))).array(2),
-            }
-        )
+    def ports(self) -> Ports:
+        return {
+            "found": wire_out(signed(5), init=-3),
+            "o": stream_out(FixedPoint(signed(9), fraction=4)),
+            "enable": wire_in(1),
+            "i": stream_in(data.ArrayLayout(Pair, 2)).array(2),
+        }
 
     def elaborate(self, platform):
         m = Module()
@@ -79,8 +77,8 @@ NAMES = [
 
 
 def test_ports_are_in_order():
-    assert [name for name, _ in ordered_ports(Ports().signature)] == NAMES
-    rtlil = to_rtlil(Ports(), "top")
+    assert [name for name, _ in ordered_ports(Several().signature)] == NAMES
+    rtlil = to_rtlil(Several(), "top")
     verilog = to_verilog(rtlil)
     header = verilog[: verilog.index(");\n")].splitlines()
     assert header[0] == "module top("
@@ -93,7 +91,7 @@ def test_ports_are_in_order():
 
 
 def test_a_memory_s_ports_are_named_after_it():
-    rtlil = to_rtlil(Ports(), "top")
+    rtlil = to_rtlil(Several(), "top")
     assert "$signature__" in rtlil
     named = name_memory_ports(rtlil)
     assert "$signature" not in named and name_memory_ports(named) == named
@@ -102,8 +100,8 @@ def test_a_memory_s_ports_are_named_after_it():
 
 
 def test_comments_of_the_ports():
-    ports = list_ports(Ports().signature, ["clk", "rst"])
-    verilog = to_verilog(to_rtlil(Ports(), "top"))
+    ports = list_ports(Several().signature, ["clk", "rst"])
+    verilog = to_verilog(to_rtlil(Several(), "top"))
     text = with_comments(
         verilog, ["first", "", "last"], header.titles(ports), header.port_comments(ports)
     )
@@ -124,7 +122,7 @@ def test_comments_of_the_ports():
 
 
 def test_registers_and_what_they_load():
-    verilog = to_verilog(to_rtlil(Ports(), "top"))
+    verilog = to_verilog(to_rtlil(Several(), "top"))
     assert "    found <= found_next;\n" in verilog and "  reg [4:0] found_next;\n" in verilog
 
 

@@ -3,8 +3,7 @@
 import pytest
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.kllm import command_dispatch, kllm_core
@@ -12,6 +11,7 @@ from hw.kllm.command_dispatch import PER_VECTOR, CommandDispatch, command_layout
 from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters
 from hw.kllm.index_buffer import IndexBuffer, IndexBufferParameters
 from hw.kllm.outlier_split import OutlierSplit, OutlierSplitParameters
+from hw.ports import Ports, stream_in, stream_out
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block, prove_stream_rules
@@ -38,15 +38,12 @@ def test_outlier_split():
     prove_stream_rules(OutlierSplit(p), "outlier_split", "outliers scale o", ["x", "wanted"])
 
 
-class Fork(Component):
+class Fork(Component[None]):
     """One stream to two."""
 
-    def __init__(self):
+    def ports(self) -> Ports:
         shape = data.StructLayout({"beat": 4})
-        super().__init__(
-            {"i": In(stream.Signature(shape))}
-            | {name: Out(stream.Signature(shape)) for name in ("a", "b")}
-        )
+        return {"i": stream_in(shape)} | {name: stream_out(shape) for name in ("a", "b")}
 
     def elaborate(self, platform):
         m = Module()

@@ -7,16 +7,18 @@ model checking from reset. So that rows follow each other within that bound, few
 a sum takes fewer cycles.
 """
 
+from typing import Any
+
 import pytest
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
-from amaranth.lib.wiring import In, Out
 
 from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH
 from hw.component import Component
 from hw.kllm import softmax
 from hw.kllm.softmax import MINUS_INFINITY, Softmax, SoftmaxParameters
 from hw.kllm.softmax_lane import FIXED, Term
+from hw.ports import Ports, wire_in, wire_out
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from sim.checks.formal.specs import StreamRulesSpec, drive, reset_first, watch
 from tests.support.formal import find_fault, prove_block
@@ -26,11 +28,11 @@ ROWS = 2
 DEPTH = 20
 
 
-class PlainTerm(Component):
+class PlainTerm(Component[None]):
     """The score, three cycles later."""
 
-    def __init__(self):
-        super().__init__({"score": In(16), "highest": In(FIXED.shape), "term": Out(Term)})
+    def ports(self) -> Ports:
+        return {"score": wire_in(16), "highest": wire_in(FIXED.shape), "term": wire_out(Term)}
 
     def elaborate(self, platform):
         m = Module()
@@ -39,13 +41,17 @@ class PlainTerm(Component):
         return m
 
 
-class PlainProduct(Component):
+class PlainProduct(Component[None]):
     """The term, two cycles later that count."""
 
-    def __init__(self):
-        flags = dict.fromkeys(("enable", "empty", "undefined"), In(1))
-        numbers = {"term": In(Term), "inverse": In(INVERSE_WIDTH), "exponent": In(EXPONENT)}
-        super().__init__(flags | numbers | {"o": Out(16)})
+    def ports(self) -> Ports:
+        flags = dict.fromkeys(("enable", "empty", "undefined"), wire_in(1))
+        numbers = {
+            "term": wire_in(Term),
+            "inverse": wire_in(INVERSE_WIDTH),
+            "exponent": wire_in(EXPONENT),
+        }
+        return flags | numbers | {"o": wire_out(16)}
 
     def elaborate(self, platform):
         m = Module()
@@ -123,9 +129,10 @@ class BeatsSpec(Elaboratable):
         return m
 
 
-class NoConversion(Component):
-    def __init__(self, parameters):
-        super().__init__({"a": In(16), "o": Out(parameters.shape)})
+class NoConversion(Component[Any]):
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {"a": wire_in(16), "o": wire_out(p.shape)}
 
     def elaborate(self, platform):
         return Module()

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from amaranth.hdl import Module
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.catalogue import Block, find
 from hw.component import Component
@@ -19,6 +18,7 @@ from hw.lad.md import (
     key_layout,
     totals_layout,
 )
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.queue import Queue, QueueParameters
 from sim.core import payload
 from sim.core.stalls import PATTERNS
@@ -39,22 +39,20 @@ def g_layout(p: MdParameters) -> data.StructLayout:
     return data.StructLayout({"index": p.position, "word": p.word_layout})
 
 
-class ObservedMd(Component):
+class ObservedMd(Component[ObservedMdParameters]):
     """MD with its words of G and its totals as streams, from queues that hold them all."""
 
-    def __init__(self, parameters: ObservedMdParameters):
-        self.parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(command_layout(p))),
-                "key": In(stream.Signature(key_layout(p))),
-                "counters": In(stream.Signature(p.row)),
-                "written": Out(stream.Signature(counter_row_layout(p))),
-                "correction": Out(stream.Signature(correction_layout())),
-                "g": Out(stream.Signature(g_layout(p))),
-                "totals": Out(stream.Signature(totals_layout(p))),
-            }
-        )
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(command_layout(p)),
+            "key": stream_in(key_layout(p)),
+            "counters": stream_in(p.row),
+            "written": stream_out(counter_row_layout(p)),
+            "correction": stream_out(correction_layout()),
+            "g": stream_out(g_layout(p)),
+            "totals": stream_out(totals_layout(p)),
+        }
 
     def elaborate(self, platform):
         m, p = Module(), self.parameters

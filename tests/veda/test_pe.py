@@ -3,21 +3,25 @@
 import numpy as np
 import pytest
 from amaranth.hdl import Module
-from amaranth.lib.wiring import Component, In, Out
 from amaranth.sim import Simulator
 
 from golden.arith.formats import canonical, to_bits
 from golden.veda.pe_array import _products
+from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 from hw.veda.packed_sum import ACCUMULATORS, WideProduct, WideProductParameters, unpack_fp16
 from sim.testbenches.operands import numbers
 
 
-class Product(Component):
+class Product(Component[None]):
     """Unpacked factors and their product."""
 
     def __init__(self, name: str):
         self._format = name
-        super().__init__({"a": In(16), "b": In(16), "o": Out(ACCUMULATORS[name].width)})
+        super().__init__()
+
+    def ports(self) -> Ports:
+        return {"a": wire_in(16), "b": wire_in(16), "o": wire_out(ACCUMULATORS[self._format].width)}
 
     def elaborate(self, platform):
         m = Module()

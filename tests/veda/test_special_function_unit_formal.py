@@ -10,9 +10,9 @@ unbounded proofs.
 import pytest
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Assume, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.veda import softmax_reduction, special_function_unit
 from hw.veda.normalisation import RESULT_CYCLES, Normalisation
@@ -63,19 +63,19 @@ class Nothing(Component):
 
 
 class NoExponent(Nothing):
-    def __init__(self):
-        super().__init__({"x": In(16), "octaves": Out(18), "fraction": Out(12)})
+    def ports(self) -> Ports:
+        return {"x": wire_in(16), "octaves": wire_out(18), "fraction": wire_out(12)}
 
 
 class NoTerm(Nothing):
-    def __init__(self):
-        inputs = {"octaves": In(18), "origin": In(18), "fraction": In(12)}
-        super().__init__(inputs | {"digits": Out(15), "shift": Out(6)})
+    def ports(self) -> Ports:
+        inputs = {"octaves": wire_in(18), "origin": wire_in(18), "fraction": wire_in(12)}
+        return inputs | {"digits": wire_out(15), "shift": wire_out(6)}
 
 
 class NoSum(Nothing):
-    def __init__(self, parameters):
-        super().__init__({"a": In(32), "b": In(32), "subtract": In(1), "o": Out(32)})
+    def ports(self) -> Ports:
+        return {"a": wire_in(32), "b": wire_in(32), "subtract": wire_in(1), "o": wire_out(32)}
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from amaranth.hdl import Cat, Fragment, Module, Mux
 from amaranth.lib import data
-from amaranth.lib.wiring import In, Out
 
 from golden.arith.formats import canonical, from_bits, to_bits
 from golden.veda.pe_array import _add, _products, _rounded
 from hw.arith.float_format import FP16, FP32, FloatFormat
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 from hw.veda import unpacked_sum
 from hw.veda.packed_sum import ACCUMULATORS
 from hw.veda.unpacked_sum import UnpackedSums
@@ -51,7 +51,7 @@ def packed(total, fmt: FloatFormat) -> Cat:
     )
 
 
-class Wrapped(Component):
+class Wrapped(Component[None]):
     """A part of a PE between packed numbers.
 
     part
@@ -59,14 +59,23 @@ class Wrapped(Component):
     """
 
     def __init__(self, part: str, name: str = "fp32", multiplier: str = "dsp", module=unpacked_sum):
-        self._part, self._target = part, Target(multiplier)
+        self._name = name
+        self._part = part
+        self._target = Target(multiplier)
         self._sums = module.UnpackedSums(name, 1, 1)
-        width = ACCUMULATORS[name].width
-        operand = 16 if part == "multiply" else width
-        ports = {"a": In(operand), "b": In(operand), "o": Out(16 if part == "round" else width)}
-        if part == "round":
+        super().__init__()
+
+    def ports(self) -> Ports:
+        width = ACCUMULATORS[self._name].width
+        operand = 16 if self._part == "multiply" else width
+        ports = {
+            "a": wire_in(operand),
+            "b": wire_in(operand),
+            "o": wire_out(16 if self._part == "round" else width),
+        }
+        if self._part == "round":
             del ports["b"]
-        super().__init__(ports)
+        return ports
 
     def elaborate(self, platform):
         m = Module()

@@ -12,6 +12,7 @@ from golden.arith.formats import is_nan, to_bits
 from golden.veda.veda_core import VedaCore
 from hw.catalogue import Block, find
 from hw.component import Component
+from hw.ports import Ports
 from hw.veda import veda_core
 from hw.veda.veda_core import VedaCoreParameters
 from sim.commands.ablation import growing, head_cycles
@@ -194,14 +195,13 @@ def test_a_stray_write_is_found_in_a_row_that_no_step_reads(small, shipped_trace
     assert found.field.startswith(f"row {row}, ") and "one of 1 rows" in found.field
 
 
-class WritesTwice(Component):
+class WritesTwice(Component[VedaCoreParameters]):
     """The core; each row that it writes goes to the last row of its head too, and before."""
 
     summary, source = veda_core.VedaCore.summary, "tests"
 
-    def __init__(self, parameters: VedaCoreParameters):
-        self.parameters = parameters
-        super().__init__(veda_core.VedaCore(parameters).signature)
+    def ports(self) -> Ports:
+        return veda_core.VedaCore(self.parameters).ports()
 
     def elaborate(self, platform):
         m = Module()

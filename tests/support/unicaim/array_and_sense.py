@@ -6,14 +6,14 @@ import dataclasses
 
 import numpy as np
 from amaranth.hdl import Module, unsigned
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from golden.algorithms.unicaim.selection import top_k
 from golden.unicaim.cells import query_planes
 from hw.catalogue import Block
 from hw.component import Component
 from hw.parameters import Parameters
+from hw.ports import Ports, stream_in, stream_out
 from hw.unicaim.cell_array import CellArray, CellArrayParameters
 from hw.unicaim.digital_array import DigitalArray, DigitalArrayParameters
 from hw.unicaim.serial_array import SerialArray, SerialArrayParameters
@@ -51,27 +51,21 @@ class ArrayAndSenseParameters(Parameters):
         return self.array.steps + 1
 
 
-class ArrayAndSense(Component):
+class ArrayAndSense(Component[ArrayAndSenseParameters]):
     """Bit lines and k in, addresses and scores out."""
 
-    def __init__(self, parameters: ArrayAndSenseParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "i": In(stream.Signature(p.array.input_layout)),
-                "k": In(stream.Signature(range(p.rows + 1))),
-                "values": Out(stream.Signature(p.array.values_layout)),
-                "o": Out(stream.Signature(p.sense.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> ArrayAndSenseParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "i": stream_in(p.array.input_layout),
+            "k": stream_in(range(p.rows + 1)),
+            "values": stream_out(p.array.values_layout),
+            "o": stream_out(p.sense.output_layout),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.array = array = ARRAYS[p.kind][0](p.array)
         m.submodules.sense = sense = TopkSense(p.sense)
         wiring.connect(m, array.lines, sense.i)
