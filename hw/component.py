@@ -9,6 +9,7 @@ Without a library (Amaranth's simulator, formal proofs) nothing changes.
 import dataclasses
 import functools
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from amaranth.back import rtlil
@@ -40,6 +41,10 @@ class Component(wiring.Component, Generic[P]):
         # Ports become attributes by the signature, which a type checker cannot read.
         def __getattr__(self, name: str) -> Any: ...
 
+        elaborate: Callable[..., Any]
+
+    _identity: tuple
+
     def __init__(self, parameters: P | None = None):
         self.parameters = cast(P, parameters)
         super().__init__({name: port.member for name, port in self.ports().items()})
@@ -49,7 +54,8 @@ class Component(wiring.Component, Generic[P]):
         raise NotImplementedError
 
     def __new__(cls, *args, **kwargs):
-        component = super().__new__(cls, src_loc_at=1)  # blame the caller if it stays unused
+        # Where a component stays unused, the line of its caller is reported.
+        component = super().__new__(cls, src_loc_at=1)  # type: ignore[call-arg]  # not in the stubs
         component._identity = (cls, _describe(args), _describe(dict(sorted(kwargs.items()))))
         return component
 

@@ -149,6 +149,12 @@ class Registers:
         return register
 
 
+def without(values: Record, *names: str) -> Record:
+    """`values` with None in the fields `names`, which :meth:`Registers.record` then leaves out."""
+    unused: dict[str, Any] = dict.fromkeys(names)
+    return dataclasses.replace(values, **unused)
+
+
 def namer(m: Module, prefix: str = ""):
     """A function that assigns a value to a named signal, so that its logic is not duplicated."""
 

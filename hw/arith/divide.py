@@ -128,11 +128,11 @@ class Divide(Datapath[DivideParameters]):
         m.d.comb += shift.eq(Mux(is_small, distance[:levels], 0))
         shifted = Signal(len(significand))
         m.d.comb += shifted.eq(significand >> shift)
-        if flush:
-            shifted = Mux(is_small & ~shifted[fmt.mantissa], 0, shifted)
+        is_zero = is_small & ~shifted[fmt.mantissa]
+        quotient = Mux(is_zero, 0, shifted) if flush else shifted
         magnitude = Signal(fmt.width)
         start = Mux(is_small, 0, field[: fmt.exponent])
-        m.d.comb += magnitude.eq(shifted + (start << fmt.mantissa))
+        m.d.comb += magnitude.eq(quotient + (start << fmt.mantissa))
         # Without infinities, rounding can also reach the code of NaN.
         overflows = is_large if fmt.infinities else is_large | (magnitude >= fmt.overflow)
 

@@ -131,9 +131,9 @@ class FixedSum(Component[FixedSumParameters]):
 
         # Stage 1: a group's terms, added to two rows and two single bits.
         control = Cat(self.valid, self.last, self.invalid)
-        addends, ones = self._summed(m, platform) if on_fpga(platform) else self._added(m)
-        addends = [_register(m, f"row_{n}", row) for n, row in enumerate(addends)]
-        ones = _register(m, "ones", Cat(ones))
+        terms, ones = self._summed(m, platform) if on_fpga(platform) else self._added(m)
+        addends = [_register(m, f"row_{n}", row) for n, row in enumerate(terms)]
+        carries_in = _register(m, "ones", Cat(ones))
         valid, last, invalid = _register(m, "control_rows", control, reset=True)
 
         # Stage 2: accumulator; `first` group of a column: start from zero.
@@ -143,10 +143,11 @@ class FixedSum(Component[FixedSumParameters]):
         before = Signal(p.width)
         m.d.comb += before.eq(total & ~first.replicate(p.width))
         if len(addends) == 1:
-            after = _add(before, addends[0].as_signed(), ones)
+            after = _add(before, addends[0].as_signed(), carries_in)
         else:
-            partial, carries = carry_save(m, before, *addends, p.width, "total")
-            after = partial + Cat(ones[0], carries) + ones[1]
+            x, y = addends
+            partial, carries = carry_save(m, before, x, y, p.width, "total")
+            after = partial + Cat(carries_in[0], carries) + carries_in[1]
         with m.If(valid):
             m.d.sync += [
                 first.eq(last),
@@ -157,11 +158,11 @@ class FixedSum(Component[FixedSumParameters]):
         # Stage 3: normalise. Stage 4: round, into the queue.
         rounding = self._normalised(m, total)
         registers = {name: _register(m, f"{name}_normal", v) for name, v in rounding.items()}
-        done, invalid_sum = _register(m, "control_normal", Cat(done, invalid_sum), reset=True)
+        rounds, invalid_result = _register(m, "control_normal", Cat(done, invalid_sum), reset=True)
         m.d.comb += [
-            queue.i.valid.eq(done),
-            queue.i.payload.sum.eq(self._rounded(m, invalid_sum, **registers)),
-            queue.i.payload.invalid.eq(invalid_sum),
+            queue.i.valid.eq(rounds),
+            queue.i.payload.sum.eq(self._rounded(m, invalid_result, **registers)),
+            queue.i.payload.invalid.eq(invalid_result),
         ]
         return m
 

@@ -64,7 +64,7 @@ class PopulationCount(Datapath[PopulationCountParameters]):
         m = Module()
         width, adders = len(self.o), 0
         # A heap of (delay, order, bit) for each weight.
-        columns = [[] for _ in range(width + 1)]
+        columns: list[list[tuple[float, int, Value]]] = [[] for _ in range(width + 1)]
         columns[0] = [(0.0, number, bit) for number, bit in enumerate(self.i)]
         for heap, carries in zip(columns[:-1], columns[1:], strict=True):
             heapq.heapify(heap)

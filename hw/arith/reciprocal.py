@@ -106,11 +106,10 @@ class Reciprocal(Datapath[ReciprocalParameters]):
         near, far = total[: fmt.mantissa + 2], total[fmt.mantissa + 2 :]
         shifted = Signal(len(near))
         m.d.comb += shifted.eq(near >> shift)
-        if flush:
-            kept = (shift == 0) | shifted[fmt.mantissa]
-            shifted = Mux(kept, shifted, 0)
+        is_normal = (shift == 0) | shifted[fmt.mantissa]
+        mantissa = Mux(is_normal, shifted, 0) if flush else shifted
         sign, nan, infinite_or_nan, overflows = flags
-        number = Cat(shifted, far, sign)
+        number = Cat(mantissa, far, sign)
         result = select_result(
             m, fmt, number, sign=sign, nan=nan, overflow=overflows, zero=infinite_or_nan
         )

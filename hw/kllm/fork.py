@@ -1,7 +1,5 @@
 """Give each beat of a stream to several consumers."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Signal, Value
 
 
@@ -17,8 +15,8 @@ def fork(m: Module, name: str, source, sinks: list):
         m.d.comb += sink.valid.eq(source.valid & ~had)
         with m.If(source.valid):
             m.d.sync += had.eq(~source.ready & (had | sink.ready))
-        given: Any = Signal(source.payload.shape())  # for its layout, also where it is a Struct
-        taken: Any = Signal(sink.payload.shape())
+        given = Signal(source.payload.shape())  # for its layout, also where it is a Struct
+        taken = Signal(sink.payload.shape())
         names = [name for name, _ in given.shape()]
         for name in (name for name, _ in taken.shape() if name in names):
             m.d.comb += Value.cast(sink.payload[name]).eq(Value.cast(source.payload[name]))

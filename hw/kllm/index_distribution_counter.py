@@ -149,7 +149,8 @@ class IndexDistributionCounter(Datapath[IndexDistributionCounterParameters]):
                 line = Signal(p.inputs, name=f"line_{number}")
                 is_set = Cat(i[p.weight_bits + number] for i in indices) & counted
                 m.d.comb += line.eq(Mux(integer, is_set, row))
-                unit, across = SummedRow(p), columns
+                unit: SummedRow | GatheredRow = SummedRow(p)
+                across = columns
             else:
                 line = self._lines(m, f"row_{number}", row, held, True)
                 unit, across = GatheredRow(p), column_lines

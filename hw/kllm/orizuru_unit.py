@@ -9,7 +9,7 @@ the inverted order key at the minimum.
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
@@ -102,8 +102,11 @@ class OrizuruLeaf(Component[None]):
         ]
 
         # Lowest level: one comparison of each pair of slots serves both trees.
-        pair_keys = {"max": [], "min": []}  # key of each pair's winner
-        picks = {"max": [], "min": []}  # the winner's slot within the pair, one-hot
+        pair_keys: dict[str, list[Value]] = {"max": [], "min": []}  # key of each pair's winner
+        picks: dict[str, list[Value]] = {
+            "max": [],
+            "min": [],
+        }  # the winner's slot within the pair, one-hot
         for left in range(0, slots - 1, 2):
             right = left + 1
             greater, less = Signal(name=f"greater_{left}"), Signal(name=f"less_{left}")

@@ -235,7 +235,8 @@ class OutlierList(Component[OutlierListParameters]):
             Signal(place, name=f"held_{n}", reset_less=True) for n in range(p.entries)
         ]
         filled = Signal(p.entries)
-        gathered: Any = Signal(data.ArrayLayout(p.entry_layout, p.entries))
+        gathered = Signal(data.ArrayLayout(p.entry_layout, p.entries))
+        entries = [gathered[n] for n in range(p.entries)]
         for n in range(p.entries):
             with m.If(filled[n]):
                 m.d.comb += [
@@ -277,8 +278,8 @@ class OutlierList(Component[OutlierListParameters]):
             rows.flag.eq(overflow | dropped),
         ]
         with m.If(active):
-            m.d.sync += filled.eq(Mux(written, 0, Cat(entry.valid for entry in gathered)))
-            for register, entry in zip(held, gathered, strict=True):
+            m.d.sync += filled.eq(Mux(written, 0, Cat(entry.valid for entry in entries)))
+            for register, entry in zip(held, entries, strict=True):
                 m.d.sync += [
                     register.position.eq(entry.position),
                     register.value.eq(entry.value),

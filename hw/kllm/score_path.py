@@ -1,7 +1,5 @@
 """Scores to probabilities to the next product's vectors, in the core (KLLM, section IV-A)."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, memory
 
@@ -68,7 +66,7 @@ class ScorePath(Component[CoreParameters]):
         width = p.lanes * (FP16.width + 1)
         places = len(Signal(range(max(2, sets))))
         others = len(Signal(range(max(2, p.vectors))))
-        buffer: Any = memory.Memory(shape=unsigned(width), depth=2 << places + others, init=[])
+        buffer = memory.Memory(shape=unsigned(width), depth=2 << places + others, init=[])
         m.submodules.buffer = buffer
         put, get = buffer.write_port(), buffer.read_port()
         full = Signal(2)
@@ -174,7 +172,7 @@ class ScorePath(Component[CoreParameters]):
         ended = Signal()
         moved = Signal()  # a beat of x is accepted
         full = Signal()  # the register has a weighted beat
-        product: Any = Signal(x.payload.shape(), name="product", reset_less=True)
+        product = Signal(x.payload.shape(), name="product", reset_less=True)
         last = x.payload.last | (beat == p.outlier_split.beats - 1)
         m.d.comb += [
             weighted.eq(self.command.valid & self.command.payload.weighted),

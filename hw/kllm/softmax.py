@@ -407,7 +407,7 @@ class _Buffer:
 
     def __init__(self, m: Module, name: str, depth: int, width: int):
         self._name, self._depth = name, depth
-        beats: memory.Memory = memory.Memory(shape=unsigned(width), depth=depth, init=[])
+        beats = memory.Memory(shape=unsigned(width), depth=depth, init=[])
         m.submodules[f"{name}s"] = beats
         self._in, self._out = beats.write_port(), beats.read_port()
         credits = CreditCounter(CreditCounterParameters(depth))

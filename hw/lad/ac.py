@@ -1,7 +1,5 @@
 """Attention computation module: output, and update of the caches A to F (LAD, Algorithm 2)."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 
@@ -151,7 +149,7 @@ class Ac(Component[LadTileParameters]):
         m.submodules.query_products = products = QueryProducts(p)
         first, *_, last = lanes
         c_lane, b_lane = first, lanes[1]  # of the caches' vectors
-        command: Any = Signal(attend_layout(p), reset_less=True)
+        command = Signal(attend_layout(p), reset_less=True)
         infinite = Signal()  # a score of the head, or a denominator that is not above 0
 
         # Narrowed operands: of lane 0 also the total; E or the denominator.

@@ -93,7 +93,7 @@ class AcLane(Component[LadTileParameters]):
         m.submodules.multiply = multiply = FloatMultiply(FloatMultiplyParameters(stages=1))
 
         # The factor, one cycle; operands wait for it.
-        held: Any = Signal(_held_layout(p), reset_less=True)
+        held = Signal(_held_layout(p), reset_less=True)
         busy = Signal()
         m.d.comb += [multiply.a.eq(self.x), multiply.b.eq(self.y)]
         m.d.sync += [

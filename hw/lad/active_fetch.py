@@ -104,7 +104,7 @@ class ActiveFetch(Component[LadTileParameters]):
         full = Signal()
         m.d.comb += full.eq(tail == value ^ p.depth)
         self._request(m, allocate, full, tail)
-        fresh: Any = Signal(p.entry_layout)
+        fresh = Signal(p.entry_layout)
         m.d.comb += fresh.eq(self.entry.payload)
 
         # Responses to their slots.
@@ -191,16 +191,16 @@ class ActiveFetch(Component[LadTileParameters]):
                 ports.append(port.data)
             return ports
 
-        entries: Any = memory.Memory(shape=p.entry_layout.size, depth=p.depth, init=[])
+        entries = memory.Memory(shape=p.entry_layout.size, depth=p.depth, init=[])
         m.submodules.entries = entries
-        write, read = entries.write_port(), entries.read_port()
+        write, look_up = entries.write_port(), entries.read_port()
         m.d.comb += [
             write.addr.eq(place),
             write.data.eq(fresh),
             write.en.eq(allocate),
-            read.addr.eq(key[:-1]),
-            read.en.eq(read_key),
-            self.key.payload.entry.eq(read.data),
+            look_up.addr.eq(key[:-1]),
+            look_up.en.eq(read_key),
+            self.key.payload.entry.eq(look_up.data),
         ]
         key_data, key_again = slots("keys", Kind.KEY, (read_key, key), (read_rows, value))
         (value_data,) = slots("values", Kind.VALUE, (read_rows, value))
@@ -217,16 +217,16 @@ class ActiveFetch(Component[LadTileParameters]):
         """A head's requests: caches, then those of one entry after the other."""
         p = self.parameters
         regions = p.regions
-        command: Any = Signal(fetch_layout(p), reset_less=True)
-        current: Any = Signal(p.entry_layout, reset_less=True)
+        command = Signal(fetch_layout(p), reset_less=True)
+        current = Signal(p.entry_layout, reset_less=True)
         slot = Signal(range(p.depth), reset_less=True)
         pending = Signal(3)  # requests of the current entry: counters, K, V
         in_row = (p.counter_words - 1).bit_length()
         counted = Signal(len(current.index))  # number of the last row of counters requested
         has_counted = Signal()
         request, accepted = self.request, Signal()
-        counts: Any = Signal(fetched_layout(p))
-        label: Any = Signal(_label_layout(p))
+        counts = Signal(fetched_layout(p))
+        label = Signal(_label_layout(p))
         address = Signal(p.address_bits)
         here = Signal.like(counted)
         self._changes_row = Signal(name="changes_row")

@@ -1,7 +1,5 @@
 """Active position identification (LAD, section IV-B, part 3)."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data
 
@@ -140,7 +138,7 @@ class Apid(Component[ApidParameters]):
             ]
         with m.Elif(taken):
             m.d.sync += left.eq(left - p.lanes)
-        record: Any = Signal(p.record_layout)
+        record = Signal(p.record_layout)
         m.d.comb += record.last.eq(final)
         for lane, word in enumerate(self.i.payload.g):
             m.d.comb += [

@@ -1,7 +1,5 @@
 """Storage of a head's caches A to F: loaded by row, updated by column, written back."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
@@ -81,11 +79,11 @@ class CacheStore(Component[LadTileParameters]):
         m = Module()
         p = self.parameters
         reads, writes = [], []
-        for number in range(LANES):
+        for bank_number in range(LANES):
             # A word is a column; its two halves are loaded one by one.
             shape = data.ArrayLayout(p.row_bits, 2)
             bank = row_memory(shape, p.columns + 1)
-            m.submodules[f"bank_{number}"] = bank
+            m.submodules[f"bank_{bank_number}"] = bank
             writes.append(bank.write_port(granularity=1))
             reads.append(bank.read_port())
         empty, writing = Signal(), Signal()
@@ -119,7 +117,7 @@ class CacheStore(Component[LadTileParameters]):
         written, row = self.written, self.written.payload.row
         next_lane, next_number = Signal.like(lane), Signal.like(number)
         reads_next, read = Signal(), Signal()  # to write: the next column instead of this one
-        column: Any = Signal(data.ArrayLayout(p.row_bits, 2))
+        column = Signal(data.ArrayLayout(p.row_bits, 2))
         held = Signal(p.row_bits, reset_less=True)  # second half of a column
         # Number of the column or, counted on, of the vector; of the first one of the lane.
         position, first_column = Signal(range(p.d + len(VECTOR_BANKS))), Signal(range(p.d + 1))

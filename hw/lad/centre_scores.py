@@ -236,7 +236,7 @@ class CentreScores(Component[LadTileParameters]):
                 m.next = "IDLE"
         return m
 
-    def _access(self, m: Module, table: Signal, row: Value, number: Value) -> None:
+    def _access(self, m: Module, table: Signal, row: Value, number: Value | int) -> None:
         """Request a row of one of the tables."""
         p, request = self.parameters, self.request
         m.d.comb += [
@@ -260,7 +260,7 @@ class CentreScores(Component[LadTileParameters]):
         arrives = response.valid & response.payload.table
         ports: dict[str, Any] = {}
         for place, name in enumerate(TABLES):
-            rows: Any = memory.Memory(shape=p.row_bits, depth=p.table_rows, init=[])
+            rows = memory.Memory(shape=p.row_bits, depth=p.table_rows, init=[])
             m.submodules[f"{name}_rows"] = rows
             write = rows.write_port()
             m.d.comb += [
@@ -269,7 +269,7 @@ class CentreScores(Component[LadTileParameters]):
                 write.en.eq(arrives & (which == place)),
             ]
             ports[name] = rows.read_port()
-        bits: Any = memory.Memory(shape=p.d, depth=p.table_rows, init=[])
+        bits = memory.Memory(shape=p.d, depth=p.table_rows, init=[])
         m.submodules.is_centre = bits
         write = bits.write_port()
         own = Signal(p.d)  # a key is its own centre
@@ -284,7 +284,7 @@ class CentreScores(Component[LadTileParameters]):
             write.en.eq(arrives & (which == len(TABLES) - 1)),
         ]
         ports["is_centre"] = bits.read_port()
-        scores: Any = memory.Memory(shape=16, depth=p.positions, init=[])
+        scores = memory.Memory(shape=16, depth=p.positions, init=[])
         m.submodules.scores = scores
         ports["write_score"] = scores.write_port()
         ports["scores"] = [scores.read_port() for _ in range(PAIR)]

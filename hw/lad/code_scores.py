@@ -285,7 +285,7 @@ class CodeScores(Component[LadTileParameters]):
         pair, row = PAIR * bits // step, 16 // step
         capacity = row + pair
         waiting = Signal(range(capacity + 1))
-        buffer: Any = Signal(data.ArrayLayout(capacity * step, p.d), reset_less=True)
+        buffer = Signal(data.ArrayLayout(capacity * step, p.d), reset_less=True)
         following = Signal(range(p.positions + 2))  # position of the next pair
         scored = Signal.like(following)
         busy = Signal()
@@ -329,7 +329,7 @@ class CodeScores(Component[LadTileParameters]):
         write, read = units.write_port(), units.read_port()
         found = Signal.like(following)  # position of the next result
         taken = Signal()
-        dots: Any = Signal(result_layout(), reset_less=True)
+        dots = Signal(result_layout(), reset_less=True)
         delays: list[Any] = [Signal(_delay_layout(p), name=f"delay_{n}") for n in range(3)]
         m.d.comb += [
             write.addr.eq(self.response.payload.number),

@@ -93,7 +93,7 @@ class Eas(Component[LadTileParameters]):
         for number, vpu in enumerate(self._vpus):
             m.submodules[f"vpu_{number}"] = vpu
         m.submodules.source = source = self._make_source()
-        command: Any = Signal(score_command_layout(p), reset_less=True)
+        command = Signal(score_command_layout(p), reset_less=True)
         q = Signal(p.row, reset_less=True)
         k = Signal(p.row, reset_less=True)
         old = Signal(range(p.positions + 1))  # positions before the window
@@ -330,7 +330,7 @@ class Eas(Component[LadTileParameters]):
         first, second = self._vpus
         tag = self._tags.o
         # Estimated scores wait a cycle for M's bits.
-        waiting: Any = Signal(score_layout(p))
+        waiting = Signal(score_layout(p))
         bits = Signal(2)
         is_exact, is_estimate = Signal(), Signal()
         m.d.sync += waiting.eq(source.score)

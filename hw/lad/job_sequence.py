@@ -62,7 +62,7 @@ class JobSequence(Component[LadTileParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        job: Any = Signal(p.job_layout, reset_less=True)  # checked
+        job = Signal(p.job_layout, reset_less=True)  # checked
         begun = Signal()  # a sequence, since reset
         head = Signal(range(p.heads + 1))
         kv_head = Signal(p.kv_head_index)

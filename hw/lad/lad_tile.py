@@ -136,7 +136,7 @@ class LadTile(Component[LadTileParameters]):
         """Scores and words of G of one head after the other, to its store and to the queue."""
         p = self.parameters
         command, found = eas.command, eas.identified
-        head: Any = Signal(_head_layout(p), reset_less=True)  # in EAS
+        head = Signal(_head_layout(p), reset_less=True)  # in EAS
         wiring.connect(m, sequence.head, command)
         wiring.connect(m, wiring.flipped(self.kv), eas.kv)
         m.d.comb += [

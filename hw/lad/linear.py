@@ -1,7 +1,5 @@
 """Linear layers on the VPUs of all modules (LAD, section IV-A)."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -53,7 +51,7 @@ class Linear(Component[LadTileParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        command: Any = Signal(linear_layout(p), reset_less=True)
+        command = Signal(linear_layout(p), reset_less=True)
         vector, piece = Signal(range(VPUS)), Signal(range(PIECES))
         starts = Signal()
         m.submodules.reader = reader = SequentialReader(

@@ -244,7 +244,7 @@ class Md(Component[LadTileParameters]):
             for bound in range(p.intervals - 1):
                 with m.If(exceeded[bound]):
                     m.d.comb += number.eq(bound + 1)
-        found: Any = Signal(_found_layout(p), name="found", reset_less=True)
+        found = Signal(_found_layout(p), name="found", reset_less=True)
         with m.If(advance):
             m.d.sync += [
                 found.entry.eq(before.entry),
@@ -321,7 +321,7 @@ class Md(Component[LadTileParameters]):
             with m.Else():
                 m.d.comb += value.eq(word[interval])
             m.d.comb += after[interval].eq(Mux(overflow, value >> 1, value))
-        row_out: Any = Signal(data.ArrayLayout(p.counter_word_bits, p.counter_words))
+        row_out = Signal(data.ArrayLayout(p.counter_word_bits, p.counter_words))
         for position in range(p.counter_words):
             chosen = place == position if p.counter_words > 1 else 1
             m.d.comb += row_out[position].eq(Mux(chosen, Value.cast(after), words[position]))

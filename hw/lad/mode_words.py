@@ -1,7 +1,5 @@
 """Rows of G as they come from memory, and which positions have a large mode (LAD, EAS.3)."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, memory
 
@@ -65,7 +63,7 @@ class ModeWords(Component[LadTileParameters]):
         with m.If(~self.arrives & clears_row & starts_row):
             m.d.comb += [self.words_valid.eq(1), self.words_row.eq(self.last >> p.element_bits)]
 
-        table: Any = memory.Memory(shape=p.d, depth=p.table_rows, init=[])
+        table = memory.Memory(shape=p.d, depth=p.table_rows, init=[])
         m.submodules.large = table
         write, scanned, scored = table.write_port(), table.read_port(), table.read_port()
         m.d.comb += [

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import operator
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data
@@ -134,7 +133,7 @@ class PackingQueue(Component[PackingQueueParameters]):
         used = Signal(range(p.depth + 1))
 
         # The bank of each lane's entry: a prefix sum of the mask, from the tail.
-        ones = Const(0, 1)
+        ones: Value = Const(0, 1)
         positions = []
         for lane, chosen in enumerate(self.mask):
             position = Signal(range(p.banks), name=f"position_{lane}")
@@ -216,7 +215,7 @@ class PackingQueue(Component[PackingQueueParameters]):
             read.addr.eq(front[bits:]),
             read.en.eq(fetch & (self._group(front) == bank // p.outputs)),
         ]
-        row: Any = Signal(self._row, name=f"row_{bank}")
+        row = Signal(self._row, name=f"row_{bank}")
         m.d.comb += row.as_value().eq(read.data)
         return row
 
@@ -225,7 +224,7 @@ class PackingQueue(Component[PackingQueueParameters]):
         p, o = self.parameters, self.o.payload
         present = Const(1, 1)
         for place in range(p.outputs):
-            row: Any = Signal(self._row, name=f"output_{place}")
+            row = Signal(self._row, name=f"output_{place}")
             with m.Switch(group):
                 for number in range(p.groups):
                     with m.Case(number) if number < p.groups - 1 else m.Default():

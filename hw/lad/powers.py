@@ -61,7 +61,7 @@ def significand_of(x: Value) -> Value:
     return Cat(x[: FP32.mantissa], kept, x[FP32.width - 1])
 
 
-def narrow_numbers(m: Module, name: str, wide: Value, power: Value) -> Any:
+def narrow_numbers(m: Module, name: str, wide: Value | data.View, power: Value) -> Any:
     """Numbers of FP32 divided by 2^power, in FP16."""
     numbers = Value.cast(wide)
     width = FP32.width

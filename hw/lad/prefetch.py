@@ -1,7 +1,5 @@
 """Rows of the positions that were active in the last step, loaded ahead (LAD, IV-D and Fig. 6)."""
 
-from typing import Any
-
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data, enum, memory
 
@@ -71,7 +69,7 @@ class Prefetch(Component[LadTileParameters]):
                 write.en.eq(self.response.valid & (label.kind == kind)),
             ]
             rows[kind] = store.read_port()
-        tags: Any = memory.Memory(shape=tag_layout.size, depth=p.prefetch, init=[])
+        tags = memory.Memory(shape=tag_layout.size, depth=p.prefetch, init=[])
         m.submodules.tags = tags
         new_tag = tags.write_port()
         self._fill(m, used, new_tag, tag_layout, label)
@@ -81,15 +79,15 @@ class Prefetch(Component[LadTileParameters]):
     def _fill(self, m: Module, used: Signal, new_tag, tag_layout, answered) -> None:
         p = self.parameters
         request, response = self.request, self.response
-        command: Any = Signal(prefetch_layout(p), reset_less=True)
+        command = Signal(prefetch_layout(p), reset_less=True)
         left = Signal(p.d)  # active positions of the current row of G
         lowest = Signal(range(p.d))
         row = Signal(range(p.table_rows + 1))
         room = Signal(range(p.prefetch + 1))  # positions that may still be added for this head
         waiting = Signal(range(2 * p.prefetch + 2))  # responses
         position = Signal(p.position)
-        label: Any = Signal(_label_layout(p))
-        tag: Any = Signal(tag_layout)
+        label = Signal(_label_layout(p))
+        tag = Signal(tag_layout)
         for lane in reversed(range(p.d)):
             with m.If(left[lane]):
                 m.d.comb += lowest.eq(lane)
@@ -179,9 +177,9 @@ class Prefetch(Component[LadTileParameters]):
         front = Signal(range(p.prefetch + 1))
         moved = Signal(init=1)  # the tag at the front is not read yet
         valid = Signal()
-        tag: Any = Signal(tag_layout)
+        tag = Signal(tag_layout)
         below = Signal()
-        wanted: Any = Signal(tag_layout)
+        wanted = Signal(tag_layout)
         m.d.comb += [
             tags.addr.eq(front),
             *(port.addr.eq(front) for port in rows.values()),

@@ -1,7 +1,5 @@
 """Terms of the positions that change their mode in a head-step (LAD, Algorithm 2, AC.5 to AC.8)."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, memory
 
@@ -60,7 +58,7 @@ class TermWalk(Component[LadTileParameters]):
         records = Signal(data.ArrayLayout(_record_layout(), p.updates), reset_less=True)
         changes = Signal(range(p.updates + 1))
         # No block memory: V's elements go to a multiplier in the same cycle.
-        rows: Any = memory.Memory(shape=2 * p.row_bits, depth=p.updates, init=[])
+        rows = memory.Memory(shape=2 * p.row_bits, depth=p.updates, init=[])
         m.submodules.rows = rows
         keep, kept = rows.write_port(), rows.read_port()
 
@@ -85,11 +83,11 @@ class TermWalk(Component[LadTileParameters]):
         running, second = Signal(), Signal()
         number = Signal(range(p.updates))
         column = Signal(range(p.columns))
-        record: Any = Signal(_record_layout())
+        record = Signal(_record_layout())
         removes, more, final = Signal(), Signal(), Signal()
         mode = Signal(MODE_BITS)
         m.d.comb += [
-            record.eq(Array(Value.cast(each) for each in records)[number]),
+            record.eq(Array(Value.cast(records[each]) for each in range(p.updates))[number]),
             removes.eq(~second & record.minus.any()),
             more.eq(removes & record.plus.any()),
             final.eq((number == changes - 1) & ~more),

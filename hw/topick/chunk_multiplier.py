@@ -41,7 +41,7 @@ class ChunkMultiplier(Component[None]):
         #   |    constant   |
         invert = Signal()
         m.d.comb += invert.eq(self.negative & self.chunk[last])
-        rows = []
+        rows: list[Value] = []
         excess = 0
         for position, bit in enumerate(self.chunk):
             row = Signal(bits, name=f"row_{position}")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, memory
@@ -224,7 +223,7 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
     def _entries(self, m: Module, reading: Signal):
         """The memory of entries, a ring; returns the one read in the cycle before."""
         p = self.parameters
-        entries: Any = memory.Memory(shape=p.kept_layout, depth=p.rows, init=[])
+        entries = memory.Memory(shape=p.kept_layout, depth=p.rows, init=[])
         m.submodules.entries = entries
         read, write = entries.read_port(), entries.write_port()
         storing = Signal()

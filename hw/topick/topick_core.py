@@ -1,7 +1,5 @@
 """Attention of a token's heads with pruning on partial keys (Token-Picker, section 4, Fig. 6)."""
 
-from typing import Any
-
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
@@ -239,7 +237,7 @@ class TopickCore(Component[TopickCoreParameters]):
 
         ready = Signal()
         m.d.comb += sending.eq(held & (waiting == 0) & ready)
-        sent: Any = Signal(p.head_layout)
+        sent = Signal(p.head_layout)
         m.d.comb += [
             sent.head.eq(head),
             sent.kv_head.eq(kv_head),

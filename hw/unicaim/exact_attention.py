@@ -58,8 +58,10 @@ class ExactAttention(Component[UnicaimCoreParameters]):
         p, rows, head = self.parameters, self.rows, self.heads.payload
         m.submodules.pe_array = array = PeArray(p.pe_array)
         m.submodules.special_function_unit = softmax = SpecialFunctionUnit(p.softmax)
-        flags = data.StructLayout({"present": count(range(p.rows + 1)), "invalid": FLAG, "last": 1})
-        m.submodules.flags = flags = Queue(QueueParameters(depth=4), shape=flags)
+        flag_layout = data.StructLayout(
+            {"present": count(range(p.rows + 1)), "invalid": FLAG, "last": 1}
+        )
+        m.submodules.flags = flags = Queue(QueueParameters(depth=4), shape=flag_layout)
         m.d.comb += [
             softmax.command.valid.eq(1),
             softmax.command.payload.op.eq(Operation.SOFTMAX),

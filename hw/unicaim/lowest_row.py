@@ -1,6 +1,6 @@
 """The lowest of the rows that are marked: a priority encoder."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
@@ -27,10 +27,10 @@ class LowestRow(Component[None]):
         m = Module()
         # Each node of the tree: whether a bit below it is set, and the number of the lowest one
         # within the node. A level joins two neighbours and adds one bit to that number.
-        nodes = [(bit, Const(0, 0)) for bit in self.marked]
+        nodes: list[tuple[Value, Value]] = [(bit, Const(0, 0)) for bit in self.marked]
         level = 0
         while len(nodes) > 1:
-            joined = []
+            joined: list[tuple[Value, Value]] = []
             for number in range(0, len(nodes), 2):
                 if number + 1 == len(nodes):
                     found, row = nodes[number]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, unsigned
 from amaranth.lib import memory
@@ -105,7 +105,7 @@ class SerialArray(UnicaimArray):
         p = self.parameters
         row_bits = p.d * (p.key_bits + 1)
         word_shape = unsigned(p.parallel * row_bits)
-        keys: Any = memory.Memory(shape=word_shape, depth=p.words * p.contexts, init=[])
+        keys = memory.Memory(shape=word_shape, depth=p.words * p.contexts, init=[])
         m.submodules.keys = keys
         write, read = keys.write_port(granularity=row_bits), keys.read_port()
         lane = (p.parallel - 1).bit_length()

@@ -1,7 +1,5 @@
 """A layer's attention with static and dynamic pruning of its cache (UniCAIM, Figs. 3 and 4)."""
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
 from amaranth.lib import data, wiring
 
@@ -275,8 +273,8 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         wiring.connect(m, sequence.records, records.i)
 
         # Counts of the step whose heads are being selected.
-        totals: Any = Signal(counted_layout)
-        sums: Any = Signal(counted_layout)
+        totals = Signal(counted_layout)
+        sums = Signal(counted_layout)
         m.d.comb += [
             sums.conversions.eq(totals.conversions + (taken & sense.o.payload.present)),
             sums.steps.eq(totals.steps + (sense.i.valid & sense.i.ready)),

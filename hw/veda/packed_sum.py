@@ -43,7 +43,7 @@ def unpack_fp16(m: Module, number: Value, name: str) -> Any:
     """The FP16 `number` as an OPERAND, subnormals normalised."""
     fraction, field = number[: FP16.mantissa], number[FP16.mantissa : -1]
     hidden = Signal(name=f"{name}_hidden")
-    operand: Any = Signal(OPERAND, name=f"{name}_unpacked")
+    operand = Signal(OPERAND, name=f"{name}_unpacked")
     m.d.comb += hidden.eq(field.any())
     # A subnormal is shifted up until its leading one is at the top. Its field counts as 1.
     normal, zeros = normalise(m, Cat(fraction, hidden), Const(0, 1))

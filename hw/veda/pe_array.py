@@ -173,7 +173,7 @@ class PeArray(ProductArray[PeArrayParameters]):
         advance: Signal,
         control: "Control",
         total: Value,
-        last_pe: PeB,
+        last_pe: Pe,
     ) -> Value:
         """The last PE's operands: an inner product's `total`, and minus the reference or -0.
 

@@ -87,7 +87,7 @@ class TreeArray(ProductArray[TreeArrayParameters]):
 
     def elaborate(self, platform):
         m = Module()
-        p, i, q = self._parameters, self.i, self.q
+        p, i, q = self.parameters, self.i, self.q
         m.submodules.pe_array = array = PeArray(p.array)
         m.submodules.tile = tile = TransposeBuffer(p.query_layout, p.tiles)
         # One entry for each product in the array: whether it is of a tile, and which of a vector's.
@@ -123,7 +123,7 @@ class TreeArray(ProductArray[TreeArrayParameters]):
 
     def _collect(self, m: Module, s, kinds) -> None:
         """The array's results `s`: scores are output, tiles' sums added up."""
-        p, o, kind = self._parameters, self.o, kinds.o.payload
+        p, o, kind = self.parameters, self.o, kinds.o.payload
         free, taken = Signal(), Signal()
         waiting = Signal()  # an o is being summed, or was not accepted yet
         m.d.comb += [
@@ -143,7 +143,7 @@ class TreeArray(ProductArray[TreeArrayParameters]):
             FloatAddParameters(format="fp32", flush_subnormals=True, stages=ADD_STAGES)
         )
         m.submodules.round = convert = FloatConvert(FloatConvertParameters())
-        sums: memory.Memory = memory.Memory(shape=FP32.width, depth=p.lanes, init=[])
+        sums = memory.Memory(shape=FP32.width, depth=p.lanes, init=[])
         m.submodules.sums = sums
         read, write = sums.read_port(domain="comb"), sums.write_port()
         column = Signal(range(p.lanes))

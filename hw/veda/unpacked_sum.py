@@ -16,12 +16,11 @@ Every result of the array has the same bits as with packed sums.
 """
 
 import dataclasses
-from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from hw.arith.datapath import Datapath, namer
+from hw.arith.datapath import Datapath, namer, without
 from hw.arith.float_add import shift_right
 from hw.arith.float_format import FP16, FloatFormat
 from hw.arith.leading_zeros import leading_one, shift_to_top
@@ -55,7 +54,7 @@ def sum_layout(fmt: FloatFormat) -> data.StructLayout:
 def unpack_factor(m: Module, platform, number: Value, name: str) -> data.View:
     """The FP16 `number` as a FACTOR, subnormals normalised."""
     fraction, field = number[: FP16.mantissa], number[FP16.mantissa : -1]
-    factor: Any = Signal(FACTOR, name=f"{name}_unpacked")
+    factor = Signal(FACTOR, name=f"{name}_unpacked")
     significand = Signal(FP16.precision, name=f"{name}_significand")
     hidden = Signal(name=f"{name}_hidden")
     m.d.comb += [hidden.eq(field.any()), significand.eq(Cat(fraction, hidden))]
@@ -208,12 +207,11 @@ class UnpackedAdd(Datapath[LoopAddParameters]):
         cut = self.registers(m)
         v = cut.record("swap", self._swap(m))
         aligned, sticky = self._align(m, platform, v)
-        unused = dict.fromkeys(("smaller", "distance", "beyond", "sticky"))
-        v = dataclasses.replace(v, **unused)
+        v = without(v, "smaller", "distance", "beyond", "sticky")
         aligned, sticky = cut("align", aligned=aligned, sticky=sticky)
         v = cut.record("align", v)
         total, negative = self._add(m, cut, v, aligned, sticky)
-        v = cut.record("sum", dataclasses.replace(v, larger=None))
+        v = cut.record("sum", without(v, "larger"))
         self._normalise(m, platform, total, negative, v)
         return m
 

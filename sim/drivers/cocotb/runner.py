@@ -62,6 +62,7 @@ class _Supervised:
     """cocotb's runner, whose programs end with this process or when `stuck` says so."""
 
     stuck = None
+    env: dict[str, str]
 
     def _execute_cmds(self, cmds, cwd, stdout=None):
         for command in cmds:

@@ -1,5 +1,7 @@
 """Testbench of the adder."""
 
+from collections.abc import Callable, Iterable
+
 import ml_dtypes
 import numpy as np
 from amaranth.hdl import unsigned
@@ -74,7 +76,7 @@ def _few_bits(dtype, count, rng) -> tuple[np.ndarray, np.ndarray]:
     return from_bits(a | signs[0], dtype), from_bits(b | signs[1], dtype)
 
 
-PAIRS = {
+PAIRS: dict[str, Callable[..., Iterable[np.ndarray]]] = {
     "across a power of two": _across_a_power,
     "cancelling": _cancelling,
     "limits": _limits,

@@ -24,9 +24,9 @@ class _ConvertTestbench(DatapathTestbench):
             subnormal = rng.integers(0, 1 << rng.integers(0, result.mantissa + 2, vectors))
             below = np.where(sometimes(rng, 0.5, vectors), subnormal, below)
             ends = [from_bits(bits, parameters.format) for bits in (below, below + 1)]
+            low, high = (end.astype(np.float64) for end in ends)
             with np.errstate(invalid="ignore", over="ignore"):
-                middle = sum(end.astype(np.float64) for end in ends) / 2
-                middle = operands.cast(middle, parameters.source)
+                middle = operands.cast((low + high) / 2, parameters.source)
             sign = rng.integers(0, 2, vectors) << source.width - 1
             flip = rng.integers(0, 2, vectors) << rng.integers(0, source.mantissa + 1, vectors)
             close = to_bits(middle) ^ (sign ^ flip).astype(to_bits(middle).dtype)
