@@ -78,7 +78,7 @@ def export(
     component = block.create(parameters)
     rtlil_text = to_rtlil(component, name, multiplier=multiplier)
     step("writing Verilog")
-    ports = list_ports(component.signature, clock_ports(rtlil_text))
+    ports = list_ports(component, clock_ports(rtlil_text))
     verilog = with_comments(
         to_verilog(rtlil_text),
         head(block, parameters, type(component), ports),
@@ -109,7 +109,7 @@ def sidecar(
     """What stands beside a configuration's Verilog."""
     header = verilog[: verilog.index("\n);\n")]
     clocks = re.findall(r"^  input (clk|rst)\b", header, re.M)
-    ports = list_ports(block.create(parameters).signature, clocks)
+    ports = list_ports(block.create(parameters), clocks)
     return {
         "schema": SCHEMA,
         "block": block.name,

@@ -71,16 +71,28 @@ def _value(value: object) -> str:
 
 
 def port_comments(ports: list[dict]) -> dict[str, list[str]]:
-    """For each port of a sidecar its number format, or else empty, and the payload's fields."""
+    """For each port of a sidecar its number format, or else empty, and lines below it.
+
+    These are what it means, unless it is a stream, whose title says it, and the payload's fields.
+    """
     return {
-        port["name"]: [format_words(port), *map(field_words, port.get("fields", ()))]
+        port["name"]: [
+            format_words(port),
+            *([] if stream_of(port["name"]) else _wrapped(port.get("description", ""))),
+            *map(field_words, port.get("fields", ())),
+        ]
         for port in ports
     }
+
+
+def _wrapped(words: str) -> list[str]:
+    return textwrap.wrap(words, WIDTH)
 
 
 def titles(ports: list[dict]) -> dict[str, str]:
     """A title for the first port of each group: of each stream, of the inputs, of the outputs."""
     found: dict[str, str] = {}
+    said = {stream_of(port["name"]): port.get("description", "") for port in ports}
     before = ("", "clock")
     for port in ports:
         stream = stream_of(port["name"])
@@ -89,5 +101,6 @@ def titles(ports: list[dict]) -> dict[str, str]:
             continue
         before = group
         direction = port["direction"]
-        found[port["name"]] = f"{direction} stream {stream}" if stream else f"{direction}s"
+        words = f": {said[stream]}" if said[stream] and stream else ""
+        found[port["name"]] = f"{direction} stream {stream}{words}" if stream else f"{direction}s"
     return found

@@ -14,6 +14,7 @@ from amaranth.hdl import Shape
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.docstrings import plain
 from hw.layout import fields, layout_of, shape_as_json
 
 CLOCKS = ("clk", "rst")
@@ -97,12 +98,15 @@ def stream_of(name: str) -> str:
     return stream if part in STREAM else ""
 
 
-def list_ports(signature: wiring.Signature, clocks: list[str]) -> list[dict]:
+def list_ports(component: wiring.Component, clocks: list[str]) -> list[dict]:
     """Name, direction, width, sign and number format of each port, clock and reset first.
 
     A port that holds a structure has ``fields`` in place of a format, see
-    :meth:`hw.layout.Field.as_json`. Elements of an array are one entry.
+    :meth:`hw.layout.Field.as_json`. Elements of an array are one entry. A port, and of a stream
+    the payload, has its declaration's words as ``description``.
     """
+    signature = component.signature
+    words = descriptions(component)
     ports: list[dict] = [
         {"name": name, "direction": "input", "width": 1, "signed": False, "format": "bit"}
         for name in clocks
@@ -116,5 +120,18 @@ def list_ports(signature: wiring.Signature, clocks: list[str]) -> list[dict]:
             shape = Shape.cast(member.shape)
             port |= {"width": shape.width, "signed": shape.signed}
             port["fields"] = [field.as_json() for field in fields(member.shape)]
+        if words.get(name):
+            port["description"] = words[name]
         ports.append(port)
     return ports
+
+
+def descriptions(component: wiring.Component) -> dict[str, str]:
+    """What a component says of each port, and for a stream of its payload, as plain text."""
+    declared: Ports = getattr(component, "ports", dict)()
+    said = {}
+    for path, _, _ in component.signature.flatten(component):
+        name = "__".join(map(str, path))
+        if path[0] in declared and (not stream_of(name) or path[-1] == "payload"):
+            said[name] = " ".join(plain(declared[str(path[0])].words).split())
+    return said

@@ -31,7 +31,7 @@ def describe(block: Block, preset: str, parameters: Parameters) -> dict:
     clocks = ["clk", "rst"]
     if isinstance(component, Datapath):
         clocks = ["clk"] if parameters.latency else []
-    ports = list_ports(component.signature, clocks)
+    ports = list_ports(component, clocks)
     return {
         "block": block.name,
         "summary": block.summary,
@@ -99,6 +99,7 @@ def text(entry: dict) -> str:
     for port in entry["ports"]:
         bits = f"{port['width']} bit{'s' if port['width'] != 1 else ''}"
         lines.append(f"  {port['name']:{widest}}  {port['direction']:6}  {bits}{_format(port)}")
+        lines += _wrapped(port.get("description", ""))
         lines += [f"      {field_words(field)}" for field in port.get("fields", ())]
     parts.append("\n".join(lines))
     parts += [textwrap.fill(paragraph, 100) for paragraph in entry["contracts"]]
@@ -124,9 +125,15 @@ def markdown(entry: dict) -> str:
         f"{entry['latency']} {cycles}. {entry['latency_is']}",
         "## Ports",
         _table(
-            ("port", "direction", "bits", "format"),
+            ("port", "direction", "bits", "format", "meaning"),
             [
-                (f"`{p['name']}`", p["direction"], p["width"], _format_or_fields(p))
+                (
+                    f"`{p['name']}`",
+                    p["direction"],
+                    p["width"],
+                    _format_or_fields(p),
+                    p.get("description", ""),
+                )
                 for p in entry["ports"]
             ],
         ),

@@ -7,6 +7,7 @@ Yosys prints names that Verilog does not allow as escaped ones, such as ``\\row$
 
 import itertools
 import re
+import textwrap
 
 from hw.ports import CLOCKS
 
@@ -171,7 +172,8 @@ def with_comments(
         name = port[1] if port else ""
         beside, *below = comments.get(name, [""])
         if name in titles:
-            lines += [""] * (not lines[-1].endswith("(")) + [f"  // {titles[name]}"]
+            title = [f"  // {part}" for part in textwrap.wrap(titles[name], 96)]
+            lines += [""] * (not lines[-1].endswith("(")) + title
         lines.append(f"{line}  // {beside}" if beside else line)
         lines += [f"  //   {comment}" for comment in below]
     return "\n".join(lines) + rest

@@ -121,8 +121,8 @@ class AdderTree(Datapath[AdderTreeParameters]):
     def operation(self) -> Ports:
         p = self.parameters
         return {
-            "i": wire_in(data.ArrayLayout(p.element, p.n)),
-            "o": wire_out(p.result),
+            "i": wire_in(data.ArrayLayout(p.element, p.n), "Terms."),
+            "o": wire_out(p.result, "Their sum."),
         }
 
     def elaborate(self, platform):

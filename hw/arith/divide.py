@@ -66,9 +66,9 @@ class Divide(Datapath[DivideParameters]):
         p = self.parameters
         fmt = p.float_format
         return {
-            "a": wire_in(fmt),
-            "b": wire_in(fmt),
-            "o": wire_out(fmt),
+            "a": wire_in(fmt, "Dividend."),
+            "b": wire_in(fmt, "Divisor."),
+            "o": wire_out(fmt, "Quotient."),
         }
 
     def elaborate(self, platform):

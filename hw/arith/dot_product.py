@@ -1,7 +1,7 @@
 """Dot products: multipliers and a tree of adders."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import data
@@ -145,7 +145,7 @@ class DotProduct(Datapath[DotProductParameters]):
 
     def _float(self, m: Module, pairs: list[tuple[Value, Value]]) -> Value:
         p = self.parameters
-        options = {"format": p.format, "flush_subnormals": p.flush_subnormals}
+        options: dict[str, Any] = {"format": p.format, "flush_subnormals": p.flush_subnormals}
         tree_stages = p.stages - p.multiplier_stages
         m.submodules.tree = tree = AdderTree(
             AdderTreeParameters(n=p.n, **options, stages=tree_stages)

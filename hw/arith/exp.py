@@ -2,7 +2,7 @@
 
 import dataclasses
 from math import isqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 
@@ -101,8 +101,8 @@ class Exp(Datapath[ExpParameters]):
         p = self.parameters
         fmt = p.float_format
         return {
-            "x": wire_in(fmt),
-            "o": wire_out(fmt),
+            "x": wire_in(fmt, "Operand."),
+            "o": wire_out(fmt, "e to the power of x."),
         }
 
     def elaborate(self, platform):
@@ -168,7 +168,7 @@ class Exp(Datapath[ExpParameters]):
         triple = Signal(len(significand) + 2)
         m.d.comb += triple.eq(significand + (significand << 1))
         # Two unsigned sums: Verilator 5.48 extends unsigned terms of a signed sum wrongly.
-        sums = {1: 0, -1: 0}
+        sums: dict[int, Any] = {1: 0, -1: 0}
         for right, sign in LOG2_E:
             left = widths.product - fmt.mantissa - right
             if len(triple) + left > 0:

@@ -122,7 +122,7 @@ class Exp2Fixed(Datapath[Exp2FixedParameters]):
         p = self.parameters
         x = FixedPoint(unsigned(p.integer + p.fraction), p.fraction)
         return {
-            "x": wire_in(x),
+            "x": wire_in(x, "Exponent, negated: the result is 2^-x."),
             "y": wire_out(
                 FixedPoint(unsigned(p.result_width), p.output), "Only round-up results reach 1."
             ),

@@ -80,10 +80,10 @@ class FloatAdd(Datapath[FloatAddParameters]):
         p = self.parameters
         fmt = p.float_format
         return {
-            "a": wire_in(fmt),
-            "b": wire_in(fmt),
-            "subtract": wire_in(FLAG),
-            "o": wire_out(fmt),
+            "a": wire_in(fmt, "First operand."),
+            "b": wire_in(fmt, "Second operand."),
+            "subtract": wire_in(FLAG, "The result is a - b, else a + b."),
+            "o": wire_out(fmt, "Sum or difference."),
         }
 
     def elaborate(self, platform):

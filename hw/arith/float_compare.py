@@ -50,8 +50,8 @@ class FloatCompare(Datapath[FloatCompareParameters]):
         p = self.parameters
         fmt = p.float_format
         return {
-            "a": wire_in(fmt),
-            "b": wire_in(fmt),
+            "a": wire_in(fmt, "First operand."),
+            "b": wire_in(fmt, "Second operand."),
             **{name: wire_out(FLAG, f"Whether a and b are so: {name}.") for name in RELATIONS},
         }
 

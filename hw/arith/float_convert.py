@@ -100,7 +100,7 @@ class FloatConvert(Datapath[FloatConvertParameters]):
         p = self.parameters
         return {
             "a": wire_in(p.source_format, "The number in its own format."),
-            "o": wire_out(p.float_format),
+            "o": wire_out(p.float_format, "The number in the other format."),
         }
 
     def elaborate(self, platform):

@@ -59,8 +59,8 @@ class FloatMax(Datapath[FloatMaxParameters]):
         p = self.parameters
         fmt = p.float_format
         return {
-            "a": wire_in(fmt),
-            "b": wire_in(fmt),
+            "a": wire_in(fmt, "First operand."),
+            "b": wire_in(fmt, "Second operand."),
             "o": wire_out(fmt, "The larger one."),
         }
 

@@ -143,9 +143,9 @@ class FloatMultiply(Datapath[FloatMultiplyParameters]):
     def operation(self) -> Ports:
         fmt = self._format
         return {
-            "a": wire_in(fmt),
-            "b": wire_in(fmt),
-            "o": wire_out(fmt),
+            "a": wire_in(fmt, "First factor."),
+            "b": wire_in(fmt, "Second factor."),
+            "o": wire_out(fmt, "Product."),
         }
 
     def elaborate(self, platform):

@@ -112,10 +112,10 @@ class FloatMultiplyAdd(Datapath[FloatMultiplyAddParameters]):
         p = self.parameters
         narrow, wide = p.float_format, p.float_sum_format
         return {
-            "a": wire_in(narrow),
-            "b": wire_in(narrow),
-            "c": wire_in(wide),
-            "o": wire_out(wide),
+            "a": wire_in(narrow, "First factor."),
+            "b": wire_in(narrow, "Second factor."),
+            "c": wire_in(wide, "Addend."),
+            "o": wire_out(wide, "a b + c, rounded once."),
         }
 
     def _lowest_weight(self) -> int:

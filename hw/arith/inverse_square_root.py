@@ -63,8 +63,8 @@ class InverseSquareRoot(Datapath[InverseSquareRootParameters]):
         p = self.parameters
         fmt = p.float_format
         return {
-            "x": wire_in(fmt),
-            "o": wire_out(fmt),
+            "x": wire_in(fmt, "Operand."),
+            "o": wire_out(fmt, "1 / sqrt(x)."),
         }
 
     def elaborate(self, platform):

@@ -86,8 +86,8 @@ class Log(Datapath[LogParameters]):
         p = self.parameters
         fmt = p.float_format
         return {
-            "x": wire_in(fmt),
-            "o": wire_out(fmt),
+            "x": wire_in(fmt, "Operand."),
+            "o": wire_out(fmt, "Natural logarithm of x."),
         }
 
     def elaborate(self, platform):

@@ -128,8 +128,8 @@ class Log2Fixed(Datapath[Log2FixedParameters]):
         p = self.parameters
         y = FixedPoint(unsigned(p.result_width), p.output)
         return {
-            "x": wire_in(integer(p.width)),
-            "y": wire_out(y),
+            "x": wire_in(integer(p.width), "Operand, an integer."),
+            "y": wire_out(y, "Logarithm of x to base 2."),
         }
 
     def elaborate(self, platform):

@@ -1,7 +1,7 @@
 """Functions as straight lines over intervals: one multiply-add with coefficients from a table."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
@@ -97,8 +97,8 @@ class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
         require(count == p.intervals, "lines must be as many as intervals", count)
         fmt = p.float_format
         return {
-            "x": wire_in(fmt),
-            "y": wire_out(fmt),
+            "x": wire_in(fmt, "Operand."),
+            "y": wire_out(fmt, "Value of the line of its interval."),
             "interval": wire_out(
                 index(range(count)),
                 "Number of x's interval; for a NaN that of the infinity of its sign.",
@@ -139,7 +139,7 @@ class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
         )
 
         inside = p.stages - (p.stages > 1)
-        options = {"format": p.format, "flush_subnormals": p.flush_subnormals}
+        options: dict[str, Any] = {"format": p.format, "flush_subnormals": p.flush_subnormals}
         line = FloatMultiplyAdd(FloatMultiplyAddParameters(**options, stages=inside))
         m.submodules.line = line
         m.d.comb += [line.a.eq(slope), line.b.eq(x), line.c.eq(intercept), self.y.eq(line.o)]

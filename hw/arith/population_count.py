@@ -56,8 +56,8 @@ class PopulationCount(Datapath[PopulationCountParameters]):
         p = self.parameters
         n = p.n
         return {
-            "i": wire_in(mask(n)),
-            "o": wire_out(count(n.bit_length())),
+            "i": wire_in(mask(n), "Bits."),
+            "o": wire_out(count(n.bit_length()), "Number of bits that are 1."),
         }
 
     def elaborate(self, platform):

@@ -63,8 +63,8 @@ class Reciprocal(Datapath[ReciprocalParameters]):
         p = self.parameters
         fmt = p.float_format
         return {
-            "x": wire_in(fmt),
-            "o": wire_out(fmt),
+            "x": wire_in(fmt, "Operand."),
+            "o": wire_out(fmt, "1 / x."),
         }
 
     def elaborate(self, platform):

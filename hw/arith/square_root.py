@@ -76,8 +76,8 @@ class SquareRoot(Datapath[SquareRootParameters]):
         p = self.parameters
         fmt = p.float_format
         return {
-            "x": wire_in(fmt),
-            "o": wire_out(fmt),
+            "x": wire_in(fmt, "Operand."),
+            "o": wire_out(fmt, "Square root of x."),
         }
 
     def elaborate(self, platform):

@@ -97,9 +97,9 @@ class ElementFunction(Datapath[ElementFunctionParameters]):
 
     def operation(self) -> Ports:
         return {
-            "x": wire_in(FP16),
-            "op": wire_in(Function),
-            "o": wire_out(FP16),
+            "x": wire_in(FP16, "Operand."),
+            "op": wire_in(Function, "Function of the operand."),
+            "o": wire_out(FP16, "Its value."),
         }
 
     def elaborate(self, platform):

@@ -105,12 +105,12 @@ class FunctionalUnit(Component[FunctionalUnitParameters]):
         p = self.parameters
         operand = data.StructLayout({"x": FP16, "op": Function})
         return {
-            "scores": stream_in(p.softmax.input_layout),
-            "weights": stream_out(p.softmax.output_layout),
-            "x": stream_in(operand),
-            "y": stream_out({"o": FP16}),
-            "sums": stream_in(p.rms.input_layout),
-            "factor": stream_out(p.rms.output_layout),
+            "scores": stream_in(p.softmax.input_layout, "Scores for a softmax."),
+            "weights": stream_out(p.softmax.output_layout, "Their softmax."),
+            "x": stream_in(operand, "Operands ``x`` of an element function ``op``."),
+            "y": stream_out({"o": FP16}, "Its values."),
+            "sums": stream_in(p.rms.input_layout, "Sums of squares, for the factor of RMSNorm."),
+            "factor": stream_out(p.rms.output_layout, "These factors."),
         }
 
     def elaborate(self, platform):

@@ -114,10 +114,14 @@ class IndexDistributionCounter(Datapath[IndexDistributionCounterParameters]):
     def operation(self) -> Ports:
         p = self.parameters
         return {
-            "index": wire_in(data.ArrayLayout(index(p.index_bits), p.inputs)),
+            "index": wire_in(
+                data.ArrayLayout(index(p.index_bits), p.inputs), "Joined indices of the inputs."
+            ),
             "mask": wire_in(mask(p.inputs), "Which of them count."),
-            "integer_mode": wire_in(FLAG),
-            "counts": wire_out(data.ArrayLayout(count(p.count_bits), p.bins)),
+            "integer_mode": wire_in(FLAG, "Activations are integers of bits, see above."),
+            "counts": wire_out(
+                data.ArrayLayout(count(p.count_bits), p.bins), "Number of inputs in each bin."
+            ),
         }
 
     def elaborate(self, platform):
@@ -144,15 +148,15 @@ class IndexDistributionCounter(Datapath[IndexDistributionCounterParameters]):
 
         # The rows that integer mode uses are sums, the others are gathered from held bits.
         counts = []
-        for number, row in enumerate(rows):
+        for number, inputs in enumerate(rows):
             if number < p.activation_bits:
                 line = Signal(p.inputs, name=f"line_{number}")
                 is_set = Cat(i[p.weight_bits + number] for i in indices) & counted
-                m.d.comb += line.eq(Mux(integer, is_set, row))
+                m.d.comb += line.eq(Mux(integer, is_set, inputs))
                 unit: SummedRow | GatheredRow = SummedRow(p)
                 across = columns
             else:
-                line = self._lines(m, f"row_{number}", row, held, True)
+                line = self._lines(m, f"row_{number}", inputs, held, True)
                 unit, across = GatheredRow(p), column_lines
             m.submodules[f"row_{number}_counts"] = unit
             m.d.comb += [unit.row.eq(line), unit.columns.eq(Cat(across))]

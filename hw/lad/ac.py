@@ -107,16 +107,22 @@ class Ac(Component[LadTileParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "command": stream_in(attend_layout(p)),
-            "cache": stream_in(cache_row_layout(p)),
-            "correction": stream_in(correction_layout()),
+            "command": stream_in(
+                attend_layout(p), "Heads, each with its query ``q`` and maximum ``m``."
+            ),
+            "cache": stream_in(
+                cache_row_layout(p), "Rows of the head's intermediate caches, from the memory."
+            ),
+            "correction": stream_in(
+                correction_layout(), "Corrections of inactive positions, in order."
+            ),
             "rows": stream_in(position_rows_layout(p), "Of the position that `correction` is of."),
             "o": stream_out(
                 attended_layout(p),
                 "``invalid``: the command's; or a score was infinite or NaN; or den is not a "
                 "number above 0; or an element of o is infinite or NaN.",
             ),
-            "written": stream_out(cache_row_layout(p)),
+            "written": stream_out(cache_row_layout(p), "Rows of the caches to write back."),
             "free": wire_out(
                 count(range(p.cache_rows + 1)),
                 "Rows of the caches whose place is free for the next head, in the order of "

@@ -72,13 +72,13 @@ class ActiveFetch(Component[LadTileParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "command": stream_in(fetch_layout(p)),
-            "entry": stream_in(p.entry_layout),
-            "request": stream_out(p.read_layout),
-            "response": stream_in(p.answer_layout),
-            "key": stream_out(key_layout(p)),
-            "counters": stream_out(p.row),
-            "rows": stream_out(position_rows_layout(p)),
+            "command": stream_in(fetch_layout(p), "Heads to fetch for."),
+            "entry": stream_in(p.entry_layout, "Active positions, in order."),
+            "request": stream_out(p.read_layout, "Rows to read."),
+            "response": stream_in(p.answer_layout, "These rows, in any order."),
+            "key": stream_out(key_layout(p), "Rows of K with their entries."),
+            "counters": stream_out(p.row, "Rows of mode counters."),
+            "rows": stream_out(position_rows_layout(p), "Rows of K and V for the corrections."),
             "fetched": stream_out(
                 fetched_layout(p),
                 "A head's last row is requested: how many were; positions whose rows had been "

@@ -64,7 +64,9 @@ class LadSystem(Component[LadSystemParameters]):
             "job": stream_in(p.job_layout, "As a tile's."),
             "kv": stream_in(p.row, "K, then V, of each kv head."),
             "q": stream_in(p.row, "One for each head."),
-            "request": stream_out(p.request_layout),
+            "request": stream_out(
+                p.request_layout, "To the memory. A write is complete when the request is accepted."
+            ),
             "response": stream_in(p.response_layout, "In any order."),
             "o": stream_out(
                 p.output_layout,

@@ -74,10 +74,12 @@ class LadTile(Component[LadTileParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         ports = {
-            "job": stream_in(p.job_layout),
+            "job": stream_in(p.job_layout, "Steps and linear layers."),
             "kv": stream_in(p.row, "K, then V, of each kv head."),
             "q": stream_in(p.row, "One for each head."),
-            "request": stream_out(p.request_layout),
+            "request": stream_out(
+                p.request_layout, "To the memory. A write is complete when the request is accepted."
+            ),
             "response": stream_in(p.response_layout, "In any order."),
             "o": stream_out(p.output_layout, "One for each head, in order."),
             "report": stream_out(

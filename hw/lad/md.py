@@ -91,12 +91,12 @@ class Md(Component[LadTileParameters]):
                 "Entries with their rows of K, which do not matter with ``halve``. The last one "
                 "of a head is active, and the window's have mode 0.",
             ),
-            "counters": stream_in(p.row),
+            "counters": stream_in(p.row, "Rows of the head's mode counters, from the memory."),
             "written": stream_out(
                 counter_row_layout(p), "Rows of counters, with their number in the head's table."
             ),
-            "g_valid": wire_out(1),
-            "g_index": wire_out(p.position),
+            "g_valid": wire_out(1, "A word of G is there."),
+            "g_index": wire_out(p.position, "Position of the word of G."),
             "g_word": wire_out(p.word_layout, "An active position's new word of G."),
             "correction": stream_out(correction_layout(), "One for each active position."),
             "totals": wire_out(

@@ -152,11 +152,11 @@ class ChunkBuffer(Component[ChunkBufferParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "request": stream_in(p.request_layout),
+            "request": stream_in(p.request_layout, "Chunks to read."),
             "memory_request": stream_out(p.request_layout, "Requests that miss, in order."),
             "memory_response": stream_in(p.response_layout, "From the memory, in any order."),
             "response": stream_out(p.response_layout, "One for each request, in any order."),
-            "clear": stream_in(p.clear_layout),
+            "clear": stream_in(p.clear_layout, "Kinds of chunks to forget: of keys, of values."),
         }
 
     def elaborate(self, platform):

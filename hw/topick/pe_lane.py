@@ -177,14 +177,16 @@ class PeLane(Component[PeLaneParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         ports = {
-            "command": stream_in(p.command_layout),
-            "token": stream_in(position(p.token_bits)),
-            "request": stream_out(p.tag_layout),
-            "response": stream_in(p.response_layout),
+            "command": stream_in(p.command_layout, "Heads, each with its query."),
+            "token": stream_in(
+                position(p.token_bits), "Tokens in the order in which their keys are read."
+            ),
+            "request": stream_out(p.tag_layout, "Chunks of keys to read."),
+            "response": stream_in(p.response_layout, "These chunks, in any order."),
             "log_denominator": stream_in(p.denominator_layout, "One for each response."),
-            "difference": stream_out(p.difference_layout),
+            "difference": stream_out(p.difference_layout, "Changes of the denominator."),
             "decided": stream_out(p.decided_layout, "One for each token."),
-            "value": stream_in(p.value_layout),
+            "value": stream_in(p.value_layout, "Kept tokens with their scores, for the values."),
             "o": stream_out(
                 p.sum_layout,
                 "Sums of p v, in units of 2^-probability_bits of v's codes, and the sum of p.",

@@ -164,14 +164,14 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "kept": stream_in(p.kept_layout),
+            "kept": stream_in(p.kept_layout, "Kept tokens with their scores."),
             "level": wire_out(count(range(p.rows + 1)), "Entries held."),
             "start": stream_in(
                 p.start_layout, "Entries of the head that are not yet stored are waited for."
             ),
-            "request": stream_out(p.request_layout),
+            "request": stream_out(p.request_layout, "Rows of V to read."),
             "response": stream_in(p.response_layout, "One for each request, in any order."),
-            "value": stream_out(p.value_layout),
+            "value": stream_out(p.value_layout, "Probabilities, with the row of V of each."),
         }
 
     def elaborate(self, platform):

@@ -107,10 +107,10 @@ class Scoreboard(Component[ScoreboardParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "free": stream_out(p.slot),
-            "read": stream_in(p.slot),
+            "free": stream_out(p.slot, "Slots that are free."),
+            "read": stream_in(p.slot, "Slots to read."),
             "entry": stream_out(p.entry_layout, "One for each read, in order."),
-            "write": stream_in(p.write_layout),
+            "write": stream_in(p.write_layout, "Entries to store."),
         }
 
     def elaborate(self, platform):

@@ -81,7 +81,7 @@ class TopickCore(Component[TopickCoreParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         ports = {
-            "job": stream_in(p.job_layout),
+            "job": stream_in(p.job_layout, "Steps: a token of a sequence each."),
             "kv": stream_in(p.row_layout, "Codes of K and V of each kv head in turn."),
             "q": stream_in(p.query_layout, "One for each head."),
             "request": stream_out(

@@ -81,8 +81,8 @@ class AdcBank(Component[AdcBankParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "i": stream_in(p.sample),
-            "o": stream_out(integer(signed(p.bits))),
+            "i": stream_in(p.sample, "Samples, one for each converter."),
+            "o": stream_out(integer(signed(p.bits)), "Codes, in the order of the samples."),
         }
 
     def elaborate(self, platform):

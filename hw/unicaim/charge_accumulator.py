@@ -147,7 +147,7 @@ class ChargeAccumulator(Component[ChargeAccumulatorParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "i": stream_in(p.input_layout),
+            "i": stream_in(p.input_layout, "Scores of all rows and what to do with them."),
             "o": stream_out(planes_layout(p.rows), "Steps of searches."),
         }
 

@@ -91,8 +91,8 @@ class GroupSum(Component[GroupSumParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "i": stream_in(p.input_layout),
-            "o": stream_out(p.output_layout),
+            "i": stream_in(p.input_layout, "Terms of a group."),
+            "o": stream_out(p.output_layout, "Their sum."),
         }
 
     def elaborate(self, platform):

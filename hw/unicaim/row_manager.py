@@ -103,7 +103,9 @@ class RowManager(Component[RowManagerParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "i": stream_in(p.input_layout),
+            "i": stream_in(
+                p.input_layout, "TAKE: a row for a new token; CLEAR: all rows are free again."
+            ),
             "evict": stream_in(
                 p.evict_layout,
                 "A row is kept until a beat consumes it; not ready while one of its context is "

@@ -79,8 +79,8 @@ class SarAdc(Component[SarAdcParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "i": stream_in(p.sample),
-            "o": stream_out(integer(signed(p.bits))),
+            "i": stream_in(p.sample, "Samples."),
+            "o": stream_out(integer(signed(p.bits)), "Codes."),
         }
 
     def elaborate(self, platform):

@@ -1,5 +1,7 @@
 """A layer's attention with static and dynamic pruning of its cache (UniCAIM, Figs. 3 and 4)."""
 
+from collections.abc import Callable
+
 from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
 from amaranth.lib import data, wiring
 
@@ -10,7 +12,7 @@ from hw.stream.arbiter import Arbiter, ArbiterParameters
 from hw.stream.queue import Queue, QueueParameters
 from hw.stream.reorder_buffer import ReorderBuffer
 from hw.unicaim.adc_bank import AdcBank
-from hw.unicaim.array import ArrayOp
+from hw.unicaim.array import ArrayOp, UnicaimArray
 from hw.unicaim.cell_array import CellArray
 from hw.unicaim.core_parameters import JobOp as JobOp
 from hw.unicaim.core_parameters import UnicaimCoreParameters as UnicaimCoreParameters
@@ -24,7 +26,11 @@ from hw.unicaim.row_manager import RowManager
 from hw.unicaim.serial_array import SerialArray
 from hw.unicaim.topk_sense import TopkSense
 
-ARRAYS = {"digital": DigitalArray, "serial": SerialArray, "cell": CellArray}
+ARRAYS: dict[str, Callable[..., UnicaimArray]] = {
+    "digital": DigitalArray,
+    "serial": SerialArray,
+    "cell": CellArray,
+}
 QUERIES = 4
 """Queries that the converter has taken and the exact stage has not."""
 
@@ -97,7 +103,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         )
         return {
             "load": stream_in(p.load_layout, "One for each LOAD."),
-            "job": stream_in(p.job_layout),
+            "job": stream_in(p.job_layout, "LOAD, PRESET and STEP, see above."),
             "kv": stream_in(
                 p.row_layout, "For each STEP and PRESET its row of K, then that of V, FP16."
             ),

@@ -14,7 +14,7 @@ from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.sequential_reader import SequentialReader
 from hw.veda.pe_array import PeArray
-from hw.veda.product_array import SCORE, PeArrayParameters
+from hw.veda.product_array import SCORE, PeArrayParameters, ProductArray
 from hw.veda.row_map import RowMapParameters
 from hw.veda.scheduler import Scheduler, SchedulerParameters
 from hw.veda.special_function_unit import (
@@ -279,7 +279,7 @@ class VedaCore(Component[VedaCoreParameters]):
         p = self.parameters
         m.submodules.scheduler = schedule = Scheduler(p.schedule)
         m.submodules.reader = reader = SequentialReader(p.schedule.reader, p.row_layout)
-        kind = PeArray if p.dataflow == "flexible" else TreeArray
+        kind: type[ProductArray] = PeArray if p.dataflow == "flexible" else TreeArray
         m.submodules.pe_array = array = kind(p.array)
         m.submodules.special_function_unit = softmax = SpecialFunctionUnit(p.softmax)
         m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting)

@@ -199,7 +199,7 @@ class VotingEngine(Component[VotingEngineParameters]):
     def ports(self) -> Ports:
         p = self.parameters
         return {
-            "command": stream_in(p.command_layout),
+            "command": stream_in(p.command_layout, "What to do with the probabilities of a step."),
             "i": stream_in(FP16, "Probabilities."),
             "o": stream_out(p.report_layout, "Reports."),
         }

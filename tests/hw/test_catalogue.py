@@ -154,3 +154,9 @@ def test_configurations_are_the_presets_that_blocks_have():
     assert (queue, "deep") not in some and (orizuru, "large") not in some
     with pytest.raises(ParameterError, match="preset must be one of small, default, .*'huge'"):
         configurations("all", ["huge"])
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
+def test_every_port_says_what_it_carries(block: Block):
+    component = block.create(block.parameters_class.preset("first"))
+    assert [name for name, port in component.ports().items() if not port.words] == []

@@ -103,7 +103,7 @@ def test_memories_are_found():
     found = []
     for block in blocks():
         parameters = block.parameters_class.preset("first")
-        ports = list_ports(block.create(parameters).signature, [])
+        ports = list_ports(block.create(parameters), [])
         found += [block.name] * bool(contracts.memories(ports, parameters))
     assert found == WITH_MEMORY
 
@@ -230,8 +230,8 @@ def test_as_markdown(run):  # noqa: F811
     status, out, _, _ = run("show kllm.orizuru --markdown")
     assert status == 0 and out.startswith("# kllm.orizuru\n\n")
     for line in (
-        "| `i__valid` | input | 1 | bit |",
-        "| `o__payload` | output | 51 | fields below |",
+        "| `i__valid` | input | 1 | bit |  |",
+        "| `o__payload` | output | 51 | fields below | The pairs. |",
     ):
         assert f"\n{line}\n" in out
     table = out.split("### Fields of `i__payload`\n\n")[1].split("\n\n")[0].splitlines()

@@ -100,7 +100,7 @@ def test_a_memory_s_ports_are_named_after_it():
 
 
 def test_comments_of_the_ports():
-    ports = list_ports(Several().signature, ["clk", "rst"])
+    ports = list_ports(Several(), ["clk", "rst"])
     verilog = to_verilog(to_rtlil(Several(), "top"))
     text = with_comments(
         verilog, ["first", "", "last"], header.titles(ports), header.port_comments(ports)
@@ -176,7 +176,7 @@ def test_header_of_a_file():
 def test_header_of_every_block(block):
     parameters = block.parameters_class.preset("first")
     component = block.create(parameters)
-    ports = list_ports(component.signature, [])
+    ports = list_ports(component, [])
     head = header.head(block, parameters, type(component), ports)
     assert all(len(line) <= 100 and "`" not in line and ":class:" not in line for line in head)
     text = " ".join(head)

@@ -25,7 +25,7 @@ def streams(name: str):
     block = find(name)
     parameters = block.parameters_class.preset("first")
     design = generate(block, parameters)
-    ports = list_ports(block.create(parameters).signature, [])
+    ports = list_ports(block.create(parameters), [])
     entries = {port["name"]: port for port in ports}
     for stream, shape in (design.inputs | design.outputs).items():
         yield stream, shape, entries[f"{stream}__payload"]
