@@ -35,7 +35,10 @@ class TopickCoreTestbench(JobsTestbench):
     random, real = staticmethod(random_jobs), staticmethod(real_jobs)
 
     def default_vectors(self, parameters: TopickCoreParameters) -> int:
-        return 30 if parameters.d <= 8 else 9
+        return 6 if parameters.d <= 8 else 9
+
+    def mutant_vectors(self, parameters: TopickCoreParameters) -> int:
+        return 120 if parameters.d <= 8 else 36
 
     def compare(
         self, stimulus: CoreStimulus, got: dict, layouts: dict, cycles_of: dict
