@@ -104,12 +104,24 @@ def _last(counts: list[int]) -> np.ndarray:
 def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> Tokens:
     """Sequences of any length, some of special values; jobs with numbers out of range.
 
-    Between their tokens are prefetch jobs and linear layers, if the tile has them.
+    Between their tokens are prefetch jobs and linear layers, if the tile has them. If the jobs are
+    few, they begin so late in a sequence that positions have left the window.
     """
     tokens = Tokens(p, random_memory(p, rng))
     left, n = 0, 0
     kind, scale, drift = "plain", 1.0, np.zeros((1, p.d))
     count, group, kv_heads = 1, 1, 1
+    if jobs <= 2 * p.window:
+        kind, n = "still", min(3 * p.window + 3, p.positions)
+        left = min(jobs // 2, p.positions - n)
+        kv_heads = min(p.heads, p.kv_heads)
+        group = p.heads // kv_heads
+        count = group * kv_heads
+        drift = rng.standard_normal((count, p.d)) * scale
+        for at in range(1, n + 1):
+            if at == n:
+                tokens.join()
+            tokens.add(*random_operands(kind, drift, scale, kv_heads, rng), at, clear=at == 1)
     while len(tokens.results) < jobs:
         if p.weights and sometimes(rng, 0.1):
             multiply(tokens, rng)

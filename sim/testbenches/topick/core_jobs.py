@@ -196,10 +196,21 @@ class CoreStimulus(Stimulus):
 
 
 def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -> Jobs:
-    """Sequences of any length, heads, groups, codes, scales and thresholds."""
-    jobs = Jobs(p)
-    left, tokens, longest = heads, 0, 0
+    """Sequences of any length, heads, groups, codes, scales and thresholds.
+
+    If they are few, the first job has tokens that may be pruned, most of them cached.
+    """
     low, high = -(1 << p.bits - 1), (1 << p.bits - 1) - 1
+    spread = (high / 2) ** 2 * p.d**0.5
+    jobs, left = Jobs(p), heads
+    if p.kv_heads < heads <= LONGEST:
+        n = min(LONGEST, p.tokens)
+        k, v = rng.integers(low, high + 1, (2, p.kv_heads, n, p.d))
+        q = rng.integers(low, high + 1, (p.kv_heads, p.d))
+        jobs = Jobs(p, (k[:, :-1], v[:, :-1]))
+        jobs.add([coded_head(p.lane, row, 8 / spread, 0.03, n) for row in q], k[:, -1], v[:, -1])
+        left -= p.kv_heads
+    tokens = longest = 0
     while left > 0:
         if tokens == longest:
             tokens = 0
@@ -215,7 +226,6 @@ def random_jobs(p: TopickCoreParameters, heads: int, rng: np.random.Generator) -
         elif kind == "equal":
             k[:] = 1
         threshold = float(rng.choice([0.3, 0.1, 0.03, codable(p.lane, 1e-3), 0.0, 0.9]))
-        spread = (high / 2) ** 2 * p.d**0.5
         made = []
         for _ in range(min(count, left)):
             q = rng.integers(low, high + 1, p.d) >> rng.integers(0, p.bits)
