@@ -118,10 +118,10 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
         group = p.heads // kv_heads
         count = group * kv_heads
         drift = rng.standard_normal((count, p.d)) * scale
-        for at in range(1, n + 1):
-            if at == n:
+        for token in range(1, n + 1):
+            if token == n:
                 tokens.join()
-            tokens.add(*random_operands(kind, drift, scale, kv_heads, rng), at, clear=at == 1)
+            tokens.add(*random_operands(kind, drift, scale, kv_heads, rng), token, clear=token == 1)
     while len(tokens.results) < jobs:
         if p.weights and sometimes(rng, 0.1):
             multiply(tokens, rng)
