@@ -3,7 +3,7 @@
 Which tokens a lane prunes depends on the times at which chunks arrive. Everything else follows from
 the decisions: all differences of a head add up to the terms of its kept tokens, in any order. So
 the outputs are functions of the operands and of the decisions that the core reports; ``must_keep``
-bounds those decisions, and ``replay`` repeats them.
+and ``read_on`` bound those decisions from both sides, and ``replay`` repeats them.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golden.topick.dag import Denominator
+from golden.arith.log2_fixed import log2_fixed
+from golden.topick.dag import HEADROOM, Denominator
 from golden.topick.margin_generator import scaled_margins
 from golden.topick.pe_lane import (
     Decision,
@@ -88,12 +89,7 @@ def attend(
         token = int(np.argmax(kept & (chunks_read != sizes.chunks)))
         raise ValueError(f"token {token} is kept after {chunks_read[token]} chunks of its key")
     t = scores(head, k, sizes)
-    _, least = _margins(head, sizes)
-    terms = term(t, least[:, None], fraction=sizes.fraction, precision=sizes.precision)
-    parts = limbs(*terms, precision=sizes.precision, limb=sizes.limb)
-    # A token adds a term at each chunk but the one at which it is pruned. The largest limb of all
-    # these terms is where the sum ends, though the terms of pruned tokens have left it.
-    added = np.arange(sizes.chunks)[:, None] < chunks_read - ~kept
+    parts, added = _terms(head, t, chunks_read, kept, sizes)
     known, log2 = _denominator(parts, added, kept, sizes).log2()
     last = np.take_along_axis(t, chunks_read[None] - 1, axis=0)[0]
     places = sizes.probability_bits
@@ -129,6 +125,63 @@ def must_keep(head: Head, k: np.ndarray, sizes: LaneSizes) -> np.ndarray:
     above = power > threshold * power.sum() * (1 + (n + 2000) * 2.0**-52)
     above[-1] = True
     return above
+
+
+def read_on(
+    head: Head,
+    k: np.ndarray,
+    chunks_read: np.ndarray,
+    kept: np.ndarray,
+    rank: np.ndarray,
+    sizes: LaneSizes,
+    *,
+    lanes: int,
+    delay: int,
+) -> np.ndarray:
+    """Tokens that were kept or read further, though under any timing they must be pruned, bool[n].
+
+    A decision sees at least the terms of the kept tokens that its lane decided long enough before,
+    each cut off at the limbs of the largest term ever added: terms of other tokens are not
+    negative. How long before its last decision another token was decided is known by `rank`. Its
+    earlier decisions came after its first request, which waited for a free slot, and so for the
+    last decisions of as many tokens as there are requested ones before it without a slot for them.
+
+    rank
+        Of each token in the order of its lane's last decisions, from 0 on, int[n].
+    delay
+        A lane's decisions, one a cycle at most, from a decision to the first that sees its term.
+    """
+    every = (1 << sizes.threshold_bits) - 1
+    found = np.zeros(len(k), bool)
+    chunks_read, kept = np.asarray(chunks_read), np.asarray(kept, bool)
+    t = scores(head, k, sizes)
+    parts, added = _terms(head, t, chunks_read, kept, sizes)
+    if head.threshold == every or not added.any():
+        return found
+    upper = t + (_margins(head, sizes)[0] + head.threshold)[:, None]
+    number = int(parts[0][added].max())
+    at, high, low = (part[-1] for part in parts)
+    units = np.where(at == number, (high << sizes.limb) + low, np.where(at == number - 1, high, 0))
+    units = np.where(kept, units, 0)
+    options = {"width": 2 * sizes.limb + HEADROOM, "rounding": "down"}
+    options |= {"precision": sizes.fraction, "output": sizes.fraction}
+    for lane in range(min(lanes, len(k))):
+        tokens = np.arange(lane, len(k), lanes)
+        rows = len(tokens)
+        # Of the first tokens decided, by their number.
+        sums = np.append(0, np.cumsum(units[tokens[np.argsort(rank[tokens])]]))
+        log2 = log2_fixed(sums, **options) + ((number - 1) * sizes.limb << sizes.fraction)
+        is_newest = (len(k) - 1) % lanes == lane
+        place = np.argsort(token_order(rows, is_newest, lane == 0))
+        least = place + 1 - sizes.entries - delay  # decided before the first decision
+        for chunk in range(sizes.chunks):
+            last = chunks_read[tokens] == chunk + 1
+            seen = np.maximum(np.where(last, rank[tokens] + 1 - delay, least), 0)
+            prunes = (sums[seen] > 0) & (upper[chunk, tokens] < log2[seen])
+            goes_on = (chunks_read[tokens] > chunk + 1) | (last & kept[tokens])
+            found[tokens] |= prunes & goes_on
+    found[-1] = False
+    return found
 
 
 def token_order(rows: int, newest: bool, first: bool) -> list[int]:
@@ -205,6 +258,20 @@ def _margins(head: Head, sizes: LaneSizes) -> list[np.ndarray]:
         base=sizes.base,
     )
     return [np.append(margin, 0) for margin in margins]
+
+
+def _terms(
+    head: Head, t: np.ndarray, chunks_read: np.ndarray, kept: np.ndarray, sizes: LaneSizes
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
+    """Parts of each chunk's term, and which of them were in the sum, as :func:`_denominator`'s.
+
+    A token adds a term at each chunk but the one at which it is pruned. The largest limb of all
+    these terms is where the sum ends, though the terms of pruned tokens have left it.
+    """
+    _, least = _margins(head, sizes)
+    terms = term(t, least[:, None], fraction=sizes.fraction, precision=sizes.precision)
+    added = np.arange(sizes.chunks)[:, None] < chunks_read - ~kept
+    return limbs(*terms, precision=sizes.precision, limb=sizes.limb), added
 
 
 def _denominator(

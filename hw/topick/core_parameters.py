@@ -140,6 +140,11 @@ class TopickCoreParameters(Parameters):
         decisions = MARGIN_STAGES + (self.lane.chunks - 1) * self.lane.request_latency
         return self.cycles(1, 1, 1) + (decisions if self.pruning else 0)
 
+    @property
+    def decision_delay(self) -> int:
+        """Cycles from a decision of a lane to the first one that sees its difference."""
+        return self.lane.latency - self.lane.decision_latency + self.dag.latency
+
     def cycles(self, tokens: int, heads: int, kv_heads: int, memory_latency: int = 1) -> int:
         """Cycles from a job offered to its last o accepted, if every chunk of K and V is read.
 

@@ -40,6 +40,23 @@ def test_a_core_without_its_idea_fails(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.campaign
+@pytest.mark.parametrize("stall", ["random", "bursts", "long"])
+def test_tokens_pruned_late_are_found_under_stalls(stall, tmp_path, monkeypatch):
+    """By bounds of the core's decisions, whose order is not predicted then."""
+    monkeypatch.chdir(tmp_path)
+    block = find("topick.topick_core")
+    parameters = block.parameters_class()
+    core = CoreWithoutIdea(tmp_path, generate(block, parameters))
+    vectors = load_testbench(block).default_vectors(parameters)
+    options = {"driver": "harness", "vectors": vectors, "stall": stall, "verilog": core.path}
+    late = [idea for idea in core.ideas if idea.name.startswith("prunes")]
+    for idea in (None, *late):
+        core.select(idea)
+        result = simulate(block, "default", parameters, trust=True, **options)
+        assert result.passed == (idea is None), idea
+
+
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", IDEAS)
 def test_a_model_on_a_core_without_its_idea_stops(run, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,15 @@ import pytest
 from golden.topick import topick_core
 from golden.topick.dag import Denominator
 from golden.topick.pe_lane import Head, LaneSizes, PeLane, chunk_of
-from golden.topick.topick_core import attend, must_keep, probability, replay, scores, token_order
+from golden.topick.topick_core import (
+    attend,
+    must_keep,
+    probability,
+    read_on,
+    replay,
+    scores,
+    token_order,
+)
 from hw.topick.pe_lane import PeLaneParameters
 from sim.testbenches.topick.pe_lane import random_head, real_head, sizes_of
 from tests.support.topick.closed_loop import check_guarantee
@@ -34,17 +42,30 @@ OTHER = PeLaneParameters(
 
 
 class Events:
-    """Lanes of one head in any order of arrival: the parts' own models, one event at a time."""
+    """Lanes of one head in any order of arrival: the parts' own models, one event at a time.
 
-    def __init__(self, z: LaneSizes, lanes: int, rng: np.random.Generator, delay: int):
+    delay
+        Decisions between one and the first that sees its difference.
+    prunes_at
+        Chunks after which tokens are pruned.
+    """
+
+    def __init__(
+        self, z: LaneSizes, lanes: int, rng: np.random.Generator, delay: int, prunes_at=None
+    ):
         self.z, self.lanes, self.rng, self.delay = z, lanes, rng, delay
+        self.prunes_at = range(z.chunks) if prunes_at is None else prunes_at
         self.pe_lanes = [PeLane(z) for _ in range(lanes)]
 
     def run(self, head: Head, k: np.ndarray):
         """``(chunks read, kept, t, denominator, observed and decisions of each lane)``."""
         n = head.tokens
         parts = [
-            dataclasses.replace(head, tokens=len(range(lane, n, self.lanes)))
+            dataclasses.replace(
+                head,
+                tokens=len(range(lane, n, self.lanes)),
+                exempt=head.exempt and lane == (n - 1) % self.lanes,
+            )
             for lane in range(self.lanes)
         ]
         waiting, flying, observed, decisions = [], [], [], []
@@ -67,21 +88,32 @@ class Events:
             token = row * self.lanes + lane
             known, log2 = denominator.log2()
             # As without a denominator, the newest token is never pruned.
-            known = known and token != n - 1
+            known = known and token != n - 1 and chunk in self.prunes_at
             data = chunk_of(k[token], chunk, self.z)
             d = self.pe_lanes[lane].decide(row, chunk, slot, data, known, log2)
             observed[lane].append((row, chunk, slot, known, log2))
             decisions[lane].append(d)
-            if d.difference is not None:
-                late.append(d.difference)
+            late.append(d.difference)
             while len(late) > self.delay:
-                denominator.add(*late.popleft())
+                if (difference := late.popleft()) is not None:
+                    denominator.add(*difference)
             read[token], kept[token], t[token] = chunk + 1, d.kept, d.t
             if d.requests:
                 flying[lane].append((row, chunk + 1, slot))
-        while late:
-            denominator.add(*late.popleft())
+        for difference in late:
+            if difference is not None:
+                denominator.add(*difference)
         return read, kept, t, denominator, parts, observed, decisions
+
+
+def found_late(events: Events, head: Head, k: np.ndarray, read, kept, decisions) -> np.ndarray:
+    """Tokens that were pruned too late, or not at all, by the decisions alone."""
+    rank = np.zeros(head.tokens, int)
+    for lane, made in enumerate(decisions):
+        tokens = [d.token * events.lanes + lane for d in made if not d.requests]
+        rank[tokens] = range(len(tokens))
+    options = {"lanes": events.lanes, "delay": events.delay + 1}
+    return read_on(head, k, read, kept, rank, events.z, **options)
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 4])
@@ -113,6 +145,7 @@ def test_event_by_event(p, heads, lanes):
         # Nothing that must be kept was pruned.
         must = must_keep(head, k, z)
         assert not (must & ~kept).any()
+        assert not found_late(events, head, k, read, kept, decisions).any()
         check_guarantee(p, head, k, {int(token): 0 for token in np.flatnonzero(kept)})
         for lane in range(lanes):
             rows, ends = k[lane::lanes], (lane == (head.tokens - 1) % lanes, lane == 0)
@@ -122,6 +155,24 @@ def test_event_by_event(p, heads, lanes):
             assert found == decisions[lane]
         counts += [len(k), int(kept.sum()), int(must.sum())]
     assert counts[0] > counts[1] + 100 and counts[1] > counts[2] + 10 and counts[2] > heads
+
+
+@pytest.mark.parametrize(
+    ("prunes_at", "share"), [(range(3), 0), (range(0), 0.6), (range(2, 3), 0.4)]
+)
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_tokens_pruned_late_are_found(shipped_trace, prunes_at, share, lanes):
+    """By the decisions alone: a large part of the trace's heads."""
+    p = PeLaneParameters(entries=16)
+    counts = np.zeros(2, int)
+    for number in (1, 30):
+        data, _ = real_head(p, shipped_trace, number, 10**6, np.random.default_rng(4), 150)
+        head, k = dataclasses.replace(data.head, exempt=True), data.k
+        events = Events(sizes_of(p), lanes, np.random.default_rng(4), 9, prunes_at)
+        read, kept, *_, decisions = events.run(head, k)
+        late = found_late(events, head, k, read, kept, decisions)
+        counts += [late.sum(), len(k)]
+    assert (counts[0] > 0) == (share > 0) and counts[0] >= share * counts[1]
 
 
 def test_whole_heads_of_the_trace(shipped_trace):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from golden.topick.pe_lane import PeLane
-from golden.topick.topick_core import attend, must_keep, replay
+from golden.topick.topick_core import attend, must_keep, read_on, replay
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.core import payload
 from sim.core.stimulus import Mismatch, Stimulus
@@ -25,10 +25,19 @@ from sim.testbenches.topick.prediction import Prediction
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeadDecisions:
-    """The core's decisions on a head's tokens: chunks of K read of each, and whether it is kept."""
+    """The core's last decisions on a head's tokens.
+
+    read
+        Number of chunks of K read of each.
+    kept
+        Whether it is kept.
+    rank
+        Its place in the order of its lane's decisions, from 0 on.
+    """
 
     read: np.ndarray
     kept: np.ndarray
+    rank: np.ndarray
 
 
 class TopickCoreTestbench(JobsTestbench):
@@ -67,7 +76,7 @@ def decisions_of(
     jobs = stimulus.jobs
     work = stimulus.work
     decisions = [
-        [HeadDecisions(*np.zeros((2, h.head.tokens), np.int64)) for h in job] for job in work
+        [HeadDecisions(*np.zeros((3, h.head.tokens), np.int64)) for h in job] for job in work
     ]
     found = _counts(stimulus, got, cycles_of)
     if found:
@@ -121,6 +130,7 @@ def _decided(
         return wrong("last", rows - 1, str(np.flatnonzero(beats["last"]).tolist()))
     decisions.read[tokens] = beats["chunk"] + 1
     decisions.kept[tokens] = beats["kept"]
+    decisions.rank[tokens] = np.arange(rows)
     return []
 
 
@@ -172,12 +182,22 @@ def _head(
     unfinished = np.flatnonzero(kept & (decided.read < sizes.chunks))
     if len(unfinished):
         what = f"token {unfinished[0]} of all chunks", int(decided.read[unfinished[0]])
-        found.append(Mismatch("decided", transaction, beat, "chunk", *what, cycle))
+        return [Mismatch("decided", transaction, beat, "chunk", *what, cycle)]
     pruned = np.flatnonzero(must_keep(head, work.k, sizes) & ~kept)
     if len(pruned):
         what = f"token {pruned[0]} kept", "pruned"
         found.append(Mismatch("decided", transaction, beat, "kept", *what, cycle))
     lanes = jobs.parameters.lanes_per_head
+    late = np.flatnonzero(
+        read_on(
+            *(head, work.k, decided.read, decided.kept, decided.rank, sizes),
+            lanes=lanes,
+            delay=jobs.parameters.decision_delay,
+        )
+    )
+    if len(late):
+        what = f"token {late[0]} pruned", f"{decided.read[late[0]]} chunks read"
+        found.append(Mismatch("decided", transaction, beat, "chunk", *what, cycle))
     made = attend(head, work.k, work.v, decided.read, kept, sizes, lanes=lanes)
     want = np.append(made.o, made.total)
     differs = np.flatnonzero(want != o)
