@@ -29,6 +29,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,6 +50,15 @@ RUN = "run/"
 
 class TraceError(ValueError):
     """A trace that cannot be used; the text is one sentence that says why."""
+
+
+class Attention(NamedTuple):
+    """A trace's arrays of attention: q [layer, head, token, d], k and v, and the softmax scale."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    scale: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +93,16 @@ class Trace:
             raise TraceError(f"meta must be a JSON object, not {type(self.meta).__name__}")
 
     @property
+    def attention(self) -> Attention:
+        """``q``, ``k``, ``v`` and ``scale``; raises :class:`TraceError` without them."""
+        if self.q is None or self.k is None or self.v is None or self.scale is None:
+            raise TraceError("it holds no q, k and v, so it has no heads")
+        return Attention(self.q, self.k, self.v, self.scale)
+
+    @property
     def group(self) -> int:
         """Query heads per kv head."""
-        if self.q is None:
-            raise TraceError("it holds no q, k and v, so it has no heads")
-        return self.q.shape[1] // self.k.shape[1]
+        return self.attention.q.shape[1] // self.attention.k.shape[1]
 
     def _check_attention(self) -> None:
         parts = {"q": self.q, "k": self.k, "v": self.v, "scale": self.scale}
@@ -100,27 +115,26 @@ class Trace:
                 f"q, k, v and scale come together: it holds {_listed(present)}"
                 f" but not {_listed(absent)}"
             )
-        for name in "qkv":
-            _check_array(name, parts[name], "[layer, head, token, d]", 4)
-        layers, heads, tokens, d = self.q.shape
-        kv_heads = self.k.shape[1]
-        if (self.k.shape[0], self.k.shape[2]) != (layers, tokens) or self.k.shape[3] != d:
+        q, k, v, scale = self.attention
+        for name, array in (("q", q), ("k", k), ("v", v)):
+            _check_array(name, array, "[layer, head, token, d]", 4)
+        layers, heads, tokens, d = q.shape
+        kv_heads = k.shape[1]
+        if (k.shape[0], k.shape[2]) != (layers, tokens) or k.shape[3] != d:
             raise TraceError(
                 "k must have shape [layer, head, token, d] with the layer count, token count and"
-                f" d of q, ({layers}, heads, {tokens}, {d}), not {self.k.shape}"
+                f" d of q, ({layers}, heads, {tokens}, {d}), not {k.shape}"
             )
-        if self.v.shape != self.k.shape:
-            raise TraceError(f"v must have the shape of k, {self.k.shape}, not {self.v.shape}")
+        if v.shape != k.shape:
+            raise TraceError(f"v must have the shape of k, {k.shape}, not {v.shape}")
         if heads % kv_heads:
             raise TraceError(
                 f"the heads of q must be a multiple of the heads of k, not {heads} and {kv_heads}"
             )
-        if not (np.isfinite(self.scale) and self.scale > 0):
-            raise TraceError(f"scale must be a finite number above zero, not {self.scale}")
-        if not SMALLEST <= self.scale <= LARGEST:
-            raise TraceError(
-                f"scale must be between {SMALLEST:g} and {LARGEST:g}, not {self.scale}"
-            )
+        if not (np.isfinite(scale) and scale > 0):
+            raise TraceError(f"scale must be a finite number above zero, not {scale}")
+        if not SMALLEST <= scale <= LARGEST:
+            raise TraceError(f"scale must be between {SMALLEST:g} and {LARGEST:g}, not {scale}")
 
 
 def load(path: str | os.PathLike) -> Trace:
@@ -140,9 +154,9 @@ def save(path: str | os.PathLike, trace: Trace) -> None:
 
     The same trace gives the same bytes. Raises ``OSError`` when the file cannot be written.
     """
-    arrays = {}
+    arrays: dict[str, Any] = {}
     if trace.q is not None:
-        arrays |= {"q": trace.q, "k": trace.k, "v": trace.v, "scale": np.float64(trace.scale)}
+        arrays |= trace.attention._asdict() | {"scale": np.float64(trace.attention.scale)}
     arrays |= {f"x/{name}": array for name, array in sorted(trace.x.items())}
     arrays |= {f"w/{name}": array for name, array in sorted(trace.w.items())}
     arrays["meta"] = np.array(json.dumps(trace.meta, sort_keys=True))
@@ -199,13 +213,15 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _assemble(arrays: dict[str, np.ndarray]) -> Trace:
-    scale = arrays.get("scale")
-    if scale is not None:
-        if scale.shape != () or not np.issubdtype(scale.dtype, np.floating):
+    scale = None
+    if "scale" in arrays:
+        number = arrays["scale"]
+        if number.shape != () or not np.issubdtype(number.dtype, np.floating):
             raise TraceError(
-                f"scale must be one floating-point number, not {scale.dtype} of shape {scale.shape}"
+                "scale must be one floating-point number,"
+                f" not {number.dtype} of shape {number.shape}"
             )
-        scale = float(scale)
+        scale = float(number)
     meta = {}
     if "meta" in arrays:
         text = arrays["meta"]

@@ -7,6 +7,7 @@ and the reports treat them alike. Heads are grouped: query head ``h`` reads kv h
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -67,6 +68,12 @@ class Traffic:
         """Count dense attention's reads: ``rows`` of K and ``rows`` of V."""
         self.dense_rows += rows
         self.dense_bytes += 2 * rows * d * ELEMENT_BYTES
+
+
+class SequenceAttention(Protocol):
+    """Attention that takes a run of tokens at once, see :meth:`DecodeAttention.sequence`."""
+
+    def sequence(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray: ...
 
 
 class DecodeAttention(ABC):

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from golden.arith.formats import canonical, flush
+from golden.arith.formats import Values, canonical, flush
 
 
 def float_add(
-    a: np.ndarray, b: np.ndarray, subtract=False, *, flush_subnormals: bool = False
+    a: Values, b: Values, subtract=False, *, flush_subnormals: bool = False
 ) -> np.ndarray:
     """``a + b``, or ``a - b`` where `subtract`, correctly rounded, in the dtype of `a` and `b`.
 

@@ -3,11 +3,11 @@
 import ml_dtypes
 import numpy as np
 
-from golden.arith.formats import DTYPES, canonical, flush, is_nan
+from golden.arith.formats import DTYPES, Values, canonical, flush, is_nan
 
 
 def float_convert(
-    a: np.ndarray, to: str, *, flush_subnormals: bool = False, saturate: bool = False
+    a: Values, to: str, *, flush_subnormals: bool = False, saturate: bool = False
 ) -> np.ndarray:
     """`a` in the format named `to`, rounded once, to nearest even.
 
@@ -43,6 +43,6 @@ def round_to(
     return flush(result) if flush_subnormals else result
 
 
-def _widened(a: np.ndarray) -> np.ndarray:
+def _widened(a: Values) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # a signalling NaN
-        return a.astype(np.float64)
+        return np.asarray(a).astype(np.float64)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from golden.arith.formats import canonical, flush
+from golden.arith.formats import Values, canonical, flush
 
 
-def float_multiply(a: np.ndarray, b: np.ndarray, *, flush_subnormals: bool = False) -> np.ndarray:
+def float_multiply(a: Values, b: Values, *, flush_subnormals: bool = False) -> np.ndarray:
     """``a * b`` rounded to nearest even; NaNs are the hardware's quiet NaN.
 
     NumPy multiplies float32 in hardware; it and ml_dtypes multiply all narrower formats in float32

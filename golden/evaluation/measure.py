@@ -52,6 +52,12 @@ class Measurement:
     seconds: float
     idle: str = ""
 
+    @property
+    def quality(self) -> float:
+        """The perplexity, of a measurement on text."""
+        assert self.perplexity is not None, "a trace has no perplexity"
+        return self.perplexity
+
     def as_json(self) -> dict:
         """Plain numbers, with the traffic's ratio."""
         result = dataclasses.asdict(self)
@@ -202,17 +208,19 @@ def measure_trace(
     """Measure a policy on the attention of every layer of a trace that holds q, k and v."""
     started = time.perf_counter()
     attentions = []
-    layers = tqdm(range(len(trace.q)), desc=policy.text, unit="layer", disable=not progress)
+    q, k, v, scale = trace.attention
+    layers = tqdm(range(len(q)), desc=policy.text, unit="layer", disable=not progress)
     for layer in layers:
-        inner = policy.attention(prompt=prompt, scale=trace.scale)
-        attentions.append(Compared(inner, prompt, trace.scale))
-        attentions[-1].sequence(trace.q[layer], trace.k[layer], trace.v[layer])
+        inner = policy.attention(prompt=prompt, scale=scale)
+        attentions.append(Compared(inner, prompt, scale))
+        attentions[-1].sequence(q[layer], k[layer], v[layer])
     errors = [attention.differences for attention in attentions]
     return _measurement(policy, None, errors, attentions, started)
 
 
 def _measurement(policy, score, errors, attentions, started) -> Measurement:
-    traffic, figures = Traffic(), {}
+    traffic = Traffic()
+    figures: dict[str, list[float]] = {}
     for attention in attentions:
         traffic.add(attention.traffic)
         for name, value in attention.inner.figures().items():

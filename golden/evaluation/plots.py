@@ -1,6 +1,6 @@
 """Pictures of measurements."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from golden.evaluation.measure import Measurement
@@ -24,7 +24,7 @@ def scatter(measured: list[Measurement], title: str) -> "Figure":
     axes = drawn.add_subplot()
     words = all(m.perplexity is not None for m in measured)
     for m in measured:
-        quality = m.perplexity if words else 100 * m.error
+        quality = m.quality if words else 100 * m.error
         axes.plot(100 * m.traffic.ratio, quality, "o")
         axes.annotate(
             m.policy, (100 * m.traffic.ratio, quality), (4, 4), textcoords="offset points", size=7
@@ -43,7 +43,7 @@ def scatter(measured: list[Measurement], title: str) -> "Figure":
 
 def curves(
     x: Sequence[float],
-    ys: dict[str, Sequence[float]],
+    ys: Mapping[str, Sequence[float]],
     x_label: str,
     y_label: str,
     *,

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import inspect
 import math
+from typing import Any
 
 from golden import InputError
 from golden.algorithms.attention import DecodeAttention, DenseAttention
@@ -17,7 +18,7 @@ from golden.algorithms.unicaim.bit_exact import BitExactAttention
 from golden.algorithms.veda import VotingAttention
 from golden.lm.model import Llama
 
-POLICIES: dict[str, type[DecodeAttention] | type[Llama]] = {
+POLICIES: dict[str, type[Any]] = {
     "dense": DenseAttention,
     "streaming": StreamingAttention,
     "h2o": H2OAttention,
@@ -30,7 +31,10 @@ POLICIES: dict[str, type[DecodeAttention] | type[Llama]] = {
     "rtn": RoundToNearestLlama,
     "kllm": QuantizedLlama,
 }
-"""An attention of one layer, or a model with quantised products around the float one."""
+"""Classes of an attention of one layer, or of a model with quantised products around the float one.
+
+Their constructors differ: the text of a policy names the arguments.
+"""
 
 _GIVEN = ("model", "samples", "tuning", "progress", "cached")
 """Parameters that the program sets, not the user."""
@@ -46,7 +50,7 @@ class Policy:
 
     text: str
     name: str
-    parameters: dict[str, object]
+    parameters: dict[str, Any]
 
     @property
     def quantises_products(self) -> bool:
@@ -68,7 +72,7 @@ class Policy:
         except ValueError as error:
             raise InputError(f"policy {self.text}: {error}") from None
 
-    def _with(self, defaults: dict[str, object]) -> dict[str, object]:
+    def _with(self, defaults: dict[str, Any]) -> dict[str, Any]:
         known = inspect.signature(POLICIES[self.name]).parameters
         return {name: x for name, x in defaults.items() if name in known} | self.parameters
 
@@ -131,7 +135,7 @@ def _is_attention(name: str) -> bool:
     return issubclass(POLICIES[name], DecodeAttention)
 
 
-def _value(text: str, key: str, value: str, annotation) -> object:
+def _value(text: str, key: str, value: str, annotation) -> Any:
     """The value, converted to the type of the parameter's annotation."""
     kinds = getattr(annotation, "__args__", None) or (annotation,)
     if type(None) in kinds and value == "none":

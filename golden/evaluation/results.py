@@ -82,7 +82,7 @@ def run_results(arguments: argparse.Namespace, run_all: Callable = run_one_by_on
     wanted = dict.fromkeys(run for name in names for run in EXPERIMENTS[name].runs(tokens))
     needed = max([lad.TOKENS_NEEDED, unicaim.TOKENS_NEEDED, *(run.tokens for run in wanted)])
     open_all(arguments.gguf, arguments.text, tokens, needed)
-    context = _opened.model.config.context
+    context = _input().model.config.context
     if tokens > context:
         raise InputError(f"--tokens: the model sees {context} tokens, not {tokens}")
     output.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def run_results(arguments: argparse.Namespace, run_all: Callable = run_one_by_on
     for name in names:
         results = {run: done[run] for run in EXPERIMENTS[name].runs(tokens)}
         section = EXPERIMENTS[name].section(tokens, results, done[name])
-        _write(output, name, section, results, done[name], _opened.about)
+        _write(output, name, section, results, done[name], _input().about)
     _write_index(output)
 
 
@@ -128,19 +128,24 @@ def open_all(gguf: Path | None, text: Path | None, tokens: int, needed: int) -> 
     _opened = Opened(model, tokenizer, about, numbers[:tokens], numbers, samples, tuning)
 
 
+def _input() -> Opened:
+    assert _opened is not None, "open_all comes first"
+    return _opened
+
+
 def run(task: Run | str) -> Measurement | dict:
     """Perform one run, or compute the extras of an experiment, given by name."""
     if isinstance(task, str):
-        return EXPERIMENTS[task].extras(_opened)
-    policy = parse(task.policy, prompt=task.prompt)
+        return EXPERIMENTS[task].extras(_input())
+    policy, opened = parse(task.policy, prompt=task.prompt), _input()
     return measure(
         policy,
-        _opened.model,
-        _opened.all_tokens[: task.tokens],
+        opened.model,
+        opened.all_tokens[: task.tokens],
         prompt=task.prompt,
         context=task.context,
-        samples=_opened.samples,
-        tuning=_opened.tuning,
+        samples=opened.samples,
+        tuning=opened.tuning,
     )
 
 

@@ -57,7 +57,8 @@ def fixed_codebooks(codebook_a: np.ndarray, codebook_b: np.ndarray, bits: int) -
             raise ValueError("a codebook must be finite")
         integers.append(np.rint(values / unit).astype(np.int64))
         scale *= unit * 2.0 ** (bits - 1)
-    return FixedCodebooks(*integers, scale)
+    activations, weights = integers
+    return FixedCodebooks(activations, weights, scale)
 
 
 def centroid_sum(activation: np.ndarray, weight: np.ndarray, bits: int) -> np.ndarray:

@@ -271,12 +271,15 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
     """
     done: list[Times] = []
     # Cycles after which the outlier list and the index buffer have room for each product's batch.
-    row_room, word_room = [], []
+    row_room: list[int] = []
+    word_room: list[int] = []
     bank_free = [0, 0]  # first cycle in which a bank's tables are not in use
     bank, accepted, vector_sent, step = 1, -1, -1, -2
     lanes, scores = LaneSteps(t.stages), ScoreTimes(t.softmax)
     tables_accepted = scale_done = -1
-    rebuilds = []  # first and last cycle in which a function writes its table
+    rebuilds: list[
+        tuple[int, int]
+    ] = []  # first and last cycle in which a function writes its table
     for number, work in enumerate(products):
         # The command: in order, with room for one more product, and with its tables loaded.
         ready = accepted + 1
@@ -305,7 +308,7 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
             begin = last_in + t.search + max(1, work.outliers)
             beat_arrives = clustered = begin + t.setup
             listed = begin + 1
-            function = [0] * len(vector.listing)
+            function: Sequence[int] = [0] * len(vector.listing)
             if vector.function is not None:
                 function, listed = vector.function, begin + t.replace
                 rebuilds.append((listed - t.table_rows, listed))
@@ -322,11 +325,11 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
 
         # Columns: the first step follows the vectors, their scales and the first words; a word of
         # scales takes a cycle.
-        first = None
+        first_step: int | None = None
         for place in range(work.sets):
             for vector in work.vectors:
                 earliest = 0
-                if first is None:
+                if first_step is None:
                     earliest = max(offered, scale_done + 1, ready + t.fetch, step + 2)
                 elif place % t.scale_sets == 0 and vector is work.vectors[0]:
                     earliest = step + 2
@@ -334,13 +337,14 @@ def core_cycles(t: Timing, products: Sequence[Work]) -> list[Times]:
                 tick, buffered = lanes.column(rows, earliest)
                 lanes.column_groups(work.groups)
                 previous, step = step, lanes.cycle(tick)
-                if first is None:
-                    first = lanes.cycle(tick - rows + 1)
+                if first_step is None:
+                    first_step = lanes.cycle(tick - rows + 1)
         result = buffered + t.tail[work.groups]
         if work.softmax:
             scores.store(result, len(work.vectors), work.sets)
         bank_free[bank] = result + 1
-        done.append(Times(accepted, first, step, beat_arrives + 1, result))
+        assert first_step is not None, "a product has columns and vectors"
+        done.append(Times(accepted, first_step, step, beat_arrives + 1, result))
         # The buffers read one step ahead.
         before_row = lanes.cycle(tick - 1) if rows > 1 else previous
         last = work.vectors[-1].rows

@@ -153,12 +153,28 @@ def kllm_core(
     kept = None
     for part in parts[:-1]:
         v = front_end(x[:, part], tables, outliers, keep[:, part])
-        options = {"integer": integer, "signed": signed, "function": function}
-        kept = sums(v, tables, weight[part], **options, kept=kept)
+        kept = sums(
+            v,
+            tables,
+            weight[part],
+            integer=integer,
+            signed=signed,
+            function=function,
+            kept=kept,
+        )
     last = parts[-1]
     v = front_end(x[:, last], tables, outliers, keep[:, last])
-    options = {"integer": integer, "signed": signed, "function": function}
-    return multiply(v, tables, weight[last], scale, **options, norm=norm, kept=kept)
+    return multiply(
+        v,
+        tables,
+        weight[last],
+        scale,
+        integer=integer,
+        signed=signed,
+        norm=norm,
+        function=function,
+        kept=kept,
+    )
 
 
 def parts_of(length: int, most: int) -> list[slice]:
@@ -190,8 +206,7 @@ def multiply(
     if norm is not None:
         constants = (norm.inverse_k, norm.eps)
         r = rms_factor(v.activation, v.keep, v.pairs, tables.squares, v.scale, *constants)
-    options = {"integer": integer, "signed": signed, "function": function}
-    total = sums(v, tables, weight, **options, kept=kept)
+    total = sums(v, tables, weight, integer=integer, signed=signed, function=function, kept=kept)
     y = column_result(total, r[:, None], scale)
     return y, np.isnan(y)
 

@@ -31,7 +31,9 @@ def outlier_split(
     if outliers == 0:
         blank = {name: np.zeros_like(array) for name, array in popped.items() if name != "invalid"}
     present = popped["present"][:, :outliers]
-    repeated = {f"{end}_repeated": np.zeros(present.shape, bool) for end in ("max", "min")}
+    repeated: dict[str, np.ndarray] = {
+        f"{end}_repeated": np.zeros(present.shape, bool) for end in ("max", "min")
+    }
     for number, valid in enumerate(present.T):
         for end in ("max", "min"):
             index = popped[f"{end}_index"][:, number]
@@ -46,7 +48,7 @@ def outlier_split(
         name: array if name == "invalid" else array[:, :outliers] for name, array in popped.items()
     }
     if outliers == 0:
-        nothing = np.zeros((len(x), 1), bool)
+        nothing: np.ndarray = np.zeros((len(x), 1), bool)
         pairs |= blank
-        repeated = dict.fromkeys(repeated, nothing)
+        repeated = {f"{end}_repeated": nothing for end in ("max", "min")}
     return pairs | repeated, outlier, np.where(special, nan, scale)

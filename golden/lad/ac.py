@@ -11,7 +11,7 @@ import numpy as np
 from golden.arith.adder_tree import adder_tree
 from golden.arith.float_add import float_add
 from golden.arith.float_multiply import float_multiply
-from golden.arith.formats import canonical, to_bits
+from golden.arith.formats import Values, canonical, to_bits
 from golden.lad.arithmetic import FP16, Arithmetic
 
 LANES = 3
@@ -37,8 +37,8 @@ class Caches:
 
     @classmethod
     def zero(cls, d: int, dtype: type = np.float32) -> "Caches":
-        scalars = (np.zeros((), dtype) for _ in range(2))
-        return cls(np.zeros((d, d), dtype), *np.zeros((3, d), dtype), *scalars)
+        shapes = [(d, d), (d,), (d,), (d,), (), ()]
+        return cls(*(np.zeros(shape, dtype) for shape in shapes))
 
     @classmethod
     def from_rows(cls, rows: np.ndarray) -> "Caches":
@@ -46,8 +46,9 @@ class Caches:
         d = rows.shape[1]
         wide = np.ascontiguousarray(rows, "<u2").view("<f4").reshape(-1, d // 2)
         vectors = wide[: 2 * d + 6].reshape(d + 3, d)
-        scalars = wide[-1, :2]
-        return cls(vectors[:d].T.copy(), *vectors[d:].copy(), *_scalars(*scalars))
+        e, f = _scalars(*wide[-1, :2])
+        b, c, d_ = vectors[d:].copy()
+        return cls(vectors[:d].T.copy(), b, c, d_, e, f)
 
     def to_rows(self) -> np.ndarray:
         d = len(self.B)
@@ -65,7 +66,7 @@ def _scalars(e: float, f: float) -> tuple[np.ndarray, np.ndarray]:
 def attend(
     caches: Caches,
     q: np.ndarray,
-    m: np.ndarray | np.floating,
+    m: Values,
     cf: np.ndarray,
     v: np.ndarray,
     arithmetic: Arithmetic = FP16,

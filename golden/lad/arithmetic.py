@@ -53,7 +53,7 @@ def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 FP16 = Arithmetic(np.float16, np.float32, reciprocal, divide)
 """The hardware's: FP16, and FP32 for accumulators and caches."""
 
-FLOAT64 = Arithmetic(np.float64, np.float64, lambda x: _divide(np.float64(1), x), _divide)
+FLOAT64 = Arithmetic(np.float64, np.float64, lambda x: _divide(np.ones_like(x), x), _divide)
 """The same steps in float64, for comparison with :mod:`golden.algorithms.lad`."""
 
 ARITHMETICS = {"fp16": FP16, "float64": FLOAT64}

@@ -302,7 +302,7 @@ class LadTile:
         near = 1 + int(np.sum(np.array(size.bounds) < size.near))
         exact = (mode >= near) & (mode < len(tables))
         exact[old:] = True
-        s = np.empty(n, number)
+        s: np.ndarray = np.empty(n, number)
         s[:old], estimate_rows, centres = self._estimates(kv_head, q, n)
         s[exact] = adder_tree(float_multiply(q, keys[exact]))
         numbers = s[~np.isnan(s)]

@@ -97,11 +97,12 @@ def run_trace(arguments: argparse.Namespace) -> None:
         progress=True,
     )
     save(output, trace)
-    _, heads, length, d = trace.q.shape
+    q, k, *_ = trace.attention
+    _, heads, length, d = q.shape
     print(
         f"wrote {output} ({output.stat().st_size / 1e6:.2f} MB): layers"
         f" {', '.join(map(str, layers))} of {about['model']}, {heads} query heads over"
-        f" {trace.k.shape[1]} kv heads of {d} elements, {length} tokens of {source}"
+        f" {k.shape[1]} kv heads of {d} elements, {length} tokens of {source}"
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tqdm import tqdm
 
-from golden.algorithms.attention import DecodeAttention, DenseAttention
+from golden.algorithms.attention import DecodeAttention, DenseAttention, SequenceAttention
 from golden.lm.weights import Layer, Weights
 
 Observer = Callable[[int, str, np.ndarray], None]
@@ -30,7 +30,7 @@ class Llama:
     def hidden(
         self,
         tokens: Sequence[int],
-        attentions: Sequence[DecodeAttention] | None = None,
+        attentions: Sequence[SequenceAttention] | None = None,
         *,
         start: int = 0,
         observer: Observer | None = None,
@@ -99,7 +99,7 @@ def generate(
     model: Llama,
     prompt: Sequence[int],
     count: int,
-    attentions: Sequence[DecodeAttention] | None = None,
+    attentions: Sequence[SequenceAttention] | None = None,
 ) -> list[int]:
     """The ``count`` likeliest tokens after ``prompt``, one by one, each fed back to the model.
 

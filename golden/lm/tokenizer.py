@@ -205,10 +205,12 @@ def _model(tokens: list[str], merges: list[str], whole_words: bool) -> BPE:
 
     So whatever the vocabulary lacks has a number from ``len(tokens)`` on, which is found later.
     """
-    pairs = [tuple(merge.split(" ")) for merge in merges]
-    for merge, pair in zip(merges, pairs, strict=True):
-        if len(pair) != 2:
+    pairs = []
+    for merge in merges:
+        left, space, right = merge.partition(" ")
+        if not space or " " in right:
             raise InputError(f"the merge {merge!r} is not a pair of tokens")
+        pairs.append((left, right))
     number = {token: number for number, token in enumerate(tokens)}
     parts = {part for left, right in pairs for part in (left, right, left + right)}
     lacking = sorted({*_byte_characters(), *parts} - number.keys())

@@ -5,9 +5,11 @@ tensors to float32, one layer at a time on access, so that memory holds one laye
 """
 
 import os
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 import gguf
 import numpy as np
@@ -77,6 +79,22 @@ INPUTS = {
     "down": "down",
 }
 """The matrices of a layer, and the name of what each multiplies; some share it."""
+
+
+class LazyLayers(Sequence[Layer]):
+    """Layers that are made at each access, so that memory holds one of them."""
+
+    @abstractmethod
+    def layer(self, number: int) -> Layer:
+        """Layer `number`, from 0 to the number of layers - 1."""
+
+    @overload
+    def __getitem__(self, index: int) -> Layer: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Layer]: ...
+    def __getitem__(self, index: int | slice) -> Layer | Sequence[Layer]:
+        chosen = range(len(self))[index]
+        return self.layer(chosen) if isinstance(chosen, int) else [*map(self.layer, chosen)]
 
 
 @dataclass(frozen=True)
@@ -179,7 +197,7 @@ def _short(value: object) -> str:
     return repr(value) if len(repr(value)) <= 40 else f"a {type(value).__name__}"
 
 
-class _GGUFLayers(Sequence):
+class _GGUFLayers(LazyLayers):
     """The layers of a GGUF file, dequantised at each access."""
 
     def __init__(self, file: GGUFFile, config: Config) -> None:
@@ -189,9 +207,7 @@ class _GGUFLayers(Sequence):
     def __len__(self) -> int:
         return self._config.layers
 
-    def __getitem__(self, index: int) -> Layer:
-        if not 0 <= index < len(self):
-            raise IndexError(index)
+    def layer(self, number: int) -> Layer:
         c = self._config
         shapes = {
             "attn_norm": (c.dim,),
@@ -205,7 +221,7 @@ class _GGUFLayers(Sequence):
             "down": (c.dim, c.ffn),
         }
         tensors = {
-            name: self._file.tensor(f"blk.{index}.{_LAYER_TENSORS[name]}.weight", shape).T
+            name: self._file.tensor(f"blk.{number}.{_LAYER_TENSORS[name]}.weight", shape).T
             for name, shape in shapes.items()
         }
         return Layer(**tensors)

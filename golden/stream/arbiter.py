@@ -19,9 +19,10 @@ def merge(beats: list[int]) -> np.ndarray:
     """Sources in output order, if input s always offers, `beats[s]` in all, and nothing stalls."""
     left, last, order = np.array(beats), len(beats) - 1, []
     while left.any():
-        last = grant(left > 0, last)
-        left[last] -= 1
-        order.append(last)
+        source = grant(left > 0, last)
+        assert source is not None, "some input has beats"
+        left[source] -= 1
+        order.append(last := source)
     return np.array(order, int)
 
 

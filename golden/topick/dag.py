@@ -40,7 +40,7 @@ class Denominator:
 
     def log2(self) -> tuple[bool, int]:
         """(known, binary logarithm rounded down): unknown while the sum is 0."""
-        if self.units == 0:
+        if self.number is None or self.units == 0:
             return False, 0
         width = 2 * self._limb + HEADROOM
         options = {"width": width, "precision": self._fraction, "output": self._fraction}

@@ -5,12 +5,13 @@ import math
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def scaled_margins(
     q: np.ndarray,
-    mantissa: np.ndarray,
-    shift: np.ndarray,
+    mantissa: ArrayLike,
+    shift: ArrayLike,
     *,
     bits: int,
     chunk_bits: int,

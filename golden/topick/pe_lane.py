@@ -118,17 +118,26 @@ class PeLane:
         score, old = self.scoreboard.read(slot) if chunk else (0, (0, 0))
         score = (score << z.chunk_bits) + int((head.q * signed_chunk(data, chunk, z)).sum())
         t = score * head.mantissa >> z.base + head.shift - z.unknown(chunk)
-        options = {"threshold_bits": z.threshold_bits}
         if head.exempt and token == head.tokens - 1:
             known = False  # without a denominator no token is pruned
-        pruned = bool(prune(t, self.most[chunk], head.threshold, log_denominator, known, **options))
+        below = prune(
+            t,
+            self.most[chunk],
+            head.threshold,
+            log_denominator,
+            known,
+            threshold_bits=z.threshold_bits,
+        )
+        pruned = bool(below)
         requests = not pruned and chunk < z.chunks - 1
         shift, significand = term(t, self.least[chunk], fraction=z.fraction, precision=z.precision)
         new = int(shift), int(significand)
         found = None
         if chunk or not pruned:
-            options = {"precision": z.precision, "limb": z.limb}
-            found = tuple(map(int, difference(new, old, pruned, chunk > 0, **options)))
+            limb, high, low = difference(
+                new, old, pruned, chunk > 0, precision=z.precision, limb=z.limb
+            )
+            found = int(limb), int(high), int(low)
         if requests:
             self.scoreboard.park(slot, (score, new))
         else:

@@ -1,12 +1,13 @@
 """Bit-exact model of the partial exponential calculator: terms and differences in limbs."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from golden.arith.exp2_fixed import exp2_fixed
 
 
 def term(
-    t: np.ndarray, least: np.ndarray, *, fraction: int, precision: int
+    t: ArrayLike, least: ArrayLike, *, fraction: int, precision: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """``(shift, significand)`` of 2^(t - least), rounded down: significand 2^-(shift + precision).
 
@@ -25,7 +26,7 @@ def term(
 
 
 def limbs(
-    shift: np.ndarray, significand: np.ndarray, *, precision: int, limb: int
+    shift: ArrayLike, significand: ArrayLike, *, precision: int, limb: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``(number, high, low)``: a term's upper limb, its bits in that limb and in the next lower."""
     first = ~np.asarray(shift, np.int64)  # exponent of the first bit
@@ -38,10 +39,10 @@ def limbs(
 
 
 def difference(
-    new: tuple[np.ndarray, np.ndarray],
-    old: tuple[np.ndarray, np.ndarray],
-    drop: np.ndarray,
-    old_valid: np.ndarray,
+    new: tuple[ArrayLike, ArrayLike],
+    old: tuple[ArrayLike, ArrayLike],
+    drop: ArrayLike,
+    old_valid: ArrayLike,
     *,
     precision: int,
     limb: int,

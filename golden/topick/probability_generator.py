@@ -4,11 +4,12 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from golden.arith.exp2_fixed import exp2_fixed
 
 
-def probability(t: np.ndarray, log2: np.ndarray, *, fraction: int, places: int) -> np.ndarray:
+def probability(t: ArrayLike, log2: ArrayLike, *, fraction: int, places: int) -> np.ndarray:
     """2^(t - log2) in units of 2^-places, to nearest, at most 2^places - 1.
 
     t, log2

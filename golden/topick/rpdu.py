@@ -1,14 +1,15 @@
 """Bit-exact model of the request and prune decision unit."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def prune(
-    t: np.ndarray,
-    most: np.ndarray,
-    threshold: np.ndarray,
-    log_denominator: np.ndarray,
-    known: np.ndarray,
+    t: ArrayLike,
+    most: ArrayLike,
+    threshold: ArrayLike,
+    log_denominator: ArrayLike,
+    known: ArrayLike,
     *,
     threshold_bits: int,
 ) -> np.ndarray:

@@ -94,7 +94,8 @@ def attend(
     last = np.take_along_axis(t, chunks_read[None] - 1, axis=0)[0]
     places = sizes.probability_bits
     p = np.where(kept, probability(last, log2, fraction=sizes.fraction, places=places), 0)
-    o = sum(weighted_sum(p[i::lanes], v[i::lanes], sizes) for i in range(lanes))
+    sums = [weighted_sum(p[i::lanes], v[i::lanes], sizes) for i in range(lanes)]
+    o = np.sum(sums, axis=0)
     total = sum(probability_sum(p[i::lanes], sizes) for i in range(lanes))
     return HeadResult(o, total, p, last, known, log2)
 

@@ -18,6 +18,6 @@ def search(
     high, too_many = [], []
     for position in reversed(range(steps)):
         high.append(offset >= threshold + (1 << position))
-        too_many.append(np.count_nonzero(high[-1]) > k)
+        too_many.append(bool(np.count_nonzero(high[-1]) > k))
         threshold += too_many[-1] << position
     return np.array(high), np.array(too_many)

@@ -23,7 +23,7 @@ def binary_exponent(x: np.ndarray) -> np.ndarray:
     return np.where(exponent == 31, (FARTHEST + 1 << POWER) - 1, value)
 
 
-def term(exponent: np.ndarray, origin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def term(exponent: np.ndarray, origin: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
     """2^(origin - exponent) = digits 2^-(15 + shift).
 
     exponent, origin

@@ -78,7 +78,7 @@ def tiled_product(
     FP16; missing rows are 0. The tiles' results are added in FP32.
     """
     count, d = rows.shape[-2:]
-    total = None
+    total: np.ndarray | None = None
     for first in range(0, count, d):
         missing = max(0, first + d - count)
         batch = [(0, 0)] * (rows.ndim - 2)
@@ -88,6 +88,7 @@ def tiled_product(
         part = inner_products(query, columns, accumulator=accumulator)
         part = float_convert(part, "fp32")
         total = part if total is None else float_add(total, part)
+    assert total is not None, "there are rows"
     return _rounded(total)
 
 

@@ -155,13 +155,13 @@ class ActiveFetch(Component[LadTileParameters]):
             m.d.sync += counted.eq(counted + 1)
         with m.If(read_rows | skip_rows):
             m.d.sync += value.eq(value + 1)
-        for port, read in (
+        for port, reads in (
             (self.key, read_key),
             (self.counters, read_counters),
             (self.rows, read_rows),
         ):
             with m.If(_free(port)):
-                m.d.sync += port.valid.eq(read)
+                m.d.sync += port.valid.eq(reads)
 
         # The memories, written by responses.
         def slots(name: str, kind: Kind, *reads: tuple[Signal, Signal]) -> list[Value]:
@@ -193,14 +193,14 @@ class ActiveFetch(Component[LadTileParameters]):
 
         entries = memory.Memory(shape=p.entry_layout.size, depth=p.depth, init=[])
         m.submodules.entries = entries
-        write, look_up = entries.write_port(), entries.read_port()
+        write, read = entries.write_port(), entries.read_port()
         m.d.comb += [
             write.addr.eq(place),
             write.data.eq(fresh),
             write.en.eq(allocate),
-            look_up.addr.eq(key[:-1]),
-            look_up.en.eq(read_key),
-            self.key.payload.entry.eq(look_up.data),
+            read.addr.eq(key[:-1]),
+            read.en.eq(read_key),
+            self.key.payload.entry.eq(read.data),
         ]
         key_data, key_again = slots("keys", Kind.KEY, (read_key, key), (read_rows, value))
         (value_data,) = slots("values", Kind.VALUE, (read_rows, value))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from golden.lm.model import Llama
-from golden.lm.weights import Layer
+from golden.lm.weights import Layer, LazyLayers
 
 MATRICES = ("wq", "wk", "wv", "wo", "gate", "up", "down")
 
@@ -62,7 +62,7 @@ class RoundToNearestLlama(Llama):
         return lambda name, x: rounded(x, self._bits, axis=-1) @ getattr(layer, name)
 
 
-class _RoundedLayers(Sequence):
+class _RoundedLayers(LazyLayers):
     """Layers whose matrices are rounded at each access."""
 
     def __init__(self, layers: Sequence[Layer], bits: int | None) -> None:
@@ -72,8 +72,8 @@ class _RoundedLayers(Sequence):
     def __len__(self) -> int:
         return len(self._layers)
 
-    def __getitem__(self, index: int) -> Layer:
-        layer = self._layers[index]
+    def layer(self, number: int) -> Layer:
+        layer = self._layers[number]
         matrices = {name: rounded(getattr(layer, name), self._bits, axis=0) for name in MATRICES}
         return dataclasses.replace(layer, **matrices)
 

@@ -28,7 +28,7 @@ class ActivationQuantizer:
     codebook: np.ndarray
     share: float
     thresholds: tuple[float, float] | None = None
-    scale: np.float16 | None = None
+    scale: np.floating | None = None
     outliers: int | None = None
     rows: int | None = None
 
@@ -64,11 +64,12 @@ def fit_activation_quantizer(
         parts = parts_of(x.shape[1], rows)
         # Parts are of about one size; the shortest one's values stand for the others' as well.
         length = min(part.stop - part.start for part in parts)
-        fisher = None if fisher is None else np.broadcast_to(fisher, x.shape)
-        x, fisher = (
-            None if a is None else np.concatenate([a[:, p.start : p.start + length] for p in parts])
-            for a in (x, fisher)
-        )
+
+        def stacked(a: np.ndarray) -> np.ndarray:
+            return np.concatenate([a[:, part.start : part.start + length] for part in parts])
+
+        fisher = None if fisher is None else stacked(np.broadcast_to(fisher, x.shape))
+        x = stacked(x)
     thresholds = scale = None
     if static:
         ends = [share / 2, 1 - share / 2]

@@ -57,7 +57,7 @@ def _spread(
     evaluated_runs, encoded = _runs(evaluated), []
     for first in starts:
         # A start inside a word would make rare tokens.
-        end = min(first + 16 * length, len(text))
+        end = min(int(first) + 16 * length, len(text))
         at = text.find(" ", first, end)
         tokens = tokenizer.encode(text[at:end], length) if at >= 0 else []
         if len(tokens) == length and not _runs(tokenizer.decode(tokens)) & evaluated_runs:

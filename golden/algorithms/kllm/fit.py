@@ -57,11 +57,13 @@ def fit_codebook(w: np.ndarray, importance: np.ndarray, bits: int) -> tuple[np.n
     of w / scale with weights importance * scale^2, a scale the least-squares one for the centroids
     nearest.
     """
-    scale, codebook = largest_scale(w), None
+    scale = largest_scale(w)
+    codebook: np.ndarray | None = None
     for _ in range(ROUNDS):
         wide = scale.astype(np.float32)
         codebook = _codebook(w / wide, importance[:, None] * np.square(wide), 1 << bits, codebook)
         scale = _scales(w, importance, codebook, scale)
+    assert codebook is not None
     return codebook, scale
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from golden.lm.model import Llama, rms_norm
-from golden.lm.weights import Layer
+from golden.lm.weights import Layer, LazyLayers
 
 NORMED = ("wq", "wk", "wv", "gate", "up")
 """Matrices whose input a norm makes."""
@@ -29,12 +29,12 @@ class FoldedLlama(Llama):
     def __init__(self, model: Llama, rotate: bool) -> None:
         weights = model.weights
         c = weights.config
-        stream = head = None
+        rotations = None
         embedding, output = weights.embedding, weights.output * weights.norm[:, None]
         if rotate:
-            stream, head = rotation(c.dim), rotation(c.d)
+            stream, head = rotations = rotation(c.dim), rotation(c.d)
             embedding, output = embedding @ stream, stream.T @ output
-        layers = _FoldedLayers(weights.layers, c.d, stream, head)
+        layers = _FoldedLayers(weights.layers, c.d, rotations)
         self.ones = np.ones(c.dim, np.float32)
         super().__init__(
             dataclasses.replace(
@@ -62,33 +62,33 @@ def rotation(n: int) -> np.ndarray:
     return (q * np.sign(np.diag(r))).astype(np.float32)
 
 
-class _FoldedLayers(Sequence):
+class _FoldedLayers(LazyLayers):
     """Layers folded at each access, so that memory holds one."""
 
     def __init__(
         self,
         layers: Sequence[Layer],
         d: int,
-        stream: np.ndarray | None,
-        head: np.ndarray | None,
+        rotations: tuple[np.ndarray, np.ndarray] | None,
     ) -> None:
-        self._layers, self._d, self._stream, self._head = layers, d, stream, head
+        self._layers, self._d, self._rotations = layers, d, rotations
 
     def __len__(self) -> int:
         return len(self._layers)
 
-    def __getitem__(self, index: int) -> Layer:
-        layer = self._layers[index]
+    def layer(self, number: int) -> Layer:
+        layer = self._layers[number]
         gains = {name: layer.attn_norm if name[0] == "w" else layer.ffn_norm for name in NORMED}
         new = {name: gain[:, None] * getattr(layer, name) for name, gain in gains.items()}
         new |= {"wo": layer.wo, "down": layer.down}
-        if self._stream is not None:
+        if self._rotations is not None:
+            stream, head = self._rotations
             for name in NORMED:
-                new[name] = self._stream.T @ new[name]
-            heads = new["wv"].reshape(len(new["wv"]), -1, self._d) @ self._head
+                new[name] = stream.T @ new[name]
+            heads = new["wv"].reshape(len(new["wv"]), -1, self._d) @ head
             new["wv"] = heads.reshape(new["wv"].shape)
-            heads = self._head.T @ layer.wo.reshape(-1, self._d, layer.wo.shape[1])
-            new["wo"] = heads.reshape(layer.wo.shape) @ self._stream
-            new["down"] = layer.down @ self._stream
+            heads = head.T @ layer.wo.reshape(-1, self._d, layer.wo.shape[1])
+            new["wo"] = heads.reshape(layer.wo.shape) @ stream
+            new["down"] = layer.down @ stream
         ones = np.ones_like(layer.attn_norm)
         return dataclasses.replace(layer, attn_norm=ones, ffn_norm=ones, **new)

@@ -34,7 +34,7 @@ from golden.kllm.kllm_core import Norm, kllm_core, parts_of, tables_of
 from golden.lm.gradient import Rounding, fisher_information
 from golden.lm.model import Llama, rms_norm
 from golden.lm.progress import Progress, counted
-from golden.lm.weights import INPUTS, Layer
+from golden.lm.weights import INPUTS, Layer, LazyLayers
 
 ACTIVATION_SAMPLES, ACTIVATION_TOKENS = 16, 64
 """Of the samples, for codebooks of activations [V-A]; weights are fitted to all of them."""
@@ -133,25 +133,24 @@ class QuantizedLlama(Llama):
 
         fitted = samples if fit == "fitted" else None
 
-        def kept(make: Callable[[], list[dict[str, QuantizedWeights]]], part: str):
+        def kept(make: Callable[[int], list[dict[str, QuantizedWeights]]], part: str):
+            assert weight_bits is not None, "only quantised weights are kept"
             key = weights_key(exact, fitted or [], weight_bits, part) if cached else ""
             found = read_weights(key, weight_bits) if cached else None
             if found is None:
-                found = make()
+                found = make(weight_bits)
                 if cached:
                     write_weights(key, found, weight_bits)
             return found
 
         def fitted_layers() -> list[dict[str, QuantizedWeights]]:
-            return kept(lambda: _quantised_layers(exact, fitted, weight_bits, progress), "layers")
+            return kept(lambda bits: _quantised_layers(exact, fitted, bits, progress), "layers")
 
         self.matrices = [{} for _ in range(model.config.layers)]
         if weight_bits is not None and not tuned:
             self.matrices = fitted_layers()
-        output = None
         if head:
-            made = kept(lambda: _quantised_head(exact, fitted, weight_bits, progress), "head")
-            output = made[0]["output"]
+            made = kept(lambda bits: _quantised_head(exact, fitted, bits, progress), "head")
 
         def calibrate(index: int, layer: Layer) -> Callable[[str, np.ndarray], np.ndarray]:
             """Fit a layer's activations as they arrive."""
@@ -172,9 +171,10 @@ class QuantizedLlama(Llama):
             return watched
 
         def quantizer_of(x: np.ndarray, information: np.ndarray | None) -> ActivationQuantizer:
+            assert activation_bits is not None, "activations stay float"
+            static = thresholds == "static"
             return fit_activation_quantizer(
-                *(x, activation_bits, outlier_share, thresholds == "static"),
-                *(information, outliers, rows),
+                x, activation_bits, outlier_share, static, information, outliers, rows
             )
 
         def costs(x: np.ndarray, layer: Layer, into: str) -> np.ndarray:
@@ -195,10 +195,10 @@ class QuantizedLlama(Llama):
                     self.codebooks.append(fit_codebooks(**seen, fitted=fit == "fitted"))
 
         dense = copy.copy(exact)
-        dense.products = calibrate
+        setattr(dense, "products", calibrate)  # noqa: B010
         hidden = _run(dense, short, "calibrating" if bar else None, observer=observe)
         if head:
-            self.head = output, quantizer_of(hidden, None) if activation_bits else None
+            self.head = made[0]["output"], quantizer_of(hidden, None) if activation_bits else None
         self._finish(exact, bit_exact)
         if tuned:
             chosen = (
@@ -207,7 +207,7 @@ class QuantizedLlama(Llama):
             )
             runs = [[list(run) for run in group] for group in (samples, tuning)]
             part = f"tuned {chosen} {runs}"
-            self.matrices = kept(lambda: self._tuned(fitted_layers(), tuning, progress), part)
+            self.matrices = kept(lambda _: self._tuned(fitted_layers(), tuning, progress), part)
             self._finish(exact, bit_exact)
 
     def _finish(self, exact: Llama, bit_exact: bool) -> None:
@@ -288,11 +288,13 @@ class QuantizedLlama(Llama):
             return self.exact.logits(hidden)
         matrix, quantizer = self.head
         if self.bit_exact:
+            assert quantizer is not None, "bit_exact needs activation_bits"
             return core_product(hidden, quantizer, matrix, self._norm("output"))
         return self._input("output", hidden, quantizer) @ self._output
 
     @functools.cached_property
     def _output(self) -> np.ndarray:
+        assert self.head is not None, "the head is dense"
         return self.head[0].dequantize(np.float32)
 
     def _norm(self, name: str) -> Norm | None:
@@ -307,7 +309,7 @@ class QuantizedLlama(Llama):
         if norm is None:
             return x
         # The sum of squares of the dequantised vector is nonlinear.rms_norm's from counts.
-        return rms_norm(x, np.float32(1), self.config.norm_eps)
+        return rms_norm(x, np.ones(1, np.float32), self.config.norm_eps)
 
 
 def _quantised_layers(
@@ -367,7 +369,7 @@ def core_product(
     return y.astype(np.float32)
 
 
-class _QuantizedLayers(Sequence):
+class _QuantizedLayers(LazyLayers):
     """Layers with quantised matrices, each dequantised to float32 at each access."""
 
     def __init__(
@@ -381,8 +383,8 @@ class _QuantizedLayers(Sequence):
     def __len__(self) -> int:
         return len(self._matrices)
 
-    def __getitem__(self, index: int) -> Any:
-        return _QuantizedLayer(*self._norms[index], self._matrices[index])
+    def layer(self, number: int) -> Any:
+        return _QuantizedLayer(*self._norms[number], self._matrices[number])
 
 
 class _QuantizedLayer:

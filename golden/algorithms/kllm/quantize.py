@@ -9,12 +9,14 @@ Codebooks, scales, zero points and outliers are FP16, indices ``uint8``. Zero po
 """
 
 import dataclasses
+from collections.abc import Iterator
 from fractions import Fraction
 from math import ceil
 
 import numpy as np
 
 from golden.algorithms.kllm.kmeans import binned, kmeans, nearest
+from golden.arith.formats import Values
 from golden.kllm.orizuru import order_key
 
 _MANY = 1 << 16
@@ -32,7 +34,7 @@ class QuantizedWeights:
 
     def dequantize(self, dtype: type = np.float64) -> np.ndarray:
         """B itself, [K, N]."""
-        codebook, scale, zero = (a.astype(dtype) for a in (self.codebook, self.scale, self.zero))
+        codebook, scale, zero = _cast(dtype, self.codebook, self.scale, self.zero)
         return (codebook[self.index] - zero) * scale
 
 
@@ -54,22 +56,27 @@ class QuantizedActivations:
 
     index: np.ndarray
     codebook: np.ndarray
-    scale: np.ndarray
-    zero: np.ndarray
+    scale: Values
+    zero: Values
     outlier: np.ndarray
     value: np.ndarray
 
     def token(self, *at: int) -> "QuantizedActivations":
         """One token's vector."""
         arrays = (self.index, self.scale, self.zero, self.outlier, self.value)
-        index, scale, zero, outlier, value = (array[at] for array in arrays)
+        index, scale, zero, outlier, value = (np.asarray(array)[at] for array in arrays)
         return QuantizedActivations(index, self.codebook, scale, zero, outlier, value)
 
     def dequantize(self, dtype: type = np.float64) -> np.ndarray:
         """A itself, [..., K]."""
-        codebook, value = self.codebook.astype(dtype), self.value.astype(dtype)
-        scale, zero = (np.asarray(a, dtype)[..., None] for a in (self.scale, self.zero))
-        return np.where(self.outlier, value, (codebook[self.index] - zero) * scale)
+        arrays = (self.codebook, self.value, self.scale, self.zero)
+        codebook, value, scale, zero = _cast(dtype, *arrays)
+        inliers = (codebook[self.index] - zero[..., None]) * scale[..., None]
+        return np.where(self.outlier, value, inliers)
+
+
+def _cast(dtype: type, *arrays: Values) -> Iterator[np.ndarray]:
+    return (np.asarray(array, dtype) for array in arrays)
 
 
 def quantize_weights(w: np.ndarray, bits: int = 4) -> QuantizedWeights:
@@ -144,7 +151,7 @@ def fit_activation_codebook(
 
 
 def quantize_activations(
-    x: np.ndarray, codebook: np.ndarray, outlier: np.ndarray, scale: np.ndarray | None = None
+    x: np.ndarray, codebook: np.ndarray, outlier: np.ndarray, scale: Values | None = None
 ) -> QuantizedActivations:
     """Quantise tokens [..., K] of finite ``float16`` values, those marked `outlier` left out.
 

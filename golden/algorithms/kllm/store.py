@@ -1,6 +1,7 @@
 """Quantised models for the accelerator, their weights kept in the project's cache folder."""
 
 from collections.abc import Callable
+from typing import Any
 
 from golden.algorithms.kllm.calibration import calibration_samples, tuning_samples
 from golden.algorithms.kllm.model import QuantizedLlama
@@ -19,7 +20,7 @@ def quantized_model(
     outliers: int | None = None,
     tuned: bool = False,
     progress: Callable[[str], None] = lambda text: None,
-    **options: bool | str | float,
+    **options: Any,
 ) -> QuantizedLlama:
     """The bit-exact quantised model; its weights are fitted once, then read in a second.
 

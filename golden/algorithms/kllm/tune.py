@@ -52,7 +52,7 @@ def tune_scales(
     order = np.random.default_rng(0).permutation(len(samples))
     for step in counted(STEPS, "tuning", "step", progress):
         tokens = np.asarray(samples[order[step % len(samples)]], np.int64)
-        target = _softmax(exact.logits(exact.hidden(tokens)))
+        target = _softmax(exact.logits(exact.hidden(tokens.tolist())))
         scaled = [
             _scaled(unit, own, logarithms)
             for unit, own, logarithms in zip(units, matrices, logarithm, strict=True)
@@ -71,12 +71,12 @@ def tune_scales(
         gradient = norm_back(x, gain, c.norm_eps, gradient)
         rate = RATE * (1 - step / STEPS)
         for index in reversed(range(c.layers)):
-            layer = passes.pop()
-            gradients = layer.back(gradient)
+            passed = passes.pop()
+            gradients = passed.back(gradient)
             gradient = gradients.x
             for name, array in gradients.products.items():
                 # Of the logarithm of a factor of each column.
-                slope = (array * layer.products[name]).sum(axis=0)
+                slope = (array * passed.products[name]).sum(axis=0)
                 m, s = mean[index][name], square[index][name]
                 m += (1 - MOMENT) * (slope - m)
                 s += (1 - SQUARE) * (np.square(slope) - s)

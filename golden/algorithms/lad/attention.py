@@ -116,13 +116,12 @@ class LocalityAwareAttention(DecodeAttention):
         self._table_type = np.float16 if arithmetic == "fp16" else None
         self.exp = PiecewiseExp(bounds, table_type=self._table_type)
         self._accepted = accepted_ranges(bounds, slack)
-        Modes(0, self.exp, counter_bits)  # checks counter_bits
         self.identification = identifications[identification]
         self.statistics = Statistics()
-        self.modes: Modes | None = None
-        self.caches: Caches | None = None
-        self.m: np.ndarray | None = None
-        self.active: np.ndarray | None = None
+        self.modes = Modes(0, self.exp, counter_bits)  # checks counter_bits
+        self.caches = Caches(0, 0, self.exp.a.dtype, storage, terms, arithmetic)
+        self.m, self.active = np.zeros(0), np.zeros((0, 0), bool)
+        self._started = False
         self._bounds, self._window, self._counter_bits = bounds, window, counter_bits
         self._storage, self._refresh, self._scale = storage, refresh, scale
         self._terms, self._arithmetic = terms, arithmetic
@@ -141,8 +140,8 @@ class LocalityAwareAttention(DecodeAttention):
         q, k, v = floats(q, k, v)
         if self._tile is not None:
             return self._step_tile(self._tile, q, k, v)
-        if self.modes is None:
-            self._start(*q.shape, q.dtype)
+        if not self._started:
+            self._start(len(q), q.shape[1], q.dtype)
         q = q * q.dtype.type(1 / np.sqrt(q.shape[1]) if self._scale is None else self._scale)
         q, k, v = (self._rounded(x) for x in (q, k, v))
         self._cache.append(k, v)
@@ -192,6 +191,7 @@ class LocalityAwareAttention(DecodeAttention):
         return o.astype(q.dtype)
 
     def _start(self, heads: int, d: int, dtype: np.dtype) -> None:
+        self._started = True
         self.exp = PiecewiseExp(self._bounds, dtype, self._table_type)
         self.modes = Modes(heads, self.exp, self._counter_bits, self._accepted)
         self.caches = Caches(heads, d, dtype, self._storage, self._terms, self._arithmetic)
@@ -206,12 +206,12 @@ class LocalityAwareAttention(DecodeAttention):
         heads, d = len(active), self._cache.k.shape[2]
         before = np.zeros_like(active)  # J'
         before[:, : self.active.shape[1]] = self.active
-        rows, rows_before = (grouped(j, kv_heads).any(axis=1) for j in (active, before))
+        rows, rows_before = (np.any(grouped(j, kv_heads), axis=1) for j in (active, before))
         k_rows, v_rows = found.k_rows | rows, rows
         s = self.statistics
         if refreshed:
             # Positions in mode 0 add nothing to the caches, so their rows are not read.
-            needed = grouped(self.modes.mode > 0, kv_heads).any(axis=1)
+            needed = np.any(grouped(self.modes.mode > 0, kv_heads), axis=1)
             s.refresh_rows += _number(needed & ~k_rows)
             s.refresh_rows += _number(needed & ~v_rows)
             k_rows, v_rows = k_rows | needed, v_rows | needed

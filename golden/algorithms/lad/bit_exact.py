@@ -1,5 +1,6 @@
 """Locality aware attention in the arithmetic of the accelerator's tile."""
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,16 +48,20 @@ class TileSteps:
         slack: float,
         positions: int,
     ):
-        self._options = {
-            "bounds": tuple(bounds),
-            "slack": round(slack * 2**16),
-            "identification": identification,
-            "code_bits": code_bits,
-            "near": near,
-            "window": window,
-            "counter_bits": COUNTER_BITS,
-            "updates": window,
-        }
+        self._sizes = TileSizes(
+            d=8,
+            positions=positions,
+            heads=1,
+            kv_heads=1,
+            bounds=tuple(bounds),
+            slack=round(slack * 2**16),
+            identification=identification,
+            code_bits=code_bits,
+            near=near,
+            window=window,
+            counter_bits=COUNTER_BITS,
+            updates=window,
+        )
         self._positions = positions
         self._tile: LadTile | None = None
         self.n = 0
@@ -66,13 +71,7 @@ class TileSteps:
         """o float16[heads, d], and the rows of V needed, bool[kv heads, n]."""
         d = max(8, 1 << (q.shape[1] - 1).bit_length())
         if self._tile is None:
-            sizes = TileSizes(
-                d=d,
-                positions=self._positions,
-                heads=len(q),
-                kv_heads=len(k),
-                **self._options,
-            )
+            sizes = dataclasses.replace(self._sizes, d=d, heads=len(q), kv_heads=len(k))
             self._tile = LadTile(sizes)
         self.n += 1
         if self.n > self._positions:
@@ -81,5 +80,5 @@ class TileSteps:
         heads = self._tile.step(self.n, len(q), len(q) // len(k), self.n == 1, *half)
         self.counts.add(heads)
         active = np.stack([head.active for head in heads])
-        needed = grouped(active, len(k)).any(axis=1)
+        needed = np.any(grouped(active, len(k)), axis=1)
         return np.stack([head.o for head in heads])[:, : q.shape[1]], needed

@@ -1,5 +1,7 @@
 """The intermediate caches A to F (LAD, equations 4 to 6)."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 
@@ -34,14 +36,16 @@ class Caches:
         self,
         heads: int,
         d: int,
-        dtype: type,
+        dtype: np.dtype | type,
         storage: str,
         terms: str = "differences",
         arithmetic: str = "float",
     ) -> None:
-        self.A = np.zeros((heads, d, d), dtype)
-        self.B, self.C, self.D = np.zeros((3, heads, d), dtype)
-        self.E, self.F = np.zeros((2, heads), dtype)
+        vectors: np.ndarray = np.zeros((3, heads, d), dtype)
+        scalars: np.ndarray = np.zeros((2, heads), dtype)
+        self.A: np.ndarray = np.zeros((heads, d, d), dtype)
+        self.B, self.C, self.D = vectors
+        self.E, self.F = scalars
         self._half = storage == "float16"
         self._pairs = terms == "pairs"
         self._rounds = arithmetic == "fp16"
@@ -101,6 +105,7 @@ class Caches:
 
     def _add(self, a: np.ndarray, b: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
         """Add terms: ``a``, ``b`` [query heads, rows], ``k``, ``v`` [query heads, rows, d]."""
+        parts: Iterable[dict[str, np.ndarray]]
         if self._rounds:
             a, b = to_fp16(a), to_fp16(b)
             parts = (_rounded_term(*(x[:, row] for x in (a, b, k, v))) for row in range(a.shape[1]))

@@ -17,24 +17,29 @@ class Centres:
         if not 0 <= collinear <= 1:
             raise ValueError(f"collinear must lie between 0 and 1, not {collinear}")
         self._collinear = collinear
-        self._tables = None
+        self._tables: PositionTables | None = None
+
+    @property
+    def _columns(self) -> PositionTables:
+        assert self._tables is not None, "no key has been added"
+        return self._tables
 
     @property
     def cid(self) -> np.ndarray:
-        return self._tables["cid"]
+        return self._columns["cid"]
 
     @property
     def norm(self) -> np.ndarray:
-        return self._tables["norm"]
+        return self._columns["norm"]
 
     @property
     def dnorm(self) -> np.ndarray:
-        return self._tables["dnorm"]
+        return self._columns["dnorm"]
 
     @property
     def is_centre(self) -> np.ndarray:
         """C as a mask: [kv heads, positions]."""
-        return self._tables["is_centre"]
+        return self._columns["is_centre"]
 
     def add(self, keys: np.ndarray) -> None:
         """Algorithm 1 for the last of ``keys`` [kv heads, positions, d].

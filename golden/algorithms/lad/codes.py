@@ -50,6 +50,7 @@ class ByCodes(Identification):
         They differ from the keys' by at most half a unit in each element and 2^-11 of themselves,
         as long as the unit is a normal FP16 number.
         """
+        assert self._tables is not None, "no key has been added"
         code, unit = self._tables["code"][:, :old], self._tables["unit"][:, None, :old]
         by_kv = grouped(q, len(code)) @ code.transpose(0, 2, 1)
         return (by_kv * unit).reshape(len(q), old)
@@ -57,6 +58,7 @@ class ByCodes(Identification):
     def find(
         self, q: np.ndarray, exact: np.ndarray, modes: Modes, old: int
     ) -> IdentificationResult:
+        assert self._tables is not None, "no key has been added"
         kv_heads = len(self._tables["unit"])
         read = modes.large(self._near)  # M
         read[:, old:] = True  # and the window
@@ -64,7 +66,7 @@ class ByCodes(Identification):
         np.copyto(s[:, :old], self.scores(q, old), where=~read[:, :old])
         m = s.max(axis=1)
         active = modes.outside(s[:, :old] - m[:, None])
-        k_rows = grouped(read, kv_heads).any(axis=1)
+        k_rows = np.any(grouped(read, kv_heads), axis=1)
         chunks = np.zeros((kv_heads, old), np.uint8)
         large = int(np.count_nonzero(read[:, :old]))
         return IdentificationResult(m, active, k_rows, chunks, large, kv_heads * old)

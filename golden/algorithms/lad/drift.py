@@ -49,7 +49,8 @@ def measure_drift(
         q, k, v, scale = to_fp16(q), to_fp16(k), to_fp16(v), 1.0
     attention = LocalityAwareAttention(bounds, scale=scale, **options)
     exp = PiecewiseExp(bounds, table_type=np.float16 if rounds else None)
-    steps, errors, outputs = [], {name: [] for name in Caches.NAMES}, []
+    errors: dict[str, list[np.ndarray]] = {name: [] for name in Caches.NAMES}
+    steps, outputs = [], []
     for t in range(q.shape[1]):
         sampled = (t + 1) % every == 0
         if sampled:

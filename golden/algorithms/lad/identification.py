@@ -14,7 +14,7 @@ import numpy as np
 from golden.algorithms.attention import grouped
 from golden.algorithms.lad.centres import Centres
 from golden.algorithms.lad.modes import Modes
-from golden.algorithms.lad.position_tables import PositionTables
+from golden.algorithms.lad.position_tables import Column, PositionTables
 
 CHUNKS = 3
 """Chunks of a key that identification may read one by one."""
@@ -121,14 +121,15 @@ class ByBounds(Identification):
     g_words = 1  # the unit
 
     def __init__(self) -> None:
-        self._keys = None
+        self._tables: PositionTables | None = None
 
     def add(self, keys: np.ndarray) -> None:
         kv_heads, _, d = keys.shape
-        if self._keys is None:
-            columns = {f"low{chunks}": (keys.dtype, d) for chunks in range(1, CHUNKS + 1)}
-            self._keys = PositionTables(kv_heads, unit=keys.dtype, **columns)
-        self._keys.append()
+        if self._tables is None:
+            low = [f"low{chunks}" for chunks in range(1, CHUNKS + 1)]
+            columns: dict[str, Column] = dict.fromkeys(low, (keys.dtype, d))
+            self._tables = PositionTables(kv_heads, unit=keys.dtype, **columns)
+        self._tables.append()
         key = keys[:, -1]
         largest = np.abs(key).max(axis=1) / 2 ** (_BITS - 1)
         unit = largest.astype(np.float16)
@@ -140,6 +141,11 @@ class ByBounds(Identification):
         for chunks in range(1, CHUNKS + 1):
             rest = 2 ** (_BITS - CHUNK_BITS * chunks)
             self._keys[f"low{chunks}"][:, -1] = np.floor(code / rest) * rest
+
+    @property
+    def _keys(self) -> PositionTables:
+        assert self._tables is not None, "no key has been added"
+        return self._tables
 
     def bounds(self, q: np.ndarray, chunks: int, old: int) -> tuple[np.ndarray, np.ndarray]:
         """Least and greatest score that the first ``chunks`` allow: [query heads, old] twice."""

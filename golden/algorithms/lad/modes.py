@@ -3,7 +3,7 @@
 import numpy as np
 
 from golden.algorithms.lad.piecewise_exp import PiecewiseExp
-from golden.algorithms.lad.position_tables import PositionTables
+from golden.algorithms.lad.position_tables import Column, PositionTables
 
 
 class Modes:
@@ -35,7 +35,11 @@ class Modes:
         # As in the accelerator, the mode's own counter is stored with the mode (G's fourth word):
         # it is needed for every position, the others only for active ones. Its entry in ``cnt`` is
         # out of date.
-        columns = {"mode": np.uint8, "count": np.uint16, "cnt": (np.uint16, len(exp))}
+        columns: dict[str, Column] = {
+            "mode": np.uint8,
+            "count": np.uint16,
+            "cnt": (np.uint16, len(exp)),
+        }
         columns |= dict.fromkeys(self._of_mode, kind)
         self._tables = PositionTables(heads, **columns)
 

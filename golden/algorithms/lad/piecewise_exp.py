@@ -1,6 +1,9 @@
 """exp on (-inf, 0], piecewise linear (LAD, section III-A)."""
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import DTypeLike
 
 from golden.algorithms.attention import weighted_sum
 
@@ -40,20 +43,21 @@ class PiecewiseExp:
 
     def __init__(
         self,
-        bounds: tuple[float, ...],
-        dtype: type = np.float64,
-        table_type: type | None = None,
+        bounds: Sequence[float],
+        dtype: DTypeLike = np.float64,
+        table_type: DTypeLike | None = None,
     ) -> None:
-        bounds = np.asarray(bounds, np.float64)
-        if bounds.ndim != 1 or not 1 <= len(bounds) < MAX_INTERVALS:
-            raise ValueError(f"bounds must be 1 to {MAX_INTERVALS - 1} numbers, not {bounds.size}")
-        if not (np.isfinite(bounds).all() and bounds[-1] < 0 and (np.diff(bounds) > 0).all()):
-            raise ValueError(f"bounds must rise and lie below 0, not {tuple(bounds.tolist())}")
-        a, b = least_squares_lines(bounds, np.append(bounds[1:], 0.0))
+        inner = np.asarray(bounds, np.float64)
+        if inner.ndim != 1 or not 1 <= len(inner) < MAX_INTERVALS:
+            raise ValueError(f"bounds must be 1 to {MAX_INTERVALS - 1} numbers, not {inner.size}")
+        if not (np.isfinite(inner).all() and inner[-1] < 0 and (np.diff(inner) > 0).all()):
+            raise ValueError(f"bounds must rise and lie below 0, not {tuple(inner.tolist())}")
+        slope, offset = least_squares_lines(inner, np.append(inner[1:], 0.0))
         first = dtype if table_type is None else table_type
-        self.a, self.b = (np.append(0, x).astype(first).astype(dtype) for x in (a, b))
-        self.lower = np.append(-np.inf, bounds).astype(dtype)
-        self.upper = np.append(bounds, np.inf).astype(dtype)
+        self.a: np.ndarray = np.append(0, slope).astype(first).astype(dtype)
+        self.b: np.ndarray = np.append(0, offset).astype(first).astype(dtype)
+        self.lower: np.ndarray = np.append(-np.inf, inner).astype(dtype)
+        self.upper: np.ndarray = np.append(inner, np.inf).astype(dtype)
 
     def __len__(self) -> int:
         """I, the number of intervals."""

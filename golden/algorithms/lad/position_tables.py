@@ -1,6 +1,10 @@
 """Tables with one column for each position, which grow by one column a step."""
 
 import numpy as np
+from numpy.typing import DTypeLike
+
+Column = DTypeLike | tuple[DTypeLike, int]
+"""An element's type, and its size if it is a vector."""
 
 
 class PositionTables:
@@ -10,9 +14,9 @@ class PositionTables:
     ``["count"]`` [9, n, 5]. Views are valid until the next ``append``.
     """
 
-    def __init__(self, heads: int, **columns: type | tuple[type, int]) -> None:
+    def __init__(self, heads: int, **columns: Column) -> None:
         self._length, self._capacity = 0, 0
-        self._arrays = {}
+        self._arrays: dict[str, np.ndarray] = {}
         for name, column in columns.items():
             kind, *size = column if isinstance(column, tuple) else (column,)
             self._arrays[name] = np.zeros((heads, 0, *size), kind)

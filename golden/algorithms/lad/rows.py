@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from golden.algorithms.lad.attention import LocalityAwareAttention
+from golden.algorithms.lad.identification import ByCentres
 
 COUNTER_BITS = 11
 """A mode's own counter, with the mode and an active bit, fills a word of G."""
@@ -136,7 +137,7 @@ def measure_rows(
         counter_bits=COUNTER_BITS,
         **options,
     )
-    found = {length: [] for length in lengths}
+    found: dict[int, list[Rows]] = {length: [] for length in lengths}
     sizes = {"d": q.shape[2], "intervals": len(attention.exp), "window": window}
     for t in range(max(lengths)):
         before = attention.statistics.large
@@ -145,7 +146,7 @@ def measure_rows(
         if not wanted:
             continue
         large, centres = (attention.statistics.large - before) / len(q), None
-        if identification == "centres":
+        if isinstance(attention.identification, ByCentres):
             centres = float(attention.identification.centres.is_centre[:, :t].sum() / len(k))
         rows = rows_of_step(
             attention.active, large=large, centres=centres, code_bits=code_bits, **sizes
@@ -157,5 +158,5 @@ def measure_rows(
 
 def average(rows: Sequence[Rows]) -> Rows:
     """The mean of each field."""
-    names = [field.name for field in dataclasses.fields(Rows)]
-    return Rows(**{name: float(np.mean([getattr(row, name) for row in rows])) for name in names})
+    means = np.mean([dataclasses.astuple(row) for row in rows], axis=0)
+    return Rows(*means.tolist())

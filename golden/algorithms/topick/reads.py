@@ -39,11 +39,12 @@ class Job:
 def job_of(trace: Trace, layer: int, tokens: int, bits: int = 12) -> Job:
     """Token number `tokens` - 1 of a trace's layer; each head's q, k and v have their own scale."""
     rows = slice(tokens)
-    parts = trace.q[layer][:, tokens - 1, None], trace.k[layer][:, rows], trace.v[layer][:, rows]
-    parts = [x.astype(np.float64) for x in parts]
+    q, k, v, scale = trace.attention
+    arrays = q[layer][:, tokens - 1, None], k[layer][:, rows], v[layer][:, rows]
+    parts = [x.astype(np.float64) for x in arrays]
     scales = [scale_for(np.abs(x).max(axis=(1, 2)), bits) for x in parts]
     q, k, v = (quantise(x, s[:, None, None], bits) for x, s in zip(parts, scales, strict=True))
-    c = scales[0] * np.repeat(scales[1], trace.group) * trace.scale
+    c = scales[0] * np.repeat(scales[1], trace.group) * scale
     return Job(q[:, 0].astype(np.int64), k.astype(np.int64), v.astype(np.int64), c)
 
 

@@ -194,8 +194,8 @@ class TokenPickerAttention(DecodeAttention):
         partial = np.empty((self._chunks, tokens, heads, queries))
         for b in range(self._chunks):
             known = leading_bits(self._cache.k, b + 1, self._bits, self._chunk_bits)
-            scores = (known.astype(np.float64) @ rows).reshape(kv_heads, tokens, -1, queries)
-            scores = scores.transpose(1, 0, 2, 3).reshape(tokens, heads, queries)
+            by_kv = (known.astype(np.float64) @ rows).reshape(kv_heads, tokens, -1, queries)
+            scores = by_kv.transpose(1, 0, 2, 3).reshape(tokens, heads, queries)
             partial[b] = np.take_along_axis(scores, order[:, None], axis=0)
         return partial
 

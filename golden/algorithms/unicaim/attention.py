@@ -121,7 +121,7 @@ class StaticDynamicAttention(DecodeAttention):
         self.conversions = 0
         self._seen = 0
         self._rows = 0
-        self._cache: KVCache | None = KVCache()  # of the prompt
+        self._cache = KVCache()  # of the prompt
         self._sums = np.zeros((0, 0))
 
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -208,7 +208,7 @@ class StaticDynamicAttention(DecodeAttention):
         holders = np.bincount(kept.ravel(), minlength=self._prompt)
         self._holders = {p: int(n) for p, n in enumerate(holders) if n}
         self.evicted += [p for p, n in enumerate(holders) if n == 0]
-        self._cache = None
+        self._cache = KVCache()  # frees the prompt's rows
 
     def _decode(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """One token after the prompt: [heads, d], [kv heads, d] twice."""

@@ -151,10 +151,9 @@ class VotingAttention(DecodeAttention):
         self._prompt = prompt
         self._scale = scale
         self._cache = KVCache()
-        self._core = None
+        self._core: VedaCore | None = None
         if bit_exact:
             self._core = VedaCore(1 << max(capacity, prompt).bit_length() if rows is None else rows)
-            self._weights = {"a": weight(a), "b": weight(b)}
         self._tokens = 0
         self._core_rows = self._dense_rows = 0
         self.positions = np.empty(0, np.int64)
@@ -163,8 +162,10 @@ class VotingAttention(DecodeAttention):
     def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         position = self._tokens
         self._tokens += 1
-        compute = self._step_float if self._core is None else self._step_core
-        o, slots = compute(q, k, v, position)
+        if self._core is None:
+            o, slots = self._step_float(q, k, v, position)
+        else:
+            o, slots = self._step_core(self._core, q, k, v, position)
         kv_heads, d = k.shape
         self.traffic.read(kv_heads * slots, kv_heads * slots, d)
         self.traffic.dense(kv_heads * self._tokens, d)
@@ -195,7 +196,7 @@ class VotingAttention(DecodeAttention):
                 self._evict(slot_to_evict(self.votes, self.positions, self._protected))
         return o, slots
 
-    def _step_core(self, q, k, v, position: int) -> tuple[np.ndarray, int]:
+    def _step_core(self, core: VedaCore, q, k, v, position: int) -> tuple[np.ndarray, int]:
         """The same, by the core's bit-exact model."""
         d = k.shape[1]
         scale = 1 / np.sqrt(d) if self._scale is None else self._scale
@@ -204,18 +205,19 @@ class VotingAttention(DecodeAttention):
             np.pad(x, ((0, 0), (0, padding))).astype(np.float16)
             for x in (np.asarray(q, np.float64) * scale, np.asarray(k), np.asarray(v))
         )
-        result = self._core.step(
+        result = core.step(
             q,
             k,
             v,
-            **self._weights,
+            a=weight(self._a),
+            b=weight(self._b),
             vote_cast=position >= self._reserved,
             evict=position >= self._prompt,
             target=self._capacity,
             protected=self._protected,
         )
         self.evicted += [report.position for report in result.reports if report.evict]
-        engine = self._core.engine
+        engine = core.engine
         self.positions, self.votes = engine.positions, engine.counts
         return result.o[:, :d].astype(np.float32), result.p.shape[1]
 

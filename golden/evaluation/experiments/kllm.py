@@ -1,6 +1,7 @@
 """KLLM, Tables II and IV: perplexity of K-Means and rounded products, and the outliers' share."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ FUSED = {"norms": "fused"}
 WHOLE = FUSED | {"attention": "quantised"}
 MORE = {"outlier_share": 0.08}
 """What :mod:`sim.commands.engines.kllm` has."""
-STEPS = {
+STEPS: dict[str, dict[str, Any]] = {
     "weights": {"activation_bits": None},
     "activations": {"weight_bits": None},
     "attention": {"weight_bits": None, "activation_bits": None, "attention": "quantised"},
@@ -91,7 +92,7 @@ class _Disturbed(QuantizedLlama):
 
 def extras(opened: Opened) -> dict:
     """Perplexities of KLLM with results disturbed: how far rounding alone moves them."""
-    found = {}
+    found: dict[str, list[float]] = {}
     for precision, bits in EXACT.items():
         model = _Disturbed(opened.model, opened.samples, activation_bits=bits, cached=True)
         scores = found[precision] = []
@@ -112,7 +113,7 @@ def _steps(opened: Opened) -> dict:
                 continue
             model = QuantizedLlama(
                 *(opened.model, opened.samples),
-                **{"fit": fit, "tuning": opened.tuning, "cached": True} | options,
+                **options | {"fit": fit, "tuning": opened.tuning, "cached": True},
             )
             found[fit][name] = _scores(model, texts)
     return found
@@ -171,7 +172,7 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
     length = min(tokens, TOKENS)
 
     def score(policy: str) -> float:
-        return results[Run(policy, length)].perplexity
+        return results[Run(policy, length)].quality
 
     dense = score("dense")
     table = {

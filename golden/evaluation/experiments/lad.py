@@ -1,6 +1,7 @@
 """LAD, Table II, Fig. 2 and Fig. 8: perplexity, locality of scores, reads, drift of the caches."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from golden.lm.text import shipped_prose
 BOUNDS = {5: PAPER_BOUNDS, 8: EIGHT_BOUNDS, 13: THIRTEEN_BOUNDS}
 """By number of intervals; the paper shows five and does not say how many its figures have."""
 DRIFT_STEPS = 2048
-DRIFTS = {
+DRIFTS: dict[str, dict[str, Any]] = {
     "FP32": {"storage": "float32"},
     "FP16": {"storage": "float16"},
     "FP16, recomputed every 64 steps": {"storage": "float16", "refresh": 64},
@@ -47,7 +48,7 @@ OTHER = {
 """Number of intervals and identification on the second text."""
 LENGTHS = (512, 1024, 2048, 4096)
 """Positions at which the rows of a step are counted."""
-ROWS = {
+ROWS: dict[str, dict[str, Any]] = {
     "centres": {"identification": "centres"},
     "codes, 6 bits, slack 2e-4": {"identification": "codes", "slack": 2e-4},
 }
@@ -72,7 +73,7 @@ def extras(opened: Opened) -> dict:
     context = opened.model.config.context
     steps = min(DRIFT_STEPS, context)
     lengths = [n for n in LENGTHS if n <= context]
-    seen = {}
+    seen: dict[tuple[int, str], np.ndarray] = {}
 
     def observer(layer: int, name: str, array: np.ndarray) -> None:
         if layer in layers and name in "qkv":
@@ -82,7 +83,8 @@ def extras(opened: Opened) -> dict:
     inputs = [[seen[layer, name] for name in "qkv"] for layer in layers]
     drifts = {
         name: [
-            measure_drift(*(x[:, :steps] for x in arrays), every=32, **options) for arrays in inputs
+            measure_drift(q[:, :steps], k[:, :steps], v[:, :steps], 32, **options)
+            for q, k, v in inputs
         ]
         for name, options in DRIFTS.items()
     }
@@ -90,7 +92,7 @@ def extras(opened: Opened) -> dict:
         name: [
             dataclasses.asdict(average(same_length))
             for same_length in zip(
-                *(measure_rows(*arrays, lengths, **options) for arrays in inputs), strict=True
+                *(measure_rows(q, k, v, lengths, **options) for q, k, v in inputs), strict=True
             )
         ]
         for name, options in ROWS.items()
@@ -137,7 +139,7 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
     }
     dense = results[Run("dense", tokens)]
     paper = {intervals: measured[intervals, "centres"] for intervals in BOUNDS}
-    off = {intervals: m.perplexity - dense.perplexity for intervals, m in paper.items()}
+    off = {intervals: m.quality - dense.quality for intervals, m in paper.items()}
     top = {intervals: m.figures for intervals, m in paper.items()}
     scores = extras["other text"]["policies"]
     other = scores["centres"]["perplexity"] - scores["dense"]["perplexity"]
@@ -151,7 +153,7 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
         Claim(
             "perplexity equal to dense to the second decimal (Table II)",
             by_intervals(lambda i: f"{off[i]:+.3f}")
-            + f" (dense {dense.perplexity:.3f}); on another text {other:+.3f} with 8",
+            + f" (dense {dense.quality:.3f}); on another text {other:+.3f} with 8",
             Verdict.of(*(abs(difference) < 0.005 for difference in (*off.values(), other))),
         ),
         Claim(
@@ -220,7 +222,7 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
     return Section(
         "LAD: locality aware decoding (Table II, Fig. 2, Fig. 8)",
         "Paper: OPT 2.7B to LLaMA2 13B, lengths of 512 to 4096. Here:"
-        f" {tokens} tokens, one window; dense {dense.perplexity:.3f}. `bounds` and"
+        f" {tokens} tokens, one window; dense {dense.quality:.3f}. `bounds` and"
         " `codes` are this project's own identifications: `bounds` misses no active position,"
         " `codes` takes scores from a copy of K in 6 bits or 4. Slack lets a mode's line be used"
         " where it is still within 2e-4 of exp.",
@@ -253,7 +255,7 @@ def _reads(name: str, m: Measurement) -> list[str]:
     f, half = m.figures, m.traffic.dense_bytes / 2
     return [
         name,
-        f"{m.perplexity:.3f}",
+        f"{m.quality:.3f}",
         f"{m.error:.2%}",
         f"{f['active share']:.1%}",
         f"{f['false negatives']:.2%}",
@@ -290,8 +292,8 @@ def _drift_claim(largest: dict, stored: dict, dense: Measurement) -> Claim:
         "largest relative error of a cache "
         + "; ".join(f"{value:.1e} with {name}" for name, value in largest.items())
         + "; perplexity with eight intervals "
-        + ", ".join(f"{m.perplexity:.2f} with {name[1][9:]}" for name, m in stored.items()),
-        Verdict.of(*(abs(m.perplexity - dense.perplexity) < 0.1 for m in stored.values())),
+        + ", ".join(f"{m.quality:.2f} with {name[1][9:]}" for name, m in stored.items()),
+        Verdict.of(*(abs(m.quality - dense.quality) < 0.1 for m in stored.values())),
         "qA − mB + C is a small difference of large terms, which amplifies the caches' errors"
         " about tenfold; FP32 caches, the default here, do not have the problem. With products in"
         " FP16 eq. 6's differences drift even then; old terms taken out exactly do not",

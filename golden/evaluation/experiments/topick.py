@@ -63,19 +63,19 @@ def extras(opened: Opened) -> dict:
 
 def section(tokens: int, results: Results, extras: dict) -> Section:
     exact = results[_run(0, tokens)]
-    dense = results[Run("dense", tokens)].perplexity
+    dense = results[Run("dense", tokens)].quality
     measured = [results[_run(x, tokens)] for x in THRESHOLDS]
     bits = [results[_run(x, tokens, bit_exact=True)] for x in BIT_EXACT]
     claims = []
     for given_up, (v, k, both) in PAPER.items():
-        allowed = [m for m in measured if m.perplexity <= exact.perplexity + given_up]
+        allowed = [m for m in measured if m.quality <= exact.quality + given_up]
         best = max(allowed, key=lambda m: _by_head(m)["both"], default=exact)
         ours = _by_head(best)
         claims.append(
             Claim(
                 f"at +{given_up} perplexity {v}× fewer bytes of V, {k}× of K, {both}× of both",
                 f"{ours['V']:.1f}×, {ours['K']:.2f}×, {ours['both']:.2f}× for each query head, at"
-                f" {best.perplexity - exact.perplexity:+.3f} ({best.policy})",
+                f" {best.quality - exact.quality:+.3f} ({best.policy})",
                 Verdict.of(ours["V"] >= v, ours["K"] >= k, ours["both"] >= both),
                 "the sharper a model's attention and the longer its context, the more is pruned;"
                 " short contexts are averaged in. Perplexity is compared with 12-bit attention that"
@@ -102,10 +102,10 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
     )
     quality = curves(
         THRESHOLDS,
-        {"perplexity": [m.perplexity for m in measured]},
+        {"perplexity": [m.quality for m in measured]},
         "threshold",
         "perplexity",
-        line=("12 bits, nothing pruned", exact.perplexity),
+        line=("12 bits, nothing pruned", exact.quality),
         log_x=True,
     )
     columns = ["policy", "perplexity", "V", "K", "both", "V, group", "K, group", "both, group"]
@@ -113,7 +113,7 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
     return Section(
         "ToPick: pruning by estimated probability (Fig. 8, Fig. 3)",
         "Paper: GPT2-Large to LLaMa-2 13B, Wikitext-2, contexts of 1024 and 2048. Here:"
-        f" {tokens} tokens, one window; dense {dense:.3f}, at 12 bits {exact.perplexity:.3f}."
+        f" {tokens} tokens, one window; dense {dense:.3f}, at 12 bits {exact.quality:.3f}."
         " Bytes are compared with reading every row at 12 bits, as in the paper. The three query"
         " heads of a group share their keys and values, so that a row which one of them needs is"
         " read; the paper's models have no groups, hence figures for each query head alone too."
@@ -135,7 +135,7 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
 
 def _rows(measured: list[Measurement]) -> list[list[str]]:
     return [
-        [m.policy, f"{m.perplexity:.3f}"]
+        [m.policy, f"{m.quality:.3f}"]
         + [f"{ratio(m)[part]:.2f}" for ratio in (_by_head, _by_group) for part in PARTS]
         + [f"{m.error:.2%}"]
         for m in measured

@@ -32,7 +32,7 @@ def extras(opened: Opened) -> dict:
     tokens = opened.tokenizer.encode(shipped_prose(), len(opened.tokens))
 
     def score(policy: str) -> float:
-        return measure(parse(policy), opened.model, tokens).perplexity
+        return measure(parse(policy), opened.model, tokens).quality
 
     by_method = {
         name: [score(f"{name}:capacity={size}") for size in OTHER_SIZES] for name in METHODS
@@ -41,18 +41,18 @@ def extras(opened: Opened) -> dict:
 
 
 def section(tokens: int, results: Results, extras: dict) -> Section:
-    dense = results[Run("dense", tokens)].perplexity
+    dense = results[Run("dense", tokens)].quality
     scores = {
-        name: [results[Run(f"{name}:capacity={size}", tokens)].perplexity for size in SIZES]
+        name: [results[Run(f"{name}:capacity={size}", tokens)].quality for size in SIZES]
         for name in METHODS
     }
     lowest, other_lowest = _voting_is_lowest(scores), _voting_is_lowest(extras)
     tenth = min(SIZES, key=lambda size: abs(size - tokens / 10))
     at_tenth = scores["voting"][SIZES.index(tenth)]
-    dense_after = results[Run("dense", tokens, PROMPT)].perplexity
+    dense_after = results[Run("dense", tokens, PROMPT)].quality
     after = {
         name: [
-            results[Run(f"voting:capacity={size}{protected}", tokens, PROMPT)].perplexity
+            results[Run(f"voting:capacity={size}{protected}", tokens, PROMPT)].quality
             for size in OTHER_SIZES
         ]
         for name, protected in PROTECTED.items()

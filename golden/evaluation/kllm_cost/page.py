@@ -4,6 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from math import isinf
+from typing import Any
 
 from golden.algorithms.kllm.cost import MODELS
 from golden.algorithms.kllm.cost import published as paper
@@ -137,7 +138,7 @@ def token(setting: Setting) -> Table:
 
 def variants(setting: Setting) -> Table:
     """What would help: changes of the core, by rate."""
-    changes = {
+    changes: dict[str, dict[str, Any]] = {
         "as it is": {},
         "queries as integers (G' a quarter)": {"integer_queries": True},
         "one reduction for all tiles of a column": {"tile": 1 << 20},

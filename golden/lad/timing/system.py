@@ -156,8 +156,11 @@ class SystemCycles:
                 self._answers.popleft()
                 answer = number, row
         requested = self._requests.grant([tile.request is not None for tile in tiles])
-        if requested is not None and tiles[requested].request[1] != WRITE:
-            self._answers.append((self.cycle + 2, requested, tiles[requested].request))
+        if requested is not None:
+            request = tiles[requested].request
+            assert request is not None, "a tile that requests is granted"
+            if request[1] != WRITE:
+                self._answers.append((self.cycle + 2, requested, request))
         o = self._o.grant([tile.o for tile in tiles])
         report = self._reports.grant([tile.report for tile in tiles])
         q = [tile.wants_q and rows > 0 for tile, rows in zip(tiles, self._q.waiting, strict=True)]
