@@ -34,7 +34,7 @@ class AdderTreeParameters(DatapathParameters):
     operation
         ``add``, or for floating-point numbers ``max``.
     width, signed
-        Of a fixed-point element.
+        Width of a fixed-point element, and whether it is signed.
     flush_subnormals
         As in the floating-point units.
     """

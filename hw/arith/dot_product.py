@@ -95,9 +95,8 @@ class DotProductParameters(DatapathParameters):
 class DotProduct(Datapath[DotProductParameters]):
     """a[0] b[0] + a[1] b[1] + ... + a[n-1] b[n-1].
 
-    Floating-point: every product and every sum is rounded; the sums are those of
-    :class:`AdderTree`, neighbours first. The pipeline `stages` are spread evenly over the
-    multipliers and the tree's levels.
+    Floating-point: every product and every sum is rounded; :class:`AdderTree` adds them, neighbours
+    first. The pipeline `stages` are spread evenly over the multipliers and the tree's levels.
 
     Fixed-point: exact. All rows of partial products go into one carry-save reduction
     (:mod:`hw.arith.carry_save`), so there is one carry propagation in all. A partial product of one

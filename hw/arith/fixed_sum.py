@@ -167,7 +167,7 @@ class FixedSum(Component[FixedSumParameters]):
         return m
 
     def _added(self, m: Module) -> tuple[list[Value], list[Value]]:
-        """Two numbers and two bits whose sum is that of a group's terms, modulo 2^width."""
+        """Two numbers and two bits that add up to a group's terms, modulo 2^width."""
         p = self.parameters
         top = self._top
         waiting: list[Value] = []
@@ -197,7 +197,7 @@ class FixedSum(Component[FixedSumParameters]):
         return waiting, ones + [Const(0, 1)] * (2 - len(ones))
 
     def _summed(self, m: Module, platform) -> tuple[list[Value], list[Value]]:
-        """One signed number and a bit whose sum is that of a group's terms, modulo 2^width.
+        """One signed number and a bit that add up to a group's terms, modulo 2^width.
 
         A pair of numbers in two's complement, the ones of negative terms in the carry-ins::
 

@@ -19,7 +19,7 @@ class FixedToFloatParameters(FloatParameters):
     flush_subnormals
         Whether results that are subnormal once rounded become zeros of their sign.
     width, signed
-        Of the operand: 2 to 48 bits, two's complement if signed.
+        Width of the operand, 2 to 48 bits, and whether it is in two's complement.
     fraction
         Fraction bits of the operand. It may be negative, or larger than `width`, as long as the
         smallest operand above zero is finite and the largest is normal.

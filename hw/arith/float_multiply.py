@@ -19,7 +19,7 @@ class FloatMultiplyParameters(FloatParameters):
         ``fp16``, ``bf16``, ``fp32``, ``fp8_e4m3`` or ``fp8_e5m2``.
     flush_subnormals
         Whether subnormal operands count as zeros of their sign, and so does a result that is
-        subnormal after rounding; one that rounds up to the smallest normal number stays.
+        subnormal after rounding; one that rounds up to the smallest normal number is kept.
     stages
         0 to 4.
     """
@@ -38,7 +38,7 @@ class Operands:
     """Properties of the two operands.
 
     leading_zeros
-        Of the subnormal operand, if there is one.
+        Number of leading zeros of the subnormal operand, if there is one.
     nonzero
         No operand is zero, and at most one is subnormal: else the product is below half of the
         smallest subnormal number.
@@ -185,7 +185,7 @@ class FloatMultiply(Datapath[FloatMultiplyParameters]):
         if self._flush:
             leading_zeros, nonzero = Const(0, 1), named("nonzero", normal)
         else:
-            # The fraction of a subnormal operand, since that of a normal one is set to ones. If
+            # The fraction of a subnormal operand, because a normal one's is set to ones. If
             # both are normal, a leading one makes the count zero.
             filled = [f | h.replicate(fmt.mantissa) for f, h in zip(fractions, hidden, strict=True)]
             digits = named("subnormal", Cat(filled[0] & filled[1], normal))

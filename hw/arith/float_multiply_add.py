@@ -65,7 +65,7 @@ class FloatMultiplyAdd(Datapath[FloatMultiplyAddParameters]):
         c, aligned     | upper              | middle   | lower    | lost → sticky
         product                             | row 0    |
                                           + | row 1    |
-        high window    | 2q + 3 bits           |                     leading one is that of c
+        high window    | 2q + 3 bits           |                     leading one: c's
         low window                      |   | product  | lower    |  else
 
     What keeps it small and fast:
@@ -76,9 +76,9 @@ class FloatMultiplyAdd(Datapath[FloatMultiplyAddParameters]):
       and as these and the bits below the last place are all ones or not, the one carries to the
       last place, makes a tie or makes no difference. So no incrementer is needed between adder
       and rounding, and only the kept bits are inverted.
-    - The sum has two windows. If c lies above the product, the leading one of the sum is that of
-      c or next to it; otherwise the sum fits into the low window. The exponents alone select the
-      window, before normalisation.
+    - The sum has two windows. If c is above the product, the leading one of the sum is at c's
+      position or next to it; otherwise the sum fits into the low window. The exponents alone select
+      the window, before normalisation.
     - Leading zeros of the low window are counted in parallel with the addition, exactly or one too
       few (Schmookler and Nowka 2001). A one at the bit position where the exponent reaches its
       lowest value ends the count for subnormal results.
@@ -233,7 +233,7 @@ class FloatMultiplyAdd(Datapath[FloatMultiplyAddParameters]):
         high = named("high", shift <= precision)
         budget_low = named("budget_low", (a.exponent + b.exponent + bias + 2)[: width - 2])
         budget_high = named("budget_high", c.exponent + near)
-        # High window: the leading one is that of c, `near` bits from the top, or one bit above it
+        # High window: the leading one is c's, `near` bits from the top, or one bit above it
         # where nothing cancels.
         count = near + (self.c[-1] ^ self.a[-1] ^ self.b[-1] | ~c.normal)
         return shift, {

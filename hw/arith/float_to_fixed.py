@@ -26,7 +26,7 @@ class FloatToFixedParameters(FloatParameters):
     flush_subnormals
         Whether subnormal operands count as zeros.
     width, signed
-        Of the result: 2 to 48 bits, two's complement if signed.
+        Width of the result, 2 to 48 bits, and whether it is in two's complement.
     fraction
         Fraction bits of the result. It may be negative, or larger than `width`, as long as some
         normal number is above a half and some below the limit.

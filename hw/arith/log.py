@@ -27,7 +27,7 @@ def slope(n: int, k: int) -> int:
     """ln(m) / (m - 1) times 2^SCALE, rounded down, with 1 for m = 1.
 
     For t = n / 2^k, m rises from 3/4 to 1 as t rises to 1/2, and then to 3/2. So the highest bit of
-    t is the complement of that of the operand's fraction, and the others are the same.
+    t is the complement of the highest bit of the operand's fraction, and the others are the same.
     """
     rise = 2 * n - (1 << k)
     if not rise:
@@ -113,7 +113,7 @@ class Log(Datapath[LogParameters]):
         m.d.comb += [whole.eq(exponent + upper), size.eq(Mux(whole[-1], -whole, whole))]
         sign, subtract = Signal(), Signal()
         m.d.comb += sign.eq(whole[-1] | (whole == 0) & upper)
-        # (m - 1) g is subtracted from |E| ln(2) where its sign is not that of the result.
+        # (m - 1) g is subtracted from |E| ln(2) where its sign differs from the result's.
         m.d.comb += subtract.eq(sign ^ upper)
         factors = {"distance": distance, "steepness": steepness, "size": size}
         signs = Cat(subtract, sign, flags)

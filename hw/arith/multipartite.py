@@ -14,8 +14,8 @@ For FP16's reciprocal, Multipartite(10, 7, (Field(4, 0, 3),), ...)::
     sum         | middle                |
               + |              | offset |
 
-A field and its complement have opposite offsets, so a table holds those of the field's upper half
-only: the field's highest bit inverts the others, and then the offset.
+A field and its complement have opposite offsets, so a table holds the offsets of the field's upper
+half only: the field's highest bit inverts the others, and then the offset.
 """
 
 import dataclasses
@@ -81,7 +81,7 @@ class Multipartite:
     guard
         Results are in units of 2^-(width + guard).
     exact
-        Whether the fraction is exact. A truncated one stands for half a unit more.
+        Whether the fraction is exact. A truncated fraction is taken as half a unit more.
     """
 
     width: int

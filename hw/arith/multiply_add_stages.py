@@ -25,7 +25,7 @@ class Signs:
     subtract
         The product and c have opposite signs.
     sign, sign_negative
-        Of the result, if the product minus c is not negative, or if it is.
+        Sign of the result if the product minus c is not negative, and if it is.
     """
 
     subtract: Value

@@ -7,7 +7,7 @@ of w bits with sign s and magnitude bits m:
     s = 1:                          key = 2^(w-1) - 1 - m
     NaN:                            key = 1
 
-Magnitudes above infinity are NaNs, so the keys below that of minus infinity are unused: NaN is 1,
+Magnitudes above infinity are NaNs, so the keys below minus infinity's are unused: NaN is 1,
 below every number, and 0 means an empty entry.
 """
 
@@ -40,8 +40,8 @@ def to_key(bits: ValueLike, float_format: FloatFormat = FP16):
 def is_nan_key(key: ValueLike, float_format: FloatFormat = FP16):
     """Whether `key`, any but :data:`EMPTY_KEY`, is :data:`NAN_KEY`.
 
-    A key whose exponent bits are zero is that of minus infinity, with ones in all lower bits, or
-    that of NaN. So bit 1 tells them apart.
+    A key whose exponent bits are zero is minus infinity's, with ones in all lower bits, or NaN's.
+    So bit 1 tells them apart.
     """
     return ~(key[float_format.mantissa :].any() | key[1])
 
@@ -49,8 +49,8 @@ def is_nan_key(key: ValueLike, float_format: FloatFormat = FP16):
 def from_key(key: ValueLike, float_format: FloatFormat = FP16, *, inverted: bool = False):
     """The float of an order key: zeros become plus zero, NaNs the format's quiet NaN.
 
-    :data:`EMPTY_KEY` becomes plus zero. With `inverted`, keys of numbers are complemented (those of
-    NaN and empty entries are not), as in a search for the minimum.
+    :data:`EMPTY_KEY` becomes plus zero. With `inverted`, keys of numbers are complemented (NaN's
+    and an empty entry's are not), as in a search for the minimum.
     """
     top = key[-1]
     number = Cat(Mux(top, key[:-1], ~key[:-1]), top if inverted else ~top)

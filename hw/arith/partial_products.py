@@ -27,9 +27,9 @@ def booth_columns(m: Module, x: Value, y: Value) -> Columns:
                                                               + s
 
     Adding s at the lowest bit makes the inversion a negation. The ones above the row are its sign
-    extension; those of all rows are added up in advance, as constants. A bit of x, inverted or not,
-    is used for itself and, doubled, for the next higher bit, so that a row costs one XOR and one
-    AND-OR for each bit.
+    extension; the ones of all rows are added up in advance, as constants. A bit of x, inverted or
+    not, is used for itself and, doubled, for the next higher bit, so that a row costs one XOR and
+    one AND-OR for each bit.
     """
     n = len(x)
     columns: Columns = [[] for _ in range(2 * n)]

@@ -59,7 +59,7 @@ class PiecewiseLinearParameters(FloatParameters):
 
 
 class PiecewiseLinear(Datapath[PiecewiseLinearParameters]):
-    """slope[i] * x + intercept[i] of the interval i that x lies in, rounded once.
+    """slope[i] * x + intercept[i] of the interval i that holds x, rounded once.
 
     i is the number of bounds below x: an interval includes its upper bound. NaN gives NaN, and an
     infinite x on a line with slope 0 gives its intercept. The default lines are least-squares fits

@@ -34,9 +34,9 @@ class Reciprocal(Datapath[ReciprocalParameters]):
     """``o`` = 1 / ``x``.
 
     For a significand 1 + f, tables give 2 / (1 + f), which is added to an exponent of twice the
-    bias less the operand's; the value 2.0 at f = 0 carries into the exponent. Of the subnormal
-    operands only those with one of the two highest mantissa bits set have a finite reciprocal, so
-    two cases normalise them. Results below the normal numbers are shifted right and truncated.
+    bias less the operand's; the value 2.0 at f = 0 carries into the exponent. Only subnormal
+    operands with one of the two highest mantissa bits set have a finite reciprocal, so two cases
+    normalise them. Results below the normal numbers are shifted right and truncated.
 
     Accuracy, over all operands: at most 0.793 units in the last place for FP16 and 0.648 for BF16,
     rounded correctly for the 8-bit formats; in subnormal results, which are truncated, less than

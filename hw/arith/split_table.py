@@ -111,7 +111,7 @@ def _solve(values, low, middle, guard) -> tuple | None:
     """Both tables' entries for given cuts; None if the constraints have no solution."""
     base, step = [], []
     size = 1 << (low + middle)
-    # Each value of the coarse bits is a system of its own.
+    # Each value of the coarse bits is a separate system of equations.
     for start in range(0, len(values), size):
         group = values[start : start + size]
         rows = [group[row : row + (1 << low)] for row in range(0, size, 1 << low)]
@@ -147,7 +147,7 @@ def _relax(rows, guard: int) -> list[int] | None:
 
 
 def _most_zeros(row, offsets, guard: int) -> int:
-    """Of a row's possible bases the one with most trailing zeros, which needs the least logic."""
+    """The base with most trailing zeros among a row's possible ones: it needs the least logic."""
     least = max((value << guard) - offset for value, offset in zip(row, offsets, strict=True))
     most = min(
         ((value + 1) << guard) - 1 - offset for value, offset in zip(row, offsets, strict=True)

@@ -52,7 +52,7 @@ class SquareRoot(Datapath[SquareRootParameters]):
     (:mod:`hw.arith.split_table`) give the rounded root. In longer ones a restoring array finds it
     digit by digit, one row of subtractors for each digit: 2 root + 1/2 is subtracted from the
     remainder if the difference is not negative. One digit more than the mantissa has decides the
-    rounding, since no root lies exactly between two numbers.
+    rounding, because no root is exactly between two numbers.
 
     The root of -0 is -0, of other negative numbers NaN. With `flush_subnormals`, subnormal operands
     count as zeros of their sign; no result is subnormal.

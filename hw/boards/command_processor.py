@@ -10,7 +10,7 @@ from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
 
 VERSION = 1
-"""Of the protocol."""
+"""Version of the protocol."""
 
 
 class Operation(enum.IntEnum, shape=8):
@@ -152,7 +152,7 @@ class CommandProcessor(Component[None]):
         ]
         with m.If(consume):
             m.d.sync += position.eq(position + 1)
-        # Arguments as they lie in the packet: stream, count; or memory, row, count.
+        # Arguments in the packet's order: stream, count; or memory, row, count.
         on_rows = operation.matches(*ROWS)
         number = Mux(on_rows, arguments[:8], arguments[32:40])
         stated = Signal(16)
@@ -166,7 +166,7 @@ class CommandProcessor(Component[None]):
             Operation.READ: c.outputs,
             **dict.fromkeys(ROWS, tuple(size for size, _ in c.memories)),
         }
-        # Of the stream or memory: bytes, whether it exists, and what it offers.
+        # What the stream or memory is: its bytes, whether it exists, and what it offers.
         size = Signal.like(left)
         exists = Signal()
         for kind, sizes in kinds.items():
@@ -358,5 +358,5 @@ class CommandProcessor(Component[None]):
 
     @staticmethod
     def _chosen(number: Value, values: Value, width: int) -> Value:
-        """Of side by side values, that of `number`."""
+        """Value `number` of the values side by side in a signal."""
         return Array(values.word_select(n, width) for n in range(len(values) // width))[number]

@@ -4,8 +4,8 @@
 
     | END | body, escaped | CRC-32, 4 bytes, lowest first, escaped | END |
 
-A byte END or ESC of the body or the CRC is sent as ESC and another one. The CRC is that of
-Ethernet, ``zlib.crc32``.
+A byte END or ESC of the body or the CRC is sent as ESC and another one. The CRC is Ethernet's,
+``zlib.crc32``.
 """
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
@@ -33,7 +33,7 @@ class FrameReceiver(Component[None]):
     :data:`SHORTEST` or longer than the buffer is dropped and counted. While a packet is offered,
     bytes that arrive are dropped with their frame.
 
-    Latency: `full` is high from the second cycle after that of the last byte, END, on; `read_data`
+    Latency: `full` is high from the second cycle after the last byte, END; `read_data`
     is the byte at `read_address` of the cycle before.
 
     Parameters
@@ -108,7 +108,7 @@ class FrameReceiver(Component[None]):
             m.d.sync += [received.eq(0), bad.eq(0), framing.eq(0)]
             with m.If(good):
                 m.d.sync += [self.full.eq(1), self.length.eq(received - CRC_BYTES)]
-            # Frames of no bytes lie between the END of one packet and that of the next.
+            # Between the END of one packet and the END of the next are frames of no bytes.
             with m.Elif(((received != 0) | bad) & ~framing & ~self.dropped.all()):
                 m.d.sync += self.dropped.eq(self.dropped + 1)
         with m.If(self.framing_error & ~self.framing_errors.all()):

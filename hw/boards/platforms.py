@@ -72,15 +72,16 @@ class FpgaBoard:
     platform
         Its class, called without arguments.
     family
-        Of the device: "ecp5" or "ice40".
+        Device family: "ecp5" or "ice40".
     clock_mhz
-        Of the design: the oscillator's that the platform's default clock names, or the PLL's.
+        Frequency of the design's clock: the oscillator that the platform's default clock names, or
+        the PLL.
     baud
         Rate that the board's USB bridge is run at.
     pll
         What makes the clock, None for the oscillator.
     pll_at_pin
-        Whether the clock's pin is that of an iCE40's only PLL, whose cell then holds the pin.
+        Whether the clock's pin belongs to an iCE40's only PLL, whose cell then holds the pin.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """A board's clock by the PLL of its device: settings for a frequency, and the clock's domain.
 
-The ranges are those of the data sheets FPGA-DS-02012 (ECP5) and FPGA-DS-02029 (iCE40), as the open
+The ranges are from the data sheets FPGA-DS-02012 (ECP5) and FPGA-DS-02029 (iCE40), as the open
 flows' own ecppll and icepll keep to them.
 """
 
@@ -51,11 +51,12 @@ class Pll(ABC):
     """Settings of a PLL.
 
     input_mhz
-        Of the board's oscillator.
+        Frequency of the board's oscillator.
     divide
-        Of the input, before the phase detector.
+        Divider of the input, before the phase detector.
     multiply
-        Of the phase detector's clock: on an ECP5 the output, on an iCE40 the oscillator's clock.
+        Multiplier of the phase detector's clock: on an ECP5 the output, on an iCE40 the
+        oscillator's clock.
     output
         On an ECP5 the oscillator's clock in units of the output, on an iCE40 the binary logarithm
         of the same.

@@ -31,7 +31,7 @@ class InputPort(Component[None]):
     Parameters
     ----------
     width : int
-        Of the payload.
+        Width of the payload.
     size : int
         Bytes of the queue.
     """
@@ -98,7 +98,7 @@ class OutputPort(Component[None]):
     Parameters
     ----------
     width : int
-        Of the payload.
+        Width of the payload.
     size : int
         Bytes of the queue.
     """

@@ -29,7 +29,7 @@ class CentroidLaneParameters(Parameters):
     weight_bits
         nW: bits of a weight index.
     bits
-        Of a fixed-point centroid, sign included.
+        Width of a fixed-point centroid, sign included.
     counters
         A step has W = 16 * counters positions, as in :class:`PeLane`.
     entries
@@ -108,7 +108,7 @@ class CentroidLaneParameters(Parameters):
         """Cycles from the first step offered to the last result taken, when nothing stalls.
 
         steps
-            Of each column.
+            Number of steps of each column.
         """
         return sum(steps) + self.latency
 
@@ -156,9 +156,9 @@ class CentroidLane(Component[CentroidLaneParameters]):
     activations' centroids are looked up once for all lanes, outside; in integer mode they are the
     integers themselves.
 
-    Both sums are exact and rounded once, to FP32; the other roundings are those of
-    :class:`ColumnScale`. Positions with more outliers than a step has entries take several steps,
-    all with the same weights, and are summed with the last of them.
+    Both sums are exact and rounded once, to FP32; the other roundings are :class:`ColumnScale`'s.
+    Positions with more outliers than a step has entries take several steps, all with the same
+    weights, and are summed with the last of them.
 
     Errors: a result is NaN and ``invalid`` if an outlier, the centroid of its weight, or a scale is
     infinite or NaN. A result too large for FP16 is infinite.
@@ -168,7 +168,7 @@ class CentroidLane(Component[CentroidLaneParameters]):
 
     Handshake: ``o.valid`` and ``i.ready`` depend on registers only; ``vector_scale.ready`` follows
     ``o.ready`` combinationally. A lane's control does not depend on data, so lanes with the same
-    valid and ready signals stay in step. Overflow: none within K positions.
+    valid and ready signals run in lockstep. Overflow: none within K positions.
 
     Examples
     --------

@@ -28,7 +28,7 @@ class CentroidSumParameters(Parameters):
     weight_bits
         nW: bits of a weight index.
     bits
-        Of a fixed-point centroid, sign included.
+        Width of a fixed-point centroid, sign included.
     counters
         Positions of a step, in units of 16 (a counter of :class:`ColumnCounter`).
     stages

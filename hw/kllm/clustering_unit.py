@@ -16,7 +16,7 @@ from hw.ports import Ports, stream_in, stream_out
 
 ONE = 0x3C00
 NEVER_BELOW = 0xFFFF
-"""Order key above that of every number and of a NaN in x."""
+"""Order key above every number's and above the key of a NaN in x."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,8 +112,8 @@ class ClusteringUnit(Component[ClusteringUnitParameters]):
     scale is NaN; both zeros are equal. Lanes not kept get the index of their bits.
 
     Each vector has one beat of `scale`, then its beats of `x`. With ``load`` set, its 2^nA - 1
-    midpoints are read from `midpoints` in ascending order; without, it uses those of the vector
-    before. The first vector after reset must load.
+    midpoints are read from `midpoints` in ascending order; without, it uses the vector before's.
+    The first vector after reset must load.
 
     Latency: 1 cycle from `x` to `o`. Throughput: one beat per cycle. Scaling takes 2^nA - 1 cycles,
     while the vector before passes, and the scale is accepted in the last of them; a vector's first
@@ -253,7 +253,7 @@ class ClusteringUnit(Component[ClusteringUnitParameters]):
             m.d.comb += found.eq(key > midpoint)
             return found
 
-        # Step 1. Each group: whether the value lies in it, and the midpoints inside.
+        # Step 1. Each group: whether the value is in it, and the midpoints inside.
         groups: list[tuple[Value, list[Signal]]] = [(Const(1, 1), keys)]
         for _ in range((self.parameters.activation_bits + 1) // 2):
             halves: list[tuple[Value, list[Signal]]] = []

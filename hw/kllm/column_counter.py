@@ -57,7 +57,7 @@ class ColumnCounterParameters(Parameters):
             require(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
         most = len(self.CUTS) - 1
         require(0 <= self.stages <= most, f"stages must be between 0 and {most}", self.stages)
-        counter = self.counter  # raises for parameters of its own out of range
+        counter = self.counter  # raises for the counter's parameters out of range
         fits = self.macs >= 1 and self.macs & (self.macs - 1) == 0 and self.macs <= counter.bins
         require(fits, f"macs must be a power of two up to {counter.bins}", self.macs)
 
@@ -160,7 +160,8 @@ class ColumnCounter(Component[ColumnCounterParameters]):
     Latency: the first group is offered `stages` + 1 cycles after the column's last beat was
     accepted, if the column before has left the buffer by then. Throughput: a beat each cycle, and a
     column of B' beats every max(B', groups of the column before) cycles. In total, B' of the first
-    column, that of each other one, `stages` and the last column's groups.
+    column, max(B', groups of the column before) of each other one, `stages` and the last column's
+    groups.
 
     Handshake: ``o.valid`` depends on registers only. ``i.ready`` is low while a column's last beat
     is at the accumulators and the buffer holds counts that are not all output in this cycle, so it
@@ -350,7 +351,7 @@ class RowAccumulators(Component[ColumnCounterParameters]):
         # Counts of all counters and the accumulator are added in carry-save form.
         rows = [counts[column] for counts in self.counts]
         if "result" in chosen:
-            # The counters' sum has a register of its own, wide enough for a beat of equal indices.
+            # The counters' sum has a separate register, wide enough for a beat of equal indices.
             width = min(p.segment.bit_length(), p.count_bits)
             rows = [carry_save.add_rows(m, rows, width, cut)]
         after = carry_save.add_rows(m, [*rows, before], p.count_bits, _no_cut)

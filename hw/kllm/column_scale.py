@@ -47,9 +47,9 @@ class ColumnScaleParameters(Parameters):
     def input_layout(self) -> data.StructLayout:
         """A column.
 
-        Sums ``s`` and ``o`` (FP32); scales ``s_a``, ``r`` of its vector and ``s_b`` of its own
-        (FP16); ``first`` column of a product; ``add``: add the sum kept of the column with the
-        same number.
+        Sums ``s`` and ``o`` (FP32); scales ``s_a`` and ``r`` of its vector, and its own ``s_b``
+        (FP16); ``first`` column of a product; ``add``: add the sum kept of the column with the same
+        number.
         """
         sums, scales = {"s": FP32, "o": FP32}, {"s_a": FP16, "r": FP16, "s_b": FP16}
         return data.StructLayout(sums | scales | {"first": FLAG, "add": FLAG})
@@ -82,7 +82,8 @@ class ColumnScale(Component[ColumnScaleParameters]):
     sign: sums of products of FP16 numbers never meet one, as no nonzero value is below 2^-96.
     Infinities and NaNs follow IEEE 754; a NaN result is the canonical NaN.
 
-    Latency: 5 cycles. Throughput: one column a cycle, also where a sum is that of the cycle before.
+    Latency: 5 cycles. Throughput: one column a cycle, also where a column adds the sum of the cycle
+    before.
 
     Handshake: all stages advance together in every cycle in which the last one is empty or is
     read, so ``i.ready`` follows ``o.ready`` combinationally. The sums' memory has a synchronous

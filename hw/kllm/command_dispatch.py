@@ -17,7 +17,7 @@ BANK = index(1)
 
 
 def command_layouts(p: CoreParameters) -> dict:
-    """Shapes of the parts' commands, by the part's name: those of `PER_VECTOR`, and of a product.
+    """Shapes of the parts' commands by the part's name, for each vector (`PER_VECTOR`) or product.
 
     ``bank`` is the bank of the product's tables; ``end``: the vector is its batch's last;
     ``columns``, ``sets``, ``vectors``, ``words`` and ``groups`` are at least 1.
@@ -72,7 +72,7 @@ class CommandDispatch(Component[CoreParameters]):
                                          ├→ …
                                          └→ queue ─→ results ─→ bank released
 
-    There are two banks of tables. A command with tables of its own waits until they are loaded and
+    There are two banks of tables. A command with new tables waits until they are loaded and
     then uses the other bank than the command before. Loading the next tables of a bank waits until
     the results of all its products have left, which is when their commands leave `results`.
 
@@ -113,7 +113,7 @@ class CommandDispatch(Component[CoreParameters]):
         accept = Signal()
         rows_of_group = p.macs >> p.weight_bits
         most_lines = 1 << p.activation_bits
-        # A function rebuilds the product table, so it takes a bank of its own as well.
+        # A function rebuilds the product table, so it takes a separate bank as well.
         m.d.comb += [
             needs_tables.eq(command.tables | command.replace),
             bank.eq(Mux(needs_tables, self.load_bank, latest_bank)),
@@ -184,7 +184,7 @@ class CommandDispatch(Component[CoreParameters]):
     def _queues(self, m: Module, vector: Value, first: Value, commands: dict) -> Value:
         """Queue the commands of a vector, and with a product's first the product's.
 
-        Returns whether a product's have room; those of all its vectors then have room too.
+        Returns whether there is room for a product's commands; all its vectors' then have room too.
         """
         rooms = []
         for name, fields in commands.items():

@@ -54,9 +54,9 @@ class Table(enum.IntEnum, shape=3):
 class CoreParameters(Parameters):
     """
     k, n
-        K, from 2, as a value stays beside an end's outliers, and N: values of the longest vector,
-        columns of the widest matrix. A matrix of more than K rows takes several products, whose
-        sums are added.
+        K, from 2, because a value must be left beside an end's outliers, and N: values of the
+        longest vector, columns of the widest matrix. A matrix of more than K rows takes several
+        products, whose sums are added.
     lanes
         Columns at once, a power of two up to 16.
     activation_bits, weight_bits
@@ -74,7 +74,8 @@ class CoreParameters(Parameters):
     scores
         Results in the longest row of the softmax, a multiple of `lanes` from 4 to 65536.
     depth
-        Memory words requested and not yet used, a power of two from 4, at least those of a column.
+        Memory words requested and not yet used, a power of two from 4, at least the words of a
+        column.
     address_width
         Address bits of the memory, which holds at least one column of K positions.
     counter_stages
@@ -243,7 +244,7 @@ class CoreParameters(Parameters):
     def latency(self) -> int:
         """Upper bound of the cycles from the last beat of the longest vector to its first results.
 
-        For an idle core, with every outlier in a row of its own, a function and normalisation;
+        For an idle core, with every outlier in a separate row, a function and normalisation;
         without the latter two it is about
         2 * outliers * `codebook_replacement.latency` + `rms_factor.latency` less.
         """
@@ -267,7 +268,7 @@ class CoreParameters(Parameters):
         SQUARES          squares of the activations' centroids, for commands that normalise
         CENTROIDS        the activations' centroids, for commands with a function
         FIXED            in place of PRODUCTS where lanes multiply: row 0 the fixed-point centroids
-                         of the activations, row 1 those of the weights
+                         of the activations, row 1 the weights'
         ================ ======================================================================
 
         ``last`` marks the last row of the tables that belong together. Commands with a function
@@ -291,12 +292,13 @@ class CoreParameters(Parameters):
         ``store``: output the vectors' indices. ``softmax``: each vector's results are a row of the
         softmax, at most `scores`, in place of beats of `y`. ``weighted``: the vectors are
         multiplied by the rows, one by one in the order of their products; a row that several
-        products use is that of batches of one vector.
+        products use belongs to batches of one vector.
 
         ``tables``: tables were loaded for this command; ``normalise``: divide the vector by
         sqrt(mean square + ``eps``), with ``inverse_k`` = 1 / K; ``replace``: apply the function
         ``op`` (:class:`Function`) to the vector, which implies ``tables`` and one vector. Both
-        together give f(x) / RMS(x). Of a vector in parts, `normalise` knows the last part alone.
+        together give f(x) / RMS(x). Where a vector is in parts, `normalise` sees the last part
+        alone.
         """
         return data.StructLayout(
             {

@@ -74,7 +74,7 @@ class ElementFunction(Datapath[ElementFunctionParameters]):
     e^-x = 2^-f 2^-n with n + f = x log2(e): a table gives the significand 2^-f, and n is kept as an
     exponent wide enough not to overflow. For SiLU, 1 + e^-x is normalised, a table gives its
     reciprocal, which is multiplied by x; the product is rounded once. Reciprocal and square root
-    are those of :mod:`hw.arith`.
+    are units of :mod:`hw.arith`.
 
     Accuracy, over all operands: within 0.703 units in the last place for e^x, 0.902 for SiLU and
     0.793 for 1 / x (truncated in subnormal results); the square root is correctly rounded. e^0 = 1,
@@ -147,7 +147,7 @@ class ElementFunction(Datapath[ElementFunctionParameters]):
         m.d.comb += product.eq(Mux(op == Function.EXP, one, multiplicand) * factor)
         x, op, field, product = cut("product", x=x, op=op, field=field, product=product)
 
-        # Reciprocal and square root have no stages of their own and share the last one.
+        # Reciprocal and square root have no pipeline registers inside and share the last stage.
         m.submodules.reciprocal = reciprocal = Reciprocal(ReciprocalParameters())
         m.submodules.square_root = square_root = SquareRoot(SquareRootParameters())
         m.d.comb += [reciprocal.x.eq(x), square_root.x.eq(x)]

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 def fork(m: Module, name: str, source, sinks: list):
     """Give each beat to all sinks, to each as soon as it is ready, and then accept it.
 
-    Of its fields, each sink gets those that it has.
+    Each sink gets the fields of the beat that its payload has.
     """
     delivered = [Signal(name=f"{name}_delivered_{n}") for n in range(len(sinks))]
     passed = [sink.ready | had for sink, had in zip(sinks, delivered, strict=True)]

@@ -84,8 +84,8 @@ class FunctionalUnit(Component[FunctionalUnitParameters]):
     ============ ================= ======================================================
 
     They share no hardware, so that none waits for another: an exponential and a multiplier could be
-    shared, less than a twentieth of the unit's area. Accuracy, latency, throughput, errors and
-    handshake are those of :class:`Softmax`, :class:`ElementFunction` between streams, and
+    shared, less than a twentieth of the unit's area. For accuracy, latency, throughput, errors and
+    handshake see :class:`Softmax`, :class:`ElementFunction`, here between streams, and
     :class:`InverseRms`.
 
     Examples

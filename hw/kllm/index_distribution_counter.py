@@ -200,8 +200,8 @@ class IndexDistributionCounter(Datapath[IndexDistributionCounterParameters]):
         """For each bit of a count, the matching inputs that hold it: one shared line, then others.
 
         everywhere
-            Whether lines of a single input are masked by its held bit: either those of rows or
-            those of columns must be.
+            Whether lines of a single input are masked by its held bit: either the rows' lines or
+            the columns' must be.
         """
         lines = []
         for holds, (first, alone) in zip(held, self.parameters.holders, strict=True):

@@ -81,8 +81,8 @@ class InverseRms(Component[InverseRmsParameters]):
     of at most 2^-22 if O and eps are not negative. FP16 data of any size give an m in range.
 
     Errors: an r beyond the largest FP16 number, as for a vector of zeros with eps = 0, is that
-    number, flagged `saturated`: zeros stay zeros. A negative, infinite or NaN m makes r the quiet
-    NaN, flagged `invalid`.
+    number, flagged `saturated`, so that zeros times r are zeros. A negative, infinite or NaN m
+    makes r the quiet NaN, flagged `invalid`.
 
     Latency: 3 stages + 1 cycles. Throughput: one result every 3 stages + 1 cycles.
 
@@ -130,7 +130,7 @@ class InverseRms(Component[InverseRmsParameters]):
             unit.enable.eq(advance),
             unit.a.eq(unit.o),
         ]
-        # Operands of the three steps; those of the cycles between them are not used.
+        # Operands of the three steps; what a cycle between them selects is not used.
         with m.If(cycle == 0):
             m.d.comb += [unit.a.eq(widen.o), unit.b.eq(widen.o)]
         with m.Elif(cycle == stages):

@@ -44,15 +44,15 @@ class KllmCore(Component[KllmCoreParameters]):
                  └──────────────────────────── scores ──────────────────────────────────┘
 
     Each command takes a batch of vectors from `x`, V' of them. A vector's largest and smallest
-    values, as many as the command says, stay FP16; the others become indices of their nearest
-    centroids. Then come the matrix's columns, `lanes` of them in each set, in B' words a set, B' =
-    ceil(K' / W) for vectors of K' positions. A word holds the set's weight indices at W positions.
-    A word of scales lies ahead of every `scale_sets` sets. All words lie one after another from
-    the command's address on; a set is read once for all vectors of the batch.
+    values, as many as the command says, are kept in FP16; the others become indices of their
+    nearest centroids. Then come the matrix's columns, `lanes` of them in each set, in B' words a
+    set, B' = ceil(K' / W) for vectors of K' positions. A word holds the set's weight indices at W
+    positions. A word of scales is ahead of every `scale_sets` sets. All words follow one another
+    from the command's address on; a set is read once for all vectors of the batch.
 
-    A matrix of more than K rows is multiplied in parts of its rows, by a command for each. The sums
-    of a ``partial`` command stay in the lanes, and are added to those of the next, which says
-    ``add``. Each part's vector has outliers and a scale of its own.
+    A matrix of more than K rows is multiplied in parts of its rows, by a command for each. The
+    lanes keep the sums of a ``partial`` command and add them to the sums of the next one, which
+    says ``add``. Each part's vector has separate outliers and a separate scale.
 
     Attention (section IV-A): a command that says ``store`` outputs its vectors' indices, for a
     matrix of keys (each a column, with its scale) or of values (each a row). The results of one
@@ -61,13 +61,13 @@ class KllmCore(Component[KllmCoreParameters]):
     their vectors; the results of a third, and all that follow, wait for them.
 
     Tables that belong together are loaded ahead of the first command that uses them, while earlier
-    products are in flight. A command without tables of its own uses those of the command before;
+    products are in flight. A command without new tables uses the tables of the command before;
     the first after reset must have some.
 
     Errors: a result that is NaN is flagged ``invalid``: every result of a vector with an infinity
-    or a NaN, and that of a column whose scale, product or centroid is infinite or NaN. A result too
-    large for FP16 is infinite. 0 columns, vectors, words or lines count as 1. With other ``words``
-    than its vectors have, the results of a command and of all later ones are undefined.
+    or a NaN, and every result of a column whose scale, product or centroid is infinite or NaN. A
+    result too large for FP16 is infinite. 0 columns, vectors, words or lines count as 1. With other
+    ``words`` than its vectors have, the results of a command and of all later ones are undefined.
 
     Latency: see `latency`. Throughput: with T rows of outliers in a vector, T = sum over its words
     of max(1, ceil(outliers in the word / entries)), and G' = ceil(lines 2^nW / macs) groups of
@@ -78,8 +78,8 @@ class KllmCore(Component[KllmCoreParameters]):
     2 B + 2 * outliers + 2^nA cycles a vector, B = beats of the vector; the next product starts in
     the cycle after a product's last step if that has been long enough.
 
-    Handshake: all lanes have the same control, so the first lane's valid and ready stand for all.
-    ``y.valid`` depends on registers only. Overflow: none.
+    Handshake: all lanes have the same control, so the first lane's valid and ready are used for
+    all. ``y.valid`` depends on registers only. Overflow: none.
 
     Reset, at any time, discards all products and tables; tables must be loaded again. The memory
     must not answer earlier requests, so it is reset as well.
@@ -374,7 +374,7 @@ class KllmCore(Component[KllmCoreParameters]):
         ready = Signal()
         taken = Signal()
         finished = Signal()  # the product's last beat is accepted
-        # The command stays until the product's last beat. A partial product's beats are dropped.
+        # The command is held until the product's last beat. A partial product's beats are dropped.
         m.d.comb += [
             left.eq(command.columns - done),
             batch_end.eq(vector == command.vectors),

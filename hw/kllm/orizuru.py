@@ -84,7 +84,8 @@ class OrizuruParameters(Parameters):
         """Cycles from the first beat offered to the last pair accepted, when nothing stalls.
 
         beats, pairs
-            Of each vector. The output buffer adds a cycle to the last pair.
+            Number of beats and of pairs of each vector. The output buffer adds a cycle to the last
+            pair.
         """
         occupied = sum(self.cycles(count, k) for count, k in zip(beats, pairs, strict=True))
         return occupied + (pairs[-1] > 0)

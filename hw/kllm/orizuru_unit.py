@@ -94,7 +94,7 @@ class OrizuruLeaf(Component[None]):
         for i in range(slots):
             with m.If(self.write[i // self._bus]):
                 m.d.sync += keys[i].eq(self.keys[i % self._bus])
-        # Write and keep of each slot: a bit of `write` stands for `bus` slots.
+        # Write and keep of each slot: a bit of `write` is for `bus` slots.
         write, keep = Signal(slots), Signal(slots)
         m.d.comb += [
             write.eq(Cat(bit.replicate(self._bus) for bit in self.write)),

@@ -148,8 +148,8 @@ class OutlierList(Component[OutlierListParameters]):
     for the next. For each batch, `columns` is the number of columns; it is accepted with the last
     row, and 0 drops the batch. One batch is listed while the one before is output.
 
-    Overflow: a vector has at most `outliers`. Those beyond are dropped, the first ones stay, and
-    all rows of the batch are flagged; the memory of twice `rows` rows a vector cannot overflow.
+    Overflow: a vector has at most `outliers`. Those beyond are dropped, the first ones are kept,
+    and all rows of the batch are flagged; the memory of twice `rows` rows a vector cannot overflow.
 
     Latency: 2 cycles from the end of a batch's listing to its first row. Throughput: one row per
     cycle, from column to column and from batch to batch without a gap. Listing takes a cycle for

@@ -32,7 +32,7 @@ class OutlierSplitParameters(Parameters):
     lanes: int = 16
 
     def __post_init__(self):
-        # A value stays beside an end's outliers.
+        # A value must be left beside an end's outliers.
         require(2 <= self.k <= 1 << 16, "k must be between 2 and 65536", self.k)
         fits = 1 <= self.outliers < self.k
         require(fits, f"outliers must be between 1 and k - 1 = {self.k - 1}", self.outliers)
@@ -73,7 +73,7 @@ class OutlierSplitParameters(Parameters):
         """Cycles from the first beat offered to the last one accepted, when nothing stalls.
 
         beats, outliers
-            Of each vector; outliers at each end.
+            Number of beats of each vector, and of its outliers at each end.
         """
         searches = [self.search_of(count) for count in outliers]
         return sum(2 * count + search for count, search in zip(beats, searches, strict=True))
@@ -117,7 +117,7 @@ class OutlierSplit(Component[OutlierSplitParameters]):
            │                     └─→ scale  │
            └─→ buffer ──────────────────────┴─→ o
 
-    Of a vector with n outliers at each end, the first n pairs of :class:`Orizuru` are the outliers.
+    The first n pairs of :class:`Orizuru` are the outliers of a vector that has n at each end.
     One more pair holds the extremes of the inliers; the larger of their magnitudes is the vector's
     scale, or 1 if it is 0. A vector with a kept infinity or NaN has the quiet NaN as its scale. A
     vector of at most 2 n values has no inliers, unless some values are equal: ties go to the lower
@@ -284,7 +284,7 @@ class OutlierSplit(Component[OutlierSplitParameters]):
                 outlier.index.eq(Mux(blank, 0, pair[end].index)),
                 outlier.value.eq(Mux(blank, 0, pair[end].value)),
             ]
-        # The last pair is known by counting, as Orizuru's last pair is that of the inliers.
+        # The last pair is known by counting, because Orizuru's last pair are the inliers.
         with m.If(marked):
             m.d.sync += blank.eq(0)
             with m.If(~blank):

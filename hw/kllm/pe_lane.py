@@ -153,7 +153,7 @@ class PeLaneParameters(Parameters):
         """Cycles from the first step offered to the last result taken, when nothing stalls.
 
         steps, groups
-            Of each column; by default all G groups.
+            Number of steps and of groups of each column; by default all G groups.
         """
         every = [self.groups] * len(steps) if groups is None else groups
         later = sum(max(pair) for pair in zip(steps[1:], every[:-1], strict=True))
@@ -206,8 +206,8 @@ class PeLane(Component[PeLaneParameters]):
                                             vector_scale ───┘
 
     Both sums are exact and rounded once, to FP32 (docs/kllm.md, "Rounding of sums"); the other
-    roundings are those of :class:`ColumnScale`. Positions with more outliers than a step has
-    entries take several steps, all with the same weights, and are counted with the last of them.
+    roundings are :class:`ColumnScale`'s. Positions with more outliers than a step has entries take
+    several steps, all with the same weights, and are counted with the last of them.
 
     Errors: a result is NaN and ``invalid`` if a product with a count above 0, an outlier, the
     centroid of its weight, or a scale is infinite or NaN. A result too large for FP16 is infinite.
@@ -217,9 +217,9 @@ class PeLane(Component[PeLaneParameters]):
     T0 + sum of max(Tc, G') + latency.
 
     Handshake: ``o.valid`` depends on registers only. ``i.ready`` depends on registers and on
-    ``products.valid``, ``products.ready`` on registers; ``vector_scale.ready`` follows
-    ``o.ready`` combinationally. A lane's control does not depend on data, so lanes with the same
-    valid and ready signals stay in step. Overflow: none within K positions.
+    ``products.valid``, ``products.ready`` on registers; ``vector_scale.ready`` follows ``o.ready``
+    combinationally. A lane's control does not depend on data, so lanes with the same valid and
+    ready signals run in lockstep. Overflow: none within K positions.
 
     Examples
     --------

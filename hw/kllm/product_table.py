@@ -151,7 +151,7 @@ class ProductTable(Component[ProductTableParameters]):
         with m.Elif(taken & final):
             m.d.sync += column.eq(column + 1)
 
-        # A group is read in one cycle, so its rows lie in different memories:
+        # A group is read in one cycle, so its rows are in different memories:
         #
         #     row number     | group | memory |
         #     address        | bank | group |

@@ -114,7 +114,7 @@ class Reduction(ColumnSum):
         FP16 product     | s | exponent | fraction |  =  ± significand · 2^(shift - 25)
         term             count · significand << shift,  an integer in units of 2^-25, always even
 
-    Rounding, errors, throughput and handshake are those of :class:`ColumnSum`. A product that is
+    Rounding, errors, throughput and handshake are as in :class:`ColumnSum`. A product that is
     infinite or NaN counts as an error only in a bin with a count above 0.
 
     Latency: 5 cycles from a column's last beat to its sum. Throughput: one beat a cycle. Overflow:

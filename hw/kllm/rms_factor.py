@@ -75,7 +75,8 @@ class RmsFactorParameters(Parameters):
         """Cycles from the first indices offered to the last result accepted, when nothing stalls.
 
         beats, normalise
-            Of each vector. All outliers are offered ahead of the indices.
+            Number of beats of each vector, and whether it is normalised. All outliers are offered
+            ahead of the indices.
         """
         groups = self.column_counter.groups
         # Cycles in which the latest vector is counted, its last counts are read, it leaves.
@@ -179,7 +180,7 @@ class RmsFactor(Component[RmsFactorParameters]):
                 counter.i.payload.activation[number].eq(index[1:]),
                 counter.i.payload.weight[number].eq(index[0]),
             ]
-        # Each group of counts is multiplied by its group of squares. The command stays until its
+        # Each group of counts is multiplied by its group of squares. The command is held until its
         # vector's result leaves; counts that arrive meanwhile belong to the next vector and wait.
         count = p.column_counter.groups
         group = Signal(range(max(2, count)))

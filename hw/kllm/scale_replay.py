@@ -11,7 +11,7 @@ from hw.ports import Ports, stream_in, stream_out
 
 
 class ScaleReplay(Component[CoreParameters]):
-    """Store the scales of vectors, and output those of a batch in turn for every set of columns.
+    """Store the scales of vectors, and output a batch's in turn for every set of columns.
 
     There is room for all vectors in flight. Latency: 1 cycle. Throughput: a beat a cycle.
     Handshake: ``i.ready`` depends on registers only, ``o.valid`` on registers and

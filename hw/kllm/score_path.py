@@ -20,13 +20,13 @@ class ScorePath(Component[CoreParameters]):
         results ─→ buffer, by vector ─→ Softmax ─→ beats of 16 ─→ × ─→ o
         x ────────────────────────────────────────────────────────┴──→ o
 
-    Results come set by set, those of all vectors of a batch in turn. They are stored by vector, and
-    each vector's are a row of the softmax. The buffer has two halves, so that the next product's
-    results are stored while those of the one before are read: the softmax of a head is computed
-    while another head multiplies.
+    Results come set by set, and within a set for all vectors of a batch in turn. They are stored by
+    vector, and each vector's are a row of the softmax. The buffer has two halves, so that the next
+    product's results are stored while the results of the one before are read: the softmax of a head
+    is computed while another head multiplies.
 
     A vector whose command says ``weighted`` is multiplied, element by element and rounded to FP16,
-    by the next row's probabilities; a row may be that of several vectors one after another, all but
+    by the next row's probabilities; a row may belong to several vectors one after another, all but
     the last of full beats. Other vectors pass.
 
     Latency: 0 cycles for vectors that pass. A row of n beats is offered by the softmax n + 18

@@ -84,7 +84,7 @@ class SoftmaxParameters(Parameters):
     def cycles(self, rows: list[int]) -> int:
         """Cycles from the first beat offered to the last one accepted, when nothing stalls.
 
-        About the beats of all rows, and twice those of the last.
+        It is about the beats of all rows, plus twice the beats of the last.
 
         rows
             Beats of each row, also of those that are too long.
@@ -141,7 +141,7 @@ class Softmax(Component[SoftmaxParameters]):
     The difference of a score from the maximum is exact to 2^-15, a term has a significand of 15
     bits and an exponent, the sum is an integer and independent of the order, and the product is
     rounded once. Accuracy: a probability, subnormal ones included, is within 1.7 units in the last
-    place of the softmax of the scores by the bounds of all steps; real and random rows stay below
+    place of the softmax of the scores by the bounds of all steps; real and random rows are below
     1.1.
 
     Scores that are not kept are replaced by minus infinity, whose probability is 0. Errors, flagged

@@ -119,7 +119,7 @@ class SparsePath(ColumnSum):
 
         term     significand · significand << shift + shift,  in units of 2^-50, a multiple of 4
 
-    Exact but for one rounding. Rounding, errors, throughput and handshake are those of
+    Exact but for one rounding. Rounding, errors, throughput and handshake are as in
     :class:`ColumnSum`: the value or the centroid of a valid entry may be the infinity or NaN.
 
     Latency: 6 cycles from a column's last row to its sum. Throughput: one row a cycle. Overflow:

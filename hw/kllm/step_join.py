@@ -33,7 +33,7 @@ class StepJoin(Component[CoreParameters]):
         indices ──┤ kept until the last row at their positions
         weights ──┘
 
-    Indices and weights stay until the last row at their positions is accepted. A product waits
+    Indices and weights are held until the last row at their positions is accepted. A product waits
     with its first step until its vectors' scales and factors are computed; its sums would otherwise
     fill the lanes and wait there.
 

@@ -46,7 +46,7 @@ class Tournament(Component[None]):
             path = Signal(name=f"path_{first}_{count}")
             best = Signal(self._width, name=f"best_{first}_{count}")
             m.d.comb += [path.eq(right > left), best.eq(Mux(path, right, left))]
-            # The winner's one-hot number: that of the chosen part, the other part masked.
+            # The winner's one-hot number: the chosen part's, with the other part masked.
             left_won = ~path if left_won is None else left_won & (~path).replicate(half)
             right_won = path if right_won is None else right_won & path.replicate(count - half)
             won = Signal(count, name=f"won_{first}_{count}")

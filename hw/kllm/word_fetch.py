@@ -21,9 +21,9 @@ class WordFetch(Component[CoreParameters]):
         command ─→ addresses ─→ request ┄ memory ┄ response ─→ slots ─┬─→ words, set by set
                                                     scales register ←─┘
 
-    A word of scales has those of the next S sets, `scale_sets`; the words of a set follow one
+    A word of scales has the scales of the next S sets, `scale_sets`; the words of a set follow one
     another. Words are requested as soon as the command is there and a slot is free, up to `depth`
-    ahead. A set's words stay in their slots until the batch's last vector.
+    ahead. A set's words are kept in their slots until the batch's last vector.
 
     Latency: with a memory that responds L cycles after a request, L + 3 cycles from a command to
     its first word. Throughput: a word a cycle while L is at most `depth` - 2 and the memory gives
@@ -101,7 +101,7 @@ class WordFetch(Component[CoreParameters]):
         return repeats
 
     def _output(self, m: Module, slots: ReorderBuffer, repeats: Queue) -> None:
-        """Keep words of scales, and output those of weights for each vector."""
+        """Keep words of scales, and output words of weights for each vector."""
         p, words, command = self.parameters, self.words, repeats.o
         scales = Signal(init=1)  # the next run is a word of scales
         vector = Signal(range(1, p.vectors + 1), init=1)

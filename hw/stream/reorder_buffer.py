@@ -30,7 +30,7 @@ class ReorderBuffer(Component[None]):
         A power of two, at least 4.
     address_width : int
     shape : shape-like
-        Of a word.
+        Shape of a word.
     repeat : bool
         Whether there are `again`, `take` and `run_end`.
     """

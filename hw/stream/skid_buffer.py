@@ -82,7 +82,7 @@ class SkidBuffer(Component[SkidBufferParameters]):
 
     def elaborate(self, platform):
         m = Module()
-        # A register of its own, since i.ready would reset to 0 and an empty buffer must accept.
+        # A separate register, because i.ready would reset to 0 and an empty buffer must accept.
         ready = Signal(init=1)
         skid = Signal(self.i.payload.shape(), reset_less=True)
         m.d.comb += self.i.ready.eq(ready)
@@ -95,7 +95,7 @@ class SkidBuffer(Component[SkidBufferParameters]):
                 # Output register empty or being read: the beat goes there.
                 m.d.sync += [self.o.valid.eq(self.i.valid), self.o.payload.eq(self.i.payload)]
             with m.Else():
-                # Output stalled: a beat accepted now stays in the skid register.
+                # Output stalled: the skid register holds a beat accepted now.
                 m.d.sync += ready.eq(~self.i.valid)
         with m.Elif(self.o.ready):
             # Both registers full and the output read: the skid register moves up.
