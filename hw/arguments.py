@@ -7,7 +7,7 @@ def add_set(command: argparse.ArgumentParser, form: str = "NAME=VALUE") -> None:
     """Add ``--set``, whose values :meth:`hw.parameters.Parameters.replace_from_text` takes.
 
     form
-        Of a value, for the help.
+        Form of a value, for the help.
     """
     command.add_argument(
         "--set",

@@ -114,7 +114,7 @@ def select(name: str) -> list[Block]:
 
 
 def configurations(name: str, presets: list[str]) -> list[tuple[Block, str]]:
-    """A block, or ``all``, with those of the presets that each block has.
+    """A block, or all of them for ``all``, with each of `presets` that the block has.
 
     :raises ParameterError: for an unknown block, or a preset that none of them has.
     """

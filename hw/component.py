@@ -54,7 +54,7 @@ class Component(wiring.Component, Generic[P]):
         raise NotImplementedError
 
     def __new__(cls, *args, **kwargs):
-        # Where a component stays unused, the line of its caller is reported.
+        # Where a component is not used, Amaranth reports the line of its caller.
         component = super().__new__(cls, src_loc_at=1)  # type: ignore[call-arg]  # not in the stubs
         component._identity = (cls, _describe(args), _describe(dict(sorted(kwargs.items()))))
         return component
@@ -86,7 +86,7 @@ def _describe(value):
 
 
 class _Itself:
-    """Compares equal for the same object only, and keeps it alive so that its id stays its own."""
+    """Compares equal for the same object only, and keeps it alive so that no other gets its id."""
 
     def __init__(self, value):
         self._value = value

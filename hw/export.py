@@ -31,7 +31,7 @@ SCHEMA = 1
 """Version of the sidecar's keys: one more whenever a key changes or goes, see docs/verilog.md."""
 
 LONGEST_NAME = 127
-"""Characters of a module's name, at most: Verilator hides those of longer names from cocotb."""
+"""Characters of a module's name, at most: Verilator hides modules with longer names from cocotb."""
 
 
 class ExportError(RuntimeError):
@@ -106,7 +106,7 @@ def module_name(block: Block, parameters: Parameters, multiplier: str = "columns
 def sidecar(
     block: Block, parameters: Parameters, verilog: str, multiplier: str = "columns"
 ) -> dict:
-    """What stands beside a configuration's Verilog."""
+    """The sidecar of a configuration's Verilog, as JSON."""
     header = verilog[: verilog.index("\n);\n")]
     clocks = re.findall(r"^  input (clk|rst)\b", header, re.M)
     ports = list_ports(block.create(parameters), clocks)
@@ -165,8 +165,8 @@ ELEMENT = re.compile(
 def _drop_unread_elements(module: str) -> str:
     """Remove the names Amaranth gives to array elements, where nothing reads them.
 
-    A wide array has thousands, which readers and simulators pay for. The fields of plain
-    structures stay, for people who look at waves.
+    A wide array has thousands, which readers and simulators pay for. The fields of plain structures
+    are kept, for people who look at waves.
     """
     uses = collections.Counter(re.findall(r"\\\S+", module))
     # One use declares the wire, one connects it.
@@ -199,7 +199,7 @@ def to_verilog(rtlil_text: str) -> str:
 
 
 def complaint_of(printed: str) -> str:
-    """Why a WebAssembly tool failed: its first error, or that of the Python around it."""
+    """Why a WebAssembly tool failed: its first error, or the error of the Python around it."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     for line in lines:
         if "ERROR" in line:

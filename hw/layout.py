@@ -1,4 +1,4 @@
-"""Payload layouts: number formats of fields, and where each field lies.
+"""Payload layouts: number formats of fields, and the position of each field.
 
 A field's shape may state what its bits mean, for the JSON sidecar, the Verilog comments and
 ``hw show``. Hardware reads such a field as a plain value, unsigned or signed::
@@ -50,7 +50,7 @@ class NumberFormat(ShapeCastable, abc.ABC):
     def __call__(self, value) -> Value:
         value = Value.cast(value)
         if value.shape().signed == self.signed:
-            return value  # a signal stays a signal
+            return value  # a signal itself
         return value.as_signed() if self.signed else value.as_unsigned()
 
     def const(self, init) -> Const:
@@ -161,7 +161,7 @@ class Field:
     """A leaf field of a payload.
 
     name
-        Path with dots, ``pair.value``; ``[]`` stands for the elements of an array. Empty if the
+        Path with dots, ``pair.value``; ``[]`` is any element of an array. Empty if the
         payload is a plain number.
     offset
         Lowest bit, in element 0 of each array.
@@ -226,7 +226,7 @@ def format_of(shape) -> str:
 def format_words(entry: dict) -> str:
     """The format in a sidecar's entry for people: ``signed fixed point, 8 fraction bits``.
 
-    Empty for plain bits, and for a structure, which has no format of its own.
+    Empty for plain bits, and for a structure, whose fields have the formats.
     """
     name = entry.get("format", "bit")
     if name in ("bit", "unsigned", "signed"):
@@ -279,7 +279,7 @@ def fields(
 
 
 def layout_of(shape) -> data.Layout | None:
-    """The layout of a structure or array, such as that of a ``data.Struct``; None if plain."""
+    """The layout of a structure or array, also of a ``data.Struct``; None if plain."""
     while isinstance(shape, ShapeCastable) and not isinstance(shape, data.Layout):
         shape = shape.as_shape()
     return shape if isinstance(shape, data.Layout) else None

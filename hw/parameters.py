@@ -58,7 +58,7 @@ class Parameters:
 
     @classmethod
     def preset_name(cls, name: str) -> str:
-        """Its own name for ``first``, the smallest, or ``default``, that of the default values."""
+        """The preset's name for ``first``, the smallest, or ``default``, the default values."""
         presets = cls.presets()
         if name == "first":
             return next(iter(presets))

@@ -70,8 +70,8 @@ def _shape(payload: Any) -> Any:
 def ordered_ports(signature: wiring.Signature) -> list[tuple[str, wiring.Member]]:
     """Verilog name and member of each port: inputs, then outputs, otherwise as declared.
 
-    The three ports of a stream stay together, as valid, ready and payload; a stream whose payload
-    is an input stands among the inputs.
+    The three ports of a stream are together, as valid, ready and payload; a stream whose payload is
+    an input is among the inputs.
     """
     groups: dict[str, dict[str, wiring.Member]] = {}
     for path, member, _ in signature.flatten(signature.create()):

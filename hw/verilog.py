@@ -84,7 +84,7 @@ def _plain(names: set[str], taken: set[str], separator: str = "_") -> dict[str, 
     """A plain name for each escaped one, different from each other and from those taken.
 
     separator
-        What stands for a dot or bracket.
+        Replacement for a dot or bracket.
     """
     chosen: dict[str, str] = {}
     numbers: dict[str, int] = {}
@@ -163,7 +163,7 @@ def with_comments(
     titles
         By name of a port: a line above it, set off by an empty one.
     comments
-        By name of a port: what stands beside it (may be empty), and lines below it.
+        By name of a port: the comment beside it (may be empty), and lines below it.
     """
     top, rest = verilog[: (end := verilog.index("\n);\n"))], verilog[end:]
     lines = [f"// {line}".rstrip() for line in head]

@@ -66,7 +66,7 @@ class ClusteringUnitParameters(Parameters):
         Each vector but the first is set up while the one before it passes.
 
         beats
-            Of each vector.
+            Number of beats of each vector.
         """
         return sum([self.setup, *(max(b, self.setup) for b in beats[:-1]), beats[-1], self.latency])
 

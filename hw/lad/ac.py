@@ -81,12 +81,12 @@ class Ac(Component[LadTileParameters]):
     complete, and the next head's rows are loaded behind them; without a term nothing is written,
     unless the head has been cleared.
 
-    Cycles, with T terms and the VPU's latency M + 1: 2 d + 7 to load the caches;
-    ceil(d / 3) + dot_latency + 7 from there to ATTEND; a cycle for each active position; 2 M + 12
-    from the last one to o; then T + M + 5 and T ceil(d / 3) + M + 6 to all sums, while a column
-    takes two cycles to write. :func:`golden.lad.cycles.ac_cycles` has all of them. Of the paper's
-    (d + |J| + T d + 3 T) / 3 (equation 7), |J| / 3 becomes |J|, as a position's rows take two
-    cycles of the memory's port. Loading and writing are not in it.
+    Cycles, with T terms and the VPU's latency M + 1: 2 d + 7 to load the caches; ceil(d / 3) +
+    dot_latency + 7 from there to ATTEND; a cycle for each active position; 2 M + 12 from the last
+    one to o; then T + M + 5 and T ceil(d / 3) + M + 6 to all sums, while a column takes two cycles
+    to write. :func:`golden.lad.cycles.ac_cycles` has all of them. In the paper's (d + |J| + T d + 3
+    T) / 3 (equation 7), |J| / 3 becomes |J|, because a position's rows take two cycles of the
+    memory's port. Loading and writing are not in it.
 
     Handshake: ``command`` is accepted when the output of the head before it is there. A row of
     ``cache`` is accepted after its head's command, when its place is free; ``correction`` together
@@ -258,7 +258,7 @@ class Ac(Component[LadTileParameters]):
                 ]
                 m.next = "BEGIN"
             with m.State("BEGIN"):
-                # The sums begin with C and F, q A and q D, and 0. B, C and D stay in `bases`.
+                # The sums begin with C and F, q A and q D, and 0. `bases` keeps B, C and D.
                 with m.If(products.complete):
                     m.d.comb += [lane.set.eq(1) for lane in lanes]
                     m.d.comb += [

@@ -144,8 +144,8 @@ class AcLane(Component[LadTileParameters]):
         m.d.sync += self.done.eq(add & tag.last)
 
         # An adder for each element, whose operands and controls are registers: it fills the cycle.
-        # `set` and `join` come while no operation is under way. Less +0, a number stays what it is,
-        # -0 included.
+        # `set` and `join` come while no operation is under way. A number less +0 is the same
+        # number, -0 included.
         alone, from_base, subtract = Signal(), Signal(), Signal()
         power = Mux(product.scaled, self.power, 0)
         m.d.sync += [

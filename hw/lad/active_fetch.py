@@ -40,8 +40,8 @@ class ActiveFetch(Component[LadTileParameters]):
                          key, counters (MD), then rows (AC) ←── slots ←─┘
 
     A command is a head, whose entries follow. Each entry is given a slot of K, of V and of the
-    counters, in which its rows wait: those of entries before it may come later. The counters of
-    several positions share a row; it is requested for the first of consecutive entries in it. An
+    counters, in which its rows wait, because rows of earlier entries may come later. The counters
+    of several positions share a row; it is requested for the first of consecutive entries in it. An
     entry of an inactive position (``halve``) requests its counters only. Entries of the next head
     may be requested while rows of this one are still to come.
 
@@ -96,7 +96,7 @@ class ActiveFetch(Component[LadTileParameters]):
             Signal(pointer, name=name)
             for name in ("tail", "key_slot", "counted_slot", "value_slot")
         )
-        # Of each slot: its rows are there, or not needed; it is active; it has counters.
+        # Flags of each slot: its rows are there, or not needed; it is active; it has counters.
         arrived = {kind: Signal(p.depth, name=f"{kind.name.lower()}_arrived") for kind in Kind}
         active = Signal(p.depth, reset_less=True)
         counts = Signal(p.depth, reset_less=True)
@@ -214,7 +214,7 @@ class ActiveFetch(Component[LadTileParameters]):
         return m
 
     def _request(self, m: Module, allocate, full, tail) -> None:
-        """A head's requests: caches, then those of one entry after the other."""
+        """A head's requests: caches, then rows of one entry after the other."""
         p = self.parameters
         regions = p.regions
         command = Signal(fetch_layout(p), reset_less=True)

@@ -171,7 +171,7 @@ class Apid(Component[ApidParameters]):
             key.eq(to_key(subtract.o)),
             within.eq((key > lower) & (key <= upper)),
         ]
-        # Order keys compare as unsigned integers. NaN's key is below that of every number, so it is
+        # Order keys compare as unsigned integers. NaN's key is below every number's, so it is
         # the lower bound of the first interval, and NaN itself is above no lower bound.
         with m.Switch(mode):
             for number, bounds in enumerate(zip(p.tables.lower, p.tables.upper, strict=True)):

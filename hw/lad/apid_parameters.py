@@ -30,7 +30,7 @@ class ApidParameters(Parameters):
         Number of latest positions, which are always active.
     bounds
         Bounds between intervals, from the lowest: eighths below 0 with ``_`` between them. The
-        default is that of ``golden.algorithms.lad``: -10, -6.5, -4.5, -3.25, -2.25, -1.375, -0.625.
+        default is from ``golden.algorithms.lad``: -10, -6.5, -4.5, -3.25, -2.25, -1.375, -0.625.
     slack
         Largest error of a mode's line where the mode is accepted beyond its interval, in units of
         2^-16, 0 to 256, see :mod:`hw.lad.line_tables`. 0, as in the paper: the interval alone.

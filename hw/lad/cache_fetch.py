@@ -69,7 +69,7 @@ class CacheFetch(Component[LadTileParameters]):
                     m.d.sync += head.eq(self.command.payload)
                     m.next = "ROWS"
             with m.State("ROWS"):
-                # `free` only rises during a head, so a request once offered stays.
+                # `free` only rises during a head, so a request once offered remains.
                 m.d.comb += request.valid.eq(place < self.free)
                 with m.If(request.valid & request.ready):
                     m.d.sync += place.eq(place + 1)

@@ -27,8 +27,8 @@ class CacheStore(Component[LadTileParameters]):
 
     A head's rows, in any order, fill the store; `begin` takes them, or zeros with `clear`. Then
     either nothing changes and `release` frees the store, or `write` has everything written back: E
-    and F, B, C, D, then the columns, those of the three lanes by turns, each one as soon as it is
-    set. A row may be loaded for the next head as soon as this head's has been read to be written.
+    and F, B, C, D, then the columns, of the three lanes by turns, each one as soon as it is set. A
+    row may be loaded for the next head as soon as this head's has been read to be written.
 
     Cycles: a column or vector is read from its bank, its first half goes out, then its second one
     while the next one is read, so 2 d + 7 cycles if all is set. Reads of `bases` go first.

@@ -1,4 +1,4 @@
-"""Scores estimated from those of collinear keys, the centres (LAD, section III-D, Algorithm 1)."""
+"""Scores estimated from collinear keys' scores, the centres (LAD, section III-D, Algorithm 1)."""
 
 from typing import Any
 
@@ -197,7 +197,7 @@ class CentreScores(Component[LadTileParameters]):
                     with m.If(self.first):
                         m.next = "DIVIDE"
             with m.State("DIVIDE"):
-                # dnorm; meanwhile the rows in which the new position lies are read.
+                # dnorm; meanwhile the rows that hold the new position are read.
                 divided = DIVIDE_STAGES + 2  # two cycles to the centre's norm
                 m.d.sync += waiting.eq(waiting + 1)
                 m.d.comb += nearest_centre.divide.eq(1)

@@ -34,7 +34,7 @@ class CodeScores(Component[LadTileParameters]):
 
     A key's code is its elements divided by its unit and rounded, in `code_bits` bits of two's
     complement; the unit is its largest magnitude divided by L = 2^(code_bits - 1) - 1. The bits of
-    one element's codes lie one after another in the element's 16 bits of consecutive rows, so 8
+    one element's codes follow one another in the element's 16 bits of consecutive rows, so 8
     keys of 6 bits take 3 rows::
 
         bit         0      6      12     16     22     28     32

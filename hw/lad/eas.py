@@ -41,7 +41,7 @@ class Eas(Component[LadTileParameters]):
     A command is a head. The first query head of each kv head also stores the new token's K and V,
     and encodes K for the later steps (or looks for its centre). Then the words of G are read and
     output, with a zero for the new position. Positions before the window whose mode's interval
-    begins at `near` or above are M: their scores, and those of the window, are products with the
+    begins at `near` or above are M: their scores, and the window's, are products with the
     whole key. The others' scores are estimated (:mod:`hw.lad.score_source`): they only decide
     which positions are active.
 

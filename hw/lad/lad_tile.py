@@ -45,7 +45,7 @@ class LadTile(Component[LadTileParameters]):
     layer of up to six vectors, on the VPUs of all stages (:class:`Linear`): its ``q`` are the
     pieces of the vectors, and its only output is ``y``.
 
-    ``clear`` begins a sequence. Modes, counters and caches stay in the memory, whose map is
+    ``clear`` begins a sequence. Modes, counters and caches are kept in the memory, whose map is
     :attr:`LadTileParameters.regions`. A job waits until all of the last one's writes have been
     accepted.
 
@@ -273,7 +273,7 @@ class LadTile(Component[LadTileParameters]):
                     m.d.comb += begins.eq(1)
                     m.next = "ATTEND"
             with m.State("ATTEND"):
-                # All words of G are as they stay when MD is finished.
+                # When MD is finished, all words of G have their final values.
                 with m.If(md.idle):
                     m.next = "READ_G"
             with m.State("READ_G"):

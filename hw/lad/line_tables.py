@@ -14,7 +14,7 @@ HIGHEST_KEY = (1 << FP16.width) - 1
 
 @dataclasses.dataclass(frozen=True)
 class LineTables:
-    """Of each interval of exp on (-inf, 0], ascending.
+    """Bounds and line of each interval of exp on (-inf, 0], ascending.
 
     slopes, intercepts
         FP16 bits of a and b in a x + b. Interval 0 has a = b = 0.

@@ -25,7 +25,7 @@ class Linear(Component[LadTileParameters]):
         rows of W ┄┄→ reorder buffer ──↑
 
     A row of W and a vector have `pieces` times d elements; their pieces are rows of memory and of
-    ``q``, those of a row of W one after another. Each piece of W goes to all VPUs, with the same
+    ``q``, one row of W after another. Each piece of W goes to all VPUs, with the same
     piece of each one's vector, and the dot products in FP16 are added in FP32, in order.
 
     Throughput: a piece per cycle, as the memory has them. Vectors are accepted one piece per cycle
@@ -77,7 +77,7 @@ class Linear(Component[LadTileParameters]):
             reader.command.payload.address.eq(p.regions["weight"].base + command.row),
             reader.command.payload.words.eq(command.rows * command.pieces),
         ]
-        # Pieces of each vector, in a memory of its own.
+        # Pieces of each vector, in a separate memory for each.
         reads = []
         following = Signal(range(PIECES))  # piece of the next word of W
         for number in range(VPUS):
@@ -109,7 +109,7 @@ class Linear(Component[LadTileParameters]):
                         with m.If(vector == command.vectors - 1):
                             m.next = "START"
             with m.State("START"):
-                # Rows of W lie one after another, so one command reads them all.
+                # Rows of W follow one another, so one command reads them all.
                 m.d.comb += starts.eq(1)
                 with m.If(reader.command.ready):
                     m.next = "ROWS"

@@ -45,18 +45,18 @@ class Md(Component[LadTileParameters]):
 
     For each entry of a head, in ascending order, the exact score s = q . K[j] is computed. Its
     interval is the last one whose lower bound is smaller than s - m; a score that is infinite or
-    NaN counts as interval 0. If the interval's counter exceeds that of the mode, it becomes the
-    mode. The oldest position of the window always takes the interval as its mode, the others of
-    the window never do. At most `updates` - 1 other positions change in a step: AC keeps the rows
-    of those that do. Further ones keep their mode, which is not wrong, as `cf` corrects for it.
+    NaN counts as interval 0. If the interval's counter exceeds the mode's, it becomes the mode. The
+    oldest position of the window always takes the interval as its mode, the others of the window
+    never do. At most `updates` - 1 other positions change in a step: AC keeps the rows of those
+    that do. Further ones keep their mode, which is not wrong, as `cf` corrects for it.
 
     A counter that becomes full, 2^bits - 1, is halved with all others of the position. An entry
     marked ``halve`` is an inactive position whose mode's counter was halved by APID: only its
     other counters are halved here, and nothing is output.
 
-    The counters of `counter_words` positions share a row. A row is accepted with the first entry
-    that lies in it and written back once, when an entry lies in another row or after the last one.
-    The entry of the mode itself is out of date; its counter is in G.
+    The counters of `counter_words` positions share a row. A row is accepted with its first entry
+    and written back once, when an entry is in another row or after the last one. The entry of the
+    mode itself is out of date; its counter is in G.
 
     Latency: dot_latency of the VPU + 9 cycles from a key to its correction. Throughput: one
     position per cycle. A head of E entries takes E + dot_latency + 10 cycles, from its command to
@@ -278,7 +278,7 @@ class Md(Component[LadTileParameters]):
         row_in = Signal(p.row_bits)
         m.d.comb += row_in.eq(Mux(needs, Value.cast(self.counters.payload), row))
 
-        # The position's counters; those of the new position are not in memory yet.
+        # The position's counters; the new position's are not in memory yet.
         words = data.ArrayLayout(p.counter_word_bits, p.counter_words)(row_in)
         place = entry.index[:in_row] if in_row else Value.cast(0)
         is_new = Signal()

@@ -1,4 +1,4 @@
-"""Where tables lie in a memory of rows."""
+"""Addresses of tables in a memory of rows."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ class Region:
     base
         Address of the first part.
     rows
-        Of each part.
+        Number of rows of each part.
     parts
         Heads or kv heads.
     """

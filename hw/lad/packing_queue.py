@@ -201,7 +201,7 @@ class PackingQueue(Component[PackingQueueParameters]):
         candidates = []
         for lane, position in enumerate(positions):
             m.d.comb += selected[lane].eq(self.mask[lane] & (position == bank))
-            # The last entry of a run is that of the highest lane.
+            # The last entry of a run comes from the highest lane.
             last = self.end & ~self.mask[lane + 1 :].any()
             entry = Cat(self.entries[lane], last)
             candidates.append(entry & selected[lane].replicate(len(entry)))

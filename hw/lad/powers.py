@@ -39,7 +39,7 @@ def times_power(m: Module, name: str, x: Value, power: Value) -> Signal:
 
     What is below the normal numbers becomes a subnormal one, at most 2^-126, whose value is wrong
     but which FP16 rounds to zero; what is too large becomes 2^127 or more, infinity in FP16.
-    Zeros, infinities and NaN stay.
+    Zeros, infinities and NaN are unchanged.
     """
     field = exponent_of(x)
     highest = (1 << FP32.exponent) - 1
@@ -54,7 +54,7 @@ def times_power(m: Module, name: str, x: Value, power: Value) -> Signal:
 def significand_of(x: Value) -> Value:
     """An FP32 number divided by the power of two that brings it to 0.5 to 1.
 
-    Zeros, infinities and NaN stay.
+    Zeros, infinities and NaN are unchanged.
     """
     field = exponent_of(x)
     kept = Mux(field.any() & ~field.all(), HALF, field)[: FP32.exponent]

@@ -1,8 +1,20 @@
 """Payloads between EAS and the block that estimates the scores of keys that are not read whole.
 
 Such a block, :class:`hw.lad.code_scores.CodeScores` or
-:class:`hw.lad.centre_scores.CentreScores`, has the ports of
-:func:`score_source_ports`.
+:class:`hw.lad.centre_scores.CentreScores`, has these ports:
+
+store, k, position, kv_head, stored
+    Work on the new key, at `position`: `store` is high until `stored`, with its operands.
+begin, go, old, done
+    Scores of the first `old` positions of a head: their tables are requested from `begin` on,
+    products begin once `go` is high.
+request, response
+    Rows of memory: of its tables (``table``), or others.
+op, vector, result
+    EAS's two VPUs: products of a vector for each of them, and their dot products in order; or, with
+    ``scale``, a vector times a factor in the first one.
+score
+    A pair of scores, of positions ``index`` and ``index`` + 1; index is even.
 """
 
 from amaranth.lib import data

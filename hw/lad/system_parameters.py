@@ -14,7 +14,7 @@ from hw.parameters import require
 
 @dataclasses.dataclass(frozen=True)
 class LadSystemParameters(LadTileParameters):
-    """Those of a tile, with the heads of all tiles, and:
+    """A tile's parameters, with the heads of all tiles, and:
 
     tiles
         Number of tiles, 1 to `kv_heads`; the paper has 6.
@@ -74,12 +74,12 @@ class LadSystemParameters(LadTileParameters):
     def job_cycles(self, reports: list[list[dict[str, int]]]) -> int:
         """Cycles of a job, about: of the slowest tile, or of all rows on the port.
 
-        Exact are those of :class:`golden.lad.timing.system.SystemCycles`: each tile's as in
+        :class:`golden.lad.timing.system.SystemCycles` counts them exactly: each tile's as in
         :meth:`LadTileParameters.cycles`, but that a request, an output and a report wait for their
         turn among the tiles and take a cycle more, and a row of q, k or v for those before it.
 
         reports
-            For each tile those of its heads.
+            For each tile the reports of its heads.
         """
         slowest = max(sum(self.tile.cycles(report) for report in heads) for heads in reports)
         return max(slowest, sum(report["rows"] for heads in reports for report in heads))

@@ -193,7 +193,7 @@ class LadTileParameters(Parameters):
 
     @property
     def code_rows(self) -> int:
-        """Rows of a kv head's codes: each element's codes lie one after another in its 16 bits."""
+        """Rows of a kv head's codes: each element's codes follow one another in its 16 bits."""
         return -(-self.positions * self.code_bits // FP16.width)
 
     @property
@@ -203,7 +203,7 @@ class LadTileParameters(Parameters):
 
     @property
     def counter_words(self) -> int:
-        """Positions whose counters lie in a row."""
+        """Number of positions whose counters share a row."""
         return self.row_bits // self.counter_word_bits
 
     @property
@@ -258,7 +258,7 @@ class LadTileParameters(Parameters):
     def cycles(self, report: dict[str, int]) -> int:
         """Cycles of a head-step, about, with a memory that answers in the next cycle.
 
-        Exact are those of :class:`golden.lad.timing.tile.TileCycles`, which every run without
+        :class:`golden.lad.timing.tile.TileCycles` counts them exactly, and every run without
         stalls is compared with. They depend on the jobs and the model's results alone: which
         positions are in M or active, whose counters are halved, how many modes change, which rows
         were loaded ahead. Two heads share the port, so that they are no sum, but follow from these
@@ -332,7 +332,7 @@ class LadTileParameters(Parameters):
 
     @property
     def label_bits(self) -> int:
-        """Of a tag: what the requesting block needs to know."""
+        """Width of a tag's label: what the requesting block needs to know."""
         widest = max(self.positions, self.cache_rows, 2 * self.depth, self.prefetch, 64)
         return 2 + (widest - 1).bit_length()
 
@@ -415,9 +415,10 @@ class LadTileParameters(Parameters):
 
     @functools.cached_property
     def report_layout(self) -> data.StructLayout:
-        """What a head-step did: ``n``; centres, positions with a large mode, active ones, those of
-        them not active before, those whose rows had been prefetched, updated ones, those above m;
-        rows read."""
+        """What a head-step did: ``n``; centres, positions with a large mode, active ones, newly
+        active ones, active ones whose rows had been prefetched, updated ones, those above m; rows
+        read.
+        """
         names = "n", "centres", "large", "active", "fresh", "hits", "updated", "above"
         return data.StructLayout({**dict.fromkeys(names, self.number), "rows": self.rows_count})
 
@@ -440,7 +441,7 @@ class LadTileParameters(Parameters):
 
 
 class StageParameters(LadTileParameters):
-    """Of a block of the tile by itself: nothing is prefetched, and its VPUs are not lent."""
+    """Parameters of a block of the tile alone: nothing is prefetched, its VPUs are not lent."""
 
     def __post_init__(self):
         super().__post_init__()

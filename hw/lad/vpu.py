@@ -114,9 +114,9 @@ class Vpu(Component[VpuParameters]):
     ``load`` replaces r by ``vec1``, with any mode, before the operation uses it; so a new vector
     costs no cycle. NONE has no result: it only loads. r is undefined before the first load.
 
-    Every product and every sum is rounded to FP16, to nearest even; sums are those of
-    :class:`hw.arith.adder_tree.AdderTree`, neighbours first. Subnormals count, infinities and NaNs
-    are those of IEEE 754, each NaN the canonical one. Shorter vectors are padded with zeros.
+    Every product and every sum is rounded to FP16, to nearest even;
+    :class:`hw.arith.adder_tree.AdderTree` adds, neighbours first. Subnormals count, infinities and
+    NaNs follow IEEE 754, each NaN the canonical one. Shorter vectors are padded with zeros.
 
     Latency: M + 1 cycles from an operation to its vector, M + T + 2 to its dot product, with
     M = multiply_stages and T = add_stages ceil(log2 d). Throughput: one operation per cycle, in any

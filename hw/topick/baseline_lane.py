@@ -23,7 +23,7 @@ class BaselineLane(Component[PeLaneParameters]):
     order, so that a score is a sum in one register. The term 2^t of each token goes to the
     denominator once; the softmax needs it with and without pruning.
 
-    The members are those of :class:`PeLane` without ``log_denominator``; margins, threshold and
+    The members are :class:`PeLane`'s without ``log_denominator``; margins, threshold and
     `exempt` of a command are not used, and `slot` is 0. ``decided`` keeps every token.
 
     Latency: 8 cycles from a token's last response to its difference. Throughput: one chunk per
@@ -94,7 +94,7 @@ class BaselineLane(Component[PeLaneParameters]):
         return m
 
     def _request(self, m: Module, starting: Signal) -> Signal:
-        """All chunks of a token, then those of the next one; returns whether one is requested."""
+        """All chunks of a token, then all of the next one; returns whether one is requested."""
         p = self.parameters
         left = Signal(p.token_bits + 1)  # tokens
         chunk = Signal(range(p.chunks))

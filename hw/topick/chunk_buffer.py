@@ -69,7 +69,7 @@ class ChunkBufferParameters(Parameters):
 
     @property
     def planes(self) -> int:
-        """Chunks that the buffer can hold of a row: all those of K and of V."""
+        """Number of chunks that the buffer can hold of a row: all of K and all of V."""
         return 2 * self.chunks
 
     @functools.cached_property
@@ -222,7 +222,7 @@ class ChunkBuffer(Component[ChunkBufferParameters]):
         return m
 
     def _kept(self, m: Module, tag: data.View, write) -> Signal:
-        """Whether the chunk of a tag is kept; `write`: that of the memory's response is now."""
+        """Whether the chunk of a tag is kept; `write`: the memory's response is written now."""
         p, arrived = self.parameters, self.memory_response.payload.tag
         m.d.comb += self.clear.ready.eq(1)
         planes = []
@@ -261,10 +261,10 @@ class ChunkBuffer(Component[ChunkBufferParameters]):
         return tag.row[: exact_log2(self.parameters.rows)]
 
     def _plane(self, tag: data.View) -> Value:
-        """Number of a chunk, those of V after those of K."""
+        """Number of a chunk; V's come after K's."""
         chunks = self.parameters.chunks
         return Mux(tag.value, tag.chunk + chunks, tag.chunk)
 
     def _address(self, tag: data.View) -> Value:
-        """Of a chunk in the buffer: `rows` words for each plane."""
+        """Address of a chunk in the buffer: `rows` words for each plane."""
         return Cat(self._row(tag), self._plane(tag))

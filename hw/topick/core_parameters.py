@@ -34,12 +34,12 @@ class TopickCoreParameters(Parameters):
     threshold_bits, entries, observe
         As in :class:`hw.topick.pe_lane.PeLaneParameters`.
     lanes
-        Of the core, each with a memory port of its own.
+        Number of lanes of the core, each with a separate memory port.
     lanes_per_head
         Lanes that share the tokens of a head, a power of two that divides `lanes`. The lanes of one
         head are a group; kv head k belongs to group k mod (lanes / lanes_per_head).
     tokens
-        Of a sequence at most, a power of two, 2 or more for each lane of a head.
+        Most tokens of a sequence, a power of two, 2 or more for each lane of a head.
     heads, kv_heads
         At most.
     buffer_tokens
@@ -75,7 +75,7 @@ class TopickCoreParameters(Parameters):
         require(lanes >= 1, "lanes must be at least 1", lanes)
         rule = f"lanes_per_head must be a power of two that divides {lanes} (lanes)"
         require(_is_power(shared) and lanes % shared == 0, rule, shared)
-        least, most = 2 * shared, 1 << HEADROOM - 1  # two for each lane; those of a DAG
+        least, most = 2 * shared, 1 << HEADROOM - 1  # two for each lane; a DAG's most
         rule = f"tokens must be a power of two from {least} to {most}"
         require(_is_power(self.tokens) and least <= self.tokens <= most, rule, self.tokens)
         require(self.kv_heads >= 1, "kv_heads must be at least 1", self.kv_heads)
@@ -152,7 +152,7 @@ class TopickCoreParameters(Parameters):
         within 12 cycles for each further head of a group, if there are 16 rows or more in a lane.
 
         heads, kv_heads
-            Of the job; spread evenly over the groups.
+            Heads of the job; spread evenly over the groups.
         memory_latency
             Cycles from every request to its response.
         """
@@ -174,7 +174,7 @@ class TopickCoreParameters(Parameters):
 
     @property
     def probability_bits(self) -> int:
-        """Fraction bits of a probability: log2(tokens) + 7, or those of a value if they are more.
+        """Fraction bits of a probability: log2(tokens) + 7, or a value's bits if they are more.
 
         The roundings of all of a head's probabilities then add up to 2^-8 at most.
         """
@@ -254,7 +254,7 @@ class TopickCoreParameters(Parameters):
 
     @property
     def planes(self) -> int:
-        """Chunks of all rows of K or V of a kv head lie together, in a plane of `rows` words."""
+        """Number of planes; chunks of all rows of K or V of a kv head are a plane of `rows` words."""
         return self.kv_heads_of_lane * 2 * self.lane.chunks
 
     @property
@@ -263,7 +263,7 @@ class TopickCoreParameters(Parameters):
 
     @property
     def label_bits(self) -> int:
-        """Of a tag's part that is a slot for K and a probability for V."""
+        """Width of a tag's part that is a slot for K and a probability for V."""
         return max((self.entries - 1).bit_length(), self.probability_bits)
 
     @functools.cached_property
@@ -355,7 +355,7 @@ class TopickCoreParameters(Parameters):
 
     @functools.cached_property
     def sum_layout(self) -> data.StructLayout:
-        """Of all lanes of a head."""
+        """Sums of all lanes of a head."""
         return sums_layout(self.probability_bits, self.bits, self.d, self.share_bits)
 
     @functools.cached_property

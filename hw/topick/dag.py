@@ -21,14 +21,14 @@ HEADROOM = 14
 class DagParameters(Parameters):
     """
     lanes
-        Whose differences are added.
+        Number of lanes whose differences are added.
     width, fraction
-        Of a binary logarithm, signed, and its fraction bits.
+        Width of a binary logarithm, signed, and its fraction bits.
     precision, limb, limb_bits
-        Of a term's significand, of a limb, and of a limb's number; see
+        Widths of a term's significand, of a limb, and of a limb's number; see
         :class:`hw.topick.pec.Pec`.
     tokens
-        Of a head, at most: terms that are added up.
+        Most tokens of a head: terms that are added up.
     """
 
     lanes: int = 1
@@ -64,7 +64,7 @@ class DagParameters(Parameters):
 
     @property
     def levels(self) -> int:
-        """Of the tree of lanes."""
+        """Number of levels of the tree of lanes."""
         return (self.lanes - 1).bit_length()
 
     @property
@@ -125,7 +125,7 @@ class Dag(Component[DagParameters]):
     Latency: ⌈log2 lanes⌉ + 5 cycles from a difference to the logarithm that has it. Throughput: a
     difference of each lane per cycle. Overflow: none.
 
-    ``clear`` forgets all differences up to and including those of its cycle, and the logarithm is
+    ``clear`` forgets all differences up to and including its cycle's, and the logarithm is
     not ``known`` from the next cycle on, until one arrives that has later differences.
 
     Examples

@@ -274,7 +274,7 @@ class LaneGroup(Component[TopickCoreParameters]):
             ]
 
     def _forget(self, m, buffers, starting, handing, key_head, waiting_head, value_head) -> None:
-        """Rows of a kv head stay buffered while its query heads follow one another."""
+        """Keep rows of a kv head in the buffers while its query heads follow one another."""
         keys, values = Signal(init=1), Signal(init=1)  # nothing of this job is buffered yet
         new_keys = starting & (keys | (key_head != self.query.payload.kv_head))
         new_values = handing & (values | (value_head != waiting_head))

@@ -50,7 +50,7 @@ class MarginGenerator(Datapath[MarginGeneratorParameters]):
     The margins of the last chunk are 0, as no bit is unknown then, and have no port.
 
     Latency: `stages`. Throughput: one query per cycle. Errors and overflow: none. Source:
-    Token-Picker, section 4 (1); there the margins are those of scores, not scaled.
+    Token-Picker, section 4 (1); there the margins belong to scores and are not scaled.
 
     Examples
     --------

@@ -17,9 +17,9 @@ from hw.ports import Ports, stream_in, stream_out, wire_out
 class ProbabilityGeneratorParameters(Parameters):
     """
     width, fraction
-        Of a binary logarithm, signed, and its fraction bits.
+        Width of a binary logarithm, signed, and its fraction bits.
     bits, chunk_bits, d
-        Of an element of a value, of its chunks; elements of a value.
+        Width of an element of a value, and of its chunks; number of elements of a value.
     rows
         Entries: kept tokens that may wait.
     probability_bits
@@ -128,7 +128,7 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
                                                                                       end ↗
 
     Entries are stored while the head's scores are computed. A ``start`` makes the oldest `count`
-    entries the head of step 1; those of the next head may already be stored behind them. Each
+    entries the head of step 1; the next head's may already be stored behind them. Each
     entry's value is requested chunk by chunk. A request carries p, which the memory brings back
     with the data, so nothing is looked up when a response comes. After the last response there is a
     beat of zeros with ``last``, which ends the lane's sums; a head without entries has only this.

@@ -23,7 +23,7 @@ class RowStoreParameters(Parameters):
     rows
         Tokens of a head in one lane, at most (2^n).
     kv_heads
-        Heads with keys and values of their own, at most.
+        Most heads with separate keys and values.
     """
 
     d: int = 64

@@ -50,8 +50,8 @@ class Rpdu(Datapath[RpduParameters]):
     As t + 1 > s c, a pruned token has s_max c + threshold < log_denominator, so that its
     probability is below thr; in the other direction the comparison is off by less than 3 units of
     the last bit. Without a denominator (``known`` low), or with a threshold of all ones, which
-    stands for 0, no token is pruned. A token that is not pruned requests its next chunk, or is kept
-    if this chunk was the last one.
+    means 0, no token is pruned. A token that is not pruned requests its next chunk, or is kept if
+    this chunk was the last one.
 
     Example: with t = -40, most = 12 and threshold = 20, the sum is -8, so the token is pruned if
     log_denominator is -7 or more.
@@ -88,7 +88,7 @@ class Rpdu(Datapath[RpduParameters]):
     def elaborate(self, platform):
         m = Module()
         cut = self.registers(m)
-        # Upper bound of the score's logarithm, less that of the threshold.
+        # Upper bound of the score's logarithm, less the threshold's logarithm.
         upper = Signal(signed(self.parameters.width + 2))
         prune = Signal()
         request = Signal()

@@ -6,7 +6,7 @@ them unknown, the partial score q . k of the known bits is an integer in units o
     k  | chunk 0 | chunk 1 | chunk 2 |      bits = 12, chunk_bits = 4
        | known             | r = 4   |      after chunk 1
 
-A score s stands for the binary logarithm t = s c with the scale c = mantissa 2^-(base + shift), in
+A score s represents the binary logarithm t = s c with the scale c = mantissa 2^-(base + shift), in
 units of the last bit of t.
 """
 
@@ -25,7 +25,7 @@ class Scores:
     scale_bits, shift_bits
         Widths of a scale's mantissa and shift.
     width
-        Width of a binary logarithm, signed; it holds that of every score.
+        Width of a binary logarithm, signed; it holds every score's.
     """
 
     d: int

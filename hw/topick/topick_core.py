@@ -27,11 +27,11 @@ class TopickCore(Component[TopickCoreParameters]):
         kv ─→ RowStore ─→ a memory for each lane      × lanes / lanes_per_head
 
     A job is one token of a sequence: its number of tokens, the new one included; for each kv head
-    its row of K, then that of V; for each query head its row q and the scale of its scores. The
-    new rows are written to the lanes' memories, chunk by chunk. Then the query heads run: those of
-    kv head k in lane group k mod `groups`, one after another, the groups side by side.
+    its row of K, then its row of V; for each query head its row q and the scale of its scores. The
+    new rows are written to the lanes' memories, chunk by chunk. Then the query heads run: kv head
+    k's in lane group k mod `groups`, one after another, the groups side by side.
 
-    In a group, token i lies in lane i mod lanes_per_head. Keys are read chunk by chunk, most
+    In a group, token i is in lane i mod lanes_per_head. Keys are read chunk by chunk, most
     significant bits first; a token is pruned as soon as its probability is certain to be at most
     the threshold, and only the values of tokens that are kept are read (:class:`PeLane`). The
     newest token is always kept. A token whose probability rounds to 0 adds nothing, so its value is
@@ -213,8 +213,8 @@ class TopickCore(Component[TopickCoreParameters]):
         query = Signal(p.query_layout, reset_less=True)
         held = Signal()  # a query
         waiting = Signal(range(MARGIN_STAGES + 1))  # cycles until its margins are there
-        # The next query's numbers: its head, its place among those of its kv head, the kv head's
-        # lane group and number there.
+        # The next query's numbers: its head, its index among its kv head's query heads, the kv
+        # head's lane group and number there.
         head = Signal(range(p.heads + 1))
         place = Signal(range(p.heads + 1))
         chosen = Signal(range(max(2, p.groups)))

@@ -18,7 +18,8 @@ class AdcBankParameters(Parameters):
     converters
         1 to 256.
     bits, fraction
-        Of each, see :class:`hw.unicaim.sar_adc.SarAdcParameters`.
+        Width of each converter's code, and fraction bits of its sample, see
+        :class:`hw.unicaim.sar_adc.SarAdcParameters`.
     """
 
     converters: int = 10

@@ -93,7 +93,7 @@ class ArrayParameters(Parameters):
         beats
             On the bit lines.
         steps
-            Of all searches together.
+            Number of steps of all searches together.
         """
         return beats + steps
 
@@ -125,7 +125,7 @@ class BitLines(NamedTuple):
     """What the rows see of a beat.
 
     beat
-        Of the layout ``parameters.input_layout``.
+        A beat of the layout ``parameters.input_layout``.
     drive
         Its digits.
     context
@@ -192,7 +192,7 @@ class UnicaimArray(Component[Any], abc.ABC):
         with m.If(begin):
             m.d.sync += [searching.eq(1), values_valid.eq(1)]
 
-        # The context of the beat, else that of the beat before.
+        # The context of the beat, else the context of the beat before.
         context = Signal(range(max(2, p.contexts)))
         if p.contexts > 1:
             held = Signal.like(context, reset_less=True)
@@ -246,7 +246,7 @@ class UnicaimArray(Component[Any], abc.ABC):
 
 
 def parallel_scores(m: Module, rows: list, bus: BitLines, begin: Signal) -> list:
-    """Scores of rows that each have cells of their own, with the ports of :func:`row_signature`."""
+    """Scores of rows that each have separate cells, with the ports of :func:`row_signature`."""
     for number, row in enumerate(rows):
         m.submodules[f"row_{number}"] = row
         m.d.comb += [

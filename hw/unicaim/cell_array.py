@@ -75,8 +75,10 @@ class CellArrayParameters(ArrayParameters):
 
     @functools.cached_property
     def errors(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For each row, those of one context after the other, and each cell, the errors of its two
-        devices: the one read by +1, by -1."""
+        """Errors of the two devices, read by +1 and by -1, of each cell of each row.
+
+        One context's rows come after the other's.
+        """
         draw, most = random.Random(self.seed), self.error_limit
         normal = NormalDist(0, self.deviation)
 
@@ -93,7 +95,7 @@ class CellArray(UnicaimArray):
 
         score[r] = sum over planes p of 2^p (sum over cells c of key[r, c] digit[p, c])
 
-    Ports, beats and handshake are those of :class:`hw.unicaim.digital_array.DigitalArray`, which
+    Ports, beats and handshake are as in :class:`hw.unicaim.digital_array.DigitalArray`, which
     replaces it in a design that is to be synthesized. Two things differ: how the search proceeds,
     and that scores may be wrong.
 

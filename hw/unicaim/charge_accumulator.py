@@ -125,7 +125,7 @@ class ChargeAccumulator(Component[ChargeAccumulatorParameters]):
 
     With several `contexts` there are as many sets of accumulations, which share adders and search.
 
-    Overflow: none; an accumulation stays within the range of the scores it has received.
+    Overflow: none; an accumulation is always within the range of the scores it has received.
 
     Timing: SHARE, CLEAR and START from 0 take a cycle each, START from the mean width + 4; SEARCH a
     cycle and width + 1 for the steps, the first one in the cycle after it. `i` is ready when none
@@ -155,7 +155,7 @@ class ChargeAccumulator(Component[ChargeAccumulatorParameters]):
         m = Module()
         p = self.parameters
         i = self.i.payload
-        # The context of the beat, later that of the operation in progress.
+        # The context of the beat, later the context of the operation in progress.
         context = Signal(range(max(2, p.contexts)))
         if p.contexts > 1:
             held = Signal.like(context, reset_less=True)
@@ -195,7 +195,7 @@ class ChargeAccumulator(Component[ChargeAccumulatorParameters]):
             m.d.sync += position.eq(Cat(position[1:], first))
         mean = self._mean(m, first, used & (bits | first.replicate(p.rows)))
 
-        kept = Signal(p.rows)  # rows that are in use and stay so
+        kept = Signal(p.rows)  # rows that remain in use
         m.d.comb += kept.eq(used)
         zero = 1 << (p.width - 1)  # in offset binary
         m.d.comb += start.eq(zero)
@@ -241,7 +241,7 @@ class ChargeAccumulator(Component[ChargeAccumulatorParameters]):
         """The mean of accumulations, two cycles after their last plane.
 
         marked
-            In the `first` step the rows that count, then those of them with a 1 in the plane.
+            In the `first` step the rows that count, then the ones among them with a 1 in the plane.
         """
         p = self.parameters
         m.submodules.counter = count = PopulationCount(PopulationCountParameters(n=p.rows))

@@ -44,20 +44,20 @@ class JobOp(enum.IntEnum, shape=2):
 class UnicaimCoreParameters(Parameters):
     """
     rows, d, key_bits, query_bits
-        Of the array, see :class:`hw.unicaim.array.ArrayParameters`; d is a power of two.
+        Sizes of the array, see :class:`hw.unicaim.array.ArrayParameters`; d is a power of two.
     kv_heads
         Sets of rows, one for each kv head, 1 to 256.
     group
-        Query heads of a kv head at most, 1 to 256.
+        Most query heads of a kv head, 1 to 256.
     array
-        ``digital``, ``serial`` (rows lie in a memory), or for simulation ``cell``.
+        ``digital``, ``serial`` (rows are in a memory), or for simulation ``cell``.
     parallel
         Rows that the serial array scores in a cycle.
     exact
         Where the scores of selected rows come from: ``rows``, their keys in the memory, or
         ``cells``, the array's own scores, converted.
     converters, adc_bits
-        Of the cells' scores: how many, and their bits, at most 11.
+        Number of converters of the cells' scores, and bits of their codes, at most 11.
     share, fraction
         Of :class:`hw.unicaim.charge_accumulator.ChargeAccumulatorParameters`.
     fill
@@ -71,7 +71,7 @@ class UnicaimCoreParameters(Parameters):
     spread_mv
         Standard deviation of the threshold voltages of the ``cell`` array.
     seed
-        Of the rotation's signs and of the spread.
+        Seed of the rotation's signs and of the spread.
     observe
         A further output has the address of every selected row, for tests.
     """
@@ -131,7 +131,7 @@ class UnicaimCoreParameters(Parameters):
 
     @functools.cached_property
     def cells(self) -> ArrayParameters:
-        """Those of the array."""
+        """Parameters of the array."""
         sizes = self.rows, self.d, self.key_bits, self.query_bits, self.kv_heads
         if self.array == "cell":
             return CellArrayParameters(*sizes, spread_mv=self.spread_mv, seed=self.seed)
@@ -178,7 +178,7 @@ class UnicaimCoreParameters(Parameters):
 
     @property
     def adc_shift(self) -> int:
-        """A code stands for 2^adc_shift scores."""
+        """Shift of a code: one step of it is 2^adc_shift of score."""
         return max(0, self.score_bits - self.adc_bits)
 
     @functools.cached_property

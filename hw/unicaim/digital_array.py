@@ -44,8 +44,8 @@ class DigitalArray(UnicaimArray):
 
     The search finds the threshold that k rows or fewer pass, one bit of it per step, the most
     significant one first. A row is high if its score is at least a threshold that has this bit set.
-    If more than k rows are high, the bit stays set and the rows that were low are out; else it is
-    cleared, and the rows that were high stay high. After the last bit those rows are high whose
+    If more than k rows are high, the bit remains set and the rows that were low are out; else it is
+    cleared, and the rows that were high remain high. After the last bit those rows are high whose
     scores are above the highest score that drops, as at the end of a discharge of the analog array
     (:class:`hw.unicaim.cell_array.CellArray`). That takes `steps` steps for any number of rows.
 

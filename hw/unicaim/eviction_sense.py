@@ -16,7 +16,7 @@ from hw.unicaim.lowest_row import LowestRow
 def planes_layout(rows: int) -> data.StructLayout:
     """One step of a minimum search.
 
-    ``high``: the lines that are high, those of unused rows among them. ``last``: the last step.
+    ``high``: the lines that are high, unused rows' lines among them. ``last``: the last step.
     """
     return data.StructLayout({"high": mask(rows), "last": FLAG})
 
@@ -69,9 +69,9 @@ class EvictionSense(Component[EvictionSenseParameters]):
         bit 1    1 1 1 1     rows 1, 2 (no candidate is low)
         bit 0    0 0 1 1     row 1
 
-    It also finds which line of a discharge reaches V_S first: there a line stays high until it
-    does, and from the first step in which some are low nothing changes any more. With either, the
-    number of steps does not depend on the number of rows.
+    It also finds which line of a discharge reaches V_S first: there a line is high until it does,
+    and from the first step in which some are low nothing changes any more. With either, the number
+    of steps does not depend on the number of rows.
 
     Latency: the result in the cycle after the last step. Throughput: one step per cycle; the next
     search starts in the cycle after the result is taken. All outputs depend on registers only.

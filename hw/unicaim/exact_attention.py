@@ -163,7 +163,7 @@ class ExactAttention(Component[UnicaimCoreParameters]):
         m.submodules.multiply = product = Streamed(multiply)
         m.submodules.lasts = lasts = Queue(QueueParameters(width=1, depth=4))
         present = codes.payload.present
-        go = Signal()  # a code may go on; that of a head without rows only takes its unit along
+        go = Signal()  # a code may go on; of a head without rows it only takes the unit along
         m.d.comb += [
             to_float.a.eq(Value.cast(codes.payload.code)),
             product.i.payload.a.eq(to_float.o),

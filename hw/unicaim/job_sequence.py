@@ -19,7 +19,7 @@ class JobSequence(Component[UnicaimCoreParameters]):
     A job waits in `job` while one of the same kv head is in progress, so that it overwrites no row
     that is still to be read and finds the row to evict; jobs of other kv heads overlap.
 
-    Timing: 6 cycles from a job to its first query, and those of the converter; a query whenever the
+    Timing: 6 cycles and the converter's from a job to its first query; a query whenever the
     converter takes one.
     """
 

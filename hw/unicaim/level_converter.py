@@ -31,11 +31,11 @@ class RowKind(enum.IntEnum, shape=2):
 class LevelConverterParameters(Parameters):
     """
     rows, d, key_bits, query_bits, contexts
-        Of the array that takes the levels, see :class:`hw.unicaim.array.ArrayParameters`.
+        Sizes of the array that takes the levels, see :class:`hw.unicaim.array.ArrayParameters`.
     rotate
         Rows are rotated first; then d must be a power of two.
     seed
-        Of the rotation's signs.
+        Seed of the rotation's signs.
     """
 
     rows: int = 64
@@ -111,13 +111,13 @@ class LevelConverter(Component[LevelConverterParameters]):
 
         level[c] = clip(round((T x - T mean)[c] / divisor))        T x = H (s * x), or x
 
-    H is the Hadamard matrix in its natural order, of +1 and -1, s random signs; so the length of
-    T x is that of x times the root of d, and the divisor is to be the root of d times what a level
-    is worth. The transform changes no inner product. It spreads the few large elements of a key
-    over all cells, whose levels then are used better. The mean key, which is taken off all keys of
-    a context and not off queries, adds the same to the scores of all rows, so that their order
-    stays. Both are this project's own; without them (`rotate` off, a mean of zeros) levels are
-    the paper's.
+    H is the Hadamard matrix in its natural order, of +1 and -1, s random signs; so the length of T
+    x is the length of x times the root of d, and the divisor is to be the root of d times what a
+    level is worth. The transform changes no inner product. It spreads the few large elements of a
+    key over all cells, whose levels then are used better. The mean key, which is taken off all keys
+    of a context and not off queries, adds the same to the scores of all rows and so keeps their
+    order. Both are this project's additions; without them (`rotate` off, a mean of zeros) levels
+    are the paper's.
 
     ::
 

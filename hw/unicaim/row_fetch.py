@@ -14,7 +14,7 @@ class RowFetch(Component[UnicaimCoreParameters]):
     """Addresses of selected rows to addresses in the memory: all keys of a head, then its values.
 
     Where the exact stage takes scores from the cells, addresses go to the converters instead of
-    keys, and those of the values follow as soon as they can.
+    keys, and the addresses of the values follow as soon as they can.
 
     Keys are requested as their addresses arrive. The rows are kept for the values, as many as an
     array has.

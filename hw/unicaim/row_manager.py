@@ -23,7 +23,7 @@ class RowOp(enum.IntEnum, shape=1):
 class RowManagerParameters(Parameters):
     """
     rows
-        Of the array, 2 or more.
+        Number of rows of the array, 2 or more.
     contexts
         Sets of rows, 1 to 256.
     """

@@ -34,7 +34,7 @@ class SarAdcParameters(Parameters):
 
     @property
     def latency(self) -> int:
-        """Cycles from a sample to its code: one more than those of the conversion."""
+        """Cycles from a sample to its code: one more than the conversion takes."""
         return self.bits + 1
 
     def cycles(self, samples: int) -> int:
@@ -52,17 +52,17 @@ class SarAdc(Component[SarAdcParameters]):
 
         code = clip(floor(sample 2^-fraction + 1/2), -2^(bits - 1), 2^(bits - 1) - 1)
 
-    The sample stands for an analog value, in fixed point. :class:`SarController` is what a chip
-    has; the comparison with its trial stands for the converter's DAC and comparator. Trials lie
-    half a step below their codes, so the error is at most half a step from -2^(bits - 1) - 1/2 to
-    2^(bits - 1) - 1/2. Samples beyond that range saturate.
+    The sample models an analog value, in fixed point. :class:`SarController` is what a chip
+    has; the comparison with its trial models the converter's DAC and comparator. Trials are half a
+    step below their codes, so the error is at most half a step from -2^(bits - 1) - 1/2 to 2^(bits
+    - 1) - 1/2. Samples beyond that range saturate.
 
     10 bits have codes for -512 to 511, while the paper's scores are -512 to 512: the highest of
     these 1025 reads as 511.
 
     Latency: bits + 1 cycles. Throughput: one conversion in `bits` cycles; a sample is taken in the
     cycle in which the conversion before it ends. With the output stalled, one code waits and one
-    conversion stays in its last cycle. All outputs but `i.ready` depend on registers only;
+    conversion is held in its last cycle. All outputs but `i.ready` depend on registers only;
     `i.ready` follows `o.ready`.
 
     Examples

@@ -1,4 +1,4 @@
-"""UniCAIM's array with few adders: rows lie in a memory and are scored some at a time."""
+"""UniCAIM's array with few adders: rows are in a memory and are scored some at a time."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ class SerialArrayParameters(ArrayParameters):
         beats
             On the bit lines.
         steps
-            Of all searches together.
+            Number of steps of all searches together.
         """
         return beats + steps + steps // self.steps * (self.latency - 1)
 
@@ -73,10 +73,9 @@ class SerialArray(UnicaimArray):
 
         score[r] = sum over planes p of 2^p (sum over cells c of key[r, c] digit[p, c])
 
-    Ports, beats, handshake and search are those of
-    :class:`hw.unicaim.digital_array.DigitalArray`, for a small part of its area: keys lie in a
-    memory of `parallel` rows a word, and the planes of a query are kept until the last one, when
-    all rows are read and scored, a word a cycle::
+    Ports, beats, handshake and search are as in :class:`hw.unicaim.digital_array.DigitalArray`, for
+    a small part of its area: keys are in a memory of `parallel` rows a word, and the planes of a
+    query are kept until the last one, when all rows are read and scored, a word a cycle::
 
         i ─→ keys ─→ word ─┐
         └──→ planes ───────┴─→ `parallel` carry-save additions ─→ scores ─→ search
@@ -87,8 +86,8 @@ class SerialArray(UnicaimArray):
     Throughput: one row written or one plane per cycle; one step per cycle if its answer arrives in
     the same cycle.
 
-    Paper: the array's function is that of III-B2 and III-B3; to scan its rows is this project's
-    own.
+    Paper: the array's function is described in III-B2 and III-B3; scanning its rows is this
+    project's addition.
 
     Examples
     --------

@@ -46,23 +46,23 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         q ───→ converter   └─→ scores, summed over heads ─→ accumulators
 
     A STEP is one token of one kv head. Its row of K and V, then its query heads, one after the
-    other, pass through: (1) the row manager names the lowest free row or, with all rows in use,
-    that of the smallest accumulation; K and V are written to the memory, K's levels to the array;
+    other, pass through: (1) the row manager names the lowest free row or, with all rows in use, the
+    row with the smallest accumulation; K and V are written to the memory, K's levels to the array;
     (2) for each query the array scores all rows, a search finds the k largest scores; (3) the exact
     stage reads these rows of K, takes softmax of their exact scores, and sums up their rows of V;
     (4) the scores, summed over the heads, are shared with the accumulators, and if all rows are in
     use, a search downwards finds the row that the kv head's next job overwrites.
 
-    With `exact` of ``cells`` the scores of (3) are those of the array, converted: code times unit.
+    With `exact` of ``cells`` the scores of (3) are the array's, converted: code times unit.
     A code is 2^adc_shift scores. A PRESET writes a row of the prompt and starts its accumulation
     from 0; CLEAR empties the rows of a kv head; LOAD takes its mean key and divisor from `load`,
     before its rows (:class:`hw.unicaim.level_converter.LevelConverter`). The prompt's attention,
     and the choice of the tokens to keep, are the host's, as in the paper.
 
-    Stages overlap: a head's search with the exact stage of the head before, a job's with that of
-    the last job, unless it is of the same kv head; a job of the same kv head waits. With k = 0, or
-    without `fill` and with too many ties, no row is selected: o is 0 and ``present`` 0. A k above
-    `rows` selects all rows in use.
+    Stages overlap: a head's search with the exact stage of the head before, a job's with the last
+    job's, unless it is of the same kv head; a job of the same kv head waits. With k = 0, or without
+    `fill` and with too many ties, no row is selected: o is 0 and ``present`` 0. A k above `rows`
+    selects all rows in use.
 
     Errors: a head's o is ``invalid`` if one of its scores was NaN or plus infinity (o is then NaN).
     Infinities in keys and queries saturate in the array and NaNs count as 0 there. A STEP without
@@ -70,8 +70,8 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
     say: their outputs are right, but the sum of their scores and the report's counts wrap around.
 
     Latency: `latency` cycles from a query to the first address of its rows, ``head_cycles`` of
-    their number to its result. Throughput: a query in ``head_interval`` cycles, those of the exact
-    stage or of the selection, whichever are more; so 2 k + 40 for k rows, 16 or more, at d = 128
+    their number to its result. Throughput: a query in ``head_interval`` cycles, which is what the
+    slower one of exact stage and selection takes; so 2 k + 40 for k rows, 16 or more, at d = 128
     where exact is ``rows``, and 2 k + 10 where it is ``cells``. Requests run ahead, so that a
     memory's latency of up to about `depth` cycles is hidden from the second query on.
 
@@ -144,7 +144,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         k, heads, sums, operands = self._queues(m, sequence)
         wiring.connect(m, k, sense.k)
         wiring.connect(m, operands, exact.q)
-        # A head stays in front of the exact stage until its last row.
+        # A head waits in front of the exact stage until its last row.
         m.submodules.begun = begun = Queue(QueueParameters(depth=2), shape=head_layout(p))
         wiring.connect(m, fetch.heads, begun.i)
         wiring.connect(m, begun.o, exact.heads)

@@ -9,7 +9,7 @@ def delay_line(
     """`value` 1, 2, ... `cycles` cycles later: registers ``{name}_1``, ``{name}_2``, ...
 
     reset
-        Whether the registers are cleared by a reset: those of flags, not those of data.
+        Whether a reset clears the registers, as flags need and data do not.
     """
     registers = []
     for cycle in range(1, cycles + 1):

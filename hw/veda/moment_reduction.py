@@ -26,7 +26,7 @@ LEAD = 7
 
 # Steps of the computation, in cycles after the vector's last element.
 SUMS_STEP = 3  # both sums are complete
-NORMAL_STEP = SUMS_STEP + 4  # the sum of elements is in FP32; that of squares a cycle later
+NORMAL_STEP = SUMS_STEP + 4  # the sum of elements is in FP32; the sum of squares a cycle later
 SQUARE_STEP = NORMAL_STEP + MULTIPLY_STAGES  # the mean leaves the multiplier and is squared
 VARIANCE_STEP = SQUARE_STEP + MULTIPLY_STAGES  # mean² leaves it: mean of squares - mean²
 EPSILON_STEP = VARIANCE_STEP + ADD_STAGES  # the variance leaves the adder: + eps
@@ -170,7 +170,7 @@ class MomentReduction(Component[None]):
         return done, element_sum, square_sum, not_finite
 
     def _to_fp32(self, m: Module, done, element_sum, square_sum) -> Signal:
-        """In FP32, 4 cycles later: the sum of elements, if it is `done`, else that of squares."""
+        """In FP32, 4 cycles later: the sum of elements, if `done`, else the sum of squares."""
         # Stage 1: choose; the sum of elements is moved to the squares' unit, 2^-48.
         width = len(square_sum)
         value, chosen = Signal(width, reset_less=True), Signal(width)

@@ -60,9 +60,9 @@ def unpack_fp16(m: Module, number: Value, name: str) -> Any:
 class WideProductParameters(DatapathParameters):
     """
     format
-        Of the product: one of :data:`ACCUMULATORS` but ``fp16``.
+        Format of the product: one of :data:`ACCUMULATORS` but ``fp16``.
     stages
-        0 or 1: the pipeline register lies before the final addition of the partial products.
+        0 or 1: the pipeline register is before the final addition of the partial products.
     """
 
     CUTS: ClassVar = ((), ("reduced",))
@@ -173,7 +173,7 @@ class LoopAddParameters(FloatAddParameters):
 class PackedSums:
     """What a PE is made of, for sums in the standard format `accumulator`.
 
-    The other parameters are those of :class:`hw.veda.pe.PeParameters`.
+    The other parameters are as in :class:`hw.veda.pe.PeParameters`.
     """
 
     accumulator: str

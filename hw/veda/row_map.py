@@ -18,7 +18,7 @@ class RowMapParameters(Parameters):
     capacity
         Slots, a power of two from 2.
     region_bits
-        Bits of an address above those of the slot, passed unchanged.
+        Number of address bits above the slot's, passed unchanged.
     tag_bits
         Bits that accompany an address, passed unchanged.
     """
@@ -71,14 +71,14 @@ class RowMap(Component[RowMapParameters]):
     """A memory's row for each slot of a cache.
 
     Live slots are 0 to l - 1. A new token takes slot l. When slot e is evicted, it swaps rows with
-    slot l - 1, so that live slots are again 0 to l - 2, and the free row is that of slot l - 1. No
+    slot l - 1, so that live slots are again 0 to l - 2, and slot l - 1 has the free row. No
     row is moved in the memory. A slot has the same row in all regions. With l = 4::
 
         slot  0 1 2 3                    slot  0 1 2 3
         row   0 1 2 3  ─ evict slot 1 ─→ row   0 3 2 1     slot 3 is free, a new token gets row 1
 
     A sequence begins with slot 0. A slot that is used for the first time in a sequence gets the row
-    of its own number, so no initialisation is needed, and no more rows than slots are used.
+    with the slot's number, so no initialisation is needed, and no more rows than slots are used.
 
     Latency: 1 cycle of a look-up. Throughput: a look-up a cycle; a swap takes 4 cycles.
 

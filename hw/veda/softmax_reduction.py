@@ -77,7 +77,7 @@ class SoftmaxReduction(Component[None]):
         valid, last, not_allowed = delay(m, "score", Cat(self.valid, self.last, not_allowed), 2)
 
         # Fill a tile, and find the least exponent of the vector so far. `tile_first` marks a tile's
-        # first score, `vector_first` those of a vector's first score.
+        # first score, `vector_first` a vector's.
         entry = data.StructLayout(
             {"fraction": POWER, "octaves": OCTAVES, "tile_first": 1, "vector_first": 1, "last": 1}
         )

@@ -43,7 +43,7 @@ class TreeArrayParameters(PeArrayParameters):
 
     @cached_property
     def array(self) -> PeArrayParameters:
-        """Those of the array inside."""
+        """Parameters of the array inside."""
         fields = dataclasses.asdict(self)
         del fields["tiles"]
         return PeArrayParameters(**fields)
@@ -73,10 +73,10 @@ class TreeArray(ProductArray[TreeArrayParameters]):
 
     The sum of rows times factors, o_i = sum over j of x_j w_ji, is over rows; a tree adds the
     elements of one row. So d rows are collected and transposed to d columns; the tile's factors are
-    the query; and a tile's sums are added to those of the tiles before: d cycles for each d rows or
-    part of them, after the cycles in which they arrive.
+    the query; and a tile's sums are added to the sums of the tiles before: d cycles for each d rows
+    or part of them, after the cycles in which they arrive.
 
-    Rounding: a tile's sums as those of any inner product, rounded to FP16; they are added in FP32
+    Rounding: a tile's sums are rounded to FP16, as any inner product is; they are added in FP32
     and the total is rounded to FP16 once more.
 
     Handshake: as :class:`PeArray`, but ``i.ready`` does not depend on ``s.ready`` or ``o.ready``
@@ -127,7 +127,7 @@ class TreeArray(ProductArray[TreeArrayParameters]):
         free, taken = Signal(), Signal()
         waiting = Signal()  # an o is being summed, or was not accepted yet
         m.d.comb += [
-            # Scores wait for it too: the core's flags of a head are those of the last one begun.
+            # Scores wait for it too: the core's flags belong to the head begun last.
             free.eq(~waiting | (o.valid & o.ready)),
             self.s.valid.eq(s.valid & ~kind.tile & free),
             self.s.payload.eq(s.payload),

@@ -1,13 +1,13 @@
 """Factors, products and sums of a PE as an FPGA has them: fields apart, special values as flags.
 
 The bits of :mod:`hw.veda.packed_sum` are taken apart before an addition and put together after it.
-Here they stay apart: zero is a significand of zeros, whatever its exponent; infinity and NaN are
+Here they remain apart: zero is a significand of zeros, whatever its exponent; infinity and NaN are
 flags, whatever the significand and the exponent. The top bit of other significands is one.
 
 No sum is subnormal, as products of FP16 numbers are multiples of 2^-48. None overflows: a product
 is below 2^32, and a sum of any number of them stops growing at 2^57, where a product is less than
-half of its last place. A tree of 2^24 PEs and a last subtraction, or of four partial sums, stays
-below 2^60. So seven bits of exponent are enough::
+half of its last place. A tree of 2^24 PEs and a last subtraction, or of four partial sums, is below
+2^60. So seven bits of exponent are enough::
 
     field       14 to 122
     number      significand * 2^(field - 62), 1 <= significand < 2
@@ -183,7 +183,7 @@ class UnpackedAdd(Datapath[LoopAddParameters]):
     The method is :class:`FloatAdd`'s, but what it does by a row of gates after the adder, the
     missing carry-in of a positive difference and rounding up, is a second carry chain here, which
     an FPGA has beside its LUTs. The complement of a negative difference is in the LUTs of the first
-    level of the normalising shift, that of the smaller operand in those of the last level of the
+    level of the normalising shift, the smaller operand's in the LUTs of the last level of the
     alignment::
 
         larger        | larger (p)  |

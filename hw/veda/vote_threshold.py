@@ -23,7 +23,7 @@ class VoteThresholdParameters(Parameters):
     slots
         Scores, at most.
     probability_bits
-        Of a probability; scores are sums of these.
+        Width of a probability; scores are sums of these.
     largest
         The largest score.
     """

@@ -21,10 +21,10 @@ from hw.veda.vote_threshold import (
 )
 
 FRACTION = 24
-"""Fraction bits of a probability: those of the smallest FP16 number."""
+"""Fraction bits of a probability, as many as the smallest FP16 number needs."""
 
 ONE = 0x3C00
-"""FP16 bits of 1. Those of numbers from +0 to 1 are at most as large."""
+"""FP16 bits of 1. The bits of numbers from +0 to 1 are at most as large."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +179,7 @@ class VotingEngine(Component[VotingEngineParameters]):
     ``command.ready`` after the last report is accepted. All outputs depend on registers only.
 
     In the paper the scores' FIFO has 16 bits a slot; here it has 25 + ceil(log2 heads), so that
-    rounding never decides a vote. Counts stay on the chip, of one layer.
+    rounding never decides a vote. The counts of one layer are kept on the chip.
 
     Examples
     --------
