@@ -18,7 +18,7 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
     A device or a pipe is written in place. Else readers of ``path`` see the old file or the new
     one, never a part. When the block raises, even
-    by an interrupt or a full disk, the temporary is removed and ``path`` stays as it was. Raises
+    by an interrupt or a full disk, the temporary is removed and ``path`` is unchanged. Raises
     ``OSError``, naming ``path``, when the folder is missing or full or cannot be written.
     """
     path = Path(path)

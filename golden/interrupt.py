@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and a closed terminal end ``python -m hw`` and ``python -m golden``.
 
 They arrive as exceptions once the command runs, so that partly written files are removed and the
-programs it started are stopped. A signal that the caller has chosen to ignore stays ignored.
+programs it started are stopped. A signal that the caller has chosen to ignore is still ignored.
 Only the standard library is imported here, so that the handlers are set before anything slow.
 """
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def table_row(*cells: str) -> str:
-    """A line of a table; a ``|`` in a cell stays part of the cell."""
+    """A line of a table; a ``|`` in a cell is escaped."""
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

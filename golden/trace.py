@@ -19,7 +19,7 @@ and ``LARGEST``. Testbenches round values to a block's format, to infinity if th
 arrays together have at most ``MOST_BYTES`` bytes. ``q``, ``k``, ``v`` and ``scale`` come
 together or not at all; a file holds those, or some ``x/`` or ``w/``, or everything. Query head
 ``h`` reads kv head ``h // group``, ``group`` being heads divided by kv heads. Arrays ``run/NAME``,
-what blocks gave in a run on this data, may stand beside them and are not read.
+what blocks gave in a run on this data, may be beside them and are not read.
 """
 
 import json
@@ -36,7 +36,7 @@ import numpy as np
 from golden.files import replacing
 
 LARGEST = 1e15
-"""Bound on an array's largest magnitude, so that sums of products stay finite in float32."""
+"""Bound on an array's largest magnitude, so that sums of products are finite in float32."""
 SMALLEST = 1e-30
 """Least value of an array's largest magnitude, unless it is 0. FP16 ends at 6e-8."""
 MOST_BYTES = 1 << 30

@@ -12,9 +12,9 @@ GUARD = 64  # extra fraction bits, more than the products of roots lose
 def significands(fraction: int, precision: int) -> np.ndarray:
     """For each f the greatest integer below 2^(precision - f / 2^fraction).
 
-    In integers: 2^-f is the product of those of the roots 2^-1/2, 2^-1/4, ... whose bit in f is
-    set. Roots and products are rounded down, by less than 3 and 1 units of the last guard bit. The
-    assertion checks that no power is so close to an integer that this matters.
+    In integers: 2^-f is the product of the roots 2^-1/2, 2^-1/4, ... whose bit in f is set. Roots
+    and products are rounded down, by less than 3 and 1 units of the last guard bit. The assertion
+    checks that no power is so close to an integer that this matters.
     """
     point = precision + GUARD
     powers, root = [1 << point], isqrt(1 << 2 * point - 1)

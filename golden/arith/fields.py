@@ -21,7 +21,7 @@ class Fields:
     significand: np.ndarray
 
     def normalised(self, bits: int) -> "Fields":
-        """The same numbers with normalised significands of `bits` + 1 bits; zeros stay zeros."""
+        """The same numbers with normalised significands of `bits` + 1 bits; zeros are unchanged."""
         length = np.frexp(self.significand.astype(np.float64))[1]
         left = np.where(self.significand == 0, 0, bits + 1 - length)
         return Fields(self.negative, self.exponent - left, self.significand << left)

@@ -24,7 +24,7 @@ def bits_dtype(dtype) -> np.dtype:
 
 def to_bits(values: Values) -> np.ndarray:
     """Bit patterns of floating-point values, as unsigned integers of the same width."""
-    plain = np.ascontiguousarray(values).reshape(np.shape(values))  # a scalar stays one
+    plain = np.ascontiguousarray(values).reshape(np.shape(values))  # a scalar keeps its shape
     return plain.view(bits_dtype(plain.dtype))
 
 

@@ -25,7 +25,7 @@ class Multipartite:
     addend
         Added to every result, in quarters of its unit.
     exact
-        Whether the fraction is exact. A truncated one stands for half a unit more.
+        Whether the fraction is exact. A truncated fraction is taken as half a unit more.
     """
 
     width: int
@@ -50,7 +50,7 @@ class Multipartite:
     def offsets(self, function: Function, segment: int, low: int, high: int) -> np.ndarray:
         """Offsets of a field: a row for each slope, a column for each value of the field.
 
-        Those of the upper half are rounded down; those of the lower half are their complements.
+        Offsets of the upper half are rounded down; the lower half's are their complements.
         """
         half, unit = 1 << (high - low - 1), 1 << (low + self.guard)
         ends = [function(i, segment) for i in range((1 << segment) + 1)]

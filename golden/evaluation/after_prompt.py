@@ -33,7 +33,7 @@ class Scores:
 
     @property
     def perplexity(self) -> float:
-        """Of all tokens; windows are of equal length."""
+        """Perplexity of all tokens; windows are of equal length."""
         return float(np.exp(np.mean(self.losses)))
 
     def over(self, other: "Scores") -> tuple[float, float]:

@@ -21,12 +21,12 @@ class Measurement:
     """Results of one algorithm on one input, counted after the prompt only.
 
     perplexity
-        Of the tokens after the prompt; None for a trace, which has no text.
+        Perplexity of the tokens after the prompt; None for a trace, which has no text.
     error
-        Relative error ||got - exact|| / ||exact|| over the tokens, averaged over the layers. It is
-        that of the attention's output against dense attention's or, if matrix products are
-        quantised, of each product against the float one, and of the attention if that is quantised
-        too. Both get the same inputs, so errors of earlier layers do not count.
+        Relative error ||got - exact|| / ||exact|| over the tokens, averaged over the layers. It
+        compares the attention's output with dense attention's or, if matrix products are quantised,
+        each product with the float one, and the attention's output if that is quantised too. Both
+        get the same inputs, so errors of earlier layers do not count.
     traffic
         Reads of K and V, all layers.
     rows

@@ -170,7 +170,7 @@ def _write(output: Path, name: str, section: Section, results, extras: dict, abo
 
 
 def _write_index(output: Path) -> None:
-    """The index of all experiments whose data lie in the folder."""
+    """The index of all experiments whose data are in the folder."""
     parts = ["# The papers' main results, repeated", INTRODUCTION]
     for name in EXPERIMENTS:
         path = output / f"{name}.json"

@@ -37,7 +37,7 @@ class Opened:
     about
         Name and SHA-256 of the model and name of the text, for the pages.
     tokens, all_tokens
-        Tokens that experiments run on, and those of the experiment that needs most.
+        Tokens that experiments run on, and the tokens of the experiment that needs most.
     samples, tuning
         Token sequences to calibrate with, and to tune scales on.
     """
@@ -73,7 +73,7 @@ class Claim:
 
     whose
         PAPER, or OURS of what the paper does not claim: a target or an improvement of this
-        project's, whose figure stands in `paper`.
+        project's, whose figure is in `paper`.
     """
 
     paper: str
@@ -107,7 +107,7 @@ class Section:
     pictures: Sequence[tuple[str, str, "Figure"]] = ()
 
     def markdown(self) -> str:
-        """The section in Markdown; pictures lie beside the page."""
+        """The section in Markdown; pictures are files beside the page."""
         parts = [f"# {self.title}", self.setting]
         for whose, name in ((PAPER, "paper"), (OURS, "this project's own")):
             rows = [[c.paper, c.ours, c.verdict, c.why] for c in self.claims if c.whose == whose]

@@ -21,8 +21,8 @@ def scaled_midpoints(midpoints: np.ndarray, scale: np.ndarray) -> np.ndarray:
 def cluster(x: np.ndarray, scaled: np.ndarray) -> np.ndarray:
     """``uint8[...]``: number of scaled midpoints below each of `x`, found by bisection.
 
-    Comparisons with a NaN are false. Where the midpoints do not ascend the result is still that of
-    the bisection.
+    Comparisons with a NaN are false. Where the midpoints do not ascend the result is still the
+    bisection's.
 
     x
         ``float16``, of any shape.

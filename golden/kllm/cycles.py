@@ -38,7 +38,7 @@ class Timing:
     """Cycles and sizes of a core, from its parameters.
 
     load_rows, table_rows
-        Beats of `load` for one set of tables, and those of the product table among them.
+        Beats of `load` for one set of tables, and the product table's beats among them.
     search
         From a vector's last beat to its scale, but for its outliers' pairs, at least one.
     setup
@@ -59,7 +59,7 @@ class Timing:
     in_flight
         Products at a time.
     softmax
-        Of the path from scores to probabilities.
+        Timing of the path from scores to probabilities.
     """
 
     load_rows: int
@@ -100,7 +100,7 @@ class Work:
     """One product.
 
     vectors
-        Of its batch.
+        Vectors of its batch.
     outliers
         At each end of each vector.
     sets
@@ -366,7 +366,7 @@ def listing_of(outlier: np.ndarray, segment: int, lanes: int, entries: int) -> t
     segments = -(-len(outlier) // segment)
     count = np.bincount(np.flatnonzero(outlier) // segment, minlength=segments)
     rows = np.maximum(1, -(-count // entries))
-    # A full row is written when the next outlier of its segment is read, in a cycle of its own.
+    # A full row is written when the next outlier of its segment is read, in a separate cycle.
     place = np.flatnonzero(outlier)
     number = np.arange(len(place)) - (np.cumsum(count) - count)[place // segment]
     spills = place[(number > 0) & (number % entries == 0)]

@@ -27,7 +27,7 @@ def inverse_rms(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """r = ``float16`` of 1 / sqrt(the mean square), and the flags invalid, saturated.
 
-    Operands are those of :func:`mean_square`; see :class:`hw.kllm.inverse_rms.InverseRms` for the
+    Operands are as in :func:`mean_square`; see :class:`hw.kllm.inverse_rms.InverseRms` for the
     flags. Error in units in the last place of r: half the mean square's error, 2^-12; the table, at
     most 0.32; the rounding 0.5.
     """

@@ -35,7 +35,7 @@ class Tables:
         ``float16[2^nA]``: squares of the activations' centroids, and the centroids.
     fixed, fixed_bits
         For lanes that multiply: both codebooks in fixed point, and the bits of a centroid. Then
-        `centroids` and the columns' scales are those of :class:`FixedCodebooks`.
+        `centroids` and the columns' scales are :class:`FixedCodebooks`'.
     """
 
     products: np.ndarray
@@ -48,7 +48,7 @@ class Tables:
 
 
 def tables_of(codebook_a: np.ndarray, codebook_b: np.ndarray) -> Tables:
-    """The tables of two codebooks, ``float16``, that of the activations ascending."""
+    """The tables of two codebooks, ``float16``; the activations' is ascending."""
     products = product_table(codebook_a, codebook_b, np.float16)
     shape = (len(codebook_a), len(codebook_b))
     middle = midpoints(codebook_a).astype(np.float16)

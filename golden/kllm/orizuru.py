@@ -63,7 +63,7 @@ def orizuru(x: np.ndarray, k: int) -> OrizuruResult:
 def pop_order(x: np.ndarray, keep: np.ndarray, k: int) -> dict[str, np.ndarray]:
     """Pairs that the hardware pops, bit for bit, for many vectors at once.
 
-    The order is that of :func:`orizuru`, found by sorting, which is fast in NumPy.
+    The order is as in :func:`orizuru`, but found by sorting, which is fast in NumPy.
 
     x
         ``float16[vectors, N]``.
@@ -79,7 +79,7 @@ def pop_order(x: np.ndarray, keep: np.ndarray, k: int) -> dict[str, np.ndarray]:
     nan = np.isnan(x)
     present = np.arange(k) < np.count_nonzero(keep, axis=1)[:, None]
     popped = {"present": present, "invalid": (nan & keep).any(axis=1)}
-    # Inverting a number's key reverses the order; NaN (1) and a missing value (0) stay last.
+    # Inverting a number's key reverses the order; NaN (1) and a missing value (0) remain last.
     sort_keys = {
         "max": key.astype(np.int32),
         "min": np.where(nan, 1, 0xFFFF - key.astype(np.int32)),

@@ -1,4 +1,4 @@
-"""Numbers in the model of LAD's tile: those of the hardware, or float64 without its roundings.
+"""Numbers in the model of LAD's tile: the hardware's, or float64 without its roundings.
 
 Additions, products and adder trees of `golden.arith` work in the format of their operands, so only
 conversions and the approximated functions are chosen here.

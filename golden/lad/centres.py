@@ -41,11 +41,11 @@ def find_centre(
     """Algorithm 1 for the new `key` [d] of position p.
 
     keys, norm, cid
-        Of the positions before it: [p, d], [p] and int[p]. Those with their own position as `cid`
-        are the centres.
+        Tables of the positions before it: [p, d], [p] and int[p]. Positions whose `cid` is their
+        own are the centres.
 
-    The centre with the largest absolute cosine wins, the oldest of equals. NaN never wins: that of
-    a key of length 0, for instance.
+    The centre with the largest absolute cosine wins, the oldest of equals. NaN never wins, for
+    example a key's of length 0.
 
     >>> keys = np.array([[1, 0], [0, 2]], np.float16)
     >>> found = find_centre(np.float16([0, -1]), keys, np.float16([1, 2]), np.array([0, 1]))

@@ -23,9 +23,9 @@ def encode(
 
 
 def insert(rows: np.ndarray, codes: np.ndarray, position: int, bits: int) -> np.ndarray:
-    """Rows uint16[2, d] from that of the position's first bit on, with its codes.
+    """Rows uint16[2, d] from the row of the position's first bit on, with its codes.
 
-    Bits of earlier positions are kept, those of later ones cleared.
+    Bits of earlier positions are kept, bits of later ones cleared.
     """
     offset = position * bits % 16
     kept = rows[0].astype(np.int64) & (1 << offset) - 1

@@ -56,7 +56,7 @@ def md_cycles(entries: Sequence[int], *, latency: int) -> int:
     A head's command is accepted after the last correction of the head before it.
 
     entries
-        Of each head: active positions, and those whose counters are only halved.
+        Entries of each head: active positions, and positions whose counters are only halved.
     latency
         From a key to its correction.
     """
@@ -115,11 +115,11 @@ def ac_cycles(
     once.
 
     heads
-        Of each head: active positions |J|, terms T, and whether its caches are clear.
+        Numbers of each head: active positions |J|, terms T, and whether its caches are clear.
     orders
         Numbers of the rows of the caches, of each head that is not clear, as they are offered.
     latency, dot_latency
-        Of a VPU, from an operation to its vector and to its dot product.
+        Cycles of a VPU from an operation to its vector and to its dot product.
     """
     columns = -(-d // 3)  # of A in a lane
     offered = iter(orders)

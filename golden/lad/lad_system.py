@@ -11,7 +11,8 @@ class LadSystem:
     """Tiles and their memory, ``uint16[rows, d]``: kv head k is in tile k mod `tiles`.
 
     sizes
-        Of the system: ``heads`` and ``kv_heads`` of all tiles. :attr:`tile_sizes` has a tile's.
+        Sizes of the system: ``heads`` and ``kv_heads`` of all tiles. :attr:`tile_sizes` has a
+        tile's.
     tiles
         1 to ``sizes.kv_heads``.
     memory

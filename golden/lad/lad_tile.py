@@ -16,7 +16,7 @@ from golden.lad.md import Discrepancies, discrepancies
 from golden.lad.tables import LineTables, line_tables
 
 COUNT_BITS = 11
-"""Of a word of G: | count (11) | mode (4) | active (1) |."""
+"""Bits of the count in a word of G: | count (11) | mode (4) | active (1) |."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class HeadStep:
     active
         bool[n].
     discrepancies
-        Of the active positions.
+        Discrepancies of the active positions.
     large, centres, touched
         Positions, ascending: before the window with an exact score; of the centres, if scores are
         theirs; active or with counters that are halved.
@@ -154,7 +154,7 @@ class LadTile:
             self._caches = [Caches.zero(sizes.d, np.float64) for _ in range(sizes.heads)]
 
     def reset(self) -> None:
-        """As the hardware's reset: the memory stays, heads are invalid until a sequence begins."""
+        """As the hardware's reset: memory is kept, heads are invalid until a sequence begins."""
         self._begun = False
         self._prefetched = {}
 
@@ -380,7 +380,7 @@ class LadTile:
         """Terms of the caches, as :func:`golden.lad.ac.update` takes them: a mode's out, one in.
 
         keys, values
-            Of the active positions, [J, d].
+            Rows of the active positions, [J, d].
         """
         terms = []
         for u in np.flatnonzero(made.changed):

@@ -14,7 +14,7 @@ class Discrepancies:
     """Results for the active positions of a head-step, ascending, arrays ``[J, ...]``.
 
     interval
-        Of the exact score less m.
+        Interval of the exact score less m.
     cf
         float16, factor of V.
     changed

@@ -11,7 +11,7 @@ from golden.algorithms.lad.piecewise_exp import PiecewiseExp
 
 @dataclass(frozen=True, eq=False)
 class LineTables:
-    """Of each interval, ascending: float16[I], `bounds` float16[I - 1].
+    """Line of each interval, ascending: float16[I], `bounds` float16[I - 1].
 
     a, b
         The line a x + b; interval 0 has zeros. ``float64[I]`` in tables without rounding.

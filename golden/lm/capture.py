@@ -21,7 +21,7 @@ def capture(
     """Run ``model`` over ``tokens`` and keep the inputs of the given ``layers``.
 
     ``q``, ``k``, ``v`` hold every head and token. ``x/layerL.attn`` are the activations that Wq, Wk
-    and Wv multiply and ``x/layerL.down`` those of the FFN's down projection, for the first
+    and Wv multiply and ``x/layerL.down`` the inputs of the FFN's down projection, for the first
     ``activations`` tokens. ``w/layerL.attn`` and ``w/layerL.down`` are ``columns`` columns of those
     weights, evenly spread over [Wq Wk Wv] side by side and over Wdown; none when ``columns`` or
     ``activations`` is 0. Arrays are float16 where their values fit, else float32. ``meta`` is kept

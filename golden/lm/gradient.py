@@ -25,7 +25,7 @@ def fisher_information(
 ) -> dict[tuple[int, str], np.ndarray]:
     """Diagonal Fisher information of activations: their squared gradients, by layer and input.
 
-    Shapes are those of :func:`activation_gradients`.
+    Shapes are as in :func:`activation_gradients`.
     """
     gradients = activation_gradients(model, samples, progress=progress)
     return {key: np.square(gradient, out=gradient) for key, gradient in gradients.items()}
@@ -90,7 +90,7 @@ def _together_at_most(tokens: int, samples: Sequence[Sequence[int]]) -> list[lis
 
 
 def parts_of(lengths: Sequence[int]) -> list[slice]:
-    """Where samples of these lengths lie end to end."""
+    """Slices of samples of these lengths, end to end."""
     ends = np.cumsum(lengths)
     return [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]
 
@@ -99,7 +99,7 @@ def parts_of(lengths: Sequence[int]) -> list[slice]:
 class Rounding:
     """What a quantised model changes on the way forward.
 
-    On the way back it counts as nothing: a quantised number's gradient is that of the number itself
+    On the way back it counts as nothing: a quantised number's gradient is the number's own
     (the straight-through estimator, Bengio et al., arXiv:1308.3432).
 
     vector
@@ -118,8 +118,9 @@ class Rounding:
 
 @dataclasses.dataclass(frozen=True)
 class Gradients:
-    """Of a layer: `x` [token, dim] of its own input, those of `inputs` and `products` of its
-    :class:`LayerPass` by the same names."""
+    """Gradients of a layer: `x` [token, dim] of its input, and of `inputs` and `products` of its
+    :class:`LayerPass` by the same names.
+    """
 
     x: np.ndarray
     inputs: dict[str, np.ndarray]
@@ -203,7 +204,7 @@ class LayerPass:
         )
 
     def _attention_back(self, o: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Gradients of q, k and v (after rotation) from that of the heads' results."""
+        """Gradients of q, k and v (after rotation) from the gradient of the heads' results."""
         dq, dk, dv = (np.empty_like(array) for array in (self._q, self._k, self._v))
         kv_heads, _, d = dk.shape
         for part, p in zip(self._parts, self._p, strict=True):
@@ -236,7 +237,7 @@ def _loss_back(model: Llama, x: np.ndarray, tokens: np.ndarray, parts: list[slic
 
 
 def norm_back(x: np.ndarray, gain: np.ndarray, eps: float, gradient: np.ndarray) -> np.ndarray:
-    """Gradient of rms_norm's input from that of its result."""
+    """Gradient of rms_norm's input from its result's gradient."""
     r = 1 / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + np.float32(eps))
     gradient = gradient * gain
     return r * (gradient - x * np.square(r) * np.mean(x * gradient, axis=-1, keepdims=True))

@@ -17,7 +17,7 @@ from golden.algorithms.attention import DecodeAttention, DenseAttention, Sequenc
 from golden.lm.weights import Layer, Weights
 
 Observer = Callable[[int, str, np.ndarray], None]
-"""Called as ``observer(layer, name, array)``; names and shapes are those of ``Llama.hidden``."""
+"""Called as ``observer(layer, name, array)``; names and shapes as in ``Llama.hidden``."""
 
 
 class Llama:

@@ -46,7 +46,7 @@ _BLOCK = 2_000
 """Characters of a block, at least, when a text is read no further than needed."""
 
 _CONTROL, _USER_DEFINED = 3, 4
-"""Types of tokens (llama.cpp's ``llama_token_type``) that are one token wherever they stand."""
+"""Types of tokens (llama.cpp's ``llama_token_type``) that are one token wherever they occur."""
 
 # Ends of a sequence, of a turn, of a message: as metadata, and as special tokens' names.
 _ENDS = ("eos", "eot", "eom")
@@ -58,10 +58,10 @@ class Tokenizer:
 
     ``tokens`` are the vocabulary's entries in printable form, ``merges`` are pairs "left right" in
     order of preference, ``pre`` names the pre-tokenizer; ``bos``, when not None, is put before
-    every text. ``special`` are the numbers of special tokens, ``known`` those of the tokens called
-    bos, eos, eot and eom (ends of a sequence, a turn, a message) as far as the model has them.
-    ``template`` is the Jinja template of a chat. Raises ``InputError`` when ``pre`` is unknown or a
-    merge is not a pair.
+    every text. ``special`` are the numbers of special tokens, ``known`` the numbers of the tokens
+    called bos, eos, eot and eom (ends of a sequence, a turn, a message) as far as the model has
+    them. ``template`` is the Jinja template of a chat. Raises ``InputError`` when ``pre`` is
+    unknown or a merge is not a pair.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Weights of a Llama-family model, read from a GGUF file.
 
-The file format and its names are those of ggml's ``docs/gguf.md``. The ``gguf`` package dequantises
+ggml's ``docs/gguf.md`` describes the file format and its names. The ``gguf`` package dequantises
 tensors to float32, one layer at a time on access, so that memory holds one layer.
 """
 

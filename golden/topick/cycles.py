@@ -21,13 +21,13 @@ def lane_cycles(
     waits only for its own request, or for its token's entry in the scoreboard.
 
     tokens
-        Of each head.
+        Number of tokens of each head.
     decisions
-        Of all heads, in the order of the responses.
+        Decisions of all heads, in the order of the responses.
     last_values
         For each chunk of a value, whether it is the head's last.
     entries, latency, decision_latency
-        Of the lane.
+        Parameters of the lane.
     """
     heads, responses, values = deque(tokens), deque(decisions), deque(last_values)
     free = deque([0] * entries)  # cycle from which each free slot may be issued
@@ -98,7 +98,7 @@ def scoreboard_cycles(
     slots
         Number of slots taken from ``free``.
     entries
-        Of the scoreboard.
+        Number of entries of the scoreboard.
     """
     full = [False] * entries
     issued = returned = write = read = cycle = entry = 0

@@ -51,7 +51,7 @@ def scale_code(c: float, *, base: int, scale_bits: int, shift_bits: int) -> tupl
 def threshold_code(threshold: float, *, fraction: int, threshold_bits: int) -> int:
     """-log2(threshold) in units of 2^-fraction, rounded up.
 
-    The largest code prunes nothing: it stands for 0 and for thresholds too small for other codes.
+    The largest code prunes nothing: it means 0 and thresholds too small for other codes.
     """
     if not 0 <= threshold < 1:
         raise ValueError(f"threshold must be at least 0 and below 1, not {threshold}")

@@ -46,7 +46,7 @@ def generator_cycles(
     heads
         p of each head's entries.
     chunks, rows, skip
-        Of the generator.
+        Parameters of the generator.
 
     >>> generator_cycles([[]], chunks=3, rows=16), generator_cycles([[5]], chunks=3, rows=16)
     (2, 10)

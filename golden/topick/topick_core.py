@@ -70,9 +70,9 @@ def attend(
     kept
         bool[n]; the others were pruned at the last chunk read.
     lanes
-        Of the head, token i in lane i mod `lanes`. It only matters if probabilities add up to 2 or
-        more: each lane's sums wrap around. That takes a denominator that is
-        unknown, as all tokens but far smaller ones were pruned, see `docs/topick.md`.
+        Number of lanes of the head, token i in lane i mod `lanes`. It only matters if probabilities
+        add up to 2 or more: each lane's sums wrap around. That takes a denominator that is unknown,
+        as all tokens but far smaller ones were pruned, see `docs/topick.md`.
     :raises ValueError: if a token is kept before its last chunk.
 
     Scores of 2, 0 and -4, binary logarithms of weights; the last token was pruned:
@@ -121,8 +121,8 @@ def must_keep(head: Head, k: np.ndarray, sizes: LaneSizes) -> np.ndarray:
     places = sizes.base + int(head.shift) + sizes.fraction
     power = np.exp2((product - product.max()) * 2.0**-places)
     threshold = 2.0 ** (-int(head.threshold) / 2**sizes.fraction)
-    # Relative errors in units of 2^-52: 1 for each addition, and those of exp2 whose arguments,
-    # above -1100 or the power is 0, have one themselves; 2^-1100 and less do not count.
+    # Relative errors in units of 2^-52: 1 for each addition, and the errors of exp2 whose
+    # arguments, above -1100 or the power is 0, have one themselves; 2^-1100 and less do not count.
     above = power > threshold * power.sum() * (1 + (n + 2000) * 2.0**-52)
     above[-1] = True
     return above

@@ -44,8 +44,8 @@ def cell_errors(rows: int, d: int, key_bits: int, spread_mv: int, seed: int) -> 
 def line_scores(keys: np.ndarray, planes: np.ndarray, errors: np.ndarray, limit: int) -> np.ndarray:
     """Scores of ``keys`` [rows, d] as their lines show them, for ``planes`` [bits, d] of digits.
 
-    Plane 0 is the least significant one. ``errors`` are those of ``cell_errors``. Sums are rounded,
-    half up, and clipped to ``limit``.
+    Plane 0 is the least significant one. ``errors`` are as ``cell_errors`` returns them. Sums are
+    rounded, half up, and clipped to ``limit``.
     """
     plus, minus = errors[..., 0], errors[..., 1]
     total = np.zeros(len(keys), np.int64)

@@ -16,7 +16,7 @@ KEY_SPAN = 4.0
 """The highest key level stands for this many root mean squares of keys as they are.
 
 The paper does not say how real keys meet the levels. A span of 2 keeps more of the true 64 nearest
-rows and stands further above the noise of ``golden.algorithms.unicaim.spread``, but it clips the
+rows and is further above the noise of ``golden.algorithms.unicaim.spread``, but it clips the
 few large elements on which the very nearest rows depend: 4 gives the better perplexity, the more so
 the fewer bits the query has.
 """
@@ -38,7 +38,7 @@ def score_limit(d: int, key_bits: int, query_bits: int) -> int:
 
 
 def rotated_key_span(bits: int) -> float:
-    """What stands in place of ``KEY_SPAN`` for rotated keys: 2.5 for 3 bits, 4 for 6.
+    """What replaces ``KEY_SPAN`` for rotated keys: 2.5 for 3 bits, 4 for 6.
 
     Their elements are nearly Gaussian, so few are clipped by a lower span. The more levels, the
     less a higher one costs.
@@ -47,7 +47,7 @@ def rotated_key_span(bits: int) -> float:
 
 
 def key_step(k: np.ndarray, bits: int, span: float = KEY_SPAN) -> np.ndarray:
-    """What one key level stands for in each kv head: from keys [kv heads, rows, d], [kv heads].
+    """The value of one key level in each kv head: from keys [kv heads, rows, d], [kv heads].
 
     The highest level is ``span`` root mean squares of the keys, but one level is never more than
     one of them. All rows of an array share the step, because a search compares their scores; 1
@@ -57,7 +57,7 @@ def key_step(k: np.ndarray, bits: int, span: float = KEY_SPAN) -> np.ndarray:
 
 
 def query_step(q: np.ndarray, bits: int) -> np.ndarray:
-    """What one query level stands for in each of ``q`` [..., d]: [...]; 1 for a query of zeros.
+    """The value of one query level in each of ``q`` [..., d]: [...]; 1 for a query of zeros.
 
     The highest level is ``bits`` root mean squares of that query. A query's own step does not
     matter to the search, which compares scores of all rows for the same query.
@@ -73,7 +73,7 @@ def key_levels(k: np.ndarray, step: np.ndarray, bits: int) -> np.ndarray:
 
 
 def query_levels(q: np.ndarray, bits: int) -> np.ndarray:
-    """Queries [..., d] to the nearest level of their own step, half to even, clipped: ``int16``."""
+    """Queries [..., d] to the nearest level of each query's step, half to even, clipped: ``int16``."""
     limit = query_limit(bits)
     return np.clip(np.rint(q / query_step(q, bits)[..., None]), -limit, limit).astype(np.int16)
 
@@ -98,7 +98,7 @@ def row_scores(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
 def converter_codes(scores: np.ndarray, limit: int, bits: int) -> tuple[np.ndarray, int]:
     """Codes of ``scores``, which are within ``limit``, from converters of ``bits`` bits.
 
-    Returns the codes, -2^(bits - 1) and up, and how many units of a score one code stands for: the
+    Returns the codes, -2^(bits - 1) and up, and the number of units of a score for each code: the
     smallest power of two with which all scores but the highest have a code. That is 1 for 10 bits
     and the paper's scores of -512 .. 512, of which 512 reads as 511. Rounds to the nearest code,
     half up, as ``golden.unicaim.sar_adc`` does.

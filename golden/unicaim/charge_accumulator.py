@@ -33,7 +33,7 @@ class ChargeAccumulator:
     def planes(self) -> np.ndarray:
         """Steps of a minimum search, bool [width + 1, rows].
 
-        First the unused rows, which stay high, then planes of the accumulations in offset binary,
+        First the unused rows, which remain high, then planes of the accumulations in offset binary,
         the most significant plane first.
         """
         positions = np.arange(self._width)[::-1, None]

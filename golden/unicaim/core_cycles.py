@@ -24,11 +24,11 @@ class Timing:
     """Cycles and sizes of a core, from its parameters.
 
     ranks, key_bits, query_bits
-        Of the level converter.
+        Parameters of the level converter.
     scored
         From a query's last plane to the first step of its search.
     planes
-        Of an accumulation.
+        Number of planes of an accumulation.
     mean
         A new row starts from the mean of the others.
     scores
@@ -72,7 +72,7 @@ class JobWork:
     full
         All rows of its kv head are in use after it.
     queries
-        Of each of its query heads, the rows selected and the steps of the search.
+        For each of its query heads, the rows selected and the steps of the search.
     """
 
     op: str
@@ -182,7 +182,7 @@ class CoreCycles:
         if t.converters:
             return self._query_of_cells(query, over, summed, rows)
 
-        # Addresses of keys, then those of values.
+        # Addresses of keys, then addresses of values.
         first = max(over + 1, self._fetch, _room(self._announced, SECOND))
         count = max(1, rows)
         announced = first + 1
@@ -211,7 +211,7 @@ class CoreCycles:
         return summed, last, used[-1]
 
     def _query_of_cells(self, query: int, over: int, summed: int, rows: int) -> tuple:
-        """The rest of a query whose scores are those of the cells, converted."""
+        """The rest of a query whose scores are the cells', converted."""
         t, left = self._t, self._left
         first = max(over + 1, _room(self._announced, SECOND))
         selected: list[int] = []

@@ -56,7 +56,7 @@ class LevelConverter:
     """Keys and queries to levels, with a mean key and a divisor for each context.
 
     seed
-        Of the rotation's signs; None: rows are not rotated.
+        Seed of the rotation's signs; None: rows are not rotated.
     """
 
     def __init__(self, key_bits: int, query_bits: int, contexts: int, seed: int | None) -> None:

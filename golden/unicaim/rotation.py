@@ -2,8 +2,8 @@
 
 A few elements of a key are much larger than the rest, and the steps between levels must follow
 them. An orthogonal transform spreads them over all elements. It changes no inner product, so the
-exact scores and their order stay: signs, then a Hadamard matrix in its natural order. This is the
-project's own; the paper writes keys as they are.
+exact scores and their order do not change: signs, then a Hadamard matrix in its natural order. This
+is the project's own; the paper writes keys as they are.
 """
 
 import random

@@ -22,7 +22,7 @@ TILE = 8
 
 @dataclass(frozen=True)
 class CoreSizes:
-    """What the results depend on; names and meanings are those of the hardware's parameters."""
+    """What the results depend on; names and meanings are as in the hardware's parameters."""
 
     rows: int
     d: int
@@ -56,15 +56,16 @@ class CoreSizes:
 
     @property
     def adc_shift(self) -> int:
-        """A code stands for 2^adc_shift scores."""
+        """Shift of a code: one step of it is 2^adc_shift of score."""
         return max(0, self.score_bits - self.adc_bits)
 
 
 @dataclass(frozen=True, eq=False)
 class HeadResult:
-    """Of one query: the rows ``selected``, ascending, their probabilities ``p`` (float16), the
-    output ``o`` float16[d], whether the softmax was ``invalid``, the ``scores`` of all rows on the
-    array's lines, 0 for unused ones, and the ``steps`` of the search."""
+    """Result of one query: the rows ``selected``, ascending, their probabilities ``p`` (float16),
+    the output ``o`` float16[d], whether the softmax was ``invalid``, the ``scores`` of all rows on
+    the array's lines, 0 for unused ones, and the ``steps`` of the search.
+    """
 
     selected: list[int]
     p: np.ndarray
@@ -76,7 +77,9 @@ class HeadResult:
 
 @dataclass(frozen=True, eq=False)
 class JobResult:
-    """Of a job: the ``row`` written, whether it ``evicts``, ``conversions``, ``steps``, heads."""
+    """Result of a job: the ``row`` written, whether it ``evicts``, ``conversions``, ``steps``,
+    heads.
+    """
 
     row: int
     evicts: bool

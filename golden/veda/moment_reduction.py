@@ -14,7 +14,7 @@ from golden.arith.wide_exponent import INVERSE_ROOT
 
 @dataclass(frozen=True)
 class Moments:
-    """Of a vector: ``mean`` in float32; 1 / std is inverse_std 2^(exponent - 14)."""
+    """Moments of a vector: ``mean`` in float32; 1 / std is inverse_std 2^(exponent - 14)."""
 
     mean: np.float32
     inverse_std: int

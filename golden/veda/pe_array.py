@@ -34,7 +34,7 @@ def inner_products(
 def less_first(total: np.ndarray, accumulator: str) -> np.ndarray:
     """``total [..., l]`` less its first finite number along the last axis, which becomes 0.
 
-    Infinities and NaNs stay.
+    Infinities and NaNs are unchanged.
     """
     finite = np.isfinite(total)
     first = finite.argmax(axis=-1)[..., None]

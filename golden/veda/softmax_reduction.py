@@ -29,7 +29,7 @@ class Reduced:
 
 
 def softmax_reduction(x: np.ndarray, length: int, tile: int) -> Reduced:
-    """Of ``float16[n]``. `length`, that of the longest vector, sets the sum's fraction bits."""
+    """Reduction of ``float16[n]``. The longest vector's `length` sets the sum's fraction bits."""
     origin, total = exponential_sum(x, length, tile)
     leading_one = total.bit_length() - 1
     fraction = (total << 12 >> leading_one) & 0xFFF

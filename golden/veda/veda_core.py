@@ -18,7 +18,7 @@ class StepResult:
     p
         ``float16[heads, slots]``: probabilities, on which votes are based.
     reports
-        Those of the voting engine; or one with ``error``, and the arrays above are of 0 heads.
+        Reports of the voting engine; or one with ``error``, and the arrays above are of 0 heads.
     """
 
     o: np.ndarray
@@ -40,16 +40,16 @@ class VedaCore:
     capacity
         Rows of a kv head during a step, the new one included, at most.
     heads, kv_heads
-        Of a step, at most. A command of more heads, or of more than kv_heads times its group, is
+        Most heads of a step. A command of more heads, or of more than kv_heads times its group, is
         refused: it changes nothing. None: no limit.
     accumulator, add_stages
-        Of the array; see :mod:`golden.veda.pe_array`.
+        Parameters of the array; see :mod:`golden.veda.pe_array`.
     tile
-        Of the softmax; see :mod:`golden.veda.special_function_unit`.
+        Tile of the softmax; see :mod:`golden.veda.special_function_unit`.
     count_bits
-        Of a vote count.
+        Width of a vote count.
     tree
-        Products with V are those of a fixed adder tree.
+        Whether products with V are summed by a fixed adder tree.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ FRACTION = 24
 
 WEIGHT_FRACTION = 12
 WEIGHT_BITS = 15
-"""Of a and b: unsigned, below 8."""
+"""Width of a and b: unsigned, below 8."""
 
 ONE = 0x3C00
 """FP16 bits of 1."""
@@ -95,7 +95,7 @@ class VoteReport:
 class VotingEngine:
     """Counts of one sequence after the other, over at most ``capacity`` slots.
 
-    ``positions`` and ``counts`` [slots] are those of the live slots; counts have ``count_bits`` and
+    ``positions`` and ``counts`` [slots] describe the live slots; counts have ``count_bits`` and
     saturate.
     """
 

@@ -254,7 +254,7 @@ class TopickCoreParameters(Parameters):
 
     @property
     def planes(self) -> int:
-        """Number of planes; chunks of all rows of K or V of a kv head are a plane of `rows` words."""
+        """Number of planes: all chunks of K or V of a kv head are planes of `rows` words."""
         return self.kv_heads_of_lane * 2 * self.lane.chunks
 
     @property

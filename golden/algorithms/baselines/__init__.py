@@ -1,4 +1,4 @@
-"""Baselines: eviction policies and a quantisation that need no hardware of their own."""
+"""Baselines: eviction policies and a quantisation that need no special hardware."""
 
 from golden.algorithms.baselines.h2o import H2OAttention
 from golden.algorithms.baselines.snapkv import SnapKVAttention

@@ -19,7 +19,7 @@ MATRICES = ("wq", "wk", "wv", "wo", "gate", "up", "down")
 def round_to_nearest(x: np.ndarray, bits: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Integers ``int8`` of x's shape and their scales, of x's dtype, with `axis` kept at length 1.
 
-    ``bits`` is 2 to 8; values that share a scale lie along `axis`.
+    ``bits`` is 2 to 8; values along `axis` share a scale.
     """
     _check(bits)
     largest = (1 << bits - 1) - 1
@@ -41,7 +41,7 @@ class RoundToNearestLlama(Llama):
     """A model with rounded weights and activations in all its layers' matrix products.
 
     ``weight_bits`` and ``activation_bits`` are 2 to 8; None: not quantised. Attention,
-    norms, embedding and output stay float32.
+    norms, embedding and output are float32.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 Source: Xiao et al., "Efficient Streaming Language Models with Attention Sinks", arXiv:2309.17453.
 The paper numbers positions inside the cache, so that the distance of the sinks never exceeds the
-window; here q and k arrive with their positions encoded and keep those of the text.
+window; here q and k arrive with their positions encoded and keep the positions of the text.
 """
 
 import numpy as np

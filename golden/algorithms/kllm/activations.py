@@ -56,13 +56,14 @@ def fit_activation_quantizer(
 
     Static thresholds leave ``share`` / 2 of all calibration values beyond each; the larger of their
     magnitudes is the fixed scale. ``fisher`` [token, K] is the diagonal Fisher information of `x`;
-    that of x / s_A, the codebook's values, is s_A^2 times as large. ``outliers`` at each end of a
-    token replace the share. With `rows`, parts of at most as many values are vectors of their own.
+    the information of x / s_A, the codebook's values, is s_A^2 times as large. ``outliers`` at each
+    end of a token replace the share. With `rows`, parts of at most as many values are separate
+    vectors.
     """
     x = x.astype(np.float16)
     if rows is not None and x.shape[1] > rows:
         parts = parts_of(x.shape[1], rows)
-        # Parts are of about one size; the shortest one's values stand for the others' as well.
+        # Parts are of about one size; the shortest one's number of values is used for all.
         length = min(part.stop - part.start for part in parts)
 
         def stacked(a: np.ndarray) -> np.ndarray:

@@ -18,8 +18,8 @@ encoding, by whoever computes that:
 - q and k are rotated by the same orthogonal matrix (:func:`spread`), so that no channel of a key is
   much larger than the others (QuaRot's, arXiv:2404.00456);
 
-and the largest and smallest elements of q, :data:`OUTLIERS` of each, stay FP16. Keys have none, as
-they are the matrix.
+and the largest and smallest elements of q, :data:`OUTLIERS` of each, are kept in FP16. Keys have
+none, because they are the matrix.
 """
 
 import dataclasses
@@ -44,7 +44,10 @@ BITS = 4
 LEVELS = (1 << BITS) - 1
 """The largest integer weight."""
 OUTLIERS = 3
-"""Largest and smallest weights that stay FP16, of each; if fitted, elements of queries too."""
+"""Number of largest and of smallest weights that are kept in FP16.
+
+If fitted, elements of queries too.
+"""
 LONGEST = 2048
 """Scores in a row of the accelerator's softmax, which decide how its sum is truncated."""
 
@@ -54,10 +57,10 @@ class Codebooks:
     """How a layer's attention is quantised.
 
     q, k, v
-        ``float16[16]`` each, ascending: of the elements of q, k and v over their scales.
+        ``float16[16]`` each, ascending: centroids of the elements of q, k and v over their scales.
     mean
-        ``float32[kv head, d]``: of the keys. None, as in the paper: q and k stay as they are, and
-        queries have no outliers.
+        Mean of the keys, ``float32[kv head, d]``. None, as in the paper: q and k are not changed,
+        and queries have no outliers.
     """
 
     q: np.ndarray
@@ -67,7 +70,7 @@ class Codebooks:
 
     @property
     def query_outliers(self) -> int:
-        """Elements of a query that stay FP16 at each end."""
+        """Number of elements of a query that are kept in FP16 at each end."""
         return 0 if self.mean is None else _query_outliers(self.mean.shape[-1])
 
     def prepare(self, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
 """Weights fitted to the inputs that they multiply: scale, codebook and indices together.
 
-The format is that of :func:`golden.algorithms.kllm.quantize.quantize_weights`, so the hardware does
+The format is as in :func:`golden.algorithms.kllm.quantize.quantize_weights`, so the hardware does
 not change. The paper trains codebooks by K-Means alone; what is added here is known from GPTQ
 (Frantar et al., arXiv:2210.17323): errors count by what they do to the product, trace(E^T H E) with
 H the mean of x x^T over the matrix's inputs (:mod:`golden.algorithms.kllm.hessians`), and the error
@@ -15,8 +15,10 @@ from golden.algorithms.kllm.quantize import QuantizedWeights, check_bits, larges
 ROUNDS = 8
 """Alternations of scale and codebook; their error hardly falls after."""
 DAMPING = 0.1
-"""Of the mean diagonal of H, added to it: H comes from a few thousand tokens. SmolLM2-135M predicts
-other texts better than with 0.03 or 0.3, and much better than with 0.01, usual elsewhere."""
+"""Share of the mean diagonal of H that is added to it: H comes from a few thousand tokens.
+SmolLM2-135M predicts other texts better than with 0.03 or 0.3, and much better than with 0.01,
+usual elsewhere.
+"""
 
 _BLOCK = 64
 _COLUMNS = 4096
@@ -90,7 +92,7 @@ def choose_with_feedback(
     damped = damped.astype(np.float32)
     centroids, borders = codebook.astype(np.float32), midpoints(codebook).astype(np.float32)
     chosen = np.empty_like(nearest_index)
-    # Columns are independent; some at a time stay in the processor's caches.
+    # Columns are independent; a few at a time fit into the processor's caches.
     for columns in (slice(n, n + 1024) for n in range(0, w.shape[1], 1024)):
         wanted = w[:, columns] / scale[columns].astype(np.float32)
         ordered = wanted[order]
@@ -136,7 +138,7 @@ def _column_errors(e: np.ndarray, hessian: np.ndarray) -> np.ndarray:
 def _fit_columns(
     w: np.ndarray, importance: np.ndarray, codebook: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Nearest indices and scales of columns for a codebook that stays."""
+    """Nearest indices and scales of columns for a fixed codebook."""
     scale = largest_scale(w)
     for _ in range(ROUNDS // 2):
         scale = _scales(w, importance, codebook, scale)

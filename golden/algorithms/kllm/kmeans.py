@@ -83,7 +83,7 @@ def binned(x: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray
 
 
 def optimal_ends(m0: np.ndarray, m1: np.ndarray, k: int) -> np.ndarray:
-    """``int64[k + 1]`` positions, 0 to n, between which the optimal `k` clusters of n values lie.
+    """``int64[k + 1]`` positions, 0 to n, that bound the optimal `k` clusters of n values.
 
     ``m0`` and ``m1`` ``[n + 1]`` are the sums of weight and of weight * value before each position;
     weights are above 0 and n is at least `k`. Of equal solutions the one with the lower last
@@ -107,7 +107,7 @@ def optimal_ends(m0: np.ndarray, m1: np.ndarray, k: int) -> np.ndarray:
 
 
 def lloyd(value: np.ndarray, m0: np.ndarray, m1: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Centroids after Lloyd's steps from the clusters between `ends`, until these stay.
+    """Centroids after Lloyd's steps from the clusters between `ends`, until these no longer change.
 
     ``value`` is sorted. A value midway between two centroids belongs to the lower one; a cluster
     that loses all its values keeps its centroid.

@@ -4,7 +4,7 @@
 
 ``P`` holds the products of all pairs of centroids, ``count_n`` how often each pair occurs in
 column n. Counts are integers; sums and results are float64 and, but for its rounding, equal to the
-product of the dequantised operands. Each step is a function of its own, in the order of Fig. 3.
+product of the dequantised operands. Each step is a function, in the order of Fig. 3.
 """
 
 import numpy as np
@@ -98,7 +98,8 @@ def matvec_integer(
     The integers are the counters' increments, so a column needs 2^n bins only. One of the operands
     is a vector [K] for all columns, the other a matrix [K, N]: integer attention scores [K] times V
     [K, N], or K-Means activations [K] times an integer matrix (Fig. 3b). ``scale``, [N] or one
-    number, is that of both operands together; a scale for each k must be in the integers already.
+    number, is the product of both operands' scales; a scale for each k must be in the integers
+    already.
     """
     if np.asarray(integers).dtype.kind not in "iu":
         raise ValueError(f"integers must be integers, not {np.asarray(integers).dtype}")

@@ -1,7 +1,7 @@
 """A language model with KLLM's matrix products (KLLM, sections III-D and V-A).
 
 All seven matrices of each layer and their inputs are quantised; attention, norms and output can be;
-element-wise functions, embedding and residual sums stay float32. Products are those of the
+element-wise functions, embedding and residual sums are float32. Products are computed from the
 dequantised operands in float32, which equal :func:`golden.algorithms.kllm.matvec.matvec` but for
 rounding and are much faster; or the accelerator's, FP16 in and FP16 out, bit-exact.
 """
@@ -37,7 +37,10 @@ from golden.lm.progress import Progress, counted
 from golden.lm.weights import INPUTS, Layer, LazyLayers
 
 ACTIVATION_SAMPLES, ACTIVATION_TOKENS = 16, 64
-"""Of the samples, for codebooks of activations [V-A]; weights are fitted to all of them."""
+"""Number of samples and of tokens of each for codebooks of activations [V-A].
+
+Weights are fitted to all of them.
+"""
 
 
 class QuantizedLlama(Llama):
@@ -51,7 +54,7 @@ class QuantizedLlama(Llama):
         of activations count by what they cost: the square of the row of weights that an element
         multiplies, or in attention the mean square of what its channel multiplies.
     outlier_share
-        Of a token's activations, both ends together; weights have no outliers.
+        Share of outliers among a token's activations, both ends together; weights have no outliers.
     outliers
         At each end of a token, however long it is, in place of the share: a core's own number.
     thresholds
@@ -86,7 +89,7 @@ class QuantizedLlama(Llama):
 
     ``activations[layer][input]`` is how each input of ``INPUTS`` is quantised, ``matrices[layer]``
     holds each layer's :class:`QuantizedWeights` by name, ``norms[layer]`` its two norms' gains,
-    ``codebooks[layer]`` those of its attention, if that is quantised, ``head`` the output matrix
+    ``codebooks[layer]`` its attention's codebooks, if it is quantised, ``head`` the output matrix
     and how its input is quantised, or None. ``exact`` is the float model that is quantised.
     """
 

@@ -20,7 +20,7 @@ from golden.arith.formats import Values
 from golden.kllm.orizuru import order_key
 
 _MANY = 1 << 16
-"""Samples above which a codebook is that of bins of them."""
+"""Number of samples above which a codebook is fitted to bins of them."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class QuantizedActivations:
     """Vectors A [..., K], one for each token.
 
     index
-        [..., K]; an outlier's is that of the nearest centroid and is not used.
+        [..., K]; an outlier's index names the nearest centroid and is not used.
     codebook
         [2^nA].
     scale, zero
@@ -102,7 +102,7 @@ def largest_scale(w: np.ndarray) -> np.ndarray:
 def outlier_count(n: int, share: float = 0.01) -> int:
     """Outliers at each end of a token of `n` values: ceil(share / 2 * n), at most `n`.
 
-    ``share``, 0 to 1, is that of both ends together, and exactly the decimal that it prints as.
+    ``share``, 0 to 1, is of both ends together, and exactly the decimal that it prints as.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"the share of outliers must be between 0 and 1, not {share}")

@@ -2,7 +2,8 @@
 
 The paper quantises each matrix apart. Here the FP16 scale of each column is tuned with all of the
 model quantised, by the gradient of the divergence of its predictions from the float model's
-(knowledge distillation, Hinton et al., arXiv:1503.02531). Indices, codebooks and the format stay.
+(knowledge distillation, Hinton et al., arXiv:1503.02531). Indices, codebooks and the format do not
+change.
 """
 
 import dataclasses
@@ -18,11 +19,11 @@ from golden.lm.progress import Progress, counted
 from golden.lm.weights import Layer
 
 STEPS = 48
-"""Of one sample each: more and smaller steps do better than fewer of several samples."""
+"""Number of steps of one sample each: fewer steps of several samples do worse."""
 RATE = 0.0015
 """Relative change of a scale in the first step; it falls to 0 linearly."""
 MOMENT, SQUARE = 0.9, 0.95
-"""Of the gradient's running means (Adam, Kingma and Ba, arXiv:1412.6980)."""
+"""Decay of the gradient's running means (Adam, Kingma and Ba, arXiv:1412.6980)."""
 
 
 def tune_scales(
@@ -37,7 +38,7 @@ def tune_scales(
     exact
         The float model, whose norms are the quantised one's.
     roundings
-        Of each layer's vectors. The output matrix and its input are the float model's.
+        Quantisation of each layer's vectors. The output matrix and its input are the float model's.
     samples
         Tokens; each of :data:`STEPS` takes one of them, in an order that is always the same.
     """
@@ -75,7 +76,7 @@ def tune_scales(
             gradients = passed.back(gradient)
             gradient = gradients.x
             for name, array in gradients.products.items():
-                # Of the logarithm of a factor of each column.
+                # The slope of the logarithm of each column's factor.
                 slope = (array * passed.products[name]).sum(axis=0)
                 m, s = mean[index][name], square[index][name]
                 m += (1 - MOMENT) * (slope - m)
@@ -92,7 +93,7 @@ def tune_scales(
 
 
 def _tuned(scale: np.ndarray, logarithm: np.ndarray) -> np.ndarray:
-    """``float16``; a scale that would be 0 or infinite stays."""
+    """``float16``; a scale that would be 0 or infinite is not changed."""
     with np.errstate(over="ignore"):
         found = (scale.astype(np.float32) * np.exp(logarithm)).astype(np.float16)
     return np.where((found > 0) & np.isfinite(found), found, scale)
@@ -117,7 +118,7 @@ def _scaled(
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Of each row, in place."""
+    """Softmax of each row, in place."""
     logits -= logits.max(axis=-1, keepdims=True)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=-1, keepdims=True)

@@ -17,7 +17,8 @@ from golden.files import replacing
 from golden.lm.model import Llama
 
 VERSION = 5
-"""Of the files and of what is in them: a change of the quantisation makes it another one."""
+"""Version of the files and of what is in them: a change of the quantisation makes it another one.
+"""
 
 _MATRICES = ("wq", "wk", "wv", "wo", "gate", "up", "down")
 

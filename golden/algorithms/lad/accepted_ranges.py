@@ -17,8 +17,8 @@ def accepted_ranges(bounds: tuple[float, ...], tau: float) -> tuple[np.ndarray, 
     """Ranges of x = score - m in which a position of mode i is inactive: (lower[i], upper[i]].
 
     ``bounds`` are the I - 1 inner bounds of ``PiecewiseExp``, ``tau`` (0 to 2^-8) the absolute
-    error that a line may have outside its interval. Both results are float64 [I]; those of the
-    eight intervals are FP16 numbers exactly.
+    error that a line may have outside its interval. Both results are float64 [I]; the eight
+    intervals' are exact FP16 numbers.
 
     From each end of its interval a range is extended outwards, from one FP16 number to the next,
     while ``|a[i] x + b[i] - exp(x)| <= tau``, with the lines in float64. The end itself must hold

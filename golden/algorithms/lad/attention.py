@@ -7,11 +7,11 @@ Choices where the paper leaves it open:
 - The window's scores are exact in EAS too, so m is never below one of them.
 - A score above m (centres or codes may give too low an m) uses the last interval's line.
 - M are the positions whose mode's interval starts at ``near`` or above.
-- The traffic is that of a machine without prefetching: a row counts once in a step where it is
+- The traffic is counted for a machine without prefetching: a row counts once in a step where it is
   needed, in J, C, M or the window; a key read for its score is not read again for the output. The
   paper counts such keys twice, ``2|J|d + (|C| + |M|)d`` words. Prefetching J' saves no bytes there
   either: it moves reads out of the attention period. The reads that remain in it, J - J', the
-  useless ones, J' - J, and those of G, of counters and of the caches A to F, which are not rows of
+  useless ones, J' - J, and reads of G, of counters and of the caches A to F, which are not rows of
   K or V, are in the statistics.
 """
 
@@ -57,7 +57,7 @@ class LocalityAwareAttention(DecodeAttention):
         Width of an interval counter.
     slack
         Error of exp, 0 to 2^-8, up to which a mode's line is used beyond its interval: such
-        positions stay inactive (``accepted_ranges``). 0 is the paper.
+        positions are still inactive (``accepted_ranges``). 0 is the paper.
     storage
         "float32", or "float16" to round the caches A to F to FP16 after each update. The rest is
         computed in float32, all of it in float64 when given that.
@@ -67,7 +67,7 @@ class LocalityAwareAttention(DecodeAttention):
     arithmetic
         "float", or "fp16" for an update as the accelerator does it: q (scaled), k, v, the tables a
         and b, alpha and beta are rounded to FP16, and so is each product of an update. Scores,
-        output and sums stay as they are.
+        output and sums are not rounded.
     refresh
         Steps after which the caches are recomputed from K, V and the modes; 0 for never.
     scale
@@ -149,7 +149,8 @@ class LocalityAwareAttention(DecodeAttention):
         keys, values, n = self._cache.k, self._cache.v, len(self._cache)
         old = max(n - self._window, 0)
 
-        # EAS and APID. All exact scores are computed; ``find`` uses only those of keys it has read.
+        # EAS and APID. All exact scores are computed; ``find`` uses only the scores of keys that it
+        # has read.
         self.identification.add(keys)
         exact = (grouped(q, len(k)) @ keys.transpose(0, 2, 1)).reshape(len(q), n)
         found = self.identification.find(q, exact, self.modes, old)

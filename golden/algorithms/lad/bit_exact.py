@@ -9,7 +9,7 @@ from golden.algorithms.attention import grouped
 from golden.lad.lad_tile import HeadStep, LadTile, TileSizes
 
 COUNTER_BITS = 11
-"""Of the tile's counters."""
+"""Width of the tile's counters."""
 
 
 @dataclass

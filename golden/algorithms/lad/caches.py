@@ -14,7 +14,7 @@ class Caches:
     The output is a small difference of large terms, qA - mB + C, so it needs them more accurate
     than itself. On a real model caches in FP16 drift by up to three per cent within 2000 steps,
     which costs several per cent of the output and 2.8 of perplexity; recomputed every 64 steps they
-    stay within about half a per cent; in FP32 within 1e-5 without that
+    drift by about half a per cent; in FP32 within 1e-5 without that
     (``golden.algorithms.lad.drift``).
 
     ``storage`` "float16" rounds all of them to FP16, to nearest and even, after every update, whose
@@ -27,7 +27,7 @@ class Caches:
     ``arithmetic`` "fp16" rounds each product of a term to FP16, as multipliers do: a* v, that times
     k for A; b* v; a* k. The terms are added one after another, without further rounding than the
     caches' own. Then differences drift: alpha k^T v rounded is not the new term less the old one.
-    Pairs do not: what is taken out is what was put in, so only the sums' rounding stays.
+    Pairs do not: what is taken out is what was put in, so only the sums' rounding remains.
     """
 
     NAMES = "ABCDEF"
@@ -89,7 +89,7 @@ class Caches:
         before, after = ([padded(values) for values in pair] for pair in (old, new))
         kv = (np.arange(len(updated)) // (len(updated) // len(k)))[:, None]
         if self._pairs:
-            # Rounding is symmetric: the term of -a is exactly minus that of a.
+            # Rounding is symmetric: the term of -a is exactly minus the term of a.
             rows = np.concatenate([rows, rows], axis=1)
             a, b = (np.concatenate([-x, y], axis=1) for x, y in zip(before, after, strict=True))
         else:

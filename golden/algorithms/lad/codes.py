@@ -9,7 +9,7 @@ from golden.algorithms.lad.position_tables import PositionTables
 
 
 class ByCodes(Identification):
-    """Scores of codes stand for those of keys, except in M and in the window.
+    """Scores of codes replace the keys' scores, except in M and in the window.
 
     A key's codes are its elements in ``code_bits`` bits of two's complement, with one unit for the
     key, an FP16 number::

@@ -15,7 +15,7 @@ class Drift:
     """Relative errors after some of the steps.
 
     ``steps`` [samples] are tokens taken so far. ``caches[name]`` [samples, query heads] is the
-    Euclidean norm of the difference between a cache and its definition, in that of the definition
+    Euclidean norm of the difference between a cache and its definition, over the definition's norm
     (0 where both are zero). ``output`` [samples, query heads] is the same for the attention's
     output against the one that the caches by definition would have given in that step.
     """

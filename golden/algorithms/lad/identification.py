@@ -62,13 +62,13 @@ class Identification(ABC):
     ) -> IdentificationResult:
         """Active positions for ``q`` [query heads, d], already scaled.
 
-        ``exact`` [query heads, positions] holds all scores; only those of keys that the
-        result lists as read are used. The window starts at position ``old``.
+        ``exact`` [query heads, positions] holds all scores; only scores of keys that the result
+        lists as read are used. The window starts at position ``old``.
         """
 
 
 class ByCentres(Identification):
-    """The paper's: scores of the centres, scaled, stand for those of all keys (EAS, APID).
+    """The paper's: scores of the centres, scaled, replace the scores of all keys (EAS, APID).
 
     Exact are the scores of the window and of M, the positions whose mode's interval has its lower
     bound at ``near`` or above. Reads the keys of C, M and the window, each once.
@@ -107,13 +107,13 @@ class ByBounds(Identification):
     in planes of four bits, most significant first; a key read completely has the bytes of an FP16
     key, and a plane a quarter of them. (Of ToPick's 12-bit keys it is a third, and their one scale
     for all keys may saturate, which would void the bounds. Rounding to 16 bits itself is not
-    modelled, as rounding to FP16 is not elsewhere.) With the first b planes known, an element lies
-    in [low, low + 2^(16 - 4b)] units, so the score lies in ``q . low + 2^(16 - 4b) [sum of q's
+    modelled, as rounding to FP16 is not elsewhere.) With the first b planes known, an element is in
+    [low, low + 2^(16 - 4b)] units, so the score is in ``q . low + 2^(16 - 4b) [sum of q's
     negatives, sum of q's positives]`` units, widened by what floating-point arithmetic may round.
 
     First the maximum: every key's first chunk is read; those whose upper bound exceeds the greatest
     lower bound have their next chunk read, and at last the whole key; so m is exact. Then the
-    modes: a position is inactive if its bound lies inside its mode's interval; where the bound
+    modes: a position is inactive if its bound is inside its mode's interval; where the bound
     holds a border of the interval, the next chunk is read; a position that is undecided after
     the third one is active. A chunk read for one query head serves the group.
     """

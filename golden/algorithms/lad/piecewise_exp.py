@@ -24,7 +24,7 @@ THIRTEEN_BOUNDS = tuple(-eighths / 8 for eighths in (96, 66, 50, 40, 32, 26, 21,
 
 
 class PiecewiseExp:
-    """Interval ``i`` is (lower[i], upper[i]]; there ``a[i] x + b[i]`` stands for exp(x).
+    """Interval ``i`` is (lower[i], upper[i]]; there ``a[i] x + b[i]`` replaces exp(x).
 
     ``bounds`` are the inner bounds, rising, all below 0: I - 1 of them make I intervals. Interval 0
     reaches -inf and has a = b = 0. The others have the line whose squared error, integrated over

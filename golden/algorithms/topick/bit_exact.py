@@ -23,7 +23,7 @@ TOKENS = 1024
 
 
 def sizes_for(d: int, bits: int, chunk_bits: int, tokens: int = 0) -> LaneSizes:
-    """Those of the default core, for this operand format; with a narrower logarithm if scores are.
+    """The default core's sizes for this operand format; with a narrower logarithm if scores are.
 
     tokens
         The core has room for this power of two, for the default's 1024 at least.
@@ -129,12 +129,12 @@ class Denominators:
     """Sums of the latest terms of all lanes, as :class:`golden.topick.dag.Denominator`.
 
     On the grid of a lane, whose upper limb is `number`, a term of a lower limb counts in fewer
-    units: its upper limb lies in the sum's lower one, or below. So a term is one integer, shifted
-    right by the distance, and what a larger `number` leaves of the sum is what lies in its upper
-    limb, which is kept apart because no carry reaches it.
+    units: its upper limb is in the sum's lower one, or below. So a term is one integer, shifted
+    right by the distance, and what a larger `number` leaves of the sum is in its upper limb, which
+    is kept apart because no carry reaches it.
 
     log2
-        Of each lane, rounded down; less than any other number while the sum is 0.
+        Logarithm of each lane, rounded down; less than any other number while the sum is 0.
     """
 
     UNKNOWN = np.iinfo(np.int64).min

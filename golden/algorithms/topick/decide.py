@@ -21,7 +21,7 @@ def leading_bits(k: np.ndarray, chunks: int, bits: int, chunk_bits: int) -> np.n
 
 
 def margins(q: np.ndarray, bits: int, chunk_bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """``(M_min, M_max)``, each [chunks, ...]: how far q . k may lie from s^b (Fig. 4b).
+    """``(M_min, M_max)``, each [chunks, ...]: how far q . k may be from s^b (Fig. 4b).
 
     With r bits unknown every element of k may still grow by 2^r - 1 and not shrink, so
     M_max^b = (2^r - 1) * (sum of the positive q_j) and M_min^b the same of the negative ones.

@@ -1,7 +1,7 @@
 """What a core reads for one token of a sequence, and how many cycles that takes at least.
 
-To compare the RTL's memory counters with the algorithm: decisions are those of ``decide``, the
-order of arrivals that of a memory of fixed latency.
+To compare the RTL's memory counters with the algorithm: decisions are ``decide``'s, and chunks
+arrive in the order of a memory of fixed latency.
 """
 
 from collections import deque

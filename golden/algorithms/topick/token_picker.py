@@ -153,7 +153,8 @@ class TokenPickerAttention(DecodeAttention):
         decisions = self._decide(codes, self._partial_scores(codes, order), unit, present)
         self._count(decisions.read, decisions.weight > 0 if self._bit_exact else decisions.kept, d)
 
-        # From the order of requests back to that of tokens; -1 is an extra column that is dropped.
+        # From the order of requests back to the tokens' order; -1 is an extra column that is
+        # dropped.
         weight = np.zeros((heads, queries, tokens + 1))
         np.put_along_axis(weight, order.T[None], decisions.weight.transpose(1, 2, 0), axis=2)
         weight = weight[..., :-1]

@@ -16,10 +16,9 @@ class BitExactAttention(DecodeAttention):
     The prompt, of ``prompt`` tokens in a single call, is dense attention in floating point; then
     the ``heavy`` tokens that its last 32 queries give the most are written to the core, of
     ``heavy`` + ``reserved`` rows. The array is one of cells if ``spread_mv`` is not 0. ``scale``
-    multiplies the scores; 1 / sqrt(d) when not given. Other parameters are those of
+    multiplies the scores; 1 / sqrt(d) when not given. Other parameters are as in
     :class:`golden.unicaim.unicaim_core.CoreSizes`. Rows that a query of a group selects are read,
-    once for the group. Raises ``ValueError``
-    for tokens before the prompt is complete.
+    once for the group. Raises ``ValueError`` for tokens before the prompt is complete.
     """
 
     def __init__(

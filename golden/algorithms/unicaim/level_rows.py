@@ -8,7 +8,7 @@ change neither a softmax nor an order of exact scores:
 - Rotation (``golden.unicaim.rotation``) multiplies keys and queries by one orthogonal matrix, which
   spreads the few large elements of a key over all cells.
 
-Both are done where levels are made, outside the array, so its rows and its search stay as they are.
+Both are done where levels are made, outside the array, so its rows and its search do not change.
 """
 
 import dataclasses
@@ -40,12 +40,12 @@ class LevelOptions:
     rotate, centre
         Whether keys and queries are rotated, and the keys centred.
     span
-        Root mean squares of the keys, centred if ``centre``, that the highest level stands for.
+        Value of the highest level in root mean squares of the keys, centred if ``centre``.
     spread_mv
         Standard deviation of the devices' threshold voltages in mV, as in
         ``golden.algorithms.unicaim.spread``.
     seed
-        Of the rotation's signs and of the devices.
+        Seed of the rotation's signs and of the devices.
     """
 
     key_bits: int = 3
@@ -76,7 +76,7 @@ class LevelRows:
     """The rows of all kv heads' arrays of one layer, empty at first.
 
     The keys of the prompt, [kv heads, tokens, d], set mean key and key step for all rows to come.
-    Every row's devices have their own errors, which stay when the row is overwritten.
+    Every row's devices have their own errors, which remain when the row is overwritten.
     """
 
     def __init__(self, options: LevelOptions, prompt_keys: np.ndarray, rows: int) -> None:

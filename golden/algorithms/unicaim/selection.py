@@ -27,7 +27,7 @@ def top_k(
         return used.copy()
     # Integers and floats alike: an unused row is below every score that a used one can have.
     ranked = np.where(used, scores.astype(np.result_type(scores, np.float32)), -np.inf)
-    # A row stays high if at most k rows have its score or more, so the (k + 1)th largest score is
+    # A row remains high if at most k rows have its score or more, so the (k + 1)th largest score is
     # the highest that discharges.
     discharged = np.partition(ranked, rows - k - 1, axis=-1)[..., rows - k - 1, None]
     high = ranked > discharged

@@ -1,7 +1,7 @@
 """Top-k selection under a spread of threshold voltages: a Monte Carlo (section III-B5, Fig. 9).
 
 The paper gives the spread, a standard deviation of 54 mV from device to device, and shows that the
-current of 128 cells stays linear in their score. From there to the score's noise takes assumptions:
+current of 128 cells is linear in their score. From there to the score's noise takes assumptions:
 
 - Key levels -L .. +L are spaced evenly over the memory window, the distance of the lowest and the
   highest threshold voltage of a device, so one level is window / (2 L) volts. The paper's text does
@@ -42,7 +42,7 @@ def device_errors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Errors of cells whose devices spread by ``spread``, in key levels, for rows [..., d].
 
-    Returns the errors of the stored keys, [..., d], and those of the rows for one plane of a query,
+    Returns the errors of the stored keys, [..., d], and the rows' errors for one plane of a query,
     [...]: (a - b) / 2, and the sum of (a + b) / 2.
     """
     a, b = spread * rng.standard_normal((2, *shape))
@@ -60,7 +60,7 @@ def spread_scores(
     """Scores on the sense lines, in the unit of ``row_scores``.
 
     ``keys`` [rows, d] and ``queries`` [queries, d] are levels, ``spread`` is in key levels. Each
-    trial is an array with devices of its own, written once. Returns float [trials, queries, rows].
+    trial is an array with new devices, written once. Returns float [trials, queries, rows].
     """
     key_error, row_error = device_errors((trials, *keys.shape), spread, rng)
     stored = keys + key_error
@@ -87,8 +87,8 @@ def recall_against_spread(
 ) -> np.ndarray:
     """Recall of the top k for each of ``spreads``, in key levels, over all queries and trials.
 
-    ``reference`` is the correct selection, a mask [queries, rows]; by default that of the same
-    levels without spread. Every spread scales the same random numbers, so the curve is smooth.
+    ``reference`` is the correct selection, a mask [queries, rows]; by default the selection by the
+    same levels without spread. Every spread scales the same random numbers, so the curve is smooth.
     """
     if reference is None:
         reference = top_k(row_scores(keys, queries), k)

@@ -6,9 +6,9 @@ the softmax) of all query heads are averaged first, and a row is evicted from al
 
 Choices where the paper leaves it open:
 
-- The new token is part of its own vote: s' covers all l rows in view, its own included, so that
-  the row counts in the mean and the standard deviation and may receive a vote. (In figure 2 the
-  first of six tokens has six scores, the last has one, its own.) It may itself be evicted if it
+- The new token is part of its own vote: s' covers all l rows in view, the new row included, so that
+  it counts in the mean and the standard deviation and may receive a vote. (In figure 2 the first of
+  six tokens has six scores, the last has one, its own.) It may itself be evicted if it
   has the only vote. It is never evicted on a tie, being the youngest.
 - "Earliest" means the oldest token, not the lowest slot, also where the threshold is negative and
   several rows share the minimum.
@@ -80,7 +80,7 @@ def slot_to_evict(counts: np.ndarray, positions: np.ndarray, protected: int = 0)
 
 
 def _oldest(candidates: np.ndarray, positions: np.ndarray) -> int:
-    """Of the slots marked, the one whose token has the lowest position."""
+    """The marked slot whose token has the lowest position."""
     slots = np.flatnonzero(candidates)
     return int(slots[positions[slots].argmin()])
 

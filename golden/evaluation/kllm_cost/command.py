@@ -16,7 +16,7 @@ from golden.lm.commands import at_least
 
 NAME = "kllm_cost"
 MOST = 1 << 14
-"""Of every whole number."""
+"""Bound of every whole number."""
 LEAST_TILE = 128
 NUMBERS = {
     "lanes": "PE lanes, columns at once",

@@ -47,7 +47,7 @@ def about(setting: Setting) -> str:
 
 
 def markdown(setting: Setting, claims: Sequence[Claim]) -> str:
-    """The page; the pictures lie beside it."""
+    """The page; the pictures are files beside it."""
     counts = Counter(claim.verdict for claim in claims)
     listed = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Basis if counts[verdict])
     verdicts = Table(
@@ -68,7 +68,7 @@ def markdown(setting: Setting, claims: Sequence[Claim]) -> str:
 
 
 def rates(setting: Setting) -> Table:
-    """Of every model, the A100's bound, the core's rates, and the use that 8.66x needs."""
+    """The A100's bound for every model, the core's rates, and the use that 8.66x needs."""
     made = []
     for name in MODELS:
         at = dataclasses.replace(setting, model=name)

@@ -34,7 +34,7 @@ class Setting:
 
     @property
     def shape(self) -> Shape:
-        """Of the model."""
+        """Shape of the model."""
         return MODELS[self.model]
 
     def at(self, **changes) -> "Setting":
@@ -66,13 +66,13 @@ class Setting:
 
 
 def mean_gain(setting: Setting) -> float:
-    """Of the core over an A100's bound: geometric mean over the models that an A100 holds."""
+    """Gain of the core over an A100's bound: geometric mean over the models that an A100 holds."""
     models = [dataclasses.replace(setting, model=name) for name in MODELS]
     return geometric_mean([at.rate() / at.bound() for at in models if at.fits])
 
 
 def growth(setting: Setting) -> float:
-    """Rate of the batch of Fig. 9 over that of one sequence."""
+    """Rate of the batch of Fig. 9 over the rate of one sequence."""
     return setting.rate(BATCH) / setting.rate()
 
 

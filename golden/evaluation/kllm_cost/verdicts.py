@@ -8,7 +8,7 @@ from golden.evaluation.kllm_cost.rates import Setting
 K = 4096
 """Rows and columns of the paper's product (Figs. 1 and 10b)."""
 CLOSE = 0.1
-"""Of a figure, how far ours may be off."""
+"""Relative difference by which our figure may be off."""
 
 
 class Basis(StrEnum):

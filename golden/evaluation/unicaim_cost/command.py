@@ -21,7 +21,7 @@ from golden.lm.commands import at_least
 
 NAME = "unicaim_cost"
 MOST = 1 << 17
-"""Of every number of tokens, rows, elements, heads or steps."""
+"""Bound of every number of tokens, rows, elements, heads or steps."""
 
 
 def register(commands: argparse._SubParsersAction) -> None:

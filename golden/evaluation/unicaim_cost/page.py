@@ -34,7 +34,7 @@ def about(setting: Setting) -> str:
 
 
 def markdown(setting: Setting, claims: Sequence[Claim]) -> str:
-    """The page; the pictures lie beside it."""
+    """The page; the pictures are files beside it."""
     verdicts = Table(
         "",
         ["paper", "here", "verdict", "why"],

@@ -20,7 +20,7 @@ STYLES: dict[str, dict[str, Any]] = {
         )
     )
 }
-"""Curves that nearly coincide stay apart: hollow markers around full ones."""
+"""Curves that nearly coincide can be told apart: hollow markers around full ones."""
 
 
 CAPTIONS = {

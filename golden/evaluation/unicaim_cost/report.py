@@ -11,13 +11,13 @@ from golden.algorithms.unicaim.cost import StepCounts, step_counts
 REQUIRED = ("rows", "heads", "search_steps", "conversions")
 OPTIONAL = {"written": 1, "evicted": 0}
 MOST = 1 << 20
-"""Of every count."""
+"""Bound of every count."""
 
 
 def read_counts(path: Path) -> tuple[StepCounts, np.ndarray | None]:
     """Counts of every step, and the k of each if the file has it.
 
-    The file is a JSON list with one object for each step and kv head, whose fields are those of
+    The file is a JSON list with one object for each step and kv head, with the fields of
     ``StepCounts`` and, if wanted, ``k``. Raises ``InputError`` or ``OSError``.
     """
     try:

@@ -82,7 +82,7 @@ class Cost:
 
     @property
     def aedp(self) -> float:
-        """Product of devices, energy and delay: the devices stand for the area."""
+        """Product of devices, energy and delay: the devices are a measure of the area."""
         return self.devices * self.energy_pj * self.delay_ns
 
 
@@ -110,7 +110,7 @@ def conventional(setting: Setting) -> tuple[float, float]:
     All rows are converted approximately and sorted; the selected ones are converted exactly.
     """
     energy, delay = conventional_dynamic(setting.counts("dense"), setting.shape, setting.constants)
-    # The exact part is that of UniCAIM's dynamic pruning without the search.
+    # The exact part is UniCAIM's dynamic pruning without the search.
     exact = dataclasses.replace(setting.counts("dynamic"), search_steps=0)
     exact_energy, exact_delay = mean_cost(exact, setting.shape, setting.constants)
     return float(np.mean(energy)) + exact_energy, float(np.mean(delay)) + exact_delay

@@ -69,7 +69,7 @@ class CentreSource:
 
     @property
     def kind(self) -> int:
-        """Of the row that is requested."""
+        """Kind of the row that is requested."""
         return OTHER if self._state == CENTRES else TABLE
 
     def offers(self, go: bool) -> bool:

@@ -66,7 +66,7 @@ class CodeSource:
 
     @property
     def kind(self) -> int:
-        """Of the row that is requested."""
+        """Kind of the row that is requested."""
         return TABLE if self._unit_rows else OTHER
 
     def _tick_store(self, granted: bool, arrives: bool) -> None:

@@ -141,7 +141,7 @@ class Fetch:
         self._current: Entry | None = None
         self._pending = 0
         self._row = -1  # of counters, requested last
-        # Of each slot: its entry, whether it has counters, the rows that it waits for.
+        # For each slot: its entry, whether it has counters, the rows that it waits for.
         self._entries: list[Entry | None] = [None] * timing.depth
         self._counts = [False] * timing.depth
         self._missing = [0] * timing.depth

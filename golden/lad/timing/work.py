@@ -12,7 +12,7 @@ APID_DEPTH = 64
 """Entries of the queue of active positions."""
 
 ACTIVE_BIT = 15
-"""Of a word of G."""
+"""Bit of a word of G that says whether the position is active."""
 
 HELD = 2
 """Heads in the pipeline."""
@@ -20,7 +20,7 @@ HELD = 2
 
 @dataclass(frozen=True)
 class TimingSizes:
-    """Besides a tile's sizes those of its pipelines, as in ``LadTileParameters``."""
+    """A tile's sizes and its pipelines' stages, as in ``LadTileParameters``."""
 
     sizes: TileSizes
     depth: int
@@ -70,7 +70,7 @@ class HeadWork:
     head
         Number in the job.
     first
-        Of its kv head: it stores the new key and value.
+        Whether it is the first head of its kv head: it stores the new key and value.
     clear
         Its caches are empty.
     large
@@ -110,13 +110,13 @@ class JobWork:
     count
         Cycles in which the tile counts the kv heads of its job.
     heads
-        Those of a token.
+        Heads of a token.
     ahead
-        Of a prefetch job, for each head: the positions that were active, ascending.
+        For each head of a prefetch job: the positions that were active, ascending.
     n, most
-        Of a prefetch job: positions of the last step, rows that are loaded for a head.
+        Numbers of a prefetch job: positions of the last step, rows that are loaded for a head.
     vectors, pieces, rows
-        Of a linear layer.
+        Sizes of a linear layer.
     """
 
     count: int = 0

@@ -35,9 +35,9 @@ class Core:
     integer_queries
         Queries are integers as scores are; in the paper they are K-Means indices.
     share
-        Of a vector's values, the outliers at both ends together.
+        Share of a vector's values that are outliers, both ends together.
     bandwidth
-        Of the memory, in bytes a second; infinite: one that always keeps up.
+        Bandwidth of the memory, in bytes a second; infinite: one that always keeps up.
     clock
         In Hz.
     """
@@ -74,7 +74,7 @@ class Core:
 
     @property
     def word_bytes(self) -> int:
-        """Of a word for every lane: what counting one word a cycle asks of the memory."""
+        """Bytes of a word for every lane: what counting one word a cycle needs from the memory."""
         return -(-self.lanes * self.word * self.weight_bits // 8)
 
     def groups(self, integer: bool) -> int:

@@ -53,8 +53,9 @@ class Token:
 def decode(shape: Shape, core: Core, context: int, batch: int = 1) -> Token:
     """One token of each of `batch` sequences after `context` tokens, its own among them.
 
-    The sequences share the weights' columns, the query heads of a group those of their keys and
-    values. Left out: latencies of dependent products, norms, and quantising new keys and values.
+    The sequences share the weights' columns, the query heads of a group the columns of their keys
+    and values. Left out: latencies of dependent products, norms, and quantising new keys and
+    values.
     """
     layers, head, weight_bytes = _linear(shape, core, batch)
     group = shape.heads // shape.kv_heads
@@ -106,7 +107,10 @@ def a100_bytes(shape: Shape, context: float, batch: int = 1) -> float:
 
 
 def search_cycles(k: int, pops: int) -> int:
-    """Of the paper's Orizuru, on k values: both trees level by level, then one comparison after
-    another for each pop (section IV-C). The trees run side by side."""
+    """Cycles of the paper's Orizuru on k values.
+
+    Both trees level by level, then one comparison after another for each pop (section IV-C). The
+    trees run side by side.
+    """
     levels = (k - 1).bit_length()
     return levels + pops * levels

@@ -35,7 +35,10 @@ class Shape:
 
     @property
     def weights(self) -> int:
-        """Of all layers and the head: those that each token reads. Not the embedding table."""
+        """Number of weights of all layers and the head: each token reads them.
+
+        Not the embedding table.
+        """
         layer = sum(k * n for k, n in self.matrices)
         return self.layers * layer + self.hidden * self.vocabulary
 

@@ -9,11 +9,11 @@ class Cost:
     """Operations of one matrix-vector product.
 
     dense_macs
-        Of the index-based part: N 2^(nA + nW).
+        Operations of the index-based part: N 2^(nA + nW).
     sparse_macs
-        Of the outliers: 2 k N.
+        Operations of the outliers: 2 k N.
     plain_macs
-        Of the same product in floating point: K N.
+        Operations of the same product in floating point: K N.
     counts
         Increments of counters: K N, the outliers' masked ones among them.
     comparisons

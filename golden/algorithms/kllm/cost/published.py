@@ -8,7 +8,7 @@ class Part:
     """A row of Table I: area in mm2 and power in W of all `units` of a lane or of the chip.
 
     kilobytes
-        Of a buffer, else 0.
+        Size of a buffer, else 0.
     """
 
     name: str
@@ -34,7 +34,7 @@ PARTS = (
 )
 """Table I: 28 nm, 500 MHz."""
 LANE_AREA, LANE_POWER = 8.25, 5.73
-"""Of all lanes, as Table I sums them."""
+"""Area and power of all lanes, as Table I sums them."""
 TOTAL_AREA, TOTAL_POWER = 16.87, 8.96
 
 BASELINES = ("A100", "QuaRot", "SpAtten", "Olive", "BitMoD")

@@ -47,7 +47,7 @@ class StepCounts:
     conversions
         Selected rows, summed over the query heads.
     written, evicted
-        Rows written, and those of them that replaced another: 0 or 1.
+        Number of rows written, and of rows that replaced another: 0 or 1.
     """
 
     rows: Count
@@ -89,7 +89,7 @@ def step_counts(
     """Counts of a step with ``rows`` in use in which each head selects ``k``.
 
     With ``k`` above ``rows`` all are selected; with None there is no search and all are converted.
-    ``search_steps`` are those of one head's search.
+    ``search_steps`` are the steps of one head's search.
     """
     selected = rows if k is None else np.minimum(k, rows)
     return StepCounts(

@@ -14,9 +14,9 @@ class ArrayShape:
     d
         Elements of a key.
     key_bits, cell_bits
-        Bits of an element, and of them those that one cell stores. An element of more bits takes
-        several cells: its slices, each slice of a row on a sense line of its own, as one line
-        cannot weigh its cells differently.
+        Number of bits of an element, and of bits that one cell stores. An element of more bits
+        takes several cells: its slices, each slice of a row on a separate sense line, because one
+        line cannot weigh its cells differently.
     """
 
     heavy: int = 512

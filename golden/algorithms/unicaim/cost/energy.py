@@ -131,7 +131,7 @@ def conventional_dynamic(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Energy in pJ and delay in ns of each step with dynamic pruning as others do it (IV-A2, A3).
 
-    ``counts`` are those of a step without it: every head converts all rows approximately, sorts
+    ``counts`` are of a step without it: every head converts all rows approximately, sorts
     them in n log2 n comparisons; to this the caller adds the exact part, the selected rows'.
     """
     c = constants or Constants()
