@@ -73,7 +73,7 @@ def key_levels(k: np.ndarray, step: np.ndarray, bits: int) -> np.ndarray:
 
 
 def query_levels(q: np.ndarray, bits: int) -> np.ndarray:
-    """Queries [..., d] to the nearest level of each query's step, half to even, clipped: ``int16``."""
+    """Queries [..., d] as nearest levels of their steps, half to even, clipped: ``int16``."""
     limit = query_limit(bits)
     return np.clip(np.rint(q / query_step(q, bits)[..., None]), -limit, limit).astype(np.int16)
 

@@ -69,7 +69,7 @@ def growing(p: VedaCoreParameters, longest: int, heads: int) -> Steps:
 
 
 def head_cycles(outcome: Outcome, heads: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of every step: cycles from its first key offered to its first o, and between heads' o."""
+    """Cycles of every step: from its first key offered to its first o, and between heads' o."""
     offered = np.asarray(outcome.memories["cache"].offered)
     taken = np.asarray(outcome.cycles_of["o"]).reshape(-1, heads)
     lengths = np.arange(1, len(taken) + 1)

@@ -67,7 +67,7 @@ class Speed:
     start_s
         Seconds of a run of a single transaction: mostly starting the simulator.
     cycles_per_s
-        Of a long run less that: the rate of further cycles.
+        Rate of further cycles: a long run less that time.
     """
 
     block: str
@@ -209,7 +209,7 @@ def build_seconds(block: Block, parameters: Parameters, file: Path, limit: float
         In wall-clock seconds.
     """
     sizes = json.dumps(dataclasses.asdict(parameters))
-    # In a session of its own, so that a compiler of whatever depth can be ended.
+    # In a separate session, so that a compiler of whatever depth can be ended.
     worker = subprocess.Popen(
         [sys.executable, "-m", "sim.commands.bench", block.name, sizes, str(file)],
         cwd=ROOT,

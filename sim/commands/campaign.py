@@ -97,7 +97,7 @@ def _title(tests: list[str]) -> str:
 
 
 def run_tests(names: tuple[str, ...]) -> TestRun:
-    """Run tests of the campaign by name, in a process of their own.
+    """Run tests of the campaign by name, in a separate process.
 
     :raises ToolError: if pytest ended without a report.
     """

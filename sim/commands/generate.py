@@ -82,8 +82,8 @@ def request_of(arguments):
 class Teller:
     """Prints a text as it comes, and below it, on a terminal, one line of status.
 
-    Without a terminal the status is lines of their own on standard error, all before the text, so
-    that both stay whole where they go to one file. Leaving the ``with`` block ends the text's line.
+    Without a terminal the status is separate lines on standard error, all before the text, so that
+    both can be read where they go to one file. Leaving the ``with`` block ends the text's line.
     """
 
     def __init__(self, quiet: bool = False):

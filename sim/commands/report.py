@@ -35,11 +35,11 @@ class Row:
     """One line of the table: a configuration in a simulator, under every stall pattern.
 
     cycles, predicted, fewest
-        Of the runs without stalls.
+        Cycles of the runs without stalls.
     seed
-        Of the random data and stalls.
+        Seed of the random data and stalls.
     picture
-        Of the run with real data and no stalls: ``image``, ``caption``, ``parameters``.
+        Picture of the run with real data and no stalls: ``image``, ``caption``, ``parameters``.
     """
 
     block: str

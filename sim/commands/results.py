@@ -21,7 +21,7 @@ def run(opening: tuple, hashes: tuple, task: Run | str):
     opening
         Arguments of :func:`golden.evaluation.results.open_all`.
     hashes
-        Of the contents of the files among them.
+        Hashes of the contents of the files among them.
     """
     _open(*opening)
     return results.run(task)

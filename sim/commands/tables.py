@@ -1,6 +1,6 @@
 """``python -m sim tables``: the tables of README.md and docs that a program can make.
 
-A table stands between two lines of its page and is replaced whole::
+A table is between two lines of its page and is replaced as a whole::
 
     <!-- table overview: made by `make docs` -->
     ...

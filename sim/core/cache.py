@@ -2,7 +2,7 @@
 
 Each use sets an entry's time. An entry that was not used for a month is removed; if the rest is
 larger than the limit, the least recently used entries are removed first. An entry used within the
-last day always stays, as another process may be using it.
+last day is always kept, because another process may be using it.
 """
 
 import dataclasses
@@ -74,7 +74,7 @@ def prune(most: int, kept_s: float = KEPT_S) -> list[Entry]:
     """Remove old entries, then the least recently used down to `most` bytes; returns them.
 
     kept_s
-        Entries used within this number of seconds stay in any case.
+        Entries used within this number of seconds are kept in any case.
     """
     found = sorted(entries(), key=lambda entry: entry.used)
     total, now, removed = sum(entry.size for entry in found), time.time(), []

@@ -1,9 +1,9 @@
 """Model of an external memory: tagged requests in, responses out after a latency, in any order.
 
-A stimulus binds a :class:`Memory` to a pair of streams at a design's ports: its rows, and where
-address, tag and data lie in the payloads. Latency, bandwidth and order are a :class:`MemoryTiming`,
-which the run chooses, as it chooses the stall pattern. :class:`MemoryModel` here and ``memory.h``
-in the compiled harness have the same schedule, cycle for cycle.
+A stimulus binds a :class:`Memory` to a pair of streams at a design's ports: its rows, and the
+positions of address, tag and data in the payloads. Latency, bandwidth and order are a
+:class:`MemoryTiming`, which the run chooses, as it chooses the stall pattern. :class:`MemoryModel`
+here and ``memory.h`` in the compiled harness have the same schedule, cycle for cycle.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class MemoryTiming:
         Cycles from one response first offered to the next, at least: 1 / bandwidth. Responses that
         wait for it, for the consumer or for their turn take longer than `latency`.
     reorder
-        Whether a response may overtake that of an earlier request. Of those that are due, the
+        Whether a response may overtake an earlier request's. Among responses that are due, the
         oldest request's goes first.
     """
 
@@ -67,7 +67,7 @@ class MemoryTiming:
     def from_text(cls, text: str, seed: int = 0) -> "MemoryTiming":
         """A timing as typed: ``latency=1..80,order=any,interval=2,seed=3``, or a part of it.
 
-        Settings left out are those of the fastest memory, and `seed`.
+        Settings left out are the fastest memory's, and `seed`.
 
         :raises ParameterError: for an unknown setting or a value out of range.
         """
@@ -133,7 +133,7 @@ class Bits:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryPort:
-    """Where a memory's fields lie in the payloads of its two streams."""
+    """Positions of a memory's fields in the payloads of its two streams."""
 
     address: Bits
     request_tag: Bits
@@ -165,8 +165,7 @@ class Memory:
         The design's output stream of requests and its input stream of responses.
     address, tag
         Fields of the request, as dotted paths of :func:`sim.core.payload.fields`; a path to a
-        struct or an array stands for all of it, and ``payload`` for all of a payload that has no
-        such field.
+        struct or an array means all of it, and ``payload`` all of a payload that has no such field.
     response_tag, data
         Fields of the response; its tag has the name of the request's by default. If `tag` is None,
         there are no tags and responses are in order.

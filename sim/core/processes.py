@@ -59,7 +59,7 @@ def run(
     """Run a program to its end; returns its output as text, unless it goes to files.
 
     timeout
-        Seconds after which it is ended; its status is then that of SIGTERM or of SIGKILL.
+        Seconds after which it is ended; its status then says SIGTERM or SIGKILL.
     grace
         Seconds from SIGTERM to SIGKILL.
     stuck

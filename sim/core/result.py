@@ -23,7 +23,7 @@ class RunResult:
     memory
         Stall pattern to the timing of the memories under it; None for a block without memories.
     cycles
-        Of the runs without stalls, if there are any.
+        Cycles of the runs without stalls, if there are any.
     predicted
         Cycles the block's formula gives for the same stimuli, the most where it gives a band; None
         where stalls or a slow memory make it meaningless.

@@ -14,7 +14,7 @@ class Stall:
     burst
         Mean length in cycles of a run of stalled or of active cycles, relative to independent
         choices; 1 is an independent choice in each cycle. Otherwise the runs of some streams are
-        three times as long and those of others a third, so that one may starve as others flow.
+        three times as long and of others a third, so that one may starve as others flow.
     late
         Whether a sink raises ready only for a beat it has already seen for a cycle. The stream
         rules allow it, and a component that waits for ready before it raises valid then hangs.

@@ -87,7 +87,7 @@ class Stimulus:
         """Fewest and most cycles of a run where nothing stalls and memories are the fastest.
 
         outcome
-            Of the run, from whose outputs a subclass may see what the block decided.
+            Outcome of the run: a subclass may see from its outputs what the block decided.
         """
         return self.band or (self.cycles, self.cycles)
 

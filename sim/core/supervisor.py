@@ -2,7 +2,7 @@
 
     python -I -S supervisor.py PARENT GRACE COMMAND...
 
-The command gets a process group of its own. The group is ended when the process PARENT ends for any
+The command gets a separate process group. The group is ended when the process PARENT ends for any
 reason, or when this process receives SIGINT, SIGTERM or SIGHUP: first by SIGTERM, GRACE seconds
 later by SIGKILL. The exit status is the command's, or 128 plus the number of the signal that ended
 it.
@@ -20,7 +20,7 @@ ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 def main() -> int:
     parent, grace, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
-    # Signals stay blocked until sigtimedwait takes them, so that none is lost.
+    # Signals are blocked until sigtimedwait takes them, so that none is lost.
     awaited = ENDING | {signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     try:

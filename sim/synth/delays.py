@@ -16,16 +16,16 @@ SLEW = 40.0
 """Transition time at inputs, ps; a typical one of a 45 nm netlist."""
 
 FEMTOSECONDS = 1000
-"""Of a picosecond."""
+"""Number of femtoseconds in a picosecond."""
 
 Edges = tuple[float, float]
-"""Of a rising and of a falling edge."""
+"""Times of a rising and of a falling edge."""
 
 
 def delays(netlist: Netlist, library: Library) -> dict[tuple[str, str], tuple[int, int]]:
     """By cell and output pin: delay of a rising and of a falling output, in whole femtoseconds.
 
-    Of a register they are those from its clock. None is below one, so that no pulse has no width.
+    A register's are from its clock. None is below one, so that no pulse has no width.
 
     :raises SynthesisError: if there is a combinational loop.
     """

@@ -26,8 +26,8 @@ class Usage:
     """Resources of the device that a design uses.
 
     lut4
-        Four-input tables, including those of carry cells (two each) and of small memories (six for
-        16 words of 4 bits, as nextpnr places them).
+        Number of four-input tables, including tables of carry cells (two each) and of small
+        memories (six for 16 words of 4 bits, as nextpnr places them).
     dsp, bram
         Multiplier and ALU cells; block memories of 18 kbit.
     carries

@@ -116,8 +116,8 @@ class Mapper:
     folder
         An empty folder for the tools' files.
     pieces
-        Gates, those of sub-modules included, from which on a sub-module is mapped as a piece of its
-        own; None maps the design as one piece.
+        Number of gates, sub-modules' included, from which on a sub-module is mapped as a separate
+        piece; None maps the design as one piece.
 
     :raises ToolError: if Yosys cannot synthesize the design.
     """
@@ -226,7 +226,7 @@ def _register_share(timing: Timing) -> float:
 
 
 def large_modules(statistics: dict, top: str, least: int) -> list[str]:
-    """Modules of at least `least` gates, not counting those of other such modules inside them."""
+    """Modules of at least `least` gates, not counting gates of other such modules inside them."""
     modules = statistics["modules"]
     sizes: dict[str, int] = {}
 

@@ -200,7 +200,7 @@ def netlist_resources(path: Path) -> Resources:
 
 
 def _placed(utilization: dict[str, Any], netlist: Resources) -> Resources:
-    """What the report counts, and flip-flops of the netlist where it has none of their own."""
+    """What the report counts, and flip-flops of the netlist where it has no entry for them."""
     placed = {
         resource: sum(utilization.get(kind, {}).get("used", 0) for kind in kinds)
         for resource, kinds in PLACED.items()

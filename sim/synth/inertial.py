@@ -84,7 +84,7 @@ class Waveforms:
         self._used = end
 
     def through(self, gates: Gates) -> None:
-        """The waveforms at the gates' outputs, those of their inputs being known."""
+        """Compute the waveforms at the gates' outputs from the ones at their inputs."""
         events = self.count[gates.pins].sum(axis=1)
         parts = np.cumsum(events) // CHUNK
         for part in range(int(parts[-1]) + 1 if len(parts) else 0):
@@ -146,7 +146,7 @@ def passing(time: np.ndarray, lane: np.ndarray, delay: np.ndarray) -> np.ndarray
     """Which changes of a function's value reach the output: indices.
 
     time, lane, delay
-        Of each change, sorted by lane and time; changes of one lane alternate.
+        Time, lane and delay of each change, sorted by lane and time; changes of one lane alternate.
 
     A change that is followed sooner than its delay is swallowed with its follower. So of changes
     that all come too soon after one another every second is swallowed with the next, and the change

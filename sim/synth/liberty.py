@@ -157,7 +157,7 @@ class Group:
 
 
 def _parse(text: str, path: Path) -> Group:
-    # Strings and other tokens are told apart by nothing later: no sign stands alone in a string.
+    # Strings and other tokens are told apart by nothing later: no string is a single sign.
     tokens = [m[2] or m[3] or m[1] for m in TOKEN.finditer(text) if m.lastindex]
     root = Group("", [])
     stack = [root]

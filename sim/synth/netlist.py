@@ -82,7 +82,7 @@ class Netlist:
                 raise SynthesisError(f"{self.name} has a latch ({cell.name}), which has no timing")
 
     def label(self, cell: Instance, library: Library) -> str:
-        """A cell's name in messages: that of the net it drives, if the design names it."""
+        """A cell's name in messages: the name of the net it drives, if the design names it."""
         for pin in library.cells[cell.kind].pins.values():
             net = cell.connections.get(pin.name)
             if pin.direction == "output" and net in self.names:

@@ -8,7 +8,7 @@ count, connected or not.
 
 Leakage is each cell's, the mean over the states of its inputs.
 
-Left out: wires, the clock tree, and gates whose inputs toggle while their output stays.
+Left out: wires, the clock tree, and gates whose inputs toggle while their output does not.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ WATTS = {"w": 1e6, "mw": 1e3, "uw": 1.0, "nw": 1e-3, "pw": 1e-6}
 """µW of Liberty's units."""
 
 FEMTOJOULES = 1e-3
-"""Of a microwatt in a picosecond."""
+"""Energy of a microwatt in a picosecond, in femtojoules."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Power:
 
 @functools.cache
 def read(path: Path) -> Power:
-    """Read the power of a Liberty file, whose unit of internal power is that of C V².
+    """Read the power of a Liberty file, whose unit of internal power is the unit of C V².
 
     :raises SynthesisError: if it has none, or states no voltage or an unknown unit.
     """
@@ -98,7 +98,7 @@ def _cell(reader: Reader, cell: Group, watts: float) -> CellPower:
 
 @dataclasses.dataclass(frozen=True)
 class Energies:
-    """Of one netlist.
+    """Energies of one netlist.
 
     net
         fJ of one toggle of each net that something drives or reads.

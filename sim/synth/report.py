@@ -19,7 +19,7 @@ class Row:
     area_um2, delay_ps
         None for the generic set, which has neither; `delay_levels` is None for all other libraries.
     nand2_equivalents
-        Area over that of the library's smallest two-input NAND; None if it has none.
+        Area over the library's smallest two-input NAND; None if it has none.
     start, end
         The slowest path's: ports, or nets and data pins of registers.
     paths

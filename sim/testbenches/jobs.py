@@ -13,9 +13,10 @@ class JobsTestbench:
     """A testbench of jobs that two functions make.
 
     random
-        Of the parameters, the number of transactions and a generator: jobs.
+        Function of the parameters, the number of transactions and a generator, which returns jobs.
     real
-        Of the parameters, a trace, the number of transactions and a generator: jobs and notes.
+        Function of the parameters, a trace, the number of transactions and a generator, which
+        returns jobs and notes.
     """
 
     random: Callable[..., Any]

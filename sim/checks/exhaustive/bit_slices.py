@@ -123,7 +123,7 @@ def _to_c(netlist: str, inputs: Mapping[str, int], outputs: Mapping[str, int]) -
     lines = []
 
     def emit(net) -> str:
-        """The vector of a net; its table's line follows those of the inputs."""
+        """The vector of a net; its table's line follows the inputs' lines."""
         if net not in names:
             connections, parameters = tables[net]["connections"], tables[net]["parameters"]
             operands = [emit(operand) for operand in connections["A"]]

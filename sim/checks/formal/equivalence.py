@@ -3,8 +3,8 @@
 Two copies of the design, one with the fault switched on, start in the same arbitrary state, are
 reset together and then receive the same inputs, with further resets at any time. They are
 *equivalent* if every ready and valid output agrees in every cycle, and every payload output
-whenever its valid is 1. Inputs keep the rules of streams: a stalled beat stays unchanged until it
-is accepted. A payload field whose shape is a ``range`` holds a value of that range.
+whenever its valid is 1. Inputs keep the rules of streams: a stalled beat is unchanged until it is
+accepted. A payload field whose shape is a ``range`` holds a value of that range.
 
 The proof is by induction over register correspondence (C. van Eijk, "Sequential equivalence
 checking based on structural similarities", 2000). The hypothesis is that register bits of the two

@@ -100,7 +100,7 @@ def prove(
 
 
 def equals(bits: str, expression: str, float_format: FloatFormat) -> str:
-    """The claim that `bits` are those of a number, with the sign of a zero and the one quiet NaN.
+    """The claim that `bits` encode a number, with the sign of a zero and the one quiet NaN.
 
     `expression` is in the format that :func:`sort` names. If the format is not the solver's own, a
     claim may contain this for one number only.
@@ -139,7 +139,7 @@ def exponent_differences(a: str, b: str, float_format: FloatFormat) -> list[str]
 
 
 def sort(float_format: FloatFormat) -> str:
-    """The SMT-LIB sort of a format's numbers: its own, or that of the wide format."""
+    """The SMT-LIB sort of a format's numbers, or of the wide format's."""
     wide = _wide(float_format)
     return f"(_ FloatingPoint {wide.exponent} {wide.precision})"
 

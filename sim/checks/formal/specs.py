@@ -40,7 +40,7 @@ from amaranth.utils import ceil_log2
 def reset_first(m: Module) -> Signal:
     """Assume reset in the first cycle and in no other; returns a flag, high in that cycle.
 
-    The flag itself has no reset: otherwise the design would stay in reset in every cycle and all
+    The flag itself has no reset: otherwise the design would be in reset in every cycle and all
     assertions would pass vacuously.
     """
     first = Signal(init=1, reset_less=True)
@@ -65,7 +65,7 @@ def watch(m: Module, first: Signal, port) -> None:
 
 
 def _hold(m: Module, first: Signal, port, rule: Callable) -> None:
-    """The rules of streams: after a stall (valid, not ready) valid and payload stay as they are."""
+    """The rules of streams: after a stall (valid, not ready) valid and payload do not change."""
     stalled = Signal()
     offered = Value.cast(port.payload).as_unsigned()  # bits are compared, signed or not
     payload = Signal(len(offered))

@@ -77,7 +77,7 @@ class Mutant:
     cell, port, bit
         The port bit that is changed, named as in the flattened netlist.
     control
-        Of a conditional fault, the bit of the same port that switches it.
+        Bit of the same port that switches a conditional fault.
     sources
         Python lines that made the cell and its wire, as ``file:line``, this project's first.
     """
@@ -179,7 +179,7 @@ def create(
 
 
 def _cells_of(instance: str) -> str:
-    """Yosys' selection of an instance's cells, without those of the instances within."""
+    """Yosys' selection of an instance's cells, without the cells of the instances within."""
     if not instance:
         return "c:* c:*.* %d"
     # Names are like $flatten\pe_array.\pe_1.$243 or, of a memory, scheduler.map.rows.
@@ -197,7 +197,7 @@ def _commands(text: str, fixed: list[str]) -> list[str]:
 
 
 def _reads_without_clock(rtlil: str) -> list[str]:
-    """Patterns of enables of combinational read ports, which must stay constant."""
+    """Patterns of enables of combinational read ports, which must be constant."""
     found = []
     for name, body in re.findall(r"  cell \$mem_v2 (\S+)\n(.*?)\n  end\n", rtlil, re.DOTALL):
         [clocks] = re.findall(r"parameter \\RD_CLK_ENABLE \d+'([01]+)", body)
@@ -240,7 +240,7 @@ def _short(source: str) -> str:
 class _CellSources:
     """Source lines for cells without one of this project, such as multiplexers of an ``m.If``.
 
-    The line is that of the nearest cell downstream which has one.
+    The line is taken from the nearest cell downstream which has one.
     """
 
     def __init__(self, rtlil: str):

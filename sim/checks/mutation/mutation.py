@@ -80,7 +80,7 @@ def checks_of(
 ) -> list[Check]:
     """Every stimulus under every stall pattern, the shortest first.
 
-    Random data and its stalls are those of two seeds, since a testbench may choose by it what a
+    Random data and its stalls have two seeds, because a testbench may choose by it what a
     stimulus is about.
     """
     testbench = load_testbench(block)

@@ -17,10 +17,13 @@ from sim.drivers.run import load_trace
 from sim.synth import libraries
 
 COUNTERS = (5,)
-"""Of a step, those of the lane's preset `default`. The 32 of `paper` are 700 000 cells."""
+"""Number of counters of a step, as in the lane's preset `default`.
+
+The 32 of `paper` are 700 000 cells.
+"""
 
 COLUMNS = 2
-"""Of each of the runs; the first fills the pipeline, the second is measured."""
+"""Number of columns of each run; the first fills the pipeline, the second is measured."""
 
 
 def counting_command(arguments) -> int:

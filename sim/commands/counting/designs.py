@@ -27,7 +27,10 @@ BITS = 4
 """Of both indices."""
 
 STEPS = 8
-"""Of a column: as many as groups of MACS of the 256 bins, so that the reduction keeps pace."""
+"""Number of steps of a column.
+
+As many as groups of MACS of the 256 bins, so that the reduction keeps pace.
+"""
 
 MACS = 32
 FP16_PAIRS = 16

@@ -20,7 +20,7 @@ from golden.trace import Trace, TraceError
 
 @dataclasses.dataclass(frozen=True)
 class LayerErrors:
-    """Of one layer's products: root of the sum of squares over that of the exact products.
+    """Errors of one layer's products: root of their sum of squares over the exact products' root.
 
     counting
         By :class:`PeLane`, from the products of the trace's own vectors and matrix.
@@ -37,7 +37,7 @@ class LayerErrors:
 
 
 def errors_of(trace: Trace, bits: int, widths: tuple[int, ...]) -> list[LayerErrors]:
-    """Of every layer that has vectors and a matrix, with indices of `bits` bits.
+    """Errors of every layer that has vectors and a matrix, with indices of `bits` bits.
 
     :raises TraceError: if the trace has none.
     """

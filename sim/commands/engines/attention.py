@@ -29,11 +29,11 @@ class LayerRun:
     """Which layer runs on which design, and how.
 
     design
-        Of the block; layers share its compiled code.
+        Design of the block; layers share its compiled code.
     layer
         Its number, for messages.
     timing
-        Of all memories.
+        Timing of all memories.
     check
         False: what the RTL gives goes on unchecked.
     submit
@@ -56,9 +56,9 @@ class LayerRun:
 class RtlAttention(DecodeAttention):
     """One layer's attention, computed by RTL.
 
-    ``cycles`` has those of each step; ``bits`` counts the output bits compared; ``steps`` has what
-    went in and out. All three are complete once everything submitted has run. ``settings`` has the
-    block's options of the run by name.
+    ``cycles`` has the number of each step; ``bits`` counts the output bits compared; ``steps`` has
+    what went in and out. All three are complete once everything submitted has run. ``settings`` has
+    the block's options of the run by name.
     """
 
     block: ClassVar[str]
@@ -86,7 +86,7 @@ class RtlAttention(DecodeAttention):
         return outcome
 
     def _compared(self, token: int, stimulus: Stimulus, drain: int = 0) -> Outcome:
-        """A step on the RTL whose outputs must be those of `stimulus`, and so must its cycles.
+        """A step on the RTL, whose outputs and cycles must be as `stimulus` says.
 
         :raises Difference: at the first bit that differs, or if it takes a wrong number of cycles.
         """
@@ -100,7 +100,7 @@ class RtlAttention(DecodeAttention):
         return outcome
 
     def _refuse(self, token: int, found: Sequence[Mismatch]) -> None:
-        """:raises Difference: that of the first mismatch, if there is any."""
+        """:raises Difference: for the first mismatch, if there is any."""
         if found:
             raise Difference(self.block, self._layer, token, str(found[0]))
 
@@ -113,7 +113,7 @@ class RtlAttention(DecodeAttention):
         }
 
     def timings(self) -> dict[str, MemoryTiming]:
-        """Of the block's memories, by name; empty on a board."""
+        """Timings of the block's memories, by name; empty on a board."""
         return getattr(self._session, "timings", {})
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Fp16Attention(RtlAttention):
 
 
 class AttentionEngine(ABC):
-    """Attention of all layers of a model, each in a session of its own."""
+    """Attention of all layers of a model, each in a separate session."""
 
     @abstractmethod
     def attention(self, run: LayerRun, rows: int) -> RtlAttention:
@@ -175,7 +175,7 @@ class AttentionEngine(ABC):
         """One for each layer, with the same compiled design inside; `submit` gives each its own.
 
         options
-            Of the block's own :meth:`attention`.
+            Options of the block's own :meth:`attention`.
         """
         return [
             self.attention(LayerRun(design, layer, timing, check, submit(layer)), rows, **options)

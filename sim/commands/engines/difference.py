@@ -7,7 +7,7 @@ class Difference(RuntimeError):
     block
         Catalogue name.
     layer, token
-        Of the language model, from 0.
+        Layer and token of the language model, from 0.
     """
 
     def __init__(self, block: str, layer: int, token: int, what: str):

@@ -30,7 +30,7 @@ class Request:
     gguf
         A model's file, by default SmolLM2's.
     verilog
-        Files that stand in for the generated Verilog, each as ``FILE`` or ``BLOCK=FILE``.
+        Files that replace the generated Verilog, each as ``FILE`` or ``BLOCK=FILE``.
     trust
         As in ``sim run``.
     check

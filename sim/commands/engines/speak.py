@@ -32,8 +32,8 @@ class Step:
     token
         The likeliest after those before.
     cycles
-        Of the accelerators for each token that the model read in this step, over all layers: one
-        number for each of the prompt's tokens in the first step, then one.
+        Cycles of the accelerators for each token that the model read in this step, over all layers:
+        one number for each of the prompt's tokens in the first step, then one.
     rows
         Tokens in the cache of each layer.
     bits
@@ -300,7 +300,7 @@ class Speaker:
 
 
 class _Speaking(Llama):
-    """A model whose products are those of `layers`, if there are any.
+    """A model with the products of `layers`, if there are any.
 
     One more than there are layers multiplies the output matrix. `quantised` says where vectors are
     normalised.
@@ -350,6 +350,6 @@ def in_memory(model: Llama) -> Llama:
 
 
 def cpu_seconds() -> float:
-    """Of this process so far."""
+    """CPU seconds of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime

@@ -12,7 +12,7 @@ WAITING = 256
 
 
 class Workers:
-    """Runs given to one layer are done in their order, those of different layers side by side.
+    """Runs of one layer are done in their order, different layers' side by side.
 
     The simulator releases Python's lock, so that the threads share the processors.
 
@@ -41,7 +41,7 @@ class Workers:
     def wait(self) -> None:
         """Until all runs have ended.
 
-        :raises Difference: that of the run that was given first, of those that failed.
+        :raises Difference: of the first failed run, in the order in which they were given.
         """
         while self._pending:
             self._take()

@@ -38,11 +38,11 @@ def write_page(
     """Write ``index.html`` into a folder, whole or not at all; returns its path.
 
     rows
-        Of :class:`sim.commands.report.Row`: the runs to show.
+        Rows of :class:`sim.commands.report.Row`: the runs to show.
     blocks
-        Of the matrix, those of papers first.
+        Blocks of the matrix, papers' blocks first.
     trace_meta
-        Of the real data of the runs.
+        Description of the real data of the runs.
     story
         A :class:`sim.commands.engines.speak.Story`, or None.
     left_out

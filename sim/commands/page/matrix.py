@@ -69,7 +69,7 @@ def _area_and_clock(block: Block, synthesis: list, page: str, links: Links) -> l
         said = next((row.area for row in OVERVIEW if row.block == block.name), "")
         if ": " not in said:
             return [NOTHING] * 2
-        # Of a block too large for the kept measurements: "small, mapped for area: 81,860 µm²".
+        # A block too large for the kept measurements has: "small, mapped for area: 81,860 µm²".
         how, _, figures = said.partition(": ")
         area, _, clock = figures.partition(", ")
         large = f"{area} ({how})", links.to(page), ""

@@ -69,5 +69,5 @@ def caches(positions: np.ndarray, votes: np.ndarray) -> tuple[list, list]:
 
 
 def command(result: dict) -> str:
-    """The command that a reader may begin with to make a text of their own."""
+    """The command that a reader may begin with to make a new text."""
     return f"python -m sim generate --tokens {len(result['tokens'])}"

@@ -10,13 +10,13 @@ class Paper:
     """A card of the page.
 
     figure
-        Of the paper, after which the diagram is drawn.
+        Figure of the paper, after which the diagram is drawn.
     status
         How much is built, in a few words.
     whole
         Blocks of the catalogue that are more than a box: the whole diagram, or a comparison.
     commands
-        Of each page of docs/results, the command that repeats its figures.
+        For each page of docs/results, the command that repeats its figures.
     """
 
     name: str

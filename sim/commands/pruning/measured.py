@@ -10,7 +10,7 @@ import numpy as np
 from hw.topick.core_parameters import TopickCoreParameters
 
 CHUNKS, BITS = 3, 12
-"""Of an element of K or V."""
+"""Number of chunks and of bits of an element of K or V."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,11 +20,11 @@ class JobRun:
     cycles
         From the job's offer to its last o.
     lane_cycles
-        Of each lane: from the job's offer to the memory's last response.
+        Cycles of each lane from the job's offer to the memory's last response.
     decided_cycles
-        Of each lane: from the job's offer to its last decision, the end of step 0.
+        Cycles of each lane from the job's offer to its last decision, the end of step 0.
     chunks, keys
-        That each lane's memory reads: all, and those of K.
+        Number of chunks that each lane's memory reads, and of K's among them.
     model_keys, model_values
         Chunks that the algorithm reads in the same order of arrivals; 0 without pruning.
     waiting
@@ -49,9 +49,9 @@ class Measured:
     source
         Model, layers and text of the trace.
     heads, kv_heads
-        Of a job.
+        Number of heads of a job.
     tokens
-        Of the sequence, the new one included.
+        Number of tokens of the sequence, the new one included.
     memory
         Cycles from a request to its response.
     """
@@ -204,7 +204,7 @@ class Results:
         self.ds = sorted({m.d for m in pruned})
 
     def pairs(self, **fields) -> list[Pair]:
-        """Of the default slots and threshold and without buffers, if `fields` do not say else."""
+        """Pairs of the default slots and threshold without buffers, but for `fields`."""
         wanted = {"entries": self.default, "threshold": self.threshold, "buffer_tokens": 0}
         wanted |= {"pruning": True, "d": self.ds[0]} | fields
         found = []

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NAME = "topick_speed"
 PAPER_SPEEDUP = {3e-4: 2.28, 1e-3: 2.48}
-"""Of the paper's two settings, by the threshold that gives up as much perplexity here."""
+"""Speedup in the paper's two settings, by the threshold that gives up as much perplexity here."""
 ESTIMATION, OUT_OF_ORDER = 1.73, 1.32
 """The first of these settings, in steps (Fig. 10 b)."""
 CLOSE = 0.1
@@ -23,7 +23,7 @@ FEWER = 32
 
 
 def section(measured: Sequence[Measured]) -> Section:
-    """The page; its pictures lie beside it."""
+    """The page; its pictures are files beside it."""
     r = Results(measured)
     first = measured[0]
     return Section(

@@ -128,7 +128,7 @@ def keys_of(p: TopickCoreParameters, read: np.ndarray, group: int) -> list[int]:
     by_kv_head = read.reshape(-1, group, read.shape[1])
     once, rest = by_kv_head[..., : p.buffer_tokens], by_kv_head[..., p.buffer_tokens :]
     reads = np.concatenate([once.max(axis=1, initial=0), rest.sum(axis=1)], axis=1)
-    # kv head k lies in group k mod groups, token i in the group's lane i mod lanes_per_head.
+    # kv head k is in group k mod groups, token i in the group's lane i mod lanes_per_head.
     lanes = [divmod(lane, p.lanes_per_head) for lane in range(p.lanes)]
     return [int(reads[group :: p.groups, n :: p.lanes_per_head].sum()) for group, n in lanes]
 
@@ -139,7 +139,7 @@ def cached_reads(job: Job, threshold: float, latency: int, bits: int, chunk_bits
 
 
 def waiting_cycles(p: TopickCoreParameters, reads: Reads, latency: int) -> list[int]:
-    """Of each lane, if it waited for every further chunk of a key: calculated."""
+    """Cycles of each lane if it waited for every further chunk of a key: calculated."""
     cycles = [0] * p.lanes
     for head in range(len(reads.chunks)):
         lane = head // reads.group % p.groups

@@ -196,7 +196,7 @@ def _cluster(tasks: list[Task], address: str, results: Results) -> Generator[Out
 
 
 def _call_on_worker(pickled: bytes, sources: tuple[str, ...], digest: str) -> bytes:
-    """Runs on a worker of the cluster, whose sources must be those of this machine."""
+    """Runs on a worker of the cluster, whose sources must be the same as this machine's."""
     if digest_once(sources) != digest:
         raise ToolError("a worker of the cluster has other sources or tools than this machine")
     return call_pickled(pickled)

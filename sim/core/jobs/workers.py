@@ -54,7 +54,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, end = context.Pipe()
         self.process = context.Process(target=_serve, args=(end,))
-        # Until the worker has a process group of its own, Ctrl-C would reach it too.
+        # Until the worker has its own process group, Ctrl-C would reach it too.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             self.process.start()
@@ -115,7 +115,7 @@ def _receive(pipe: Connection, calls: queue.SimpleQueue) -> None:
         while True:
             calls.put(pipe.recv_bytes())
     except (EOFError, OSError):
-        # Provers have sessions of their own, outside this process group.
+        # Provers have separate sessions, outside this process group.
         for process in _descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)

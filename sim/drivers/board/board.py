@@ -39,7 +39,7 @@ class Status:
     """What a board says of itself.
 
     cycles, first, last
-        Clock cycles since START, and those of the first and the last transfer; 0 before the first.
+        Clock cycles since START, and until the first and the last transfer; 0 before the first.
     framing_errors, dropped
         Damaged bytes and frames that it has received since power-up.
     inputs, outputs
@@ -65,7 +65,7 @@ class _Reader:
     """The results of a reply, one after another.
 
     name
-        Of the port.
+        Name of the port.
     :raises BoardError: where they end too early.
     """
 

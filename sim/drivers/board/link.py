@@ -1,6 +1,6 @@
 """Packets to a board and its replies, over anything that carries bytes; lost ones are repeated.
 
-The frames are those of :mod:`hw.boards.frames`, written here from their definition (RFC 1055 and
+The frames are as in :mod:`hw.boards.frames`, written here from their definition (RFC 1055 and
 zlib's CRC-32).
 """
 
@@ -24,7 +24,7 @@ class Transport(Protocol):
     """Carries bytes.
 
     name
-        Of the port, for messages.
+        Name of the port, for messages.
     patience
         Seconds in which the reply to a packet should come.
     """

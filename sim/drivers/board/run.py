@@ -27,7 +27,7 @@ class BoardChoice:
     """Which board.
 
     port
-        Of this machine, or "simulated".
+        Port of this machine, or "simulated".
     baud
         Bits a second of the line.
     divisor

@@ -52,7 +52,7 @@ class _Step:
 class LayerSession:
     """A :class:`sim.drivers.harness.session.Session` on a board that others use too.
 
-    State, such as a core's votes, lies on the board. After another session's step it is made again:
+    State, such as a core's votes, is on the board. After another session's step it is made again:
     reset, then all steps so far, whose outputs were compared when they were first run.
 
     contents

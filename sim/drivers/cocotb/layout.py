@@ -92,7 +92,7 @@ class PayloadLayout:
     def span(self, path: str) -> tuple[int, int]:
         """Lowest bit and width of a field, or of all fields of a structure or array.
 
-        ``payload`` stands for all of a payload that has no such field.
+        ``payload`` means all of a payload that has no such field.
 
         :raises KeyError: if there is no such field.
         """

@@ -28,7 +28,7 @@ def memory_fields(
     write: str | None = None,
     write_data: str | None = None,
 ) -> MemoryPort:
-    """Where a memory's fields lie in the payloads of its streams.
+    """Positions of a memory's fields in the payloads of its streams.
 
     address, write, write_data
         Fields of the request; the last two only for a memory that is written too.

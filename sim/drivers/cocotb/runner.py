@@ -204,8 +204,8 @@ class CocotbSimulation:
         waves
             Where to put the waves of it all, for a simulation compiled with them.
         timing
-            Of the stimuli's memories, as in :meth:`sim.drivers.harness.runner.Harness.run`, or a
-            list with one for each stimulus.
+            Timing of the stimuli's memories, as in :meth:`sim.drivers.harness.runner.Harness.run`,
+            or a list with one for each stimulus.
         """
         timings = timing if isinstance(timing, list) else [timing] * len(stimuli)
         descriptions = [
@@ -223,7 +223,7 @@ class CocotbSimulation:
                 reasons = [None if path.exists() else said for path in paths]
             else:
                 if not results.exists():
-                    # Whatever it is, what cannot even start must not stay in the cache.
+                    # Whatever it is, what cannot even start must not be left in the cache.
                     (self.folder / "finished").unlink(missing_ok=True)
                 reasons = _reasons(results, len(stimuli), scratch / "run.log")
             if waves is not None and (scratch / "results.xml").exists():

@@ -250,7 +250,7 @@ class Sink:
 
 
 class Monitor:
-    """Checks the stream rules on a stream: once valid, a beat stays unchanged until accepted.
+    """Checks the stream rules on a stream: once valid, a beat is unchanged until accepted.
 
     A broken rule raises :class:`StreamError`, which fails the test. X or Z in a valid payload is an
     error too. Watches any stream of the design, also one between two of its parts.

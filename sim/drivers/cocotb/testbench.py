@@ -1,7 +1,7 @@
 """The cocotb test that runs any stimulus. It runs inside the simulator; see
 :mod:`sim.drivers.cocotb.runner`.
 
-``SENBAZURU_STIMULI`` names a pickled list of stimulus descriptions. Each is a test of its own; the
+``SENBAZURU_STIMULI`` names a pickled list of stimulus descriptions. Each is a separate test; the
 results of number n are written to ``outcome_N`` beside that file. ``SENBAZURU_ALIVE`` names a file
 that is touched as long as simulated time passes.
 """

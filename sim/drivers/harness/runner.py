@@ -238,7 +238,7 @@ def _address(array: np.ndarray) -> int:
 
 
 def _load(path: Path) -> int:
-    """Address of the table of a compiled design, which stays loaded."""
+    """Address of the table of a compiled design, which remains loaded."""
     table = ctypes.CDLL(str(path)).design_table
     table.restype = ctypes.c_void_p
     return table()

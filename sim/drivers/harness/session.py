@@ -22,9 +22,9 @@ class Session:
         Name to :class:`sim.core.memory.Memory`, bound for the whole session; ``contents`` holds
         their present rows.
     timing
-        Of all memories, as far as they may answer out of order; ``timings`` has each one's.
+        Timing of all memories, as far as they may answer out of order; ``timings`` has each one's.
     stall
-        Of every stream; none by default.
+        Stall pattern of every stream; none by default.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Session:
         return received, cycles_of
 
     def uses(self) -> dict[str, MemoryUse]:
-        """What each memory did so far, by name; cycles of requests are those of the last step."""
+        """What each memory did so far, by name; cycles of requests are of the last step."""
         return self._harness.uses()
 
     def close(self) -> None:

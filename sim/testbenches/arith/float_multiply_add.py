@@ -48,7 +48,7 @@ def triples(kind: np.ndarray, dtype: np.dtype, wide: np.dtype, rng) -> tuple[np.
     c = rng.integers(1 << limits.nmant, 2 << limits.nmant, count)
     addends = {"zero": (1, 0), "sparse": (4, sparse(limits, count, rng)), "any": (3, c)}
     c = mixture(rng, count, addends) * signs(rng, count)
-    # Weight of the addend's lowest bit, where that of the product is 0.
+    # Weight of the addend's lowest bit, where the product's is 0.
     place = rng.integers(-3 * limits.nmant - 6, 2 * info.nmant + 6, count)
     small = sometimes(rng, 1 / 4, count)
     size = np.where(small, rng.integers(1, info.nmant + 2, count), info.nmant + 1)

@@ -22,7 +22,7 @@ def by_column(rows: np.ndarray, ends: np.ndarray, columns: np.ndarray) -> tuple[
     rows, ends
         Rows of each vector; the vector is its batch's last.
     columns
-        Of each batch.
+        Number of columns of each batch.
     :returns: number of the row among all, in order of output; number of its vector; whether it is
         output for its batch's last column.
     """

@@ -36,7 +36,7 @@ def real_indices(
     for name, rows in arrays.items():
         x, remarks = to_fp16(name, rows[:TOKENS])
         x = np.clip(x, -LARGEST, LARGEST)
-        # Where a trace has no weights for these activations, activations stand in for them.
+        # Where a trace has no weights for these activations, activations are used instead.
         w = trace.w.get(name.removeprefix("x/"), rows[-CHANNELS:].T)[:, :CHANNELS]
         w = np.clip(np.asarray(w, np.float32), -LARGEST, LARGEST)
         outlier = dynamic_outliers(x, outlier_count(x.shape[1]))

@@ -17,8 +17,8 @@ class ElementFunctionTestbench(DatapathTestbench):
     def draw(self, parameters, trace, vectors, seed):
         """Operands of a trace, functions taking turns; or drawn ones.
 
-        First all corner cases with every function, also subnormal numbers of a single bit. Of the
-        others, half have e^x in range.
+        First all corner cases with every function, also subnormal numbers of a single bit. Half of
+        the others have e^x in range.
         """
         if trace is not None:
             values, notes = super().draw(parameters, trace, vectors, seed)

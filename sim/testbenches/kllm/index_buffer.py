@@ -62,7 +62,7 @@ def build(
     ends
         ``bool[vectors]``: the vector is its batch's last.
     columns
-        Of each batch.
+        Number of columns of each batch.
     """
     vectors, most = len(index), p.words * p.parts
     grid = most * p.lanes

@@ -54,7 +54,7 @@ def real_products(
         # Two vectors by each matrix.
         layer = layers[number // 2 % len(layers)]
         at = number // (2 * len(layers)) * 2 + number % 2
-        # Of every four, the second has the tables of the first, the third is normalised, and the
+        # In every four, the second has the tables of the first, the third is normalised, and the
         # last has SiLU applied to it. In every second four, the first two are parts of one
         # product, and the third is a batch.
         turn, several = number % 4, number // 4 % 2 == 1
@@ -105,7 +105,7 @@ def random_products(p: KllmCoreParameters, count: int, rng: np.random.Generator)
             full = len(waiting) == 2
             if waiting and (full or number == count - 1 or sometimes(rng, 0.7)):
                 vectors, length = waiting.pop(0)
-                # A row of more values than a vector has is that of several, one after another.
+                # A row of more values than a vector has belongs to several, one after another.
                 if length > p.k:
                     waiting.insert(0, (vectors, length - p.k // BEAT * BEAT))
                     length = p.k // BEAT * BEAT
@@ -261,9 +261,9 @@ def fit_memory(p: KllmCoreParameters, products: list[Product]) -> list[Product]:
     """The products with matrices that together fit the address width.
 
     Matrices are cut to the columns that fit alone. In a full memory a product has the matrix of an
-    earlier one, and its vectors are cut or repeated to the length of that one. Parts whose columns
-    are not as many any more are products of their own. No results are scores any more if those of
-    one are fewer, or a weighted vector has another length.
+    earlier one, and its vectors are cut or repeated to its length. Parts whose numbers of columns
+    then differ are separate products. No results are scores any more if one product has fewer, or a
+    weighted vector has another length.
     """
     shapes = [product.weight.shape for product in products]
     rows, used = 1 << p.address_width, 0

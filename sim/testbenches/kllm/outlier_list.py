@@ -92,7 +92,7 @@ def build(
     ends
         ``bool[vectors]``: the vector is its batch's last.
     columns
-        Of each batch.
+        Number of columns of each batch.
     """
     p = parameters
     vectors = len(x)

@@ -124,7 +124,7 @@ def real_products(
 ) -> tuple[list[Product], list[str]]:
     """A vector of each layer in turn, by RUN columns of its matrix; every other one in two parts.
 
-    A vector's parts are its halves, each with outliers and a scale of its own.
+    A vector's parts are its halves, each with separate outliers and scale.
     """
     run = min(RUN, p.columns)
     layers, notes = layers_of(

@@ -61,7 +61,7 @@ def timing_of(p: KllmCoreParameters) -> Timing:
     """The cycle model's constants of a core."""
     stages = 0 if p.centroid_bits else p.counter_stages  # a lane that multiplies never stalls
     return Timing(
-        # One row of each table but that of products, or two in its place.
+        # One row of each table but the products', or two in its place.
         load_rows=(2 if p.centroid_bits else 1 << p.activation_bits) + len(Table) - 2,
         table_rows=1 << p.activation_bits,
         search=p.outlier_split.search_of(1) - 1,

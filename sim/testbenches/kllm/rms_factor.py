@@ -88,7 +88,7 @@ def random_repeats(present: np.ndarray, rng: np.random.Generator) -> dict[str, n
 def cancelling_vector(p: RmsFactorParameters, rng: np.random.Generator) -> tuple:
     """A vector whose sums have any exponent and cancel, so that low-order bits show in r.
 
-    Squares may be negative here, unlike those of centroids.
+    Squares may be negative here, unlike a centroid's.
     """
     length = int(rng.integers(p.k // 2 + 1, p.k + 1))
     index = rng.integers(0, 1 << p.bits, length)

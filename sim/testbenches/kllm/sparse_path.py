@@ -134,7 +134,7 @@ def expected(
     ends: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sum and invalid of each column; its rows' codebooks may differ."""
-    # All entries of a column as one list; each row's weights index a codebook of its own.
+    # All entries of a column as one list; each row's weights index a separate codebook.
     rows, bins = codebook.shape
     position = np.where(valid, position, 0)
     index = np.take_along_axis(weight.astype(np.int64), position, axis=1)

@@ -31,7 +31,7 @@ class ActiveHead:
     q, m, n
         Query float16[d], maximum of the scores, number of positions.
     index, mode, count, fresh, halve
-        Of each entry, as in `entry_layout`; ``halve`` is True for inactive positions.
+        Fields of each entry, as in `entry_layout`; ``halve`` is True for inactive positions.
     k, v
         Rows float16[entries, d].
     table
@@ -61,7 +61,7 @@ class ActiveHead:
 
     @functools.cached_property
     def counter_row(self) -> np.ndarray:
-        """Of each entry, the row of its counters."""
+        """Row of each entry's counters."""
         return self.index // self.parameters.counter_words
 
     @property
@@ -178,7 +178,7 @@ def _random_head(p: LadTileParameters, kind: str, rng: np.random.Generator) -> A
     m = np.float16(max(0.0, rng.normal(2, 2)))
     if kind == "bounds":
         # The score is the key's first element, at a bound or next to it. A small m has low-order
-        # bits below those of s, so that their difference is rounded.
+        # bits below the lowest of s, so that their difference is rounded.
         q = np.where(np.arange(p.d) == 0, np.float16(1), np.float16(0))
         m = np.float16(rng.normal() * 2.0 ** -rng.integers(0, 12))
         bounds = rng.choice(np.append(tables_of(p).bounds, 0), shape[0]).astype(np.float64)

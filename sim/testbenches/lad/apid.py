@@ -145,7 +145,7 @@ def build(
 def _beats(p: ApidParameters, step: Step, found: Identified, rng) -> tuple[dict, dict]:
     """A step's input beats and its beats of counters, each by field, with arbitrary padding.
 
-    Of the latter also ``entries``, the number that each beat adds to the queue.
+    The latter also have ``entries``, the number that each beat adds to the queue.
     """
     n = len(step.s)
     beats = p.beats_of(n)
@@ -275,7 +275,7 @@ def random_steps(p: ApidParameters, count: int, rng: np.random.Generator) -> lis
     for _ in range(count):
         any_length, other_length = (int(rng.integers(1, longest + 1)) for _ in range(2))
         n = int(rng.choice([1, min(2, longest), any_length, other_length, longest]))
-        # A small m has bits below those of s, so that their difference is rounded.
+        # A small m has bits below the lowest of s, so that their difference is rounded.
         small = rng.normal() * 2.0 ** -rng.integers(0, 12)
         # Around a power of two, the last bits of s and m have different weights.
         power = rng.choice([-1, 1]) * 2.0 ** rng.integers(-2, 15) * (1 + rng.integers(3) / 1024)

@@ -83,9 +83,9 @@ class LadJobs(ABC):
     """Jobs, one after the other, and what they must give.
 
     model
-        Bit-exact, of the block; its memory is that before the first job.
+        Bit-exact model of the block; its memory is in the state before the first job.
     results
-        By job, those of its heads; none for a job that is not a token.
+        Results of each job's heads; none for a job that is not a token.
     work
         By job, what decides its cycles, as in :mod:`golden.lad.timing`.
     """
@@ -134,7 +134,7 @@ class LadJobs(ABC):
         return found
 
     def prefetch(self, n: int, heads: int, group: int, most: int) -> None:
-        """Load rows of active positions ahead of the next token; `n` is that of the last one."""
+        """Load rows of active positions ahead of the next token; `n` is the last token's."""
         self.work.append(self._ahead(n, heads, group, most))
         self.model.prefetch(n, heads, group, most)
         none = np.zeros((0, self.parameters.d), np.float16)

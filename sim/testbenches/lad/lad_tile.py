@@ -1,7 +1,7 @@
 """Testbench of the tile: tokens of sequences in, outputs, reports and the memory checked.
 
 A transaction is a job. The memory begins with random rows, as it would on a device, and
-must end with those of the bit-exact model: every word of K, V, codes, G, counters and caches.
+must end with the rows of the bit-exact model: every word of K, V, codes, G, counters and caches.
 """
 
 import numpy as np
@@ -126,7 +126,7 @@ def random_tokens(p: LadTileParameters, jobs: int, rng: np.random.Generator) -> 
         if p.weights and sometimes(rng, 0.1):
             multiply(tokens, rng)
             continue
-        # A row loaded ahead must not be that of the next new position.
+        # A row loaded ahead must not belong to the next new position.
         if p.prefetch and 0 < n < p.positions and left and sometimes(rng, 0.4):
             tokens.prefetch(n, count, group, int(rng.integers(1, width_end(p, "prefetch"))))
             continue

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ArbiterTestbench:
     """Beats are dealt to the inputs unevenly; a transaction is one beat of the merged stream.
 
-    The expected order is that of an unstalled run. Stalls change when beats arrive and so the
+    The expected order comes from an unstalled run. Stalls change when beats arrive and so the
     order of the merge, but never the order within one source.
     """
 
@@ -76,7 +76,7 @@ class ArbiterTestbench:
 def _with_source(
     parameters: "ArbiterParameters", words: np.ndarray, sources: np.ndarray
 ) -> np.ndarray:
-    """Packed output beats; the source lies above the data, which may be wider than 64 bits."""
+    """Packed output beats; the source is above the data, which may be wider than 64 bits."""
     source_bits = parameters.output_layout()["source"].width
     source = (sources[:, None] >> np.arange(source_bits)) & 1
     data = unpack(words, parameters.width)

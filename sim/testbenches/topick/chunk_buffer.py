@@ -115,7 +115,7 @@ def build(
     address = ((value * p.chunks + chunk) << p.row_bits) + row & (1 << p.address_bits) - 1
     contents, notes = beats(trace, p.d * p.chunk_bits, 1 << p.address_bits, seed)
     # One beat a cycle, for most of the cycles; most of them clear nothing. The last one clears
-    # both, so that its flags stay at the port without `valid`.
+    # both, so that its flags remain at the port without `valid`.
     clears = np.stack([sometimes(rng, share, 1 + 7 * count // 8) for share in (0.02, 0.01)], axis=1)
     second = 2 * sweep(p, count)
     clears[:second], clears[second + 1 : second + 2], clears[-1] = False, True, True

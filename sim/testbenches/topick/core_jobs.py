@@ -50,12 +50,12 @@ class Jobs:
     ) -> list[HeadWork]:
         """A job: its heads, of as many tokens each; codes of the new token's K and V [kv heads, d].
 
-        The heads' thresholds are that of the first. With another `group` than len(heads) / len(k)
+        All heads have the first one's threshold. With another `group` than len(heads) / len(k)
         the last group is smaller.
         """
         p, first = self.parameters, heads[0]
         tokens, group = first.tokens, group or len(heads) // len(k)
-        # Codes of another sequence must stay as the heads of earlier jobs saw them.
+        # Codes of another sequence must not change after the heads of earlier jobs saw them.
         self._cache = self._cache.copy() if tokens == 1 else self._cache
         self._cache[:, : len(k), tokens - 1] = k, v
         for name, value in zip(
@@ -179,7 +179,7 @@ class CoreStimulus(Stimulus):
     jobs
         :class:`Jobs`.
     work
-        Those of this stimulus.
+        Work of this stimulus.
     """
 
     jobs: Any = None

@@ -17,7 +17,7 @@ def golden(p, q, mantissa, shift):
 
 
 class MarginGeneratorTestbench(DatapathTestbench):
-    """Queries of the trace, if it has any, each with its own scale times that of the keys."""
+    """Queries of the trace, if it has any, each with its own scale times the keys' scale."""
 
     def draw(self, parameters, trace, vectors, seed):
         if trace is None or trace.q is None:

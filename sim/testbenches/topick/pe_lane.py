@@ -2,9 +2,9 @@
 
 A transaction is a token. Responses arrive in an order in which a memory could have answered the
 lane's requests, each with the logarithm of a denominator that sums up the lane's own differences,
-some decisions late. So decisions are those that a real memory and denominator would lead to, and
-still do not depend on timing. Requests of first chunks and those of the other chunks are two
-sequences, whose interleaving depends on stalls.
+some decisions late. So decisions are what a real memory and denominator would lead to, and still do
+not depend on timing. Requests of first chunks and of the other chunks are two sequences, whose
+interleaving depends on stalls.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class HeadData:
     """A head, its keys' codes, and the probabilities and values of its weighted sum.
 
     latency
-        Of the memory, in responses: shortest and longest.
+        Latency of the memory, in responses: shortest and longest.
     known
         Share of the decisions that may see a denominator.
     """
@@ -201,7 +201,7 @@ class Replay:
         return payload.pack(p.command_layout, fields)
 
     def _values(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Fields of the values' beats, chunks in any order, and those of the sums."""
+        """Fields of the values' beats, chunks in any order, and fields of the sums."""
         z = self.sizes
         fields: dict[str, list] = {name: [] for name in ("p", "data", "chunk", "last")}
         sums: dict[str, list] = {"o": [], "total": []}
@@ -297,7 +297,7 @@ def codable(p: PeLaneParameters, threshold: float) -> float:
 
 
 def coded_head(p: PeLaneParameters, q: np.ndarray, c: float, threshold: float, tokens: int) -> Head:
-    """A head from codes; a score of 1 stands for the natural logarithm `c`."""
+    """A head from codes; a score of 1 means the natural logarithm `c`."""
     mantissa, shift = scale_code(
         c / np.log(2) * 2.0**p.fraction,
         base=p.base,

@@ -164,7 +164,7 @@ class LaneControl:
         return asked
 
     def _next_request(self, cycle: int) -> tuple | None:
-        """Of a next chunk, else of a first one."""
+        """The request of a next chunk, else of a first one."""
         while self._returned and self._returned[0] <= cycle:
             self._returned.popleft()
             self._slots += 1

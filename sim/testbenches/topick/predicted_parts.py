@@ -18,7 +18,7 @@ from sim.core.memory import MemoryTiming
 
 @dataclass(frozen=True, eq=False)
 class HeadWork:
-    """A head of a job: its codes, and those of the kv head's rows, ``[tokens, d]``."""
+    """A head of a job: its codes, and the codes of the kv head's rows, ``[tokens, d]``."""
 
     number: int
     kv_head: int

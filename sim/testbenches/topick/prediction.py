@@ -67,7 +67,7 @@ class CorePrediction:
         self._cycle += cycles
 
     def _job(self, job: Sequence[HeadWork], cycle: int, found: Prediction) -> int:
-        """From the cycle in which a job is accepted to that of its last sums."""
+        """From the cycle in which a job is accepted to the cycle of its last sums."""
         p = self._p
         tokens, kv_heads = job[0].head.tokens, job[-1].kv_head + 1
         # The kv heads are counted; the store writes a chunk a cycle.

@@ -28,7 +28,7 @@ class HeadEntries:
     row, t
         int[n].
     log2
-        Of the denominator.
+        Logarithm of the denominator.
     v
         Codes of the tokens' values, int[n, d].
     reach

@@ -20,7 +20,7 @@ class RpduTestbench(DatapathTestbench):
     def draw(self, parameters, trace, vectors, seed):
         values, notes = super().draw(parameters, trace, vectors, seed)
         rng = np.random.default_rng(seed)
-        # In every eighth operation the threshold stands for 0, which prunes nothing.
+        # In every eighth operation the threshold means 0, which prunes nothing.
         zero = rng.integers(0, 8, vectors) == 0
         values["threshold"] = np.where(
             zero, (1 << parameters.threshold_bits) - 1, values["threshold"]

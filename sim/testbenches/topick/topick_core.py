@@ -4,7 +4,7 @@ A transaction is a head. Which tokens are pruned depends on timing, so no output
 beats is known beforehand. The core reports each token's last decision; from these the bit-exact
 model computes what the sums must be, and that no token was pruned wrongly. So any stalls, latency
 and order of the memories may be used. Where nothing stalls, the decisions, their order and the
-cycles are those of :mod:`sim.testbenches.topick.prediction`.
+cycles are predicted by :mod:`sim.testbenches.topick.prediction`.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ class TopickCoreTestbench(JobsTestbench):
     def compare(
         self, stimulus: CoreStimulus, got: dict, layouts: dict, cycles_of: dict
     ) -> list[Mismatch]:
-        """Sums against those of the core's own decisions, and no token pruned wrongly."""
+        """Sums against the sums of the core's own decisions, and no token pruned wrongly."""
         found, decisions = decisions_of(stimulus, got, layouts, cycles_of)
         found = found or mismatches(stimulus, decisions, got, layouts, cycles_of)
         if not found and stimulus.stall == "none" and stimulus.timings:
@@ -148,7 +148,7 @@ def mismatches(
     layouts: dict,
     cycles_of: dict,
 ) -> list[Mismatch]:
-    """Tokens pruned wrongly, and sums that are not those of the core's decisions."""
+    """Tokens pruned wrongly, and sums that do not follow from the core's decisions."""
     jobs = stimulus.jobs
     work = stimulus.work
     beats, cycles = payload.unpack(layouts["o"], got["o"]), cycles_of["o"]

@@ -1,7 +1,7 @@
 """The testbench of all arrays: rows written, queries, answers in; searches and scores out.
 
-A transaction is a query with the rows written before it. Answers are those of a top-k sense, so
-that every search ends as it does in a design.
+A transaction is a query with the rows written before it. Answers come from a top-k sense, so that
+every search ends as it does in a design.
 """
 
 from collections.abc import Callable, Sequence
@@ -99,7 +99,7 @@ class BitLines:
         self._keys = np.zeros((*sizes, parameters.d), np.int64)
         self._used = np.zeros(sizes, bool)
         self.context = 0
-        """Of the beats to come."""
+        """Context of the beats to come."""
         self._beats: list[tuple] = []
 
     @property

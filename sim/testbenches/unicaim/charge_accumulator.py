@@ -44,7 +44,7 @@ class Beats:
             ChargeAccumulator(p.rows, p.score_bits, p.fraction, p.share) for _ in range(p.contexts)
         ]
         self.context = 0
-        """Of the beats to come."""
+        """Context of the beats to come."""
         self.notes = list(notes)
         self.history: list[np.ndarray] = []
         self._beats: list[tuple] = []

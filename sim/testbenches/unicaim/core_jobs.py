@@ -35,7 +35,7 @@ class CoreJobs:
         self.parameters, self.modelled = parameters, modelled
         self.model = UnicaimCore(sizes_of(parameters))
         self.results: list[JobResult | None] = []
-        """Of each job; None for LOAD."""
+        """Result of each job; None for LOAD."""
         self.work: list[JobWork] = []
         self._jobs: list[tuple] = []
         self._inputs: dict[str, list[tuple]] = {"load": [], "kv": [], "q": []}

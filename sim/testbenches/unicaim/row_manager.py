@@ -34,7 +34,7 @@ class Beats:
     """Beats in order, and the rows that they lead to.
 
     Rows to evict are offered in the order in which beats consume them, as early as the manager
-    accepts them: results depend neither on their stalls nor on those of the beats.
+    accepts them: results depend neither on their stalls nor on the beats' stalls.
     """
 
     def __init__(self, parameters: RowManagerParameters, notes: Sequence[str] = ()):

@@ -1,7 +1,7 @@
 """Vectors for the special function unit that make low-order bits observable.
 
 A fault in the lowest bit of a table, of a sum or of an FP32 rounding seldom changes an FP16 result.
-In these vectors sums lie where a table's index changes, and a rounded value cancels but for its
+In these vectors sums are where a table's index changes, and a rounded value cancels but for its
 last bits. Each function makes one vector; `turn` from 0 to 1 walks through the tables.
 """
 

@@ -175,7 +175,7 @@ class KllmAttention(RtlAttention):
         return list(products), list(addresses)
 
     def _contents(self) -> list[tuple[int, np.ndarray]]:
-        """Words of all heads' keys and values, and where they lie."""
+        """Words of all heads' keys and values, and their addresses."""
         p, ones = self._parameters, np.ones(self._d, np.float16)
         contents = []
         for head, (k, k_scale, v, _) in enumerate(zip(*self._cache, strict=True)):

@@ -1,6 +1,6 @@
 """Matrix products and attention of a language model on KLLM's core (KLLM, III-D and IV).
 
-A layer's matrices are in a session of their own, the output matrix in one more, and each layer's
+A layer's matrices are in a separate session, the output matrix in one more, and each layer's
 attention in another; all share one compiled core.
 """
 
@@ -26,8 +26,10 @@ from sim.core.design import Design
 from sim.core.memory import FASTEST, MemoryTiming
 
 SHARE = 0.08
-"""Of a vector's values that are outliers, both ends together. The paper's is 0.01, with which
-SmolLM2-135M loses a good deal more (docs/results/kllm.md)."""
+"""Share of a vector's values that are outliers, both ends together.
+
+The paper's is 0.01, with which SmolLM2-135M loses a good deal more (docs/results/kllm.md).
+"""
 
 
 class KllmEngine:
@@ -163,7 +165,7 @@ class KllmEngine:
         codebooks: list[Codebooks],
         **options: Any,
     ) -> list[KllmAttention]:
-        """One for each layer; `codebooks` are those of its queries, keys and values."""
+        """Attention of each layer; `codebooks` are for its queries, keys and values."""
         return [
             KllmAttention(LayerRun(design, layer, timing, check, submit(layer)), config, rows, own)
             for layer, own in enumerate(codebooks)

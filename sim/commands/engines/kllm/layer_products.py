@@ -53,13 +53,13 @@ class Piece:
     """A product of a step: some rows of some columns of a matrix.
 
     name
-        Of the matrix.
+        Name of the matrix.
     rows, columns
         Which of its rows and columns.
     first
         The matrix's first piece, with which its tables are loaded.
     add, partial
-        Rows lie before it, rows follow.
+        Whether rows precede it, and whether rows follow.
     """
 
     name: str
@@ -86,7 +86,7 @@ class LayerProducts:
 
     @staticmethod
     def input_of(name: str) -> str:
-        """The input of a matrix; the output matrix has one of its own."""
+        """The input of a matrix; the output matrix has a separate one."""
         return INPUTS.get(name, name)
 
     def norm(self, name: str) -> Norm | None:
@@ -95,7 +95,7 @@ class LayerProducts:
 
 
 def products_of(model: QuantizedLlama) -> list[LayerProducts]:
-    """Of each layer, and of the output matrix if that is quantised."""
+    """Products of each layer, and of the output matrix if that is quantised."""
     norm = None
     if model.fused:
         norm = Norm(np.float32(1 / model.config.dim), np.float32(model.config.norm_eps))
@@ -124,11 +124,11 @@ class KllmLayer:
     submit
         Runs the RTL of a step and compares it; the model's results go on at once.
 
-    A matrix of more rows than the core's K is multiplied in parts, each with outliers and a scale
-    of its own; one of more columns than N in several products. ``cycles`` has those of each token's
+    A matrix of more rows than the core's K is multiplied in parts, each with separate outliers and
+    scale; one of more columns than N in several products. ``cycles`` has the number of each token's
     steps, ``predicted`` the cycle model's, which are the same if the memory keeps up, and never
-    more; ``bits``
-    counts the output bits compared. All three are complete once everything submitted has run.
+    more; ``bits`` counts the output bits compared. All three are complete once everything submitted
+    has run.
     """
 
     def __init__(
@@ -323,7 +323,7 @@ class KllmLayer:
         return {"weights_read": self._session.uses()["weights"].bytes_read}
 
     def timings(self) -> dict[str, MemoryTiming]:
-        """Of the memory of weights; empty on a board."""
+        """Timing of the memory of weights; empty on a board."""
         return getattr(self._session, "timings", {})
 
     def close(self) -> None:

@@ -154,10 +154,12 @@ class TopickAttention(RtlAttention):
             self._counts[name] = self._counts.get(name, 0) + count
 
     def figures(self) -> dict[str, float]:
-        """Sums over steps and query heads: tokens in view, chunks of all their keys and of those
-        read, tokens kept. Chunks read from memory, of keys and values. Cycles, and those of the
-        core without pruning by its formula, for the memories' mean latency. Tokens whose rows were
-        written to memory again with another scale; elements of K and V that saturated.
+        """Sums over steps and query heads.
+
+        Tokens in view, chunks of all their keys and of the keys read, tokens kept. Chunks read from
+        memory, of keys and values. Cycles, and the cycles of the core without pruning by its
+        formula, for the memories' mean latency. Tokens whose rows were written to memory again with
+        another scale; elements of K and V that saturated.
         """
         uses = self._session.uses().values()
         return self._counts | {

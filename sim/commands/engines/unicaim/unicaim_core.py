@@ -137,7 +137,7 @@ class UnicaimAttention(Fp16Attention):
             self._jobs.load(kv_head, mean, divisor)
             for position in kept[kv_head]:
                 self._jobs.preset(kv_head, rows_k[kv_head, position], rows_v[kv_head, position])
-        self.cycles += [0] * (tokens - 1)  # the last token's are those of writing the rows
+        self.cycles += [0] * (tokens - 1)  # the last token's cycles write the rows
         if self._jobs.modelled:
             self._submit_jobs(tokens - 1, 0)
         else:
@@ -195,8 +195,9 @@ class UnicaimAttention(Fp16Attention):
             self._sums[name] += int(report[name].sum())
 
     def figures(self) -> dict[str, float]:
-        """Sums over steps and query heads: rows selected, which are the conversions; those of all
-        rows in use; steps of the searches; rows evicted, by kv head; queries. Rows read, cycles.
+        """Sums over steps and query heads: rows selected, that is conversions; all rows in use.
+
+        Steps of the searches; rows evicted, by kv head; queries. Rows read, cycles.
         """
         use = self._session.uses()["memory"]
         return self._sums | {"rows read": use.rows_read, "cycles": sum(self.cycles)}
@@ -243,7 +244,7 @@ class UnicaimEngine(AttentionEngine):
         )
 
     def attention(self, run: LayerRun, rows: int, top_k: int | None = None) -> UnicaimAttention:
-        """`top_k` rows are selected: a ninth, 16 at least. Of a prompt 8/9 of the rows are kept.
+        """`top_k` rows are selected: a ninth, 16 at least. 8/9 of the rows are for a prompt.
 
         These shares are the paper's, 64 and 512 of 576.
         """
