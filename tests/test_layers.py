@@ -84,7 +84,7 @@ def test_import_linter_would_notice(tmp_path):
         queue.write("\n\ndef late():\n    import golden.trace  # noqa\n")
     additions = {
         "golden/trace.py": "import sim.core.payload",
-        "hw/veda/pe.py": "import hw.kllm.pe_lane",
+        "hw/veda/row_map.py": "import hw.kllm.pe_lane",
         "golden/kllm/pe_lane.py": "import golden.lm.model",
         "golden/lm/text.py": "import golden.evaluation.plots",
         "sim/core/stalls.py": "import sim.drivers.run",

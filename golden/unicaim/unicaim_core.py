@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from golden.arith.float_multiply import float_multiply
+from golden.attention.pe_array import inner_products, outer_product
+from golden.attention.special_function_unit import softmax
 from golden.unicaim.cell_array import cell_errors, discharge, line_scores
 from golden.unicaim.cells import query_planes, row_scores, score_limit
 from golden.unicaim.charge_accumulator import ChargeAccumulator
@@ -13,8 +15,6 @@ from golden.unicaim.eviction_sense import eviction_sense
 from golden.unicaim.level_converter import LevelConverter
 from golden.unicaim.sar_adc import sar_adc
 from golden.unicaim.topk_sense import topk_sense
-from golden.veda.pe_array import inner_products, outer_product
-from golden.veda.special_function_unit import softmax
 
 TILE = 8
 """Scores in a tile of the softmax."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from golden.veda.pe_array import inner_products, outer_product, tiled_product
-from golden.veda.special_function_unit import softmax
+from golden.attention.pe_array import inner_products, outer_product, tiled_product
+from golden.attention.special_function_unit import softmax
 from golden.veda.voting_engine import VoteReport, VotingEngine
 
 
@@ -43,9 +43,9 @@ class VedaCore:
         Most heads of a step. A command of more heads, or of more than kv_heads times its group, is
         refused: it changes nothing. None: no limit.
     accumulator, add_stages
-        Parameters of the array; see :mod:`golden.veda.pe_array`.
+        Parameters of the array; see :mod:`golden.attention.pe_array`.
     tile
-        Tile of the softmax; see :mod:`golden.veda.special_function_unit`.
+        Tile of the softmax; see :mod:`golden.attention.special_function_unit`.
     count_bits
         Width of a vote count.
     tree

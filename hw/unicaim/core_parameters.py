@@ -7,6 +7,12 @@ from amaranth.hdl import Shape, signed, unsigned
 from amaranth.lib import data, enum
 
 from hw.arith.float_format import FP16
+from hw.attention.product_array import PeArrayParameters
+from hw.attention.special_function_unit import (
+    DRAIN_CYCLES,
+    Operation,
+    SpecialFunctionUnitParameters,
+)
 from hw.layout import FLAG, FixedPoint, address, count, index, integer
 from hw.parameters import Parameters, require, require_one_of
 from hw.unicaim.adc_bank import AdcBankParameters
@@ -20,12 +26,6 @@ from hw.unicaim.level_converter import LevelConverterParameters
 from hw.unicaim.row_manager import RowManagerParameters
 from hw.unicaim.serial_array import SerialArrayParameters
 from hw.unicaim.topk_sense import TopkSenseParameters
-from hw.veda.product_array import PeArrayParameters
-from hw.veda.special_function_unit import (
-    DRAIN_CYCLES,
-    Operation,
-    SpecialFunctionUnitParameters,
-)
 
 TILE = 8
 """Scores in a tile of the softmax."""

@@ -7,13 +7,13 @@ from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
 from hw.arith.float_format import FP16
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.streamed import Streamed
+from hw.attention.pe_array import PeArray
+from hw.attention.special_function_unit import Operation, SpecialFunctionUnit
 from hw.component import Component
 from hw.layout import FLAG, count
 from hw.ports import Ports, stream_in, stream_out, wire_out
 from hw.stream.queue import Queue, QueueParameters
 from hw.unicaim.core_parameters import UnicaimCoreParameters
-from hw.veda.pe_array import PeArray
-from hw.veda.special_function_unit import Operation, SpecialFunctionUnit
 
 
 class ExactAttention(Component[UnicaimCoreParameters]):

@@ -9,11 +9,11 @@ from amaranth.lib import data, memory
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
+from hw.attention.delay import delay
+from hw.attention.pe_array import PeArray
+from hw.attention.product_array import PeArrayParameters, ProductArray, ProductTiming
 from hw.parameters import require
 from hw.stream.queue import Queue, QueueParameters
-from hw.veda.delay import delay
-from hw.veda.pe_array import PeArray
-from hw.veda.product_array import PeArrayParameters, ProductArray, ProductTiming
 from hw.veda.transpose_buffer import TransposeBuffer
 
 PRODUCTS = 8

@@ -8,20 +8,20 @@ from typing import NamedTuple
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 
+from hw.attention.pe_array import PeArray
+from hw.attention.product_array import SCORE, PeArrayParameters, ProductArray
+from hw.attention.special_function_unit import (
+    Operation,
+    SpecialFunctionUnit,
+    SpecialFunctionUnitParameters,
+)
 from hw.component import Component
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.sequential_reader import SequentialReader
-from hw.veda.pe_array import PeArray
-from hw.veda.product_array import SCORE, PeArrayParameters, ProductArray
 from hw.veda.row_map import RowMapParameters
 from hw.veda.scheduler import Scheduler, SchedulerParameters
-from hw.veda.special_function_unit import (
-    Operation,
-    SpecialFunctionUnit,
-    SpecialFunctionUnitParameters,
-)
 from hw.veda.tree_array import TreeArray, TreeArrayParameters
 from hw.veda.vector_buffer import VectorBuffer
 from hw.veda.voting_engine import VotingEngine

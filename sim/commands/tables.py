@@ -71,7 +71,7 @@ OVERVIEW = (
         "a head of l rows in 2 l + 46 cycles, d = 128",
         "small, mapped for area: 81,860 µm²",
     ),
-    Row("veda.special_function_unit", "veda", "an element a cycle"),
+    Row("attention.special_function_unit", "veda", "an element a cycle"),
     Row("veda.voting_engine", "veda", "a probability a cycle"),
     Row(
         "topick.topick_core",

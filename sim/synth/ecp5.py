@@ -14,7 +14,7 @@ from sim.synth import SynthesisError
 DEVICE = "LFE5U-85F-6"
 DEVICE_OPTIONS = ["--85k", "--package", "CABGA756", "--speed", "6"]
 NO_WIDE_LUTS = "-nowidelut"
-"""Option of ``synth_ecp5``: fewer LUT4s, by 7 % (`veda.pe_array`) to 33 % (`kllm.orizuru`)."""
+"""Option of ``synth_ecp5``: fewer LUT4s, by 7 % (`attention.pe_array`) to 33 % (`kllm.orizuru`)."""
 # A frequency that no design reaches, so that the tools always optimise; one seed for all.
 EFFORT = ["--freq", "500", "--seed", "1", "--timing-allow-fail"]
 DSP = ("MULT18X18D", "MULT9X9D", "ALU54B", "ALU24B")

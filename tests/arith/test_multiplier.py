@@ -36,8 +36,8 @@ def test_a_dropped_bit_is_found(monkeypatch):
 
 USERS = [
     ("arith.float_multiply", "dsp"),
-    ("veda.pe_array", "dsp"),
-    ("veda.pe_array", "dsp_shifts"),
+    ("attention.pe_array", "dsp"),
+    ("attention.pe_array", "dsp_shifts"),
     ("veda.veda_core", "dsp"),
     ("veda.veda_core", "dsp_shifts"),
     ("lad.apid", "dsp"),

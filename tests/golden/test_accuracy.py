@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from golden.arith.float_multiply import float_multiply
+from golden.attention.pe_array import inner_products, outer_product
+from golden.attention.special_function_unit import softmax
 from golden.kllm.kllm_core import front_end, multiply, tables_of
 from golden.kllm.softmax import softmax as kllm_softmax
-from golden.veda.pe_array import inner_products, outer_product
-from golden.veda.special_function_unit import softmax
 from hw.kllm.kllm_core import KllmCoreParameters
 from hw.unicaim.core_parameters import TILE
 from hw.unicaim.unicaim_core import UnicaimCoreParameters

@@ -263,7 +263,7 @@ REFUSED = {
         "counters=0": "counters must be at least 1, not 0",
         "entries=0": "entries must be at least 1, not 0",
     },
-    "veda.pe_array": {
+    "attention.pe_array": {
         "rows=3": "rows must be a power of two up to 256, not 3",
         "columns=0": "columns must be a power of two up to 256, not 0",
         "arrays=512": "arrays must be a power of two up to 256, not 512",
@@ -282,7 +282,7 @@ REFUSED = {
         "kv_heads=10": "kv_heads must be 1 to heads, not 10",
         "depth=6": "depth must be a power of two from 4, not 6",
     },
-    "veda.special_function_unit": {
+    "attention.special_function_unit": {
         "length=1": "length must be between 2 and 4096, not 1",
         "length=4097": "length must be between 2 and 4096, not 4097",
         "tile=0": "tile must be between 1 and 64, not 0",

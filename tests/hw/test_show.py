@@ -11,7 +11,7 @@ from amaranth.hdl import Shape
 
 from hw import contracts
 from hw.arith.datapath import Datapath
-from hw.catalogue import blocks, find
+from hw.catalogue import FOLDERS, blocks, find
 from hw.export import sidecar
 from hw.ports import list_ports
 from hw.show import describe, meaning, rules, text
@@ -164,7 +164,7 @@ def bounds(rule: str) -> dict[str, str]:
     return {end: found[1] for end, form in forms.items() if (found := re.search(form, rule))}
 
 
-@pytest.mark.parametrize("folder", ["arith", "kllm", "lad", "stream", "topick", "unicaim", "veda"])
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_rules_do_not_contradict_each_other(folder):
     """Nor the value of a preset."""
     for block in blocks():

@@ -31,7 +31,7 @@ def streams(name: str):
         yield stream, shape, entries[f"{stream}__payload"]
 
 
-@pytest.mark.parametrize("name", ["kllm.orizuru", "stream.queue", "veda.pe_array", "lad.apid"])
+@pytest.mark.parametrize("name", ["kllm.orizuru", "stream.queue", "attention.pe_array", "lad.apid"])
 def test_sidecar_shape_and_vectorised_packing_agree(name):
     rng = np.random.default_rng(1)
     for _, shape, entry in streams(name):

@@ -348,7 +348,9 @@ def test_what_counts_as_passed():
         assert not dataclasses.replace(sound, **changes).passed
 
 
-@pytest.mark.parametrize("name", ["stream.queue", "arith.exp", "kllm.orizuru", "veda.pe_array"])
+@pytest.mark.parametrize(
+    "name", ["stream.queue", "arith.exp", "kllm.orizuru", "attention.pe_array"]
+)
 def test_a_design_from_a_file_is_the_generated_one(name, tmp_path):
     block = find(name)
     parameters = block.parameters_class.preset("first")

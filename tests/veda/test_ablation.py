@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden.veda.pe_array import outer_product, tiled_product
+from golden.attention.pe_array import outer_product, tiled_product
 from hw.catalogue import find
 from hw.veda.veda_core import VedaCoreParameters
 from sim.__main__ import parser

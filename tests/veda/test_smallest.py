@@ -4,13 +4,14 @@ import dataclasses
 
 import pytest
 
+from hw.attention.pe_array import PeArrayParameters
+from hw.attention.special_function_unit import SpecialFunctionUnitParameters
 from hw.catalogue import find
 from hw.parameters import ParameterError
-from hw.veda.pe_array import PeArrayParameters
-from hw.veda.special_function_unit import SpecialFunctionUnitParameters
 from hw.veda.veda_core import VedaCoreParameters
 from hw.veda.voting_engine import VotingEngineParameters
-from sim.testbenches.veda import pe_array, special_function_unit, veda_core, voting_engine
+from sim.testbenches.attention import pe_array, special_function_unit
+from sim.testbenches.veda import veda_core, voting_engine
 from tests.support.kllm.compiled import Compiled
 
 SMALLEST = {
@@ -33,8 +34,7 @@ CASES = [
 def test_smallest(testbench, shipped_trace):
     """Every bit and every cycle, on random and real data."""
     p = SMALLEST[testbench]
-    name = testbench.__name__.split(".")[-1]
-    compiled = Compiled(find(f"veda.{name}"), p)
+    compiled = Compiled(find(testbench.__name__.removeprefix("sim.testbenches.")), p)
     for data in (None, shipped_trace):
         stimulus = testbench.testbench.stimulus(p, data, 40, 1)
         compiled.check_all(stimulus)

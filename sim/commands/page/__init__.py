@@ -13,7 +13,7 @@ from pathlib import Path
 import jinja2
 
 from golden.files import replacing
-from hw.catalogue import Block
+from hw.catalogue import FOLDERS, Block
 from sim.commands.page.cards import cards
 from sim.commands.page.links import Links
 from sim.commands.page.matrix import COLUMNS, matrix
@@ -85,7 +85,8 @@ def write_page(
 
 def papers_first(blocks: Sequence[Block]) -> list[Block]:
     """The papers' blocks in the order of the cards, then what they are built of."""
-    order = {name: number for number, name in enumerate((*PAPERS, "arith", "stream"))}
+    others = [name for name in reversed(FOLDERS) if name not in PAPERS]
+    order = {name: number for number, name in enumerate((*PAPERS, *others))}
     return sorted(blocks, key=lambda block: order[block.folder])
 
 

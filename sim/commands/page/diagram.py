@@ -20,7 +20,7 @@ class Box:
         Page of the checkout that describes the block as built; empty if it is not built here, or
         OUTSIDE of the chip.
     built
-        Files of the paper's folder in ``hw`` that are this box.
+        Files in the paper's folder of ``hw``, or in ``hw/attention``, that are this box.
     """
 
     name: str

@@ -8,8 +8,8 @@ from golden.trace import Trace
 from golden.unicaim.core_cycles import CoreCycles, JobWork, Timing
 from golden.unicaim.divisors import code_units, divisor_for, key_divisor, query_divisors
 from golden.unicaim.unicaim_core import CoreSizes, JobResult, UnicaimCore
+from hw.attention.special_function_unit import DRAIN_CYCLES, Operation
 from hw.unicaim.core_parameters import JobOp, UnicaimCoreParameters
-from hw.veda.special_function_unit import DRAIN_CYCLES, Operation
 from sim.core import payload
 from sim.core.memory import Memory
 from sim.core.stimulus import Stimulus

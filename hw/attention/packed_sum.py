@@ -173,7 +173,7 @@ class LoopAddParameters(FloatAddParameters):
 class PackedSums:
     """What a PE is made of, for sums in the standard format `accumulator`.
 
-    The other parameters are as in :class:`hw.veda.pe.PeParameters`.
+    The other parameters are as in :class:`hw.attention.pe.PeParameters`.
     """
 
     accumulator: str

@@ -1,4 +1,4 @@
-"""FP16 scores as exponents of two; see :mod:`hw.veda.binary_exponent`."""
+"""FP16 scores as exponents of two; see :mod:`hw.attention.binary_exponent`."""
 
 import numpy as np
 

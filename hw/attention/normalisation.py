@@ -5,9 +5,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.arith.wide_exponent import EXPONENT, INVERSE_WIDTH, SIGNIFICAND, round_fp16
+from hw.attention.binary_exponent import OCTAVES, BinaryExponent, Term
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
-from hw.veda.binary_exponent import OCTAVES, BinaryExponent, Term
 
 DIFFERENCE_CYCLES, RESULT_CYCLES = 5, 7
 """Cycles from an element to its difference from the mean, and to the result."""
@@ -37,7 +37,7 @@ class Normalisation(Component[None]):
             "x": wire_in(FP16.width, "FP16."),
             "origin": wire_in(
                 OCTAVES,
-                "Of a softmax: see :class:`hw.veda.softmax_reduction.SoftmaxReduction`. The "
+                "Of a softmax: see :class:`hw.attention.softmax_reduction.SoftmaxReduction`. The "
                 "first is read 3 cycles after `x`, the others 5.",
             ),
             "inverse_sum": wire_in(INVERSE_WIDTH, "See `origin`."),
@@ -47,7 +47,7 @@ class Normalisation(Component[None]):
             ),
             "difference": wire_in(FP32.width, "x - mean, 5 cycles after `x`."),
             "inverse_std": wire_in(
-                INVERSE_WIDTH, "See :class:`hw.veda.moment_reduction.MomentReduction`."
+                INVERSE_WIDTH, "See :class:`hw.attention.moment_reduction.MomentReduction`."
             ),
             "std_exponent": wire_in(EXPONENT, "Read with `difference`."),
             "is_softmax": wire_in(1, "Read with `difference`."),

@@ -8,17 +8,17 @@ from amaranth.lib import data, enum, memory, wiring
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16, FP32
+from hw.attention import moment_reduction
+from hw.attention.delay import delay_line
+from hw.attention.moment_reduction import MomentReduction
+from hw.attention.normalisation import DIFFERENCE_CYCLES, RESULT_CYCLES, Normalisation
+from hw.attention.softmax_reduction import LAST_TILE_CYCLES, SoftmaxReduction
 from hw.component import Component
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
 from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from hw.stream.queue import Queue, QueueParameters
-from hw.veda import moment_reduction
-from hw.veda.delay import delay_line
-from hw.veda.moment_reduction import MomentReduction
-from hw.veda.normalisation import DIFFERENCE_CYCLES, RESULT_CYCLES, Normalisation
-from hw.veda.softmax_reduction import LAST_TILE_CYCLES, SoftmaxReduction
 
 
 class Operation(enum.IntEnum, shape=2):
@@ -125,8 +125,8 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
 
     A vector is reduced while its elements arrive, one a cycle, and then read from the buffer and
     output, one a cycle. The softmax works with powers of two: see
-    :class:`hw.veda.softmax_reduction.SoftmaxReduction` for the tiles,
-    :class:`hw.veda.moment_reduction.MomentReduction` for the sums of layer norms.
+    :class:`hw.attention.softmax_reduction.SoftmaxReduction` for the tiles,
+    :class:`hw.attention.moment_reduction.MomentReduction` for the sums of layer norms.
 
     Accuracy: a probability is less than 1.7 units in the last place off the softmax of the scores,
     subnormal ones included. A normalised element is less than 1.2 units off, plus what cancels
@@ -152,7 +152,7 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
 
     Examples
     --------
-    >>> from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
+    >>> from hw.attention.special_function_unit import Operation, SpecialFunctionUnitParameters
     >>> parameters = SpecialFunctionUnitParameters(length=64, tile=8)
     >>> [parameters.first_result_cycles(n, Operation.SOFTMAX) for n in (1, 8, 64)]
     [13, 20, 20]

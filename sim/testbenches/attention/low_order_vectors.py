@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from golden.arith.formats import from_bits
-from golden.veda.binary_exponent import POWER, binary_exponent
-from golden.veda.moment_reduction import mean_and_variance
-from golden.veda.softmax_reduction import addend, exponential_sum, fraction_bits
-from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
+from golden.attention.binary_exponent import POWER, binary_exponent
+from golden.attention.moment_reduction import mean_and_variance
+from golden.attention.softmax_reduction import addend, exponential_sum, fraction_bits
+from hw.attention.special_function_unit import Operation, SpecialFunctionUnitParameters
 from sim.testbenches.strategies import sometimes
 
 

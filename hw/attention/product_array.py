@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeVar
 from amaranth.lib import data
 
 from hw.arith.float_format import FP16
+from hw.attention.pe import PeParameters
 from hw.component import Component
 from hw.layout import FLAG
 from hw.parameters import Parameters, require
 from hw.ports import Ports, stream_in, stream_out
-from hw.veda.pe import PeParameters
 
 LARGEST = 256
 
@@ -180,7 +180,7 @@ A = TypeVar("A", bound=PeArrayParameters)
 
 
 class ProductArray(Component[A]):
-    """Base of the two arrays, with their ports; see :class:`hw.veda.pe_array.PeArray`."""
+    """Base of the two arrays, with their ports; see :class:`hw.attention.pe_array.PeArray`."""
 
     def ports(self) -> Ports:
         p = self.parameters

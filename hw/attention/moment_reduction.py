@@ -8,9 +8,9 @@ from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.inverse_square_root import double_root
 from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.arith.wide_exponent import EXPONENT, INVERSE_ROOT, INVERSE_WIDTH
+from hw.attention.delay import delay
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
-from hw.veda.delay import delay
 
 MULTIPLY_STAGES, ADD_STAGES = 3, 4
 """Pipeline stages of the FP32 multiplier here, and of the parent's FP32 adder."""

@@ -6,10 +6,10 @@ from amaranth.hdl import Module
 from amaranth.sim import Simulator
 
 from golden.arith.formats import canonical, to_bits
-from golden.veda.pe_array import _products
+from golden.attention.pe_array import _products
+from hw.attention.packed_sum import ACCUMULATORS, WideProduct, WideProductParameters, unpack_fp16
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
-from hw.veda.packed_sum import ACCUMULATORS, WideProduct, WideProductParameters, unpack_fp16
 from sim.testbenches.operands import numbers
 
 

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 
 from golden.arith.formats import to_bits
+from golden.attention.pe_array import inner_products, outer_product
 from golden.trace import Trace
-from golden.veda.pe_array import inner_products, outer_product
-from hw.veda.product_array import SCORE, PeArrayParameters
+from hw.attention.product_array import SCORE, PeArrayParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.operands import numbers, to_fp16, vectors_by_name

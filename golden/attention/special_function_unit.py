@@ -1,4 +1,6 @@
-"""Softmax and layer norm as the hardware computes them; see :mod:`hw.veda.special_function_unit`.
+"""Softmax and layer norm as the hardware computes them.
+
+See :mod:`hw.attention.special_function_unit`.
 
 Vectors of any length, one at a time. ``length`` is the most elements that the hardware accepts.
 """
@@ -8,9 +10,9 @@ import numpy as np
 from golden.arith.float_add import float_add
 from golden.arith.formats import from_bits, quiet_nan, to_bits
 from golden.arith.wide_exponent import round_fp16
-from golden.veda.binary_exponent import binary_exponent, term
-from golden.veda.moment_reduction import moment_reduction
-from golden.veda.softmax_reduction import softmax_reduction
+from golden.attention.binary_exponent import binary_exponent, term
+from golden.attention.moment_reduction import moment_reduction
+from golden.attention.softmax_reduction import softmax_reduction
 
 NAN = from_bits(np.array(quiet_nan(np.float16)), np.float16)
 

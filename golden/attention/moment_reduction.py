@@ -1,4 +1,4 @@
-"""Mean and inverse standard deviation; see :mod:`hw.veda.moment_reduction`."""
+"""Mean and inverse standard deviation; see :mod:`hw.attention.moment_reduction`."""
 
 from dataclasses import dataclass
 

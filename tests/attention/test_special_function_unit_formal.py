@@ -11,16 +11,16 @@ import pytest
 from amaranth.asserts import AnyConst
 from amaranth.hdl import Assert, Assume, Const, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
-from hw.component import Component
-from hw.ports import Ports, wire_in, wire_out
-from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
-from hw.veda import softmax_reduction, special_function_unit
-from hw.veda.normalisation import RESULT_CYCLES, Normalisation
-from hw.veda.special_function_unit import (
+from hw.attention import softmax_reduction, special_function_unit
+from hw.attention.normalisation import RESULT_CYCLES, Normalisation
+from hw.attention.special_function_unit import (
     LATENCY,
     SpecialFunctionUnit,
     SpecialFunctionUnitParameters,
 )
+from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
+from hw.stream.credit_counter import CreditCounter, CreditCounterParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.campaign import suite_takes
 from tests.support.faults import with_fault

@@ -8,13 +8,13 @@ from amaranth.hdl import Cat, Fragment, Module, Mux
 from amaranth.lib import data
 
 from golden.arith.formats import canonical, from_bits, to_bits
-from golden.veda.pe_array import _add, _products, _rounded
+from golden.attention.pe_array import _add, _products, _rounded
 from hw.arith.float_format import FP16, FP32, FloatFormat
+from hw.attention import unpacked_sum
+from hw.attention.packed_sum import ACCUMULATORS
+from hw.attention.unpacked_sum import UnpackedSums
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
-from hw.veda import unpacked_sum
-from hw.veda.packed_sum import ACCUMULATORS
-from hw.veda.unpacked_sum import UnpackedSums
 from sim.checks.formal.float_proof import constant, equals, exponent_differences, prove
 from sim.testbenches.operands import numbers
 from tests.support.arith.netlist import Netlist

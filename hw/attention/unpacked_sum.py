@@ -1,8 +1,8 @@
 """Factors, products and sums of a PE as an FPGA has them: fields apart, special values as flags.
 
-The bits of :mod:`hw.veda.packed_sum` are taken apart before an addition and put together after it.
-Here they remain apart: zero is a significand of zeros, whatever its exponent; infinity and NaN are
-flags, whatever the significand and the exponent. The top bit of other significands is one.
+The bits of :mod:`hw.attention.packed_sum` are taken apart before an addition and put together after
+it. Here they remain apart: zero is a significand of zeros, whatever its exponent; infinity and NaN
+are flags, whatever the significand and the exponent. The top bit of other significands is one.
 
 No sum is subnormal, as products of FP16 numbers are multiples of 2^-48. None overflows: a product
 is below 2^32, and a sum of any number of them stops growing at 2^57, where a product is less than
@@ -33,8 +33,8 @@ from hw.arith.one_hot_shift import (
     one_hot,
     products,
 )
+from hw.attention.packed_sum import LoopAddParameters, PackedSums, WideProductParameters
 from hw.ports import Ports, wire_in, wire_out
-from hw.veda.packed_sum import LoopAddParameters, PackedSums, WideProductParameters
 
 FACTOR = data.StructLayout(
     {"significand": FP16.precision, "exponent": 6, "special": 1, "nan": 1, "sign": 1}

@@ -5,9 +5,9 @@ import dataclasses
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 from hw.arith.float_format import FP16
-from hw.veda.packed_sum import PackedSums
-from hw.veda.pe import Op, Pe, PeA, PeB
-from hw.veda.product_array import PeArrayParameters, ProductArray
+from hw.attention.packed_sum import PackedSums
+from hw.attention.pe import Op, Pe, PeA, PeB
+from hw.attention.product_array import PeArrayParameters, ProductArray
 
 
 @dataclasses.dataclass
@@ -70,7 +70,7 @@ class PeArray(ProductArray[PeArrayParameters]):
 
     Examples
     --------
-    >>> from hw.veda.pe_array import PeArray, PeArrayParameters
+    >>> from hw.attention.pe_array import PeArray, PeArrayParameters
     >>> parameters = PeArrayParameters(rows=8, columns=8, arrays=2)
     >>> parameters.lanes, parameters.latency, parameters.outer_latency
     (128, 19, 7)

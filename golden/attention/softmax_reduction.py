@@ -1,4 +1,4 @@
-"""Maximum and sum of exponentials, tile by tile; see :mod:`hw.veda.softmax_reduction`."""
+"""Maximum and sum of exponentials, tile by tile; see :mod:`hw.attention.softmax_reduction`."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from golden.arith.formats import is_nan
 from golden.arith.wide_exponent import POWER, inverse
-from golden.veda.binary_exponent import FARTHEST, binary_exponent, term
+from golden.attention.binary_exponent import FARTHEST, binary_exponent, term
 
 
 @dataclass(frozen=True)

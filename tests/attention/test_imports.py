@@ -1,10 +1,12 @@
-"""Importing VEDA's modules computes no tables: every command and test process would pay for it."""
+"""Importing attention's modules computes no tables: every command and test would pay for it."""
 
 import subprocess
 import sys
 from pathlib import Path
 
+import golden.attention
 import golden.veda
+import hw.attention
 import hw.veda
 
 CHECK = """
@@ -21,10 +23,10 @@ print([function.cache_info().misses for function in (fit, significands, golden)]
 def test_no_table_at_import():
     names = [
         f"{package.__name__}.{path.stem}"
-        for package in (hw.veda, golden.veda)
+        for package in (hw.attention, golden.attention, hw.veda, golden.veda)
         for path in Path(package.__file__).parent.glob("[!_]*.py")
     ]
-    assert {"hw.veda.binary_exponent", "golden.veda.binary_exponent"} <= set(names)
+    assert {"hw.attention.binary_exponent", "golden.attention.binary_exponent"} <= set(names)
     command = [sys.executable, "-c", CHECK, *names]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert found.stdout == "[0, 0, 0]\n"

@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 
 from golden.arith.formats import DTYPES, canonical, to_bits
-from golden.veda.pe_array import inner_products, outer_product
+from golden.attention.pe_array import inner_products, outer_product
+from hw.attention.pe_array import PeArrayParameters
 from hw.catalogue import find
-from hw.veda.pe_array import PeArrayParameters
 from sim.core.stalls import PATTERNS
-from sim.testbenches.operands import numbers
-from sim.testbenches.veda.pe_array import (
+from sim.testbenches.attention.pe_array import (
     Product,
     build,
     random_products,
     real_products,
     testbench,
 )
+from sim.testbenches.operands import numbers
 from tests.support.kllm.compiled import Compiled
 
-BLOCK = find("veda.pe_array")
+BLOCK = find("attention.pe_array")
 SIZES = [
     PeArrayParameters(1, 1, 1, "fp32", add_stages=1),
     PeArrayParameters(2, 1, 1, "fp16", add_stages=4),

@@ -8,11 +8,11 @@ from hw.arith.leading_zeros import leading_one, shift_to_top
 from hw.arith.order_key import is_nan
 from hw.arith.reciprocal import double_reciprocal
 from hw.arith.wide_exponent import EXPONENT, INVERSE, INVERSE_WIDTH, POWER, SIGNIFICAND
+from hw.attention.binary_exponent import FARTHEST, OCTAVES, BinaryExponent, Term
+from hw.attention.delay import delay
 from hw.component import Component
 from hw.ports import Ports, wire_in, wire_out
 from hw.stream.queue import Queue, QueueParameters
-from hw.veda.binary_exponent import FARTHEST, OCTAVES, BinaryExponent, Term
-from hw.veda.delay import delay
 
 CORRECTION_BITS = 5
 """Bits of the shift that corrects a sum; a sum moved down by 32 octaves or more becomes 0."""

@@ -5,15 +5,15 @@ A transaction is a vector.
 
 import numpy as np
 
+from golden.attention.special_function_unit import NAN, layer_norm, softmax
 from golden.trace import Trace
-from golden.veda.special_function_unit import NAN, layer_norm, softmax
-from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
+from hw.attention.special_function_unit import Operation, SpecialFunctionUnitParameters
 from sim.core import payload
 from sim.core.stimulus import Stimulus
 from sim.testbenches.arith.operands import corners, random_floats
+from sim.testbenches.attention.low_order_vectors import Vector, low_order_vector
 from sim.testbenches.operands import to_fp16, vectors_by_name
 from sim.testbenches.strategies import sometimes
-from sim.testbenches.veda.low_order_vectors import Vector, low_order_vector
 
 EPS = np.float32(1e-5)
 _MOST = 64  # elements of most vectors

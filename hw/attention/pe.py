@@ -7,11 +7,11 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import enum
 
 from hw.arith.float_format import FP16
+from hw.attention.packed_sum import ACCUMULATORS, PackedSums
+from hw.attention.unpacked_sum import UnpackedSums
 from hw.component import Component, on_fpga
 from hw.parameters import Parameters, require
 from hw.ports import Ports, wire_in, wire_out
-from hw.veda.packed_sum import ACCUMULATORS, PackedSums
-from hw.veda.unpacked_sum import UnpackedSums
 
 ADD_STAGES = (1, 2, 4)
 

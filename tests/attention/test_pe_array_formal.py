@@ -20,8 +20,8 @@ from amaranth.hdl import (
     Signal,
 )
 
-from hw.veda import pe_array
-from hw.veda.pe_array import PeArray, PeArrayParameters
+from hw.attention import pe_array
+from hw.attention.pe_array import PeArray, PeArrayParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block

@@ -5,14 +5,14 @@ import pytest
 
 from golden.arith.formats import from_bits
 from golden.arith.wide_exponent import LOG2_E, inverse
-from golden.veda.binary_exponent import FARTHEST, binary_exponent, term
-from golden.veda.moment_reduction import rounded
-from golden.veda.softmax_reduction import softmax_reduction
-from golden.veda.special_function_unit import layer_norm, softmax
+from golden.attention.binary_exponent import FARTHEST, binary_exponent, term
+from golden.attention.moment_reduction import rounded
+from golden.attention.softmax_reduction import softmax_reduction
+from golden.attention.special_function_unit import layer_norm, softmax
+from hw.attention.special_function_unit import Operation, SpecialFunctionUnitParameters
 from hw.catalogue import find
-from hw.veda.special_function_unit import Operation, SpecialFunctionUnitParameters
-from sim.testbenches.veda.low_order_vectors import Vector
-from sim.testbenches.veda.special_function_unit import (
+from sim.testbenches.attention.low_order_vectors import Vector
+from sim.testbenches.attention.special_function_unit import (
     EPS,
     build,
     real_vectors,
@@ -23,7 +23,7 @@ from sim.testbenches.veda.special_function_unit import (
 from tests.support.arith.functions import ulp_errors
 from tests.support.kllm.compiled import Compiled
 
-BLOCK = find("veda.special_function_unit")
+BLOCK = find("attention.special_function_unit")
 SMALL = SpecialFunctionUnitParameters.preset("small")
 SIZES = [
     SMALL,

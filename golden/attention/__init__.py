@@ -1,0 +1,1 @@
+"""Bit-exact models of what cores of attention share, named as in `hw`."""
