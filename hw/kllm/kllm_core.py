@@ -12,7 +12,6 @@ from hw.kllm.clustering_unit import ClusteringUnit
 from hw.kllm.codebook_replacement import CodebookReplacement
 from hw.kllm.command_dispatch import CommandDispatch
 from hw.kllm.core_parameters import IN_FLIGHT, CoreParameters, Table
-from hw.kllm.fork import fork
 from hw.kllm.index_buffer import IndexBuffer
 from hw.kllm.lane_array import give_products, give_steps, make_lanes
 from hw.kllm.outlier_list import OutlierList
@@ -24,6 +23,7 @@ from hw.kllm.score_path import ScorePath
 from hw.kllm.step_join import StepJoin
 from hw.kllm.word_fetch import WordFetch
 from hw.ports import Ports, stream_in, stream_out
+from hw.stream.combine import fork
 from hw.stream.queue import Queue, QueueParameters
 
 
