@@ -19,7 +19,7 @@ from hw.parameters import ParameterError, Parameters, meant, require_one_of, sna
 if TYPE_CHECKING:
     from hw.component import Component
 
-FOLDERS = ("stream", "arith", "attention", "kllm", "veda", "topick", "lad", "unicaim")
+FOLDERS = ("stream", "arith", "attention", "kllm", "veda", "topick", "lad", "unicaim", "baseline")
 """Packages of `hw` that hold blocks, in the order of listings."""
 
 

@@ -45,6 +45,7 @@ def fork(m: Module, name: str, source, sinks: list, to: list | None = None) -> N
     passed = [sink.ready | had for sink, had in zip(sinks, delivered, strict=True)]
     valids, takes = [source.valid] * len(sinks), [sink.ready for sink in sinks]
     if to is not None:
+        to = [Value.cast(wanted) for wanted in to]
         passed = [done | ~wanted for done, wanted in zip(passed, to, strict=True)]
         valids = [source.valid & wanted for wanted in to]
         takes = [ready & wanted for ready, wanted in zip(takes, to, strict=True)]

@@ -1,0 +1,1 @@
+"""Bit-exact models of the baselines, named as in `hw`."""

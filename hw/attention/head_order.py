@@ -1,0 +1,131 @@
+"""The order of a step's query heads, which share kv heads in groups."""
+
+import dataclasses
+from functools import cached_property
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.layout import FLAG, count, index
+from hw.parameters import Parameters, require
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadOrderParameters(Parameters):
+    """
+    heads
+        Number of query heads of a step, at most.
+    kv_heads
+        Number of kv heads of a step, at most.
+    parallel
+        Number of query heads of a kv head that are computed at the same time, at most.
+    """
+
+    heads: int = 9
+    kv_heads: int = 3
+    parallel: int = 1
+
+    def __post_init__(self):
+        require(self.heads >= 1, "heads must be at least 1", self.heads)
+        require(1 <= self.kv_heads <= self.heads, "kv_heads must be 1 to heads", self.kv_heads)
+        require(1 <= self.parallel <= self.heads, "parallel must be 1 to heads", self.parallel)
+
+    @property
+    def head_bits(self) -> int:
+        """Width of a kv head's index."""
+        return max(1, (self.kv_heads - 1).bit_length())
+
+    @cached_property
+    def step_layout(self) -> data.StructLayout:
+        """``heads`` of a step, ``group`` of them on each kv head, the last one perhaps fewer."""
+        number = count(range(self.heads + 1))
+        return data.StructLayout({"heads": number, "group": number})
+
+    @cached_property
+    def batch_layout(self) -> data.StructLayout:
+        """``heads`` of a `kv_head` at the same time, ``final`` of it, ``last`` of the step."""
+        fields = {"kv_head": index(self.head_bits), "heads": count(range(self.parallel + 1))}
+        return data.StructLayout(fields | {"final": FLAG, "last": FLAG})
+
+    def fits(self, heads: int, group: int) -> bool:
+        """Whether a step has at least one head, and no more heads or kv heads than there are."""
+        return 1 <= heads <= min(self.heads, self.kv_heads * group)
+
+    def batches(self, heads: int, group: int) -> list[int]:
+        """Heads of each batch of a step, in order."""
+        found = []
+        for first in range(0, heads, group):
+            remaining = min(group, heads - first)
+            found += [min(self.parallel, remaining - n) for n in range(0, remaining, self.parallel)]
+        return found
+
+
+class HeadOrder(Component):
+    """Go through the kv heads of a step, and through the batches of query heads of each.
+
+    A batch is up to `parallel` heads of one kv head. With ``whole`` it is all heads of a kv head,
+    whose number is then not stated.
+
+    Latency: 1 cycle from a step to its first batch. Throughput: a batch a cycle; the next step is
+    accepted with the last batch.
+
+    Members
+    -------
+    i : :py:`In(stream.Signature({heads, group, whole}))`
+        Steps, which fit (:meth:`HeadOrderParameters.fits`).
+    o : :py:`Out(stream.Signature(parameters.batch_layout))`
+        Batches.
+    """
+
+    def __init__(self, parameters: HeadOrderParameters):
+        self._parameters = p = parameters
+        step = {name: field.shape for name, field in p.step_layout} | {"whole": FLAG}
+        super().__init__(
+            {
+                "i": In(stream.Signature(data.StructLayout(step))),
+                "o": Out(stream.Signature(p.batch_layout)),
+            }
+        )
+
+    @property
+    def parameters(self) -> HeadOrderParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p, step, batch = self._parameters, self.i.payload, self.o.payload
+        group = Signal(range(p.heads + 1), reset_less=True)
+        whole = Signal(reset_less=True)
+        remaining = Signal(range(p.heads + 1), reset_less=True)  # heads of the step
+        of_group = Signal(range(p.heads + 1), reset_less=True)  # heads of the kv head, or more
+        kv_head = Signal(p.head_bits, reset_less=True)
+        shared, taken = Signal.like(remaining), Signal.like(remaining)
+        m.d.comb += [
+            shared.eq(Mux(of_group < remaining, of_group, remaining)),
+            taken.eq(Mux(whole | (shared < p.parallel), shared, p.parallel)),
+            batch.kv_head.eq(kv_head),
+            batch.heads.eq(taken),
+            batch.final.eq(taken == shared),
+            batch.last.eq(taken == remaining),
+            self.i.ready.eq(~self.o.valid | (self.o.ready & batch.last)),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += [
+                self.o.valid.eq(~batch.last),
+                remaining.eq(remaining - taken),
+                of_group.eq(of_group - taken),
+            ]
+            with m.If(batch.final):
+                m.d.sync += [of_group.eq(group), kv_head.eq(kv_head + 1)]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [
+                self.o.valid.eq(1),
+                whole.eq(step.whole),
+                group.eq(step.group),
+                of_group.eq(step.group),
+                remaining.eq(step.heads),
+                kv_head.eq(0),
+            ]
+        return m

@@ -1,0 +1,78 @@
+"""The memory port of a decode core: requests that write new rows, and requests that read rows."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.component import Component
+from hw.layout import FLAG, address, index
+from hw.stream.combine import copy
+
+
+def request_layout(tags: int, address_width: int, row) -> data.StructLayout:
+    """A row to read, or to ``write`` with ``data``: the request of every decode core's memory.
+
+    tags
+        Number of tags, which come back with the rows read.
+    row
+        Shape of a row.
+    """
+    fields = {"tag": index(range(tags)), "address": address(address_width), "write": FLAG}
+    return data.StructLayout(fields | {"data": row})
+
+
+class RowPort(Component):
+    """Merge the writes, each with its row of `kv`, and the reads into the requests to one memory.
+
+    A write goes before reads, also while it waits for its row, because reads of the step include
+    the new row. A read that has been offered to the memory stays.
+
+    Handshake: a row of `kv` transfers with the request that writes it. ``request.valid`` depends
+    combinationally on ``kv.valid``, and ``kv.ready`` on ``request.ready``.
+
+    Members
+    -------
+    write : :py:`In(stream.Signature(layout["address"].shape))`
+        Addresses of new rows.
+    kv : :py:`In(stream.Signature(layout["data"].shape))`
+        New rows.
+    read : :py:`In(stream.Signature({tag, address}))`
+        Rows to read.
+    request : :py:`Out(stream.Signature(layout))`
+        To the memory, in the layout of :func:`request_layout`.
+    """
+
+    def __init__(self, layout: data.StructLayout):
+        shapes = {name: field.shape for name, field in layout}
+        read = data.StructLayout({name: shapes[name] for name in ("tag", "address")})
+        super().__init__(
+            {
+                "write": In(stream.Signature(shapes["address"])),
+                "kv": In(stream.Signature(shapes["data"])),
+                "read": In(stream.Signature(read)),
+                "request": Out(stream.Signature(layout)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        write, kv, read, request = self.write, self.kv, self.read, self.request
+        waiting = Signal()  # a read has been offered and not accepted
+        writing = Signal()
+        m.d.sync += waiting.eq(read.valid & ~writing & ~request.ready)
+        m.d.comb += [
+            writing.eq(write.valid & ~waiting),
+            request.valid.eq(Mux(writing, kv.valid, read.valid)),
+            write.ready.eq(writing & kv.valid & request.ready),
+            kv.ready.eq(writing & request.ready),
+            read.ready.eq(~writing & request.ready),
+        ]
+        with m.If(writing):
+            m.d.comb += [
+                request.payload.write.eq(1),
+                request.payload.address.eq(write.payload),
+                request.payload.data.eq(kv.payload),
+            ]
+        with m.Else():  # without data, as the next row of kv would change a read that waits
+            m.d.comb += copy(request.payload, read.payload)
+        return m

@@ -1,0 +1,142 @@
+"""The order of a decode step: check the command, write the new rows, read the rows of each head."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from hw.attention.head_order import HeadOrder, HeadOrderParameters
+from hw.component import Component
+from hw.layout import FLAG, index
+from hw.stream.combine import copy
+
+
+def store_layout(p: HeadOrderParameters) -> data.StructLayout:
+    """A new row: of V if ``value``, else of K."""
+    return data.StructLayout({"value": FLAG, "kv_head": index(p.head_bits)})
+
+
+def run_layout(p: HeadOrderParameters) -> data.StructLayout:
+    """A run of rows to read, of V if ``value``, else of K, and the ``batch`` that reads them."""
+    return data.StructLayout({"value": FLAG, "batch": p.batch_layout})
+
+
+class StepSequence(Component):
+    """The order of a step, for all cores that read whole rows of K and V.
+
+    ::
+
+        IDLE ─→ STORE ─→ READ ─→ REPORT ─→ IDLE
+          │       │        │       └ until the core's last report is accepted
+          │       │        └ for each batch of heads: a run of K, a run of V
+          │       └ for each kv head: the new row of K, the new row of V
+          └───→ REFUSED ─→ IDLE
+
+    The sequence knows neither addresses nor lengths: the core says where rows are, and may delay
+    `store` until a row has its place.
+
+    Errors: a command that does not fit (:meth:`HeadOrderParameters.fits`) is refused, and so is any
+    command while `refuse` is high. It has no rows.
+
+    Latency: 1 cycle from a command to its first `store`. Throughput: a row of `store`, or a run, a
+    cycle.
+
+    Members
+    -------
+    command : :py:`In(stream.Signature(parameters.step_layout))`
+        Steps.
+    refuse : :py:`In(1)`
+        The core refuses the command that is offered.
+    refused : :py:`Out(1)`
+        The command that is offered is refused.
+    error : :py:`Out(1)`
+        The report of a refused command is due.
+    reporting : :py:`Out(1)`
+        All runs have been accepted, so reports of the step may pass.
+    reported : :py:`In(1)`
+        The last report of the step, or of the refused command, is accepted in this cycle.
+    store : :py:`Out(stream.Signature(store_layout(parameters)))`
+        New rows, K and V in turn.
+    run : :py:`Out(stream.Signature(run_layout(parameters)))`
+        Runs of rows, K and V in turn.
+    """
+
+    def __init__(self, parameters: HeadOrderParameters):
+        self._parameters = p = parameters
+        super().__init__(
+            {
+                "command": In(stream.Signature(p.step_layout)),
+                "refuse": In(1),
+                "refused": Out(1),
+                "error": Out(1),
+                "reporting": Out(1),
+                "reported": In(1),
+                "store": Out(stream.Signature(store_layout(p))),
+                "run": Out(stream.Signature(run_layout(p))),
+            }
+        )
+
+    @property
+    def parameters(self) -> HeadOrderParameters:
+        return self._parameters
+
+    def elaborate(self, platform):
+        m = Module()
+        p, command, store, run = self._parameters, self.command, self.store, self.run
+        m.submodules.order = order = HeadOrder(p)
+        step = Signal(p.step_layout, reset_less=True)
+        value = Signal()  # the row, or the run, is of V
+        batch = order.o.payload
+        offered = command.payload
+        m.d.comb += [
+            # Rows of more kv heads than there are would be beyond the memory.
+            self.refused.eq(
+                (offered.heads == 0)
+                | (offered.heads > p.heads)
+                | (offered.heads > offered.group * p.kv_heads)
+                | self.refuse
+            ),
+            store.payload.value.eq(value),
+            store.payload.kv_head.eq(batch.kv_head),
+            run.payload.value.eq(value),
+            *copy(run.payload.batch, batch),
+        ]
+
+        def walk(port, then: str) -> None:
+            """A beat of K and a beat of V of each batch; after the last one, the next state."""
+            m.d.comb += [port.valid.eq(1), order.o.ready.eq(port.ready & value)]
+            with m.If(port.ready):
+                m.d.sync += value.eq(~value)
+                with m.If(value & batch.last):
+                    m.next = then
+
+        with m.FSM(name="phase"):
+            with m.State("IDLE"):
+                m.d.comb += [
+                    command.ready.eq(1),
+                    order.i.valid.eq(command.valid & ~self.refused),
+                    order.i.payload.whole.eq(1),
+                    *copy(order.i.payload, offered),
+                ]
+                m.d.sync += step.eq(offered)
+                with m.If(command.valid):
+                    m.next = "STORE"
+                    with m.If(self.refused):
+                        m.next = "REFUSED"
+            with m.State("REFUSED"):
+                m.d.comb += self.error.eq(1)
+                with m.If(self.reported):
+                    m.next = "IDLE"
+            with m.State("STORE"):  # each kv head
+                walk(store, "READ")
+                # The heads are gone through once more, now batch by batch.
+                m.d.comb += [
+                    order.i.valid.eq(store.ready & value & batch.last),
+                    *copy(order.i.payload, step),
+                ]
+            with m.State("READ"):  # each batch of heads
+                walk(run, "REPORT")
+            with m.State("REPORT"):
+                m.d.comb += self.reporting.eq(1)
+                with m.If(self.reported):
+                    m.next = "IDLE"
+        return m

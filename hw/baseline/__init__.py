@@ -1,0 +1,1 @@
+"""Cores that a comparison needs: dense attention, and the eviction that papers compare with."""

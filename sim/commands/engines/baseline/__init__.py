@@ -1,0 +1,1 @@
+"""Engines on VEDA's blocks."""

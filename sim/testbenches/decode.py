@@ -1,0 +1,294 @@
+"""What testbenches of decode cores share: steps with their results, operands and the memory.
+
+The core's ports are those of :class:`hw.attention.decode_core.DecodeCore`. A transaction is a step,
+one token.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from golden.arith.formats import to_bits
+from golden.attention.decode_core import StepResult
+from golden.trace import Trace
+from hw.attention.decode_core import DecodeParameters
+from sim.core import payload
+from sim.core.memory import Memory
+from sim.core.stimulus import SESSION_PAUSE, Stimulus
+from sim.testbenches.operands import to_fp16
+from sim.testbenches.strategies import sometimes
+
+P = TypeVar("P", bound=DecodeParameters)
+
+KINDS = (
+    "ties",  # equal keys and queries
+    "special",  # an infinity or NaN in q, k or v
+    "large",  # scores beyond FP16
+    *("plain", "plain", "plain"),
+)
+"""Kinds of random sequences, each as likely as it is often listed."""
+
+
+class DecodeBench(ABC, Generic[P]):
+    """A sequence of steps and their results, for a stimulus.
+
+    A core's own bench says what its bit-exact model does (:meth:`model_step`), how much work a step
+    is, and what the memory holds.
+
+    results
+        Result of each step.
+    work
+        Work of each step, for the parameters' formula of cycles; None for a refused command.
+    """
+
+    def __init__(self, parameters: P):
+        self.parameters = parameters
+        self.results: list[StepResult] = []
+        self.work: list[Any] = []
+        self._commands: list[dict[str, int]] = []
+        self._q: list[np.ndarray] = []
+        self._kv: list[np.ndarray] = []
+
+    @abstractmethod
+    def model_step(self, q, k, v, group: int, **command: Any) -> StepResult:
+        """A step by the bit-exact model."""
+
+    @abstractmethod
+    def work_of(self, result: StepResult, heads: int, group: int, command: Mapping) -> Any:
+        """The step's work, of a command that is not refused."""
+
+    @abstractmethod
+    def stored(self) -> np.ndarray:
+        """``float16[kv heads, 2, capacity, d]``: K and V as the memory holds them."""
+
+    def add(self, q, k, v, *, group: int | None = None, **command: Any) -> StepResult:
+        """A step with ``q [heads, d]``, ``k, v [kv heads, d]`` and its command's other fields.
+
+        A refused command's rows are not offered. By default, heads are spread evenly.
+        """
+        group = -(-len(q) // len(k)) if group is None else group
+        result = self.model_step(q, k, v, group, **command)
+        refused = result.refused
+        self.work.append(None if refused else self.work_of(result, len(q), group, command))
+        fields = {"heads": len(q), "group": group, **command}
+        self._commands.append({name: int(value) for name, value in fields.items()})
+        self._q.append(q[: len(result.o)])
+        self._kv.append(rows_in_turn(k, v)[: 0 if refused else None])
+        self.results.append(result)
+        return result
+
+    def add_refused(self, heads: int, group: int, **command: Any) -> StepResult:
+        """A command that does not fit."""
+        rows = np.ones((heads, self.parameters.row_layout.length), np.float16)
+        result = self.add(rows, rows, rows, group=group, **command)
+        assert result.refused
+        return result
+
+    def cycles(self, since: int = 0) -> int:
+        """Cycles of the steps from number `since` on, after those before have ended."""
+        p, work = self.parameters, self.work[since:]
+        before = [step for step in self.work[max(0, since - 1) : since] if step is not None]
+        cycles = p.cycles([*before, *work], pause=SESSION_PAUSE if before else 0)
+        return cycles - (p.cycles(before) + SESSION_PAUSE - 1 if before else 0)
+
+    def stimulus(self, notes: list[str], since: int = 0) -> Stimulus:
+        """All steps, or those from number `since` on, for a core that has ended the others.
+
+        Only all steps say what the memory holds after them.
+        """
+        p, results = self.parameters, self.results[since:]
+        number = np.arange(len(results))
+        heads = np.array([len(result.o) for result in results])
+        last = np.zeros(heads.sum(), bool)
+        last[np.cumsum(heads[heads > 0]) - 1] = True
+        reports = [report for result in results for report in result.reports]
+        o = {
+            "o": to_bits(np.concatenate([result.o for result in results])),
+            "invalid": np.concatenate([result.invalid for result in results]),
+            "last": last,
+        }
+        report = {
+            name: np.array([getattr(report, name) for report in reports]).astype(np.int64)
+            for name, _ in p.report_layout
+        }
+        return Stimulus(
+            inputs=self.inputs(since),
+            outputs={
+                "o": payload.pack(p.output_layout, o),
+                "report": payload.pack(p.report_layout, report),
+            },
+            transaction_of={
+                "o": np.repeat(number, heads),
+                "report": np.repeat(number, [len(result.reports) for result in results]),
+            },
+            transactions=len(results),
+            cycles=self.cycles(since),
+            notes=notes,
+            memories={"memory": self.memory(checked=since == 0)},
+        )
+
+    def inputs(self, since: int = 0) -> dict[str, np.ndarray]:
+        """Beats of the steps from number `since` on."""
+        q, kv = (np.concatenate(rows[since:]) for rows in (self._q, self._kv))
+        return inputs_of(self.parameters, self._commands[since:], q, kv)
+
+    def memory(self, checked: bool = False) -> Memory:
+        """As many rows as the core has: a request beyond them ends the run with a failure.
+
+        checked
+            Whether all rows must be as these steps leave them.
+        """
+        p = self.parameters
+        rows = self.stored().reshape(-1, p.row_layout.length)
+        empty = np.zeros((len(rows), payload.words(p.row_layout)), np.uint32)
+        after = packed_rows(p, rows) if checked else None
+        return Memory(empty, "request", "response", write="write", write_data="data", after=after)
+
+
+def packed_rows(p: DecodeParameters, rows: np.ndarray) -> np.ndarray:
+    return payload.pack(p.row_layout, {"": to_bits(rows)})
+
+
+def rows_in_turn(k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """``[2 kv heads, d]``: K and V of each kv head in turn, of ``k, v [kv heads, d]``."""
+    return np.stack([k, v], axis=1).reshape(-1, k.shape[1])
+
+
+def inputs_of(
+    p: DecodeParameters, commands: Sequence[Mapping[str, int]], q: np.ndarray, kv: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Beats of commands and of their rows ``[rows, d]``; fields left out are 0."""
+    columns = {
+        name: np.array([command.get(name, 0) for command in commands], np.int64)
+        for name, _ in p.command_layout
+    }
+    return {
+        "command": payload.pack(p.command_layout, columns),
+        "kv": packed_rows(p, kv),
+        "q": packed_rows(p, q),
+    }
+
+
+def random_rows(kind: str, heads: int, kv_heads: int, d: int, rng: np.random.Generator):
+    """A token's float16 ``q [heads, d]``, ``k`` and ``v [kv heads, d]``."""
+    scale = rng.choice([0.3, 1.0, 3.0])
+    q = (rng.standard_normal((heads, d)) * scale).astype(np.float16)
+    k, v = rng.standard_normal((2, kv_heads, d)).astype(np.float16)
+    if kind == "ties":
+        k[:], q[:] = rng.integers(0, 2), 1
+    elif kind == "special" and sometimes(rng, 0.3):
+        operand = (q, k, v)[rng.integers(0, 3)]
+        operand[tuple(rng.integers(0, operand.shape))] = rng.choice([np.inf, -np.inf, np.nan])
+    elif kind == "large" and sometimes(rng, 0.2):
+        q, k = np.full_like(q, 65504), np.full_like(k, rng.choice([-65504, 65504]))
+    return q, k, v
+
+
+def random_heads(p: DecodeParameters, rng: np.random.Generator) -> tuple[int, int]:
+    """``heads`` and ``group`` of a command that fits; the last group may be smaller."""
+    heads = int(rng.integers(1, p.heads + 1))
+    return heads, int(rng.integers(-(-heads // p.kv_heads), heads + 1))
+
+
+def random_refused(p: DecodeParameters, rng: np.random.Generator) -> tuple[int, int]:
+    """``heads`` and ``group`` of a command that does not fit: too many heads, or none."""
+    most = (1 << p.heads.bit_length()) - 1
+    every = [(heads, group) for heads in range(most + 1) for group in range(most + 1)]
+    refused = [pair for pair in every if not p.order.fits(*pair)]
+    return refused[rng.integers(0, len(refused))]
+
+
+def random_steps(
+    bench: DecodeBench,
+    count: int,
+    rng: np.random.Generator,
+    lengths: Sequence[int],
+    command: Callable[[], dict] = dict,
+    same_heads: bool = False,
+) -> None:
+    """Add `count` steps: sequences of any length and heads, refused commands between.
+
+    lengths
+        Most tokens of a sequence; each sequence has one of these limits.
+    command
+        Fields of the commands of a sequence, drawn when it begins.
+    same_heads
+        Whether heads and groups do not change within a sequence; a layer's never do.
+    """
+    p, remaining, kind, fields = bench.parameters, 0, KINDS[0], command()
+    heads, group = random_heads(p, rng)
+    for _ in range(count):
+        if sometimes(rng, 0.1):
+            bench.add_refused(*random_refused(p, rng), restart=sometimes(rng, 0.5), **fields)
+            continue
+        restart = remaining == 0
+        if restart:
+            kind, fields = KINDS[rng.integers(0, len(KINDS))], command()
+            remaining = int(rng.integers(1, int(rng.choice(lengths)) + 1))
+        if restart or not same_heads:
+            heads, group = random_heads(p, rng)
+        remaining -= 1
+        rows = random_rows(kind, heads, -(-heads // group), p.row_layout.length, rng)
+        bench.add(*rows, group=group, restart=restart, **fields)
+
+
+def layers_of(p: DecodeParameters, trace: Trace):
+    """``float16 q, k, v [layer, heads, token, d]`` of the core's number of heads, and notes."""
+    d = p.row_layout.length
+    if trace.q is None or trace.k is None or trace.v is None or trace.scale is None:
+        x = next(iter((trace.x or {n: w.T for n, w in trace.w.items()}).values()))
+        size = x.shape[-1]
+        x = fit(np.asarray(x, np.float64), d)[None, None]
+        x = x / (np.abs(x.astype(np.float64)).max() or 1)
+        q, k = (np.repeat(x, n, axis=1).astype(np.float16) for n in (p.heads, p.kv_heads))
+        note = "The trace has no q, k and v: all heads have rows of activations or weights instead"
+        return q, k, k, [f"{note}, {fitted(size, d)}; that sequence is repeated."]
+    kv_heads = min(p.kv_heads, trace.k.shape[1])
+    group = min(trace.group, p.heads // kv_heads)
+    heads = (np.arange(kv_heads)[:, None] * trace.group + np.arange(group)).ravel()
+    q = fit(trace.q[:, heads].astype(np.float64) * trace.scale, d)
+    k, v = (fit(x[:, :kv_heads], d) for x in (trace.k, trace.v))
+    note = f"q, k and v of {len(heads)} query heads of {kv_heads} kv heads"
+    note += f", {fitted(trace.q.shape[-1], d)}; a layer's first tokens are a sequence."
+    return q, k, v, [note]
+
+
+def fit(array: np.ndarray, d: int) -> np.ndarray:
+    """FP16 rows, cut or padded to `d` elements."""
+    array = array[..., :d]
+    half, _ = to_fp16("", array.reshape(-1, array.shape[-1]))
+    half = np.nan_to_num(half.reshape(array.shape), posinf=65504, neginf=-65504)
+    return np.pad(half, [(0, 0)] * (array.ndim - 1) + [(0, d - array.shape[-1])])
+
+
+def fitted(size: int, d: int) -> str:
+    """What became of rows of that size, for a note."""
+    return "whole" if size == d else f"{'cut' if size > d else 'filled up'} to {d} elements"
+
+
+def add_layers(
+    bench: DecodeBench,
+    trace: Trace,
+    count: int,
+    longest: int,
+    command: Mapping[str, int] | None = None,
+) -> list[str]:
+    """Add `count` steps: the first tokens of the trace's layers in turn, as sequences.
+
+    longest
+        Most tokens of a sequence.
+    command
+        Fields of all commands, besides ``restart``.
+
+    Returns notes on the trace.
+    """
+    q, k, v, notes = layers_of(bench.parameters, trace)
+    length = min(q.shape[2], longest)
+    for step in range(count):
+        sequence, token = divmod(step, length)
+        layer = sequence % len(q)
+        rows = (x[layer, :, token] for x in (q, k, v))
+        bench.add(*rows, restart=token == 0, **(command or {}))
+    return notes
