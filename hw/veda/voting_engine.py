@@ -3,10 +3,11 @@
 import dataclasses
 from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data
 
 from hw.arith.float_format import FP16
+from hw.attention.probability import FRACTION, fixed, is_probability
 from hw.component import Component
 from hw.layout import FLAG, FixedPoint, count, index, position
 from hw.parameters import Parameters, require
@@ -19,12 +20,6 @@ from hw.veda.vote_threshold import (
     VoteThreshold,
     VoteThresholdParameters,
 )
-
-FRACTION = 24
-"""Fraction bits of a probability, as many as the smallest FP16 number needs."""
-
-ONE = 0x3C00
-"""FP16 bits of 1. The bits of numbers from +0 to 1 are at most as large."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,7 +284,7 @@ class VotingEngine(Component[VotingEngineParameters]):
             with m.State("SUM"):  # a probability a cycle, all slots of each head
                 m.d.comb += [self.i.ready.eq(1), fifo.issue.valid.eq(self.i.valid)]
                 with m.If(self.i.valid):
-                    m.d.sync += invalid.eq(invalid | (self.i.payload > ONE))
+                    m.d.sync += invalid.eq(invalid | ~is_probability(self.i.payload))
                     with m.If(last_slot):
                         m.d.sync += [heads_left.eq(heads_left - 1), first_head.eq(0)]
                         with m.If(final_head):
@@ -342,7 +337,7 @@ class VotingEngine(Component[VotingEngineParameters]):
             buffer                  read                   count + vote     compare, write back
         """
         m.d.comb += [
-            fifo.issue.probability.eq(_fixed(self.i.payload)),
+            fifo.issue.probability.eq(fixed(self.i.payload)),
             threshold.add.eq(fifo.held.valid & fifo.held.add),
             threshold.probability.eq(fifo.held.probability),
             threshold.add_square.eq(fifo.summed.valid & fifo.summed.final & ~counting),
@@ -365,14 +360,3 @@ class VotingEngine(Component[VotingEngineParameters]):
             m.d.comb += below.eq(~threshold.no_votes & (fifo.held.score <= threshold.limit))
         m.d.sync += vote.eq(below & voting)
         m.d.comb += buffer.vote.eq(vote)
-
-
-def _fixed(p) -> Cat:
-    """The FP16 probability `p` in units of 2^-24, 25 bits.
-
-    | 0…0 | hidden, mantissa (11) | field - 1 zeros |; of a subnormal no zeros. 1 has the field 15.
-    """
-    field = p[FP16.mantissa : FP16.mantissa + 4]
-    hidden = field.any()
-    shift = (field - hidden)[:4]
-    return (Cat(p[: FP16.mantissa], hidden) << shift)[: FRACTION + 1]

@@ -215,10 +215,10 @@ def random_steps(
     command
         Fields of the commands of a sequence, drawn when it begins.
     same_heads
-        Whether heads and groups do not change within a sequence; a layer's never do.
+        Whether heads and groups seldom change within a sequence; a layer's never do.
     """
     p, remaining, kind, fields = bench.parameters, 0, KINDS[0], command()
-    heads, group = random_heads(p, rng)
+    first = random_heads(p, rng)
     for _ in range(count):
         if sometimes(rng, 0.1):
             bench.add_refused(*random_refused(p, rng), restart=sometimes(rng, 0.5), **fields)
@@ -227,11 +227,12 @@ def random_steps(
         if restart:
             kind, fields = KINDS[rng.integers(0, len(KINDS))], command()
             remaining = int(rng.integers(1, int(rng.choice(lengths)) + 1))
-        if restart or not same_heads:
-            heads, group = random_heads(p, rng)
-        remaining -= 1
+            first = random_heads(p, rng)
+        other = not restart and (not same_heads or sometimes(rng, 0.04))
+        heads, group = random_heads(p, rng) if other else first
         rows = random_rows(kind, heads, -(-heads // group), p.row_layout.length, rng)
         bench.add(*rows, group=group, restart=restart, **fields)
+        remaining -= 1
 
 
 def layers_of(p: DecodeParameters, trace: Trace):

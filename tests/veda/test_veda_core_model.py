@@ -5,12 +5,12 @@ import pytest
 
 from golden.algorithms.attention import DenseAttention, attention_scores, softmax
 from golden.algorithms.veda.voting import VotingAttention, cast_votes
+from golden.attention.probability import fixed
 from golden.evaluation.measure import measure
 from golden.evaluation.policies import parse
 from golden.lm.commands import open_model
 from golden.lm.text import default_text, first_tokens
 from golden.veda.veda_core import VedaCore
-from golden.veda.voting_engine import fixed
 from golden.veda.voting_engine import vote as exact_vote
 from sim.testbenches.veda.veda_core import A, B
 

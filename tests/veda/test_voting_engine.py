@@ -9,16 +9,15 @@ from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
 from golden.algorithms.veda.voting import VotingAttention, cast_votes, count_votes, slot_to_evict
+from golden.attention.probability import fixed, is_probability
 from golden.veda.voting_engine import (
     VotingEngine,
-    fixed,
-    is_probability,
     threshold,
     vote,
     weight,
 )
+from hw.attention import probability
 from hw.catalogue import find
-from hw.veda import voting_engine
 from hw.veda.vote_threshold import VoteThreshold, VoteThresholdParameters
 from hw.veda.voting_engine import VotingEngineParameters
 from sim.testbenches.veda.voting_engine import A, B, Steps, attention_inputs, real_steps, testbench
@@ -155,7 +154,7 @@ def test_real_sequences_against_level_1(shipped_trace, capsys):
 def test_every_probability_becomes_fixed_point():
     m = Module()
     p, number = Signal(16), Signal(25)
-    m.d.comb += number.eq(voting_engine._fixed(p))
+    m.d.comb += number.eq(probability.fixed(p))
     want = fixed(EVERY[:0x3C01]).tolist()
 
     async def testbench(ctx):

@@ -10,9 +10,10 @@ import pytest
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module, Mux, Signal
 
+from hw.attention.probability import ONE
 from hw.veda import vote_buffer, voting_engine
 from hw.veda.vote_threshold import VoteThreshold
-from hw.veda.voting_engine import ONE, VotingEngine, VotingEngineParameters
+from hw.veda.voting_engine import VotingEngine, VotingEngineParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.faults import with_fault
 from tests.support.formal import find_fault, prove_block

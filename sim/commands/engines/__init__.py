@@ -15,6 +15,8 @@ ATTENTION = (
     "lad.lad_tile",
     "unicaim.unicaim_core",
     "kllm.kllm_core",
+    "baseline.dense_core",
+    "baseline.h2o_core",
 )
 """Blocks that compute a layer's attention."""
 LINEAR = ("kllm.kllm_core",)

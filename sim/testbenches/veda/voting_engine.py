@@ -7,8 +7,9 @@ import math
 
 import numpy as np
 
+from golden.attention.probability import ONE, fixed
 from golden.trace import Trace
-from golden.veda.voting_engine import ONE, VoteReport, VotingEngine, fixed, threshold, weight
+from golden.veda.voting_engine import VoteReport, VotingEngine, threshold, weight
 from hw.arith.float_format import FP16
 from hw.veda.voting_engine import VotingEngineParameters
 from sim.core import payload

@@ -1,1 +1,1 @@
-"""Engines on VEDA's blocks."""
+"""Engines on the baselines."""

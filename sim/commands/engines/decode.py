@@ -1,0 +1,117 @@
+"""Attention of a language model on a decode core with the common ports, one session a layer."""
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from golden.lm.weights import Config
+from hw.attention.decode_core import DecodeParameters
+from sim.commands.engines.attention import AttentionEngine, Fp16Attention, LayerRun
+from sim.core import payload
+from sim.testbenches.decode import DecodeBench, inputs_of, rows_in_turn
+
+P = TypeVar("P", bound=DecodeParameters)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CacheStep:
+    """A layer's cache after a step.
+
+    read
+        Number of rows of K that the step read in each kv head.
+    positions
+        ``int[caches, rows]``: positions of the tokens in the cache. There is one cache where all
+        kv heads keep the same tokens, else one for each kv head.
+    evicted
+        Position that each cache evicted, or -1.
+    votes
+        ``int[caches, rows]``: votes of each token; None where the block has none or shows none.
+    """
+
+    read: int
+    positions: np.ndarray
+    evicted: Sequence[int] = (-1,)
+    votes: np.ndarray | None = None
+
+    def gone(self) -> list[int]:
+        """Positions of tokens evicted that no cache keeps any more."""
+        kept = set(self.positions.flat)
+        return sorted({position for position in self.evicted if position >= 0} - kept)
+
+
+class DecodeAttention(Fp16Attention, Generic[P]):
+    """One layer's attention, computed by RTL and compared with the bit-exact model on every bit.
+
+    A core's own class says its `block`, its `bench`, the fields of a token's command, and what is
+    in the cache after a step.
+    """
+
+    bench: ClassVar[type[DecodeBench]]
+    """Steps of the core with their results."""
+
+    def __init__(self, run: LayerRun):
+        parameters: Any = run.design.parameters  # of this block
+        self._p: P = parameters
+        self._steps = self.bench(self._p)
+        super().__init__(run, {"memory": self._steps.memory()}, self._p.row_layout.length)
+
+    @abstractmethod
+    def command(self, token: int) -> dict[str, int]:
+        """Fields of the token's command, without heads and group."""
+
+    @abstractmethod
+    def cached(self, token: int, report: dict[str, np.ndarray]) -> CacheStep:
+        """The cache after the step, from the fields of its reports, by dotted path."""
+
+    def step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        token, (kv_heads, d) = len(self.steps), k.shape
+        operands = self._operands(q, k, v)
+        run = self._modelled if self._check else self._unchecked
+        o, reports = run(token, operands, self.command(token))
+        cache = self.cached(token, payload.unpack(self._p.report_layout, reports))
+        self.rows = kv_heads * cache.positions.shape[1]
+        self.evicted += cache.gone()
+        self.traffic.read(kv_heads * cache.read, kv_heads * cache.read, d)
+        self.traffic.dense(kv_heads * (token + 1), d)
+        votes = np.full(cache.positions.shape, -1) if cache.votes is None else cache.votes
+        evicted = list(cache.evicted)
+        return self._end(q, operands, o, cache.positions, votes.astype(np.int32), evicted)
+
+    def _modelled(self, token: int, rows: list[np.ndarray], command: dict):
+        """The step by the bit-exact model; by the RTL too, but perhaps later."""
+        result = self._steps.add(*rows, **command)
+        stimulus = self._steps.stimulus([], since=token)
+        self._submit(partial(self._compared, token, stimulus))
+        return result.o, stimulus.outputs["report"]
+
+    def _unchecked(self, token: int, rows: list[np.ndarray], command: dict):
+        """The step by the RTL alone."""
+        q, k, v = rows
+        command = command | {"heads": len(q), "group": len(q) // len(k)}
+        inputs = inputs_of(self._p, [command], q, rows_in_turn(k, v))
+        outcome = self._rtl(token, inputs, {"o": len(q), "report": 1})
+        return self._outputs(outcome), outcome.outputs["report"]
+
+
+class DecodeEngine(AttentionEngine, Generic[P]):
+    """An engine of such a core."""
+
+    @abstractmethod
+    def parameters(self, config: Config, rows: int) -> P:
+        """A core for the model, which keeps `rows` tokens where it can choose."""
+
+    @abstractmethod
+    def require_fit(self, p: P, config: Config, rows: int, tokens: int) -> None:
+        """Refuse a core that the model, the rows it keeps or all tokens do not fit.
+
+        :raises ParameterError: naming the parameter to change.
+        """
+
+
+def power_of_two(least: int) -> int:
+    """The smallest power of two that is at least as large."""
+    return 1 << max(0, least - 1).bit_length()
