@@ -8,6 +8,7 @@ and ``read_on`` bound those decisions from both sides, and ``replay`` repeats th
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -164,7 +165,7 @@ def read_on(
     at, high, low = (part[-1] for part in parts)
     units = np.where(at == number, (high << sizes.limb) + low, np.where(at == number - 1, high, 0))
     units = np.where(kept, units, 0)
-    options = {"width": 2 * sizes.limb + HEADROOM, "rounding": "down"}
+    options: dict[str, Any] = {"width": 2 * sizes.limb + HEADROOM, "rounding": "down"}
     options |= {"precision": sizes.fraction, "output": sizes.fraction}
     for lane in range(min(lanes, len(k))):
         tokens = np.arange(lane, len(k), lanes)

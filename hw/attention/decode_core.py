@@ -1,15 +1,17 @@
 """The ports that decode cores have in common, in one vocabulary."""
 
+from collections.abc import Sequence
 from functools import cached_property
+from typing import TypeVar
 
 from amaranth.hdl import Module
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.attention.head_order import HeadOrderParameters
 from hw.attention.row_port import request_layout
 from hw.component import Component
 from hw.parameters import Parameters
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.sequential_reader import SequentialReaderParameters
 
 
@@ -52,6 +54,10 @@ class DecodeParameters(Parameters):
         """``o``, ``invalid``, ``last`` of a step."""
         raise NotImplementedError
 
+    def cycles(self, steps: Sequence, memory_latency: int = 1, pause: int = 0) -> int:
+        """Cycles from the first command offered to the last result or report accepted."""
+        raise NotImplementedError
+
     @cached_property
     def order(self) -> HeadOrderParameters:
         return HeadOrderParameters(self.heads, self.kv_heads, self.parallel)
@@ -81,44 +87,31 @@ class DecodeParameters(Parameters):
         return self.reader.response_layout(self.row_layout)
 
 
-class DecodeCore(Component):
-    """Base of a decode core: a command, its rows, a memory, results and reports.
+D = TypeVar("D", bound=DecodeParameters)
 
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.command_layout))`
-        Steps, each one token of a sequence.
-    kv : :py:`In(stream.Signature(parameters.row_layout))`
-        New rows of K and V in turn, of each kv head of a step.
-    q : :py:`In(stream.Signature(parameters.row_layout))`
-        Queries of the heads of a step, times the scale of scores.
-    request : :py:`Out(stream.Signature(parameters.request_layout))`
-        To the memory. A write is complete when the request is accepted.
-    response : :py:`In(stream.Signature(parameters.response_layout))`
-        Rows read, in any order.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Results, one for each head.
-    report : :py:`Out(stream.Signature(parameters.report_layout))`
-        What became of each step, and refused commands.
-    """
 
-    def __init__(self, parameters: DecodeParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(p.command_layout)),
-                "kv": In(stream.Signature(p.row_layout)),
-                "q": In(stream.Signature(p.row_layout)),
-                "request": Out(stream.Signature(p.request_layout)),
-                "response": In(stream.Signature(p.response_layout)),
-                "o": Out(stream.Signature(p.output_layout)),
-                "report": Out(stream.Signature(p.report_layout)),
-            }
-        )
+class DecodeCore(Component[D]):
+    """Base of a decode core: a command, its rows, a memory, results and reports."""
 
-    @property
-    def parameters(self) -> DecodeParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.command_layout, "Steps, each one token of a sequence."),
+            "kv": stream_in(
+                p.row_layout, "New rows of K and V in turn, of each kv head of a step."
+            ),
+            "q": stream_in(
+                p.row_layout, "Queries of the heads of a step, times the scale of scores."
+            ),
+            "request": stream_out(
+                p.request_layout, "To the memory. A write is complete when the request is accepted."
+            ),
+            "response": stream_in(p.response_layout, "Rows read, in any order."),
+            "o": stream_out(p.output_layout, "Results, one for each head."),
+            "report": stream_out(
+                p.report_layout, "What became of each step, and refused commands."
+            ),
+        }
 
 
 def connect_rows(m: Module, core: DecodeCore, part) -> None:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from hw.attention.weighted_rows import WeightedRows, WeightedRowsParameters
 from hw.component import Component
 from hw.layout import FLAG, count
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out, wire_out
 from hw.stream.combine import collect, fork, join, route
 from hw.stream.queue import Queue, QueueParameters
 
@@ -96,7 +96,7 @@ class GroupedRowsParameters(Parameters):
         return times
 
 
-class GroupedRows(Component):
+class GroupedRows(Component[GroupedRowsParameters]):
     """A :class:`WeightedRows` for each head of a batch, all on the same rows.
 
     ::
@@ -108,43 +108,28 @@ class GroupedRows(Component):
     Rows are read once for the batch, and there are `lanes` times the multipliers, adders, query
     registers and softmax units. A lane accepts its query when the batch's first key is there, a
     lane a cycle; results leave in the same order, a lane a cycle.
-
-    Members
-    -------
-    batch : :py:`In(stream.Signature(parameters.batch_layout))`
-        A beat for each pair of runs of K and V; accepted with the last row of V.
-    q : :py:`In(stream.Signature(parameters.lane.row_layout))`
-        Queries, in order of heads.
-    rows : :py:`In(stream.Signature(parameters.lane.rows_layout))`
-        Rows, K and V of a batch in turn.
-    p : :py:`Out(data.ArrayLayout(parameters.lane.softmax.output_layout, parameters.lanes))`
-        Probability of the row of V that each lane accepts in this cycle, if `used`.
-    used : :py:`Out(parameters.lanes)`
-        Whether each lane accepts a row of V in this cycle.
-    o : :py:`Out(stream.Signature(parameters.lane.output_layout))`
-        Results, in order of heads.
     """
 
-    def __init__(self, parameters: GroupedRowsParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "batch": In(stream.Signature(p.batch_layout)),
-                "q": In(stream.Signature(p.lane.row_layout)),
-                "rows": In(stream.Signature(p.lane.rows_layout)),
-                "p": Out(data.ArrayLayout(p.lane.softmax.output_layout, p.lanes)),
-                "used": Out(p.lanes),
-                "o": Out(stream.Signature(p.lane.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> GroupedRowsParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "batch": stream_in(
+                p.batch_layout,
+                "A beat for each pair of runs of K and V; accepted with the last row of V.",
+            ),
+            "q": stream_in(p.lane.row_layout, "Queries, in order of heads."),
+            "rows": stream_in(p.lane.rows_layout, "Rows, K and V of a batch in turn."),
+            "p": wire_out(
+                data.ArrayLayout(p.lane.softmax.output_layout, p.lanes),
+                "Probability of the row of V that each lane accepts in this cycle, if `used`.",
+            ),
+            "used": wire_out(p.lanes, "Whether each lane accepts a row of V in this cycle."),
+            "o": stream_out(p.lane.output_layout, "Results, in order of heads."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, batch, rows = self._parameters, self.batch, self.rows
+        p, batch, rows = self.parameters, self.batch, self.rows
         lanes = [WeightedRows(p.lane) for _ in range(p.lanes)]
         # Number of heads of each batch whose results are to leave.
         layout = data.StructLayout({"heads": count(range(p.lanes + 1))})

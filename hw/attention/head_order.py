@@ -4,12 +4,12 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.layout import FLAG, count, index
 from hw.parameters import Parameters, require
+from hw.ports import Ports, stream_in, stream_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class HeadOrderParameters(Parameters):
         return found
 
 
-class HeadOrder(Component):
+class HeadOrder(Component[HeadOrderParameters]):
     """Go through the kv heads of a step, and through the batches of query heads of each.
 
     A batch is up to `parallel` heads of one kv head. With ``whole`` it is all heads of a kv head,
@@ -70,32 +70,21 @@ class HeadOrder(Component):
 
     Latency: 1 cycle from a step to its first batch. Throughput: a batch a cycle; the next step is
     accepted with the last batch.
-
-    Members
-    -------
-    i : :py:`In(stream.Signature({heads, group, whole}))`
-        Steps, which fit (:meth:`HeadOrderParameters.fits`).
-    o : :py:`Out(stream.Signature(parameters.batch_layout))`
-        Batches.
     """
 
-    def __init__(self, parameters: HeadOrderParameters):
-        self._parameters = p = parameters
+    def ports(self) -> Ports:
+        p = self.parameters
         step = {name: field.shape for name, field in p.step_layout} | {"whole": FLAG}
-        super().__init__(
-            {
-                "i": In(stream.Signature(data.StructLayout(step))),
-                "o": Out(stream.Signature(p.batch_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> HeadOrderParameters:
-        return self._parameters
+        return {
+            "i": stream_in(
+                data.StructLayout(step), "Steps, which fit (:meth:`HeadOrderParameters.fits`)."
+            ),
+            "o": stream_out(p.batch_layout, "Batches."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, step, batch = self._parameters, self.i.payload, self.o.payload
+        p, step, batch = self.parameters, self.i.payload, self.o.payload
         group = Signal(range(p.heads + 1), reset_less=True)
         whole = Signal(reset_less=True)
         remaining = Signal(range(p.heads + 1), reset_less=True)  # heads of the step

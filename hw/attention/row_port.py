@@ -1,11 +1,11 @@
 """The memory port of a decode core: requests that write new rows, and requests that read rows."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.component import Component
 from hw.layout import FLAG, address, index
+from hw.ports import Ports, stream_in, stream_out
 from hw.stream.combine import copy
 
 
@@ -21,7 +21,7 @@ def request_layout(tags: int, address_width: int, row) -> data.StructLayout:
     return data.StructLayout(fields | {"data": row})
 
 
-class RowPort(Component):
+class RowPort(Component[None]):
     """Merge the writes, each with its row of `kv`, and the reads into the requests to one memory.
 
     A write goes before reads, also while it waits for its row, because reads of the step include
@@ -29,30 +29,23 @@ class RowPort(Component):
 
     Handshake: a row of `kv` transfers with the request that writes it. ``request.valid`` depends
     combinationally on ``kv.valid``, and ``kv.ready`` on ``request.ready``.
-
-    Members
-    -------
-    write : :py:`In(stream.Signature(layout["address"].shape))`
-        Addresses of new rows.
-    kv : :py:`In(stream.Signature(layout["data"].shape))`
-        New rows.
-    read : :py:`In(stream.Signature({tag, address}))`
-        Rows to read.
-    request : :py:`Out(stream.Signature(layout))`
-        To the memory, in the layout of :func:`request_layout`.
     """
 
     def __init__(self, layout: data.StructLayout):
-        shapes = {name: field.shape for name, field in layout}
+        self._layout = layout
+        super().__init__()
+
+    def ports(self) -> Ports:
+        shapes = {name: field.shape for name, field in self._layout}
         read = data.StructLayout({name: shapes[name] for name in ("tag", "address")})
-        super().__init__(
-            {
-                "write": In(stream.Signature(shapes["address"])),
-                "kv": In(stream.Signature(shapes["data"])),
-                "read": In(stream.Signature(read)),
-                "request": Out(stream.Signature(layout)),
-            }
-        )
+        return {
+            "write": stream_in(shapes["address"], "Addresses of new rows."),
+            "kv": stream_in(shapes["data"], "New rows."),
+            "read": stream_in(read, "Rows to read."),
+            "request": stream_out(
+                self._layout, "To the memory, in the layout of :func:`request_layout`."
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()

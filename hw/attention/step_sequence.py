@@ -1,12 +1,12 @@
 """The order of a decode step: check the command, write the new rows, read the rows of each head."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from hw.attention.head_order import HeadOrder, HeadOrderParameters
 from hw.component import Component
 from hw.layout import FLAG, index
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.combine import copy
 
 
@@ -20,7 +20,7 @@ def run_layout(p: HeadOrderParameters) -> data.StructLayout:
     return data.StructLayout({"value": FLAG, "batch": p.batch_layout})
 
 
-class StepSequence(Component):
+class StepSequence(Component[HeadOrderParameters]):
     """The order of a step, for all cores that read whole rows of K and V.
 
     ::
@@ -39,49 +39,30 @@ class StepSequence(Component):
 
     Latency: 1 cycle from a command to its first `store`. Throughput: a row of `store`, or a run, a
     cycle.
-
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.step_layout))`
-        Steps.
-    refuse : :py:`In(1)`
-        The core refuses the command that is offered.
-    refused : :py:`Out(1)`
-        The command that is offered is refused.
-    error : :py:`Out(1)`
-        The report of a refused command is due.
-    reporting : :py:`Out(1)`
-        All runs have been accepted, so reports of the step may pass.
-    reported : :py:`In(1)`
-        The last report of the step, or of the refused command, is accepted in this cycle.
-    store : :py:`Out(stream.Signature(store_layout(parameters)))`
-        New rows, K and V in turn.
-    run : :py:`Out(stream.Signature(run_layout(parameters)))`
-        Runs of rows, K and V in turn.
     """
 
-    def __init__(self, parameters: HeadOrderParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(p.step_layout)),
-                "refuse": In(1),
-                "refused": Out(1),
-                "error": Out(1),
-                "reporting": Out(1),
-                "reported": In(1),
-                "store": Out(stream.Signature(store_layout(p))),
-                "run": Out(stream.Signature(run_layout(p))),
-            }
-        )
-
-    @property
-    def parameters(self) -> HeadOrderParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.step_layout, "Steps."),
+            "refuse": wire_in(1, "The core refuses the command that is offered."),
+            "refused": wire_out(1, "The command that is offered is refused."),
+            "error": wire_out(1, "The report of a refused command is due."),
+            "reporting": wire_out(
+                1, "All runs have been accepted, so reports of the step may pass."
+            ),
+            "reported": wire_in(
+                1,
+                "The last report of the step, or of the refused command, is accepted in this "
+                "cycle.",
+            ),
+            "store": stream_out(store_layout(p), "New rows, K and V in turn."),
+            "run": stream_out(run_layout(p), "Runs of rows, K and V in turn."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, command, store, run = self._parameters, self.command, self.store, self.run
+        p, command, store, run = self.parameters, self.command, self.store, self.run
         m.submodules.order = order = HeadOrder(p)
         step = Signal(p.step_layout, reset_less=True)
         value = Signal()  # the row, or the run, is of V

@@ -6,8 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.attention.decode_core import DecodeParameters
 from hw.attention.grouped_rows import GroupedRows, GroupedRowsParameters
@@ -19,6 +18,7 @@ from hw.attention.weighted_rows import WeightedRowsParameters
 from hw.component import Component
 from hw.layout import FLAG, count
 from hw.parameters import require
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.combine import copy, fork, join
 from hw.stream.queue import Queue, QueueParameters
 from hw.stream.sequential_reader import SequentialReader
@@ -133,7 +133,7 @@ class StreamedParameters(DecodeParameters):
         return end + 1
 
 
-class StreamedRows(Component):
+class StreamedRows(Component[StreamedParameters]):
     """A step: check its command, write its rows, read all rows of K and V for each batch of heads.
 
     ::
@@ -152,63 +152,38 @@ class StreamedRows(Component):
 
     Handshake: as :class:`RowPort`; ``response.ready`` is always high. `done` follows the last row
     of V, or the refused command, in the next cycle; the next command is accepted after it.
-
-    Members
-    -------
-    command : :py:`In(stream.Signature(parameters.order.step_layout))`
-        Steps.
-    refuse : :py:`In(1)`
-        The core refuses the command that is offered.
-    refused : :py:`Out(1)`
-        The command that is offered is refused.
-    kv, q, request, response, o
-        See :class:`hw.attention.decode_core.DecodeCore`.
-    length : :py:`In(range(parameters.capacity + 1))`
-        Number of rows of each kv head in this step, the new one included.
-    new : :py:`Out(store_layout(parameters.order))`
-        The new row that is to be written.
-    row : :py:`In(parameters.row_bits)`
-        Index of its place.
-    stored : :py:`Out(1)`
-        It is written in this cycle.
-    batch : :py:`Out(parameters.order.batch_layout)`
-        The batch whose rows are used.
-    p, used
-        See :class:`GroupedRows`.
-    done : :py:`Out(stream.Signature({error}))`
-        A step has ended, or a command was refused.
     """
 
-    def __init__(self, parameters: StreamedParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "command": In(stream.Signature(p.order.step_layout)),
-                "refuse": In(1),
-                "refused": Out(1),
-                "kv": In(stream.Signature(p.row_layout)),
-                "q": In(stream.Signature(p.row_layout)),
-                "request": Out(stream.Signature(p.request_layout)),
-                "response": In(stream.Signature(p.response_layout)),
-                "o": Out(stream.Signature(p.output_layout)),
-                "length": In(range(p.capacity + 1)),
-                "new": Out(store_layout(p.order)),
-                "row": In(p.row_bits),
-                "stored": Out(1),
-                "batch": Out(p.order.batch_layout),
-                "p": Out(data.ArrayLayout(p.rows.lane.softmax.output_layout, p.parallel)),
-                "used": Out(p.parallel),
-                "done": Out(stream.Signature(data.StructLayout({"error": FLAG}))),
-            }
-        )
-
-    @property
-    def parameters(self) -> StreamedParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "command": stream_in(p.order.step_layout, "Steps."),
+            "refuse": wire_in(1, "The core refuses the command that is offered."),
+            "refused": wire_out(1, "The command that is offered is refused."),
+            "kv": stream_in(p.row_layout, "New rows of K and V in turn."),
+            "q": stream_in(p.row_layout, "Queries, times the scale of scores."),
+            "request": stream_out(p.request_layout, "To the memory."),
+            "response": stream_in(p.response_layout, "Rows read, in any order."),
+            "o": stream_out(p.output_layout, "Results, one for each head."),
+            "length": wire_in(
+                range(p.capacity + 1),
+                "Number of rows of each kv head in this step, the new one included.",
+            ),
+            "new": wire_out(store_layout(p.order), "The new row that is to be written."),
+            "row": wire_in(p.row_bits, "Index of its place."),
+            "stored": wire_out(1, "It is written in this cycle."),
+            "batch": wire_out(p.order.batch_layout, "The batch whose rows are used."),
+            "p": wire_out(
+                data.ArrayLayout(p.rows.lane.softmax.output_layout, p.parallel),
+                "Probability of each lane's row of V, if `used`.",
+            ),
+            "used": wire_out(p.parallel, "Whether each lane accepts a row of V in this cycle."),
+            "done": stream_out({"error": FLAG}, "A step has ended, or a command was refused."),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.sequence = sequence = StepSequence(p.order)
         m.submodules.port = port = RowPort(p.request_layout)
         m.submodules.reader = reader = SequentialReader(p.reader, p.row_layout)

@@ -4,8 +4,7 @@ import dataclasses
 from functools import cached_property
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from hw.attention.pe_array import PeArray
 from hw.attention.product_array import PeArrayParameters
@@ -17,6 +16,7 @@ from hw.attention.special_function_unit import (
 from hw.component import Component
 from hw.layout import FLAG
 from hw.parameters import Parameters
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.combine import join
 from hw.stream.queue import Queue, QueueParameters
 
@@ -66,7 +66,7 @@ class WeightedRowsParameters(Parameters):
         return self.value_cycles(rows) + self.array.outer_product(rows).result + 2
 
 
-class WeightedRows(Component):
+class WeightedRows(Component[WeightedRowsParameters]):
     """o = sum over j of p_j v_j,   p = softmax over j of q k_j.
 
     ::
@@ -89,50 +89,28 @@ class WeightedRows(Component):
     Handshake: ``q.ready`` depends on ``rows.valid``: a query is accepted when its first key is
     there. A beat of `head` is accepted with the head's last row of V. ``rows.ready`` depends
     combinationally on ``rows.valid``, ``rows.payload``, `hold` and ``o.ready``.
-
-    Members
-    -------
-    q : :py:`In(stream.Signature(parameters.row_layout))`
-        Queries, FP16, times the scale; only with `keys`.
-    scores : :py:`In(stream.Signature(parameters.softmax.input_layout))`
-        Scores; only without `keys`.
-    rows : :py:`In(stream.Signature(parameters.rows_layout))`
-        Rows of K and V.
-    head : :py:`In(stream.Signature(1))`
-        For each head, whether it is the step's last.
-    p : :py:`Out(parameters.softmax.output_layout)`
-        Probability of the row of V that is accepted in this cycle, if `used`.
-    used : :py:`Out(1)`
-        A row of V is accepted in this cycle.
-    hold : :py:`In(1)`
-        No row of V is to be accepted in this cycle.
-    o : :py:`Out(stream.Signature(parameters.output_layout))`
-        Results, one for each head.
     """
 
-    def __init__(self, parameters: WeightedRowsParameters):
-        self._parameters = p = parameters
-        q = {"q": In(stream.Signature(p.row_layout))}
-        scores = {"scores": In(stream.Signature(p.softmax.input_layout))}
-        super().__init__(
-            {
-                **(q if p.keys else scores),
-                "rows": In(stream.Signature(p.rows_layout)),
-                "head": In(stream.Signature(1)),
-                "p": Out(p.softmax.output_layout),
-                "used": Out(1),
-                "hold": In(1),
-                "o": Out(stream.Signature(p.output_layout)),
-            }
-        )
-
-    @property
-    def parameters(self) -> WeightedRowsParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        q = {"q": stream_in(p.row_layout, "Queries, FP16, times the scale; only with `keys`.")}
+        scores = {"scores": stream_in(p.softmax.input_layout, "Scores; only without `keys`.")}
+        return {
+            **(q if p.keys else scores),
+            "rows": stream_in(p.rows_layout, "Rows of K and V."),
+            "head": stream_in(1, "For each head, whether it is the step's last."),
+            "p": wire_out(
+                p.softmax.output_layout,
+                "Probability of the row of V that is accepted in this cycle, if `used`.",
+            ),
+            "used": wire_out(1, "A row of V is accepted in this cycle."),
+            "hold": wire_in(1, "No row of V is to be accepted in this cycle."),
+            "o": stream_out(p.output_layout, "Results, one for each head."),
+        }
 
     def make_array(self):
         """The array; a core that compares arrays has another one."""
-        return PeArray(self._parameters.array)
+        return PeArray(self.parameters.array)
 
     def collected(self, m: Module, name: str, beats):
         """Scores before the softmax, or probabilities after it: as they come."""
@@ -142,7 +120,7 @@ class WeightedRows(Component):
         m = Module()
         rows, head, o = self.rows, self.head, self.o
         m.submodules.pe_array = array = self.make_array()
-        m.submodules.special_function_unit = softmax = SpecialFunctionUnit(self._parameters.softmax)
+        m.submodules.special_function_unit = softmax = SpecialFunctionUnit(self.parameters.softmax)
         layout = data.StructLayout({"invalid": FLAG, "last": FLAG})
         m.submodules.flags = flags = Queue(QueueParameters(depth=RESULTS), shape=layout)
         weights = self.collected(m, "probabilities", softmax.o)
@@ -187,8 +165,8 @@ class WeightedRows(Component):
     def _score(self, m: Module, array, softmax) -> Signal:
         """Scores into the softmax. Returns whether the row that is offered is of V."""
         rows = self.rows
-        is_value = Signal(init=not self._parameters.keys)
-        if not self._parameters.keys:
+        is_value = Signal(init=not self.parameters.keys)
+        if not self.parameters.keys:
             wiring.connect(m, wiring.flipped(self.scores), softmax.i)
             return is_value
         wiring.connect(m, wiring.flipped(self.q), array.q)

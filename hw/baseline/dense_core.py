@@ -31,7 +31,7 @@ class DenseCoreParameters(StreamedParameters):
         }
 
 
-class DenseCore(DecodeCore):
+class DenseCore(DecodeCore[DenseCoreParameters]):
     """o_h = sum over j of p_hj v_j,   p_h = softmax over j of q_h k_j,   for heads h of one layer.
 
     ::
@@ -68,10 +68,6 @@ class DenseCore(DecodeCore):
     accepted, its lane stalls. The report follows the last row of V, and the next command is
     accepted after the report.
 
-    Members
-    -------
-    See :class:`hw.attention.decode_core.DecodeCore`.
-
     Examples
     --------
     >>> from hw.baseline.dense_core import DenseCoreParameters
@@ -85,11 +81,9 @@ class DenseCore(DecodeCore):
     summary = "A layer's decode step over all tokens: streaming softmax attention, nothing pruned"
     source = "library"
 
-    _parameters: DenseCoreParameters
-
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.rows = rows = StreamedRows(p)
         connect_rows(m, self, rows)
 

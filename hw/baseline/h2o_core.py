@@ -63,7 +63,7 @@ class H2oCoreParameters(StreamedParameters):
         return data.StructLayout(fields | {"rows": rows})
 
 
-class H2oCore(DecodeCore):
+class H2oCore(DecodeCore[H2oCoreParameters]):
     """o_h = sum over j of p_hj v_j over the rows kept, p_h = softmax over j of q_h k_j; the next
     token replaces the row with the least S_j = sum of p_hj over steps and the heads of a kv head.
 
@@ -91,10 +91,6 @@ class H2oCore(DecodeCore):
     Latency and throughput: as :class:`DenseCore` with one lane, of target + 1 rows at most. The row
     to evict is found while the sums are made, and costs no cycle.
 
-    Members
-    -------
-    See :class:`hw.attention.decode_core.DecodeCore`.
-
     Examples
     --------
     >>> from hw.baseline.h2o_core import H2oCoreParameters
@@ -107,11 +103,9 @@ class H2oCore(DecodeCore):
     summary = "A layer's decode step that keeps heavy hitters and recent tokens"
     source = "H2O, section 4"
 
-    _parameters: H2oCoreParameters
-
     def elaborate(self, platform):
         m = Module()
-        p = self._parameters
+        p = self.parameters
         m.submodules.rows = rows = StreamedRows(p)
         m.submodules.hitters = hitters = HeavyHitters(p.hitters)
         connect_rows(m, self, rows)

@@ -5,13 +5,13 @@ from functools import cached_property
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory
-from amaranth.lib.wiring import In, Out
 
 from hw.attention.probability import FRACTION, fixed, is_probability
 from hw.attention.special_function_unit import SpecialFunctionUnitParameters
 from hw.component import Component
 from hw.layout import FLAG, index
 from hw.parameters import Parameters, require
+from hw.ports import Ports, wire_in, wire_out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class HeavyHittersParameters(Parameters):
         )
 
 
-class HeavyHitters(Component):
+class HeavyHitters(Component[HeavyHittersParameters]):
     """S_j += p_j for each row j of a kv head, and at the end of a step the least S_j.
 
     ::
@@ -86,40 +86,23 @@ class HeavyHitters(Component):
     Latency: 2 cycles from a kv head's last probability to its victim. Throughput: a probability a
     cycle. The same row of a kv head must not be used in two cycles one after the other, nor a row
     be new in the cycle after a use.
-
-    Members
-    -------
-    new : :py:`In(parameters.entry_layout)`
-        A new row.
-    use : :py:`In(parameters.use_layout)`
-        A probability.
-    position : :py:`In(parameters.position_bits)`
-        Position of the step's token.
-    recent : :py:`In(range(parameters.capacity))`
-        Number of newest tokens that stay.
-    victim : :py:`Out(data.ArrayLayout(parameters.row_bits, parameters.kv_heads))`
-        Row to replace, of each kv head.
     """
 
-    def __init__(self, parameters: HeavyHittersParameters):
-        self._parameters = p = parameters
-        super().__init__(
-            {
-                "new": In(p.entry_layout),
-                "use": In(p.use_layout),
-                "position": In(p.position_bits),
-                "recent": In(range(p.capacity)),
-                "victim": Out(data.ArrayLayout(index(p.row_bits), p.kv_heads)),
-            }
-        )
-
-    @property
-    def parameters(self) -> HeavyHittersParameters:
-        return self._parameters
+    def ports(self) -> Ports:
+        p = self.parameters
+        return {
+            "new": wire_in(p.entry_layout, "A new row."),
+            "use": wire_in(p.use_layout, "A probability."),
+            "position": wire_in(p.position_bits, "Position of the step's token."),
+            "recent": wire_in(range(p.capacity), "Number of newest tokens that stay."),
+            "victim": wire_out(
+                data.ArrayLayout(index(p.row_bits), p.kv_heads), "Row to replace, of each kv head."
+            ),
+        }
 
     def elaborate(self, platform):
         m = Module()
-        p, use, new = self._parameters, self.use, self.new
+        p, use, new = self.parameters, self.use, self.new
         rows = p.kv_heads << p.row_bits
         m.submodules.sums = sums = memory.Memory(shape=unsigned(p.sum_width), depth=rows, init=[])
         m.submodules.positions = positions = memory.Memory(

@@ -37,6 +37,7 @@ def test_h2o_evicts_as_the_algorithm_does(capacity, ties):
     core = H2oCore(32, HEADS, KV_HEADS, D, sum_bits=12, position_bits=8)
     algorithm = H2OAttention(capacity, scale=1.0)
     limits = {"target": capacity, "recent": -(-capacity // 2)}
+    held = np.empty((0, 0))
     for token, (q, k, v) in enumerate(tokens(2, ties)):
         result = core.step(q, k, v, group=3, restart=token == 0, **limits)
         np.testing.assert_allclose(result.o, algorithm.step(q, k, v), atol=4e-3)

@@ -3,9 +3,9 @@
 import pytest
 from amaranth.hdl import Assert, Cat, Elaboratable, Fragment, Module, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
 
 from hw.component import Component
+from hw.ports import Ports, wire_in, wire_out
 from hw.stream import combine
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
 from tests.support.faults import with_fault
@@ -14,7 +14,7 @@ from tests.support.formal import find_fault, prove_block
 BEAT = data.StructLayout({"x": 2, "to": 2})
 
 
-class Connected(Component):
+class Connected(Component[None]):
     """Two sources and two sinks, connected by one of the functions.
 
     kind
@@ -24,9 +24,13 @@ class Connected(Component):
     """
 
     def __init__(self, kind: str, functions=combine):
-        self._kind, self._functions = kind, functions
+        self._kind = kind
+        self._functions = functions
+        super().__init__()
+
+    def ports(self) -> Ports:
         port = stream.Signature(BEAT)
-        super().__init__({"a": In(port), "b": In(port), "x": Out(port), "y": Out(port)})
+        return {"a": wire_in(port), "b": wire_in(port), "x": wire_out(port), "y": wire_out(port)}
 
     def elaborate(self, platform):
         m = Module()
