@@ -36,6 +36,7 @@ def test_h2o_evicts_as_the_algorithm_does(capacity, ties):
     """Also of tokens with equal sums the oldest, and the newest ones stay."""
     core = H2oCore(32, HEADS, KV_HEADS, D, sum_bits=12, position_bits=8)
     algorithm = H2OAttention(capacity, scale=1.0)
+    held = np.empty(0)
     limits = {"target": capacity, "recent": -(-capacity // 2)}
     held = np.empty((0, 0))
     for token, (q, k, v) in enumerate(tokens(2, ties)):

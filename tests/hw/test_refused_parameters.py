@@ -263,6 +263,21 @@ REFUSED = {
         "counters=0": "counters must be at least 1, not 0",
         "entries=0": "entries must be at least 1, not 0",
     },
+    "baseline.dense_core": {
+        "d=3": "d must be a power of two from 2 to 256, not 3",
+        "d=512": "d must be a power of two from 2 to 256, not 512",
+        "capacity=1": "capacity must be a power of two from 2 to 4096, not 1",
+        "capacity=8192": "capacity must be a power of two from 2 to 4096, not 8192",
+        "heads=0": "heads must be at least 1, not 0",
+        "kv_heads=10": "kv_heads must be 1 to heads, not 10",
+        "parallel=10": "parallel must be 1 to heads, not 10",
+        "depth=3": "depth must be a power of two from 4, not 3",
+    },
+    "baseline.h2o_core": {
+        "d=3": "d must be a power of two from 2 to 256, not 3",
+        "sum_bits=25": "sum_bits must be 1 to 24, not 25",
+        "position_bits=0": "position_bits must be 1 to 32, not 0",
+    },
     "attention.pe_array": {
         "rows=3": "rows must be a power of two up to 256, not 3",
         "columns=0": "columns must be a power of two up to 256, not 0",

@@ -96,6 +96,8 @@ WITH_MEMORY = [
     "lad.lad_system",
     "lad.lad_tile",
     "unicaim.unicaim_core",
+    "baseline.dense_core",
+    "baseline.h2o_core",
 ]
 
 

@@ -7,6 +7,7 @@ from golden.topick.topick_core import must_keep
 from golden.trace import Trace
 from hw.catalogue import find
 from sim.drivers.run import load_testbench
+from sim.testbenches.baseline import h2o_core
 from sim.testbenches.kllm import kllm_core
 from sim.testbenches.lad import lad_tile
 from sim.testbenches.topick import core_jobs as topick_jobs
@@ -52,7 +53,14 @@ def veda(p, vectors: int, rng, trace: Trace | None) -> Counts:
     return {"evicted": sum(report.evict for step in made.results for report in step.reports)}
 
 
+def h2o(p, vectors: int, rng, trace: Trace | None) -> Counts:
+    made = h2o_core.made(p, trace, vectors, rng)[0]
+    written = [tuple(r.reports[0].rows) for r in made.results if not r.refused]
+    return {"evicted": len(written) - len(set(written))}
+
+
 CORES = {
+    "baseline.h2o_core": h2o,
     "kllm.kllm_core": kllm,
     "lad.lad_tile": lad,
     "topick.topick_core": topick,

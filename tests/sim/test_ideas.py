@@ -2,6 +2,7 @@
 
 import pytest
 
+from hw.baseline.h2o_core import H2oCoreParameters
 from hw.catalogue import find
 from hw.topick.core_parameters import TopickCoreParameters
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
@@ -12,12 +13,14 @@ from tests.sim.test_generate_mutants import CORES
 from tests.support.ideas import IDEAS, CoreWithoutIdea
 from tests.support.sim.generated import attention_command, write_llama
 
+H2O = H2oCoreParameters(8, 16, 4, 2, 8)
 UNICAIM = UnicaimCoreParameters(16, 8, query_bits=3, kv_heads=2, group=2, array="serial")
 TOPICK = TopickCoreParameters(d=8, lanes=2, heads=4, kv_heads=2, tokens=32, entries=8)
 MODELS = {
     name: (core.parameters, f"--capacity 6 {core.options}") for name, core in CORES.items()
 } | {
     "unicaim.unicaim_core": (UNICAIM, "--capacity 16 --top-k 4"),
+    "baseline.h2o_core": (H2O, "--capacity 6 --set capacity=16 --set depth=8"),
     "topick.topick_core": (TOPICK, "--set tokens=32 --set entries=8 --threshold 0.05"),
 }
 """Parameters of each core, and the options of ``sim generate`` that give them."""

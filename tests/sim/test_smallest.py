@@ -34,6 +34,7 @@ LAD = {
 }
 FLOAT = {"stages": 0, "format": "fp8_e5m2"}
 LANE = {"d": 2, "bits": 2, "chunk_bits": 1, "scale_bits": 1, "shift_bits": 0, "width": 4}
+DECODE = {"d": 2, "capacity": 2, "heads": 1, "kv_heads": 1, "depth": 4}
 ARRAY = {"rows": 2, "d": 2, "key_bits": 1, "query_bits": 1}
 
 SMALLEST = (
@@ -253,6 +254,8 @@ SMALLEST = (
             "observe": False,
         },
     ),
+    ("baseline.dense_core", DECODE | {"parallel": 1}),
+    ("baseline.h2o_core", DECODE | {"sum_bits": 1, "position_bits": 1}),
     (
         "kllm.centroid_lane",
         {

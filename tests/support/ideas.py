@@ -46,6 +46,10 @@ IDEAS = {
         ),
         Idea("evicts nothing", "row_manager", ASSIGNED.format("full"), "1'h0"),
     ],
+    "baseline.h2o_core": [
+        Idea("evicts the oldest", "heavy_hitters", ASSIGNED.format("grown"), "(VALUE) & 0"),
+        Idea("evicts the newest too", "heavy_hitters", ASSIGNED.format("may_leave"), ONES),
+    ],
     "topick.topick_core": [
         Idea("prunes nothing", "rpdu", ASSIGNED.format("prune"), "1'h0"),
         Idea("prunes at the last chunk alone", "rpdu", ASSIGNED.format("prune"), "last & (VALUE)"),

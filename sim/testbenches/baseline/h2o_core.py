@@ -34,24 +34,29 @@ class H2oSteps(DecodeBench[H2oCoreParameters]):
 
 class H2oCoreTestbench:
     def default_vectors(self, parameters: H2oCoreParameters) -> int:
-        return 64 if parameters.d <= 8 else 12
+        return 64 if parameters.d <= 8 else 24
 
     def stimulus(
         self, parameters: H2oCoreParameters, trace: Trace | None, vectors: int, seed: int
     ) -> Stimulus:
-        p, rng = parameters, np.random.default_rng(seed)
-        steps, notes = H2oSteps(p), []
-        if trace is None:
-            lengths = (6, 3 * p.capacity, min(2 << p.position_bits, 256))
-            random_steps(steps, vectors, rng, lengths, lambda: limits(p, rng), same_heads=True)
-            heads, group = random_heads(p, rng)
-            steps.add_refused(heads, group, restart=True, target=0)
-        else:
-            target = max(1, min(p.capacity - 1, 24, vectors // 3))
-            command = {"target": target, "recent": -(-target // 2)}
-            longest = min(2 * target + 4, 1 << p.position_bits)
-            notes = add_layers(steps, trace, vectors, longest, command)
+        steps, notes = made(parameters, trace, vectors, np.random.default_rng(seed))
         return steps.stimulus(notes)
+
+
+def made(
+    p: H2oCoreParameters, trace: Trace | None, vectors: int, rng: np.random.Generator
+) -> tuple[H2oSteps, list[str]]:
+    """Steps from a trace, or at random; notes on the trace."""
+    steps = H2oSteps(p)
+    if trace is not None:
+        target = max(1, min(p.capacity - 1, 24, vectors // 3))
+        command = {"target": target, "recent": -(-target // 2)}
+        longest = min(2 * target + 4, 1 << p.position_bits)
+        return steps, add_layers(steps, trace, vectors, longest, command)
+    lengths = (6, 3 * p.capacity, min(2 << p.position_bits, 256))
+    random_steps(steps, vectors - 1, rng, lengths, lambda: limits(p, rng), same_heads=True)
+    steps.add_refused(*random_heads(p, rng), restart=True, target=0)
+    return steps, []
 
 
 def limits(p: H2oCoreParameters, rng: np.random.Generator) -> dict[str, int]:
