@@ -21,7 +21,7 @@ class H2oReport:
 class H2oCore:
     """One layer's cache ``k, v [kv heads, capacity, d]``, of one sequence after the other.
 
-    ``sums`` and ``positions`` [kv heads, capacity] are those of the tokens in the rows, the first
+    ``sums`` and ``positions`` [kv heads, capacity] belong to the tokens in the rows, the first
     ``length`` of which are in use.
     """
 

@@ -1,34 +1,18 @@
 """Bit-exact model of VEDA's core: attention of one layer's heads, and evictions from its cache."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from golden.attention.pe_array import inner_products, outer_product, tiled_product
-from golden.attention.special_function_unit import softmax
+from golden.attention.decode_core import StepResult, fits
+from golden.attention.pe_array import tiled_product
+from golden.attention.weighted_rows import WeightedRows
 from golden.veda.voting_engine import VoteReport, VotingEngine
 
 
-@dataclass(frozen=True, eq=False)
-class StepResult:
-    """Outputs of one token's step.
+class TreeRows(WeightedRows):
+    """With the products with V by a fixed adder tree."""
 
-    o, invalid
-        ``float16[heads, d]`` and ``bool[heads]``: whether a head's softmax was invalid.
-    p
-        ``float16[heads, slots]``: probabilities, on which votes are based.
-    reports
-        Reports of the voting engine; or one with ``error``, and the arrays above are of 0 heads.
-    """
-
-    o: np.ndarray
-    invalid: np.ndarray
-    p: np.ndarray
-    reports: list[VoteReport]
-
-    @property
-    def refused(self) -> bool:
-        return self.reports[0].error
+    def values(self, p: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return tiled_product(p, v, accumulator=self.accumulator)
 
 
 class VedaCore:
@@ -64,10 +48,9 @@ class VedaCore:
         heads: int | None = None,
         kv_heads: int | None = None,
     ) -> None:
-        self._tree = tree
-        self._heads, self._kv_heads = heads, kv_heads
-        self._capacity, self._tile = capacity, tile
-        self._accumulator, self._add_stages = accumulator, add_stages
+        rows = TreeRows if tree else WeightedRows
+        self._attend = rows(capacity, tile, accumulator, add_stages)
+        self._heads, self._kv_heads, self._capacity = heads, kv_heads, capacity
         self.engine = VotingEngine(capacity, count_bits)
         self.k = self.v = np.empty((0, 0, 0), np.float16)
         self._length = 0
@@ -88,37 +71,21 @@ class VedaCore:
         they are spread evenly. ``command`` are the arguments of
         :meth:`golden.veda.voting_engine.VotingEngine.step`.
         """
-        if self._refuses(len(q), group or -(-len(q) // len(k))):
-            return self._refusal(q.shape[1])
+        group = -(-len(q) // len(k)) if group is None else group
+        most = len(q) if self._heads is None else self._heads
+        if not fits(len(q), group, most, self._kv_heads or len(q)):
+            report = VoteReport(False, 0, 0, self._length, False, True, error=True)
+            return StepResult.refusal(q.shape[1], report)
         if restart or self.k.shape[::2] != k.shape:
             self.k, self.v = np.zeros((2, len(k), self._capacity, k.shape[1]), np.float16)
             self._length = 0
         self.k[:, self._length], self.v[:, self._length] = k, v
         slots = self._length + 1
-        kv_head = np.arange(len(q)) // (group or -(-len(q) // len(k)))
-        rows = self.k[kv_head, :slots]
-        scores = inner_products(q, rows, accumulator=self._accumulator, relative=True)
-        softmaxes = [softmax(row, self._capacity, self._tile) for row in scores]
-        p = np.stack([y for y, _ in softmaxes])
-        v, accumulator = self.v[kv_head, :slots], self._accumulator
-        if self._tree:
-            o = tiled_product(p, v, accumulator=accumulator)
-        else:
-            o = outer_product(p, v, accumulator=accumulator, add_stages=self._add_stages)
-        reports = self.engine.step(p, restart=restart, **command)
+        result = self._attend(q, self.k[:, :slots], self.v[:, :slots], group)
+        reports = self.engine.step(result[2], restart=restart, **command)
         for report in reports:
             if report.evict:
                 for rows in (self.k, self.v):
                     rows[:, report.slot] = rows[:, report.length]
         self._length = reports[-1].length
-        return StepResult(o, np.array([invalid for _, invalid in softmaxes]), p, reports)
-
-    def _refuses(self, heads: int, group: int) -> bool:
-        if self._heads is not None and heads > self._heads:
-            return True
-        return self._kv_heads is not None and heads > self._kv_heads * group
-
-    def _refusal(self, d: int) -> StepResult:
-        report = VoteReport(False, 0, 0, self._length, False, True, error=True)
-        o, invalid = np.empty((0, d), np.float16), np.empty(0, bool)
-        return StepResult(o, invalid, np.empty((0, self._length), np.float16), [report])
+        return StepResult(*result, reports)

@@ -23,7 +23,7 @@ class LaneTimes(NamedTuple):
     last
         Its last row of V was accepted.
     offered, left
-        Its result was offered, and left. The lane stands still from the one to the other.
+        Its result was offered, and left. The lane stalls from the one to the other.
     """
 
     last: int
@@ -31,11 +31,11 @@ class LaneTimes(NamedTuple):
     left: int
 
     def moving(self, cycle: int) -> int:
-        """The first cycle from `cycle` on in which the lane does not stand still."""
+        """The first cycle from `cycle` on in which the lane does not stall."""
         return self.left if self.offered <= cycle < self.left else cycle
 
     def delay(self, cycle: int) -> int:
-        """Number of cycles from `cycle` on in which the lane stands still."""
+        """Number of cycles from `cycle` on in which the lane stalls."""
         return max(0, self.left - max(self.offered, cycle))
 
 
@@ -65,7 +65,7 @@ class GroupedRowsParameters(Parameters):
         """What the lanes do in a batch of `heads` heads of `rows` rows, without stalls.
 
         before
-            What they did in the batch before; empty if there was none.
+            What they did in the batch before; empty before the first batch.
         first
             Cycle from which on the batch's first key is there, if the batch before has ended.
         """

@@ -25,7 +25,7 @@ class RowPort(Component[None]):
     """Merge the writes, each with its row of `kv`, and the reads into the requests to one memory.
 
     A write goes before reads, also while it waits for its row, because reads of the step include
-    the new row. A read that has been offered to the memory stays.
+    the new row. A read that has been offered to the memory goes before a later write.
 
     Handshake: a row of `kv` transfers with the request that writes it. ``request.valid`` depends
     combinationally on ``kv.valid``, and ``kv.ready`` on ``request.ready``.

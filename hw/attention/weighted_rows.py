@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import cached_property
+from typing import TypeVar
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
@@ -66,7 +67,10 @@ class WeightedRowsParameters(Parameters):
         return self.value_cycles(rows) + self.array.outer_product(rows).result + 2
 
 
-class WeightedRows(Component[WeightedRowsParameters]):
+W = TypeVar("W", bound=WeightedRowsParameters)
+
+
+class WeightedRows(Component[W]):
     """o = sum over j of p_j v_j,   p = softmax over j of q k_j.
 
     ::

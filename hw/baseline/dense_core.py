@@ -42,8 +42,8 @@ class DenseCore(DecodeCore[DenseCoreParameters]):
 
     A step is one token: its command; for each kv head its row of K, then its row of V; for each
     query head its row q, which the host has multiplied by the scale. The new rows are written after
-    those of the tokens before. Then all rows of K are read for each query head, and all rows of V;
-    with `parallel` lanes, once for up to as many query heads of a kv head. Nothing is pruned and
+    the rows of the tokens before. Then all rows of K are read for each query head, and all rows of
+    V; with `parallel` lanes, once for up to as many query heads of a kv head. Nothing is pruned and
     nothing is evicted. Prompts are run in the same way, a token a step.
 
     Each row of K gives a score, less the head's first finite one; each row of V is added to the sum

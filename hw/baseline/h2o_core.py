@@ -81,7 +81,7 @@ class H2oCore(DecodeCore[H2oCoreParameters]):
     the kv head; of equal ones the oldest token. The `recent` newest tokens are not evicted, and the
     step's own token is one of them.
 
-    A sequence's `target` and `recent` are those of its first command.
+    The first command of a sequence gives its `target` and `recent`.
 
     Errors: these commands are refused too: the first of a sequence if its target is 0 or less than
     its `recent`; another one with other heads or another group than the first, because rows and
@@ -110,7 +110,7 @@ class H2oCore(DecodeCore[H2oCoreParameters]):
         m.submodules.hitters = hitters = HeavyHitters(p.hitters)
         connect_rows(m, self, rows)
 
-        # The sequence: a step adds a token, which takes a row of its own while there is one.
+        # The sequence: a step adds a token, which takes a free row while there is one.
         command, report = self.command.payload, self.report.payload
         length = Signal(range(p.capacity + 1))
         target, recent = (Signal(range(p.capacity), name=name) for name in ("target", "recent"))

@@ -1,6 +1,6 @@
 """Connections of several streams: join, fork, merge and route.
 
-Each function adds statements to a module, and no stage of its own: a beat passes in the cycle in
+Each function adds statements to a module, and no pipeline stage: a beat passes in the cycle in
 which it is offered. `sources` and `sinks` are streams inside a component, as :func:`wiring.connect`
 takes them: the ports of submodules, or the component's own.
 """
@@ -20,7 +20,7 @@ def join(m: Module, sources: list, sinks: list, when: Any = 1) -> Value:
     sinks: a port of the component must not be one of them, because its valid would fall with their
     ready; and at most one may wait for its own valid before it is ready (as the queries of
     :class:`hw.attention.pe_array.PeArray` do), because two such sinks would wait for each other.
-    :func:`fork` has neither rule. `when` must stay high until the transfer if a sink is a port.
+    :func:`fork` has neither rule. If a sink is a port, `when` must not fall before the transfer.
     """
     valids, readies = [s.valid for s in sources], [s.ready for s in sinks]
     for n, sink in enumerate(sinks):
@@ -60,8 +60,8 @@ def fork(m: Module, name: str, source, sinks: list, to: list | None = None) -> N
 def merge(m: Module, first, second, sink) -> Value:
     """Pass the beats of `first` and of `second` to `sink`; `first` goes before.
 
-    A beat that the sink has been offered stays, also if one of `first` comes meanwhile. The caller
-    connects payloads. Returns whether the beat offered is of `first`.
+    A beat that the sink has been offered is not replaced by one of `first` that comes later. The
+    caller connects payloads. Returns whether the beat offered is of `first`.
     """
     waiting = Signal()  # a beat of `second` has been offered and not accepted
     chosen = Signal()
@@ -101,14 +101,15 @@ def collect(m: Module, sources: list, number: Value, sink) -> None:
 
 
 def copy(to, of) -> list:
-    """Assignments of the fields of `to` that `of` has too; of the whole where it has no names.
+    """Assignments of the fields of `to` that `of` has too; of the whole where it has no fields.
 
     Both are values, such as payloads.
     """
     given: Any = Signal(of.shape())  # for its layout, also where it is a Struct
     taken: Any = Signal(to.shape())
     if not isinstance(taken.shape(), data.StructLayout):
-        return [Value.cast(to).eq(Value.cast(of))]
+        alike = taken.shape() == given.shape()
+        return [Value.cast(to).eq(Value.cast(of))] if alike else []
     names = {name for name, _ in given.shape()}
     shared = [name for name, _ in taken.shape() if name in names]
     return [Value.cast(to[name]).eq(Value.cast(of[name])) for name in shared]

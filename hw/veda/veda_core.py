@@ -5,25 +5,21 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module
 from amaranth.lib import data, wiring
 
-from hw.attention.pe_array import PeArray
-from hw.attention.product_array import SCORE, PeArrayParameters, ProductArray
-from hw.attention.special_function_unit import (
-    Operation,
-    SpecialFunctionUnit,
-    SpecialFunctionUnitParameters,
-)
-from hw.component import Component
-from hw.layout import FLAG
-from hw.parameters import Parameters, require
-from hw.ports import Ports, stream_in, stream_out
+from hw.attention.decode_core import DecodeCore, DecodeParameters
+from hw.attention.product_array import PeArrayParameters
+from hw.attention.row_port import RowPort
+from hw.attention.special_function_unit import SpecialFunctionUnitParameters
+from hw.parameters import require
+from hw.stream.combine import route
+from hw.stream.queue import Queue, QueueParameters
 from hw.stream.sequential_reader import SequentialReader
+from hw.veda.compared_rows import ComparedRows, ComparedRowsParameters
 from hw.veda.row_map import RowMapParameters
 from hw.veda.scheduler import Scheduler, SchedulerParameters
-from hw.veda.tree_array import TreeArray, TreeArrayParameters
-from hw.veda.vector_buffer import VectorBuffer
+from hw.veda.tree_array import TreeArrayParameters
 from hw.veda.voting_engine import VotingEngine
 
 TILE = 8
@@ -41,9 +37,9 @@ class StepWork(NamedTuple):
     slots
         Live slots, the new one included.
     heads, kv_heads
-        Of the step.
+        Number of query heads, and of kv heads.
     votes, evictions
-        Whether it casts votes; slots evicted at its end.
+        Whether the step casts votes; number of slots evicted at its end.
     """
 
     slots: int
@@ -54,10 +50,10 @@ class StepWork(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class VedaCoreParameters(Parameters):
+class VedaCoreParameters(DecodeParameters):
     """
     rows, columns, arrays
-        Of the array; their product, d, is the number of elements in a row.
+        Size of the array; the product, d, is the number of elements in a row.
     capacity, heads, kv_heads, depth, position_bits, count_bits
         See :class:`SchedulerParameters`. The capacity includes the new token's row, so at most
         capacity - 1 rows are kept between steps.
@@ -121,15 +117,14 @@ class VedaCoreParameters(Parameters):
     def softmax(self) -> SpecialFunctionUnitParameters:
         return SpecialFunctionUnitParameters(self.capacity, TILE)
 
-    def softmax_cycles(self, slots: int) -> int:
-        """Cycles from a head's last score to its first probability."""
-        waiting = 2 * slots if self.scheduling == "separate" else 0
-        return waiting + self.softmax.first_result_cycles(slots, Operation.SOFTMAX)
+    @cached_property
+    def attention(self) -> ComparedRowsParameters:
+        separate = self.scheduling == "separate"
+        return ComparedRowsParameters(self.array, self.softmax, separate=separate)
 
     def head_cycles(self, slots: int) -> int:
         """Cycles from a head's first key offered to its result accepted, without stalls."""
-        result = self.array.outer_product(slots).result
-        return slots + 1 + self.array.latency + self.softmax_cycles(slots) + result
+        return self.attention.head_cycles(slots)
 
     @cached_property
     def latency(self) -> int:
@@ -139,7 +134,7 @@ class VedaCoreParameters(Parameters):
     @property
     def idle_bound(self) -> int:
         """The votes of a step, or a ``separate`` softmax, over `capacity` slots."""
-        return max(self.schedule.voting.idle_bound, self.softmax_cycles(self.capacity))
+        return max(self.schedule.voting.idle_bound, self.attention.softmax_cycles(self.capacity))
 
     def cycles(self, steps: Sequence, memory_latency: int = 1, pause: int = 0) -> int:
         """Cycles from the first command offered to the last result or report accepted.
@@ -164,7 +159,7 @@ class VedaCoreParameters(Parameters):
             key = max(key, run + self.FETCH_CYCLES + memory_latency + 1)
             timing = array.outer_product(slots)
             for _ in range(heads):
-                value = key + slots - 1 + array.latency + self.softmax_cycles(slots)
+                value = key + self.attention.value_cycles(slots)
                 key = value + timing.next_row
                 end = value + timing.result
             counting = voting.step_cycles(slots, heads, votes, evictions) - 2 - heads * slots
@@ -181,19 +176,20 @@ class VedaCoreParameters(Parameters):
     def row_layout(self) -> data.ArrayLayout:
         return self.array.query_layout
 
-    @cached_property
-    def request_layout(self) -> data.StructLayout:
-        """A row to read, or to ``write`` with ``data``."""
-        fields = {name: field.shape for name, field in self.schedule.request_layout}
-        return data.StructLayout(fields | {"data": self.row_layout})
+    @property
+    def command_layout(self) -> data.StructLayout:
+        return self.schedule.command_layout
 
-    @cached_property
+    @property
+    def report_layout(self) -> data.StructLayout:
+        return self.schedule.report_layout
+
+    @property
     def output_layout(self) -> data.StructLayout:
-        """``o`` of a head, ``invalid`` if its softmax was, ``last`` of a step."""
-        return data.StructLayout({"o": self.row_layout, "invalid": FLAG, "last": FLAG})
+        return self.attention.output_layout
 
 
-class VedaCore(Component[VedaCoreParameters]):
+class VedaCore(DecodeCore[VedaCoreParameters]):
     """o_h = sum over j of p_hj v_j,   p_h = softmax over j of q_h k_j,   for heads h of one layer.
 
     ::
@@ -204,9 +200,9 @@ class VedaCore(Component[VedaCoreParameters]):
               row map                                                         │
                  └───────────────────── evicted slots ────────────────────────┘
 
-    A step is one token: its command; for each kv head its row of K, then that of V; for each query
-    head its row q, which the host has multiplied by the scale. The new rows are written to the
-    memory. Then for each head all rows of K are read, in order of slots, and all rows of V. Each
+    A step is one token: its command; for each kv head its row of K, then its row of V; for each
+    query head its row q, which the host has multiplied by the scale. The new rows are written to
+    the memory. Then for each head all rows of K are read, in order of slots, and all rows of V. Each
     row of K gives a score, less the head's first finite one, so that a common offset is removed
     before it is rounded to FP16. Each row of V is added to the sum when its probability leaves the
     softmax; the rows of V and the next head's rows of K are requested meanwhile. All query heads of
@@ -219,10 +215,10 @@ class VedaCore(Component[VedaCoreParameters]):
 
     Overflow: when all `capacity` rows are live, one is evicted even if the command does not ask.
 
-    Errors: a command of more heads than kv_heads times its group, or than `heads`, is refused: it
-    is accepted and answered in the next cycle by a single report with ``error``. It accepts no rows
-    of q, k and v, makes no request to the memory, has no o and changes no state; its ``restart``
-    has no effect either.
+    Errors: a command without heads, with an empty group, with more heads than `heads` or than
+    kv_heads times its group is refused: it is accepted and answered in the next cycle by a single
+    report with ``error``. It accepts no rows of q, k and v, makes no request to the memory, has no
+    o and changes no state; its ``restart`` has no effect either.
 
     A head's o is ``invalid`` if one of its scores was NaN or plus infinity (o is then NaN), or all
     were minus infinity (probabilities are 0). A score more than 65519 above the head's first finite
@@ -232,9 +228,9 @@ class VedaCore(Component[VedaCoreParameters]):
 
     Latency: `latency` + 2 l cycles from a head's first key to its o, with l >= 8 slots live,
     less with fewer; that is 2 l + 46 with d = 128. Throughput: the next head's first key follows
-    the last row of V; a step adds 7 + 2 kv heads cycles before its first key, and those of the
-    voting engine after the last probability; 2 more after an eviction. This holds for a memory that
-    answers within `depth` - 3 cycles.
+    the last row of V; a step adds 7 + 2 kv heads cycles before its first key, and the voting
+    engine's cycles after the last probability; 2 more after an eviction. This holds for a memory
+    that answers within `depth` - 3 cycles.
 
     Handshake: ``kv`` rows transfer with the requests that write them; a ``q`` row is accepted when
     its first key is valid. ``request.valid`` depends combinationally on ``kv.valid``, ``kv.ready``
@@ -249,133 +245,56 @@ class VedaCore(Component[VedaCoreParameters]):
     2094
     >>> parameters.cycles([(1024, 32, 32, True, 1)])  # a step: 32 heads, votes, one eviction
     68133
-    >>> [name for name, _ in parameters.schedule.command_layout]
+    >>> [name for name, _ in parameters.command_layout]
     ['restart', 'vote', 'evict', 'target', 'protected', 'a', 'b', 'heads', 'group']
     """
 
     summary = "A layer's decode step: attention of its heads, and which row is evicted"
     source = "VEDA, section V and Fig. 7"
 
-    def ports(self) -> Ports:
-        p = self.parameters
-        return {
-            "command": stream_in(p.schedule.command_layout, "Steps."),
-            "kv": stream_in(p.row_layout, "Rows of K and V in turn, FP16."),
-            "q": stream_in(p.row_layout, "Queries, FP16."),
-            "request": stream_out(
-                p.request_layout, "To the memory. A write is complete when the request is accepted."
-            ),
-            "response": stream_in(
-                p.schedule.reader.response_layout(p.row_layout), "Rows read, in any order."
-            ),
-            "o": stream_out(p.output_layout, "Results, one for each head."),
-            "report": stream_out(
-                p.schedule.report_layout, "Which rows were evicted, and refused commands."
-            ),
-        }
-
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
         m.submodules.scheduler = schedule = Scheduler(p.schedule)
-        m.submodules.reader = reader = SequentialReader(p.schedule.reader, p.row_layout)
-        kind: type[ProductArray] = PeArray if p.dataflow == "flexible" else TreeArray
-        m.submodules.pe_array = array = kind(p.array)
-        m.submodules.special_function_unit = softmax = SpecialFunctionUnit(p.softmax)
+        m.submodules.port = port = RowPort(p.request_layout)
+        m.submodules.reader = reader = SequentialReader(p.reader, p.row_layout)
+        m.submodules.attention = attention = ComparedRows(p.attention)
         m.submodules.voting_engine = voting = VotingEngine(p.schedule.voting)
+        # Whether each head, whose rows are on their way, is the step's last.
+        m.submodules.heads = heads = Queue(QueueParameters(width=1, depth=p.depth))
 
         # Commands and reports pass through the scheduler, which runs the reader. Its requests
         # come back to the scheduler by slot, and leave by row.
-        wiring.connect(m, wiring.flipped(self.command), schedule.command)
+        inputs = (
+            (self.command, schedule.command),
+            (self.kv, port.kv),
+            (self.response, reader.response),
+            (self.q, attention.q),
+        )
+        for outer, inner in inputs:
+            wiring.connect(m, wiring.flipped(outer), inner)
+        outputs = (
+            (schedule.report, self.report),
+            (port.request, self.request),
+            (attention.o, self.o),
+        )
+        for inner, outer in outputs:
+            wiring.connect(m, inner, wiring.flipped(outer))
         wiring.connect(m, schedule.vote_command, voting.command)
         wiring.connect(m, voting.o, schedule.vote_report)
-        wiring.connect(m, schedule.report, wiring.flipped(self.report))
         wiring.connect(m, schedule.run, reader.command)
         wiring.connect(m, reader.request, schedule.lookup)
-        wiring.connect(m, wiring.flipped(self.response), reader.response)
-        wiring.connect(m, wiring.flipped(self.q), array.q)
-        self._store(m, schedule.request)
+        wiring.connect(m, reader.o, attention.rows)
+        wiring.connect(m, schedule.head, heads.i)
+        wiring.connect(m, heads.o, attention.head)
+        request = schedule.request
+        route(m, request, request.payload.write, [port.read, port.write])
+        m.d.comb += port.write.payload.eq(request.payload.address)
 
-        # Scores, softmax, probabilities; for comparison a head's scores or probabilities are
-        # collected first.
-        scores, probabilities = array.s, softmax.o
-        if p.scheduling == "separate":
-            scores = self._buffered(m, "scores", scores, SCORE)
-            layout = p.softmax.output_layout
-            probabilities = self._buffered(m, "probabilities", probabilities, layout)
-        # Scores into the softmax, whose command never changes.
+        # A row of V, its probability and the vote's copy of the probability transfer together.
         m.d.comb += [
-            softmax.i.valid.eq(scores.valid),
-            softmax.i.payload.x.eq(scores.payload.s),
-            softmax.i.payload.last.eq(scores.payload.last),
-            scores.ready.eq(softmax.i.ready),
-            softmax.command.valid.eq(1),
-            softmax.command.payload.op.eq(Operation.SOFTMAX),
+            attention.hold.eq(~voting.i.ready),
+            voting.i.valid.eq(attention.used),
+            voting.i.payload.eq(attention.p.y),
         ]
-        self._attend(m, schedule.heads, reader.o, array, probabilities, voting)
         return m
-
-    def _buffered(self, m: Module, name: str, beats, shape):
-        """The same beats, output when all of a head's have arrived."""
-        m.submodules[name] = buffer = VectorBuffer(self.parameters.capacity, shape)
-        wiring.connect(m, beats, buffer.i)
-        return buffer.o
-
-    def _store(self, m: Module, request) -> None:
-        """The scheduler's requests to the memory; a write waits for its row."""
-        held = Signal()  # a write without a row
-        m.d.comb += [
-            held.eq(request.payload.write & ~self.kv.valid),
-            self.request.valid.eq(request.valid & ~held),
-            request.ready.eq(self.request.ready & ~held),
-            self.kv.ready.eq(request.valid & request.payload.write & self.request.ready),
-            self.request.payload.tag.eq(request.payload.tag),
-            self.request.payload.address.eq(request.payload.address),
-            self.request.payload.write.eq(request.payload.write),
-        ]
-        with m.If(request.payload.write):  # else a new kv row would change a read that waits
-            m.d.comb += self.request.payload.data.eq(self.kv.payload)
-
-    def _attend(self, m: Module, heads: Signal, rows, array, probabilities, voting) -> None:
-        """Rows into the array: keys as they arrive, values each with its probability."""
-        value = Signal()  # rows are of V
-        probability = Signal()  # one is valid, and the voting engine is ready for it
-        taken = Signal()  # a row of V and its probability
-        ended = Signal()  # the head's last
-        head = Signal.like(heads)
-        final = Signal()  # the step's last head
-        invalid = Signal(reset_less=True)
-        last = Signal(reset_less=True)
-        # A row of V, its probability and the vote's copy of that transfer in the same cycle.
-        m.d.comb += [
-            probability.eq(probabilities.valid & voting.i.ready),
-            array.i.valid.eq(rows.valid & (~value | probability)),
-            array.i.payload.w.eq(rows.payload.data),
-            array.i.payload.x.eq(probabilities.payload.y),
-            array.i.payload.outer.eq(value),
-            array.i.payload.relative.eq(1),
-            array.i.payload.last.eq(rows.payload.last),
-            rows.ready.eq(array.i.ready & (~value | probability)),
-            taken.eq(array.i.valid & array.i.ready & value),
-            probabilities.ready.eq(taken),
-            voting.i.valid.eq(taken),
-            voting.i.payload.eq(probabilities.payload.y),
-            ended.eq(taken & rows.payload.last),
-            final.eq(head + 1 >= heads),
-        ]
-        # Runs of K and V alternate; the flags of o are those of the last run of V.
-        with m.If(rows.valid & rows.ready & rows.payload.last):
-            m.d.sync += value.eq(~value)
-        with m.If(ended):
-            m.d.sync += [
-                head.eq(Mux(final, 0, head + 1)),
-                invalid.eq(probabilities.payload.invalid),
-                last.eq(final),
-            ]
-        m.d.comb += [
-            self.o.valid.eq(array.o.valid),
-            array.o.ready.eq(self.o.ready),
-            self.o.payload.o.eq(array.o.payload),
-            self.o.payload.invalid.eq(invalid),
-            self.o.payload.last.eq(last),
-        ]

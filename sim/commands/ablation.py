@@ -70,7 +70,7 @@ def growing(p: VedaCoreParameters, longest: int, heads: int) -> Steps:
 
 def head_cycles(outcome: Outcome, heads: int) -> tuple[np.ndarray, np.ndarray]:
     """Cycles of every step: from its first key offered to its first o, and between heads' o."""
-    offered = np.asarray(outcome.memories["cache"].offered)
+    offered = np.asarray(outcome.memories["memory"].offered)
     taken = np.asarray(outcome.cycles_of["o"]).reshape(-1, heads)
     lengths = np.arange(1, len(taken) + 1)
     first = np.cumsum(2 * heads * lengths) - 2 * heads * lengths

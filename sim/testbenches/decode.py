@@ -1,7 +1,7 @@
 """What testbenches of decode cores share: steps with their results, operands and the memory.
 
-The core's ports are those of :class:`hw.attention.decode_core.DecodeCore`. A transaction is a step,
-one token.
+The core has the ports of :class:`hw.attention.decode_core.DecodeCore`. A transaction is a step, one
+token.
 """
 
 from abc import ABC, abstractmethod

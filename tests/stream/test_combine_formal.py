@@ -123,7 +123,7 @@ FAULTS = {
     "join": ("others = valids[:n] + valids[n + 1 :]", "others = []", "parts of a beat apart"),
     "fork": ("sink.valid.eq(valid & ~had)", "sink.valid.eq(valid)", "a beat twice"),
     "merge": ("chosen.eq(first.valid & ~waiting)", "chosen.eq(first.valid)", "payload changed"),
-    "collect": ("sink.ready & (number == n)", "sink.ready", "two beats at once"),
+    "collect": ("sink.ready & (number == n)", "sink.ready", "two beats at once|a beat twice"),
 }
 
 

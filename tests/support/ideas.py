@@ -48,7 +48,7 @@ IDEAS = {
     ],
     "baseline.h2o_core": [
         Idea("evicts the oldest", "heavy_hitters", ASSIGNED.format("grown"), "(VALUE) & 0"),
-        Idea("evicts the newest too", "heavy_hitters", ASSIGNED.format("may_leave"), ONES),
+        Idea("evicts the same row", "heavy_hitters", ASSIGNED.format("better"), "1'h0"),
     ],
     "topick.topick_core": [
         Idea("prunes nothing", "rpdu", ASSIGNED.format("prune"), "1'h0"),

@@ -7,6 +7,7 @@ import pytest
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Fragment, Module
 from amaranth.sim import Simulator
 
+from hw.attention import step_sequence
 from hw.veda import scheduler
 from hw.veda.scheduler import Scheduler, SchedulerParameters
 from sim.checks.formal.specs import Internals, drive, reset_first, watch
@@ -29,7 +30,7 @@ class SchedulerSpec(Elaboratable):
         first = reset_first(m)
         for port in (dut.command, dut.vote_report, dut.lookup):
             drive(m, first, port)
-        for port in (dut.vote_command, dut.report, dut.run, dut.request):
+        for port in (dut.vote_command, dut.report, dut.run, dut.head, dut.request):
             watch(m, first, port)
             m.d.comb += Cover(~first & port.valid & ~port.ready, "a stalled beat")
         swapping = Internals(fragment).signal("map.phase_state") != 0
@@ -48,11 +49,8 @@ def test_proof():
 @pytest.mark.parametrize(
     ("line", "instead"),
     [
-        ("request.valid.eq(rows.o.valid)", "request.valid.eq(rows.o.valid & ~self.command.valid)"),
-        (
-            "report.valid.eq(vote_report.valid & free)",
-            "report.valid.eq(vote_report.valid & ~command.valid)",
-        ),
+        ("join(m, [rows.o], [self.request])", "join(m, [rows.o], [self.request], ~command.valid)"),
+        ("(vote_report.valid & free)", "(vote_report.valid & ~command.valid)"),
     ],
     ids=["request", "report"],
 )
@@ -72,7 +70,7 @@ def requests(dut: Scheduler, **fields: int) -> tuple[list[int], list[int]]:
     async def testbench(context):
         context.set(dut.command.payload, {"restart": 1, **fields})
         context.set(dut.command.valid, 1)
-        for ready in (dut.vote_command.ready, dut.report.ready, dut.request.ready):
+        for ready in (dut.vote_command.ready, dut.report.ready, dut.request.ready, dut.head.ready):
             context.set(ready, 1)
         for _ in range(30):
             if context.get(dut.command.ready):
@@ -91,22 +89,23 @@ def requests(dut: Scheduler, **fields: int) -> tuple[list[int], list[int]]:
     return addresses, errors
 
 
-@pytest.mark.parametrize(("heads", "group"), [(4, 1), (4, 0), (5, 2), (7, 7)])
+@pytest.mark.parametrize(("heads", "group"), [(4, 1), (4, 0), (0, 1), (0, 0), (5, 2), (7, 7)])
 def test_a_command_of_too_many_heads_is_refused(heads, group):
     """It makes no request and is reported."""
     assert requests(Scheduler(THREE), heads=heads, group=group) == ([], [1])
 
 
 def test_other_commands_are_not_refused():
-    for heads, group in ((4, 2), (3, 1), (3, 0), (0, 0), (4, 7)):
+    for heads, group in ((4, 2), (3, 1), (4, 7)):
         addresses, errors = requests(Scheduler(THREE), heads=heads, group=group)
-        assert len(addresses) == 2 * -(-max(heads, 1) // max(group, 1)) and not errors
+        assert len(addresses) == 2 * -(-heads // group) and not errors
         assert max(addresses) < 3 * 2 * 4
 
 
-def test_without_refusal_rows_lie_beyond_the_cache():
-    module = with_fault(scheduler, "with m.If(refused):", "with m.If(0):")
-    addresses, errors = requests(module.Scheduler(THREE), heads=4, group=1)
+def test_without_refusal_rows_are_beyond_the_memory(monkeypatch):
+    module = with_fault(step_sequence, "| (offered.heads > offered.group * p.kv_heads)", "")
+    monkeypatch.setattr(scheduler, "StepSequence", module.StepSequence)
+    addresses, errors = requests(Scheduler(THREE), heads=4, group=1)
     assert not errors and max(addresses) >= 3 * 2 * 4
 
 

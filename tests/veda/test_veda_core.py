@@ -23,13 +23,12 @@ from sim.core.stalls import PATTERNS
 from sim.core.stimulus import compare, compare_memories
 from sim.drivers.cocotb.runner import CocotbSimulation
 from sim.drivers.harness.runner import Harness
+from sim.testbenches.decode import fit, layers_of
 from sim.testbenches.veda.veda_core import (
     A,
     B,
     Steps,
     add_sequence,
-    fit,
-    layers_of,
     random_steps,
     real_steps,
     testbench,
@@ -79,7 +78,7 @@ def test_sequences_under_stalls(small, shipped_trace, seed):
 
 
 def test_random_steps_cover_what_they_should():
-    steps = random_steps(SMALL, 400, RNG(1))
+    steps = random_steps(SMALL, 400, RNG(4))
     reports = [result.reports for result in steps.results]
     invalid = np.concatenate([result.invalid for result in steps.results])
     lengths = [result.p.shape[1] for result in steps.results]
@@ -167,7 +166,7 @@ def test_what_is_in_memory(small, shipped_trace):
     """Each row is written once, read once for each head, never moved; no more rows than slots."""
     steps, _ = real_steps(SMALL, shipped_trace, 44, target=20)
     outcome = small.check(steps.stimulus([]))
-    use = outcome.memories["cache"]
+    use = outcome.memories["memory"]
     kv_heads, heads = SMALL.kv_heads, SMALL.heads
     assert use.rows_written == 44 * 2 * kv_heads
     assert use.rows_read == sum(2 * heads * length for length, *_ in steps.work)
@@ -187,7 +186,7 @@ def test_a_stray_write_is_found_in_a_row_that_no_step_reads(small, shipped_trace
     """What the memory must hold names every row, those without a token too."""
     stimulus = real_steps(SMALL, shipped_trace, 12, target=4)[0].stimulus([])
     outcome = small.check(stimulus)
-    contents = outcome.memories["cache"].contents
+    contents = outcome.memories["memory"].contents
     row = SMALL.capacity - 1
     assert not contents[row].any()
     contents[row] = contents[0]
@@ -279,7 +278,7 @@ def test_a_command_of_too_many_heads_is_refused(p):
     outcome, plain = core.check(steps.stimulus([])), core.check(without.stimulus([]))
     assert outcome.cycles == steps.stimulus([]).cycles
     for name in ("rows_read", "rows_written"):
-        uses = (getattr(run.memories["cache"], name) for run in (outcome, plain))
+        uses = (getattr(run.memories["memory"], name) for run in (outcome, plain))
         assert len(set(uses)) == 1
     core.check(random_steps(p, 60, RNG(8)).stimulus([]), "random", SLOW)
 
@@ -307,9 +306,9 @@ def test_reset_in_mid_step(simulator, shipped_trace):
     p = VedaCoreParameters(1, 2, 1, 32, 2, 2, 8, position_bits=8, count_bits=4)
     cut = real_steps(p, shipped_trace, 40, target=12)[0].stimulus([])
     clean = real_steps(p, shipped_trace, 16, target=6)[0].stimulus([])
-    whole = cut.memories["cache"]
+    whole = cut.memories["memory"]
     rows = 3 * p.capacity + 11  # V of the second kv head, slot 11
-    cut.memories["cache"] = dataclasses.replace(whole, contents=whole.contents[:rows])
+    cut.memories["memory"] = dataclasses.replace(whole, contents=whole.contents[:rows])
     if simulator == "icarus":
         simulation = CocotbSimulation(generate(BLOCK, p), simulator)
         broken, outcome = simulation.run([(cut, "none"), (clean, "none")], 1, timing=timing)
@@ -318,7 +317,7 @@ def test_reset_in_mid_step(simulator, shipped_trace):
         broken, outcome = (
             harness.run(stimulus, PATTERNS["none"], 1, timing) for stimulus in (cut, clean)
         )
-    assert "cache" in broken.failure
+    assert "memory" in broken.failure
     assert 0 < len(broken.outputs["o"]) < 40 * p.heads
     assert outcome.failure is None
     outputs = generate(BLOCK, p).outputs
