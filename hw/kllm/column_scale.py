@@ -97,7 +97,7 @@ class ColumnScale(Component[ColumnScaleParameters]):
     (5, 261)
     """
 
-    summary = "Scales a column's sums, adds those of other rows, and rounds to FP16"
+    summary = "Scales a column's sums, adds other rows' sums, and rounds to FP16"
     source = "KLLM, section III-D"
 
     def ports(self) -> Ports:

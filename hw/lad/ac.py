@@ -101,7 +101,7 @@ class Ac(Component[LadTileParameters]):
     (263, 43, 16)
     """
 
-    summary = "A head's output, and update of the caches that stand for its inactive positions"
+    summary = "A head's output, and update of the caches that replace its inactive positions"
     source = "LAD, section IV-B, part 5, and Algorithm 2"
 
     def ports(self) -> Ports:

@@ -68,7 +68,7 @@ class LadTile(Component[LadTileParameters]):
     (263, 32, 16)
     """
 
-    summary = "A token's attention from caches of positions whose scores stay in one interval"
+    summary = "A token's attention from caches of positions whose scores remain in one interval"
     source = "LAD, section IV and Fig. 4 to 6"
 
     def ports(self) -> Ports:

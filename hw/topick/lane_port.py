@@ -23,7 +23,7 @@ class LanePort(Component[TopickCoreParameters]):
     so that the first chunks of a head's keys, which are always read, are neighbours.
 
     Latency: 1 cycle to the request, none to a response. Throughput: a request and a response per
-    cycle. Requests of keys precede those of values.
+    cycle. Requests of keys precede requests of values.
     """
 
     def ports(self) -> Ports:

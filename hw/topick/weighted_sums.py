@@ -16,7 +16,7 @@ class WeightedSums(Component[LaneLayouts]):
     ``last`` chunk the sums are output, and the next chunk begins new sums. A p counts in ``total``
     with chunk 0 of its value. Sums wrap around.
 
-    Latency: 2 cycles from `take` to the sums, of which the first is that of the products.
+    Latency: 2 cycles from `take` to the sums, of which the first computes the products.
     """
 
     def ports(self) -> Ports:

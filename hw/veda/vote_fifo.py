@@ -24,7 +24,7 @@ class VoteFifo(Component[None]):
     ----------
     slots : int
     probability_bits, score_bits : int
-        Of an addend, and of a sum.
+        Width of an addend, and width of a sum.
     """
 
     def __init__(self, slots: int, probability_bits: int, score_bits: int):

@@ -177,7 +177,7 @@ def speed_section() -> Section:
             f"{slowest:.2f} to {fastest:.2f} times; by rows in view {ideal[0]:.2f} to"
             f" {ideal[1]:.2f}",
             Verdict.of(abs(slowest / 2.3 - 1) < 0.1, abs(fastest / 10 - 1) < 0.1),
-            "the first within 10 %, the second not: the paper's range is that of the rows; a head"
+            "the first within 10 %, the second not: the paper's range is the rows'; a head"
             f" takes {p.latency} cycles beside two for each row, and a step the end of its votes,"
             " which weigh more with few rows",
         ),
@@ -204,7 +204,7 @@ def speed_section() -> Section:
     return Section(
         "VEDA: speed (Fig. 8, right, and Table II)",
         f"From the `paper` core's cycle formula, which the RTL meets on every cycle measured: 128"
-        f" PEs, 32 heads with kv heads of their own, a memory that keeps up, 1 GHz. A prompt of"
+        f" PEs, 32 heads with a kv head each, a memory that keeps up, 1 GHz. A prompt of"
         f" {PROMPT}, then up to {GENERATED} tokens, every one of which votes; with eviction S of"
         " the prompt's rows are kept and each step sees S + 1. `python -m sim ablation --speed`"
         " writes this page.",

@@ -274,7 +274,7 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
                 " off by up to half an FP16 ulp at random: an index that moves in one layer moves"
                 " others in the next, so perplexities that differ by less than this spread say"
                 " nothing."
-                " Errors are those of products on the same inputs, against the float model's",
+                " Errors compare products on the same inputs, against the float model's",
                 [
                     "",
                     "perplexity, algorithm",

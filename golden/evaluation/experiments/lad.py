@@ -163,7 +163,7 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
             Verdict.of(
                 *(t["top 1"] > 0.74 and t["top 2"] > 0.95 for t in top.values()),
             ),
-            "the narrower the intervals, the less a score stays in one",
+            "the narrower the intervals, the less a score remains in one",
         ),
         Claim(
             "keys fall into few directional centres (|cos| > 0.98)",

@@ -186,9 +186,9 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
         f" {WINDOWS} windows of the text named in the index, dense {dense:.2f}, and"
         f" {len(cranes['dense'].losses)} of the prose about cranes, whose prompts overlap, dense"
         f" {cranes['dense'].perplexity:.2f}. Percentages are against dense attention, ± the"
-        " standard error over the windows, paired. Every window and layer has devices and a"
-        " rotation of its own. *UniCAIM, paper* sums the probabilities of all of the prompt's"
-        " queries and writes keys as they are; *UniCAIM*, the default, sums those of the last 32"
+        " standard error over the windows, paired. Every window and layer has its own devices and"
+        " rotation. *UniCAIM, paper* sums the probabilities of all of the prompt's"
+        " queries and writes keys as they are; *UniCAIM*, the default, sums them over the last 32"
         " queries, takes the prompt's mean key off the keys and rotates keys and queries"
         " (Hadamard, random signs) before they become levels. Rotation and centring change neither"
         " a softmax nor an order of exact scores; they are made where levels are made, outside the"
@@ -335,9 +335,9 @@ def _cells_claim(texts: dict[str, dict[str, Scores]]) -> Claim:
         f" {told('3/3, keys as they are (paper)')}), with a spread of 54 mV {told(noisy)}; with 6"
         f" bits each and no spread {told(more)}",
         Verdict.of(all(x < 0.1 for x in over(bits)), all(x < 0.1 for x in over(more))),
-        "the levels round keys and queries, and the spread moves each row's score by an error of"
-        " its own, which a selection forgives and a softmax does not; converters of 10 bits add"
-        " little. The default therefore selects rows by the cells and attends to the exact keys",
+        "the levels round keys and queries, and the spread moves each row's score by a"
+        " different error, which a selection forgives and a softmax does not; converters of 10"
+        " bits add little. The default therefore selects rows by the cells and attends to the exact keys",
     )
 
 

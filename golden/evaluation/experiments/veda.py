@@ -64,7 +64,7 @@ def section(tokens: int, results: Results, extras: dict) -> Section:
             f"at {sum(lowest)} of {len(lowest)} sizes on this text, at {sum(other_lowest)} of"
             f" {len(other_lowest)} on the other",
             Verdict.of(*lowest, *other_lowest),
-            "the three lie close together, and their order depends on the text",
+            "the three are close together, and their order depends on the text",
         ),
         Claim(
             "with a tenth of the length (4096) the loss is negligible",

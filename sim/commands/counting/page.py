@@ -114,8 +114,8 @@ def rows_of(r: Results) -> list[tuple[str, Measured]]:
 def areas(r: Results) -> Table:
     return Table(
         "Area a position, µm², and slowest path, ps: smallest, and mapped for 2 ns. *Positions* are"
-        " those of a step. Counting has a part that is the same for any step, 256 bins with their"
-        " second copy and 32 multiply-accumulates; the others grow with the step. Included: the"
+        " processed in a step. Counting has a part that is the same for any step, 256 bins with"
+        " their second copy and 32 multiply-accumulates; the others grow with the step. Included: the"
         " weights' look-up in fixed-point lanes. Not included: activations' look-up, once for all"
         " lanes; look-ups and accumulators of FP16; sparse path and scales, which are the same."
         " Without a delay target large nets have no buffers, so such delays are long",
@@ -159,9 +159,9 @@ def energy_table(r: Results) -> Table:
 def errors_table(r: Results) -> Table:
     widths = list(r.errors[0].centroids)
     return Table(
-        "Errors of whole products, percent of their size (root of the sums of squares), from those"
-        " of the trace's own vectors and matrices; and how far the multiplying lane is from the"
-        " counting one. Both by the bit-exact models, 1 % outliers",
+        "Errors of whole products, percent of their size (root of the sums of squares), from the"
+        " products of the trace's own vectors and matrices; and how far the multiplying lane is from"
+        " the counting one. Both by the bit-exact models, 1 % outliers",
         [
             "layer",
             "counting",

@@ -36,10 +36,10 @@ def section(measured: Sequence[Measured]) -> Section:
         + " For twice the d, each head is joined to the next one, so that a score is the sum of"
         " two heads' scores divided by the square root of two."
         * (len(r.ds) > 1)
-        + " A lane has a memory port of its own, which takes a request for a chunk of d elements"
+        + " A lane has a separate memory port, which takes a request for a chunk of d elements"
         f" of 4 bits in each cycle and answers {first.memory} cycles later. The *baseline* is the"
         " core with `pruning=False`, which reads every chunk of K and V in order. Each speed-up is"
-        " the baseline's cycles, of as many lanes, divided by those of the core, summed over the"
+        " the baseline's cycles, of as many lanes, divided by the core's, summed over the"
         " layers. `python -m sim pruning -o FOLDER --longer FILE` writes this page; the longer"
         " trace is written by `python -m golden trace --tokens 1024 -o FILE`.",
         claims(r),
@@ -285,9 +285,9 @@ def traffic_table(r: Results) -> Table:
                     ]
                 )
     return Table(
-        "Chunks that the memories have read, and those of the algorithm in the core's arithmetic,"
-        " with a memory of fixed latency and a denominator without delay; then, how many times"
-        " fewer than K, V and both of every query head. With the fewest lanes a head both agree"
+        "Chunks that the memories have read, and the chunks of the algorithm in the core's"
+        " arithmetic, with a memory of fixed latency and a denominator without delay; then, how many"
+        " times fewer than K, V and both of every query head. With the fewest lanes a head both agree"
         f" within {bound(r):.1%}. *Buffered*: tokens whose chunks are kept for the other query"
         f" heads of their group, of {group} heads. A machine that reads every row once for a group"
         f" reads {group} times fewer chunks. A chunk from the buffer takes a cycle of the lane as"
