@@ -24,7 +24,7 @@ MEMORY_RULES = (
     "A write gets no response; a read gets one, with its tag unchanged.",
     (
         "A response comes in the cycle after its request or later, without an upper limit, and may "
-        "wait longer than another read."
+        "wait longer than another read's."
     ),
     "Addresses count rows.",
     "With a reset of the block the memory drops the requests that it has not answered.",

@@ -337,7 +337,8 @@ def _cells_claim(texts: dict[str, dict[str, Scores]]) -> Claim:
         Verdict.of(all(x < 0.1 for x in over(bits)), all(x < 0.1 for x in over(more))),
         "the levels round keys and queries, and the spread moves each row's score by a"
         " different error, which a selection forgives and a softmax does not; converters of 10"
-        " bits add little. The default therefore selects rows by the cells and attends to the exact keys",
+        " bits add little. The default therefore selects rows by the cells and attends to the"
+        " exact keys",
     )
 
 

@@ -113,12 +113,12 @@ def rows_of(r: Results) -> list[tuple[str, Measured]]:
 
 def areas(r: Results) -> Table:
     return Table(
-        "Area a position, µm², and slowest path, ps: smallest, and mapped for 2 ns. *Positions* are"
-        " processed in a step. Counting has a part that is the same for any step, 256 bins with"
-        " their second copy and 32 multiply-accumulates; the others grow with the step. Included: the"
-        " weights' look-up in fixed-point lanes. Not included: activations' look-up, once for all"
-        " lanes; look-ups and accumulators of FP16; sparse path and scales, which are the same."
-        " Without a delay target large nets have no buffers, so such delays are long",
+        "Area a position, µm², and slowest path, ps: smallest, and mapped for 2 ns. *Positions*"
+        " are processed in a step. Counting has a part that is the same for any step, 256 bins"
+        " with their second copy and 32 multiply-accumulates; the others grow with the step."
+        " Included: the weights' look-up in fixed-point lanes. Not included: activations' look-up,"
+        " once for all lanes; look-ups and accumulators of FP16; sparse path and scales, which are"
+        " the same. Without a delay target large nets have no buffers, so such delays are long",
         ["", "smallest", "ps", "for 2 ns", "ps", "flip-flops"],
         [
             [
@@ -160,8 +160,8 @@ def errors_table(r: Results) -> Table:
     widths = list(r.errors[0].centroids)
     return Table(
         "Errors of whole products, percent of their size (root of the sums of squares), from the"
-        " products of the trace's own vectors and matrices; and how far the multiplying lane is from"
-        " the counting one. Both by the bit-exact models, 1 % outliers",
+        " products of the trace's own vectors and matrices; and how far the multiplying lane is"
+        " from the counting one. Both by the bit-exact models, 1 % outliers",
         [
             "layer",
             "counting",

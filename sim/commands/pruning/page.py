@@ -286,12 +286,13 @@ def traffic_table(r: Results) -> Table:
                 )
     return Table(
         "Chunks that the memories have read, and the chunks of the algorithm in the core's"
-        " arithmetic, with a memory of fixed latency and a denominator without delay; then, how many"
-        " times fewer than K, V and both of every query head. With the fewest lanes a head both agree"
-        f" within {bound(r):.1%}. *Buffered*: tokens whose chunks are kept for the other query"
-        f" heads of their group, of {group} heads. A machine that reads every row once for a group"
-        f" reads {group} times fewer chunks. A chunk from the buffer takes a cycle of the lane as"
-        f" well, so it saves traffic and no time. d = {r.ds[0]}, threshold {r.threshold:g}",
+        " arithmetic, with a memory of fixed latency and a denominator without delay; then, how"
+        " many times fewer than K, V and both of every query head. With the fewest lanes a head"
+        f" both agree within {bound(r):.1%}. *Buffered*: tokens whose chunks are kept for the"
+        f" other query heads of their group, of {group} heads. A machine that reads every row once"
+        f" for a group reads {group} times fewer chunks. A chunk from the buffer takes a cycle of"
+        f" the lane as well, so it saves traffic and no time. d = {r.ds[0]}, threshold"
+        f" {r.threshold:g}",
         [
             "lanes a head",
             "buffered",
