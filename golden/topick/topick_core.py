@@ -149,7 +149,7 @@ def read_on(
     last decisions of as many tokens as there are requested ones before it without a slot for them.
 
     rank
-        Of each token in the order of its lane's last decisions, from 0 on, int[n].
+        Index of each token in the order of its lane's last decisions, from 0 on, int[n].
     delay
         A lane's decisions, one a cycle at most, from a decision to the first that sees its term.
     """
@@ -170,7 +170,7 @@ def read_on(
     for lane in range(min(lanes, len(k))):
         tokens = np.arange(lane, len(k), lanes)
         rows = len(tokens)
-        # Of the first tokens decided, by their number.
+        # Sums of the first tokens decided, by their number.
         sums = np.append(0, np.cumsum(units[tokens[np.argsort(rank[tokens])]]))
         log2 = log2_fixed(sums, **options) + ((number - 1) * sizes.limb << sizes.fraction)
         is_newest = (len(k) - 1) % lanes == lane

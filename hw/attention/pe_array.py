@@ -41,7 +41,7 @@ class PeArray(ProductArray[PeArrayParameters]):
 
     Odd PEs, of type A, add two neighbouring products; even ones, of type B, the sums of PEs
     n - 2^(v-1) and n + 2^(v-1). With 8 columns, PEs 1, 3, 5 and 7 are a row's first level, 2 and 6
-    its second, 4 has its sum; the eighth PEs are the tree over rows; that of the last row joins two
+    its second, 4 has its sum; the eighth PEs are the tree over rows; the last row's joins two
     arrays. The very last PE has no place in the tree: it subtracts the reference from ``relative``
     inner products, the first of them that is finite. So a common offset of scores is removed before
     they are rounded to FP16; a softmax does not depend on it. With d = 1 there is a second PE for
@@ -214,7 +214,7 @@ class PeArray(ProductArray[PeArrayParameters]):
         """When the adders start what, and when results are valid.
 
         flags
-            Of the row whose products are at the multipliers' outputs.
+            Flags of the row whose products are at the multipliers' outputs.
         """
         p = self.parameters
         c = Control()

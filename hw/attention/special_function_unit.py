@@ -73,7 +73,7 @@ class SpecialFunctionUnitParameters(Parameters):
 
     @cached_property
     def latency(self) -> int:
-        """Of a softmax of `tile` or more scores: tile + 12."""
+        """Cycles of a softmax of `tile` or more scores: tile + 12."""
         return self.first_result_cycles(self.length, Operation.SOFTMAX)
 
     def cycles(self, vectors: list[tuple[int, int]]) -> int:
@@ -93,7 +93,8 @@ class SpecialFunctionUnitParameters(Parameters):
 
     @cached_property
     def command_layout(self) -> data.StructLayout:
-        """Of one vector: ``op``, an :class:`Operation`, and for the norms ``inverse`` and ``eps``.
+        """Command of one vector: ``op``, an :class:`Operation`, and for the norms ``inverse`` and
+        ``eps``.
 
         ``inverse`` is 1 / n of a vector of n elements, ``eps`` is added to the variance; both FP32.
         """

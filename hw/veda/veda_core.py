@@ -205,9 +205,10 @@ class VedaCore(DecodeCore[VedaCoreParameters]):
     the memory. Then for each head all rows of K are read, in order of slots, and all rows of V.
     Each row of K gives a score, less the head's first finite one, so that a common offset is
     removed before it is rounded to FP16. Each row of V is added to the sum when its probability
-    leaves the softmax; the rows of V and the next head's rows of K are requested meanwhile. All query heads of
-    a group read the same rows. Probabilities also go to the voting engine, which decides after the
-    last head. Prompts are run in the same way, a token a step, with commands that do not evict.
+    leaves the softmax; the rows of V and the next head's rows of K are requested meanwhile. All
+    query heads of a group read the same rows. Probabilities also go to the voting engine, which
+    decides after the last head. Prompts are run in the same way, a token a step, with commands that
+    do not evict.
 
     Evicted rows are not overwritten or moved: slots swap rows in :class:`RowMap`. An address is
     | kv head | K or V | row |. See :class:`Scheduler` for commands, and :class:`VotingEngine` for
