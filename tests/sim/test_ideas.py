@@ -4,6 +4,7 @@ import pytest
 
 from hw.baseline.h2o_core import H2oCoreParameters
 from hw.catalogue import find
+from hw.lad.tile_parameters import LadTileParameters
 from hw.topick.core_parameters import TopickCoreParameters
 from hw.unicaim.unicaim_core import UnicaimCoreParameters
 from sim.core.design import generate
@@ -19,6 +20,7 @@ TOPICK = TopickCoreParameters(d=8, lanes=2, heads=4, kv_heads=2, tokens=32, entr
 MODELS = {
     name: (core.parameters, f"--capacity 6 {core.options}") for name, core in CORES.items()
 } | {
+    "lad.lad_tile": (LadTileParameters(d=8, heads=4, kv_heads=2), ""),
     "unicaim.unicaim_core": (UNICAIM, "--capacity 16 --top-k 4"),
     "baseline.h2o_core": (H2O, "--capacity 6 --set capacity=16 --set depth=8"),
     "topick.topick_core": (TOPICK, "--set tokens=32 --set entries=8 --threshold 0.05"),

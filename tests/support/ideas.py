@@ -1,7 +1,11 @@
-"""Cores whose paper's idea can be switched off, for ``--verilog FILE``."""
+"""Faults that leave a core at work but not as it should be, for ``--verilog FILE``.
+
+Its paper's idea is off, or it wastes cycles.
+"""
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from sim.core.design import Design
@@ -19,7 +23,8 @@ class Idea:
     line
         Regular expression of what is assigned, with the groups ``to`` and ``value``.
     off
-        What is assigned in place of the value: an expression of ``VALUE`` and of other groups.
+        What is assigned in place of the value: an expression of ``VALUE`` and of other groups, as
+        in ``\\g<group>``.
     """
 
     name: str
@@ -31,8 +36,20 @@ class Idea:
 ASSIGNED = r"^  assign (?P<to>{}) = (?P<value>[^;]+);"
 STORED = r"^    (?P<to>{}) <= (?P<value>[^;]+);"
 ONES = "(VALUE) | ~(VALUE)"
+WITHIN = ASSIGNED.format(r"within_\d+")
 
 IDEAS = {
+    "lad.lad_tile": [
+        Idea("has nothing active but the window", "apid", WITHIN, "1'h1"),
+        Idea("has everything active", "apid", WITHIN, "1'h0"),
+        Idea("changes no mode", "md", ASSIGNED.format("changed"), "1'h0"),
+        Idea(
+            "writes the next row when a code ends its row",
+            "code_scores",
+            r"^  assign (?P<to>straddles) = (?P<value>(?P<end>\w+) > 5'h10);",
+            r"\g<end> > 5'hf",
+        ),
+    ],
     "veda.veda_core": [
         Idea("evicts nothing", "voting_engine", ASSIGNED.format("evicting"), "1'h0"),
         Idea("counts no votes", "voting_engine", STORED.format("vote"), "1'h0"),
@@ -80,10 +97,12 @@ class CoreWithoutIdea:
         Of both; simulations must run in it.
     path
         The Verilog.
+    ideas
+        Those of the design's block, or the ones given.
     """
 
-    def __init__(self, folder: Path, design: Design):
-        self.ideas = IDEAS[design.block.name]
+    def __init__(self, folder: Path, design: Design, ideas: Sequence[Idea] | None = None):
+        self.ideas = IDEAS[design.block.name] if ideas is None else ideas
         self.folder, self.path = folder, folder / "ideas.v"
         self.select(None)
         verilog = design.verilog
@@ -106,11 +125,12 @@ def _switchable(verilog: str, idea: Idea, number: int) -> str:
 
     def choose(match: re.Match) -> str:
         value = match["value"]
-        chosen = f"is_{off} ? ({idea.off.replace('VALUE', value)}) : ({value})"
+        wrong = match.expand(idea.off).replace("VALUE", value)
+        chosen = f"is_{off} ? ({wrong}) : ({value})"
         return match[0].replace(value, chosen)
 
     # The name of a module of a large core ends with that of its class, and a number.
-    header = re.compile(rf"^module \S*__({idea.module})(_\d+)?\(.*?^\);\n", re.M | re.S)
+    header = re.compile(rf"^module (\S*__)?({idea.module})(_\d+)?\(.*?^\);\n", re.M | re.S)
     found = 0
     for module in header.finditer(verilog):
         end = verilog.index("endmodule", verilog.index(module[0]))
