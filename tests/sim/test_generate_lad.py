@@ -18,7 +18,7 @@ from tests.support.sim.generated import (
     COUNT,
     TOKENS,
     attention_command,
-    require_a_mutant_found,
+    require_mutants_found,
     require_dense,
     result_of,
     upset_memory,
@@ -225,6 +225,6 @@ def mutants(parameters, tmp_path_factory):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("instance", INSTANCES)
-def test_a_mutant_in_each_sub_block_stops_the_text(generated, monkeypatch, mutants, instance):
+def test_mutants_in_each_sub_block_stop_the_text(generated, monkeypatch, mutants, instance):
     monkeypatch.chdir(mutants.folder)
-    require_a_mutant_found(generated, mutants, BLOCK, instance)
+    require_mutants_found(generated, mutants, BLOCK, instance)
