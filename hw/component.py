@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from amaranth.back import rtlil
-from amaranth.hdl import ClockSignal, Instance, ResetSignal, Shape
+from amaranth.hdl import ClockSignal, Fragment, Instance, ResetSignal, Shape
+from amaranth.hdl._ast import Switch
 from amaranth.lib import data, wiring
 
 from hw.parameters import require_one_of, snake_case
@@ -101,11 +102,42 @@ class _Itself:
 def _shareable(elaborate):
     @functools.wraps(elaborate)
     def elaborate_or_share(self, platform):
-        if isinstance(platform, ModuleLibrary) and not platform.is_open(self):
+        if not isinstance(platform, ModuleLibrary):
+            return elaborate(self, platform)
+        if not platform.is_open(self):
             return platform.instance(self)
-        return elaborate(self, platform)
+        fragment = Fragment.get(elaborate(self, platform), platform)
+        name_states(fragment)
+        return fragment
 
     return elaborate_or_share
+
+
+def name_states(fragment: Fragment) -> None:
+    """Give the states of each state machine to Yosys, as Amaranth does for enumerations."""
+    fronts = [*fragment.statements.values()]
+    while fronts:
+        for statement in fronts.pop():
+            if isinstance(statement, Switch):
+                _name_states(statement)
+                fronts += [case[1] for case in statement.cases]
+    for subfragment, *_ in fragment.subfragments:
+        if not isinstance(subfragment, Instance):
+            name_states(subfragment)
+
+
+def _name_states(switch: Switch) -> None:
+    """Amaranth's decoder of a state is a function that says ``IDLE/0``."""
+    state = switch.test
+    decoder = getattr(state, "decoder", None)
+    if not callable(decoder) or isinstance(decoder, type) or "enum_base_type" in state.attrs:
+        return
+    names = {}
+    for patterns, *_ in switch.cases:
+        for pattern in patterns or ():
+            number = int(pattern, 2)
+            names[f"enum_value_{number:0{len(state)}b}"] = decoder(number).rpartition("/")[0]
+    state.attrs.update({"enum_base_type": state.name, **names})
 
 
 PORT = re.compile(r"^(  wire width \d+ (?:input|output|inout)) \d+( +(?:signed )?\\(\S+))$", re.M)
@@ -144,6 +176,17 @@ def _order_ports(text: str, signature: wiring.Signature) -> str:
     names = [name for name in names if name in present] + sorted(present.difference(names))
     places = {name: place for place, name in enumerate(names, 1)}
     return PORT.sub(lambda match: f"{match[1]} {places[match[3]]}{match[2]}", first) + rest
+
+
+def _with_sources(text: str, kind: type) -> str:
+    """RTLIL text in which each module names its source: a class, or the one that it is part of."""
+    first, *parts = re.split(r"^(?=module )", text, flags=re.M)
+    source = f"{kind.__module__.replace('.', '/')}.py, class {kind.__qualname__}"
+    sources = [source] + [f"a part of {source}"] * (len(parts) - 1)
+    return first + "".join(
+        f'attribute \\source "{source}"\n{part}'
+        for source, part in zip(sources, parts, strict=True)
+    )
 
 
 ON_FPGA = ("dsp", "dsp_shifts")
@@ -212,7 +255,8 @@ class ModuleLibrary:
             text = rtlil.convert(component, name=name, platform=self, emit_src=self._emit_src)
         finally:
             self._open.pop()
-        text = _order_ports(_drop_unused_reset(text), component.signature)
+        text = _with_sources(_drop_unused_reset(text), type(component))
+        text = _order_ports(text, component.signature)
         # Signals and clocks from elsewhere would be left unconnected at the instance.
         own = {"__".join(map(str, path)) for path, *_ in component.signature.flatten(component)}
         foreign = [port for port in port_names(text) if port not in own.union(CLOCKS)]
