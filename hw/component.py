@@ -113,31 +113,33 @@ def _shareable(elaborate):
     return elaborate_or_share
 
 
-def name_states(fragment: Fragment) -> None:
+def name_states(fragment: Any) -> None:
     """Give the states of each state machine to Yosys, as Amaranth does for enumerations."""
     fronts = [*fragment.statements.values()]
     while fronts:
         for statement in fronts.pop():
             if isinstance(statement, Switch):
-                _name_states(statement)
-                fronts += [case[1] for case in statement.cases]
+                fronts += _name_states(statement)
     for subfragment, *_ in fragment.subfragments:
         if not isinstance(subfragment, Instance):
             name_states(subfragment)
 
 
-def _name_states(switch: Switch) -> None:
-    """Amaranth's decoder of a state is a function that says ``IDLE/0``."""
+def _name_states(switch: Any) -> list:
+    """Name the states if it switches on one; returns its cases' statements."""
     state = switch.test
+    # Amaranth's decoder of a state is a function that says IDLE/0.
     decoder = getattr(state, "decoder", None)
+    inner = [statements for _, statements, _ in switch.cases]
     if not callable(decoder) or isinstance(decoder, type) or "enum_base_type" in state.attrs:
-        return
+        return inner
     names = {}
     for patterns, *_ in switch.cases:
         for pattern in patterns or ():
             number = int(pattern, 2)
             names[f"enum_value_{number:0{len(state)}b}"] = decoder(number).rpartition("/")[0]
     state.attrs.update({"enum_base_type": state.name, **names})
+    return inner
 
 
 PORT = re.compile(r"^(  wire width \d+ (?:input|output|inout)) \d+( +(?:signed )?\\(\S+))$", re.M)

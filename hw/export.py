@@ -30,9 +30,6 @@ from hw.verilog import name_memory_ports, readable, waived, with_comments
 SCHEMA = 1
 """Version of the sidecar's keys: one more whenever a key changes or goes, see docs/verilog.md."""
 
-LONGEST_NAME = 127
-"""Characters of a module's name, at most: Verilator hides modules with longer names from cocotb."""
-
 
 class ExportError(RuntimeError):
     """The design cannot be written as Verilog; the message is one sentence."""
@@ -43,7 +40,7 @@ class Export:
     """Verilog of one configuration, in memory.
 
     name
-        Module and file name: block and all parameters.
+        Module and file name, see :func:`module_name`.
     verilog, sidecar
         File contents; the sidecar is a JSON-serialisable mapping.
     """
@@ -90,17 +87,15 @@ def export(
 
 
 def module_name(block: Block, parameters: Parameters, multiplier: str = "columns") -> str:
-    """Name of a configuration's top module and of its files: block and all parameters.
+    """Name of a configuration's top module and of its files: ``FOLDER_BLOCK_PRESET``.
 
-    The end of a long one is a hash of the whole.
+    Parameters that are no preset's have a hash of all of them in its place.
     """
+    presets = block.parameters_class.presets()
+    names = [name for name, preset in presets.items() if preset == parameters]
+    digest = hashlib.sha256(parameters.slug().encode()).hexdigest()[:8]
     target = "" if multiplier == "columns" else f"_{multiplier}"
-    name = f"{block.folder}_{block.module}_{parameters.slug()}{target}"
-    # To Verilator two underscores in a row are six characters.
-    if len(name) + 4 * name.count("__") <= LONGEST_NAME:
-        return name
-    start = name[: LONGEST_NAME - 9].replace("__", "_").rstrip("_")
-    return f"{start}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{block.folder}_{block.module}_{names[0] if names else digest}{target}"
 
 
 def sidecar(

@@ -10,6 +10,8 @@ import re
 import textwrap
 
 from hw.ports import CLOCKS
+from hw.verilog_body import Body, inputs_of, wrapped
+from hw.verilog_passes import readable_body
 
 START = "run_at_time_0"
 """A register of constant 0 that Yosys reads in each ``always @*``.
@@ -39,8 +41,8 @@ WAIVERS = (
 
 def readable(verilog: str) -> str:
     """The Verilog of Yosys 0.50, made readable; the same hardware."""
-    # Attributes that matter to Yosys only: of wires that are no registers, and of enumerations.
-    verilog = re.sub(r"^ *\(\* (?:init|enum_\w+) = .*\*\)\n", "", verilog, flags=re.M)
+    # Attributes that matter to Yosys only, of wires that are no registers.
+    verilog = re.sub(r"^ *\(\* init = .*\*\)\n", "", verilog, flags=re.M)
     verilog = re.sub(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ", START, verilog)
     verilog = verilog.replace(f"  reg {START} = 0;\n", START_LINES)
     # Where part of a register is a plain connection, Yosys leaves the constant out.
@@ -51,9 +53,18 @@ def readable(verilog: str) -> str:
         flags=re.M,
     )
     verilog = plain_names(verilog)
-    taken = set(WORD.findall(verilog))
-    modules = re.split(r"^(?=module )", verilog, flags=re.M)
-    return "".join(_one_header(_name_next_values(module, taken)) for module in modules)
+    modules = [_one_header(module) for module in re.split(r"^(?=module )", verilog, flags=re.M)]
+    inputs = inputs_of("".join(modules))
+    verilog = "".join(_readable_module(module, inputs) for module in modules)
+    return re.sub(r'^\(\* source = "(.*)" \*\)\n', r"// \1\n", verilog, flags=re.M)
+
+
+def _readable_module(module: str, inputs: dict[str, set[str]]) -> str:
+    if not module.startswith("module ") or "\n);\n" not in module:
+        return module
+    body = Body(module, START, inputs)
+    lines = [*map(wrapped, readable_body(body))]
+    return body.head + "".join(f"{line}\n" for line in lines) + body.tail
 
 
 # A string, of which nothing is changed; or an escaped name and the space at its end.
@@ -95,7 +106,9 @@ def _plain(names: set[str], taken: set[str], separator: str = "_") -> dict[str, 
         part = name[len(whole) :]
         base = re.sub(r"\$\d+$", "", whole) if not part else chosen.get(whole, whole) + part
         base = re.sub(r"\W+", separator, base).strip("_") or "net"
-        if base[0].isdigit() or base == name:  # the latter is a keyword
+        if base[0].isdigit():
+            base = f"net_{base}"
+        elif base == name:  # a keyword
             base = f"{base}_"
         free = base
         while free in taken or free in given:
@@ -111,18 +124,6 @@ def _in_natural_order(name: str) -> tuple:
     pieces = re.split(r"(\d+)", name)
     numbered = tuple((int(p), "") if p.isdigit() else (-1, p) for p in pieces)
     return bool(re.search(r"[.\[]", name)), numbered
-
-
-REGISTER = re.compile(r"^  always @\(posedge clk\)\n    (\w*[A-Za-z]\w*) <= (_\d+_);$", re.M)
-
-
-def _name_next_values(module: str, taken: set[str]) -> str:
-    """Name what a register is loaded with after it: ``level <= level_next``."""
-    names = {}
-    for register, value in REGISTER.findall(module):
-        if value not in names and f"{register}_next" not in taken:
-            names[value] = f"{register}_next"
-    return re.sub(r"\b_\d+_\b", lambda match: names.get(match[0], match[0]), module)
 
 
 PORT = re.compile(
@@ -181,7 +182,9 @@ def with_comments(
 
 def waived(verilog: str) -> str:
     """Verilog at which Verilator gives no warning that is a waiver's, whoever compiles it."""
-    start = verilog.index("\nmodule ") + 1
+    found = re.search(r"^(?:// .*\n)?module ", verilog, re.M)
+    assert found, "Verilog without a module"
+    start = found.start()
     off = "".join(f"// verilator lint_off {rule}\n" for rule, *_ in WAIVERS)
     lines = ("// verilator lint_save\n", off, verilog[start:], "// verilator lint_restore\n")
     return verilog[:start] + "".join(lines)

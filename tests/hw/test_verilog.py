@@ -80,8 +80,8 @@ def test_ports_are_in_order():
     assert [name for name, _ in ordered_ports(Several().signature)] == NAMES
     rtlil = to_rtlil(Several(), "top")
     verilog = to_verilog(rtlil)
-    header = verilog[: verilog.index(");\n")].splitlines()
-    assert header[0] == "module top("
+    source, *header = verilog[: verilog.index(");\n")].splitlines()
+    assert source == "// tests/hw/test_verilog.py, class Ports" and header[0] == "module top("
     assert [re.search(r"(\w+)(?: = \S+)?,?$", line)[1] for line in header[1:]] == [
         "clk",
         "rst",
@@ -106,7 +106,8 @@ def test_comments_of_the_ports():
         verilog, ["first", "", "last"], header.titles(ports), header.port_comments(ports)
     )
     assert text.startswith(
-        "// first\n//\n// last\n\nmodule top(\n  input clk,\n  input rst,\n\n"
+        "// first\n//\n// last\n\n// tests/hw/test_verilog.py, class Ports\nmodule top(\n"
+        "  input clk,\n  input rst,\n\n"
         "  // inputs\n  input enable,\n\n  // input stream i__0\n  input i__0__valid,\n"
         "  output i__0__ready,\n  input [39:0] i__0__payload,\n"
         "  //   [15:0] [0].value to [1].value, every 20 bits, fp16\n"
@@ -118,12 +119,14 @@ def test_comments_of_the_ports():
         "  output [8:0] o__payload  // signed fixed point, 4 fraction bits"
     )
     uncommented = re.sub(r"^ *//.*\n|  //   .*$|  // \w.*$|^\n(?=  )", "", text, flags=re.M)
-    assert uncommented.split() == re.sub(r"  //.*", "", verilog).split()
+    assert uncommented.split() == re.sub(r"  //.*|^//.*", "", verilog, flags=re.M).split()
 
 
 def test_registers_and_what_they_load():
     verilog = to_verilog(to_rtlil(Several(), "top"))
-    assert "    found <= found_next;\n" in verilog and "  reg [4:0] found_next;\n" in verilog
+    loads = verilog[verilog.index("  always @(posedge clk) begin\n") :]
+    assert "    if (enable) begin\n      row <= i__1__payload[8:0];\n      found <= row" in loads
+    assert "    if (rst) begin\n      row <= 9'h000;\n      found <= 5'h1d;\n    end\n" in loads
 
 
 def test_a_module_without_ports_or_with_one():
