@@ -10,21 +10,8 @@ import re
 import textwrap
 
 from hw.ports import CLOCKS
-from hw.verilog_body import Body, inputs_of, wrapped
+from hw.verilog_body import START, Body, inputs_of, wrapped
 from hw.verilog_passes import readable_body
-
-START = "run_at_time_0"
-"""A register of constant 0 that Yosys reads in each ``always @*``.
-
-Its first value is an event at time 0. Without it a simulator would not compute what depends on
-constants alone.
-"""
-# An initial value in the declaration is no event in SystemVerilog, and a blocking assignment may
-# come before an `always @*` waits for it.
-START_LINES = f"""\
-  reg {START};
-  initial {START} <= 0;  // makes each always @* run at time 0
-"""
 
 WAIVERS = (
     ("DECLFILENAME", "*", "a file holds a block and its sub-blocks; its name is the top's"),
@@ -44,14 +31,6 @@ def readable(verilog: str) -> str:
     # Attributes that matter to Yosys only, of wires that are no registers.
     verilog = re.sub(r"^ *\(\* init = .*\*\)\n", "", verilog, flags=re.M)
     verilog = re.sub(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ", START, verilog)
-    verilog = verilog.replace(f"  reg {START} = 0;\n", START_LINES)
-    # Where part of a register is a plain connection, Yosys leaves the constant out.
-    verilog = re.sub(
-        r"^  always @\*\n(    .*;\n)",
-        rf"  always @* begin\n    if ({START}) begin end\n\1  end\n",
-        verilog,
-        flags=re.M,
-    )
     verilog = plain_names(verilog)
     modules = [_one_header(module) for module in re.split(r"^(?=module )", verilog, flags=re.M)]
     inputs = inputs_of("".join(modules))
@@ -62,7 +41,7 @@ def readable(verilog: str) -> str:
 def _readable_module(module: str, inputs: dict[str, set[str]]) -> str:
     if not module.startswith("module ") or "\n);\n" not in module:
         return module
-    body = Body(module, START, inputs)
+    body = Body(module, inputs)
     lines = [*map(wrapped, readable_body(body))]
     return body.head + "".join(f"{line}\n" for line in lines) + body.tail
 

@@ -24,6 +24,19 @@ from hw.verilog_expression import (
 )
 from hw.verilog_process import Assign, Case, If, Statement
 
+START = "run_at_time_0"
+"""A register of constant 0 that Yosys reads in each ``always @*``.
+
+Its first value is an event at time 0. Without it a simulator would not compute what depends on
+constants alone.
+"""
+# An initial value in the declaration is no event in SystemVerilog, and a blocking assignment may
+# come before an `always @*` waits for it.
+START_LINES = f"""\
+  reg {START};
+  initial {START} <= 0;  // makes each always @* run at time 0
+"""
+
 ANONYMOUS = re.compile(r"_\d+_")
 RESET = ("name", "rst")
 
@@ -37,7 +50,7 @@ INSTANCE = re.compile(r"  (\w+) (\w+) \(\n(.*)\n  \);$", re.S)
 CONNECTION = re.compile(r"    \.(\w+)\((.*)\),?$")
 ENUMERATION = re.compile(r"  \(\* enum_value_([01]+) = \"([^\"]*)\" \*\)$")
 CLOCKED = "  always @(posedge clk)"
-COMBINATIONAL = "  always @* begin\n"
+COMBINATIONAL = "  always @*"
 
 
 @dataclasses.dataclass
@@ -89,7 +102,7 @@ class Body:
         Input ports by module, of the others in the text.
     """
 
-    def __init__(self, module: str, start: str, inputs: Mapping[str, set[str]]):
+    def __init__(self, module: str, inputs: Mapping[str, set[str]]):
         head, _, rest = module.partition("\n);\n")
         self.head = f"{head}\n);\n"
         self.tail = rest[rest.index("endmodule") :]
@@ -101,7 +114,7 @@ class Body:
         self.instances: list[Instance] = []
         self.verbatim: list[str] = []
         self.initial: dict[str, list[str]] = {}  # of memories, by row
-        self._inputs, self._start = inputs, start
+        self._inputs = inputs
         for line in head.split("\n")[1:]:
             if port := HEADER_PORT.match(line):
                 kind = "reg" if port[2] else "wire"
@@ -120,7 +133,7 @@ class Body:
         kept = [text for text in attributes if "enum_" not in text]
         if match := DECLARATION.match(item):
             kind, signed, top, name, start, rows = match.groups()
-            if name == self._start:
+            if name == START:
                 return
             members = {int(m[1], 2): m[2] for m in map(ENUMERATION.match, attributes) if m}
             kind, start = ("memory", rows.strip()) if rows else (kind, start or "")
@@ -133,8 +146,8 @@ class Body:
             target, _, value = item[9:-1].partition(" = ")
             self.assigns.append(Assign(parse(target), parse(value)))
         elif item.startswith(COMBINATIONAL):
-            inside = item[len(COMBINATIONAL) : item.rindex("end")]
-            inside = inside.replace(f"if ({self._start}) begin end", "")
+            # Where part of a register is a plain connection, Yosys leaves the constant out.
+            inside = item[len(COMBINATIONAL) :].replace(f"if ({START}) begin end", "")
             self.processes.append(process.parse_statements(inside))
         elif item.startswith(CLOCKED):
             statements = process.parse_statements(item[len(CLOCKED) :])
@@ -148,8 +161,6 @@ class Body:
             if len(rows) != item.count("\n") - 1 or len({name for name, _ in rows}) != 1:
                 raise UnknownText(f"initial values: {item[:200]}")
             self.initial[rows[0][0]] = [value for _, value in rows]
-        elif item.startswith(f"  initial {self._start}"):
-            pass
         elif match := INSTANCE.match(item):
             module, name, ports = match.groups()
             inputs = self._inputs.get(module, set())
@@ -246,8 +257,7 @@ class Body:
         valued, assigned = _in_order(self.assigns, self.wires)
         yield from localparams
         if self.processes:
-            yield f"  reg {self._start};"
-            yield f"  initial {self._start} <= 0;  // makes each always @* run at time 0"
+            yield from START_LINES.splitlines()
         for name, wire in self.wires.items():
             if not wire.port and name not in valued:
                 yield from (text for text in wire.attributes)
@@ -262,7 +272,7 @@ class Body:
             yield from _process(CLOCKED, process.printed(statements, "<=", 4))
         for statements in self.processes:
             yield "  always @* begin"
-            yield f"    if ({self._start}) begin end"
+            yield f"    if ({START}) begin end"
             yield from process.printed(statements, "=", 4)
             yield "  end"
         for instance in self.instances:

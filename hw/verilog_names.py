@@ -59,7 +59,7 @@ def name_at_instances(body: Body) -> None:
     for instance in body.instances:
         for port, value, _ in instance.connections:
             if value[0] == "name" and re.fullmatch(rf"({port}|)(_\d+_?)?", value[1]):
-                wires.setdefault(value[1], []).append(f"{instance.name}_{port}")
+                wires.setdefault(value[1], []).append(f"{instance.name.strip('_')}_{port}")
     names: dict[str, str] = {}
     taken = set(body.wires)
     for name, places in wires.items():

@@ -15,7 +15,7 @@ module dot_accumulator (
     wire [31:0] next;
 
     // next = a * b + accumulator, combinational
-    arith_float_multiply_add_stages0_formatfp16_flush_subnormals0_sum_formatfp32 multiply_add (
+    arith_float_multiply_add_fp16_fp32 multiply_add (
         .a(a),
         .b(b),
         .c(accumulator),

@@ -205,7 +205,7 @@ def test_for_people(run):  # noqa: F811
     assert (status, err, made) == (0, "", [])
     for line in (
         "stream.queue: First-in first-out buffer of any depth (library)",
-        "Parameters (preset small, module stream_queue_width8_depth5):",
+        "Parameters (preset small, module stream_queue_9ad5ad11):",
         "  depth = 5\n      int, default 16; depth must be at least 1\n      Entries held, up to",
         "      presets: small 4, default 16, large 64",
         "Latency: 1 cycle. Cycles from the transfer of",
@@ -225,7 +225,7 @@ def test_for_programs(run):  # noqa: F811
     assert status == 0
     entry = json.loads(out)
     assert entry["preset"] == "default" and entry["latency"] == 4
-    assert entry["module"] == "kllm_orizuru_n256_k16_lanes16_radix16"
+    assert entry["module"] == "kllm_orizuru_default"
 
 
 def test_as_markdown(run):  # noqa: F811

@@ -77,7 +77,7 @@ def test_generic_json_and_netlists(run):
     assert area["nand2_equivalents"] < speed["nand2_equivalents"]
     assert speed["delay_levels"] <= area["delay_levels"]
     generic = liberty.read(libraries.GENERIC)
-    top = "stream_queue_width8_depth4"
+    top = "stream_queue_small"
     for row in (area, speed):
         assert row["block"] == "stream.queue" and row["parameters"] == {"width": 8, "depth": 4}
         assert row["library"] == "senbazuru_generic"
@@ -241,7 +241,7 @@ def test_a_library_without_registers_is_refused(run, tmp_path):
     Path("half.lib").write_text(text[:start] + "}\n")
     status, out, err = run(f"{QUEUE} --liberty half.lib")
     assert status == 1 and out == ""
-    assert err == "error: tiny has no flip-flops, which stream_queue_width8_depth4 needs\n"
+    assert err == "error: tiny has no flip-flops, which stream_queue_small needs\n"
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def faulty(tmp_path, model, pattern: str, instead: str):
 @pytest.mark.campaign
 def test_a_fault_in_the_rtl_ends_the_text_and_is_located(generated, model, tmp_path):
     """The engine keeps the row with the most votes and drops that with the fewest."""
-    path = faulty(tmp_path, model, r"(assign less = \{.*?\}) < ", r"\1 > ")
+    path = faulty(tmp_path, model, r"(wire less = \{.*?\}) < ", r"\1 > ")
     status, out, err = generated(f"--verilog {path}")
     assert status == 1 and out == ""
     assert re.match(

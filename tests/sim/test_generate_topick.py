@@ -129,7 +129,7 @@ def test_trace_of_a_run(generated, tmp_path):
     [
         # A pruned token's probability is above the threshold; a sum of other weights.
         pytest.param(
-            r"(assign prune = _\d+_) & ",
+            r"(assign prune = known & ~\(&threshold\)) & ",
             r"\1 | ",
             rf"{DIFFERS}(kept|o\[\d+\]|beat|chunk), ",
             id="prunes more",

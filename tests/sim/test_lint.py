@@ -13,7 +13,7 @@ from sim.core.tools import ToolError
 BLOCK = find("stream.skid_buffer")
 PARAMETERS = BLOCK.parameters_class.preset("small")
 PORTS = "clk, rst, i__payload, i__valid, i__ready, o__payload, o__valid, o__ready"
-MODULE = f"""module stream_skid_buffer_width8({PORTS});
+MODULE = f"""module stream_skid_buffer_small({PORTS});
   input clk, rst, i__valid, o__ready;
   input [7:0] i__payload;
   output i__ready, o__valid;
@@ -75,7 +75,7 @@ def test_broken_designs_are_refused(fault, monkeypatch):
         linted(MODULE.replace("BODY", body), monkeypatch)
     message = str(caught.value)
     assert message.split(" on ")[0] in ("Verilator", "Yosys") and "\n" not in message
-    assert "stream_skid_buffer_width8: " in message and sign in message
+    assert "stream_skid_buffer_small: " in message and sign in message
 
 
 @pytest.mark.parametrize(

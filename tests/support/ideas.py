@@ -33,8 +33,8 @@ class Idea:
     off: str
 
 
-ASSIGNED = r"^  assign (?P<to>{}) = (?P<value>[^;]+);"
-STORED = r"^    (?P<to>{}) <= (?P<value>[^;]+);"
+ASSIGNED = r"^  (?:assign|wire(?: \[\d+:0\])?) (?P<to>{}) = (?P<value>[^;]+);"
+STORED = r"(?<![\w.])(?P<to>{}) <= (?P<value>[^;]+);"
 ONES = "(VALUE) | ~(VALUE)"
 WITHIN = ASSIGNED.format(r"within_\d+")
 
@@ -46,7 +46,7 @@ IDEAS = {
         Idea(
             "writes the next row when a code ends its row",
             "code_scores",
-            r"^  assign (?P<to>straddles) = (?P<value>(?P<end>\w+) > 5'h10);",
+            r"^  (?:assign|wire) (?P<to>straddles) = (?P<value>(?P<end>\w+) > 5'h10);",
             r"\g<end> > 5'hf",
         ),
     ],
@@ -73,7 +73,7 @@ IDEAS = {
         Idea(
             "waits a cycle or two more for each head",
             "lane_group",
-            r"^ +(?P<to>settling_next) = (?P<value>3'h[56]);",
+            r"\b(?P<to>settling) <= (?P<value>3'h[56]);",
             "3'h7",
         ),
     ],

@@ -176,7 +176,9 @@ def test_large_presets(preset, shipped_trace):
 def test_a_wait_that_is_missing_shows_under_long_stalls_alone():
     """A core that does not wait for a kv head's rows to be read before its next job begins."""
     design = generate(BLOCK, SMALL)
-    verilog, count = re.subn(r"(assign busy = \w+) \| unread;", r"\1;", design.verilog)
+    verilog, count = re.subn(
+        r"(wire \[1:0\] sequence_busy = \w+) \| unread;", r"\1;", design.verilog
+    )
     assert count == 1
     simulation = Simulation(dataclasses.replace(design, verilog=verilog), "verilator", "harness")
     stimulus = testbench.stimulus(SMALL, None, testbench.default_vectors(SMALL), 17)
