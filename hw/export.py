@@ -170,6 +170,11 @@ def _drop_unread_elements(module: str) -> str:
 
 def to_verilog(rtlil_text: str) -> str:
     """Verilog-2005 text of RTLIL text, by the Yosys that Amaranth ships."""
+    return readable(yosys_verilog(rtlil_text))
+
+
+def yosys_verilog(rtlil_text: str) -> str:
+    """What Yosys writes of RTLIL text, before it is made readable."""
     script = "\n".join(
         [
             f"read_rtlil <<rtlil\n{name_memory_ports(rtlil_text)}\nrtlil",
@@ -190,7 +195,7 @@ def to_verilog(rtlil_text: str) -> str:
     if run.returncode:
         raise ExportError(f"Yosys could not write Verilog: {complaint_of(run.stderr)}")
     # The banner carries a build date; nothing in the file may change from run to run.
-    return readable(re.sub(r"\A/\*.*?\*/\n", "", run.stdout, flags=re.DOTALL).lstrip("\n"))
+    return re.sub(r"\A/\*.*?\*/\n", "", run.stdout, flags=re.DOTALL).lstrip("\n")
 
 
 def complaint_of(printed: str) -> str:

@@ -28,14 +28,19 @@ WAIVERS = (
 
 def readable(verilog: str) -> str:
     """The Verilog of Yosys 0.50, made readable; the same hardware."""
+    modules = plain(verilog)
+    inputs = inputs_of("".join(modules))
+    verilog = "".join(_readable_module(module, inputs) for module in modules)
+    return re.sub(r'^\(\* source = "(.*)" \*\)\n', r"// \1\n", verilog, flags=re.M)
+
+
+def plain(verilog: str) -> list[str]:
+    """The text of each module with plain names and one header, the first behind what is above."""
     # Attributes that matter to Yosys only, of wires that are no registers.
     verilog = re.sub(r"^ *\(\* init = .*\*\)\n", "", verilog, flags=re.M)
     verilog = re.sub(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$\d+ ", START, verilog)
     verilog = plain_names(verilog)
-    modules = [_one_header(module) for module in re.split(r"^(?=module )", verilog, flags=re.M)]
-    inputs = inputs_of("".join(modules))
-    verilog = "".join(_readable_module(module, inputs) for module in modules)
-    return re.sub(r'^\(\* source = "(.*)" \*\)\n', r"// \1\n", verilog, flags=re.M)
+    return [_one_header(module) for module in re.split(r"^(?=module )", verilog, flags=re.M)]
 
 
 def _readable_module(module: str, inputs: dict[str, set[str]]) -> str:

@@ -114,6 +114,7 @@ class Body:
         self.instances: list[Instance] = []
         self.verbatim: list[str] = []
         self.initial: dict[str, list[str]] = {}  # of memories, by row
+        self.names: dict[str, str] = {}  # of renamed wires, by those of Yosys' text
         self._inputs = inputs
         for line in head.split("\n")[1:]:
             if port := HEADER_PORT.match(line):
@@ -247,7 +248,9 @@ class Body:
                 (port, value if is_input else named(value), is_input)
                 for port, value, is_input in instance.connections
             ]
+        self.names = {old: names.get(name, name) for old, name in self.names.items()}
         for old, new in names.items():
+            self.names.setdefault(old, new)
             wire = self.wires.pop(old)
             kept = self.wires.setdefault(new, wire)
             kept.members = kept.members or wire.members

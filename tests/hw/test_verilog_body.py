@@ -1,0 +1,211 @@
+# amaranth: UnusedElaboratable=no
+"""What is changed about a module's inside keeps every bit, and is what a reader wants."""
+
+import re
+
+import pytest
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, enum, stream
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.catalogue import blocks
+from hw.component import Component
+from hw.export import to_rtlil, to_verilog
+from hw.verilog_body import wrapped
+from hw.verilog_expression import Shapes, UnknownText, inlined, parse, written
+from hw.verilog_process import merge, parse_statements, printed, without_empty
+from tests.support.hw.same_hardware import assert_same_hardware
+
+SHAPES = Shapes(
+    dict.fromkeys("abcd", (4, False))
+    | {"s": (4, True), "one": (1, False), "t": (4, False), "wide": (5, False), "bit": (1, False)}
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a & b & c",
+        "(a | b) & ~c",
+        "~(a | b)",
+        "one ? {a[3:1], one} : bit ? b : c",
+        "(one ? a : b) + c",
+        "$signed({one, a}) >>> b",
+        "(|a) & !b",
+        "m[a[2:0]][3:0]",
+        "(a + b) - (c - d)",
+    ],
+)
+def test_expressions_are_read_and_written(text):
+    assert written(parse(text)) == text
+
+
+def test_operators_bind_as_in_verilog():
+    assert parse("a && b == c") == parse("a && (b == c)")
+    assert parse("a - b - c") == parse("(a - b) - c") != parse("a - (b - c)")
+    assert parse("a | b & c ^ d") == parse("a | ((b & c) ^ d)")
+    for wrong in ("a +", "a b", "f(a)", "{a", "1x"):
+        with pytest.raises(UnknownText):
+            parse(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "definition", "expected"),
+    [
+        ("t & d", "a | b", "(a | b) & d"),
+        ("t + d", "a - b", "(a - b) + d"),
+        ("{t, d}", "~a", "{~a, d}"),
+        ("t == d", "~a", "~a == d"),
+        ("wide | t", "a & b", "wide | (a & b)"),
+        ("bit ? t : wide", "a >> one", "bit ? a >> one : wide"),
+        ("a >> t", "b + c", "a >> (b + c)"),
+        # In 5 bits a sum has a carry, and the inverse of a zero in front is a one.
+        ("wide | t", "a + b", "wide | t"),
+        ("wide + t", "~a", "wide + t"),
+        ("wide == t", "a - b", "wide == t"),
+        ("one ? t : wide", "bit ? ~a : b", "one ? t : wide"),
+        ("wide & t", "(a + b) >> one", "wide & t"),
+        # Of another width or sign than the name.
+        ("t & d", "wide | a", "t & d"),
+        ("t & d", "a == b", "t & d"),
+        ("t + d", "$signed(a) + $signed(b)", "t + d"),
+        ("t < d", "s", "t < d"),
+    ],
+)
+def test_an_expression_stands_for_a_name_only_where_no_bit_changes(text, definition, expected):
+    value = parse(definition)
+
+    def find(name):
+        fits = SHAPES.width(value) == 4 and not SHAPES.signed(value)
+        return value if name == "t" and fits else None
+
+    expression = parse(text)
+    assert written(inlined(expression, SHAPES, SHAPES.width(expression), find)) == expected
+
+
+def statements(*texts: str) -> str:
+    found: list = []
+    for text in texts:
+        merge(found, parse_statements(text))
+    return "\n".join(printed(without_empty(found), "<=", 0))
+
+
+def test_equal_conditions_of_registers_are_put_together():
+    case = "(* full_case = 32'd1 *) casez (p) 2'h0: {} 2'h1: {} 2'h2: {} endcase"
+    nothing = "/* empty */;"
+    assert statements(
+        case.format("a <= b;", nothing, "if (c) begin a <= d; end"),
+        case.format(nothing, "e <= f;", "if (c) begin end else begin e <= g; end"),
+        "casez (p) 2'h2: if (c) begin h <= g; end endcase",
+    ) == (
+        "case (p)\n  2'h0: a <= b;\n  2'h1: e <= f;\n  2'h2:\n    if (c) begin\n      a <= d;\n"
+        "      h <= g;\n    end else begin\n      e <= g;\n    end\nendcase"
+    )
+
+
+def test_the_order_of_a_register_s_statements_stays():
+    first = "if (c) begin a <= b; end a <= d; if (e) begin a <= f; end"
+    assert statements(first, "if (e) begin g <= h; end if (c) begin g <= b; end").splitlines() == [
+        *("if (c) a <= b;", "a <= d;", "if (e) begin", "  a <= f;", "  g <= h;", "end"),
+        "if (c) g <= b;",
+    ]
+
+
+def test_a_label_that_does_nothing_stays_where_another_would_be_chosen():
+    wild = "casez (p) 2'h0: /* empty */; 2'b0?: a <= b; endcase"
+    assert "2'h0: ;" in statements(wild) and statements(wild).startswith("casez")
+    assert "2'h0: ;" in statements("casez (p) 2'h0: /* empty */; default: a <= b; endcase")
+    assert "2'h0" not in statements("casez (p) 2'h0: /* empty */; 2'h1: a <= b; endcase")
+    assert statements("if (~c) begin end else begin a <= b; end") == "if (c) a <= b;"
+
+
+def test_long_lines_are_wrapped():
+    line = f"  wire a = {{{', '.join(f'part_{number}' for number in range(30))}}};"
+    lines = wrapped(line).split("\n")
+    assert len(lines) == 3 and all(len(text) <= 100 for text in lines)
+    assert " ".join(text.strip() for text in lines) == line.strip()
+
+
+class Kind(enum.Enum, shape=2):
+    ADD = 0
+    INVERT = 1
+    SHIFT = 2
+
+
+class Beat(data.Struct):
+    kind: Kind
+    a: signed(4)
+    b: 4
+
+
+class Tricky(Component):
+    """Widths, signs, states, arrays and memories in all the ways that a text may change them."""
+
+    def __init__(self):
+        super().__init__({"i": In(stream.Signature(Beat)), "o": Out(stream.Signature(12))})
+
+    def elaborate(self, platform):
+        m = Module()
+        beat = self.i.payload
+        total = Signal(6)
+        held = Signal(Beat)
+        small = Signal(4)
+        parts = Signal(8)
+        sign = Signal(signed(6))
+        m.submodules.rows = rows = Memory(shape=6, depth=4, init=[1, 2, 3, 4])
+        write, read = rows.write_port(), rows.read_port()
+        m.d.comb += [
+            sign.eq(held.a * 2 - held.b.as_signed()),
+            small.eq(held.b + held.a[:2] + 1),
+            parts[2:5].eq(~held.b[:3]),
+            parts[5:].eq(Array([held.b[1:], small[:3], 5])[total[:2]]),
+            parts[:2].eq(Mux(held.b > 3, ~small[:2], small[2:])),
+            write.addr.eq(total[:2]),
+            write.data.eq(Cat(~small, held.b[0] ^ (total == 3))),
+            read.addr.eq(held.b[:2]),
+            self.o.payload.eq(Cat(read.data + parts, (sign >> held.b[:2])[:2]) ^ ~total),
+        ]
+        with m.FSM(name="phase"):
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq(1)
+                with m.If(self.i.valid):
+                    m.d.sync += held.eq(beat)
+                    m.next = "WORK"
+            with m.State("WORK"):
+                m.d.comb += write.en.eq(self.o.ready)
+                with m.Switch(held.kind):
+                    with m.Case(Kind.ADD):
+                        m.d.sync += total.eq(total + small)
+                    with m.Case(Kind.INVERT):
+                        m.d.sync += total[1:].eq(~total[1:])
+                    with m.Default():
+                        m.d.sync += total.eq((total << 1) | (small == held.b))
+                m.next = "SHOW"
+            with m.State("SHOW"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.next = "IDLE"
+        return m
+
+
+def test_states_and_members_have_names():
+    verilog = to_verilog(to_rtlil(Tricky(), "top"))
+    assert "  // phase_state\n  localparam [1:0] IDLE = 2'd0, WORK = 2'd1, SHOW = 2'd2;" in verilog
+    assert "localparam [1:0] ADD = 2'd0, INVERT = 2'd1, SHIFT = 2'd2;" in verilog
+    assert "      IDLE:\n" in verilog and "phase_state <= SHOW;" in verilog
+    assert "      phase_state <= IDLE;\n" in verilog  # at reset, too
+    assert "        case (held_kind)\n          ADD: total <= " in verilog
+    assert len(re.findall(r"^  always @\(posedge clk\) begin$", verilog, re.M)) == 1
+    assert not re.search(r"\b_\d+_\b|_next\b|full_case|casez", verilog)
+
+
+def test_the_hardware_stays_the_same():
+    assert_same_hardware(to_rtlil(Tricky(), "top"))
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.name)
+def test_the_hardware_of_every_block_stays_the_same(block):
+    component = block.create(block.parameters_class.preset("first"))
+    assert_same_hardware(to_rtlil(component, "top"))

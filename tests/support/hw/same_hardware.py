@@ -1,0 +1,48 @@
+"""Proof that what is changed about modules' bodies keeps every bit."""
+
+import re
+import tempfile
+from pathlib import Path
+
+from hw.export import yosys_verilog
+from hw.verilog import plain
+from hw.verilog_body import Body, inputs_of, wrapped
+from hw.verilog_passes import readable_body
+from sim.core import yosys
+
+READ = "read_verilog {side}.v; proc; opt_clean; memory_map; opt_clean; write_rtlil {side}.il"
+COMPARE = """\
+design -reset; read_rtlil before.il; rename {module} gold; {names}design -stash one
+design -reset; read_rtlil after.il; rename {module} gate; blackbox =* gate %d
+design -copy-from one -as gold gold
+equiv_make gold gate both; cd both; opt_clean; equiv_simple; equiv_status -assert"""
+
+
+def assert_same_hardware(rtlil: str) -> None:
+    """Each module, as Yosys writes it and as it is after all changes, is proved equivalent.
+
+    Registers correspond by their names, and so do sub-blocks, of which only the ports count.
+
+    :raises ToolError: if a bit of a port, register or sub-block's input differs, or may.
+    """
+    modules = [module for module in plain(yosys_verilog(rtlil)) if "\nendmodule" in module]
+    inputs = inputs_of("".join(modules))
+    after: list[str] = []
+    scripts = [READ.format(side="before"), "design -reset", READ.format(side="after")]
+    for module in modules:
+        name = re.search(r"^module (\w+)", module, re.M)
+        assert name
+        registers = re.findall(r"^  (?:output )?reg (?:signed )?(?:\[\d+:0\] )?(\w+)", module, re.M)
+        words = set(re.findall(r"\w+", module))
+        body = Body(module, inputs)
+        lines = [*map(wrapped, readable_body(body))]
+        after.append(body.head + "\n".join(lines) + "\n" + body.tail)
+        changed = {old: new for old, new in body.names.items() if old in registers and old != new}
+        names = "cd gold; "
+        for old, new in changed.items():  # the new name may be that of a wire, which goes
+            names += f"rename {new} {new}_before; " * (new in words) + f"rename {old} {new}; "
+        scripts.append(COMPARE.format(module=name[1], names=f"{names}cd; " * bool(changed)))
+    with tempfile.TemporaryDirectory(prefix="same_hardware_") as folder:
+        Path(folder, "before.v").write_text("".join(modules))
+        Path(folder, "after.v").write_text("".join(after))
+        yosys.yosys(["\n".join(scripts)], Path(folder), "prove the texts equivalent")
