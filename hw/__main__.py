@@ -137,7 +137,7 @@ def parser() -> Parser:
         choices=MULTIPLIERS,
         default="columns",
         help="products of significands as columns for standard cells, or as an FPGA's multipliers, "
-        "with dsp_shifts shifts too; no bit differs (default: %(default)s)",
+        "with dsp_shifts shifts too; no bit differs (default: %(default)s, as areas in the docs)",
     )
     verilog.set_defaults(run=write_verilog)
 

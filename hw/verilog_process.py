@@ -29,7 +29,7 @@ class If:
 
 @dataclasses.dataclass
 class Case:
-    """items: labels, of which there are none for ``default``, and statements."""
+    """items: labels, empty for ``default``, and statements."""
 
     subject: Expression
     items: list[tuple[tuple, list]]
