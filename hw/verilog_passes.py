@@ -9,7 +9,7 @@ from hw.verilog_names import name_after_readers, name_at_instances, name_members
 from hw.verilog_process import Assign, Case, If
 
 ONCE, OFTEN = 80, 28
-"""Characters of an expression that stands where it is read: in one place, in several."""
+"""Characters of an expression written where it is read: in one place, in several."""
 
 RESET = ("name", "rst")
 

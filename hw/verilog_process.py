@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from hw.verilog_expression import Expression, Reader, names_in, read, value_of, written
 
 WIDTH = 100
-"""Characters of a line, where a statement may stand in one line or several."""
+"""Characters of a line, where a statement may take one line or several."""
 
 
 @dataclasses.dataclass
@@ -151,7 +151,7 @@ def changed(statements: list, change: Callable[[Statement], Statement]) -> list:
 def merge(into: list, statements: list) -> None:
     """Add statements that assign other targets than those of `into`, below equal conditions.
 
-    The order of the added ones, and of those there were, stays.
+    Neither the added ones nor those there were change their order.
     """
     place = 0
     for statement in statements:

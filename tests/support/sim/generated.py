@@ -84,7 +84,7 @@ def upset_memory(
 def require_mutants_found(
     generated: Run, file: MutantFile, block: str, instance: str, options: str = "", least=FOUND
 ) -> None:
-    """`least` of a sub-block's mutants end the text with a message that begins with layer and token.
+    """`least` of a sub-block's mutants end the text, with a message that names layer and token.
 
     `file` must be in the present folder. Mutants after those are not run.
     """
