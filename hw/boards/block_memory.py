@@ -132,20 +132,25 @@ class BlockMemory(Component[None]):
         fetching = Signal(2)  # addressed; read
         stores = Signal()
         m.d.comb += [self.data.eq(bits[:8]), self.present.eq((counted != 0) & ~fetching.any())]
+        # A transfer begins at a row: to load it, bytes are collected; to dump it, it is read.
         with m.If(self.start):
             m.d.sync += [row.eq(self.row), counted.eq(0), fetching.eq(~self.loads)]
+        # Bytes arrive lowest first; the last one of a row stores it.
         with m.Elif(self.push):
             m.d.sync += [bits.eq(Cat(bits, self.given)[8:]), counted.eq(counted + 1)]
             with m.If(counted == size - 1):
                 m.d.comb += stores.eq(1)
                 m.d.sync += [counted.eq(0), row.eq(row + 1)]
+        # The row in `bits` is stored once more, in the next row.
         with m.Elif(self.repeat):
             m.d.comb += stores.eq(1)
             m.d.sync += row.eq(row + 1)
+        # Bytes leave lowest first; with a row's last one the next row is read.
         with m.Elif(self.pop):
             m.d.sync += [bits.eq(bits >> 8), counted.eq(counted - 1)]
             with m.If(counted == 1):
                 m.d.sync += [row.eq(row + 1), fetching.eq(1)]
+        # The read port answers in the cycle after the address.
         with m.Elif(fetching.any()):
             m.d.sync += fetching.eq(fetching << 1)
             with m.If(fetching[1]):
@@ -159,12 +164,15 @@ class BlockMemory(Component[None]):
         d = self._description
         queue = Queue(QueueParameters(d.response_width, WAITING))
         m.submodules.queue = queue
+        # Requests without a response yet: as many as the queue holds, so a response always has
+        # room.
         outstanding = Signal(range(WAITING + 1))
         taken, reads, dropped = Signal(), Signal(), Signal()
         address = self._field(self.request.payload, d.request_bits, "address")
         writes = self._field(self.request.payload, d.request_bits, "write")
         beyond = address >= d.rows if d.rows < 1 << d.address_bits else Const(0, 1)
         m.d.comb += [
+            # The cable has priority at both ports, because a byte takes it many cycles anyway.
             self.request.ready.eq((outstanding != WAITING) & ~fetches & ~stores & ~self.clear),
             taken.eq(self.request.valid & self.request.ready),
             reads.eq(taken & ~writes),
@@ -176,6 +184,7 @@ class BlockMemory(Component[None]):
             write.en.eq(stores | (taken & writes & ~beyond)),
         ]
         tag = Signal.like(self._field(self.request.payload, d.request_bits, "tag"), name="tag")
+        # The row is at the read port in the cycle after its request, with the tag from a register.
         arrived = Signal()
         m.d.sync += [arrived.eq(reads & ~self.clear), tag.eq(self._tag)]
         left = Signal()
@@ -199,10 +208,12 @@ class BlockMemory(Component[None]):
             self.reads.eq(self.reads + reads),
             self.writes.eq(self.writes + (taken & writes)),
         ]
+        # Responses come in order, so the first ones to leave after `clear` are the old ones.
         with m.If(left & (stale != 0)):
             m.d.sync += stale.eq(stale - 1)
         with m.If(taken & beyond):
             m.d.sync += self.fault.eq(1)
+        # A response that leaves in the cycle of `clear` is already counted off.
         with m.If(self.clear):
             m.d.sync += [
                 stale.eq(outstanding - left),

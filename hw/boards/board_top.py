@@ -102,6 +102,7 @@ class BoardTop(Component[TopParameters]):
         m.submodules.reply = reply = memory.Memory(shape=unsigned(8), depth=p.packet, init=[])
         write, read = reply.write_port(), reply.read_port()
         m.d.comb += [
+            # The line's bytes become frames, the processor reads a frame and writes its reply.
             receiver.rx.eq(self.rx),
             self.tx.eq(transmitter.tx),
             *(
@@ -127,6 +128,7 @@ class BoardTop(Component[TopParameters]):
             replies.o.ready.eq(transmitter.i.ready),
             self.running.eq(processor.running),
         ]
+        # The block itself, with queues and memories at its ports.
         self._block(m, frames, processor)
         return m
 
@@ -137,6 +139,7 @@ class BoardTop(Component[TopParameters]):
         if "clk" in p.clocks:
             connections["i_clk"] = ClockSignal()
         if "rst" in p.clocks:
+            # RESET and the time before START are the block's reset, so that each run begins alike.
             connections["i_rst"] = ResetSignal() | ~processor.running
         moved: list[Value] = []
 
@@ -148,11 +151,14 @@ class BoardTop(Component[TopParameters]):
             connections[f"{forth}_{name}__valid"] = valid
             connections[f"{forth}_{name}__payload"] = payload
             connections[f"{back}_{name}__ready"] = ready
+            # Before START the block sees no valid and no ready, and its outputs are ignored.
             pairs = [(valid, port.valid), (payload, port.payload), (port.ready, ready)]
             for to, of in pairs if into_block else [(of, to) for to, of in pairs]:
                 m.d.comb += to.eq(of & processor.running.replicate(len(Value.cast(of))))
             moved.append(valid & ready & processor.running)
 
+        # STATUS lists room and beats of each input, level and beats of each output, reads and
+        # writes of each memory, in the order of the block's ports.
         counts: list[Value] = []
         for n, (name, width) in enumerate(p.inputs):
             m.submodules[f"input_{name}"] = port = InputPort(width, p.stream_bytes)
@@ -174,6 +180,7 @@ class BoardTop(Component[TopParameters]):
                 processor.levels.word_select(n, 16).eq(queue.level),
             ]
             counts += [queue.level, queue.beats]
+        # A request beyond a memory's rows is a fault of the block or of the host's map.
         faults: list[Value] = [Const(0, 1)]
         for n, described in enumerate(p.memories):
             m.submodules[f"memory_{described.request}"] = rows = BlockMemory(described)
@@ -193,6 +200,7 @@ class BoardTop(Component[TopParameters]):
             ]
             counts += [rows.reads, rows.writes]
             faults.append(rows.fault)
+        # The block is instantiated by its module's name: its Verilog comes from the exporter.
         m.submodules.block = Instance(p.module, **connections)
         fault = reduce(operator.or_, faults)
         errors = [frames.framing_errors, frames.dropped]
@@ -218,6 +226,7 @@ class BoardTop(Component[TopParameters]):
         )
         with m.If(processor.running):
             m.d.sync += cycles.eq(cycles + 1)
+        # Cycles are counted from 1, so that 0 says that nothing has moved yet.
         with m.If(moves):
             m.d.sync += last.eq(cycles + 1)
             with m.If(first == 0):

@@ -135,6 +135,7 @@ class CommandProcessor(Component[None]):
         m = Module()
         c = self._channels
         position = Signal(range(c.packet + 1))
+        # `consume` takes the byte of the packet at `position`; `present` says that there is one.
         consume, present = Signal(), Signal()
         outcome = Signal(Outcome)
         operation = Signal(8)
@@ -142,6 +143,7 @@ class CommandProcessor(Component[None]):
         count = Signal(16)  # beats or rows left
         left = Signal(range(max(1, *c.inputs, *c.outputs, *(m[0] for m in c.memories)) + 1))
         sequence, known = Signal(8), Signal()  # of the last request, if it is known
+        # STATUS is sent byte by byte while the counters go on, so all of it is copied first.
         snapshot = Signal(8 * c.status_bytes)
         byte = self.read_data
         m.d.comb += [
@@ -180,7 +182,9 @@ class CommandProcessor(Component[None]):
         for n, (_, most) in enumerate(c.memories):
             with m.If(number == n):
                 m.d.comb += rows.eq(most)
+        # FILL sends one row, which is then stored again for each further row without bytes.
         filled = Signal()  # the row to fill others with has come
+        # A reply must leave room for its CRC; what does not fit ends the packet with an outcome.
         reply_full = Signal()
         reply = Signal(8)
         emit = Signal()
@@ -193,19 +197,25 @@ class CommandProcessor(Component[None]):
             ]
             m.d.sync += self.reply_length.eq(self.reply_length + 1)
 
+        # An operation that fails ends the packet: later operations may depend on it.
         def fail(why: Outcome) -> None:
             m.d.sync += outcome.eq(why)
             m.next = "FINISH"
 
+        # Streams and memories listen to one bit each of push, pop, load and dump.
         def one_hot(port: Value) -> None:
             m.d.comb += port.eq(1 << number)
 
         with m.FSM(name="process"):
             with m.State("IDLE"):
+                # Wait for a packet with a good CRC, whose first byte then is at the read port.
                 m.d.sync += [position.eq(0), outcome.eq(Outcome.DONE)]
                 with m.If(self.full & (position == 0)):
                     m.next = "SEQUENCE"
             with m.State("SEQUENCE"):
+                # A packet with the number of the last one is a repetition, because its reply was
+                # lost: the reply is sent again and nothing is executed twice. Number 0 is never
+                # taken for one.
                 m.d.comb += consume.eq(1)
                 m.d.sync += [sequence.eq(byte), known.eq(byte != 0)]
                 with m.If(known & (byte == sequence)):
@@ -219,6 +229,7 @@ class CommandProcessor(Component[None]):
                     m.d.sync += self.reply_length.eq(2)
                     m.next = "OPERATION"
             with m.State("OPERATION"):
+                # The code of the next operation; the end of the packet ends the reply.
                 m.d.sync += operation.eq(byte)
                 with m.If(~present):
                     m.next = "FINISH"
@@ -230,6 +241,8 @@ class CommandProcessor(Component[None]):
                             m.d.sync += missing.eq(bytes_)
                             m.next = "ARGUMENTS"
             with m.State("ARGUMENTS"):
+                # Bytes arrive lowest first and are shifted in from the top, so the last one of any
+                # number of arguments is always in the highest byte.
                 with m.If(missing == 0):
                     m.next = "EXECUTE"
                 with m.Elif(~present):
@@ -241,6 +254,7 @@ class CommandProcessor(Component[None]):
                         missing.eq(missing - 1),
                     ]
             with m.State("EXECUTE"):
+                # Check the operation before anything is changed, and load its counters.
                 m.d.sync += [count.eq(stated), snapshot.eq(self.status)]
                 with m.Switch(operation):
                     with m.Case(Operation.STATUS):
@@ -258,6 +272,7 @@ class CommandProcessor(Component[None]):
                         with m.If(~exists):
                             fail(Outcome.NO_SUCH_STREAM)
                     with m.Case(Operation.READ):
+                        # At most the beats that wait are read; the reply says how many.
                         with m.If(stated > level):
                             m.d.sync += count.eq(level)
                         m.next = "COUNT"
@@ -269,12 +284,14 @@ class CommandProcessor(Component[None]):
                         m.next = "ROWS"
                         with m.If(~exists):
                             fail(Outcome.NO_SUCH_STREAM)
+                        # Rows beyond the memory are refused before the first one is moved.
                         with m.Elif(self.row + stated > rows):
                             fail(Outcome.NO_SUCH_ROW)
                     with m.Default():
                         fail(Outcome.UNKNOWN_OPERATION)
                 m.d.sync += left.eq(0)
             with m.State("STATUS"):
+                # One byte a cycle, the lowest first.
                 with m.If(count == 0):
                     m.next = "OPERATION"
                 with m.Elif(reply_full):
@@ -283,6 +300,8 @@ class CommandProcessor(Component[None]):
                     m.d.comb += [emit.eq(1), reply.eq(snapshot[:8])]
                     m.d.sync += [snapshot.eq(snapshot >> 8), count.eq(count - 1)]
             with m.State("WRITE"):
+                # A beat's bytes go to the stream's shift register; a full queue is an error,
+                # because the host knows the room from STATUS.
                 with m.If((left == 0) & (count == 0)):
                     m.next = "OPERATION"
                 with m.Elif(left == 0):
@@ -305,6 +324,7 @@ class CommandProcessor(Component[None]):
                     with m.If(left != 0):
                         m.next = "READ"
             with m.State("READ"):
+                # The bytes of each beat, lowest first; the last one pops the beat off its queue.
                 with m.If((left == 0) & (count == 0)):
                     m.next = "OPERATION"
                 with m.Elif(left == 0):
@@ -316,6 +336,8 @@ class CommandProcessor(Component[None]):
                     m.d.sync += left.eq(left - 1)
                     one_hot(self.pop)
             with m.State("ROWS"):
+                # LOAD takes a row's bytes from the packet, FILL the first row's only, DUMP appends
+                # a row's bytes to the reply when the memory has read it.
                 there = self._chosen(number, self.present, 1)
                 with m.If((left == 0) & (count == 0)):
                     m.next = "OPERATION"
@@ -339,6 +361,7 @@ class CommandProcessor(Component[None]):
                     m.d.sync += left.eq(left - 1)
                     one_hot(self.dump)
             with m.State("FINISH"):
+                # Byte 1 of the reply: the outcome, and whether the block is running.
                 m.d.comb += [
                     self.write.eq(1),
                     self.write_address.eq(1),
@@ -346,6 +369,8 @@ class CommandProcessor(Component[None]):
                 ]
                 m.next = "SEND"
             with m.State("SEND"):
+                # The packet is released with its reply's start, so the next one may arrive while
+                # this reply leaves.
                 with m.If(~self.busy):
                     m.d.comb += [self.send.eq(1), self.release.eq(1)]
                     m.d.sync += position.eq(0)

@@ -76,6 +76,7 @@ class FrameReceiver(Component[None]):
         escaped = Signal()
         bad, framing = Signal(), Signal()  # of the frame that is being received
         value, stored, ends = Signal(8), Signal(), Signal()
+        # After ESC only these two bytes have a meaning.
         known = (self.data == ESC_END) | (self.data == ESC_ESC)
         m.d.comb += [
             value.eq(Mux(escaped, Mux(self.data == ESC_END, END, ESC), self.data)),
@@ -84,6 +85,7 @@ class FrameReceiver(Component[None]):
             write.addr.eq(received),
             write.data.eq(value),
             write.en.eq(stored & (received < self._size) & ~self.full),
+            # The CRC runs over the body and over itself, which leaves a known remainder.
             crc.data.eq(value),
             crc.valid.eq(stored),
             crc.start.eq(ends),
@@ -92,6 +94,7 @@ class FrameReceiver(Component[None]):
         ]
         with m.If(self.release):
             m.d.sync += self.full.eq(0)
+        # ESC is not stored; it changes the meaning of the byte after it.
         with m.If(self.valid):
             m.d.sync += escaped.eq(~ends & ~escaped & (self.data == ESC))
         with m.If(stored):
@@ -103,6 +106,8 @@ class FrameReceiver(Component[None]):
                 m.d.sync += bad.eq(1)
         with m.If(self.framing_error):
             m.d.sync += [bad.eq(1), framing.eq(1)]
+        # A frame that ends in ESC, is too short or has a wrong CRC is not offered; the host repeats
+        # it.
         good = ~bad & ~escaped & (received >= SHORTEST) & crc.match_detected
         with m.If(ends):
             m.d.sync += [received.eq(0), bad.eq(0), framing.eq(0)]
@@ -172,10 +177,13 @@ class FrameTransmitter(Component[None]):
                     m.d.sync += [position.eq(0), crc_left.eq(CRC_BYTES), held.eq(END)]
                     m.next = "MARK"
             with m.State("MARK"):
+                # A leading END ends whatever noise the line had before.
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(sent):
                     m.next = "FETCH"
             with m.State("FETCH"):
+                # Address the next byte of the body or, behind it, choose a byte of the CRC, which
+                # is complete once the body's last byte has been fed to it.
                 with m.If((position == self.length) & (crc_left == 0)):
                     m.d.sync += held.eq(END)
                     m.next = "END"
@@ -193,6 +201,7 @@ class FrameTransmitter(Component[None]):
                     m.d.comb += crc.valid.eq(1)
                 m.next = "SEND"
             with m.State("SEND"):
+                # Send the held byte; behind an ESC its replacement, before the position advances.
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(sent):
                     m.d.sync += [held.eq(Mux(byte == END, ESC_END, ESC_ESC)), escape.eq(0)]
@@ -203,6 +212,7 @@ class FrameTransmitter(Component[None]):
                             m.d.sync += position.eq(position + 1)
                         m.next = "FETCH"
             with m.State("END"):
+                # The frame's closing END, never escaped.
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(sent):
                     m.next = "IDLE"

@@ -200,6 +200,7 @@ class CentroidLane(Component[CentroidLaneParameters]):
         m.submodules.scales = scales = Queue(QueueParameters(FP16.width, p.waiting))
         sums = QueueParameters(SUM.size, p.waiting)
         m.submodules.sparse_sums = sparse_sums = Queue(sums, shape=SUM)
+        # A sparse sum waits in its queue until the column's dense sum is there.
         wiring.connect(m, sparse.o, sparse_sums.i)
 
         # Fork: products, sparse path and queue of scales accept a step in the same cycle. All must
@@ -209,6 +210,7 @@ class CentroidLane(Component[CentroidLaneParameters]):
         m.d.comb += [
             self.i.ready.eq(sparse.i.ready & dense.i.ready & scales.i.ready),
             accepted.eq(self.i.valid & self.i.ready),
+            # Only the last step at a position advances; earlier ones carry outliers alone.
             dense.i.valid.eq(accepted & step.advance),
             sparse.i.valid.eq(accepted),
             scales.i.valid.eq(accepted & step.last),
@@ -218,6 +220,7 @@ class CentroidLane(Component[CentroidLaneParameters]):
             Value.cast(dense.i.payload.weight).eq(Value.cast(step.weight)),
             dense.i.payload.last.eq(step.last),
         ]
+        # The sparse path multiplies the outliers' own values, in FP16, by the weights' centroids.
         for name in ("entries", "codebook", "weight", "last"):
             m.d.comb += Value.cast(sparse.i.payload[name]).eq(Value.cast(step[name]))
 

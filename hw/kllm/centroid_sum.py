@@ -154,6 +154,8 @@ class CentroidSum(Component[CentroidSumParameters]):
         m.d.comb += [
             self.i.ready.eq(credits.available),
             accepted.eq(self.i.valid & self.i.ready),
+            # A column takes a place in the queue with its last step, when the result can no longer
+            # be held back.
             credits.take.eq(accepted & self.i.payload.last),
             credits.give.eq(self.o.valid & self.o.ready),
         ]
@@ -164,14 +166,18 @@ class CentroidSum(Component[CentroidSumParameters]):
             last = _register(m, f"last_{stage}", last)
 
         addends = self._products(m)
+        # After a column's last step the next one starts from zero.
         first = Signal(init=1)
         total = Signal(signed(p.width), reset_less=True)
         before = Signal(p.width)
         m.d.comb += before.eq(total & ~first.replicate(p.width))
         partial, carries = carry_save(m, before, *addends, p.width, "total")
+        # The accumulator is a carry-save addition and one carry chain: one cycle for any number of
+        # products.
         with m.If(valid):
             m.d.sync += [first.eq(last), total.eq(partial + Cat(Const(0, 1), carries))]
 
+        # The total is complete a cycle after the last step, then it is normalised and rounded.
         done = valid & last
         for stage in range(1 + p.FLOAT_STAGES):
             done = _register(m, f"done_{stage}", done, reset=True)
@@ -192,14 +198,19 @@ class CentroidSum(Component[CentroidSumParameters]):
         inverted = 0  # sum of the weights of the rows' inverted signs
         for number, (x, weight) in enumerate(zip(step.activation, step.weight, strict=True)):
             x, y = Value.cast(x), select(m, weight, codebook, f"weight_{number}")
+            # First register: centroids selected by the weight indices.
             if "lookup" in cuts:
                 x, y = (_register(m, f"{n}_{number}", v) for n, v in (("x", x), ("y", y)))
+            # Rows have their sign inverted in place of an extension; what that adds is subtracted
+            # once for all.
             inverted += add_product(m, columns, x, y, f"{number}")
         # After half of the tree's levels its height is about the square root.
         height = round((2 * max(map(len, columns))) ** 0.5)
         columns = reduce_columns(m, columns, max(height, 2))
+        # A register here holds fewer bits than before the tree and splits its delay evenly.
         if "halfway" in cuts:
             columns = unpack(columns, _register(m, "halfway", pack(columns)))
+        # The constant is added here and not before, because it would make the columns higher.
         for weight, column in enumerate(columns):
             if -inverted >> weight & 1:
                 column.append(Bit(0.0, Const(1, 1)))

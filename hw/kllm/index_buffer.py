@@ -181,6 +181,7 @@ class IndexBuffer(Component[IndexBufferParameters]):
         taken = Signal()
         word = Signal(range(p.words))
         word_end = Signal()
+        # A vector may end early, with `last`, or by filling all its words.
         ended = Signal()  # the beat is its vector's last
         m.d.comb += [
             i.ready.eq(words.room),
@@ -192,8 +193,11 @@ class IndexBuffer(Component[IndexBufferParameters]):
         ]
         for n in range(p.parts):
             keep = i.payload.keep & (part == n).replicate(p.lanes)
+            # The flag `ended` is stored with each part; the last part's is the word's.
             beat = Cat(i.payload.index.as_value(), keep, ended)
             m.d.comb += [
+                # The beat is written to its own part and to all later ones; the last part always is
+                # one of them.
                 words.enable[n].eq(taken if n == p.parts - 1 else taken & (part <= n)),
                 words.data.word_select(n, len(beat)).eq(beat),
             ]
@@ -207,6 +211,7 @@ class IndexBuffer(Component[IndexBufferParameters]):
         p, o, replay = self.parameters, self.o, self.replay
         word = words.o.payload
         m.d.comb += [
+            # Each set of columns reads all words of the batch once more.
             words.columns.valid.eq(replay.valid),
             words.columns.payload.eq(replay.payload.columns),
             replay.ready.eq(words.columns.ready),
@@ -220,5 +225,6 @@ class IndexBuffer(Component[IndexBufferParameters]):
             indices = o.payload.index.as_value().word_select(n, p.lanes * p.bits)
             keep = o.payload.keep.as_value().word_select(n, p.lanes)
             m.d.comb += Cat(indices, keep).eq(beat)
+        # The tag belongs to a whole replay, so it changes only between words.
         with m.If(~o.valid | o.ready):
             m.d.sync += o.payload.tag.eq(replay.payload.tag)

@@ -174,6 +174,7 @@ class Ac(Component[LadTileParameters]):
 
         wiring.connect(m, wiring.flipped(self.cache), caches.cache)
         wiring.connect(m, caches.written, wiring.flipped(self.written))
+        # A position's factor and its rows of K and V are taken together.
         joined = self.correction.valid & self.rows.valid
         correction = self.correction.payload
         # What holds unless a state says otherwise.
@@ -210,6 +211,8 @@ class Ac(Component[LadTileParameters]):
         m.d.comb += caches.column.eq(column)
         updated = Signal(range(p.columns + 1))  # columns of each lane
         timer = Signal(range(64))
+        # The lane that takes the next active position: they take turns, so that each one's adder
+        # has several cycles for a vector.
         turn = Signal(range(LANES))
         # The next command is accepted when this head's is no longer needed.
         waiting, accepts = Signal(), Signal()
@@ -333,6 +336,7 @@ class Ac(Component[LadTileParameters]):
                 ]
                 with m.If(timer == RECIPROCAL_STAGES):
                     # Not a number above 0: negative, zero, infinite or NaN.
+                    # The denominator's sign, and whether its significand is zero, infinite or NaN.
                     magnitude = narrow_s[:-1]
                     bad = narrow_s[-1] | (magnitude == 0) | (magnitude >= FP16.infinity)
                     m.d.sync += infinite.eq(infinite | bad)
@@ -340,6 +344,8 @@ class Ac(Component[LadTileParameters]):
                     m.d.sync += timer.eq(0)
                     m.next = "OUTPUT"
             with m.State("OUTPUT"):
+                # The output waits in the lanes' product registers. Where no position changed its
+                # mode, the caches are as they were, and the head ends without reading them again.
                 with m.If(walk.terms != 0):
                     # B to F are the sums' first values.
                     m.d.comb += [lane.set.eq(1) for lane in lanes]
@@ -347,6 +353,7 @@ class Ac(Component[LadTileParameters]):
                         m.d.comb += lane.base_s.eq(scalar)
                     m.d.comb += walk.begin.eq(1)
                     m.next = "VECTORS"
+                # A new sequence has no caches in memory yet: zeros are written.
                 with m.Elif(command.clear):
                     m.d.comb += caches.write.eq(1)
                     m.next = "WRITE"
@@ -386,15 +393,20 @@ class Ac(Component[LadTileParameters]):
                         lane.first.eq(walk.first),
                         lane.last.eq(walk.last),
                     ]
+                # A column's old sum is wanted a few cycles before its first term leaves the
+                # multiplier.
                 with m.If(first.base_wanted):
                     m.d.comb += caches.read.eq(1)
                     m.d.sync += column.eq(column + 1)
                 with m.If(first.done):
                     m.d.comb += caches.set_column.eq(1)
                     m.d.sync += updated.eq(updated + 1)
+                # All columns of all lanes have been set.
                 with m.If(updated == p.columns):
                     m.next = "WRITE"
             with m.State("WRITE"):
+                # The store writes what it has been given. The next command may come meanwhile, and
+                # its rows may be loaded behind the ones that have been written.
                 m.d.comb += accepts.eq(1)
                 with m.If(caches.done):
                     m.next = "LOAD"

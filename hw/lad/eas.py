@@ -89,6 +89,7 @@ class Eas(Component[LadTileParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
+        # Two VPUs: the first multiplies whole keys, both multiply for the estimate.
         self._vpus = [Vpu(p.vpu) for _ in range(2)]
         for number, vpu in enumerate(self._vpus):
             m.submodules[f"vpu_{number}"] = vpu
@@ -109,10 +110,13 @@ class Eas(Component[LadTileParameters]):
         request, response = self.request, self.response
         label = Signal(label_layout(p))
         answered = data.View(label_layout(p), response.payload.label)
+        # For the report: every row read in this head-step.
         rows = Signal(p.rows_count)  # read so far
         tables = Signal()  # the rows of G are there
         m.d.comb += [
             request.payload.label.eq(label),
+            # A row is taken by whoever requested it, which its label says. A key goes straight to
+            # the first VPU, all other kinds are stored at once.
             response.ready.eq(
                 Mux(
                     answered.kind.matches(Kind.OTHER, Kind.TABLE),
@@ -144,6 +148,7 @@ class Eas(Component[LadTileParameters]):
         key = Signal(p.position)
         wants_key, in_window = Signal(), Signal()
         m.d.comb += [
+            # The scan finds the positions of M from a bit for each position, one a cycle.
             scan.begin.eq(scoring & tables & ~scanned),
             scan.rows.eq((old + (p.d - 1)) >> p.element_bits),
             scan.bits.eq(words.scan_bits),
@@ -153,6 +158,7 @@ class Eas(Component[LadTileParameters]):
             wants_key.eq(scan.positions.valid | (in_window & (windowed != command.n))),
             key.eq(Mux(in_window, windowed, scan.positions.payload)),
         ]
+        # The window's first position is requested after the last one of M.
         with m.If(scan.begin):
             m.d.sync += [scanned.eq(1), windowed.eq(old)]
         with m.If(loading):
@@ -173,6 +179,8 @@ class Eas(Component[LadTileParameters]):
             tables.eq((g_left == 0) & (g_row == g_rows)),
         ]
         arrives = response.valid & (answered.kind == Kind.G)
+        # The new key's own reads, for centres, would count once for each kv head and not for each
+        # head.
         counted = Signal()  # rows that are read belong to the head, not to the new key
         with m.If(request.valid & request.ready & ~request.payload.write & counted):
             m.d.sync += rows.eq(rows + 1)
@@ -191,6 +199,8 @@ class Eas(Component[LadTileParameters]):
 
         with m.FSM():
             with m.State("IDLE"):
+                # A command and its q are accepted together; the first head of a kv head stores the
+                # new key and value before it looks for scores.
                 m.d.comb += [
                     self.command.ready.eq(self.q.valid),
                     self.q.ready.eq(self.command.valid),
@@ -210,12 +220,15 @@ class Eas(Component[LadTileParameters]):
                     with m.If(request.ready):
                         m.next = "STORE_V"
             with m.State("STORE_V"):
+                # V is only stored: it is not needed until the position is active.
                 with m.If(self.kv.valid):
                     access("v", command.kv_head, last, Kind.KEY, self.kv.payload)
                     m.d.comb += self.kv.ready.eq(request.ready)
                     with m.If(request.ready):
                         m.next = "ENCODE"
             with m.State("ENCODE"):
+                # The source writes codes and unit of the new key, or nothing where centres are
+                # kept.
                 m.d.comb += source.store.eq(1)
                 with m.If(source.stored):
                     m.next = "LOAD"
@@ -250,6 +263,7 @@ class Eas(Component[LadTileParameters]):
                 with m.If(source.done & in_window & ~wants_key & (exact == emitted) & ~pending):
                     m.next = "DONE"
             with m.State("DONE"):
+                # All scores have left; the maximum is final and APID may decide.
                 m.d.comb += self.identified.valid.eq(1)
                 with m.If(self.identified.ready):
                     m.next = "IDLE"
@@ -261,6 +275,7 @@ class Eas(Component[LadTileParameters]):
             self.identified.payload.large.eq(large),
             self.identified.payload.rows.eq(rows),
         ]
+        # Rows of G may come while further ones are requested.
         with m.If(arrives):
             m.d.sync += g_left.eq(g_left - 1)
         m.d.comb += [
@@ -327,6 +342,7 @@ class Eas(Component[LadTileParameters]):
     def _results(self, m: Module, source, exact, loading) -> tuple[Signal, Value]:
         """Scores out, and their maximum. Returns (its order key, scores are under way)."""
         p = self.parameters
+        # Results leave the VPUs in the order of operations, which the queue of tags repeats.
         first, second = self._vpus
         tag = self._tags.o
         # Estimated scores wait a cycle for M's bits.
@@ -349,8 +365,11 @@ class Eas(Component[LadTileParameters]):
             source.result.payload.dots[0].eq(first.o_scal.payload),
             source.result.payload.dots[1].eq(second.o_scal.payload),
         ]
+        # Estimates of positions in the window are dropped, because those have exact scores.
         below = Signal(2)  # the window
         m.d.comb += below.eq(Cat(waiting.index + k < source.old for k in range(2)))
+        # An estimate comes with the scores of two positions, an exact score alone; estimates have
+        # priority because they cannot wait.
         with m.If(waiting.valid):
             m.d.comb += [
                 self.score_index.eq(waiting.index),
@@ -380,8 +399,10 @@ class Eas(Component[LadTileParameters]):
             larger.eq(Mux(keys[0] > keys[1], *keys)),
             changed.eq(self.score_valid),
         ]
+        # Two comparisons in two cycles keep each path short.
         with m.If(larger > maximum):
             m.d.sync += maximum.eq(larger)
+        # A new head: below every number, as no position has been seen.
         with m.If(loading):
             m.d.sync += [maximum.eq(NAN_KEY), exact.eq(0)]
         return maximum, source.score.valid | waiting.valid | changed

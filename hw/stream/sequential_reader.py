@@ -168,6 +168,7 @@ class SequentialReader(Component[SequentialReaderParameters]):
             # The next command is accepted together with the last request, so there is no gap.
             command.ready.eq(~left.any() | (final & issue)),
         ]
+        # The reorder buffer adds a slot's number as the tag and issues words in the order of slots.
         wiring.connect(m, reorder.request, wiring.flipped(self.request))
         m.d.comb += [
             reorder.response.valid.eq(self.response.valid),
@@ -177,6 +178,7 @@ class SequentialReader(Component[SequentialReaderParameters]):
             reorder.o.ready.eq(self.o.ready),
             Value.cast(self.o.payload).eq(Value.cast(reorder.o.payload)),
         ]
+        # A request is counted when the memory accepts it, so back-pressure only delays the run.
         with m.If(issue):
             m.d.sync += [address.eq(address + 1), left.eq(left - 1)]
         with m.If(command.valid & command.ready):

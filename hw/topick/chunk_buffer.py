@@ -176,6 +176,7 @@ class ChunkBuffer(Component[ChunkBufferParameters]):
         hit = Signal()
         miss = Signal()
         m.d.comb += [
+            # A hit does not wait for a miss or the reverse: each has its own register.
             miss_free.eq(~self.memory_request.valid | self.memory_request.ready),
             request.ready.eq(Mux(kept, hit_free, miss_free)),
             hit.eq(request.valid & kept & hit_free),
@@ -188,8 +189,10 @@ class ChunkBuffer(Component[ChunkBufferParameters]):
             m.d.sync += self.memory_request.valid.eq(miss)
         with m.If(miss):
             m.d.sync += self.memory_request.payload.eq(request.payload)
+        # The memory's read register and the tag beside it move together.
         with m.If(hit_free):
             m.d.sync += hit_valid.eq(hit)
+        # A hit's tag is stored, as the memory returns the chunk without it.
         with m.If(hit):
             m.d.sync += hit_tag.eq(request.payload.tag)
 
@@ -203,12 +206,14 @@ class ChunkBuffer(Component[ChunkBufferParameters]):
             free.eq(~response.valid | response.ready),
             hit_passes.eq(hit_valid & free & (hit_first | ~arrived.valid)),
             hit_free.eq(~hit_valid | hit_passes),
+            # An arrival also writes its chunk into the buffer as it passes.
             arrived.ready.eq(free & ~(hit_valid & hit_first)),
             arrival_passes.eq(arrived.valid & arrived.ready),
             write.en.eq(arrival_passes & self._is_buffered(arrived.payload.tag)),
             write.addr.eq(self._address(arrived.payload.tag)),
             write.data.eq(arrived.payload.data),
         ]
+        # The output register: an arrival and a hit never pass in the same cycle.
         with m.If(free):
             m.d.sync += response.valid.eq(hit_passes | arrival_passes)
         with m.If(arrival_passes):
@@ -229,6 +234,7 @@ class ChunkBuffer(Component[ChunkBufferParameters]):
         row = Signal(p.rows)  # one-hot, of the response
         m.d.comb += row.eq(Cat(self._row(arrived) == number for number in range(p.rows)))
         for number in range(p.planes):
+            # A bit for each chunk of the buffer: whether it holds the present kv head's.
             plane = Signal(p.rows, name=f"kept_{number}")  # rows whose chunk is kept
             here = Signal(name=f"write_{number}")
             m.d.comb += here.eq(write & (self._plane(arrived) == number))
@@ -240,6 +246,7 @@ class ChunkBuffer(Component[ChunkBufferParameters]):
         kept = Signal()
         chunks = Signal(p.rows)  # rows whose chunk of the tag's number is kept
         at_row = Signal(p.rows)
+        # A request in the cycle of a clear must already miss.
         forgotten = Mux(tag.value, self._clears(True), self._clears(False))
         m.d.comb += [
             chunks.eq(Array(planes)[self._plane(tag)]),

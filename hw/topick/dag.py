@@ -150,7 +150,9 @@ class Dag(Component[DagParameters]):
         for port in self.difference:
             m.d.comb += port.ready.eq(1)
             d = port.payload
+            # Differences are always taken; a lane without one adds an invalid sum.
             sums.append(_Sum(port.valid, d.limb, d.high, d.low))
+        # A tree with a register at each level adds the lanes' differences.
         for level in range(p.levels):
             pairs = [sums[n : n + 2] for n in range(0, len(sums), 2)]
             sums = [
@@ -159,6 +161,7 @@ class Dag(Component[DagParameters]):
             ]
         [arriving] = sums
         # The accumulator. Its limbs are sums of at most `tokens` terms' limbs.
+        # The sum moves up with the largest limb so far: what lies below two limbs is dropped.
         total = self._signals("total", p.limb + HEADROOM)
         new = self._add(m, "new", total, arriving)
         m.d.sync += [
@@ -179,6 +182,8 @@ class Dag(Component[DagParameters]):
         # log2, rounded down.
         m.submodules.log2 = log2 = Log2Fixed(p.log2)
         m.d.comb += [log2.enable.eq(1), log2.x.eq(units)]
+        # Sum 0 has no logarithm; then, and after `clear` until a new difference has passed, it is
+        # unknown.
         known = Signal(p.log2.stages)
         bases = [base]
         for stage in range(p.log2.stages):
@@ -215,6 +220,7 @@ class Dag(Component[DagParameters]):
         if b is None:
             return a
         p = self.parameters
+        # Sums grow by a bit a level, but never beyond what `tokens` terms need.
         width = min(max(len(a.high), len(b.high)) + 1, p.limb + HEADROOM)
         made = self._signals(f"add_{name}", width)
         ahead = Signal(signed(p.limb_bits + 1), name=f"ahead_{name}")  # limbs of a above b

@@ -76,6 +76,7 @@ class LaneGroup(Component[TopickCoreParameters]):
         m.submodules.join = join = SumJoin(p.lanes_per_head, p.d, p.bits, p.probability_bits)
         queue = Queue(QueueParameters(depth=HEADS_LEAVING), shape=p.head_index)
         m.submodules.heads = queue
+        # The baseline lane has the same ports and prunes nothing, for comparison.
         lanes = [(PeLane if p.pruning else BaselineLane)(p.lane) for _ in numbers]
         orders = [TokenOrder(p.row_bits) for _ in numbers]
         generators = [ProbabilityGenerator(p.probability_generator) for _ in numbers]
@@ -99,6 +100,8 @@ class LaneGroup(Component[TopickCoreParameters]):
         ends = []
         for number in numbers:
             lane, generator, port = lanes[number], generators[number], ports[number]
+            # Step 0: tokens in the lane's order, chunks of K, decisions. Step 1: kept entries,
+            # chunks of V, weighted sums.
             wiring.connect(m, orders[number].token, lane.token)
             wiring.connect(m, lane.request, port.key_request)
             wiring.connect(m, port.key_response, lane.response)
@@ -116,6 +119,7 @@ class LaneGroup(Component[TopickCoreParameters]):
             buffers.append(self._connect_memory(m, number, port))
             ends.append(self._report(m, number, lane, generator, scored))
 
+        # Three heads may be under way: one in step 0, one between the steps, one in step 1.
         room = self._start(m, lanes, orders, generators, starting)
         self._score(m, dag, ends, room, starting, between, scoring_ends)
         with m.If(starting):
@@ -197,6 +201,7 @@ class LaneGroup(Component[TopickCoreParameters]):
             is_newest = Signal(name=f"is_newest_{number}")
             command = lane.command.payload
             m.d.comb += [
+                # Token i is in lane i mod lanes_per_head, so lanes differ by one token at most.
                 rows.eq((self.tokens + p.lanes_per_head - 1 - number) >> p.share_bits),
                 is_newest.eq(newest[: p.share_bits] == number),
                 order.start.payload.tokens.eq(rows),
@@ -214,6 +219,7 @@ class LaneGroup(Component[TopickCoreParameters]):
             ]
             room = Signal(name=f"room_{number}")
             m.d.comb += room.eq(generator.level + rows <= p.rows)
+            # A lane without tokens takes part in no head and holds none up.
             able.append((rows == 0) | (lane.command.ready & order.start.ready & room))
         return Cat(able).all()
 
@@ -226,22 +232,28 @@ class LaneGroup(Component[TopickCoreParameters]):
         has_rows = Cat(self.tokens > number for number in range(p.lanes_per_head))
         with m.FSM():
             with m.State("IDLE"):
+                # A head starts when all lanes can take it.
                 m.d.comb += starting.eq(self.query.valid & room)
                 m.d.comb += self.query.ready.eq(room)
                 with m.If(starting):
                     m.d.sync += ended.eq(~has_rows)
                     m.next = "STEP_0"
             with m.State("STEP_0"):
+                # Lanes end independently; each reports its last decision once.
                 m.d.sync += ended.eq(ended | Cat(ends))
                 with m.If((ended | Cat(ends)).all()):
                     m.d.sync += settling.eq(p.dag.latency)
                     m.next = "SETTLE"
             with m.State("SETTLE"):
+                # The last difference passes the adder tree before the logarithm is read; then the
+                # head waits until the place between the steps is free.
                 with m.If(settling != 0):
                     m.d.sync += settling.eq(settling - 1)
                 with m.Elif(~between):
                     m.d.comb += scoring_ends.eq(1)
                     m.next = "IDLE"
+        # The next head's differences come later, as its lanes start in the next cycle at the
+        # earliest.
         m.d.comb += dag.clear.eq(scoring_ends)
 
     def _hand_over(self, m, dag, generators, queue, scoring_ends, between, handing) -> None:
@@ -258,9 +270,11 @@ class LaneGroup(Component[TopickCoreParameters]):
             # Unknown if all kept terms are below the limbs of a larger one, now pruned.
             known = dag.denominator.known
             m.d.sync += log2.eq(Mux(known, dag.denominator.log2, 0))
+        # All generators start together, since they share the logarithm.
         with m.Elif(handing):
             m.d.sync += between.eq(0)
         for number, generator in enumerate(generators):
+            # How many of the ring's entries belong to the head.
             kept = Signal(range(p.rows + 1), name=f"kept_{number}")  # in step 0
             count = Signal(range(p.rows + 1), name=f"count_{number}")  # of the head that waits
             with m.If(scoring_ends):
@@ -278,6 +292,7 @@ class LaneGroup(Component[TopickCoreParameters]):
         keys, values = Signal(init=1), Signal(init=1)  # nothing of this job is buffered yet
         new_keys = starting & (keys | (key_head != self.query.payload.kv_head))
         new_values = handing & (values | (value_head != waiting_head))
+        # A new job has written a new row of every kv head, so nothing buffered is valid.
         with m.If(self.begin):
             m.d.sync += [keys.eq(1), values.eq(1)]
         with m.If(starting):

@@ -53,6 +53,7 @@ class LanePort(Component[TopickCoreParameters]):
         plane = Signal(range(p.planes))
         read = Signal(p.read_layout)
         m.d.comb += [
+            # Keys go first: step 0 decides how soon the next head can start, values only follow.
             room.eq(~self.request.valid | self.request.ready),
             is_value.eq(~self.key_request.valid),
             self.key_request.ready.eq(room),
@@ -62,15 +63,18 @@ class LanePort(Component[TopickCoreParameters]):
             read.tag.chunk.eq(Mux(is_value, value.chunk, key.chunk)),
             read.tag.row.eq(Mux(is_value, value.row, key.token)),
             read.tag.label.eq(Mux(is_value, value.p, key.slot)),
+            # Address: planes of K and V in turn for each kv head, a plane a chunk of all rows.
             plane.eq((head * 2 + is_value) * p.lane.chunks + read.tag.chunk),
             read.address.eq(Cat(read.tag.row, plane)),
         ]
+        # The request leaves from a register, so the lane's arbitration is not in the memory's path.
         with m.If(room):
             m.d.sync += [
                 self.request.valid.eq(self.key_request.valid | self.value_request.valid),
                 self.request.payload.eq(read),
             ]
         tag = self.response.payload.tag
+        # The tag says whose a response is: the label is a slot for K and a probability for V.
         to_key, to_value = self.key_response, self.value_response
         m.d.comb += [
             to_key.valid.eq(self.response.valid & ~tag.value),
@@ -82,6 +86,7 @@ class LanePort(Component[TopickCoreParameters]):
             to_value.payload.p.eq(tag.label),
             to_value.payload.chunk.eq(tag.chunk),
             to_value.payload.data.eq(self.response.payload.data),
+            # A response that its step cannot take holds up the others behind it.
             self.response.ready.eq(Mux(tag.value, to_value.ready, to_key.ready)),
         ]
         return m

@@ -204,6 +204,7 @@ class PeLane(Component[PeLaneParameters]):
         p = self.parameters
         m.submodules.scoreboard = scoreboard = Scoreboard(p.scoreboard)
         m.submodules.requests = requests = ChunkRequests(p.token_bits, p.chunks, p.entries)
+        # Values share the multipliers with keys and have accumulators for each element.
         m.submodules.sums = sums = WeightedSums(p)
         wiring.connect(m, wiring.flipped(self.token), requests.token)
         wiring.connect(m, scoreboard.free, requests.free)
@@ -239,6 +240,7 @@ class PeLane(Component[PeLaneParameters]):
             sums.last.eq(value.last),
             Cat(sums.products).eq(Cat(products)),
         ]
+        # All stages advance together, so nothing needs a queue inside.
         chunk = self._scores(m, scoreboard, advance, taking, products, command)
         free, decided = self._decide(m, scoreboard, requests, advance, chunk, command, undecided)
 
@@ -256,6 +258,7 @@ class PeLane(Component[PeLaneParameters]):
                 command.eq(self.command.payload),
                 undecided.eq(self.command.payload.tokens),
             ]
+        # The head ends with the decision on its last undecided token.
         with m.Elif(decided):
             m.d.sync += undecided.eq(undecided - 1)
         return m
@@ -271,9 +274,11 @@ class PeLane(Component[PeLaneParameters]):
             scoreboard.read.payload.eq(tag.slot),
             scoreboard.read.valid.eq(self.response.valid & ~first & advance),
             scoreboard.entry.ready.eq(advance),
+            # A chunk after the first needs its token's entry, which may still be in the pipeline.
             self.response.ready.eq(advance & expected),
             taking.eq(self.response.valid & self.response.ready),
             requests.first_arrived.eq(taking & first),
+            # Values use the cycles that keys leave.
             self.value.ready.eq(advance & ~(self.response.valid & expected)),
             taking_value.eq(self.value.valid & self.value.ready),
         ]

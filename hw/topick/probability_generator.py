@@ -180,11 +180,14 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
         busy = Signal()  # a head is in step 1
         left = Signal(range(p.rows + 1))  # its entries in the memory
         log2 = Signal(p.logarithm)
+        # The head has ended when all entries are read, all requests are out and all responses have
+        # come.
         pending = Signal(range(p.rows * p.chunks + 1))  # requests without a response
         starting, reading, requested, passed, ending = (
             Signal(name=name) for name in ("starting", "reading", "requested", "passed", "ending")
         )
         m.d.comb += [self.start.ready.eq(~busy), starting.eq(self.start.valid & ~busy)]
+        # A head's entries are the oldest ones of the ring.
         with m.If(starting):
             m.d.sync += [
                 busy.eq(1),
@@ -206,6 +209,7 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
         end = Signal()
         m.d.comb += [
             end.eq(busy & (left == 0) & idle & (pending == 0)),
+            # A response that was not requested is not taken.
             value.valid.eq(end | (response.valid & (pending != 0))),
             value.payload.last.eq(end),
             response.ready.eq(value.ready & (pending != 0)),
@@ -229,6 +233,8 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
         storing = Signal()
         m.d.comb += [
             self.kept.ready.eq(self.level != p.rows),
+            # Full when as many entries are stored as there are rows, of this head and the next
+            # together.
             storing.eq(self.kept.valid & self.kept.ready),
             write.data.eq(self.kept.payload),
             write.en.eq(storing),
@@ -250,6 +256,7 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
         free = {name: Signal(name=f"{name}_free") for name in valid}
         m.d.comb += [
             reading.eq((left != 0) & (self.level != 0) & free["entry"]),
+            # A stage advances when it is empty or the next one does, from the requests backwards.
             free["entry"].eq(~valid["entry"] | free["minus"]),
             free["minus"].eq(~valid["minus"] | free["power"]),
         ]
@@ -280,6 +287,7 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
                 valid["power"].eq(valid["minus"]),
                 power.eq(exp2.y),
                 most.eq(minus <= 0),
+                # Shifts beyond the last bit all give 0, so the distance is limited.
                 shift.eq(Mux(n > p.probability_bits + 1, p.probability_bits + 2, n)),
                 row["power"].eq(row["minus"]),
             ]
@@ -299,9 +307,11 @@ class ProbabilityGenerator(Component[ProbabilityGeneratorParameters]):
         m.d.comb += [
             last.eq(request.chunk == p.chunks - 1),
             free["p"].eq(~self.request.valid | (self.request.ready & last)),
+            # A probability of 0 needs no value: its entry leaves without a request.
             none.eq((found == 0) & p.skip),
             free["power"].eq(~valid["power"] | free["p"] | none),
         ]
+        # One entry is requested chunk by chunk and blocks the stages before it.
         with m.If(free["p"]):
             m.d.sync += [
                 self.request.valid.eq(valid["power"] & ~none),

@@ -143,11 +143,13 @@ class RowStore(Component[RowStoreParameters]):
         step = Signal()  # a chunk goes to the output register
         chunk_ends = Signal()  # the row's last chunk
         m.d.comb += [
+            # A row of K or V is held at the input until its last chunk has been written.
             self.command.ready.eq(~busy),
             step.eq(self.kv.valid & (left != 0) & busy & (~write.valid | write.ready)),
             chunk_ends.eq(chunk == p.chunks - 1),
             self.kv.ready.eq((left != 0) & busy & (~write.valid | write.ready) & chunk_ends),
         ]
+        # A command without heads is done at once.
         with m.If(self.command.valid & ~busy):
             m.d.sync += [
                 busy.eq(self.command.payload.kv_heads != 0),
@@ -157,6 +159,7 @@ class RowStore(Component[RowStoreParameters]):
             ]
         with m.If(step):
             m.d.sync += [chunk.eq(chunk + 1), plane.eq(plane + 1)]
+            # K and V of a head alternate, so a row's last chunk also changes between them.
             with m.If(chunk_ends):
                 m.d.sync += [chunk.eq(0), is_value.eq(~is_value)]
             with m.If(chunk_ends & is_value):
@@ -166,6 +169,7 @@ class RowStore(Component[RowStoreParameters]):
                     m.d.sync += [group.eq(0), base.eq(plane + 1), plane.eq(plane + 1)]
         # Output register.
         with m.If(step):
+            # The token's low bits choose the lane of its group, the others the row there.
             lane_bits = exact_log2(p.lanes_per_head)
             m.d.sync += [
                 write.valid.eq(1),
@@ -175,6 +179,8 @@ class RowStore(Component[RowStoreParameters]):
             ]
         with m.Elif(write.ready):
             m.d.sync += write.valid.eq(0)
+        # Idle again when the last chunk has been accepted and not before, because a head may start
+        # then.
         with m.If(write.valid & write.ready & (left == 0)):
             m.d.sync += busy.eq(0)
         return m

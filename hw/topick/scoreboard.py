@@ -130,12 +130,14 @@ class Scoreboard(Component[ScoreboardParameters]):
         m.d.comb += [
             read_slot.eq(Cat(self.read.payload == slot for slot in range(p.entries))),
             write_slot.eq(Cat(park.slot == slot for slot in range(p.entries))),
+            # Reading waits for an entry that is still on its way through the lane's pipeline.
             parked.eq((full & read_slot).any()),
             parkable.eq(~(full & write_slot).any()),
             self.read.ready.eq(parked & (~self.entry.valid | self.entry.ready)),
             self.write.ready.eq(Mux(park.park, parkable, returned.i.ready)),
             taking.eq(self.read.valid & self.read.ready),
             parking.eq(self.write.valid & self.write.ready & park.park),
+            # The read port is combinational: the entry is needed in the cycle after the response.
             reading.addr.eq(self.read.payload),
             writing.addr.eq(park.slot),
             writing.data.eq(park.entry),
@@ -157,6 +159,7 @@ class Scoreboard(Component[ScoreboardParameters]):
         p = self.parameters
         m.submodules.returned = returned = Queue(QueueParameters(depth=p.entries), shape=p.slot)
         fresh = Signal(range(p.entries + 1))  # the lowest slot that was never issued
+        # Until all slots have been issued once, no queue is needed.
         left = Signal()
         m.d.comb += [
             left.eq(fresh != p.entries),

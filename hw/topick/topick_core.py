@@ -125,6 +125,7 @@ class TopickCore(Component[TopickCoreParameters]):
             ]
         m.submodules.store = store = RowStore(p.row_store)
         wiring.connect(m, wiring.flipped(self.kv), store.kv)
+        # Rows first, then heads: a query may need the new token's own rows.
         self._sequence(m, store, job, begin, known, stored, left)
         self._connect_lanes(m, groups, store)
         self._dispatch(m, groups, job, begin, known, stored)
@@ -142,10 +143,12 @@ class TopickCore(Component[TopickCoreParameters]):
             command.payload.token.eq(job.tokens - 1),
             command.payload.kv_heads.eq(kv_heads),
         ]
+        # The job ends when the last head's output has been taken.
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += left.eq(left - 1)
         with m.FSM():
             with m.State("IDLE"):
+                # Check the job's numbers, so that no wrong one can lead to a hang.
                 m.d.comb += [self.job.ready.eq(1), begin.eq(self.job.valid)]
                 m.d.sync += [covered.eq(0), kv_heads.eq(0)]
                 with m.If(begin):
@@ -159,6 +162,7 @@ class TopickCore(Component[TopickCoreParameters]):
                     ]
                     m.next = "COUNT"
             with m.State("COUNT"):
+                # One kv head a cycle; more than there are makes the job one of a single head.
                 # heads / group, rounded up.
                 m.d.sync += left.eq(job.heads)
                 with m.If(covered >= job.heads):
@@ -168,14 +172,17 @@ class TopickCore(Component[TopickCoreParameters]):
                 with m.Else():
                     m.d.sync += [covered.eq(covered + job.group), kv_heads.eq(kv_heads + 1)]
             with m.State("STORE"):
+                # Queries are accepted from here on, as their margins can be computed meanwhile.
                 m.d.comb += [known.eq(1), command.valid.eq(1)]
                 with m.If(command.ready):
                     m.next = "STORING"
             with m.State("STORING"):
+                # The store is ready for a next command once all rows are written.
                 m.d.comb += known.eq(1)
                 with m.If(command.ready):
                     m.next = "ATTEND"
             with m.State("ATTEND"):
+                # Heads run in the groups until every o has left.
                 m.d.comb += [known.eq(1), stored.eq(1)]
                 with m.If(left == 0):
                     m.next = "IDLE"
@@ -190,8 +197,11 @@ class TopickCore(Component[TopickCoreParameters]):
             request, read = self.request[number], group.request[n]
             writing = Signal(name=f"writing_{number}")
             m.d.comb += [
+                # The new row's chunks have priority; no head runs while they are written, so
+                # nothing waits.
                 writing.eq(write.valid & (write.payload.lane == number)),
                 request.valid.eq(writing | read.valid),
+                # A write's tag has no meaning, because a write gets no response.
                 request.payload.tag.eq(Mux(writing, 0, Value.cast(read.payload.tag))),
                 request.payload.address.eq(
                     Mux(writing, write.payload.address, read.payload.address)
@@ -223,11 +233,13 @@ class TopickCore(Component[TopickCoreParameters]):
         m.d.comb += self.q.ready.eq(known & ~held & (head != job.heads))
         with m.If(self.q.valid & self.q.ready):
             m.d.sync += [query.eq(self.q.payload), held.eq(1)]
+            # The query is constant while its margins pass the generator's stages.
             m.d.sync += waiting.eq(MARGIN_STAGES if p.pruning else 0)
         with m.Elif(waiting != 0):
             m.d.sync += waiting.eq(waiting - 1)
         with m.If(sending):
             m.d.sync += [held.eq(0), head.eq(head + 1), place.eq(place + 1)]
+            # After a kv head's last query the next lane group is chosen.
             with m.If(place + 1 == job.group):
                 m.d.sync += [place.eq(0), chosen.eq(chosen + 1)]
                 with m.If(chosen == p.groups - 1):
@@ -254,6 +266,7 @@ class TopickCore(Component[TopickCoreParameters]):
                 sent.least.eq(margins.least),
             ]
         for number, group in enumerate(groups):
+            # A queue for each group, so that one slow group does not hold up the others' queries.
             queue = Queue(QueueParameters(depth=p.queries), shape=p.head_layout)
             m.submodules[f"queries_{number}"] = queue
             m.d.comb += [
@@ -261,6 +274,7 @@ class TopickCore(Component[TopickCoreParameters]):
                 queue.i.valid.eq(held & (waiting == 0) & (chosen == number)),
                 group.query.valid.eq(queue.o.valid & stored),
                 group.query.payload.eq(queue.o.payload),
+                # No head may start before all rows of the job are in memory.
                 queue.o.ready.eq(group.query.ready & stored),
             ]
             with m.If(chosen == number):
@@ -269,6 +283,7 @@ class TopickCore(Component[TopickCoreParameters]):
     def _collect(self, m: Module, groups: list[LaneGroup], left: Signal) -> None:
         """The groups' o, one at a time."""
         p = self.parameters
+        # Groups finish in any order; `head` says whose o it is.
         m.submodules.arbiter = arbiter = Arbiter(
             ArbiterParameters(inputs=p.groups), shape=p.head_output_layout
         )

@@ -100,11 +100,13 @@ class JobSequence(Component[UnicaimCoreParameters]):
                 Mux(load, self.load.payload.mean, Mux(querying, q.x, self.kv.payload))
             ),
         ]
+        # A kv head whose last job is not reported, or whose rows are still being read, is busy.
         free = Signal()
         m.d.comb += free.eq(~(self.busy >> (job.kv_head if several else Const(0)))[0])
         m.d.sync += held.eq(context)
         with m.FSM():
             with m.State("IDLE"):
+                # A job's fields are copied, so that `job` can go on to the next one.
                 m.d.comb += [
                     self.job.ready.eq(self.job.valid & free),
                     accept.eq(self.job.valid & self.job.ready),
@@ -120,6 +122,7 @@ class JobSequence(Component[UnicaimCoreParameters]):
                     with m.If(job.op == JobOp.LOAD):
                         m.next = "LOAD"
             with m.State("LOAD"):
+                # LOAD passes the mean key and the divisor to the converter and has no row.
                 m.d.comb += [
                     load.eq(1),
                     converter.valid.eq(self.load.valid),
@@ -128,12 +131,15 @@ class JobSequence(Component[UnicaimCoreParameters]):
                 with m.If(self.load.valid & converter.ready):
                     m.next = "IDLE"
             with m.State("TAKE"):
+                # The row manager names the row, which may take until the last search for a row to
+                # evict has ended.
                 m.d.comb += self.take.valid.eq(1)
                 with m.If(self.take.ready):
                     m.next = "RECORD"
                     with m.If(op == JobOp.CLEAR):
                         m.next = "CLEAR"
             with m.State("RECORD"):
+                # The record accompanies the job through the accumulation to its report.
                 m.d.comb += [
                     self.records.valid.eq(self.row.valid),
                     self.row.ready.eq(self.records.ready),
@@ -142,6 +148,8 @@ class JobSequence(Component[UnicaimCoreParameters]):
                 with m.If(self.row.valid & self.records.ready):
                     m.next = "KEY"
             with m.State("KEY"):
+                # K goes to the memory and, as levels, to the array: in the same cycle, since `kv`
+                # is not stored.
                 m.d.comb += [
                     write.valid.eq(self.kv.valid & converter.ready),
                     converter.valid.eq(self.kv.valid & write.ready),
@@ -151,12 +159,15 @@ class JobSequence(Component[UnicaimCoreParameters]):
                     m.d.sync += value.eq(1)
                     m.next = "VALUE"
             with m.State("VALUE"):
+                # V goes to the memory alone. A PRESET ends here.
                 m.d.comb += [write.valid.eq(self.kv.valid), self.kv.ready.eq(write.ready)]
                 with m.If(self.kv.valid & write.ready):
                     m.next = "IDLE"
                     with m.If(left.any()):
                         m.next = "QUERIES"
             with m.State("QUERIES"):
+                # Each query is offered to converter, queue of heads and operands; a sink sees valid
+                # only when the others are ready, so that all take the query in the same cycle.
                 sinks = (converter, self.heads, self.operands)
                 m.d.comb += [
                     querying.eq(1),
@@ -170,6 +181,7 @@ class JobSequence(Component[UnicaimCoreParameters]):
                     with m.If(left == 1):
                         m.next = "IDLE"
             with m.State("CLEAR"):
+                # CLEAR also reaches the converter, in order with the levels before it.
                 m.d.comb += [
                     converter.valid.eq(self.records.ready),
                     self.records.valid.eq(converter.ready),

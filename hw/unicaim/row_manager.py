@@ -131,23 +131,29 @@ class RowManager(Component[RowManagerParameters]):
         m.d.comb += [
             count.eq(used[at]),
             full.eq(count == p.rows),
+            # With all rows in use a row can only be named once the accumulation has found the one
+            # to evict.
             possible.eq(~full | (known >> at)[0]),
             self.i.ready.eq(possible & ((i.op == RowOp.CLEAR) | ~self.o.valid | self.o.ready)),
             accept.eq(self.i.valid & self.i.ready),
             take.eq(accept & (i.op == RowOp.TAKE)),
+            # One bit for each context, for the registers of each.
             accepted.eq(accept << at),
             evict.ready.eq(~(known >> evict_at)[0]),
             found.eq((evict.valid & evict.ready) << evict_at),
         ]
+        # A row found is used by one TAKE, or forgotten with a CLEAR.
         m.d.sync += known.eq((known & ~(accepted & full.replicate(p.contexts))) | found)
         for number in range(p.contexts):
             with m.If(accepted[number]):
                 with m.If(i.op == RowOp.CLEAR):
                     m.d.sync += used[number].eq(0)
+                # Rows are given in order as long as there are free ones.
                 with m.Elif(~full):
                     m.d.sync += used[number].eq(count + 1)
             with m.If(found[number]):
                 m.d.sync += row[number].eq(evict.payload.row)
+        # The answer is a register, so `o` does not depend on `i` in the same cycle.
         with m.If(~self.o.valid | self.o.ready):
             m.d.sync += self.o.valid.eq(take)
         with m.If(take):

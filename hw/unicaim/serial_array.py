@@ -111,6 +111,8 @@ class SerialArray(UnicaimArray):
         row = Value.cast(bus.beat.row)
         word = Signal(range(p.words))
         m.d.comb += [
+            # A word holds `parallel` rows of one context; the low bits of a row's number select its
+            # part.
             write.addr.eq(bus.context * p.words + row[lane:]),
             write.data.eq(Value.cast(bus.beat.levels).replicate(p.parallel)),
             write.en.eq((bus.write << row[:lane])[: p.parallel]),
@@ -122,6 +124,7 @@ class SerialArray(UnicaimArray):
         planes = Signal(p.query_bits * plane_bits, reset_less=True)
         m.submodules.counter = count = PopulationCount(PopulationCountParameters(n=p.d))
         negatives = Signal(range(p.d * ((1 << p.query_bits) - 1) + 1), reset_less=True)
+        # With a query's first plane the older planes are dropped.
         kept = (~bus.first).replicate(len(planes))
         m.d.comb += count.i.eq(Cat(digit.negative for digit in bus.drive))
         with m.If(bus.plane):
@@ -131,6 +134,7 @@ class SerialArray(UnicaimArray):
 
         # In three cycles a word is read, its rows are scored, and the scores are stored.
         reading, read_word, storing = Signal(), Signal(), Signal()
+        # The word's number accompanies it through the three cycles.
         at_read, at_store = (
             Signal(range(p.words), reset_less=True, name=name) for name in ("at_read", "at_store")
         )
@@ -142,8 +146,10 @@ class SerialArray(UnicaimArray):
         ]
         m.d.comb += [
             read.en.eq(reading),
+            # The search may start when the last word's scores are stored.
             begin.eq(storing & (at_store == p.words - 1)),
         ]
+        # Scoring starts with the query's last plane, when all digits are known.
         with m.If(bus.plane & bus.beat.last):
             m.d.sync += [scoring.eq(1), reading.eq(1), word.eq(0)]
         with m.If(reading):
@@ -155,6 +161,7 @@ class SerialArray(UnicaimArray):
 
         totals = [self._total(m, lane, read.data, planes, negatives) for lane in range(p.parallel)]
         scores = [Signal(p.score, name=f"score_{n}", reset_less=True) for n in range(p.rows)]
+        # Scores are registers, because the search compares all of them with a threshold at once.
         for first in range(p.words):
             with m.If(storing & (at_store == first)):
                 rows = scores[first * p.parallel : (first + 1) * p.parallel]
@@ -178,6 +185,8 @@ class SerialArray(UnicaimArray):
                 product = product_term(word[at : at + bits], digit[0], digit[1], bits)
                 m.d.comb += term.eq(product << plane)
                 terms.append(term)
+        # Terms are in offset binary, so that none needs a sign extension; their offsets are
+        # subtracted together.
         offset = p.d * ((1 << p.query_bits) - 1) << (bits - 1)
         excess = Const(-offset % (1 << width), width)
         total = add_rows(m, [*terms, negatives, excess], width, Registers(m, (), None))

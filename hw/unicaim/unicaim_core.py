@@ -150,22 +150,28 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         wiring.connect(m, begun.o, exact.heads)
         watched = self._watch(m, sense.o, fetch.i) if p.observe else Const(1)
         m.d.comb += [
+            # The array's scores of a query go to the accumulation with the flag that ends a group's
+            # sum.
             accumulation.values.valid.eq(array.values.valid & sums.valid),
             accumulation.values.payload.values.eq(array.values.payload),
             accumulation.values.payload.last.eq(sums.payload),
             array.values.ready.eq(accumulation.values.ready & sums.valid),
             sums.ready.eq(accumulation.values.ready & array.values.valid),
+            # A selected row and its head's context become the addresses of its rows of K and V.
             fetch.i.valid.eq(sense.o.valid & heads.valid & watched),
             fetch.i.payload.eq(sense.o.payload),
             fetch.context.eq(heads.payload.context),
             fetch.last.eq(heads.payload.last),
             sense.o.ready.eq(fetch.i.ready & heads.valid & watched),
         ]
+        # A head leaves its queue with the last row selected for it.
         taken = fetch.i.valid & fetch.i.ready
         m.d.comb += heads.ready.eq(taken & fetch.i.payload.last)
 
         hold = self._cells(m, array, fetch, exact, taken) if p.exact == "cells" else Const(0)
         m.d.comb += [
+            # Where the cells' own scores are read, the next query must not overwrite them in the
+            # lines.
             array.i.valid.eq(converter.o.valid & ~hold),
             array.i.payload.eq(converter.o.payload),
             converter.o.ready.eq(array.i.ready & ~hold),
@@ -197,6 +203,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             )
             queues.append(queue)
         k, heads, sums = queues
+        # A query enters all queues in the same cycle or none of them.
         ready = Cat(queue.i.ready for queue in queues)
         m.d.comb += [
             k.i.payload.eq(sequence.heads.payload.k),
@@ -229,6 +236,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             ready.eq(bank.i.ready & flags.i.ready),
             samples.ready.eq(ready),
             bank.i.valid.eq(samples.valid & flags.i.ready),
+            # The sample has `fraction` more bits than a code, so the converter's rounding shows.
             bank.i.payload.eq(score << shift),
             flags.i.valid.eq(samples.valid & bank.i.ready),
             flags.i.payload.present.eq(samples.payload.present),
@@ -242,6 +250,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         ]
         hold = Signal()
         beat = array.i.payload
+        # All rows of the head have been sampled.
         with m.If(taken & fetch.i.payload.last):
             m.d.sync += hold.eq(0)
         with m.If(array.i.valid & array.i.ready & (beat.op == ArrayOp.QUERY) & beat.last):
@@ -253,6 +262,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
         p = self.parameters
         m.submodules.reorder = reorder = ReorderBuffer(p.depth, p.address_bits, p.row_layout)
         m.submodules.port = port = Arbiter(ArbiterParameters(inputs=2), shape=p.request_layout)
+        # Writes of new rows are rare and short, so sharing the port in turn costs a cycle or two.
         wiring.connect(m, write, port.i[0])
         wiring.connect(m, reads, reorder.i)
         wiring.connect(m, wiring.flipped(self.response), reorder.response)
@@ -288,6 +298,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             counted.i.valid.eq(heads.ready & heads.payload.last),
         ]
         m.d.sync += totals.eq(sums)
+        # The last row of a step ends its counts; the next step's begin at 0.
         with m.If(counted.i.valid):
             m.d.sync += totals.eq(0)
 
@@ -303,6 +314,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             records.o.ready.eq(reported),
             counted.o.ready.eq(reported & record.shares),
         ]
+        # A job without queries has nothing to count and reports zeros.
         with m.If(record.shares):
             m.d.comb += [
                 report.conversions.eq(counted.o.payload.conversions),
@@ -317,6 +329,8 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             """A bit for each kv head: it happens to that one."""
             return Cat(happens & (context == number) for number in range(p.kv_heads))
 
+        # A job of the same kv head must wait for both, because it may overwrite a row still being
+        # read.
         begun = of(sequence.context, sequence.started)
         reads = sequence.reads.replicate(p.kv_heads)
         m.d.sync += [
