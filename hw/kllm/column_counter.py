@@ -202,6 +202,7 @@ class ColumnCounter(Component[ColumnCounterParameters]):
             Signal(name=name) for name in ("advance", "arrived", "last", "add", "load", "leaving")
         )
         used = Signal(self.i.payload.groups.shape())  # groups of the beat's column
+        # Control takes the same number of stages as the counts.
         self._pipeline_control(m, advance, arrived, last, used)
 
         # The pipeline stops only where a column is complete and the buffer is not free.
@@ -211,6 +212,7 @@ class ColumnCounter(Component[ColumnCounterParameters]):
         final = Signal.like(group, reset_less=True)  # the buffered column's last group
         at_end = group == final
         m.d.comb += [
+            # Double buffering: the next column is counted while this one's groups leave.
             leaving.eq(self.o.ready & at_end),
             advance.eq(~(arrived & last & busy) | leaving),
             add.eq(advance & arrived),
@@ -227,6 +229,7 @@ class ColumnCounter(Component[ColumnCounterParameters]):
             m.d.sync += [busy.eq(1), final.eq(used - 1)]
         with m.Elif(leaving):
             m.d.sync += busy.eq(0)
+        # A group of counts leaves in each cycle in which it is accepted.
         if p.groups > 1:
             with m.If(busy & self.o.ready):
                 m.d.sync += group.eq(Mux(at_end, 0, group + 1))
@@ -248,6 +251,7 @@ class ColumnCounter(Component[ColumnCounterParameters]):
             ]
             totals.append(accumulators.totals)
         # Output: the group of counts that is addressed.
+        # The groups are parts of one long row of counts.
         column = Cat(totals)
         with m.Switch(group):
             for number in range(p.groups):
@@ -301,6 +305,7 @@ class ColumnCounter(Component[ColumnCounterParameters]):
                 counter.mask.eq(concat.mask_out[part]),
                 counter.integer_mode.eq(beat.integer),
             ]
+            # Without stages a counter is combinational and has nothing to enable.
             if p.stages:
                 m.d.comb += counter.enable.eq(advance)
             counters.append(counter)

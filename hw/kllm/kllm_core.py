@@ -133,6 +133,8 @@ class KllmCore(Component[KllmCoreParameters]):
         m.submodules.join = join = StepJoin(p)
         m.submodules.scale_replay = scales = ScaleReplay(p)
         m.submodules.score_path = path = ScorePath(p)
+        # All lanes get the same steps and differ in their weights, so the first one's handshake is
+        # used for all.
         lanes = make_lanes(m, p)
         # The core's own ports.
         wiring.connect(m, wiring.flipped(self.command), dispatch.command)
@@ -230,6 +232,8 @@ class KllmCore(Component[KllmCoreParameters]):
             tables[name] = []
             for bank in (0, 1):
                 stored = Signal(FP16.width * size, name=f"{name}_{bank}", reset_less=True)
+                # A small table arrives as one row and is used whole, so it is a register and no
+                # memory.
                 ours = (row.table == number) & chosen & (dispatch.load_bank == bank)
                 with m.If(taken & ours):
                     m.d.sync += stored.eq(row.values.as_value())
@@ -240,6 +244,7 @@ class KllmCore(Component[KllmCoreParameters]):
         """Output the indices of vectors that are to be stored; others are dropped here."""
         out = self.indices
         m.d.comb += [
+            # Vectors whose command does not say `store` are dropped here.
             out.valid.eq(stored.valid & store),
             stored.ready.eq(out.ready | ~store),
             *(
@@ -268,6 +273,7 @@ class KllmCore(Component[KllmCoreParameters]):
         present = Signal()
         accepted = Signal()
         replace_started = Signal()  # codebook replacement has this scale
+        # Midpoints are read one by one while the clustering unit scales them.
         number = Signal(range(max(2, count)))  # of the midpoint
         midpoints = Signal(FP16.width * count, name="midpoints")
         m.d.comb += [
@@ -296,6 +302,7 @@ class KllmCore(Component[KllmCoreParameters]):
                 Array(midpoints.word_select(n, FP16.width) for n in range(count))[number]
             ),
         ]
+        # After a vector's last midpoint the next vector begins with the first.
         with m.If(cluster.midpoints.valid & cluster.midpoints.ready):
             m.d.sync += number.eq(Mux(number == count - 1, 0, number + 1))
         with m.If(present):
@@ -305,6 +312,7 @@ class KllmCore(Component[KllmCoreParameters]):
     def _replace(self, m: Module, replace, table, dispatch: CommandDispatch, tables):
         """Command CodebookReplacement, and ProductTable once a table is rebuilt."""
         commands, replays = dispatch.codebook_replacement, dispatch.product_table
+        # Lanes that multiply centroids have no product table to rebuild.
         has_function = commands.payload.replace & (table is not None)
         command, bank = replace.command.payload, commands.payload.bank
         m.d.comb += [
@@ -324,6 +332,7 @@ class KllmCore(Component[KllmCoreParameters]):
         issued = Signal()
         waits = Signal()
         m.d.comb += [
+            # A product whose table is rebuilt must not read rows of the vector before.
             waits.eq(replays.payload.replace & ~rebuilt.any()),
             table.replay.valid.eq(replays.valid & ~waits),
             table.replay.payload.columns.eq(replays.payload.columns),
@@ -334,6 +343,7 @@ class KllmCore(Component[KllmCoreParameters]):
             finished.eq(replace.write.valid & replace.write.payload.row.all()),
             used.eq(issued & replays.payload.replace),
         ]
+        # Tables are rebuilt and used in order, so counting them is enough.
         with m.If(finished & ~used):
             m.d.sync += rebuilt.eq(rebuilt + 1)
         with m.Elif(used & ~finished):
@@ -376,6 +386,7 @@ class KllmCore(Component[KllmCoreParameters]):
         finished = Signal()  # the product's last beat is accepted
         # The command is held until the product's last beat. A partial product's beats are dropped.
         m.d.comb += [
+            # Lanes beyond the matrix's last column have results of padding, which are masked.
             left.eq(command.columns - done),
             batch_end.eq(vector == command.vectors),
             y.valid.eq(lanes[0].o.valid & ~command.partial & ~command.softmax),
@@ -397,6 +408,7 @@ class KllmCore(Component[KllmCoreParameters]):
                 y.payload.invalid[number].eq(lane.o.payload.invalid & keep),
                 y.payload.keep[number].eq(keep),
             ]
+        # Vectors of a batch alternate within a set of columns.
         with m.If(taken):
             m.d.sync += vector.eq(Mux(batch_end, 1, vector + 1))
             with m.If(batch_end):

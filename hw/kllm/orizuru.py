@@ -204,15 +204,20 @@ class Orizuru(Component[OrizuruParameters]):
         # Load the leaves, fill the heads level by level, pop the pairs.
         with m.FSM():
             with m.State("LOAD"):
+                # Beats go straight to the leaves; a vector without pairs to find needs no search.
                 m.d.comb += loading.eq(1)
                 with m.If(taken & end & vector.k.any()):
                     m.d.sync += fill.eq(1)
                     m.next = "FILL"
             with m.State("FILL"):
+                # A level's heads are chosen from the level below, which was filled in the cycle
+                # before.
                 m.d.sync += fill.eq(fill << 1)
                 with m.If(fill[-1]):
                     m.next = "POP"
             with m.State("POP"):
+                # Both roots are popped together: the largest and the smallest value that is left in
+                # its tree.
                 m.d.comb += popping.eq(1)
                 with m.If(pop):
                     m.d.sync += pairs_left.eq(pairs_left - 1)
@@ -231,6 +236,7 @@ class Orizuru(Component[OrizuruParameters]):
         m.d.comb += [
             output.i.valid.eq(popping),
             pop.eq(popping & output.i.ready),
+            # The minimum tree has complemented keys, so it too finds a maximum.
             pair.max.index.eq(roots["max"].index),
             pair.max.value.eq(from_key(roots["max"].key)),
             pair.min.index.eq(roots["min"].index),
@@ -253,6 +259,8 @@ class Orizuru(Component[OrizuruParameters]):
         leaves = []
         for number in range(p.units[0]):
             base = number * p.radix
+            # A leaf serves both trees, because one comparison of two slots decides in either
+            # direction.
             leaf = OrizuruLeaf(min(p.radix, p.n - base), bus)
             m.submodules[f"leaf_{number}"] = leaf
             first_lane = base % p.lanes
@@ -272,6 +280,7 @@ class Orizuru(Component[OrizuruParameters]):
         advances = [getattr(leaf, f"advance_{end}") for leaf in leaves]
         # Each level joins `radix` units of the level below.
         entries = p.radix
+        # Each merge keeps its children's heads in registers, so a pop changes one path only.
         for level in range(1, p.depth):
             merges = []
             for number, base in enumerate(range(0, len(heads), p.radix)):

@@ -189,7 +189,9 @@ class OutlierSplit(Component[OutlierSplitParameters]):
         exponents = [value[FP16.mantissa : -1].all() for value in self.x.payload.values]
         m.d.comb += [
             inside.eq(Mux(beat == p.beats - 1, (1 << rest) - 1, (1 << p.lanes) - 1)),
+            # All ones in the exponent: infinity or NaN.
             special.eq((kept & Cat(exponents)).any()),
+            # The number of outliers is needed with the last beat and not before.
             allowed.eq(filling & (self.wanted.valid | ~ended)),
             finder.i.valid.eq(self.x.valid & allowed),
             self.x.ready.eq(finder.i.ready & allowed),
@@ -200,6 +202,8 @@ class OutlierSplit(Component[OutlierSplitParameters]):
             finder.i.payload.values.eq(self.x.payload.values),
             finder.i.payload.keep.eq(kept),
             finder.i.payload.last.eq(ended),
+            # One pair more than the outliers: its values are the largest and smallest inliers,
+            # which give the scale.
             finder.i.payload.k.eq(number + 1),
             put.en.eq(taken),
             put.addr.eq(beat),
@@ -223,14 +227,17 @@ class OutlierSplit(Component[OutlierSplitParameters]):
         # One vector at a time: fill the buffer, search its outliers and scale, send it.
         with m.FSM():
             with m.State("FILL"):
+                # The vector is stored, as its outliers are known only after its last beat.
                 m.d.comb += filling.eq(1)
                 with m.If(taken & ended):
                     m.next = "SEARCH"
             with m.State("SEARCH"):
+                # Outliers leave as they are found; the scale ends the search.
                 m.d.comb += searching.eq(1)
                 with m.If(done):
                     m.next = "SEND"
             with m.State("SEND"):
+                # The vector leaves again, with the outliers marked.
                 m.d.comb += sending.eq(1)
                 with m.If(sent):
                     m.next = "FILL"
@@ -262,6 +269,7 @@ class OutlierSplit(Component[OutlierSplitParameters]):
         ends = [Signal(p.beats * p.lanes, name=f"mark_{end}") for end in ("max", "min")]
         tops = [pair[end].value[:-1] for end in ("max", "min")]
         m.d.comb += [
+            # All pairs but the last are outliers; a vector without outliers has a blank one.
             wanted.eq(~pair.last | blank),
             free.eq(~self.scale.valid),
             # Pairs are offered while searching only. Stating it lets an induction prove that
@@ -271,6 +279,8 @@ class OutlierSplit(Component[OutlierSplitParameters]):
             done.eq(finder.o.valid & ~wanted & free),
             finder.o.ready.eq(Mux(wanted, self.outliers.ready & ~blank, free)),
             present.eq(pair.present & ~blank),
+            # With few values left, one value can be the largest and the smallest at once, and is
+            # then listed once.
             self.outliers.payload.max.repeated.eq((marks & ends[0]).any() & present),
             self.outliers.payload.min.repeated.eq(((marks | ends[0]) & ends[1]).any() & present),
             self.outliers.payload.present.eq(present),
@@ -330,6 +340,7 @@ class OutlierSplit(Component[OutlierSplitParameters]):
             m.d.sync += [
                 marked.eq(Array(marks.word_select(n, p.lanes) for n in range(p.beats))[beat]),
                 o.payload.last.eq(beat == final),
+                # Stop after the last beat until it has been accepted.
                 over.eq(beat == final),
                 beat.eq(Mux(beat == final, 0, beat + 1)),
             ]

@@ -130,6 +130,7 @@ class ProductTable(Component[ProductTableParameters]):
         taken = Signal()
         final = Signal()
         m.d.comb += [
+            # Writes never wait: the two banks keep them away from the rows that are read.
             self.write.ready.eq(1),
             room.eq(~o.valid | o.ready),
             no_columns.eq(self.replay.payload.columns == 0),
@@ -163,6 +164,7 @@ class ProductTable(Component[ProductTableParameters]):
             m.submodules[f"rows_{n}"] = rows = memory.Memory(
                 shape=unsigned(row_width), depth=2 * p.groups, init=[]
             )
+            # One memory for each row of a group, with all groups of both banks.
             put, get = rows.write_port(), rows.read_port()
             m.d.comb += [
                 put.en.eq(self.write.valid & (write.row[:inner] == n)),

@@ -110,11 +110,13 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
         write_half = Signal()
         write_row = Signal(range(2 * p.rows))
         m.d.comb += [
+            # A batch is written into one half while the other one is replayed.
             self.room.eq(~Mux(write_half, full[1], full[0])),
             write.addr.eq(write_row),
             write.en.eq(self.enable),
             write.data.eq(self.data),
         ]
+        # The next batch begins at the other half's first row.
         with m.If(self.batch_end):
             m.d.sync += [write_row.eq(Mux(write_half, 0, p.rows)), write_half.eq(~write_half)]
         with m.Elif(self.row_end):
@@ -135,6 +137,7 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
             present.eq(Mux(read_half, full[1], full[0]) & self.columns.valid),
             room.eq(~o.valid | o.ready),
             last_row.eq(read_row == Mux(read_half, ends[1], ends[0])),
+            # A batch that nobody reads is dropped at once.
             no_columns.eq(columns == 0),
             taken.eq(present & ~no_columns & room),
             finished.eq((taken & last_row & (column == columns)) | (present & no_columns)),
@@ -143,6 +146,7 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
             read.addr.eq(read_row),
             o.payload.row.eq(read.data),
         ]
+        # The memory's read register is the output; its flags are registered beside it.
         with m.If(room):
             m.d.sync += o.valid.eq(taken)
         with m.If(taken):
@@ -154,6 +158,7 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
             ]
             with m.If(last_row):
                 m.d.sync += [read_row.eq(Mux(read_half, p.rows, 0)), column.eq(column + 1)]
+        # Reading goes on in the other half.
         with m.If(finished):
             m.d.sync += [
                 read_row.eq(Mux(read_half, 0, p.rows)),

@@ -193,6 +193,8 @@ class Softmax(Component[SoftmaxParameters]):
         m.submodules.maxima_credits = maxima_credits = CreditCounter(credits)
         m.submodules.sums_credits = sums_credits = CreditCounter(credits)
 
+        # Three passes over a row: its maximum; exponentials and their sum; the products with its
+        # reciprocal. Each pass works on another row at the same time.
         ended = self._store(m, scores, maxima_credits.available, maxima.i)
         m.d.comb += maxima_credits.take.eq(ended)
         finished = self._exponentials(m, scores, maxima.o, terms, sums_credits.available, sums.i)
@@ -213,6 +215,7 @@ class Softmax(Component[SoftmaxParameters]):
             ended.eq(taken & (i.payload.last | full)),
         ]
         # A row that is too long ends with its last stored beat; the rest is dropped.
+        # Beats are counted, so that the later passes know how many to read.
         with m.If(taken):
             m.d.sync += beat.eq(Mux(ended, 0, beat + 1))
             m.d.sync += dropping.eq(full & ~i.payload.last)
@@ -221,6 +224,7 @@ class Softmax(Component[SoftmaxParameters]):
 
         kept = [Signal(FP16.width, name=f"kept_{n}") for n in range(p.lanes)]
         for value, score, keep in zip(kept, i.payload.scores, i.payload.keep, strict=True):
+            # A lane that is not kept must not win, and its exponential is 0.
             m.d.comb += value.eq(Mux(keep, score, MINUS_INFINITY))
         scores.write(m, taken, Cat(*kept, i.payload.keep))
 
@@ -231,6 +235,7 @@ class Softmax(Component[SoftmaxParameters]):
         valid, last, done = Signal(), Signal(), Signal()
         bad, row_bad, undefined = Signal(), Signal(), Signal()
         beats, row_beats = (Signal(range(p.beats + 1), name=n) for n in ("beats", "row_beats"))
+        # Order keys compare as unsigned integers, NaN below all numbers.
         keys = [Signal(FP16.width, name=f"key_{n}") for n in range(p.lanes)]
         m.d.comb += [leaf.eq(to_key(value)) for leaf, value in zip(keys, kept, strict=True)]
         best = _largest(m, keys)
@@ -257,6 +262,7 @@ class Softmax(Component[SoftmaxParameters]):
         found = maxima.payload
         m.d.sync += [
             maxima.valid.eq(done),
+            # The differences to the maximum are taken in fixed point, where they are exact.
             found.highest.eq(to_fixed.o),
             found.undefined.eq(undefined | (key == INFINITY_KEY)),
             # The order key of minus infinity has a zero exponent field.
@@ -280,6 +286,7 @@ class Softmax(Component[SoftmaxParameters]):
         # A beat is read when its term has room, so that nothing in this pass stalls.
         with m.If(read):
             m.d.sync += beat.eq(Mux(last, 1, beat + 1))
+        # The term's place is reserved when its score is read, since it arrives some cycles later.
         terms.reserve(m, read)
         word = scores.read(m, read)
         highest = Signal(FIXED.shape, reset_less=True)

@@ -60,12 +60,15 @@ class StepJoin(Component[CoreParameters]):
         m = Module()
         rows, indices, weights, o = self.rows, self.indices, self.weights, self.o
         row, word, beat, step = (port.payload for port in (rows, indices, weights, o))
+        # The command's fields come with the words of indices, as their tag.
         bank, integer, signed = word.tag[:TAG_FLAGS]
         ahead = Signal(range(IN_FLIGHT + 1))  # batches with scales whose steps are not all accepted
         taken = Signal()
         product_end = Signal()
         word_end = Signal()
         m.d.comb += [
+            # A row of outliers is a step; the indices and weights at its positions are held for all
+            # rows there.
             o.valid.eq(rows.valid & indices.valid & weights.valid & (ahead > 0)),
             taken.eq(o.valid & o.ready),
             word_end.eq(taken & row.advance),
@@ -74,6 +77,7 @@ class StepJoin(Component[CoreParameters]):
             indices.ready.eq(word_end),
             weights.ready.eq(word_end),
         ]
+        # Scales are computed ahead for some batches, and used up by products.
         with m.If(self.scale_done & ~product_end):
             m.d.sync += ahead.eq(ahead + 1)
         with m.Elif(product_end & ~self.scale_done):

@@ -104,6 +104,7 @@ class WordFetch(Component[CoreParameters]):
         """Keep words of scales, and output words of weights for each vector."""
         p, words, command = self.parameters, self.words, repeats.o
         scales = Signal(init=1)  # the next run is a word of scales
+        # A set's words are output once for each vector of the batch, from the same slots.
         vector = Signal(range(1, p.vectors + 1), init=1)
         number = Signal(range(1, p.sets + 1), init=1)
         place = Signal(range(max(2, p.scale_sets)))
@@ -115,12 +116,14 @@ class WordFetch(Component[CoreParameters]):
             final.eq(slots.run_end & ~scales & vector_end & (number == command.payload.sets)),
             command.ready.eq(final),
         ]
+        # A word of scales is a run of one word and is not repeated.
         with m.If(slots.run_end & scales):
             m.d.sync += scales.eq(0)
         with m.If(slots.run_end & ~scales):
             m.d.sync += vector.eq(Mux(vector_end, 1, vector + 1))
             with m.If(final):
                 m.d.sync += [number.eq(1), place.eq(0), scales.eq(1)]
+            # After `scale_sets` sets the next word is one of scales again.
             with m.Elif(vector_end):
                 block_end = place == p.scale_sets - 1
                 m.d.sync += [
@@ -133,6 +136,7 @@ class WordFetch(Component[CoreParameters]):
         at = Signal.like(place, reset_less=True)
         with m.If(slots.take):
             m.d.sync += [has_scales.eq(scales), at.eq(place)]
+        # The word of scales is kept in a register and not output; a set selects its part.
         width = len(Value.cast(words.payload.scale))
         kept = Signal(width * p.scale_sets, reset_less=True)
         with m.If(slots.o.valid & has_scales):

@@ -67,6 +67,8 @@ class CentreScores(Component[LadTileParameters]):
         m.submodules.scan = scan = PositionScan(p)
         m.submodules.nearest = nearest_centre = NearestCentre(p, COLLINEAR)
         m.d.comb += [
+            # The scan finds the centres from a bit for each position; cosines need the tables'
+            # norms.
             scan.rows.eq(rows),
             scan.bits.eq(ports["is_centre"].data),
             ports["is_centre"].addr.eq(scan.row),
@@ -84,6 +86,7 @@ class CentreScores(Component[LadTileParameters]):
             self.vector.ready.eq(1),
             rows.eq((self.position + (p.d - 1)) >> p.element_bits),
         ]
+        # Rows of tables are stored as they come; the rest is a key.
         with m.If(response.valid & response.payload.table):
             m.d.sync += left.eq(left - 1)
 
@@ -93,6 +96,7 @@ class CentreScores(Component[LadTileParameters]):
             shape=data.StructLayout({"own": FLAG, "position": p.position}),
         )
         own = Signal()  # k . k is the operation
+        # Keys of centres are multiplied by q in one VPU and by the new key in the other.
         arrives = response.valid & ~response.payload.table
         m.d.comb += [
             response.ready.eq(response.payload.table | (self.op.ready & tags.i.ready)),
@@ -115,6 +119,7 @@ class CentreScores(Component[LadTileParameters]):
             ports["write_score"].data.eq(self.result.payload.dots[0]),
             ports["write_score"].en.eq(taken & ~tag.own),
         ]
+        # The centre's exact score is the estimate's basis and is stored by position.
         with m.If(taken & ~tag.own):
             m.d.sync += received.eq(received + 1)
         m.submodules.root = root = SquareRoot(SquareRootParameters(stages=1))
@@ -125,6 +130,7 @@ class CentreScores(Component[LadTileParameters]):
         with m.If(has_root):
             m.d.sync += norm.eq(root.o)
         m.d.comb += [
+            # Only the first head of a kv head compares the new key with the centres.
             nearest_centre.valid.eq(taken & ~tag.own & self.first),
             nearest_centre.position.eq(tag.position),
             nearest_centre.dot.eq(self.result.payload.dots[1]),
@@ -141,6 +147,7 @@ class CentreScores(Component[LadTileParameters]):
         old_rows = {name: Signal(p.row, name=f"old_{name}", reset_less=True) for name in TABLES}
         with m.FSM():
             with m.State("IDLE"):
+                # The next head begins with nothing received.
                 m.d.sync += [x.eq(0) for x in (table, row, received, waiting)]
                 with m.If(self.begin):
                     m.d.sync += [left.eq(len(TABLES) * rows), self.done.eq(0)]
