@@ -111,14 +111,15 @@ def habits(sources: dict[str, str]) -> list[str]:
                 for match in re.finditer(phrase, text, re.M):
                     # The line where its last word is: a match may begin on the line before.
                     line = first + text.count("\n", 0, match.end())
-                    places[phrase].append(f'{name}:{line}: "{" ".join(match[0].split())}"')
-    found = []
+                    found = " ".join(match[0].strip(".:;( \n").split())
+                    places[phrase].append(f'{name}:{line}: "{found}"')
+    listed = []
     for phrase, (limit, instead) in RATES.items():
         most = max(1, round(limit * words / 100_000))
         if len(places[phrase]) > most:
-            found += [f"{place}: {instead}" for place in places[phrase]]
-            found.append(f"{len(places[phrase])} of at most {most} in {words} words: {instead}")
-    return found
+            listed += [f"{place}: {instead}" for place in places[phrase]]
+            listed.append(f"{len(places[phrase])} of at most {most} in {words} words: {instead}")
+    return listed
 
 
 def main() -> int:

@@ -257,7 +257,7 @@ def test_cover():
 
 
 FAULTS = {
-    "keeps_any_row": ("return tag.row < self._parameters.rows", "return 1", "wrong data|asked"),
+    "keeps_any_row": ("return tag.row < self.parameters.rows", "return 1", "wrong data|asked"),
     "never_keeps": ("row & here.replicate(p.rows)", "0", "a kept chunk is requested"),
     "never_clears": ("m.d.sync += plane.eq(0)", "pass", "wrong data|asked"),
     "clears_late": ("& ~forgotten", "", "wrong data|asked"),

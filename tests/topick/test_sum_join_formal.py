@@ -87,7 +87,7 @@ FAULTS = {
     "keeps_the_last": ("part if number == 0 else total + part", "total + part", "wrong sum"),
     "takes_while_full": ("port.ready.eq(~self.o.valid)", "port.ready.eq(1)", "out of its turn"),
     "valid_too_early": ("self.o.valid.eq(is_last)", "self.o.valid.eq(number == 1)", "too early"),
-    "growth": ("(lanes - 1).bit_length()", "0", "wrong sum"),
+    "growth": ("(self._lanes - 1).bit_length()", "0", "wrong sum"),
 }
 
 
