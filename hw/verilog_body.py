@@ -1,11 +1,11 @@
-"""The inside of a module as Yosys writes it, made readable; every bit stays the same.
+"""The inside of a module as Yosys writes it, made readable without a change of any bit.
 
 - Registers are loaded in one clocked process, with equal conditions and resets put together.
 - States and members of enumerations are ``localparam`` names.
-- A result without a name in the source stands where it is read, if that is one place or it is
+- A result without a name in the source is written where it is read, if that is one place or it is
   short. A wire that is only another name of a signal goes, and wires at a sub-block are named
   after it.
-- The name of a field stands for the slice of its structure.
+- The name of a field replaces the slice of its structure.
 - A wire is declared with its value, behind the wires that it depends on.
 """
 

@@ -240,12 +240,12 @@ Definition = Callable[[str], Expression | None]
 
 
 def inlined(expression: Expression, shapes: Shapes, width: int, find: Definition) -> Expression:
-    """An expression with definitions in place of names, wherever every bit stays the same.
+    """An expression with definitions in place of names, wherever no bit changes.
 
     width
         Bits in which Verilog evaluates it: its own, or more.
     find
-        What a name is defined as, or None if it is to stay. The definition must be unsigned, and
+        What a name is defined as, or None if it is to be kept. The definition must be unsigned, and
         of the name's width.
     """
 

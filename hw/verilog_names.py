@@ -13,7 +13,7 @@ PART = re.compile(r".*__.*|.*_\d+|.*_(read|write)_(addr|data|en)")
 
 
 def name_results(body: Body) -> None:
-    """Remove wires that are other names of a signal; the source's name for it stays."""
+    """Remove wires that are other names of a signal; the source's name for it is kept."""
     names: dict[str, str] = {}
 
     def now(name: str) -> str:

@@ -52,7 +52,7 @@ class MomentReduction(Component[None]):
                                                           └→ Q / n ──────────┴→ - ─→ + eps ─→ root
 
     Latency: RESULT_STEP = 22 cycles from the last element; `ended` announces it 7 cycles ahead. The
-    next vector must not begin before `ended`. Results stay until the next vector's own.
+    next vector must not begin before `ended`. Results are held until the next vector's.
     """
 
     def __init__(self, length: int):

@@ -37,8 +37,8 @@ class Normalisation(Component[None]):
             "x": wire_in(FP16.width, "FP16."),
             "origin": wire_in(
                 OCTAVES,
-                "Of a softmax: see :class:`hw.attention.softmax_reduction.SoftmaxReduction`. The "
-                "first is read 3 cycles after `x`, the others 5.",
+                "Result of :class:`hw.attention.softmax_reduction.SoftmaxReduction`. The first is "
+                "read 3 cycles after `x`, the others 5.",
             ),
             "inverse_sum": wire_in(INVERSE_WIDTH, "See `origin`."),
             "sum_exponent": wire_in(EXPONENT, "See `origin`."),

@@ -48,11 +48,11 @@ class PeArray(ProductArray[PeArrayParameters]):
     this.
 
     Rounding: an inner product is summed as in :class:`AdderTree`, neighbours first. A relative one
-    is that sum less the reference, which is +0 for the reference itself; infinities and NaNs stay,
-    and a difference may overflow. An outer product has L = add_stages partial sums, row j going to
-    number j mod L; at its end these are summed in the same way, in the order of their last rows;
-    with fewer rows than L some are missing. The result is rounded to FP16 once more. Infinities and
-    NaNs follow IEEE 754, each NaN being the format's quiet NaN; there are no flags.
+    is that sum less the reference, which is +0 for the reference itself; infinities and NaNs are
+    unchanged, and a difference may overflow. An outer product has L = add_stages partial sums, row
+    j going to number j mod L; at its end these are summed in the same way, in the order of their
+    last rows; with fewer rows than L some are missing. The result is rounded to FP16 once more.
+    Infinities and NaNs follow IEEE 754, each NaN being the format's quiet NaN; there are no flags.
 
     Rows shorter than d are padded with zeros. An inner product has d terms at most, an outer
     product any number of rows: vectors longer than d take several outer products, d columns each.
@@ -239,8 +239,8 @@ class PeArray(ProductArray[PeArrayParameters]):
             present.eq(Mux(ended, 0, partial_sums)),
             issue.eq(flags.valid & free),
             front.eq(advance & (~flags.valid | issue)),
-            # In gaps between the rows of an outer product the adders stand still, so partial sums
-            # keep their places.
+            # In gaps between the rows of an outer product the adders do not advance, so partial
+            # sums keep their places.
             c.add_enable.eq(advance & (issue | ~idle | flight.any())),
         ]
         with m.If(advance):

@@ -38,8 +38,8 @@ class SoftmaxReduction(Component[None]):
 
     The sum has 15 + ceil(log2 length) fraction bits; terms and corrections are cut off there.
 
-    Throughput: one score a cycle; cycles without a score may lie between. The next vector must not
-    begin before `ended`, and results stay until then.
+    Throughput: one score a cycle; there may be cycles without a score between. The next vector must
+    not begin before `ended`, and results are held until then.
     """
 
     def __init__(self, length: int, tile: int):

@@ -94,7 +94,7 @@ class HeavyHitters(Component[HeavyHittersParameters]):
             "new": wire_in(p.entry_layout, "A new row."),
             "use": wire_in(p.use_layout, "A probability."),
             "position": wire_in(p.position_bits, "Position of the step's token."),
-            "recent": wire_in(range(p.capacity), "Number of newest tokens that stay."),
+            "recent": wire_in(range(p.capacity), "Number of newest tokens that are kept."),
             "victim": wire_out(
                 data.ArrayLayout(index(p.row_bits), p.kv_heads), "Row to replace, of each kv head."
             ),

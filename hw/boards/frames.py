@@ -55,15 +55,13 @@ class FrameReceiver(Component[None]):
             },
             **{"read_address": wire_in(range(self._size)), "read_data": wire_out(8)},
             **{
-                "length": wire_out(range(self._size + 1), "Of the body, in bytes."),
+                "length": wire_out(range(self._size + 1), "Number of bytes of the body."),
                 "full": wire_out(1, "A packet is offered."),
                 "release": wire_in(1, "The offered packet has been read."),
             },
             **{
                 "framing_errors": wire_out(16, "Low stop bits."),
-                "dropped": wire_out(
-                    16, "Frames dropped for another reason. Both stay at their highest value."
-                ),
+                "dropped": wire_out(16, "Frames dropped for another reason. Both saturate."),
             },
         }
 
@@ -143,7 +141,7 @@ class FrameTransmitter(Component[None]):
                 "start": wire_in(1, "Send the packet; `busy` must be low."),
                 "length": wire_in(
                     range(self._size + 1),
-                    "Of the body, in bytes, at least 1; constant while `busy`.",
+                    "Number of bytes of the body, at least 1; constant while `busy`.",
                 ),
                 "busy": wire_out(1),
             },

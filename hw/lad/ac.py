@@ -116,7 +116,9 @@ class Ac(Component[LadTileParameters]):
             "correction": stream_in(
                 correction_layout(), "Corrections of inactive positions, in order."
             ),
-            "rows": stream_in(position_rows_layout(p), "Of the position that `correction` is of."),
+            "rows": stream_in(
+                position_rows_layout(p), "Rows of the position that `correction` is for."
+            ),
             "o": stream_out(
                 attended_layout(p),
                 "``invalid``: the command's; or a score was infinite or NaN; or den is not a "

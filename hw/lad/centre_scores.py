@@ -51,7 +51,7 @@ class CentreScores(Component[LadTileParameters]):
         p = self.parameters
         return {
             **score_source_ports(p),
-            "first": wire_in(1, "Of its kv head: work on the new key."),
+            "first": wire_in(1, "First head of its kv head: work on the new key."),
             "centres": wire_out(p.number, "Number of centres read."),
         }
 

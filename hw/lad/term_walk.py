@@ -36,7 +36,7 @@ class TermWalk(Component[LadTileParameters]):
             "plus": wire_in(index(MODE_BITS), "See `change`."),
             "k": wire_in(p.row, "See `change`."),
             "v": wire_in(p.row, "See `change`."),
-            "terms": wire_out(range(2 * p.updates + 1), "Of all changes."),
+            "terms": wire_out(range(2 * p.updates + 1), "Number of terms of all changes."),
             "begin": wire_in(1),
             "repeats": wire_in(1),
             "valid": wire_out(1, "A term; it is removed; the first or last one of a column."),

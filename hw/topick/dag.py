@@ -161,7 +161,7 @@ class Dag(Component[DagParameters]):
             ]
         [arriving] = sums
         # The accumulator. Its limbs are sums of at most `tokens` terms' limbs.
-        # The sum moves up with the largest limb so far: what lies below two limbs is dropped.
+        # The sum moves up with the largest limb so far: what is below two limbs is dropped.
         total = self._signals("total", p.limb + HEADROOM)
         new = self._add(m, "new", total, arriving)
         m.d.sync += [

@@ -54,7 +54,7 @@ class LaneGroup(Component[TopickCoreParameters]):
             "tokens": wire_in(count(range(p.tokens + 1))),
             "threshold": wire_in(
                 p.job_layout["threshold"].shape,
-                "Of the job; they do not change while a head is in step 0.",
+                "The job's; constant while a head is in step 0.",
             ),
             "query": stream_in(p.head_layout),
             "request": stream_out(p.read_layout).array(lanes),

@@ -167,7 +167,7 @@ class CellRow(Component[CellArrayParameters]):
         errors = (
             {
                 "errors": wire_in(
-                    data.ArrayLayout(pair, p.d), "Of the devices, with `spread_mv` only."
+                    data.ArrayLayout(pair, p.d), "Errors of the devices, with `spread_mv` only."
                 )
             }
             if p.spread_mv

@@ -47,9 +47,7 @@ class ExactAttention(Component[UnicaimCoreParameters]):
             "rows": stream_in(row, "Rows read, `last` of a head's keys and of its values."),
             **codes,
             "o": stream_out(p.output_layout),
-            "done": wire_out(
-                1, "The last row of a step has been used in this cycle, that of `context`."
-            ),
+            "done": wire_out(1, "The last row of a step of `context` has been used in this cycle."),
             "context": wire_out(p.context),
         }
 

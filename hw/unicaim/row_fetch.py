@@ -31,7 +31,7 @@ class RowFetch(Component[UnicaimCoreParameters]):
         where = data.StructLayout({"address": address(p.address_bits), "last": FLAG})
         return {
             "i": stream_in(row, "Rows of one head after the other."),
-            "context": wire_in(p.context, "Of the head."),
+            "context": wire_in(p.context, "Context of the head."),
             "last": wire_in(1, "It is its step's last."),
             "heads": stream_out(head_layout(p), "With the head's first row."),
             **samples,

@@ -105,7 +105,7 @@ class UnicaimCore(Component[UnicaimCoreParameters]):
             "load": stream_in(p.load_layout, "One for each LOAD."),
             "job": stream_in(p.job_layout, "LOAD, PRESET and STEP, see above."),
             "kv": stream_in(
-                p.row_layout, "For each STEP and PRESET its row of K, then that of V, FP16."
+                p.row_layout, "For each STEP and PRESET its row of K, then its row of V, FP16."
             ),
             "q": stream_in(p.q_layout, "Queries of a STEP."),
             "request": stream_out(

@@ -84,7 +84,7 @@ class VoteThreshold(Component[VoteThresholdParameters]):
     bit-serial: along dotted lines one bit a cycle, the lowest first; the root and the quotient are
     digit recurrences of one bit a cycle, the highest first. So no adder is longer than the root.
 
-    Latency: `latency` cycles from ``start`` to ``done``; results stay until the next start.
+    Latency: `latency` cycles from ``start`` to ``done``; results are held until the next start.
     """
 
     def ports(self) -> Ports:

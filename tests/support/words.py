@@ -75,7 +75,7 @@ def texts() -> list[str]:
 
 
 def prose(text: str, python: bool) -> Iterator[tuple[int, str]]:
-    """Number of the first line, and text: each docstring and comment, or all of a Markdown page."""
+    """Number of the first line, and text: docstrings, comments, ports' meanings; or a page."""
     if not python:
         yield 1, text
         return
@@ -83,6 +83,10 @@ def prose(text: str, python: bool) -> Iterator[tuple[int, str]]:
         match node:
             case ast.Expr(ast.Constant(str(string))):
                 yield node.lineno, "\n".join(map(str.strip, string.split("\n")))
+            case ast.FunctionDef(name="ports"):
+                for part in ast.walk(node):
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        yield part.lineno, part.value
     # Lines of a comment are one text, as a sentence goes on in the next line.
     comment: list[str] = []
     first = last = 0
