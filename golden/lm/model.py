@@ -152,7 +152,7 @@ def rope_angles(
 ) -> np.ndarray:
     """Unit complex numbers [token, dims / 2]: exp(i * position * base^(-2 pair / dims)).
 
-    Computed in float64, since float32 loses the fraction of large angles.
+    Computed in float64, because float32 loses the fraction of large angles.
     """
     frequency = base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
     if factors is not None:

@@ -218,7 +218,7 @@ class FloatMultiplyAdd(Datapath[FloatMultiplyAddParameters]):
         most = 2 * (1 << self._narrow.exponent) - 3 + bias + precision + 3
         width = max(most.bit_length(), self._wide.exponent) + 2
         # distance = exponent of a b - exponent of c + constant, in one carry-save adder and one
-        # carry chain, since it is on the critical path. -c is ~c + 1.
+        # carry chain, because it is on the critical path. -c is ~c + 1.
         constant = bias + precision + 3 + 1 - (1 << self._wide.exponent)
         columns = [[Bit(0.0, Const(1, 1))] * (constant >> n & 1) for n in range(width)]
         for exponent in (a.exponent, b.exponent, ~c.exponent):

@@ -51,10 +51,10 @@ class LogParameters(TableParameters):
 class Log(Datapath[LogParameters]):
     """``o`` = ln(``x``).
 
-    With x = 2^E m and 3/4 <= m < 3/2, ln(x) = E ln(2) + (m - 1) g where tables give
-    g = ln(m) / (m - 1). Close to x = 1, E is zero and nothing cancels: m - 1 is exact and the
-    product has the relative precision of g. The sum is computed as a magnitude, since E and m tell
-    its sign, then normalised and rounded.
+    With x = 2^E m and 3/4 <= m < 3/2, ln(x) = E ln(2) + (m - 1) g where tables give g = ln(m) / (m
+    - 1). Close to x = 1, E is zero and nothing cancels: m - 1 is exact and the product has the
+    relative precision of g. The sum is computed as a magnitude, because E and m tell its sign, then
+    normalised and rounded.
 
     ::
 

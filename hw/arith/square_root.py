@@ -36,7 +36,7 @@ def radicand(m: Module, x: Value, fmt: FloatFormat, flush: bool) -> tuple[Value,
     """An operand as (1 + fraction) 2^(double - 2 bias), for a `double` below 4 times the bias.
 
     Returns (fraction, double, flags). The flags are the operand's sign, NaN or negative, zero,
-    infinite. The lowest bit of `double` is the parity of the exponent, since the bias is odd.
+    infinite. The lowest bit of `double` is the parity of the exponent, because the bias is odd.
     """
     of = classify(m, x, fmt, flush)
     subnormal = None if flush else of.subnormal

@@ -163,7 +163,8 @@ class SoftmaxReduction(Component[None]):
             m.d.sync += [self.undefined.eq(undefined), self.empty.eq(self.origin == FARTHEST)]
 
         # Normalise the sum: | 1 | 12 bits index the table of reciprocals | cut off |. The leading
-        # one is one of the integer_bits + 1 highest bits, as one term at least has a shift of 0.
+        # one is one of the integer_bits + 1 highest bits, because one term at least has a shift of
+        # 0.
         position = leading_one(m, total[fraction_bits - 1 :])
         normal = shift_to_top(m, total, position)
         fraction = Signal(12, reset_less=True)

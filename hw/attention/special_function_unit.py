@@ -245,7 +245,7 @@ class SpecialFunctionUnit(Component[SpecialFunctionUnitParameters]):
                 with m.If(drained):
                     m.next = "COLLECT"
 
-        # The buffer of elements, with one address for both ports, as they are used in turn.
+        # The buffer of elements, with one address for both ports, because they are used in turn.
         buffer = memory.Memory(shape=unsigned(FP16.width), depth=p.length, init=[])
         m.submodules.buffer = buffer
         write_port, read_port = buffer.write_port(), buffer.read_port()

@@ -154,7 +154,7 @@ class WeightedRows(Component[W]):
             head.ready.eq(ended),
         ]
 
-        # The flags wait for their result, since the next head may end before it leaves.
+        # The flags wait for their result, because the next head may end before it leaves.
         join(m, [array.o, flags.o], [o])
         m.d.comb += [
             flags.i.valid.eq(ended),

@@ -141,7 +141,7 @@ class OutputPort(Component[None]):
             begins.eq(self.pop & (popped == 0)),
             self.data.eq(queue.r_data),
             queue.r_en.eq(self.pop),
-            # A beat counts a cycle late, as its last byte needs one to pass an empty queue.
+            # A beat counts a cycle late, because its last byte needs one to pass an empty queue.
             self.level.eq(level),
         ]
         whole = Signal(2)

@@ -171,7 +171,7 @@ class CodebookReplacement(Component[CodebookReplacementParameters]):
         rebuilding = Signal()
         passing = Signal()
         s_a = Signal(FP16.width, reset_less=True)
-        # Registered, as a command may come straight out of a memory.
+        # Registered, because a command may come straight out of a memory.
         has_function = Signal(reset_less=True)
         op = Signal(command.op.shape(), reset_less=True)
         # One function unit serves both: centroids while the table is rebuilt, then outliers.

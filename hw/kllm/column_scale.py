@@ -79,7 +79,7 @@ class ColumnScale(Component[ColumnScaleParameters]):
     its rows, all but the first of them with ``add``. The results of all but the last have no use.
 
     FP16 subnormals are exact, in operands and result. FP32 subnormals are flushed to zeros of their
-    sign: sums of products of FP16 numbers never meet one, as no nonzero value is below 2^-96.
+    sign: sums of products of FP16 numbers never meet one, because no nonzero value is below 2^-96.
     Infinities and NaNs follow IEEE 754; a NaN result is the canonical NaN.
 
     Latency: 5 cycles. Throughput: one column a cycle, also where a column adds the sum of the cycle

@@ -227,7 +227,7 @@ class OutlierSplit(Component[OutlierSplitParameters]):
         # One vector at a time: fill the buffer, search its outliers and scale, send it.
         with m.FSM():
             with m.State("FILL"):
-                # The vector is stored, as its outliers are known only after its last beat.
+                # The vector is stored, because its outliers are known only after its last beat.
                 m.d.comb += filling.eq(1)
                 with m.If(taken & ended):
                     m.next = "SEARCH"

@@ -286,7 +286,7 @@ class Softmax(Component[SoftmaxParameters]):
         # A beat is read when its term has room, so that nothing in this pass stalls.
         with m.If(read):
             m.d.sync += beat.eq(Mux(last, 1, beat + 1))
-        # The term's place is reserved when its score is read, since it arrives some cycles later.
+        # The term's place is reserved when its score is read, because it arrives some cycles later.
         terms.reserve(m, read)
         word = scores.read(m, read)
         highest = Signal(FIXED.shape, reset_less=True)

@@ -402,7 +402,7 @@ class Eas(Component[LadTileParameters]):
         # Two comparisons in two cycles keep each path short.
         with m.If(larger > maximum):
             m.d.sync += maximum.eq(larger)
-        # A new head: below every number, as no position has been seen.
+        # A new head: below every number, because no position has been seen.
         with m.If(loading):
             m.d.sync += [maximum.eq(NAN_KEY), exact.eq(0)]
         return maximum, source.score.valid | waiting.valid | changed

@@ -27,8 +27,8 @@ class LadSystem(Component[LadSystemParameters]):
     A job is divided into one job for each tile; a tile without heads gets none. Rows of ``kv`` and
     ``q`` arrive in the order of the job's heads and go to a queue before the head's tile, which
     holds the rows of a whole job, so that no tile waits until another has accepted its rows.
-    Outputs and reports carry the number of their head, since tiles finish in any order. A job waits
-    until all tiles have finished the one before.
+    Outputs and reports carry the number of their head, because tiles finish in any order. A job
+    waits until all tiles have finished the one before.
 
     A tile's rows of memory are its own: tile t's begin at row t * ``parameters.tile_rows``, mapped
     as ``parameters.tile.regions``.

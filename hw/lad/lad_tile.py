@@ -160,7 +160,7 @@ class LadTile(Component[LadTileParameters]):
             to_fetch.i.payload.head.eq(head.head),
             to_fetch.i.payload.kv_head.eq(head.kv_head),
         ]
-        # A head has room in the queues, as it has a store.
+        # A head has room in the queues, because it has a store.
         m.d.comb += [
             found.ready.eq(1),
             sequence.identified.eq(found.valid),

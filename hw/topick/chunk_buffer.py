@@ -192,7 +192,7 @@ class ChunkBuffer(Component[ChunkBufferParameters]):
         # The memory's read register and the tag beside it move together.
         with m.If(hit_free):
             m.d.sync += hit_valid.eq(hit)
-        # A hit's tag is stored, as the memory returns the chunk without it.
+        # A hit's tag is stored, because the memory returns the chunk without it.
         with m.If(hit):
             m.d.sync += hit_tag.eq(request.payload.tag)
 

@@ -252,7 +252,7 @@ class LaneGroup(Component[TopickCoreParameters]):
                 with m.Elif(~between):
                     m.d.comb += scoring_ends.eq(1)
                     m.next = "IDLE"
-        # The next head's differences come later, as its lanes start in the next cycle at the
+        # The next head's differences come later, because its lanes start in the next cycle at the
         # earliest.
         m.d.comb += dag.clear.eq(scoring_ends)
 
@@ -270,7 +270,7 @@ class LaneGroup(Component[TopickCoreParameters]):
             # Unknown if all kept terms are below the limbs of a larger one, now pruned.
             known = dag.denominator.known
             m.d.sync += log2.eq(Mux(known, dag.denominator.log2, 0))
-        # All generators start together, since they share the logarithm.
+        # All generators start together, because they share the logarithm.
         with m.Elif(handing):
             m.d.sync += between.eq(0)
         for number, generator in enumerate(generators):

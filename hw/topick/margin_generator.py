@@ -47,7 +47,7 @@ class MarginGenerator(Datapath[MarginGeneratorParameters]):
     logarithms, c M_max and -c M_min with c = mantissa 2^-(base + shift), both rounded up, that is,
     away from the score.
 
-    The margins of the last chunk are 0, as no bit is unknown then, and have no port.
+    The margins of the last chunk are 0, because no bit is unknown then, and have no port.
 
     Latency: `stages`. Throughput: one query per cycle. Errors and overflow: none. Source:
     Token-Picker, section 4 (1); there the margins belong to scores and are not scaled.

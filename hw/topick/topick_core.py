@@ -49,8 +49,8 @@ class TopickCore(Component[TopickCoreParameters]):
     their sum, both of the same unit.
 
     Accuracy: p has log2(tokens) + 7 fraction bits or `bits` - 1, whichever is more, rounded to
-    nearest; o and ``total`` are exact for these p. Overflow: none, as the probabilities of a head
-    add up to less than 2.
+    nearest; o and ``total`` are exact for these p. Overflow: none, because the probabilities of a
+    head add up to less than 2.
 
     Errors: a job's `tokens`, `heads` or `group` of 0 or out of range counts as 1, and so does
     `heads` if that takes more than `kv_heads` kv heads. A query's or row's codes out of the scale's

@@ -148,7 +148,7 @@ class JobSequence(Component[UnicaimCoreParameters]):
                 with m.If(self.row.valid & self.records.ready):
                     m.next = "KEY"
             with m.State("KEY"):
-                # K goes to the memory and, as levels, to the array: in the same cycle, since `kv`
+                # K goes to the memory and, as levels, to the array: in the same cycle, because `kv`
                 # is not stored.
                 m.d.comb += [
                     write.valid.eq(self.kv.valid & converter.ready),

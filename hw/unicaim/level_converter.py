@@ -137,8 +137,8 @@ class LevelConverter(Component[LevelConverterParameters]):
 
     Latency: log2 d + 3 cycles from a query to its first plane (3 without `rotate`), and to a key's
     beat log2 d + 2 + key_bits. Throughput: a row in log2 d + 2 cycles and one for each bit; one set
-    of d adders serves all ranks, as an array takes a key and its queries in many more cycles. With
-    the output stalled, the next row waits before its division. All outputs depend on registers
+    of d adders serves all ranks, because an array takes a key and its queries in many more cycles.
+    With the output stalled, the next row waits before its division. All outputs depend on registers
     only, `i.ready` too.
 
     A row of kind CLEAR marks all rows of its context unused; what else it says has no effect. A

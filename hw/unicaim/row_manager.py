@@ -79,7 +79,7 @@ class RowManagerParameters(Parameters):
 class RowManager(Component[RowManagerParameters]):
     """The row for a new token: the lowest free one, or else the one that is to be evicted.
 
-    Rows are used from 0 upwards and given back only all at once (CLEAR), since a new token
+    Rows are used from 0 upwards and given back only all at once (CLEAR), because a new token
     overwrites the evicted one in place; so the free rows are those from the number of rows in use
     on. When all are in use, the context's next beat waits for a row in `evict` and consumes it: a
     TAKE issues it, a CLEAR drops it. So each output with ``full`` calls for one row in `evict`,

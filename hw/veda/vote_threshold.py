@@ -50,7 +50,7 @@ class VoteThresholdParameters(Parameters):
     def product_bits(self) -> int:
         """n, of A S1.
 
-        The radicand has 2 n - 2 bits, as a deviation is at most half of the largest score.
+        The radicand has 2 n - 2 bits, because a deviation is at most half of the largest score.
         """
         return (LARGEST_WEIGHT * self.slots * self.largest).bit_length()
 

@@ -1,8 +1,8 @@
 """``python -m sim campaign``: the tests that are too long for the suite, as tasks that resume.
 
-Consecutive tests of one file are one task, as they share compiled designs, until they are expected
-to take MINUTES. ``tests/campaign.json`` has the seconds of the longest tests; the longest tasks
-start first.
+Consecutive tests of one file are one task, because they share compiled designs, until they are
+expected to take MINUTES. ``tests/campaign.json`` has the seconds of the longest tests; the longest
+tasks start first.
 """
 
 import dataclasses

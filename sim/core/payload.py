@@ -32,7 +32,7 @@ def _leaves(shape: "_Same") -> tuple[tuple[str, int, int], ...]:
 
 
 class _Same:
-    """A shape as a key: the very object, since comparing layouts costs more than it saves."""
+    """A shape as a key: the very object, because comparing layouts costs more than it saves."""
 
     def __init__(self, shape):
         self.shape = shape

@@ -101,7 +101,7 @@ def run(
 
 
 def call_in_fork(function: Callable[[], Any], seconds: float) -> Any:
-    """Call `function` in a fork of this process, as it may crash or never end.
+    """Call `function` in a fork of this process, because it may crash or never end.
 
     :raises Stuck: with the reason, if it does.
     """

@@ -136,7 +136,7 @@ def user_ports(path: Path, verilog: str, module: str, *, systemverilog: bool = F
 
 
 def _declarations(verilog: str, module: str) -> str:
-    """A module's header and declarations alone, as its body may be large and beyond Yosys."""
+    """A module's header and declarations alone, because its body may be large and beyond Yosys."""
 
     def blank(match: re.Match) -> str:
         return " " if match[0].startswith(("//", "/*")) else match[0]

@@ -13,7 +13,7 @@ scale of each v[t], open; folding s_v into the weights makes one scale of all.
 Fitted, q and k are first changed in ways that leave every probability as it is, after the rotary
 encoding, by whoever computes that:
 
-- the mean of the keys, from calibration, is subtracted from each, since softmax does not see what
+- the mean of the keys, from calibration, is subtracted from each, because softmax does not see what
   all scores of a query share;
 - q and k are rotated by the same orthogonal matrix (:func:`spread`), so that no channel of a key is
   much larger than the others (QuaRot's, arXiv:2404.00456);

@@ -5,7 +5,7 @@ factor of the product. A rotation R of the stream can be folded in as well: RMSN
 commutes with it, so (x R) (R^T W) = x W. It spreads single large elements over all of them
 (Ashkboos et al., QuaRot, arXiv:2404.00456), and is no work for the hardware. With KLLM's codebooks
 and outliers it does harm: in eleven layers of SmolLM2-135M, activations rotated cost their products
-twice the error, since the largest elements are FP16 anyway and K-Means fits the rest.
+twice the error, because the largest elements are FP16 anyway and K-Means fits the rest.
 """
 
 import dataclasses

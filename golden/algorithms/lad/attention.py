@@ -2,7 +2,7 @@
 
 Choices where the paper leaves it open:
 
-- Modes, counters and the caches A to F belong to the query head, since they depend on q; centres
+- Modes, counters and the caches A to F belong to the query head, because they depend on q; centres
   and norms to the kv head. The paper has equal numbers of both.
 - The window's scores are exact in EAS too, so m is never below one of them.
 - A score above m (centres or codes may give too low an m) uses the last interval's line.
@@ -128,7 +128,7 @@ class LocalityAwareAttention(DecodeAttention):
         self._cache = KVCache()
         self._tile: Any = None  # TileSteps
         if bit_exact:
-            # Here, since the tile's model imports this package's exponential.
+            # Here, because the tile's model imports this package's exponential.
             from golden.algorithms.lad.bit_exact import TileSteps
 
             _check_choice("identification", identification, ("centres", "codes"))

@@ -32,9 +32,9 @@ class PiecewiseExp:
     last one ends at 0, but is used above 0 too: a score above the maximum that was identified is
     possible.
 
-    An interval holds its upper bound and not its lower one, since the paper's MD takes "the biggest
-    lower bound that is smaller than the score". Its APID would call a score on the lower bound of
-    its mode inactive; here both follow MD, so that the two never disagree about a score.
+    An interval holds its upper bound and not its lower one, because the paper's MD takes "the
+    biggest lower bound that is smaller than the score". Its APID would call a score on the lower
+    bound of its mode inactive; here both follow MD, so that the two never disagree about a score.
 
     The tables have type ``dtype``; lines are fitted in float64, and rounded to ``table_type`` first
     if given, such as FP16, the accelerator's. Raises ``ValueError`` for other

@@ -104,8 +104,8 @@ def decide(
 
     In any order the denominator is at most the exact one, so no token whose exact probability
     exceeds the threshold is pruned, up to the rounding of float64. With a threshold below 1 one
-    token is always kept, as the denominator is at least its own term. Sums run in the order of the
-    events, so lanes do not influence each other in any bit.
+    token is always kept, because the denominator is at least its own term. Sums run in the order of
+    the events, so lanes do not influence each other in any bit.
 
     order
         Events; each token's chunks in order from 0. Events of tokens that are pruned already are

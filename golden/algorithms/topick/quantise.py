@@ -70,7 +70,7 @@ class QuantisedCache:
         """Store leading tokens of ``k`` and ``v`` [kv heads, tokens, d]; returns their number.
 
         Those that share one pair of scales, at least one: a later token that changes a scale is not
-        stored yet, as the queries before it must not see that.
+        stored yet, because the queries before it must not see that.
         """
         rows = np.stack([k, v])
         peaks = np.abs(rows).max(axis=-1)  # [K or V, kv heads, tokens]

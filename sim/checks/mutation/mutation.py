@@ -26,8 +26,8 @@ from sim.drivers.run import load_testbench, load_trace, stimuli_of
 COUNT = 100  # mutants
 PROOF_SECONDS = 60
 
-# Times a cocotb run's vectors, as the compiled harness is faster; a testbench that has few of them
-# says how many in `mutant_vectors`.
+# Times a cocotb run's vectors, because the compiled harness is faster; a testbench that has few of
+# them says how many in `mutant_vectors`.
 VECTORS_FACTOR = 4
 
 

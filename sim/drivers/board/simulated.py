@@ -14,7 +14,7 @@ from sim.drivers.harness import verilated
 
 PROGRAM = Path(__file__).with_name("board.cpp")
 DIVISOR = 4
-"""Clock cycles a bit: the fewest, as they take time to simulate."""
+"""Clock cycles a bit: the fewest, because they take time to simulate."""
 
 
 def compile_board(design: BoardDesign) -> Path:

@@ -91,7 +91,7 @@ def build(p: CodebookReplacementParameters, rows: list[tuple], rng, notes: list[
     """The stimulus of vectors: x, outlier, scale, centroids, codebook, function or None."""
     commands, counts = [], []
     none = np.zeros(0, int)
-    # Empty arrays first, as no vector may have a function.
+    # Empty arrays first, because no vector may have a function.
     writes: list[tuple] = [(none, none, np.zeros((0, 1 << p.weight_bits), np.uint16))]
     beats: list[tuple] = []
     results: list[tuple] = []

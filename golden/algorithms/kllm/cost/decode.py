@@ -41,7 +41,7 @@ class Token:
 
     @property
     def cycles(self) -> float:
-        """All, as one step follows the other."""
+        """All, because one step follows the other."""
         return self.linear + self.keys + self.values + self.softmax
 
     @property
