@@ -92,7 +92,9 @@ class HeadOrder(Component[HeadOrderParameters]):
         kv_head = Signal(p.head_bits, reset_less=True)
         shared, taken = Signal.like(remaining), Signal.like(remaining)
         m.d.comb += [
+            # The last kv head's group may be smaller than the others.
             shared.eq(Mux(of_group < remaining, of_group, remaining)),
+            # A batch has the heads that share a kv head's rows, as many as there are lanes for.
             taken.eq(Mux(whole | (shared < p.parallel), shared, p.parallel)),
             batch.kv_head.eq(kv_head),
             batch.heads.eq(taken),
@@ -100,12 +102,14 @@ class HeadOrder(Component[HeadOrderParameters]):
             batch.last.eq(taken == remaining),
             self.i.ready.eq(~self.o.valid | (self.o.ready & batch.last)),
         ]
+        # Count down the heads of the step and of the kv head.
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += [
                 self.o.valid.eq(~batch.last),
                 remaining.eq(remaining - taken),
                 of_group.eq(of_group - taken),
             ]
+            # The next kv head's group begins.
             with m.If(batch.final):
                 m.d.sync += [of_group.eq(group), kv_head.eq(kv_head + 1)]
         with m.If(self.i.valid & self.i.ready):

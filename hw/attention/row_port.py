@@ -52,10 +52,13 @@ class RowPort(Component[None]):
         write, kv, read, request = self.write, self.kv, self.read, self.request
         waiting = Signal()  # a read has been offered and not accepted
         writing = Signal()
+        # A request that was offered must not change, so a write waits for a read that the memory
+        # has not accepted.
         m.d.sync += waiting.eq(read.valid & ~writing & ~request.ready)
         m.d.comb += [
             writing.eq(write.valid & ~waiting),
             request.valid.eq(Mux(writing, kv.valid, read.valid)),
+            # The address and the row of a write leave together.
             write.ready.eq(writing & kv.valid & request.ready),
             kv.ready.eq(writing & request.ready),
             read.ready.eq(~writing & request.ready),

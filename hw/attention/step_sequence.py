@@ -95,15 +95,18 @@ class StepSequence(Component[HeadOrderParameters]):
                 m.d.comb += [
                     command.ready.eq(1),
                     order.i.valid.eq(command.valid & ~self.refused),
+                    # First pass: one batch for each kv head, to store its rows.
                     order.i.payload.whole.eq(1),
                     *copy(order.i.payload, offered),
                 ]
+                # The step is kept for the second pass over its heads.
                 m.d.sync += step.eq(offered)
                 with m.If(command.valid):
                     m.next = "STORE"
                     with m.If(self.refused):
                         m.next = "REFUSED"
             with m.State("REFUSED"):
+                # A step that cannot be computed is reported and changes nothing.
                 m.d.comb += self.error.eq(1)
                 with m.If(self.reported):
                     m.next = "IDLE"
@@ -117,6 +120,8 @@ class StepSequence(Component[HeadOrderParameters]):
             with m.State("READ"):  # each batch of heads
                 walk(run, "REPORT")
             with m.State("REPORT"):
+                # The next step waits for the report, because its rows may replace some that are
+                # still being read.
                 m.d.comb += self.reporting.eq(1)
                 with m.If(self.reported):
                     m.next = "IDLE"

@@ -108,6 +108,7 @@ class HeavyHitters(Component[HeavyHittersParameters]):
         m.submodules.positions = positions = memory.Memory(
             shape=unsigned(p.position_bits), depth=rows, init=[]
         )
+        # Two memories of one entry for each row of each kv head.
         sum_read, sum_write = sums.read_port(), sums.write_port()
         position_read, position_write = positions.read_port(), positions.write_port()
 
@@ -128,6 +129,7 @@ class HeavyHitters(Component[HeavyHittersParameters]):
         m.d.comb += [
             probability.eq(Mux(is_probability(added.p.y), fixed(added.p.y), 0)),
             total.eq(sum_read.data + probability),
+            # A sum that overflows keeps its largest value.
             grown.eq(total[:-1] | total[-1].replicate(p.sum_width)),
             sum_write.en.eq(added.valid | new.valid),
             sum_write.addr.eq(Cat(added_row, added.kv_head)),
@@ -146,15 +148,18 @@ class HeavyHitters(Component[HeavyHittersParameters]):
         may_leave, better = Signal(), Signal()
         position = position_read.data
         m.d.comb += [
+            # The newest tokens are kept whatever their sum.
             may_leave.eq(self.position - position >= self.recent),
             better.eq(
                 may_leave & (~found | (grown < least) | ((grown == least) & (position < oldest)))
             ),
         ]
         with m.If(added.valid):
+            # Among equal sums the oldest token is replaced.
             with m.If(better):
                 m.d.sync += [least.eq(grown), oldest.eq(position), least_row.eq(added_row)]
             m.d.sync += found.eq(~added.p.last & (found | better))
+            # The search ends with the last row of the last head of a kv head.
             with m.If(added.p.last & added.final):
                 victim = Array(self.victim[n] for n in range(p.kv_heads))[added.kv_head]
                 m.d.sync += victim.eq(Mux(better, added_row, least_row))

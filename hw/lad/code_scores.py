@@ -74,6 +74,7 @@ class CodeScores(Component[LadTileParameters]):
             request.valid.eq(reader.request.valid),
             request.payload.number.eq(reader.request.payload.tag),
             request.payload.address.eq(reader.request.payload.address),
+            # Units come first, because a score needs its position's unit.
             reader.request.ready.eq(request.ready & ~storing & units_requested),
             reader.response.valid.eq(response.valid & ~response.payload.table & ~storing),
             reader.response.payload.tag.eq(response.payload.number),
@@ -103,6 +104,7 @@ class CodeScores(Component[LadTileParameters]):
         lane_bits = 16 + bits
         shifted = Signal(data.ArrayLayout(lane_bits, p.d), reset_less=True)
         peak = Cat(magnitudes[0], 0)
+        # codes = round(k L / peak), unit = peak / L.
         m.submodules.reciprocal = reciprocal = Reciprocal(
             ReciprocalParameters(stages=RECIPROCAL_STAGES)
         )
@@ -124,6 +126,7 @@ class CodeScores(Component[LadTileParameters]):
             m.submodules[f"round_{e}"] = convert = FloatToFixed(FloatToFixedParameters(width=bits))
             m.d.comb += convert.a.eq(self.vector.payload[e])
             codes.append(Value.cast(convert.o)[:bits])
+        # Rows that a new code shares with earlier ones are read, changed and written back.
         with m.If(storing & response.valid):
             with m.If(response.payload.table):
                 m.d.sync += [old_unit.eq(response.payload.data), waiting[1].eq(0)]
@@ -153,6 +156,7 @@ class CodeScores(Component[LadTileParameters]):
                 with m.If(self.store):
                     m.next = "READ_CODE"
             with m.State("READ_CODE"):
+                # A code that begins a row has nothing before it to be kept.
                 with m.If(offset == 0):
                     m.next = "READ_UNIT"
                 with m.Else():
@@ -161,6 +165,8 @@ class CodeScores(Component[LadTileParameters]):
                         m.d.sync += waiting[0].eq(1)
                         m.next = "READ_UNIT"
             with m.State("READ_UNIT"):
+                # The first unit of a row has nothing before it to be kept. Meanwhile the magnitudes
+                # are copied.
                 m.d.sync += timer.eq(0)
                 for e in range(p.d):
                     m.d.sync += magnitudes[e].eq(self.k[e][:-1])
@@ -181,10 +187,12 @@ class CodeScores(Component[LadTileParameters]):
                     m.d.sync += timer.eq(0)
                     m.next = "SCALE"
             with m.State("SCALE"):
+                # The reciprocal of the peak and its product with L take their stages.
                 m.d.sync += timer.eq(timer + 1)
                 with m.If(timer == RECIPROCAL_STAGES + 1):
                     m.next = "MULTIPLY"
             with m.State("MULTIPLY"):
+                # A VPU multiplies all elements by L / peak.
                 m.d.comb += [
                     self.op.valid.eq(1),
                     self._scales.eq(1),
@@ -194,6 +202,7 @@ class CodeScores(Component[LadTileParameters]):
                 with m.If(self.op.ready):
                     m.next = "ROUND"
             with m.State("ROUND"):
+                # The products, rounded to integers of `code_bits` bits.
                 m.d.comb += self.vector.ready.eq(1)
                 m.d.sync += timer.eq(0)
                 for e, code in enumerate(codes):
@@ -201,6 +210,8 @@ class CodeScores(Component[LadTileParameters]):
                 with m.If(self.vector.valid):
                     m.next = "SHIFT"
             with m.State("SHIFT"):
+                # One bit a cycle to the code's first bit: slow, but a shifter for each element
+                # would be large.
                 with m.If(timer == offset):
                     with m.If(waiting == 0):
                         m.next = "WRITE_CODE"
@@ -209,6 +220,7 @@ class CodeScores(Component[LadTileParameters]):
                     for e in range(p.d):
                         m.d.sync += shifted[e].eq(shifted[e] << 1)
             with m.State("WRITE_CODE"):
+                # Bits below the code are the earlier positions', bits above it zeros.
                 access("code", first_row, 0, True)
                 for e in range(p.d):
                     m.d.comb += request.payload.data[e].eq(shifted[e][:16] | (old_code[e] & mask))
@@ -217,12 +229,14 @@ class CodeScores(Component[LadTileParameters]):
                     with m.If(straddles):
                         m.next = "WRITE_REST"
             with m.State("WRITE_REST"):
+                # The code's upper bits begin the next row.
                 access("code", first_row + 1, 0, True)
                 for e in range(p.d):
                     m.d.comb += request.payload.data[e].eq(shifted[e][16:])
                 with m.If(request.ready):
                     m.next = "WRITE_UNIT"
             with m.State("WRITE_UNIT"):
+                # Units before it are kept, later ones cleared.
                 access("unit", unit_row, 1, True)
                 for e in range(p.d):
                     m.d.comb += request.payload.data[e].eq(

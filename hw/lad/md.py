@@ -128,6 +128,8 @@ class Md(Component[LadTileParameters]):
         with m.If(self.command.valid & self.command.ready):
             m.d.sync += [command.eq(self.command.payload), busy.eq(1)]
 
+        # Dot product, difference to the maximum, interval, counters, correction: a stage's record
+        # holds what the arithmetic beside it does not.
         entry, score, valid, taken = self._score(m, command)
         advance = Signal()
         m.d.comb += taken.eq(advance)
@@ -193,6 +195,7 @@ class Md(Component[LadTileParameters]):
         m.d.comb += [
             vpu.i.valid.eq(key.valid & loading & ~halve & entries.i.ready),
             operation.mode.eq(Mode.DP),
+            # The head's query is loaded into the VPU with its first key.
             operation.load.eq(first),
             operation.vec1.eq(command.q),
             operation.vec2.eq(key.payload.data),
@@ -211,6 +214,7 @@ class Md(Component[LadTileParameters]):
         taken, valid = Signal(name="entry_taken"), Signal(name="entry_valid")
         entry = entries.o.payload
         m.d.comb += [
+            # An entry that is only to be halved needs no score and must still be in order.
             valid.eq(entries.o.valid & (entry.halve | vpu.o_scal.valid)),
             entries.o.ready.eq(taken & valid),
             vpu.o_scal.ready.eq(taken & valid & ~entry.halve),
@@ -234,6 +238,7 @@ class Md(Component[LadTileParameters]):
         """The record of stage INTERVAL, with x and the number of the interval that x is in."""
         p = self.parameters
         before = stages[INTERVAL - 1]
+        # Order keys compare as unsigned integers, with one comparator for each bound.
         key = Signal(FP16.width, name="x_key")
         exceeded = Signal(p.intervals - 1)
         m.d.comb += key.eq(to_key(x))
@@ -270,6 +275,7 @@ class Md(Component[LadTileParameters]):
         here = Signal.like(number)
         m.d.comb += [
             here.eq(entry.index >> in_row),
+            # Entries ascend, so a row of counters is needed once and is then complete.
             needs.eq(valid & (~held | (here != number))),
             free.eq(~self.written.valid | self.written.ready),
             stall.eq((needs & ~(self.counters.valid & free)) | (valid & flush)),
@@ -329,6 +335,8 @@ class Md(Component[LadTileParameters]):
         # Write back the row before, load the next one.
         with m.If(self.written.ready):
             m.d.sync += self.written.valid.eq(0)
+        # Each entry replaces its counters in the current row; the last one of a head also ends the
+        # row.
         with m.If(valid & advance):
             m.d.sync += [row.eq(row_out), number.eq(here), held.eq(1), flush.eq(entry.last)]
             with m.If(needs & held):
@@ -338,6 +346,7 @@ class Md(Component[LadTileParameters]):
         with m.If(free):
             m.d.sync += [self.written.payload.data.eq(row), self.written.payload.row.eq(number)]
 
+        # The position's word of G, written back by whoever holds G.
         is_active = Signal()
         m.d.comb += [
             is_active.eq(valid & advance & ~entry.halve),
@@ -347,6 +356,7 @@ class Md(Component[LadTileParameters]):
             self.g_word.mode.eq(Mux(changed, found.interval, entry.mode)),
             self.g_word.active.eq(1),
         ]
+        # Figures of the head for its report.
         totals = self.totals
         with m.If(is_active):
             m.d.sync += [

@@ -56,6 +56,7 @@ class Prefetch(Component[LadTileParameters]):
         p = self.parameters
         used = Signal(range(p.prefetch + 1))  # rows of K and V here
         tag_layout = data.StructLayout({"position": p.position, "head": p.head_index})
+        # K and V of a position have the same place in two memories, and its tag in a third.
         rows = {}
         label = data.View(_label_layout(p), self.response.payload.label)
         for kind in (Kind.KEY, Kind.VALUE):
@@ -88,6 +89,7 @@ class Prefetch(Component[LadTileParameters]):
         position = Signal(p.position)
         label = Signal(_label_layout(p))
         tag = Signal(tag_layout)
+        # The lowest active position of the row that is left.
         for lane in reversed(range(p.d)):
             with m.If(left[lane]):
                 m.d.comb += lowest.eq(lane)
@@ -104,6 +106,8 @@ class Prefetch(Component[LadTileParameters]):
             new_tag.addr.eq(used),
             new_tag.data.eq(tag),
         ]
+        # Responses may come in any order, so only their number is kept; the prefetch has ended when
+        # all are here.
         m.d.sync += waiting.eq(waiting + accepted - response.valid)
         free = Signal.like(room)
         most = self.command.payload.most
@@ -111,6 +115,8 @@ class Prefetch(Component[LadTileParameters]):
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | (waiting != 0))
             with m.State("IDLE"):
+                # The next head's prefetch begins when the last one's rows are here. `empty` forgets
+                # all rows.
                 m.d.comb += self.command.ready.eq(waiting == 0)
                 m.d.sync += row.eq(0)
                 with m.If(self.command.valid & self.command.ready):
@@ -155,6 +161,7 @@ class Prefetch(Component[LadTileParameters]):
                     with m.If(request.ready):
                         m.next = "VALUE"
             with m.State("VALUE"):
+                # With the request of V the position has both rows, and its place is used.
                 m.d.comb += [
                     request.valid.eq(1),
                     label.kind.eq(Kind.VALUE),
@@ -197,6 +204,7 @@ class Prefetch(Component[LadTileParameters]):
         m.d.sync += moved.eq(0)
         with m.If(self.lookup & below):
             m.d.sync += [front.eq(front + 1), moved.eq(1)]
+        # Lookups start with the first tag again after each prefetch.
         with m.If(self.empty | self.busy):
             m.d.sync += [front.eq(0), moved.eq(1)]
 
