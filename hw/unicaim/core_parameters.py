@@ -13,6 +13,7 @@ from hw.attention.special_function_unit import (
     Operation,
     SpecialFunctionUnitParameters,
 )
+from hw.attention.weighted_rows import WeightedRowsParameters
 from hw.layout import FLAG, FixedPoint, address, count, index, integer
 from hw.parameters import Parameters, require, require_one_of
 from hw.unicaim.adc_bank import AdcBankParameters
@@ -205,19 +206,19 @@ class UnicaimCoreParameters(Parameters):
     @property
     def idle_bound(self) -> int:
         """Cycles without a transfer, at most."""
-        exact = self.softmax_cycles(self.rows) + self.pe_array.latency + self.rows
+        exact = self.attention.softmax_cycles(self.rows) + self.pe_array.latency + self.rows
         steps = 2 * self.cells.score_limit if self.array == "cell" else 0
         return 2 * exact + steps + self.latency + self.accumulator.planes + 16
 
-    def softmax_cycles(self, rows: int) -> int:
-        """Cycles from a head's last score to its first probability."""
-        return self.softmax.first_result_cycles(rows, Operation.SOFTMAX)
+    @functools.cached_property
+    def attention(self) -> WeightedRowsParameters:
+        return WeightedRowsParameters(self.pe_array, self.softmax, keys=self.exact == "rows")
 
     def exact_cycles(self, rows: int) -> int:
         """Cycles from a head's first selected row, its key or its sample, to its result."""
         scores = self.bank.latency + 2 if self.exact == "cells" else self.pe_array.latency
         timing = self.pe_array.outer_product(rows)
-        return rows - 1 + scores + self.softmax_cycles(rows) + timing.result
+        return rows - 1 + scores + self.attention.softmax_cycles(rows) + timing.result
 
     def exact_interval(self, rows: int) -> int:
         """Cycles from a head to the next one in the exact stage, for `rows` selected rows."""
@@ -225,7 +226,7 @@ class UnicaimCoreParameters(Parameters):
             reduction = self.softmax.reduction_cycles(rows, Operation.SOFTMAX)
             return rows - 1 + reduction + max(rows, DRAIN_CYCLES)
         timing = self.pe_array.outer_product(rows)
-        return rows - 1 + self.pe_array.latency + self.softmax_cycles(rows) + timing.next_row
+        return self.attention.value_cycles(rows) + timing.next_row
 
     def selection_interval(self, rows: int) -> int:
         """Cycles from a query's search to the next one's: its planes, scores and steps, and where

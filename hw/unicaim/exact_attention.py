@@ -1,14 +1,13 @@
 """The exact stage of UniCAIM's core: softmax of the selected rows' scores, sum of their values."""
 
-from amaranth.hdl import Module, Signal, Value
-from amaranth.lib import data
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
 
 from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
 from hw.arith.float_format import FP16
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.arith.streamed import Streamed
-from hw.attention.pe_array import PeArray
-from hw.attention.special_function_unit import Operation, SpecialFunctionUnit
+from hw.attention.weighted_rows import WeightedRows
 from hw.component import Component
 from hw.layout import FLAG, count
 from hw.ports import Ports, stream_in, stream_out, wire_out
@@ -53,102 +52,58 @@ class ExactAttention(Component[UnicaimCoreParameters]):
 
     def elaborate(self, platform):
         m = Module()
-        p, rows, head = self.parameters, self.rows, self.heads.payload
-        m.submodules.pe_array = array = PeArray(p.pe_array)
-        m.submodules.special_function_unit = softmax = SpecialFunctionUnit(p.softmax)
-        flag_layout = data.StructLayout(
-            {"present": count(range(p.rows + 1)), "invalid": FLAG, "last": 1}
-        )
-        m.submodules.flags = flags = Queue(QueueParameters(depth=4), shape=flag_layout)
-        m.d.comb += [
-            softmax.command.valid.eq(1),
-            softmax.command.payload.op.eq(Operation.SOFTMAX),
-        ]
-        without = Signal()  # the head's query is dropped
-        if p.exact == "rows":
-            m.d.comb += [
-                array.q.valid.eq(self.q.valid & ~without),
-                array.q.payload.eq(self.q.payload),
-                self.q.ready.eq(array.q.ready | without),
-                softmax.i.valid.eq(array.s.valid),
-                softmax.i.payload.x.eq(array.s.payload.s),
-                softmax.i.payload.last.eq(array.s.payload.last),
-                array.s.ready.eq(softmax.i.ready),
-            ]
-        else:
-            self._scale(m, softmax.i)
+        p, head, o = self.parameters, self.heads.payload, self.o
+        m.submodules.attention = attention = WeightedRows(p.attention)
+        layout = data.StructLayout({"present": count(range(p.rows + 1)), "last": FLAG})
+        m.submodules.flags = flags = Queue(QueueParameters(depth=4), shape=layout)
+        wiring.connect(m, wiring.flipped(self.rows), attention.rows)
 
-        # Keys as they arrive, values each with its probability.
-        keys, values = Signal(), Signal()
-        taken = Signal()  # a row of V and its probability
-        used = Signal.like(self.o.payload.present, reset_less=True)
-        ended = Signal()
-        probability = softmax.o
+        # A head with rows goes to the attention. Of one without, the query is dropped.
+        some = Signal()
+        absent = Signal()  # the head has none
+        dropped = Signal()  # and its query goes
+        present = Signal.like(o.payload.present, init=1)  # number of the head's next row of V
         m.d.comb += [
-            array.i.valid.eq(rows.valid & (keys | (values & probability.valid & flags.i.ready))),
-            array.i.payload.w.eq(rows.payload.data),
-            array.i.payload.x.eq(probability.payload.y),
-            array.i.payload.outer.eq(values),
-            array.i.payload.relative.eq(1),
-            array.i.payload.last.eq(rows.payload.last),
-            rows.ready.eq(array.i.ready & (keys | (values & probability.valid & flags.i.ready))),
-            taken.eq(array.i.valid & array.i.ready & values),
-            probability.ready.eq(taken),
-            ended.eq(taken & rows.payload.last),
+            some.eq(self.heads.valid & head.present),
+            attention.head.valid.eq(some & flags.i.ready),
+            attention.head.payload.eq(head.last),
+            absent.eq(self.heads.valid & ~head.present & flags.i.ready),
+            self.heads.ready.eq(attention.head.ready | dropped),
+            flags.i.valid.eq(self.heads.ready),
+            flags.i.payload.present.eq(Mux(some, present, 0)),
             flags.i.payload.last.eq(head.last),
+            self.done.eq(self.heads.ready & head.last),
             self.context.eq(head.context),
         ]
-        first = "KEYS" if p.exact == "rows" else "VALUES"
-        with m.FSM():
-            with m.State("HEAD"):
-                m.d.sync += used.eq(1)
-                with m.If(self.heads.valid):
-                    m.next = first
-                    with m.If(~head.present):
-                        m.next = "NONE"
-            if p.exact == "rows":
-                with m.State("KEYS"):
-                    m.d.comb += keys.eq(1)
-                    with m.If(rows.valid & rows.ready & rows.payload.last):
-                        m.next = "VALUES"
-            with m.State("VALUES"):
-                m.d.comb += [
-                    values.eq(1),
-                    flags.i.payload.present.eq(used),
-                    flags.i.payload.invalid.eq(probability.payload.invalid),
-                    flags.i.valid.eq(ended),
-                    self.heads.ready.eq(ended),
-                    self.done.eq(ended & head.last),
-                ]
-                with m.If(taken):
-                    m.d.sync += used.eq(used + 1)
-                with m.If(ended):
-                    m.next = "HEAD"
-            with m.State("NONE"):
-                drop = self.q.valid if p.exact == "rows" else 1
-                m.d.comb += [
-                    without.eq(flags.i.ready),
-                    flags.i.valid.eq(drop),
-                    self.heads.ready.eq(drop & flags.i.ready),
-                    self.done.eq(self.heads.ready & head.last),
-                ]
-                with m.If(self.heads.ready):
-                    m.next = "HEAD"
+        if p.exact == "rows":
+            m.d.comb += [
+                attention.q.valid.eq(self.q.valid & some),
+                attention.q.payload.eq(self.q.payload),
+                dropped.eq(absent & self.q.valid),
+                self.q.ready.eq((attention.q.ready & some) | absent),
+            ]
+        else:
+            m.d.comb += dropped.eq(absent)
+            self._scale(m, attention.scores)
+        with m.If(attention.used):
+            m.d.sync += present.eq(Mux(attention.p.last, 1, present + 1))
 
-        # Results in order, those without rows among them.
-        some = Signal()
-        result, found = array.o, flags.o.payload
+        # Results in order, also of heads without rows.
+        found = flags.o.payload
+        waiting = Signal()  # for a result
         m.d.comb += [
-            some.eq(found.present.any()),
-            self.o.valid.eq(flags.o.valid & (result.valid | ~some)),
-            self.o.payload.present.eq(found.present),
-            self.o.payload.invalid.eq(found.invalid),
-            self.o.payload.last.eq(found.last),
-            flags.o.ready.eq(self.o.ready & (result.valid | ~some)),
-            result.ready.eq(self.o.ready & flags.o.valid & some),
+            waiting.eq(found.present.any() & ~attention.o.valid),
+            o.valid.eq(flags.o.valid & ~waiting),
+            flags.o.ready.eq(o.ready & ~waiting),
+            attention.o.ready.eq(o.ready & flags.o.valid & found.present.any()),
+            o.payload.present.eq(found.present),
+            o.payload.last.eq(found.last),
         ]
-        with m.If(some):
-            m.d.comb += self.o.payload.o.eq(result.payload)
+        with m.If(found.present.any()):
+            m.d.comb += [
+                o.payload.o.eq(attention.o.payload.o),
+                o.payload.invalid.eq(attention.o.payload.invalid),
+            ]
         return m
 
     def _scale(self, m: Module, scores) -> None:

@@ -233,7 +233,7 @@ def timing_of(p: UnicaimCoreParameters) -> Timing:
         mean=p.start == "mean",
         scores=p.pe_array.latency,
         depth=p.depth,
-        softmax=p.softmax_cycles,
+        softmax=p.attention.softmax_cycles,
         next_key=lambda rows: product(rows).next_row,
         result=product(1).result,
         converters=p.converters if p.exact == "cells" else 0,
