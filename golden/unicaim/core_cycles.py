@@ -193,14 +193,14 @@ class CoreCycles:
             keys, last = [], first
         left["heads"].append(last)
         self._sense = last + 1
-        ready = max(announced, self._exact) + 1  # the exact stage takes the head's rows
+        ready = max(announced, self._exact)  # the exact stage takes the head's rows
         if not rows:
             dropped = max(ready, query + 1, _room(self._flags, QUEUED))
             left["operands"].append(dropped)
             self._fetch = last + 1
             self._finish(dropped, dropped + 1)
             return summed, last, dropped
-        used = self._rows(keys, max(ready, self._key))
+        used = self._rows(keys, max(ready + 1, self._key))
         left["operands"].append(used[0])
         values = self._addresses(max(last + 1, first + 2), count, len(self._taken))
         self._fetch = values[-1] + 1
@@ -226,7 +226,7 @@ class CoreCycles:
         left["heads"].append(last)
         self._sense = last + 1
         self._array = max(self._array, last + 1)
-        ready = max(first + 1, self._exact) + 1
+        ready = max(first + 1, self._exact)
         code = -1
         for number, at in enumerate(selected):
             code = max(at + t.bits + 1, code + 1, query + 1)
