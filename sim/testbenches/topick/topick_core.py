@@ -58,6 +58,8 @@ class TopickCoreTestbench(JobsTestbench):
         if not found and stimulus.stall == "none" and stimulus.timings:
             predicted = stimulus.predicted(stimulus.timings["lane_0"])
             found = unexpected(stimulus, predicted, got, layouts, cycles_of)
+        elif not found:
+            found = pruned_late(stimulus, decisions)
         if not found and stimulus.jobs.parameters.observe:
             for lane in range(stimulus.jobs.parameters.lanes):
                 name = f"observed__{lane}"
@@ -188,16 +190,6 @@ def _head(
         what = f"token {pruned[0]} kept", "pruned"
         found.append(Mismatch("decided", transaction, beat, "kept", *what, cycle))
     lanes = jobs.parameters.lanes_per_head
-    late = np.flatnonzero(
-        read_on(
-            *(head, work.k, decided.read, decided.kept, decided.rank, sizes),
-            lanes=lanes,
-            delay=jobs.parameters.decision_delay,
-        )
-    )
-    if len(late):
-        what = f"token {late[0]} pruned", f"{decided.read[late[0]]} chunks read"
-        found.append(Mismatch("decided", transaction, beat, "chunk", *what, cycle))
     made = attend(head, work.k, work.v, decided.read, kept, sizes, lanes=lanes)
     want = np.append(made.o, made.total)
     differs = np.flatnonzero(want != o)
@@ -205,6 +197,21 @@ def _head(
         n = differs[0]
         field = f"o[{n}]" if n < len(made.o) else "total"
         found.append(Mismatch("o", transaction, beat, field, int(want[n]), int(o[n]), cycle))
+    return found
+
+
+def pruned_late(stimulus: CoreStimulus, decisions: list[list[HeadDecisions]]) -> list[Mismatch]:
+    """The first token of each head that under any timing is pruned earlier."""
+    p, sizes, found = stimulus.jobs.parameters, stimulus.jobs.sizes, []
+    options = {"lanes": p.lanes_per_head, "delay": p.decision_delay}
+    heads = [
+        pair for of in zip(stimulus.work, decisions, strict=True) for pair in zip(*of, strict=True)
+    ]
+    for transaction, (work, made) in enumerate(heads if p.pruning else []):
+        late = read_on(work.head, work.k, made.read, made.kept, made.rank, sizes, **options)
+        for token in np.flatnonzero(late)[:1]:
+            what = f"token {token} pruned", f"{made.read[token]} chunks read"
+            found.append(Mismatch("decided", transaction, int(token), "chunk", *what))
     return found
 
 

@@ -24,7 +24,13 @@ from sim.drivers.board.shared import DesignOnBoard
 from sim.testbenches.topick.core_jobs import CoreStimulus, Jobs
 from sim.testbenches.topick.pe_lane import coded_head
 from sim.testbenches.topick.prediction import CorePrediction
-from sim.testbenches.topick.topick_core import HeadDecisions, decisions_of, sums_of, unexpected
+from sim.testbenches.topick.topick_core import (
+    HeadDecisions,
+    decisions_of,
+    pruned_late,
+    sums_of,
+    unexpected,
+)
 from sim.testbenches.topick.topick_core import mismatches as find_mismatches
 
 THRESHOLD = 1e-3
@@ -122,6 +128,8 @@ class TopickAttention(RtlAttention):
             if not found and outcome.cycles != predicted.cycles:
                 wrong = f"took {outcome.cycles} cycles where {predicted.cycles} are predicted"
                 raise Difference(self.block, self._layer, token, wrong)
+        elif self._check and not found:
+            found = pruned_late(stimulus, decisions)
         self._refuse(token, found)
         if self._check:
             self.bits += len(outcome.outputs["o"]) * payload.width(layouts["o"])
