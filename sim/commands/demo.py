@@ -11,7 +11,7 @@ CAPACITY = 24
 VECTORS = 20
 """Transactions of each kind in each run of a block."""
 COSTLY = {"kllm.kllm_core": "compiles for a minute"}
-"""Blocks of README's table that the demo leaves out, and why."""
+"""Main blocks that the demo leaves out, and why."""
 
 
 def demo_command(arguments) -> int:

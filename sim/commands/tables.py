@@ -32,7 +32,7 @@ FPGA = RESULTS / "fpga.json"
 SYNTHESIZED = ("block", "preset", "mode")
 BUILT = ("board", "block", "configuration")
 OF_BUILT = (*BUILT, "used", "clock_mhz", "fmax_mhz")
-PAGES = ("README.md", "docs/blocks.md", "docs/boards.md")
+PAGES = ("README.md", "docs/blocks.md", "docs/boards.md", "docs/measured.md")
 PAPERS = ("kllm", "veda", "topick", "lad", "unicaim")
 MARK = re.compile(
     r"(<!-- table (\w+): made by `make docs` -->\n)(.*?)(<!-- end of table -->)", re.S
@@ -41,7 +41,7 @@ MARK = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of the first page.
+    """A main block.
 
     page
         Where its figures and its proofs are explained.
@@ -93,8 +93,23 @@ OVERVIEW = (
 )
 
 
+CORES = ("_core", "_tile")
+"""Ends of the names of whole cores."""
+
+
+def cores() -> list[str]:
+    """The whole cores of the first page, with throughput and verification."""
+    lines = table_head("core", "what it does", "throughput", "verification")
+    for row in OVERVIEW:
+        if row.block.endswith(CORES):
+            name = f"[`{row.block}`](docs/{row.page}.md)"
+            summary = find(row.block).summary
+            lines.append(table_row(name, summary, row.rate, _status(row.block)))
+    return lines
+
+
 def overview() -> list[str]:
-    """Blocks of the first page with latency, area and clock, and verification."""
+    """Main blocks with latency, area and clock, and verification."""
     lines = table_head(
         "block, preset", "what it does", "latency", "throughput", "45 nm", "verification"
     )
@@ -102,7 +117,7 @@ def overview() -> list[str]:
         block = find(row.block)
         preset = block.parameters_class.preset_name("default")
         latency = block.parameters_class.preset(preset).latency
-        name = f"[`{block.name}`](docs/{row.page}.md) {preset}"
+        name = f"[`{block.name}`]({row.page}.md) {preset}"
         measured, status = _measured(block.name, preset) or row.area, _status(block.name)
         lines.append(table_row(name, block.summary, str(latency), row.rate, measured, status))
     return lines
@@ -213,6 +228,7 @@ def fpga() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
+    "cores": cores,
     "overview": overview,
     "claims": claims,
     "catalogue": catalogue,
@@ -283,7 +299,7 @@ def register(commands) -> None:
         "tables",
         help="write the tables of README.md and docs",
         description=(
-            "Write the tables of README.md, docs/blocks.md and docs/boards.md from the catalogue "
+            "Write the tables of README.md and three pages of docs from the catalogue "
             "and from the measurements in docs/results."
         ),
     )

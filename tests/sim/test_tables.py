@@ -86,7 +86,7 @@ def checkout(tmp_path, monkeypatch):
         copy = shutil.copytree if (tables.ROOT / name).is_dir() else shutil.copy
         copy(tables.ROOT / name, target)
     # That of all blocks takes longer.
-    monkeypatch.setattr(tables, "PAGES", ("README.md", "docs/boards.md"))
+    monkeypatch.setattr(tables, "PAGES", ("README.md", "docs/boards.md", "docs/measured.md"))
     for name in ("SYNTHESIS", "VERIFICATION", "FPGA", "RESULTS"):
         path = tmp_path / getattr(tables, name).relative_to(tables.ROOT)
         monkeypatch.setattr(tables, name, path)
@@ -100,9 +100,9 @@ def test_new_measurements_are_kept_and_shown(run, checkout):
     new = checkout / "new.json"
     new.write_text(json.dumps([row | {"area_um2": 1234.5, "delay_ps": 500.0}]))
     assert run("tables --check")[0] == 0
-    assert run(f"tables --check --add {new}") == (1, "README.md: out of date, run make docs\n", "")
-    assert run("tables") == (0, "README.md: written\n", "")
-    assert "1,234 µm², 2000 MHz" in (checkout / "README.md").read_text()
+    assert run(f"tables --check --add {new}") == (1, "docs/measured.md: out of date, run make docs\n", "")
+    assert run("tables") == (0, "docs/measured.md: written\n", "")
+    assert "1,234 µm², 2000 MHz" in (checkout / "docs/measured.md").read_text()
     assert len(json.loads(tables.SYNTHESIS.read_text())) == len(rows)
     assert run("tables") == (0, "", "")
 
@@ -131,4 +131,4 @@ def test_errors_are_one_sentence(run, checkout):
     readme = checkout / "README.md"
     readme.write_text(readme.read_text().replace("table claims:", "table plans:"))
     status, _, error = run("tables")
-    assert status == 1 and error.startswith("error: a table must be one of overview, claims,")
+    assert status == 1 and error.startswith("error: a table must be one of cores, overview,")
