@@ -93,7 +93,8 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    files, tests = collections.defaultdict(lambda: [0.0, 0.0, 0]), {}
+    files: dict[str, list[float]] = collections.defaultdict(lambda: [0.0, 0.0, 0])
+    tests: dict[str, float] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
             if not isinstance(report, pytest.TestReport):
@@ -101,7 +102,7 @@ def pytest_terminal_summary(terminalreporter, config):
             row = files[report.nodeid.partition("::")[0]]
             row[1] += report.duration
             if report.when == "teardown":
-                tests[report.nodeid] = dict(report.user_properties).get("cpu_s", 0.0)
+                tests[report.nodeid] = _cpu_s(report)
                 row[0] += tests[report.nodeid]
                 row[2] += 1
     if config.option.record_costs:
@@ -115,6 +116,12 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(f"{seconds:8.1f}{wall:8.1f}{number:7}  {name}")
     total = [sum(column) for column in zip(*files.values(), strict=True)]
     terminalreporter.write_line(f"{total[0]:8.1f}{total[1]:8.1f}{total[2]:7}  all")
+
+
+def _cpu_s(report: pytest.TestReport) -> float:
+    properties = dict(report.user_properties)
+    seconds = properties.get("cpu_s", 0.0)
+    return seconds if isinstance(seconds, float) else 0.0
 
 
 def _record(tests: dict[str, float]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 def with_fault(module: types.ModuleType, line: str, instead: str) -> types.ModuleType:
     """A copy of `module` in whose source `line`, which must occur exactly once, is `instead`."""
+    assert module.__file__ is not None
     source = Path(module.__file__)
     text = source.read_text()
     assert text.count(line) == 1, f"{source.name} must have one {line!r}"

@@ -57,6 +57,7 @@ def findings(path: Path, name: str) -> list[str]:
     found = []
     for number, line in enumerate(path.read_text().split("\n"), 1):
         for match in PATTERN.finditer(line):
+            assert match.lastgroup is not None, "each word is a group"
             instead = list(WORDS.values())[int(match.lastgroup[1:])]
             found.append(f'{name}:{number}: "{match[0]}": write {instead}')
     return found
@@ -107,7 +108,8 @@ def prose(text: str, python: bool) -> Iterator[tuple[int, str]]:
 
 def habits(sources: dict[str, str]) -> list[str]:
     """Every place of each phrase of :data:`RATES` that is above its limit in texts by file name."""
-    words, places = 0, {phrase: [] for phrase in RATES}
+    words = 0
+    places: dict[str, list[str]] = {phrase: [] for phrase in RATES}
     for name, source in sources.items():
         for first, text in prose(source, name.endswith(".py")):
             words += len(WORD.findall(text))

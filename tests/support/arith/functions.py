@@ -1,16 +1,18 @@
 """Shared by the tests of functions: every operand, errors in ulp, two ways to run a unit."""
 
 import dataclasses
+from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
 from amaranth.sim import Simulator
 
 from golden.arith.formats import DTYPES, from_bits, is_nan, to_bits
+from hw.arith.datapath import DatapathParameters
 from hw.arith.multipartite import Function, Multipartite
 from hw.catalogue import Block
-from hw.parameters import Parameters
 from sim.drivers.run import load_testbench
+from sim.testbenches.arith.datapath_testbench import DatapathTestbench
 from tests.support.arith.netlist import Netlist
 from tests.support.arith.pairs import differences, registers_agree
 
@@ -53,12 +55,19 @@ def ulp_errors(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(exact) & is_nan(got), 0.0, errors)
 
 
-def run(block: Block, parameters: Parameters, operands: dict[str, np.ndarray]) -> int:
+def golden_of(block: Block) -> Callable[..., dict[str, np.ndarray]]:
+    """The bit-exact model of a datapath: results by port of its parameters and operands."""
+    testbench = load_testbench(block)
+    assert isinstance(testbench, DatapathTestbench)
+    return testbench._golden
+
+
+def run(block: Block, parameters: DatapathParameters, operands: dict[str, np.ndarray]) -> int:
     """Results of the unit's gates that differ from the golden model's.
 
     A pipelined unit is asserted to give each of them in its cycle, with random pauses of `enable`.
     """
-    expected = load_testbench(block)._golden(parameters, **operands)
+    expected = golden_of(block)(parameters, **operands)
     net = Netlist(block.create(parameters))
     if not parameters.stages:
         assert net.flipflops == 0
@@ -68,10 +77,10 @@ def run(block: Block, parameters: Parameters, operands: dict[str, np.ndarray]) -
     return 0
 
 
-def simulate(block: Block, parameters: Parameters, operands: dict[str, np.ndarray]) -> int:
+def simulate(block: Block, parameters: DatapathParameters, operands: dict[str, np.ndarray]) -> int:
     """The same in Amaranth's simulator: nothing to compile, so better for few operands."""
     unit = block.create(parameters)
-    expected = load_testbench(block)._golden(parameters, **operands)["o"]
+    expected = golden_of(block)(parameters, **operands)["o"]
     given = {name: to_bits(values).tolist() for name, values in operands.items()}
     results = []
 
@@ -90,7 +99,7 @@ def simulate(block: Block, parameters: Parameters, operands: dict[str, np.ndarra
     simulator.run()
     skipped = max(parameters.stages - 1, 0)
     got = np.array(results[skipped : skipped + len(expected)])
-    return np.count_nonzero(got != to_bits(expected))
+    return int(np.count_nonzero(got != to_bits(expected)))
 
 
 def assert_same_tables(ours: Multipartite, function: Function, golden, golden_function) -> None:

@@ -59,7 +59,8 @@ class Netlist:
         gates = {c["connections"]["Y"][0]: c for c in cells if c["type"] != "$_DFF_P_"}
         assert {gate["type"] for gate in gates.values()} <= {"$_AND_", "$_NOT_"}
         self._order = self._sorted(gates)
-        self._state, self._rng = {}, np.random.default_rng(seed)
+        self._state: dict[int, np.ndarray] = {}
+        self._rng = np.random.default_rng(seed)
 
     @property
     def flipflops(self) -> int:
@@ -82,9 +83,9 @@ class Netlist:
         """Results by port name, both as :meth:`slices` makes them, then a clock edge."""
         words = next(iter(operands.values())).shape[1]
         zero = np.zeros(words, np.uint64)
-        values = {"0": zero, "1": ~zero, "x": zero}
+        values: dict[str | int, np.ndarray] = {"0": zero, "1": ~zero, "x": zero}
         for flipflop in self._flipflops:
-            random = self._rng.integers(0, 1 << 64, words, dtype=np.uint64)
+            random: np.ndarray = self._rng.integers(0, 1 << 64, (words,), dtype=np.uint64)
             bit = flipflop["Q"][0]
             values[bit] = self._state.get(bit, random)
         for name, operand in operands.items():
@@ -101,7 +102,7 @@ class Netlist:
             if direction == "output"
         }
 
-    def _number(self, name: str, bits: list[np.ndarray], count: int) -> np.ndarray:
+    def _number(self, name: str, bits: np.ndarray, count: int) -> np.ndarray:
         number = np.zeros(count, np.int64)
         for place, bit in enumerate(bits):
             number |= unpacked(bit, count) << place

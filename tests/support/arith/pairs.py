@@ -50,7 +50,7 @@ def differences(net, operands: dict, expected: dict) -> int:
     got = net.evaluate(given)
     assert got.keys() == right.keys()
     wrong = np.bitwise_or.reduce(np.concatenate([got[port] ^ right[port] for port in got]))
-    return np.count_nonzero(unpacked(wrong, len(next(iter(operands.values())))))
+    return int(np.count_nonzero(unpacked(wrong, len(next(iter(operands.values()))))))
 
 
 def registers_agree(net, operands: dict, expected: dict, stages: int, seed: int) -> None:
@@ -69,7 +69,8 @@ def registers_agree(net, operands: dict, expected: dict, stages: int, seed: int)
         for ports in (operands, expected)
     )
     enables = [1, *rng.integers(0, 2, 2 * stages + 2), 0, *[1] * stages, 0]
-    entered, compared = [None] * stages, set()
+    entered: list[int | None] = [None] * stages
+    compared: set[int] = set()
     for cycle, enable in enumerate(enables):
         offered = {port: np.roll(words, cycle, axis=1) for port, words in given.items()}
         offered["enable"] = net.slices({"enable": np.full(lanes, enable)})["enable"]

@@ -1,6 +1,6 @@
 """KLLM's blocks without their arithmetic, for proofs of columns and vectors, not of values."""
 
-from amaranth.asserts import AnySeq
+from amaranth.asserts import AnySeq  # type: ignore[attr-defined]  # not in the stubs
 from amaranth.hdl import Const, Module
 
 from hw.arith.fixed_sum import FixedSum

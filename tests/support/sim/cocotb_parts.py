@@ -34,7 +34,7 @@ async def start(dut, timing=None, period_ns=10, **stalls):
 async def test_fields_and_memory(dut, stall, period_ns):
     timing = MemoryTiming(latency=(3, 9), reorder=True)
     cycles, source, sink, server = await start(dut, timing, period_ns, stall=stall, seed=2)
-    requests = []
+    requests: list[dict] = []
     Monitor(cycles, Port(dut, "request"), LAYOUTS["request"], on_beat=requests.append)
 
     source.send({"address": 5, "words": 3}, {"address": 40, "words": 1})

@@ -2,6 +2,7 @@
 """Small components that exist to test the simulators: a reader of memory rows, faulty buffers."""
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory, stream, wiring
@@ -10,6 +11,14 @@ from amaranth.lib.wiring import In, Out
 from hw.catalogue import Block
 from hw.parameters import Parameters, require
 from sim.core.design import Design, generate
+
+
+class Dut(wiring.Component):
+    """Ports become attributes by the signature, which a type checker cannot read."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 def design(component: type, parameters: Parameters) -> Design:
@@ -55,7 +64,7 @@ class RowReaderParameters(Parameters):
         return data.StructLayout({"data": data.ArrayLayout(1, self.row_bits), "tag": self.tag_bits})
 
 
-class RowReader(wiring.Component):
+class RowReader(Dut):
     """Read and write memory rows by number; each read is answered by its row and its tag."""
 
     def __init__(self, parameters: RowReaderParameters):
@@ -121,7 +130,7 @@ class RowReader(wiring.Component):
             m.d.sync += oldest.eq(oldest + 1)
 
 
-class ReaderPair(wiring.Component):
+class ReaderPair(Dut):
     """Two readers side by side, each with its own memory."""
 
     def __init__(self, parameters: RowReaderParameters):
@@ -140,7 +149,7 @@ class ReaderPair(wiring.Component):
         return m
 
 
-class Spinner(wiring.Component):
+class Spinner(Dut):
     """Reads row 0 in every cycle and outputs nothing."""
 
     def __init__(self, parameters: RowReaderParameters):
@@ -182,7 +191,7 @@ class FaultyBufferParameters(Parameters):
         return 1
 
 
-class FaultyBuffer(wiring.Component):
+class FaultyBuffer(Dut):
     """A one-entry buffer at full throughput, with a fault if one is given."""
 
     LAYOUT = data.StructLayout({"index": 12, "value": 40})
@@ -252,7 +261,7 @@ class SlowParameters(Parameters):
         return 0
 
 
-class Slow(wiring.Component):
+class Slow(Dut):
     """Passes a beat in one of `interval` cycles."""
 
     def __init__(self, parameters: SlowParameters):
@@ -282,7 +291,7 @@ class WidthParameters(Parameters):
         return 1
 
 
-class Crossing(wiring.Component):
+class Crossing(Dut):
     """Two one-entry buffers side by side; each output is the other input inverted."""
 
     def __init__(self, parameters: WidthParameters):
@@ -298,7 +307,7 @@ class Crossing(wiring.Component):
         return m
 
 
-class Pairing(wiring.Component):
+class Pairing(Dut):
     """A beat of each input makes one output beat; purely combinational."""
 
     def __init__(self, parameters: WidthParameters):

@@ -229,26 +229,30 @@ def check(p: PeLaneParameters, heads: list[tuple[Head, np.ndarray]], records: li
         order = request_order(np.array([head.tokens - 1]), head.tokens)[:, 0].tolist()
         assert [token for token, _ in firsts] == order
         denominator = Denominator(limb=p.limb, fraction=p.fraction)
-        expected = {"differences": [], "requests": [], "kept": {}, "terms": []}
+        differences: list[tuple[int, int, int]] = []
+        requests: list[tuple[int, int, int]] = []
+        kept: dict[int, int] = {}
+        terms: list[tuple[int, int]] = []
         waiting = list(firsts)
         for (token, chunk, slot), (known, log2) in zip(record.arrivals, record.seen, strict=True):
             while waiting and lane.scoreboard.free:
                 assert lane.scoreboard.take() == waiting.pop(0)[1]
             d = lane.decide(token, chunk, slot, chunk_of(k[token], chunk, z), known, log2)
             if d.difference is not None:
-                expected["differences"].append(d.difference)
+                differences.append(d.difference)
                 denominator.add(*d.difference)
             if d.requests:
-                expected["requests"].append((token, chunk + 1, slot))
+                requests.append((token, chunk + 1, slot))
             if d.kept:
-                expected["kept"][token] = d.t
-                expected["terms"].append(d.term)
+                kept[token] = d.t
+                terms.append(d.term)
         assert not waiting
-        assert record.differences == expected["differences"]
-        assert [tag for tag in record.requests if tag[1]] == expected["requests"]
-        assert record.kept == expected["kept"]
+        assert record.differences == differences
+        assert [tag for tag in record.requests if tag[1]] == requests
+        assert record.kept == kept
         assert d.ended
-        assert denominator.units == on_grid(expected["terms"], denominator.number, p)
+        assert denominator.number is not None
+        assert denominator.units == on_grid(terms, denominator.number, p)
         check_guarantee(p, head, k, record.kept)
 
 

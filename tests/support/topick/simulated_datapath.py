@@ -4,12 +4,12 @@ import numpy as np
 from amaranth.sim import Simulator
 
 from hw.catalogue import Block
-from sim.drivers.run import load_testbench
+from tests.support.arith.functions import golden_of
 
 
 def check(block: Block, parameters, operands: dict[str, np.ndarray]) -> None:
     """All operations, one per cycle, have the model's results `stages` cycles later."""
-    expected = load_testbench(block)._golden(parameters, **operands)
+    expected = golden_of(block)(parameters, **operands)
     dut = block.create(parameters)
     count = len(next(iter(operands.values())))
 

@@ -1,6 +1,7 @@
 """A testbench's stimulus in Amaranth's simulator, which needs no compilation: for many sizes."""
 
 import random
+from typing import Any
 
 import numpy as np
 from amaranth.hdl import Value
@@ -22,19 +23,22 @@ def check(block: Block, parameters, stimulus: Stimulus, stall: float) -> None:
         How often a source does not offer its next beat, and a sink does not take one.
     """
     dut = block.create(parameters)
-    inputs, outputs = {}, {}
+    inputs: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     for path, member, _ in dut.signature.flatten(dut):
         if path[-1] == "payload":
             (inputs if member.flow is wiring.In else outputs)[path[0]] = member.shape
-    got = {name: [] for name in outputs}
-    cycles_of = {name: [] for name in outputs}
+    got: dict[str, list[int]] = {name: [] for name in outputs}
+    cycles_of: dict[str, list[int]] = {name: [] for name in outputs}
     beats = {name: payload.to_ints(stimulus.inputs[name])[::-1] for name in inputs}
     rng = random.Random(f"{stall}")
     last = -1
 
     async def testbench(ctx):
         nonlocal last
-        cycle, offering, held = 0, set(), {}
+        cycle = 0
+        offering: set[str] = set()
+        held: dict[str, int] = {}
         while cycle <= last + TIMEOUT_CYCLES:
             for name in inputs:
                 port = getattr(dut, name)

@@ -1,7 +1,8 @@
 """Any component's streams in Amaranth's simulator: beats in, beats and their cycles out."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 from amaranth.hdl import Value
 from amaranth.sim import Simulator
@@ -23,12 +24,13 @@ def run(
     """
     got: dict[str, list[int]] = {name: [] for name in outputs}
     cycles: dict[str, list[int]] = {name: [] for name in [*inputs, *outputs]}
-    left: dict[str, Sequence] = {name: list(beats)[::-1] for name, (_, beats) in inputs.items()}
+    left: dict[str, list] = {name: list(beats)[::-1] for name, (_, beats) in inputs.items()}
     rng = random.Random(stall)
 
     async def testbench(ctx):
         cycle = idle = 0
-        offered, held = set(), {}
+        offered: set[str] = set()
+        held: dict[str, Any] = {}
         while idle < TIMEOUT_CYCLES:
             for name, (port, _) in inputs.items():
                 if name not in offered and left[name] and rng.random() >= stall:
