@@ -52,11 +52,7 @@ def gather(body: Body) -> None:
 def load_registers(body: Body) -> None:
     """Load registers in one clocked process, the conditions of their next values in it."""
     reads = Counter(name for value in body.values() for name in names_in(value))
-    drivers = {}
-    for statements in body.processes:
-        names = process.targets(statements)
-        if len(names) == 1:
-            drivers[names.pop()] = statements
+    drivers = _drivers(body)
     loads: list = []
     resets: list = []
     done = set()
@@ -74,10 +70,28 @@ def load_registers(body: Body) -> None:
                 statements = statements[:-1]
         process.merge(loads, statements)
     body.processes = [p for p in body.processes if not process.targets(p) & done]
+    body.assigns = [a for a in body.assigns if not process.targets([a]) & done]
     if resets:
         loads.append(If(RESET, resets, []))
     body.loads = []
     body.clocked = [*([loads] if loads else []), *body.clocked]
+
+
+def _drivers(body: Body) -> dict[str, list]:
+    """Statements that drive a signal, of which several may each drive a part, by its name.
+
+    Signals of which a part is driven together with another signal are not among them.
+    """
+    found: dict[str, list] = {}
+    shared: set[str] = set()
+    parts = [[assign] for assign in body.assigns if assign.target[0] != "name"]
+    for statements in (*body.processes, *parts):
+        names = process.targets(statements)
+        if len(names) == 1:
+            found.setdefault(min(names), []).extend(statements)
+        else:
+            shared |= names
+    return {name: statements for name, statements in found.items() if name not in shared}
 
 
 def _loaded(statements: list, next_: str, register: str) -> list:

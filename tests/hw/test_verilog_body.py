@@ -5,13 +5,13 @@ import re
 
 import pytest
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, enum, stream
+from amaranth.lib import data, enum
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Out
 
 from hw.catalogue import blocks
 from hw.component import Component
 from hw.export import to_rtlil, to_verilog
+from hw.ports import Ports, stream_in, stream_out
 from hw.verilog_body import wrapped
 from hw.verilog_expression import Shapes, UnknownText, inlined, parse, written
 from hw.verilog_process import merge, parse_statements, printed, without_empty
@@ -139,11 +139,11 @@ class Beat(data.Struct):
     b: 4
 
 
-class Tricky(Component):
+class Tricky(Component[None]):
     """Widths, signs, states, arrays and memories in all the ways that a text may change them."""
 
-    def __init__(self):
-        super().__init__({"i": In(stream.Signature(Beat)), "o": Out(stream.Signature(12))})
+    def ports(self) -> Ports:
+        return {"i": stream_in(Beat), "o": stream_out(12)}
 
     def elaborate(self, platform):
         m = Module()
@@ -153,6 +153,8 @@ class Tricky(Component):
         small = Signal(4)
         parts = Signal(8)
         sign = Signal(signed(6))
+        halves = Signal(8)  # one loaded in each cycle, one at times
+        m.d.sync += halves[4:].eq(small)
         m.submodules.rows = rows = Memory(shape=6, depth=4, init=[1, 2, 3, 4])
         write, read = rows.write_port(), rows.read_port()
         m.d.comb += [
@@ -164,13 +166,13 @@ class Tricky(Component):
             write.addr.eq(total[:2]),
             write.data.eq(Cat(~small, held.b[0] ^ (total == 3))),
             read.addr.eq(held.b[:2]),
-            self.o.payload.eq(Cat(read.data + parts, (sign >> held.b[:2])[:2]) ^ ~total),
+            self.o.payload.eq(halves + Cat(read.data + parts, (sign >> held.b[:2])[:2]) ^ ~total),
         ]
         with m.FSM(name="phase"):
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
                 with m.If(self.i.valid):
-                    m.d.sync += held.eq(beat)
+                    m.d.sync += [held.eq(beat), halves[:4].eq(beat.b)]
                     m.next = "WORK"
             with m.State("WORK"):
                 m.d.comb += write.en.eq(self.o.ready)
