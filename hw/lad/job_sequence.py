@@ -91,6 +91,7 @@ class JobSequence(Component[LadTileParameters]):
         kv_heads = Signal(range(p.kv_heads + 1))
         with m.FSM():
             with m.State("IDLE"):
+                # A job is checked as it is accepted; its heads are counted from 0.
                 m.d.comb += self.job.ready.eq(1)
                 m.d.sync += [x.eq(0) for x in (head, kv_head, place, covered, kv_heads)]
                 with m.If(self.job.valid):
@@ -100,6 +101,8 @@ class JobSequence(Component[LadTileParameters]):
                         with m.If(self.job.payload.pieces != 0):
                             m.next = "LINEAR"
             with m.State("COUNT"):
+                # Heads of one kv head after the other, until all heads of the job are covered. If
+                # the kv heads do not suffice, the job has one head.
                 with m.If(covered >= job.heads):
                     m.next = "HEAD"
                     if p.prefetch:
@@ -110,6 +113,7 @@ class JobSequence(Component[LadTileParameters]):
                 with m.Else():
                     m.d.sync += [covered.eq(covered + job.group), kv_heads.eq(kv_heads + 1)]
             with m.State("HEAD"):
+                # A head begins when there is a store for its scores.
                 with m.If(head == job.heads):
                     m.next = "FINISH"
                 with m.Elif(used != HELD):
@@ -117,41 +121,53 @@ class JobSequence(Component[LadTileParameters]):
                     with m.If(command.ready):
                         m.next = "SCORES"
             with m.State("SCORES"):
+                # EAS has one head at a time.
                 with m.If(self.identified):
                     m.d.comb += next_head.eq(1)
                     m.next = "HEAD"
             with m.State("FINISH"):
+                # The next job reads what this one writes, so all of it must be written.
                 with m.If((used == 0) & self.settled):
                     m.d.comb += self.empty.eq(1)
                     m.next = "IDLE"
             if p.prefetch:
-                with m.State("PREFETCH"):
-                    ahead = self.prefetch
-                    m.d.comb += [
-                        ahead.payload.head.eq(head),
-                        ahead.payload.kv_head.eq(kv_head),
-                        ahead.payload.n.eq(job.n),
-                        ahead.payload.most.eq(job.prefetch),
-                    ]
-                    with m.If(head != job.heads):
-                        m.d.comb += [ahead.valid.eq(1), next_head.eq(ahead.ready)]
-                    with m.Elif(~self.prefetching):
-                        m.next = "IDLE"
+                self._prefetch_state(m, job, head, kv_head, next_head)
             if p.weights:
-                with m.State("LINEAR"):
-                    layer = self.linear
-                    m.d.comb += [
-                        layer.valid.eq(1),
-                        layer.payload.vectors.eq(Mux(job.heads > VPUS, VPUS, job.heads)),
-                        layer.payload.pieces.eq(job.pieces),
-                        layer.payload.row.eq(job.row),
-                        layer.payload.rows.eq(job.rows),
-                    ]
-                    m.next = "PRODUCTS"
-                with m.State("PRODUCTS"):
-                    with m.If(~self.multiplying):
-                        m.next = "IDLE"
+                self._linear_states(m, job)
         return m
+
+    def _prefetch_state(self, m: Module, job, head, kv_head, next_head: Signal) -> None:
+        ahead = self.prefetch
+        with m.State("PREFETCH"):
+            # Every head's rows are loaded, one head after the other; then the rows still on their
+            # way are waited for.
+            m.d.comb += [
+                ahead.payload.head.eq(head),
+                ahead.payload.kv_head.eq(kv_head),
+                ahead.payload.n.eq(job.n),
+                ahead.payload.most.eq(job.prefetch),
+            ]
+            with m.If(head != job.heads):
+                m.d.comb += [ahead.valid.eq(1), next_head.eq(ahead.ready)]
+            with m.Elif(~self.prefetching):
+                m.next = "IDLE"
+
+    def _linear_states(self, m: Module, job) -> None:
+        layer = self.linear
+        with m.State("LINEAR"):
+            # The layer is idle, so that it accepts its command in one cycle.
+            m.d.comb += [
+                layer.valid.eq(1),
+                layer.payload.vectors.eq(Mux(job.heads > VPUS, VPUS, job.heads)),
+                layer.payload.pieces.eq(job.pieces),
+                layer.payload.row.eq(job.row),
+                layer.payload.rows.eq(job.rows),
+            ]
+            m.next = "PRODUCTS"
+        with m.State("PRODUCTS"):
+            # The layer has all VPUs until its last row is output.
+            with m.If(~self.multiplying):
+                m.next = "IDLE"
 
     def _check(self, m: Module, job, begun: Signal) -> None:
         """A new job, with numbers that are 0 or out of range replaced."""

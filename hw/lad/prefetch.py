@@ -1,6 +1,6 @@
 """Rows of the positions that were active in the last step, loaded ahead (LAD, IV-D and Fig. 6)."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, enum, memory
 
 from hw.component import Component
@@ -78,23 +78,23 @@ class Prefetch(Component[LadTileParameters]):
         return m
 
     def _fill(self, m: Module, used: Signal, new_tag, tag_layout, answered) -> None:
+        """Rows of a command's active positions into the memory, each with its tag."""
         p = self.parameters
         request, response = self.request, self.response
         command = Signal(prefetch_layout(p), reset_less=True)
-        left = Signal(p.d)  # active positions of the current row of G
+        remaining = Signal(p.d)  # active positions of the current row of G
         lowest = Signal(range(p.d))
         row = Signal(range(p.table_rows + 1))
-        room = Signal(range(p.prefetch + 1))  # positions that may still be added for this head
+        credit = Signal(range(p.prefetch + 1))  # positions that may still be added for this head
         waiting = Signal(range(2 * p.prefetch + 2))  # responses
         position = Signal(p.position)
         label = Signal(_label_layout(p))
         tag = Signal(tag_layout)
         # The lowest active position of the row that is left.
         for lane in reversed(range(p.d)):
-            with m.If(left[lane]):
+            with m.If(remaining[lane]):
                 m.d.comb += lowest.eq(lane)
         accepted = Signal()
-        words = data.ArrayLayout(p.word_layout, p.d)(Value.cast(response.payload.data))
         m.d.comb += [
             accepted.eq(request.valid & request.ready),
             request.payload.label.eq(label),
@@ -109,74 +109,72 @@ class Prefetch(Component[LadTileParameters]):
         # Responses may come in any order, so only their number is kept; the prefetch has ended when
         # all are here.
         m.d.sync += waiting.eq(waiting + accepted - response.valid)
-        free = Signal.like(room)
+        free = Signal.like(credit)
         most = self.command.payload.most
         m.d.comb += free.eq(p.prefetch - used)
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | (waiting != 0))
             with m.State("IDLE"):
-                # The next head's prefetch begins when the last one's rows are here. `empty` forgets
-                # all rows.
+                # A command begins at the head's first row of G, once no row is on its way.
                 m.d.comb += self.command.ready.eq(waiting == 0)
                 m.d.sync += row.eq(0)
                 with m.If(self.command.valid & self.command.ready):
-                    m.d.sync += [command.eq(self.command.payload), room.eq(free)]
+                    m.d.sync += [command.eq(self.command.payload), credit.eq(free)]
                     with m.If(most < free):
-                        m.d.sync += room.eq(most)
+                        m.d.sync += credit.eq(most)
                     m.next = "G"
                 with m.If(self.empty):
                     m.d.sync += used.eq(0)
             with m.State("G"):
-                # A row of words, unless there are no more or no room.
-                with m.If(((row << p.element_bits) >= command.n) | (room == 0)):
+                # A row of words, unless there are no more or no credit.
+                with m.If(((row << p.element_bits) >= command.n) | (credit == 0)):
                     m.next = "IDLE"
                 with m.Else():
-                    m.d.comb += [
-                        request.valid.eq(1),
-                        label.kind.eq(Kind.G),
-                        request.payload.address.eq(p.regions["g"].address_of(command.head, row)),
-                    ]
+                    m.d.comb += label.kind.eq(Kind.G)
+                    self._ask(m, "g", command.head, row)
                     with m.If(request.ready):
                         m.next = "WORDS"
             with m.State("WORDS"):
                 # Its positions that were active; beyond `n` there are old words.
                 with m.If(response.valid & (answered.kind == Kind.G)):
-                    for lane, word in enumerate(words):
-                        before = (row << p.element_bits) + lane < command.n
-                        m.d.sync += left[lane].eq(word.active & before)
+                    m.d.sync += remaining.eq(self._active(row, command.n))
                     m.next = "KEY"
             with m.State("KEY"):
                 # Request the lowest one's K, then its V; its tag is written with them.
-                with m.If(~left.any() | (room == 0)):
+                with m.If(~remaining.any() | (credit == 0)):
                     m.d.sync += row.eq(row + 1)
                     m.next = "G"
                 with m.Else():
-                    m.d.comb += [
-                        request.valid.eq(1),
-                        label.kind.eq(Kind.KEY),
-                        request.payload.address.eq(
-                            p.regions["k"].address_of(command.kv_head, position)
-                        ),
-                    ]
+                    m.d.comb += label.kind.eq(Kind.KEY)
+                    self._ask(m, "k", command.kv_head, position)
                     with m.If(request.ready):
                         m.next = "VALUE"
             with m.State("VALUE"):
-                # With the request of V the position has both rows, and its place is used.
-                m.d.comb += [
-                    request.valid.eq(1),
-                    label.kind.eq(Kind.VALUE),
-                    request.payload.address.eq(
-                        p.regions["v"].address_of(command.kv_head, position)
-                    ),
-                    new_tag.en.eq(1),
-                ]
+                # The position is complete once its V is requested: on to the next one.
+                m.d.comb += [label.kind.eq(Kind.VALUE), new_tag.en.eq(1)]
+                self._ask(m, "v", command.kv_head, position)
                 with m.If(request.ready):
                     m.d.sync += [
-                        left.eq(left & (left - 1)),
+                        remaining.eq(remaining & (remaining - 1)),
                         used.eq(used + 1),
-                        room.eq(room - 1),
+                        credit.eq(credit - 1),
                     ]
                     m.next = "KEY"
+
+    def _ask(self, m: Module, region: str, part: Value, row: Value) -> None:
+        """Request a row of a head's or kv head's part of a table."""
+        p, request = self.parameters, self.request
+        m.d.comb += [
+            request.valid.eq(1),
+            request.payload.address.eq(p.regions[region].address_of(part, row)),
+        ]
+
+    def _active(self, row: Signal, n: Value) -> Value:
+        """Positions before `n` whose words, in a response with a row of G, are active; [d] bits."""
+        p = self.parameters
+        words = data.ArrayLayout(p.word_layout, p.d)(Value.cast(self.response.payload.data))
+        first = row << p.element_bits
+        return Cat(word.active & (first + lane < n) for lane, word in enumerate(words))
 
     def _find(self, m: Module, used: Signal, tags, tag_layout, rows) -> None:
         """Compare with the tag at the front; it and its rows are read a cycle after each move."""
