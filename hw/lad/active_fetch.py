@@ -96,44 +96,56 @@ class ActiveFetch(Component[LadTileParameters]):
             Signal(pointer, name=name)
             for name in ("tail", "key_slot", "counted_slot", "value_slot")
         )
-        # Flags of each slot: its rows are there, or not needed; it is active; it has counters.
-        arrived = {kind: Signal(p.depth, name=f"{kind.name.lower()}_arrived") for kind in Kind}
-        active = Signal(p.depth, reset_less=True)
-        counts = Signal(p.depth, reset_less=True)
         allocate = Signal()
         full = Signal()
         m.d.comb += full.eq(tail == value ^ p.depth)
         self._request(m, allocate, full, tail)
-        fresh = Signal(p.entry_layout)
-        m.d.comb += fresh.eq(self.entry.payload)
-
-        # Responses to their slots.
-        label = data.View(_label_layout(p), self.response.payload.label)
-        slot = label.number[: (p.depth - 1).bit_length()]
+        self._answered = data.View(_label_layout(p), self.response.payload.label)
+        self._slot = self._answered.number[: (p.depth - 1).bit_length()]
         m.d.comb += self.response.ready.eq(1)
-        place = tail[:-1]
-        for kind in (Kind.KEY, Kind.VALUE, Kind.COUNTERS):
-            bits = arrived[kind]
-            with m.If(self.response.valid & (label.kind == kind)):
-                m.d.sync += bits.bit_select(slot, 1).eq(1)
+        flags = self._flags(m, allocate, tail[:-1])
+        with m.If(allocate):
+            m.d.sync += tail.eq(tail + 1)
+        reads = self._readers(m, flags, tail, key, counted, value)
+        self._entries(m, allocate, tail[:-1], reads[0], key)
+        self._rows(m, reads, key, counted, value)
+        return m
+
+    def _flags(self, m: Module, allocate, index) -> tuple[dict[Kind, Signal], Signal, Signal]:
+        """Flags of each slot: its rows are there, or not needed; it is active; it has counters.
+
+        index
+            The slot that is allocated.
+        """
+        p = self.parameters
+        arrived = {kind: Signal(p.depth, name=f"{kind.name.lower()}_arrived") for kind in Kind}
+        active = Signal(p.depth, reset_less=True)
+        counts = Signal(p.depth, reset_less=True)
+        wants_rows = ~self.entry.payload.halve
+        for kind, bits in arrived.items():
+            with m.If(self.response.valid & (self._answered.kind == kind)):
+                m.d.sync += bits.bit_select(self._slot, 1).eq(1)
             if p.prefetch and kind != Kind.COUNTERS:
                 with m.If(self._copies):
                     m.d.sync += bits.bit_select(self._current_slot, 1).eq(1)
             with m.If(allocate):
-                needed = self._changes_row if kind == Kind.COUNTERS else ~fresh.halve
-                m.d.sync += bits.bit_select(place, 1).eq(~needed)
+                needed = self._changes_row if kind == Kind.COUNTERS else wants_rows
+                m.d.sync += bits.bit_select(index, 1).eq(~needed)
         with m.If(allocate):
             m.d.sync += [
-                tail.eq(tail + 1),
-                active.bit_select(place, 1).eq(~fresh.halve),
-                counts.bit_select(place, 1).eq(self._changes_row),
+                active.bit_select(index, 1).eq(wants_rows),
+                counts.bit_select(index, 1).eq(self._changes_row),
             ]
+        return arrived, active, counts
 
-        # Readers. A slot is ready for the last one when the others have passed it.
+    def _readers(self, m: Module, flags, tail, key, counted, value) -> tuple[Signal, ...]:
+        """Readers of keys, counters, and rows; returns: each one reads its slot in this cycle."""
+        arrived, active, counts = flags
         read_key, read_counters, read_rows = (
             Signal(name=name) for name in ("read_key", "read_counters", "read_rows")
         )
         skip_counters, skip_rows = Signal(), Signal()
+        # The last reader frees a slot, so it waits until the others have passed it.
         passed = (value != key) & (value != counted)
         m.d.comb += [
             read_key.eq((key != tail) & _at(arrived[Kind.KEY], key) & _free(self.key)),
@@ -149,74 +161,80 @@ class ActiveFetch(Component[LadTileParameters]):
                 passed & _at(active, value) & _at(arrived[Kind.VALUE], value) & _free(self.rows)
             ),
         ]
-        with m.If(read_key):
-            m.d.sync += key.eq(key + 1)
-        with m.If(read_counters | skip_counters):
-            m.d.sync += counted.eq(counted + 1)
-        with m.If(read_rows | skip_rows):
-            m.d.sync += value.eq(value + 1)
-        for port, reads in (
-            (self.key, read_key),
-            (self.counters, read_counters),
-            (self.rows, read_rows),
+        for pointer, moves in (
+            (key, read_key),
+            (counted, read_counters | skip_counters),
+            (value, read_rows | skip_rows),
         ):
+            with m.If(moves):
+                m.d.sync += pointer.eq(pointer + 1)
+        # An output's payload is the memory's register, valid in the cycle after a read.
+        reads = read_key, read_counters, read_rows
+        for port, read in zip((self.key, self.counters, self.rows), reads, strict=True):
             with m.If(_free(port)):
-                m.d.sync += port.valid.eq(reads)
+                m.d.sync += port.valid.eq(read)
+        return reads
 
-        # The memories, written by responses.
-        def slots(name: str, kind: Kind, *reads: tuple[Signal, Signal]) -> list[Value]:
-            rows: Any
-            if kind == Kind.COUNTERS:  # MD needs them at once
-                rows = memory.Memory(shape=p.row_bits, depth=p.depth, init=[])
-            else:
-                rows = row_memory(p.row_bits, p.depth)
-            m.submodules[name] = rows
-            write = rows.write_port()
-            m.d.comb += [
-                write.addr.eq(slot),
-                write.data.eq(self.response.payload.data),
-                write.en.eq(self.response.valid & (label.kind == kind)),
-            ]
-            if p.prefetch and kind in (Kind.KEY, Kind.VALUE):
-                with m.If(self._copies):
-                    m.d.comb += [
-                        write.addr.eq(self._current_slot),
-                        write.data.eq(self.hit_k if kind == Kind.KEY else self.hit_v),
-                        write.en.eq(1),
-                    ]
-            ports = []
-            for enable, pointer in reads:
-                port = rows.read_port()
-                m.d.comb += [port.addr.eq(pointer[:-1]), port.en.eq(enable)]
-                ports.append(port.data)
-            return ports
-
+    def _entries(self, m: Module, allocate, index, read_key, key) -> None:
+        """Memory of the slots' entries, which leave with their keys."""
+        p = self.parameters
         entries = memory.Memory(shape=p.entry_layout.size, depth=p.depth, init=[])
         m.submodules.entries = entries
         write, read = entries.write_port(), entries.read_port()
         m.d.comb += [
-            write.addr.eq(place),
-            write.data.eq(fresh),
+            write.addr.eq(index),
+            write.data.eq(self.entry.payload),
             write.en.eq(allocate),
             read.addr.eq(key[:-1]),
             read.en.eq(read_key),
             self.key.payload.entry.eq(read.data),
         ]
-        key_data, key_again = slots("keys", Kind.KEY, (read_key, key), (read_rows, value))
-        (value_data,) = slots("values", Kind.VALUE, (read_rows, value))
-        (count_data,) = slots("counters", Kind.COUNTERS, (read_counters, counted))
+
+    def _rows(self, m: Module, reads, key, counted, value) -> None:
+        """Memories of the slots' rows, written by responses."""
+        read_key, read_counters, read_rows = reads
+        key_data, key_again = self._memory(m, "keys", Kind.KEY, (read_key, key), (read_rows, value))
+        (value_data,) = self._memory(m, "values", Kind.VALUE, (read_rows, value))
+        (count_data,) = self._memory(m, "counters", Kind.COUNTERS, (read_counters, counted))
         m.d.comb += [
             self.key.payload.data.eq(key_data),
             self.rows.payload.k.eq(key_again),
             self.rows.payload.v.eq(value_data),
             self.counters.payload.eq(count_data),
         ]
-        return m
+
+    def _memory(self, m: Module, name: str, kind: Kind, *reads) -> list[Value]:
+        """One kind's memory; returns the words that `reads`, pairs (enable, slot), have read."""
+        p = self.parameters
+        rows: Any
+        if kind == Kind.COUNTERS:  # MD needs them at once
+            rows = memory.Memory(shape=p.row_bits, depth=p.depth, init=[])
+        else:
+            rows = row_memory(p.row_bits, p.depth)
+        m.submodules[name] = rows
+        write = rows.write_port()
+        m.d.comb += [
+            write.addr.eq(self._slot),
+            write.data.eq(self.response.payload.data),
+            write.en.eq(self.response.valid & (self._answered.kind == kind)),
+        ]
+        if p.prefetch and kind in (Kind.KEY, Kind.VALUE):
+            with m.If(self._copies):
+                m.d.comb += [
+                    write.addr.eq(self._current_slot),
+                    write.data.eq(self.hit_k if kind == Kind.KEY else self.hit_v),
+                    write.en.eq(1),
+                ]
+        ports = []
+        for enable, pointer in reads:
+            port = rows.read_port()
+            m.d.comb += [port.addr.eq(pointer[:-1]), port.en.eq(enable)]
+            ports.append(port.data)
+        return ports
 
     def _request(self, m: Module, allocate, full, tail) -> None:
         """A head's requests: caches, then rows of one entry after the other."""
         p = self.parameters
-        regions = p.regions
         command = Signal(fetch_layout(p), reset_less=True)
         current = Signal(p.entry_layout, reset_less=True)
         slot = Signal(range(p.depth), reset_less=True)
@@ -239,60 +257,35 @@ class ActiveFetch(Component[LadTileParameters]):
         ]
         with m.If(accepted):
             m.d.sync += counts.rows.eq(counts.rows + 1)
+        # A hit's rows are copied unless responses write both memories' slots.
+        self._copies, self._current_slot = Signal(name="copies"), slot
         # One request of the current entry at a time: the lowest bit pending.
         rest = Signal(3)
         known, hit, finishes = Signal(), Signal(), Signal()
-        # A hit's rows are copied unless responses write both memories' slots.
-        self._copies, self._current_slot = Signal(name="copies"), slot
         wants_rows = ~pending[0] & pending[1]
-        m.d.comb += [
-            rest.eq(Mux(self._copies, 0, pending & (pending - 1))),
-            known.eq(1),
-        ]
-        if p.prefetch:
-            writes = self.response.valid & (self.response.payload.label[-2:] < Kind.COUNTERS.value)
-            m.d.comb += [
-                self.lookup.eq(wants_rows),
-                self.lookup_head.eq(command.head),
-                self.lookup_position.eq(current.index),
-                known.eq(self.known),
-                hit.eq(self.hit & self.known & wants_rows),
-                self._copies.eq(hit & ~writes),
-            ]
-            with m.If(self._copies):
-                m.d.sync += counts.hits.eq(counts.hits + 1)
+        m.d.comb += rest.eq(Mux(self._copies, 0, pending & (pending - 1)))
+        self._look_up(m, command.head, current.index, wants_rows, (known, hit), counts)
         with m.FSM():
             with m.State("IDLE"):
+                # The head's first entry has another row of counters than the last head's.
                 m.d.comb += self.command.ready.eq(1)
                 m.d.sync += [has_counted.eq(0), counts.eq(0)]
                 with m.If(self.command.valid):
                     m.d.sync += command.eq(self.command.payload)
                     m.next = "ENTRIES"
             with m.State("ENTRIES"):
+                # An entry is accepted with the last request of the one before it, but none of the
+                # next head before its command.
+                ends = pending.any() & current.last
+                self._target(m, command, current.index, slot, pending, label, address)
                 m.d.comb += [
-                    request.valid.eq(pending.any() & ~(wants_rows & (~known | hit))),
-                    label.number.eq(slot),
                     finishes.eq(accepted | self._copies),
-                    self.entry.ready.eq(~full & ((rest == 0) & (finishes | ~pending.any()))),
+                    request.valid.eq(pending.any() & ~(wants_rows & (~known | hit))),
+                    self.entry.ready.eq(
+                        ~full & ((rest == 0) & (finishes | ~pending.any())) & ~ends
+                    ),
                     allocate.eq(self.entry.valid & self.entry.ready),
                 ]
-                with m.If(pending[0]):
-                    m.d.comb += [
-                        label.kind.eq(Kind.COUNTERS),
-                        address.eq(
-                            regions["counter"].address_of(command.head, current.index >> in_row)
-                        ),
-                    ]
-                with m.Elif(pending[1]):
-                    m.d.comb += [
-                        label.kind.eq(Kind.KEY),
-                        address.eq(regions["k"].address_of(command.kv_head, current.index)),
-                    ]
-                with m.Else():
-                    m.d.comb += [
-                        label.kind.eq(Kind.VALUE),
-                        address.eq(regions["v"].address_of(command.kv_head, current.index)),
-                    ]
                 with m.If(finishes):
                     m.d.sync += pending.eq(rest)
                     with m.If((rest == 0) & current.last):
@@ -306,13 +299,51 @@ class ActiveFetch(Component[LadTileParameters]):
                         counted.eq(here),
                         has_counted.eq(1),
                     ]
-                # No entry of the next head before its command.
-                with m.If(pending.any() & current.last):
-                    m.d.comb += self.entry.ready.eq(0)
             with m.State("FETCHED"):
+                # All requests of the head have been accepted.
                 m.d.comb += [self.fetched.valid.eq(1), self.fetched.payload.eq(counts)]
                 with m.If(self.fetched.ready):
                     m.next = "IDLE"
+
+    def _look_up(self, m: Module, head, position, wants_rows, answer, counts) -> None:
+        """Whether the current entry's rows have been loaded ahead; then they are copied."""
+        known, hit = answer
+        if not self.parameters.prefetch:
+            m.d.comb += known.eq(1)
+            return
+        writes = self.response.valid & (self.response.payload.label[-2:] < Kind.COUNTERS.value)
+        m.d.comb += [
+            self.lookup.eq(wants_rows),
+            self.lookup_head.eq(head),
+            self.lookup_position.eq(position),
+            known.eq(self.known),
+            hit.eq(self.hit & self.known & wants_rows),
+            self._copies.eq(hit & ~writes),
+        ]
+        with m.If(self._copies):
+            m.d.sync += counts.hits.eq(counts.hits + 1)
+
+    def _target(self, m: Module, command, position, slot, pending, label, address) -> None:
+        """What is requested: a row of counters, K or V of the current entry."""
+        p = self.parameters
+        regions = p.regions
+        in_row = (p.counter_words - 1).bit_length()
+        m.d.comb += label.number.eq(slot)
+        with m.If(pending[0]):
+            m.d.comb += [
+                label.kind.eq(Kind.COUNTERS),
+                address.eq(regions["counter"].address_of(command.head, position >> in_row)),
+            ]
+        with m.Elif(pending[1]):
+            m.d.comb += [
+                label.kind.eq(Kind.KEY),
+                address.eq(regions["k"].address_of(command.kv_head, position)),
+            ]
+        with m.Else():
+            m.d.comb += [
+                label.kind.eq(Kind.VALUE),
+                address.eq(regions["v"].address_of(command.kv_head, position)),
+            ]
 
 
 def _at(bits: Signal, pointer: Signal) -> Value:

@@ -212,8 +212,6 @@ class LadTile(Component[LadTileParameters]):
         wiring.connect(m, ac.written, port.caches)
         wiring.connect(m, md.written, port.counters)
         begins, ready = Signal(), Signal()
-        # Heads whose rows are written: MD's is the one that has begun, AC's may be the one before.
-        counter_head, cache_head = port.counter_head, port.cache_head
         m.d.comb += [
             ready.eq(cache_fetch.command.ready & md.command.ready & ac.command.ready),
             *(block.command.valid.eq(begins) for block in (md, ac)),
@@ -229,6 +227,27 @@ class LadTile(Component[LadTileParameters]):
             ac.command.payload.clear.eq(sequence.clear),
             ac.command.payload.invalid.eq(sequence.invalid),
         ]
+        # Heads whose rows are written: MD's is the one that has begun, AC's may be the one before.
+        head_of_md = Signal(p.head_index, reset_less=True)
+        head_of_ac = Signal(p.head_index, reset_less=True)
+        m.d.comb += [port.counter_head.eq(head_of_md), port.cache_head.eq(head_of_ac)]
+        with m.If(begins):
+            m.d.sync += head_of_md.eq(current.head)
+        with m.If(ac.settled):
+            m.d.sync += head_of_ac.eq(head_of_md)
+        self._finish(m, sequence, stores, scored, (fetch, md, ac), port.words, begins, ready)
+
+    def _finish(
+        self, m: Module, sequence, stores: HeadStores, scored, blocks, words, begins, ready
+    ) -> None:
+        """A head begins when MD and AC are `ready`; after MD its words of G go to memory.
+
+        words
+            The port's stream for rows of G.
+        """
+        p = self.parameters
+        fetch, md, ac = blocks
+        current: Any = scored.payload
         # Registers, or a write of counters that has to wait would stall APID in the same cycle. MD
         # is idle only after its last word has been written.
         m.d.sync += [
@@ -236,14 +255,6 @@ class LadTile(Component[LadTileParameters]):
             stores.md_index.eq(md.g_index),
             stores.md_word.eq(md.g_word),
         ]
-        head_of_md = Signal(p.head_index, reset_less=True)
-        head_of_ac = Signal(p.head_index, reset_less=True)
-        m.d.comb += [counter_head.eq(head_of_md), cache_head.eq(head_of_ac)]
-        with m.If(begins):
-            m.d.sync += head_of_md.eq(current.head)
-        with m.If(ac.settled):
-            m.d.sync += head_of_ac.eq(head_of_md)
-
         # The fetch has finished with this head, and may have with the next one.
         shape = fetch.fetched.payload.shape()
         m.submodules.fetched = queue = Queue(QueueParameters(depth=HELD), shape=shape)
@@ -253,7 +264,6 @@ class LadTile(Component[LadTileParameters]):
         row = Signal(range(p.table_rows + 1))
         rows = Signal.like(row)
         reported = Signal()  # the report is known; it waits for AC
-        words = port.words
         m.d.comb += [
             rows.eq((sequence.n + (p.d - 1)) >> p.element_bits),
             stores.row_number.eq(row),
@@ -268,6 +278,7 @@ class LadTile(Component[LadTileParameters]):
                 fsm.ongoing("IDLE") & ~reported & ~self.report.valid & ac.idle & md.idle
             )
             with m.State("IDLE"):
+                # A head whose scores are there begins when MD, AC and the fetch of caches are free.
                 m.d.sync += row.eq(0)
                 with m.If(scored.valid & ready):
                     m.d.comb += begins.eq(1)
@@ -288,6 +299,7 @@ class LadTile(Component[LadTileParameters]):
                     self._report(m, sequence, current.scores, fetched.payload, md)
                     m.next = "IDLE"
             with m.State("WRITE_G"):
+                # The store's row is there; the port may give way to other writes.
                 m.d.comb += words.valid.eq(1)
                 with m.If(words.ready):
                     m.d.sync += row.eq(row + 1)

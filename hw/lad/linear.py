@@ -79,7 +79,6 @@ class Linear(Component[LadTileParameters]):
         ]
         # Pieces of each vector, in a separate memory for each.
         reads = []
-        following = Signal(range(PIECES))  # piece of the next word of W
         for number in range(VPUS):
             pieces = row_memory(p.row_bits, PIECES)
             m.submodules[f"vector_{number}"] = pieces
@@ -91,11 +90,19 @@ class Linear(Component[LadTileParameters]):
                 write.en.eq(self.q.valid & self.q.ready & (vector == number)),
             ]
         finished = Signal()
+        self._states(m, command, vector, piece, reader.command.ready, starts, finished)
+        self._multiply(m, command, reader, reads)
+        self._sum(m, command, finished)
+        return m
+
+    def _states(self, m: Module, command, vector, piece, ready, starts, finished) -> None:
+        """The vectors' pieces are stored, then rows of W are read until all have been output."""
         with m.FSM() as fsm:
             m.d.comb += self.active.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
+                # A layer begins with its first vector's first piece.
                 m.d.comb += self.command.ready.eq(1)
-                m.d.sync += [vector.eq(0), piece.eq(0), following.eq(0)]
+                m.d.sync += [vector.eq(0), piece.eq(0)]
                 with m.If(self.command.valid):
                     m.d.sync += command.eq(self.command.payload)
                     m.next = "VECTORS"
@@ -111,28 +118,34 @@ class Linear(Component[LadTileParameters]):
             with m.State("START"):
                 # Rows of W follow one another, so one command reads them all.
                 m.d.comb += starts.eq(1)
-                with m.If(reader.command.ready):
+                with m.If(ready):
                     m.next = "ROWS"
             with m.State("ROWS"):
+                # Products and sums go on by themselves as pieces of W come.
                 with m.If(finished):
                     m.next = "IDLE"
 
-        # A word of W waits a cycle for the pieces that it is multiplied with.
-        held = Signal(p.row, reset_less=True)
+    def _multiply(self, m: Module, command, reader, reads) -> None:
+        """Each piece of W to all VPUs; it waits a cycle for the pieces it is multiplied with."""
+        p = self.parameters
+        following = Signal(range(PIECES))  # piece of the next word of W
+        word = Signal(p.row, reset_less=True)
         valid = Signal()
         ready = Signal()
-        take = Signal()
-        first_port = self.vpu[0]
+        fire = Signal()
         m.d.comb += [
-            ready.eq(~valid | first_port.ready),
+            # All VPUs accept in the same cycles.
+            ready.eq(~valid | self.vpu[0].ready),
             reader.o.ready.eq(ready),
-            take.eq(reader.o.valid & ready),
+            fire.eq(reader.o.valid & ready),
         ]
         with m.If(ready):
             m.d.sync += valid.eq(reader.o.valid)
-        with m.If(take):
+        with m.If(self.command.ready):  # no layer is under way
+            m.d.sync += following.eq(0)
+        with m.If(fire):
             m.d.sync += [
-                held.eq(reader.o.payload.data),
+                word.eq(reader.o.payload.data),
                 following.eq(Mux(following == command.pieces - 1, 0, following + 1)),
             ]
         # All VPUs have the same word of W, each one its own vector's piece.
@@ -140,31 +153,29 @@ class Linear(Component[LadTileParameters]):
             m.d.comb += [
                 port.active.eq(self.active),
                 read.addr.eq(following),
-                read.en.eq(take),
+                read.en.eq(fire),
                 port.valid.eq(valid),
                 port.vector.eq(read.data),
-                port.row.eq(held),
+                port.row.eq(word),
             ]
-        self._sum(m, command, finished)
-        return m
 
     def _sum(self, m: Module, command, finished: Signal) -> None:
         """Dot products of the pieces in FP32; the VPUs return theirs in the same cycle."""
         done = Signal(range(PIECES))  # pieces of the row that are summed
         rows = Signal.like(command.rows)
-        first, last, taken = Signal(), Signal(), Signal()
+        first, last, fire = Signal(), Signal(), Signal()
         y = self.y
         arrives = self.vpu[0].dot_valid & self.active
         m.d.comb += [
             first.eq(done == 0),
             last.eq(done == command.pieces - 1),
-            taken.eq(arrives & (~last | ~y.valid | y.ready)),
+            fire.eq(arrives & (~last | ~y.valid | y.ready)),
             finished.eq(y.valid & y.ready & y.payload.last),
         ]
         with m.If(y.ready):
             m.d.sync += y.valid.eq(0)
         # The last piece's sums are a row of the output, and wait for its register to be free.
-        with m.If(taken):
+        with m.If(fire):
             m.d.sync += done.eq(Mux(last, 0, done + 1))
             with m.If(last):
                 m.d.sync += [
@@ -185,13 +196,13 @@ class Linear(Component[LadTileParameters]):
                 FloatAddParameters(format="fp32", flush_subnormals=True)
             )
             m.d.comb += [
-                port.dot_ready.eq(taken),
+                port.dot_ready.eq(fire),
                 convert.a.eq(port.dot),
                 add.a.eq(total),
                 add.b.eq(convert.o),
                 sums.eq(Mux(first, convert.o, add.o)),
             ]
-            with m.If(taken):
+            with m.If(fire):
                 m.d.sync += total.eq(sums)
                 with m.If(last):
                     m.d.sync += y.payload.y[number].eq(Mux(command.vectors > number, sums, 0))
