@@ -10,7 +10,7 @@ from hw.component import Component
 from hw.lad.ac_lane import AcLane
 from hw.lad.active_fetch import position_rows_layout
 from hw.lad.cache_store import CacheStore, cache_row_layout
-from hw.lad.linear import LinearPort
+from hw.lad.linear import linear_ports
 from hw.lad.md import correction_layout
 from hw.lad.powers import (
     HALF,
@@ -27,7 +27,7 @@ from hw.lad.query_products import QueryProducts
 from hw.lad.term_walk import TermWalk
 from hw.lad.tile_parameters import LANES, LadTileParameters, StageParameters
 from hw.layout import FLAG, count
-from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
+from hw.ports import Ports, stream_in, stream_out, wire_out
 
 RECIPROCAL_STAGES = 2
 
@@ -133,15 +133,7 @@ class Ac(Component[LadTileParameters]):
             "terms": wire_out(range(2 * p.updates + 1), "T of this head."),
             "settled": wire_out(1, "Each head that has begun is finished and written."),
             "idle": wire_out(1, "And no other one waits."),
-            **(
-                {
-                    "linear": wire_in(
-                        LinearPort(p), "Only with `weights`: the VPUs, while no head is here."
-                    ).array(LANES)
-                }
-                if p.weights
-                else {}
-            ),
+            **linear_ports(p, "the VPUs, while no head is here.", LANES),
         }
 
     def elaborate(self, platform):

@@ -10,7 +10,7 @@ from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.arith.float_multiply import FloatMultiply, FloatMultiplyParameters
 from hw.component import Component
-from hw.lad.linear import LinearPort, lend
+from hw.lad.linear import lend, linear_ports
 from hw.lad.powers import POWER_BITS, times_power
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.vpu import Mode, Vpu
@@ -19,6 +19,9 @@ from hw.ports import Ports, wire_in, wire_out
 
 TAGS = "first", "last", "keep", "subtract", "scaled"
 """What moves along with an operation's vector."""
+
+OPERAND_FLAGS = "dot", "load", "f_product", "s_product"
+"""What waits with the operands for their factor."""
 
 
 class AcLane(Component[LadTileParameters]):
@@ -74,16 +77,7 @@ class AcLane(Component[LadTileParameters]):
             "product": wire_out(p.row),
             "dot_valid": wire_out(1),
             "dot_product": wire_out(FP16),
-            **(
-                {
-                    "linear": wire_in(
-                        LinearPort(p),
-                        "Only with `weights`: the VPU, while nothing else is under way.",
-                    )
-                }
-                if p.weights
-                else {}
-            ),
+            **linear_ports(p, "the VPU, while nothing else is under way."),
         }
 
     def elaborate(self, platform):
@@ -93,25 +87,24 @@ class AcLane(Component[LadTileParameters]):
         m.submodules.multiply = multiply = FloatMultiply(FloatMultiplyParameters(stages=1))
 
         # The factor, one cycle; operands wait for it.
-        held = Signal(_held_layout(p), reset_less=True)
+        operands = Signal(_operands_layout(p), reset_less=True)
         busy = Signal()
         m.d.comb += [multiply.a.eq(self.x), multiply.b.eq(self.y)]
         m.d.sync += [
             busy.eq(self.go),
-            held.x.eq(self.x),
-            held.vec.eq(self.vec),
-            *(getattr(held, name).eq(getattr(self, name)) for name in ("dot", "load")),
-            *(getattr(held, name).eq(getattr(self, name)) for name in ("f_product", "s_product")),
+            operands.x.eq(self.x),
+            operands.vec.eq(self.vec),
+            *(getattr(operands, name).eq(getattr(self, name)) for name in OPERAND_FLAGS),
         ]
         # The VPU is never stalled: its results are taken in every cycle.
         operation = vpu.i.payload
         m.d.comb += [
             vpu.i.valid.eq(busy),
-            operation.mode.eq(Mux(held.dot, Mode.DP, Mode.S)),
-            operation.load.eq(held.load),
+            operation.mode.eq(Mux(operands.dot, Mode.DP, Mode.S)),
+            operation.load.eq(operands.load),
             operation.vec1.eq(self.q),
-            operation.vec2.eq(held.vec),
-            operation.scal.eq(Mux(held.f_product, multiply.o, held.x)),
+            operation.vec2.eq(operands.vec),
+            operation.scal.eq(Mux(operands.f_product, multiply.o, operands.x)),
             vpu.o_vec.ready.eq(1),
             vpu.o_scal.ready.eq(1),
             self.dot_valid.eq(vpu.o_scal.valid),
@@ -121,7 +114,13 @@ class AcLane(Component[LadTileParameters]):
         if p.weights:
             lend(m, vpu, self.linear)
 
-        # What to do with the vector moves along with it.
+        tag = self._tags(m, operands, multiply.o)
+        self._accumulators(m, vpu, tag)
+        return m
+
+    def _tags(self, m: Module, operands, product) -> tuple[Any, Signal]:
+        """What to do with a vector moves along with it; returns (tag of the result, add it)."""
+        p = self.parameters
         stages: list[Any] = [
             Signal(_tag_layout(), name=f"tag_{number}") for number in range(p.vpu.latency + 2)
         ]
@@ -129,29 +128,33 @@ class AcLane(Component[LadTileParameters]):
             stages[0].valid.eq(self.go & ~self.dot),
             *(getattr(stages[0], name).eq(getattr(self, name)) for name in TAGS),
             stages[1].eq(stages[0]),
-            stages[1].s.eq(Mux(held.s_product, multiply.o, held.x)),
+            stages[1].s.eq(Mux(operands.s_product, product, operands.x)),
             *(after.eq(before) for before, after in zip(stages[1:], stages[2:], strict=False)),
         ]
         # The sum's base is read from a memory in one cycle and registered in the next.
-        early, product, tag = stages[-3:]
+        early, result, tag = stages[-3:]
         add = Signal()
         m.d.comb += [
             self.base_wanted.eq(early.valid & early.first & ~early.keep),
-            self.product_valid.eq(product.valid & product.keep),
+            self.product_valid.eq(result.valid & result.keep),
             add.eq(tag.valid & ~tag.keep),
-            self.product.eq(vpu.o_vec.payload),
         ]
         m.d.sync += self.done.eq(add & tag.last)
+        return result, add
 
+    def _accumulators(self, m: Module, vpu: Vpu, tag) -> None:
+        p = self.parameters
+        result, add = tag
+        m.d.comb += self.product.eq(vpu.o_vec.payload)
         # An adder for each element, whose operands and controls are registers: it fills the cycle.
         # `set` and `join` come while no operation is under way. A number less +0 is the same
         # number, -0 included.
         alone, from_base, subtract = Signal(), Signal(), Signal()
-        power = Mux(product.scaled, self.power, 0)
+        power = Mux(result.scaled, self.power, 0)
         m.d.sync += [
             alone.eq(self.set | self.join),
-            from_base.eq((product.first & ~self.join) | self.set),
-            subtract.eq((product.subtract & ~self.join) | self.set),
+            from_base.eq((result.first & ~self.join) | self.set),
+            subtract.eq((result.subtract & ~self.join) | self.set),
         ]
 
         def accumulate(name: str, number: Value, base: Value, other: Value, total: Value) -> None:
@@ -184,12 +187,11 @@ class AcLane(Component[LadTileParameters]):
         for k in range(p.d):
             base = Mux(self.base_zero, 0, self.base[k])
             accumulate(str(k), vpu.o_vec.payload[k], base, self.other[k], self.acc[k])
-        accumulate("s", product.s, self.base_s, self.other_s, self.acc_s)
-        return m
+        accumulate("s", result.s, self.base_s, self.other_s, self.acc_s)
 
 
-def _held_layout(p: LadTileParameters) -> data.StructLayout:
-    flags = dict.fromkeys(("dot", "load", "f_product", "s_product"), FLAG)
+def _operands_layout(p: LadTileParameters) -> data.StructLayout:
+    flags = dict.fromkeys(OPERAND_FLAGS, FLAG)
     return data.StructLayout({"x": FP16, "vec": p.row, **flags})
 
 

@@ -14,6 +14,31 @@ VECTOR_BANKS = 1, 0, 2
 """The banks of B, C and D, behind their columns of A."""
 
 
+class _Write:
+    """Signals of writing the caches back."""
+
+    def __init__(self, p: LadTileParameters):
+        self.empty = Signal()  # no head uses the store
+        self.writing = Signal()
+        self.changed = Signal()  # vectors have been set, and columns will be
+        self.scalars_written = Signal()
+        # What is written next: B, C or D, then a column; and the column after it.
+        self.vector = Signal(range(len(VECTOR_BANKS) + 1))
+        self.lane, self.next_lane = (Signal(range(LANES), name=n) for n in ("lane", "next_lane"))
+        self.number, self.next_number = (
+            Signal(range(p.columns + 1), name=n) for n in ("number", "next_number")
+        )
+        self.in_columns = Signal()
+        self.position = Signal(range(p.d + len(VECTOR_BANKS)))  # of the column or vector in a row
+        self.passed = Signal(range(p.cache_rows + 1))  # rows that have been read to be written
+        # To read: the next column instead of the present one; whether each of them can be read.
+        self.read = Signal()
+        self.reads_next = Signal()
+        self.here = Signal()
+        self.following = Signal()
+        self.column = Signal(data.ArrayLayout(p.row_bits, 2))  # that has been read
+
+
 class CacheStore(Component[LadTileParameters]):
     """Columns of A and a vector in each of three banks, one for each lane; E and F in registers.
 
@@ -86,104 +111,118 @@ class CacheStore(Component[LadTileParameters]):
             m.submodules[f"bank_{bank_number}"] = bank
             writes.append(bank.write_port(granularity=1))
             reads.append(bank.read_port())
-        empty, writing = Signal(), Signal()
-        changed = Signal()  # vectors have been set, and columns will be
-        # What is written next: B, C or D, then a column.
-        vector = Signal(range(len(VECTOR_BANKS) + 1))
-        lane, number = Signal(range(LANES)), Signal(range(p.columns + 1))
+        write = _Write(p)
         complete = Signal(range(p.columns + 1))  # columns of each lane that are set
-        passed = Signal(range(p.cache_rows + 1))  # rows that have been read to be written
+        self._set(m, write, complete)
+        self._load(m, writes, write, complete)
+        self._read(m, reads, write, complete)
+        self._states(m, write)
+        m.d.comb += self.free.eq(
+            Mux(write.empty, p.cache_rows, Mux(write.writing, write.passed, 0))
+        )
+        return m
 
-        # Set columns, vectors and registers.
-        for base, read in zip(self.bases, reads, strict=True):
-            m.d.comb += Value.cast(base).eq(Value.cast(read.data))
+    def _set(self, m: Module, write: "_Write", complete: Signal) -> None:
+        """Count columns as they are set; E and F, which are registers."""
+        p = self.parameters
         with m.If(self.set_column):
             m.d.sync += complete.eq(complete + 1)
         with m.If(self.set_vectors):
             m.d.sync += [
                 Value.cast(self.scalars).eq(Value.cast(self.sums_s)),
-                changed.eq(1),
+                write.changed.eq(1),
             ]
         with m.If(self.begin):
-            m.d.sync += [self.zero.eq(self.clear), changed.eq(0)]
+            m.d.sync += [self.zero.eq(self.clear), write.changed.eq(0)]
             with m.If(self.clear):
                 m.d.sync += Value.cast(self.scalars).eq(0)
         with m.If(self.write):
             m.d.sync += complete.eq(Mux(self.set_vectors, 0, p.columns))
-        in_columns, scalars_written = Signal(), Signal()
-        m.d.comb += in_columns.eq(vector == len(VECTOR_BANKS))
-        self._load(m, writes, empty, (writing, scalars_written, vector, lane, number), complete)
 
-        written, row = self.written, self.written.payload.row
-        next_lane, next_number = Signal.like(lane), Signal.like(number)
-        reads_next, read = Signal(), Signal()  # to write: the next column instead of this one
-        column = Signal(data.ArrayLayout(p.row_bits, 2))
-        held = Signal(p.row_bits, reset_less=True)  # second half of a column
-        # Number of the column or, counted on, of the vector; of the first one of the lane.
-        position, first_column = Signal(range(p.d + len(VECTOR_BANKS))), Signal(range(p.d + 1))
-        # The banks of this column or vector and of the next one, and the place in the latter.
+    def _read(self, m: Module, reads, write: "_Write", complete: Signal) -> None:
+        """Banks are read for the lanes, else to write the present column or the next one."""
+        p = self.parameters
+        for base, read in zip(self.bases, reads, strict=True):
+            m.d.comb += Value.cast(base).eq(Value.cast(read.data))
+        vector, lane, number = write.vector, write.lane, write.number
+        first_column = Signal(range(p.d + 1))  # of the lane
+        # The banks of this column or vector and of the next one, and the index in the latter.
         bank, next_bank = Signal(range(LANES)), Signal(range(LANES))
         address = Signal(range(p.columns + 1))
         next_is_vector = Signal()
         for place, port in enumerate(reads):
-            wanted = Mux(reads_next, next_bank, bank) == place
+            wanted = Mux(write.reads_next, next_bank, bank) == place
             m.d.comb += [
-                port.en.eq(self.read | (read & wanted)),
+                port.en.eq(self.read | (write.read & wanted)),
                 port.addr.eq(Mux(self.read, self.column, address)),
             ]
             with m.If(bank == place):
-                m.d.comb += Value.cast(column).eq(Value.cast(port.data))
+                m.d.comb += Value.cast(write.column).eq(Value.cast(port.data))
             with m.If(lane == place):
                 m.d.comb += first_column.eq(place * p.columns)
-        accepts, here, following = Signal(), Signal(), Signal()
-        cleared = Signal()  # zeros are written
-        m.d.comb += cleared.eq(self.zero & ~changed)
+        next_lane, next_number = write.next_lane, write.next_number
         after = column_after(p, lane, number)
-        with m.If(in_columns):
+        with m.If(write.in_columns):
             # The first column follows the last vector.
             m.d.comb += [next_lane.eq(after[0]), next_number.eq(after[1])]
         m.d.comb += [
-            bank.eq(lane),
-            next_bank.eq(next_lane),
+            write.in_columns.eq(vector == len(VECTOR_BANKS)),
             next_is_vector.eq(vector < len(VECTOR_BANKS) - 1),
-            accepts.eq(~written.valid | written.ready),
-            position.eq(Mux(in_columns, first_column + number, p.d + vector)),
-            here.eq((~in_columns | (number < complete)) & ~self.read),
-            following.eq((next_is_vector | (next_number < complete)) & ~self.read),
+            write.position.eq(Mux(write.in_columns, first_column + number, p.d + vector)),
+            write.here.eq((~write.in_columns | (number < complete)) & ~self.read),
+            write.following.eq((next_is_vector | (next_number < complete)) & ~self.read),
             address.eq(
                 Mux(
-                    Mux(reads_next, next_is_vector, ~in_columns),
+                    Mux(write.reads_next, next_is_vector, ~write.in_columns),
                     p.columns,
-                    Mux(reads_next, next_number, number),
+                    Mux(write.reads_next, next_number, number),
                 )
             ),
+            bank.eq(lane),
+            next_bank.eq(next_lane),
         ]
+        # Vectors are not in their lanes' banks.
         with m.Switch(vector):
             for place, vector_bank in enumerate(VECTOR_BANKS):
                 with m.Case(place):
                     m.d.comb += bank.eq(vector_bank)
                     if place + 1 < len(VECTOR_BANKS):
                         m.d.comb += next_bank.eq(VECTOR_BANKS[place + 1])
+
+    def _states(self, m: Module, write: "_Write") -> None:
+        """Rows out: E and F, then the two halves of each vector and of each column."""
+        p = self.parameters
+        written, number, passed = self.written, write.number, write.passed
+        row = written.payload.row
+        half = Signal(p.row_bits, reset_less=True)  # second half of a column
+        accepts = Signal()
+        cleared = Signal()  # zeros are written
+        m.d.comb += [
+            cleared.eq(self.zero & ~write.changed),
+            accepts.eq(~written.valid | written.ready),
+        ]
         with m.If(written.ready):
             m.d.sync += written.valid.eq(0)
-
         with m.FSM() as fsm:
             m.d.comb += [
-                empty.eq(fsm.ongoing("EMPTY")),
-                writing.eq(~empty & ~fsm.ongoing("USED")),
-                scalars_written.eq(writing & ~fsm.ongoing("SCALARS")),
+                write.empty.eq(fsm.ongoing("EMPTY")),
+                write.writing.eq(~write.empty & ~fsm.ongoing("USED")),
+                write.scalars_written.eq(write.writing & ~fsm.ongoing("SCALARS")),
             ]
             with m.State("EMPTY"):
+                # Rows are loaded for the next head, until it begins.
                 with m.If(self.begin):
                     m.next = "USED"
             with m.State("USED"):
-                m.d.sync += [vector.eq(0), lane.eq(0), number.eq(0), passed.eq(0)]
+                # The head has the store to read; whether it is written is known at its end.
+                m.d.sync += [write.vector.eq(0), write.lane.eq(0), number.eq(0), passed.eq(0)]
                 with m.If(self.write):
                     m.next = "SCALARS"
                 with m.Elif(self.release):
                     m.next = "EMPTY"
             with m.State("SCALARS"):
-                m.d.comb += read.eq(here)
+                # E and F; meanwhile the first vector is read.
+                m.d.comb += write.read.eq(write.here)
                 with m.If(accepts):
                     m.d.sync += [
                         passed.eq(passed + 1),
@@ -192,50 +231,52 @@ class CacheStore(Component[LadTileParameters]):
                         Value.cast(written.payload.data).eq(Value.cast(self.scalars)),
                     ]
                     m.next = "READ"
-                    with m.If(here):
+                    with m.If(write.here):
                         m.next = "FIRST"
             with m.State("READ"):
-                with m.If(here):
-                    m.d.comb += read.eq(1)
+                # The column is not set yet, or its bank was read for the lanes.
+                with m.If(write.here):
+                    m.d.comb += write.read.eq(1)
                     m.next = "FIRST"
             with m.State("FIRST"):
+                # The first half leaves, the second one is kept: the bank may be read for the lanes.
                 with m.If(accepts):
                     m.d.sync += [
                         written.valid.eq(1),
-                        row.eq(Cat(0, position)),
-                        Value.cast(written.payload.data).eq(Mux(cleared, 0, column[0])),
-                        held.eq(column[1]),
+                        row.eq(Cat(0, write.position)),
+                        Value.cast(written.payload.data).eq(Mux(cleared, 0, write.column[0])),
+                        half.eq(write.column[1]),
                     ]
                     m.next = "SECOND"
                 with m.Elif(self.read):
                     # The bank has been read for the lanes: read the column again.
                     m.next = "READ"
             with m.State("SECOND"):
+                # The second half leaves; meanwhile the next column is read, if it is set.
                 with m.If(accepts):
                     m.d.sync += [
                         written.valid.eq(1),
                         passed.eq(passed + 2),
-                        row.eq(Cat(1, position)),
-                        Value.cast(written.payload.data).eq(Mux(cleared, 0, held)),
-                        vector.eq(Mux(in_columns, vector, vector + 1)),
-                        lane.eq(next_lane),
-                        number.eq(next_number),
+                        row.eq(Cat(1, write.position)),
+                        Value.cast(written.payload.data).eq(Mux(cleared, 0, half)),
+                        write.vector.eq(Mux(write.in_columns, write.vector, write.vector + 1)),
+                        write.lane.eq(write.next_lane),
+                        number.eq(write.next_number),
                     ]
-                    m.d.comb += reads_next.eq(1)
+                    m.d.comb += write.reads_next.eq(1)
                     m.next = "READ"
-                    with m.If(next_number == p.columns):
+                    with m.If(write.next_number == p.columns):
                         m.next = "LAST"
-                    with m.Elif(following):
-                        m.d.comb += read.eq(1)
+                    with m.Elif(write.following):
+                        m.d.comb += write.read.eq(1)
                         m.next = "FIRST"
             with m.State("LAST"):
+                # The last row waits to be accepted.
                 m.d.comb += self.done.eq(accepts)
                 with m.If(accepts):
                     m.next = "EMPTY"
-        m.d.comb += self.free.eq(Mux(empty, p.cache_rows, Mux(writing, passed, 0)))
-        return m
 
-    def _load(self, m: Module, writes, empty, progress, complete) -> None:
+    def _load(self, m: Module, writes, progress: "_Write", complete: Signal) -> None:
         """A row to its bank or register, once nothing of the head before is in its place.
 
         ::
@@ -244,19 +285,21 @@ class CacheStore(Component[LadTileParameters]):
                     A[:, 0]     A[:, 1]     …   B              …   E, F
 
         progress
-            Of writing the head before: begun, E and F are written, vectors that are, and lane and
-            number of the column that is next.
+            How much of the head before has been written.
         """
         p = self.parameters
-        writing, scalars_written, vector, lane, number = progress
+        lane, number = progress.lane, progress.number
         loaded = Signal(range(p.cache_rows + 1))
         row, value = self.cache.payload.row, Value.cast(self.cache.payload.data)
         column, half = row >> 1, row[0]
-        passed = Signal()  # this head's row has been read to be written
+        row_passed = Signal()  # this head's row has been read to be written
         m.d.comb += [
             self.loaded.eq(loaded == p.cache_rows),
             self.cache.ready.eq(
-                self.load & (empty | (writing & passed)) & ~self.loaded & ~self.set_column
+                self.load
+                & (progress.empty | (progress.writing & row_passed))
+                & ~self.loaded
+                & ~self.set_column
             ),
         ]
         accepted = self.cache.valid & self.cache.ready
@@ -292,11 +335,11 @@ class CacheStore(Component[LadTileParameters]):
                 ),
             ]
             with m.If(mine):
-                m.d.comb += passed.eq((local < number) | ((local == number) & before))
+                m.d.comb += row_passed.eq((local < number) | ((local == number) & before))
             with m.Elif(is_vector):
-                m.d.comb += passed.eq(vector > its_vector)
+                m.d.comb += row_passed.eq(progress.vector > its_vector)
         with m.If(column == p.d + len(VECTOR_BANKS)):
-            m.d.comb += passed.eq(scalars_written)
+            m.d.comb += row_passed.eq(progress.scalars_written)
             with m.If(accepted):
                 m.d.sync += Value.cast(self.scalars).eq(value)
 

@@ -10,14 +10,14 @@ from hw.arith.order_key import NAN_KEY, from_key, to_key
 from hw.component import Component
 from hw.lad.centre_scores import CentreScores
 from hw.lad.code_scores import CodeScores
-from hw.lad.linear import LinearPort, lend
+from hw.lad.linear import lend, linear_ports
 from hw.lad.mode_words import ModeWords
 from hw.lad.position_scan import PositionScan
 from hw.lad.score_source import score_layout
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import FLAG, index, mask
-from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
+from hw.ports import Ports, stream_in, stream_out, wire_out
 from hw.stream.queue import Queue, QueueParameters
 
 
@@ -75,15 +75,7 @@ class Eas(Component[LadTileParameters]):
                 identified_layout(p),
                 "All scores are there: their maximum, \\\\|M\\\\|, number of centres, rows read.",
             ),
-            **(
-                {
-                    "linear": wire_in(
-                        LinearPort(p), "Only with `weights`: the VPUs, while no head is here."
-                    ).array(2)
-                }
-                if p.weights
-                else {}
-            ),
+            **linear_ports(p, "the VPUs, while no head is here.", 2),
         }
 
     def elaborate(self, platform):

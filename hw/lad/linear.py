@@ -12,7 +12,7 @@ from hw.lad.row_memory import row_memory
 from hw.lad.tile_parameters import PIECES, VPUS, LadTileParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import address, count
-from hw.ports import Ports, stream_in, stream_out, wire_out
+from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
 
 
@@ -225,6 +225,14 @@ class LinearPort(wiring.Signature):
                 "dot": In(FP16),
             }
         )
+
+
+def linear_ports(p: LadTileParameters, words: str, *dimensions: int) -> Ports:
+    """The port ``linear`` of a block that lends its VPUs, if there is a linear mode."""
+    if not p.weights:
+        return {}
+    port = wire_in(LinearPort(p), f"Only with `weights`: {words}")
+    return {"linear": port.array(*dimensions) if dimensions else port}
 
 
 def lend(m: Module, vpu: Vpu, port) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import data
+from amaranth.lib import data, wiring
 
 from hw.arith.float_add import FloatAdd, FloatAddParameters
 from hw.arith.float_format import FP16
@@ -11,11 +11,12 @@ from hw.arith.order_key import to_key
 from hw.component import Component
 from hw.lad.apid_parameters import MODE_BITS
 from hw.lad.correction import STAGES, Correction
-from hw.lad.linear import LinearPort, lend
+from hw.lad.counter_rows import CounterRows, counter_row_layout
+from hw.lad.linear import lend, linear_ports
 from hw.lad.tile_parameters import LadTileParameters, StageParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import FLAG, index
-from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
+from hw.ports import Ports, stream_in, stream_out, wire_out
 from hw.stream.queue import Queue, QueueParameters
 
 INTERVAL = STAGES
@@ -104,15 +105,7 @@ class Md(Component[LadTileParameters]):
                 "Counts of the head, valid with its last correction and until the next command.",
             ),
             "idle": wire_out(1, "Nothing of a head is left."),
-            **(
-                {
-                    "linear": wire_in(
-                        LinearPort(p), "Only with `weights`: the VPU, while no head is here."
-                    )
-                }
-                if p.weights
-                else {}
-            ),
+            **linear_ports(p, "the VPU, while no head is here."),
         }
 
     def elaborate(self, platform):
@@ -120,9 +113,11 @@ class Md(Component[LadTileParameters]):
         p = self.parameters
         command = Signal(command_layout(p), reset_less=True)
         busy = Signal()
-        flush = Signal()  # the last row of counters is to be written
+        m.submodules.rows = rows = self._rows = CounterRows(p)
+        wiring.connect(m, wiring.flipped(self.counters), rows.counters)
+        wiring.connect(m, rows.written, wiring.flipped(self.written))
         m.d.comb += [
-            self.idle.eq(~busy & ~flush & ~self.written.valid),
+            self.idle.eq(~busy & ~rows.flush & ~self.written.valid),
             self.command.ready.eq(self.idle),
         ]
         with m.If(self.command.valid & self.command.ready):
@@ -135,10 +130,9 @@ class Md(Component[LadTileParameters]):
         m.d.comb += taken.eq(advance)
 
         # One record for each stage, moving along with the arithmetic.
-        stages: list[Any] = []
-        for number in range(CORRECTED + 1):
-            stage = Signal(_record_layout(p), name=f"stage_{number}")
-            stages.append(stage)
+        stages: list[Any] = [
+            Signal(_record_layout(p), name=f"stage_{number}") for number in range(CORRECTED + 1)
+        ]
         with m.If(advance):
             m.d.sync += [
                 stages[0].eq(0),
@@ -149,7 +143,14 @@ class Md(Component[LadTileParameters]):
             ]
         x = self._difference(m, advance, score, command.m)
         found = self._interval(m, advance, x, stages)
-        stall, changed = self._count(m, advance, command, found, stages, flush)
+        valid = stages[INTERVAL].valid
+        m.d.comb += [
+            rows.valid.eq(valid),
+            rows.position.eq(found.entry.index),
+            rows.last.eq(found.entry.last),
+            rows.advance.eq(advance),
+        ]
+        changed = self._count(m, advance, command, found, valid)
         with m.If(advance):
             # The outcome of counting joins the record one stage later.
             m.d.sync += [
@@ -168,14 +169,14 @@ class Md(Component[LadTileParameters]):
         out = stages[CORRECTED]
         correction = self.correction
         m.d.comb += [
-            correction.valid.eq(out.valid & ~out.entry.halve & ~stall),
+            correction.valid.eq(out.valid & ~out.entry.halve & ~rows.stall),
             correction.payload.cf.eq(correct.cf),
             *(
                 getattr(correction.payload, name).eq(getattr(out, name))
                 for name in ("minus", "plus", "changed", "infinite")
             ),
             correction.payload.last.eq(out.entry.last),
-            advance.eq(~stall & (~correction.valid | correction.ready)),
+            advance.eq(~rows.stall & (~correction.valid | correction.ready)),
         ]
         with m.If(correction.valid & correction.ready & out.entry.last):
             m.d.sync += busy.eq(0)
@@ -241,10 +242,9 @@ class Md(Component[LadTileParameters]):
         # Order keys compare as unsigned integers, with one comparator for each bound.
         key = Signal(FP16.width, name="x_key")
         exceeded = Signal(p.intervals - 1)
-        m.d.comb += key.eq(to_key(x))
-        m.d.comb += exceeded.eq(Cat(key > bound for bound in p.tables.bounds))
-        number = Signal(MODE_BITS)
-        # Bounds are ascending, so the ones in `exceeded` are a thermometer code.
+        bounds = p.tables.bounds
+        m.d.comb += [key.eq(to_key(x)), exceeded.eq(Cat(key > bound for bound in bounds))]
+        number = Signal(MODE_BITS)  # bounds ascend: `exceeded` is a thermometer code
         with m.If(~before.infinite):
             for bound in range(p.intervals - 1):
                 with m.If(exceeded[bound]):
@@ -259,64 +259,29 @@ class Md(Component[LadTileParameters]):
             ]
         return found
 
-    def _count(self, m: Module, advance, command, found, stages, flush) -> tuple[Signal, Signal]:
-        """Counters of stage INTERVAL's position. Returns (stall, the mode changes)."""
+    def _count(self, m: Module, advance, command, found, valid) -> Signal:
+        """Counters of stage INTERVAL's position. Returns: its mode changes.
+
+        The mode's counter is in G, those of the other intervals are in rows.
+        """
         p = self.parameters
         entry, bits = found.entry, p.counter_bits
-        full = (1 << bits) - 1
-        in_row = (p.counter_words - 1).bit_length()
-        valid = stages[INTERVAL].valid
-        row = Signal(p.row_bits)  # of counters, the current one
-        number = Signal.like(self.written.payload.row)  # of that row
-        held = Signal()
-        needs = Signal()  # another row
-        free = Signal()  # for a row to be written back
-        stall = Signal()
-        here = Signal.like(number)
-        m.d.comb += [
-            here.eq(entry.index >> in_row),
-            # Entries ascend, so a row of counters is needed once and is then complete.
-            needs.eq(valid & (~held | (here != number))),
-            free.eq(~self.written.valid | self.written.ready),
-            stall.eq((needs & ~(self.counters.valid & free)) | (valid & flush)),
-            self.counters.ready.eq(needs & advance),
-        ]
-        row_in = Signal(p.row_bits)
-        m.d.comb += row_in.eq(Mux(needs, Value.cast(self.counters.payload), row))
-
-        # The position's counters; the new position's are not in memory yet.
-        words = data.ArrayLayout(p.counter_word_bits, p.counter_words)(row_in)
-        place = entry.index[:in_row] if in_row else Value.cast(0)
-        is_new = Signal()
-        word = Signal(data.ArrayLayout(bits, p.intervals))
-        counts = Signal(p.intervals * bits)
-        m.d.comb += [
-            is_new.eq(entry.index == (command.n - 1)[: len(entry.index)]),
-            counts.eq(Array(words)[place] if p.counter_words > 1 else words[0]),
-            word.eq(Mux(is_new, 0, counts)),
-        ]
-
-        # Count: in G for the mode, here for other intervals.
+        word, new_word = self._word(m, command, entry)
+        # The counter of the position's interval, whichever it is, is one more.
         same = Signal()
         risen = Signal(bits)
         count = Signal(bits)
-        rises = Signal()  # above the mode's counter
-        old, leaving = Signal(), Signal()
-        changed = Signal()
-        overflow = Signal()  # a counter is full
-        room = Signal(range(p.updates), init=0)  # further changes of old positions
-        first = Signal(len(command.n) + 1)  # n - window, the first position of the window
         m.d.comb += [
             same.eq(found.interval == entry.mode),
             risen.eq(Array(word)[found.interval] + 1),
             count.eq(entry.count + same),
-            rises.eq(~same & (risen > entry.count)),
-            first.eq(command.n - p.window),
-            old.eq(~first[-1] & (entry.index < first)),
-            leaving.eq(~first[-1] & (entry.index == first)),
-            changed.eq(~entry.halve & ~same & (leaving | (rises & old & (room != 0)))),
-            overflow.eq(entry.halve | (count == full) | (~same & (risen == full))),
         ]
+        credit = Signal(range(p.updates), init=0)  # further changes of old positions
+        changed, leaving = self._changes(m, command, entry, same, risen, credit)
+        # A counter that is full is halved with all others of the position.
+        full = (1 << bits) - 1
+        overflow = Signal()
+        m.d.comb += overflow.eq(entry.halve | (count == full) | (~same & (risen == full)))
         after = Signal(data.ArrayLayout(bits, p.intervals))
         for interval in range(p.intervals):
             value = Signal(bits, name=f"counter_{interval}")
@@ -327,26 +292,8 @@ class Md(Component[LadTileParameters]):
             with m.Else():
                 m.d.comb += value.eq(word[interval])
             m.d.comb += after[interval].eq(Mux(overflow, value >> 1, value))
-        row_out = Signal(data.ArrayLayout(p.counter_word_bits, p.counter_words))
-        for position in range(p.counter_words):
-            chosen = place == position if p.counter_words > 1 else 1
-            m.d.comb += row_out[position].eq(Mux(chosen, Value.cast(after), words[position]))
-
-        # Write back the row before, load the next one.
-        with m.If(self.written.ready):
-            m.d.sync += self.written.valid.eq(0)
-        # Each entry replaces its counters in the current row; the last one of a head also ends the
-        # row.
-        with m.If(valid & advance):
-            m.d.sync += [row.eq(row_out), number.eq(here), held.eq(1), flush.eq(entry.last)]
-            with m.If(needs & held):
-                m.d.sync += self.written.valid.eq(1)
-        with m.Elif(flush & free):
-            m.d.sync += [self.written.valid.eq(1), flush.eq(0), held.eq(0)]
-        with m.If(free):
-            m.d.sync += [self.written.payload.data.eq(row), self.written.payload.row.eq(number)]
-
-        # The position's word of G, written back by whoever holds G.
+        m.d.comb += new_word.eq(Value.cast(after))
+        # The outcome is a word of G.
         is_active = Signal()
         m.d.comb += [
             is_active.eq(valid & advance & ~entry.halve),
@@ -356,20 +303,61 @@ class Md(Component[LadTileParameters]):
             self.g_word.mode.eq(Mux(changed, found.interval, entry.mode)),
             self.g_word.active.eq(1),
         ]
-        # Figures of the head for its report.
+        self._total(m, is_active, found, changed, leaving, credit)
+        return changed
+
+    def _word(self, m: Module, command, entry) -> tuple[Any, Signal]:
+        """The position's counters in their row, and the place for the new ones."""
+        p, rows = self.parameters, self._rows
+        in_row = (p.counter_words - 1).bit_length()
+        words = data.ArrayLayout(p.counter_word_bits, p.counter_words)(rows.row)
+        place = entry.index[:in_row] if in_row else Value.cast(0)
+        is_new = Signal()
+        word = Signal(data.ArrayLayout(p.counter_bits, p.intervals))
+        counts = Signal(p.intervals * p.counter_bits)
+        m.d.comb += [
+            # The new position's counters are not in memory yet.
+            is_new.eq(entry.index == (command.n - 1)[: len(entry.index)]),
+            counts.eq(Array(words)[place] if p.counter_words > 1 else words[0]),
+            word.eq(Mux(is_new, 0, counts)),
+        ]
+        new_word = Signal(p.intervals * p.counter_bits)
+        row_out = words.shape()(rows.new_row)
+        for position in range(p.counter_words):
+            chosen = place == position if p.counter_words > 1 else 1
+            m.d.comb += row_out[position].eq(Mux(chosen, new_word, words[position]))
+        return word, new_word
+
+    def _changes(self, m: Module, command, entry, same, risen, credit) -> tuple[Signal, Signal]:
+        """Whether the position's mode changes; whether the position leaves the window."""
+        p = self.parameters
+        rises = Signal()  # above the mode's counter
+        old, leaving = Signal(), Signal()
+        changed = Signal()
+        first = Signal(len(command.n) + 1)  # n - window, the first position of the window
+        m.d.comb += [
+            rises.eq(~same & (risen > entry.count)),
+            first.eq(command.n - p.window),
+            old.eq(~first[-1] & (entry.index < first)),
+            leaving.eq(~first[-1] & (entry.index == first)),
+            changed.eq(~entry.halve & ~same & (leaving | (rises & old & (credit != 0)))),
+        ]
+        return changed, leaving
+
+    def _total(self, m: Module, is_active, found, changed, leaving, credit) -> None:
+        """Numbers of the head's positions so far, and of the changes it may still make."""
         totals = self.totals
         with m.If(is_active):
             m.d.sync += [
                 totals.active.eq(totals.active + 1),
-                totals.fresh.eq(totals.fresh + entry.fresh),
+                totals.fresh.eq(totals.fresh + found.entry.fresh),
                 totals.above.eq(totals.above + found.above),
                 totals.updated.eq(totals.updated + (changed | leaving)),
             ]
             with m.If(changed & ~leaving):
-                m.d.sync += room.eq(room - 1)
+                m.d.sync += credit.eq(credit - 1)
         with m.If(self.command.valid & self.command.ready):
-            m.d.sync += [totals.eq(0), room.eq(p.updates - 1)]
-        return stall, changed
+            m.d.sync += [totals.eq(0), credit.eq(self.parameters.updates - 1)]
 
 
 def command_layout(p: LadTileParameters) -> data.StructLayout:
@@ -380,12 +368,6 @@ def command_layout(p: LadTileParameters) -> data.StructLayout:
 def key_layout(p: LadTileParameters) -> data.StructLayout:
     """An entry and its position's row of K."""
     return data.StructLayout({"entry": p.entry_layout, "data": p.row})
-
-
-def counter_row_layout(p: LadTileParameters) -> data.StructLayout:
-    """A row of counters, with its number in the head's table."""
-    row = index(range(max(2, p.regions["counter"].rows)))
-    return data.StructLayout({"row": row, "data": p.row})
 
 
 def correction_layout() -> data.StructLayout:
