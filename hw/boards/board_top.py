@@ -2,6 +2,7 @@
 
 import dataclasses
 import operator
+from collections.abc import Callable
 from functools import reduce
 
 from amaranth.hdl import (
@@ -18,8 +19,9 @@ from amaranth.hdl import (
 from amaranth.lib import memory
 
 from hw.boards.block_memory import BlockMemory, BoardMemory
-from hw.boards.command_processor import VERSION, Channels, CommandProcessor
+from hw.boards.command_processor import CommandProcessor
 from hw.boards.frames import FrameReceiver, FrameTransmitter
+from hw.boards.protocol import VERSION, Channels
 from hw.boards.stream_ports import InputPort, OutputPort, bytes_of
 from hw.boards.uart import UartReceiver, UartTransmitter
 from hw.component import Component
@@ -159,6 +161,29 @@ class BoardTop(Component[TopParameters]):
 
         # STATUS lists room and beats of each input, level and beats of each output, reads and
         # writes of each memory, in the order of the block's ports.
+        counts = self._streams(m, processor, attach)
+        accesses, fault = self._memories(m, processor, attach)
+        # The block is instantiated by its module's name: its Verilog comes from the exporter.
+        m.submodules.block = Instance(p.module, **connections)
+        errors = [frames.framing_errors, frames.dropped]
+        m.d.comb += [
+            processor.status.eq(
+                Cat(
+                    Const(VERSION, 8),
+                    Const(p.build, 64),
+                    Cat(fault, Const(0, 7)),
+                    *self._cycles(m, processor, reduce(operator.or_, moved)),
+                    *errors,
+                    *counts,
+                    *accesses,
+                )
+            ),
+            self.error.eq(fault | Cat(errors).any()),
+        ]
+
+    def _streams(self, m: Module, processor: CommandProcessor, attach: Callable) -> list[Value]:
+        """A queue for each stream; returns what STATUS says of them."""
+        p = self.parameters
         counts: list[Value] = []
         for n, (name, width) in enumerate(p.inputs):
             m.submodules[f"input_{name}"] = port = InputPort(width, p.stream_bytes)
@@ -180,9 +205,16 @@ class BoardTop(Component[TopParameters]):
                 processor.levels.word_select(n, 16).eq(queue.level),
             ]
             counts += [queue.level, queue.beats]
+        return counts
+
+    def _memories(
+        self, m: Module, processor: CommandProcessor, attach: Callable
+    ) -> tuple[list[Value], Value]:
+        """The block's memories; returns what STATUS says of them, and whether one has a fault."""
+        counts: list[Value] = []
         # A request beyond a memory's rows is a fault of the block or of the host's map.
         faults: list[Value] = [Const(0, 1)]
-        for n, described in enumerate(p.memories):
+        for n, described in enumerate(self.parameters.memories):
             m.submodules[f"memory_{described.request}"] = rows = BlockMemory(described)
             attach(described.request, rows.request, False)
             attach(described.response, rows.response, True)
@@ -200,23 +232,7 @@ class BoardTop(Component[TopParameters]):
             ]
             counts += [rows.reads, rows.writes]
             faults.append(rows.fault)
-        # The block is instantiated by its module's name: its Verilog comes from the exporter.
-        m.submodules.block = Instance(p.module, **connections)
-        fault = reduce(operator.or_, faults)
-        errors = [frames.framing_errors, frames.dropped]
-        m.d.comb += [
-            processor.status.eq(
-                Cat(
-                    Const(VERSION, 8),
-                    Const(p.build, 64),
-                    Cat(fault, Const(0, 7)),
-                    *self._cycles(m, processor, reduce(operator.or_, moved)),
-                    *errors,
-                    *counts,
-                )
-            ),
-            self.error.eq(fault | Cat(errors).any()),
-        ]
+        return counts, reduce(operator.or_, faults)
 
     @staticmethod
     def _cycles(m: Module, processor: CommandProcessor, moves: Value) -> list[Signal]:

@@ -15,7 +15,7 @@ from hw.arith.datapath import Datapath
 from hw.arith.streamed import Streamed
 from hw.boards.block_memory import BoardMemory, memory_of
 from hw.boards.board_top import BoardTop, TopParameters
-from hw.boards.command_processor import VERSION
+from hw.boards.protocol import VERSION
 from hw.boards.stream_ports import bytes_of
 from hw.boards.uart import FEWEST, MOST
 from hw.catalogue import Block

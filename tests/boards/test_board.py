@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw.boards.board_top import COUNTER_BITS
-from hw.boards.command_processor import Operation, Outcome
+from hw.boards.protocol import Operation, Outcome
 from hw.catalogue import find
 from hw.parameters import ParameterError
 from sim.core.memory import Memory

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from hw.boards.command_processor import VERSION, Operation
+from hw.boards.protocol import VERSION, Operation
 from sim.core.stimulus import Outcome
 from sim.drivers.board import serial_port
 from sim.drivers.board.board import RUNNING, Board

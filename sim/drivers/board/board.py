@@ -1,4 +1,4 @@
-"""A board as its streams and memories, by the operations of :mod:`hw.boards.command_processor`."""
+"""A board as its streams and memories, by the operations of :mod:`hw.boards.protocol`."""
 
 import dataclasses
 import itertools
@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 
 from hw.boards.board_top import COUNTER_BITS
-from hw.boards.command_processor import VERSION, Operation, Outcome
 from hw.boards.design import BoardDesign
+from hw.boards.protocol import VERSION, Operation, Outcome
 from hw.boards.stream_ports import bytes_of
 from sim.core import payload
 from sim.drivers.board.link import CRC_BYTES, BoardError, Link, Transport

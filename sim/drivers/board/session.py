@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from hw.boards.command_processor import Operation
+from hw.boards.protocol import Operation
 from hw.parameters import ParameterError
 from sim.core import payload
 from sim.core.memory import FASTEST, Memory, MemoryModel, MemoryPort, MemoryUse

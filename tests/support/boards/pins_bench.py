@@ -12,8 +12,8 @@ from cocotb.clock import Clock
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from hw.boards.command_processor import Operation
 from hw.boards.design import BoardParameters, board_design
+from hw.boards.protocol import Operation
 from hw.catalogue import find
 from sim.core.stimulus import compare
 from sim.drivers.board.board import Board
