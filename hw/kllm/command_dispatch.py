@@ -95,7 +95,7 @@ class CommandDispatch(Component[CoreParameters]):
 
     def elaborate(self, platform):
         m = Module()
-        p, command, results = self.parameters, self.command.payload, self.results
+        p, command = self.parameters, self.command.payload
         latest_bank = Signal()  # of the latest command
         loaded = Signal()  # tables are complete, no command has used them yet
         needs_tables = Signal()
@@ -130,29 +130,9 @@ class CommandDispatch(Component[CoreParameters]):
         ]
         with m.If(push):
             m.d.sync += vector.eq(Mux(end, 0, vector + 1))
-        norm = {name: command[name] for name in ("normalise", "inverse_k", "eps", "replace")}
-        tag = Cat(bank, command.integer, command.signed, groups)
-        table = {"columns": sets, "groups": groups, "bank": bank, "replace": command.replace}
         several = Mux(vectors == 0, 1, vectors)
-        fetch = {"address": command.address, "words": words, "sets": sets, "vectors": several}
-        result = {"columns": columns, "vectors": several, "bank": bank}
-        result |= {name: command[name] for name in ("partial", "softmax")}
-        replace = {"replace": command.replace, "op": command.op, "bank": bank}
-        fields = {
-            "outlier_split": {"outliers": command.outliers},
-            "clustering_unit": {"bank": bank},
-            "rms_factor": norm | {"bank": bank, "end": end},
-            "codebook_replacement": replace,
-            "score_use": {"weighted": command.weighted},
-            "index_end": {"end": end, "store": command.store},
-            "list_end": {"end": end},
-            "product_table": table,
-            "outlier_list": {"columns": sets},
-            "index_buffer": {"columns": sets, "tag": tag},
-            "word_fetch": fetch,
-            "scale_replay": {"sets": sets, "vectors": several, "add": command.add},
-            "results": result,
-        }
+        sizes = {"sets": sets, "vectors": several, "words": words, "groups": groups}
+        fields = self._fields(bank, end, columns, sizes)
         room = self._queues(m, push, push & ~started, fields)
         allowed = started | (room & (loaded | ~needs_tables))
         m.d.comb += push.eq(self.command.valid & allowed)
@@ -163,9 +143,45 @@ class CommandDispatch(Component[CoreParameters]):
             with m.If(needs_tables):
                 m.d.sync += [loaded.eq(0), self.load_bank.eq(~self.load_bank)]
 
-        # Products in flight that use each bank: counted up on accept, down with the last result.
-        users = [Signal(range(IN_FLIGHT + 1), name=f"users_{n}") for n in (0, 1)]
+        users = self._users(m, accept, bank)
         m.d.comb += self.load_room.eq(~Mux(self.load_bank, *reversed(users)).any() & ~loaded)
+        return m
+
+    def _fields(self, bank: Signal, end: Signal, columns: Signal, sizes: dict) -> dict[str, dict]:
+        """The parts' commands, by the names of :func:`command_layouts`.
+
+        sizes
+            ``sets``, ``vectors``, ``words`` and ``groups``, at least 1 each.
+        """
+        command = self.command.payload
+        sets, groups, vectors = sizes["sets"], sizes["groups"], sizes["vectors"]
+        norm = {name: command[name] for name in ("normalise", "inverse_k", "eps", "replace")}
+        tag = Cat(bank, command.integer, command.signed, groups)
+        table = {"columns": sets, "groups": groups, "bank": bank, "replace": command.replace}
+        fetch = {name: sizes[name] for name in ("words", "sets", "vectors")}
+        result = {"columns": columns, "vectors": vectors, "bank": bank}
+        result |= {name: command[name] for name in ("partial", "softmax")}
+        replace = {"replace": command.replace, "op": command.op, "bank": bank}
+        return {
+            "outlier_split": {"outliers": command.outliers},
+            "clustering_unit": {"bank": bank},
+            "rms_factor": norm | {"bank": bank, "end": end},
+            "codebook_replacement": replace,
+            "score_use": {"weighted": command.weighted},
+            "index_end": {"end": end, "store": command.store},
+            "list_end": {"end": end},
+            "product_table": table,
+            "outlier_list": {"columns": sets},
+            "index_buffer": {"columns": sets, "tag": tag},
+            "word_fetch": {"address": command.address} | fetch,
+            "scale_replay": {"sets": sets, "vectors": vectors, "add": command.add},
+            "results": result,
+        }
+
+    def _users(self, m: Module, accept: Signal, bank: Signal) -> list[Signal]:
+        """Products in flight that use each bank: one more on accept, one less with the results."""
+        users = [Signal(range(IN_FLIGHT + 1), name=f"users_{n}") for n in (0, 1)]
+        results = self.results
         finished = Signal()
         m.d.comb += finished.eq(results.valid & results.ready)
         for n in (0, 1):
@@ -179,7 +195,7 @@ class CommandDispatch(Component[CoreParameters]):
                 m.d.sync += users[n].eq(users[n] + 1)
             with m.Elif(release & ~acquire):
                 m.d.sync += users[n].eq(users[n] - 1)
-        return m
+        return users
 
     def _queues(self, m: Module, vector: Value, first: Value, commands: dict) -> Value:
         """Queue the commands of a vector, and with a product's first the product's.

@@ -203,13 +203,11 @@ class OutlierList(Component[OutlierListParameters]):
         p, i = self.parameters, self.i
         beat = Signal(range(p.beats))
         part = Signal(range(max(2, p.segment // p.lanes)))  # beat within the segment
-        done = Signal(p.lanes)  # outliers of this beat that are listed
         listed = Signal(range(p.outliers + 1))  # number of listed outliers of this vector
         overflow = Signal()  # in an earlier beat of the batch
-
-        # The first outlier of the beat that is not listed yet.
-        pending = Signal(p.lanes)
-        chosen = Signal(p.lanes)  # one-hot
+        done = Signal(p.lanes)  # outliers of this beat that are listed
+        pending = Signal(p.lanes)  # those that are not
+        chosen = Signal(p.lanes)  # the first of these, one-hot
         at_limit = Signal()
         dropped = Signal()
         present = Signal()
@@ -220,46 +218,17 @@ class OutlierList(Component[OutlierListParameters]):
             chosen.eq(Cat(pending[n] & ~pending[:n].any() for n in range(p.lanes))),
             present.eq(pending.any() & ~at_limit),
         ]
-        lane = Cat(
-            Cat(chosen[n] for n in range(p.lanes) if n >> bit & 1).any()
-            for bit in range((p.lanes - 1).bit_length())
-        )
-        value = Signal(FP16.width)
-        for candidate, bit in zip(i.payload.values, chosen, strict=True):
-            with m.If(bit):
-                m.d.comb += value.eq(candidate)
-
-        # Entries are gathered in registers; the row written is these and the new entry.
-        place = data.StructLayout({"position": range(p.segment), "value": FP16.width})
-        held: list[Any] = [
-            Signal(place, name=f"held_{n}", reset_less=True) for n in range(p.entries)
-        ]
-        filled = Signal(p.entries)
-        gathered = Signal(data.ArrayLayout(p.entry_layout, p.entries))
-        entries = [gathered[n] for n in range(p.entries)]
-        for n in range(p.entries):
-            with m.If(filled[n]):
-                m.d.comb += [
-                    gathered[n].valid.eq(1),
-                    gathered[n].position.eq(held[n].position),
-                    gathered[n].value.eq(held[n].value),
-                ]
-            with m.Elif(present & (filled[n - 1] if n else 1)):
-                m.d.comb += [
-                    gathered[n].valid.eq(1),
-                    gathered[n].position.eq(Cat(lane, part)),
-                    gathered[n].value.eq(value),
-                ]
+        active = Signal()
+        written = Signal()
+        gathered, filled = self._gather(m, chosen, part, present, active, written)
 
         # A row is written with its segment's last outlier. If it is full before: write the row and
         # retry this entry in the next cycle.
-        active = Signal()
         row_full = Signal()
         unfinished = Signal()  # the beat has more outliers
         beat_end = Signal()
         last_beat = Signal()
         segment_end = Signal()
-        written = Signal()
         finished = Signal()
         m.d.comb += [
             active.eq(i.valid & rows.room),
@@ -277,13 +246,7 @@ class OutlierList(Component[OutlierListParameters]):
             rows.batch_end.eq(finished & i.payload.end),
             rows.flag.eq(overflow | dropped),
         ]
-        with m.If(active):
-            m.d.sync += filled.eq(Mux(written, 0, Cat(entry.valid for entry in entries)))
-            for register, entry in zip(held, entries, strict=True):
-                m.d.sync += [
-                    register.position.eq(entry.position),
-                    register.value.eq(entry.value),
-                ]
+        # Of a beat, a vector and a batch, each counter begins anew with the next one.
         with m.If(beat_end):
             m.d.sync += [
                 done.eq(0),
@@ -300,3 +263,50 @@ class OutlierList(Component[OutlierListParameters]):
             m.d.sync += overflow.eq(0)
         with m.Elif(active):
             m.d.sync += overflow.eq(overflow | dropped)
+
+    def _gather(
+        self, m: Module, chosen: Signal, part: Signal, present: Signal, active: Signal, written
+    ) -> tuple[Any, Signal]:
+        """Entries in registers until their row is written.
+
+        Returns the row, which is these and the new entry, and which registers are filled.
+        """
+        p = self.parameters
+        lane = Cat(
+            Cat(chosen[n] for n in range(p.lanes) if n >> bit & 1).any()
+            for bit in range((p.lanes - 1).bit_length())
+        )
+        value = Signal(FP16.width)
+        for candidate, bit in zip(self.i.payload.values, chosen, strict=True):
+            with m.If(bit):
+                m.d.comb += value.eq(candidate)
+
+        place = data.StructLayout({"position": range(p.segment), "value": FP16.width})
+        held: list[Any] = [
+            Signal(place, name=f"held_{n}", reset_less=True) for n in range(p.entries)
+        ]
+        filled = Signal(p.entries)
+        gathered = Signal(data.ArrayLayout(p.entry_layout, p.entries))
+        entries = [gathered[n] for n in range(p.entries)]
+        for n in range(p.entries):
+            with m.If(filled[n]):
+                m.d.comb += [
+                    gathered[n].valid.eq(1),
+                    gathered[n].position.eq(held[n].position),
+                    gathered[n].value.eq(held[n].value),
+                ]
+            # The new entry takes the first register that is not filled.
+            with m.Elif(present & (filled[n - 1] if n else 1)):
+                m.d.comb += [
+                    gathered[n].valid.eq(1),
+                    gathered[n].position.eq(Cat(lane, part)),
+                    gathered[n].value.eq(value),
+                ]
+        with m.If(active):
+            m.d.sync += filled.eq(Mux(written, 0, Cat(entry.valid for entry in entries)))
+            for register, entry in zip(held, entries, strict=True):
+                m.d.sync += [
+                    register.position.eq(entry.position),
+                    register.value.eq(entry.value),
+                ]
+        return gathered, filled

@@ -164,24 +164,38 @@ class RmsFactor(Component[RmsFactorParameters]):
         m.submodules.reduction = reduction = Reduction(p.reduction)
         m.submodules.squares = squares = SparsePath(p.sparse_path)
         m.submodules.inverse_root = root = InverseRms(p.inverse_rms)
-        command = self.command.payload
+        done = Signal()  # the vector's result leaves
+        self._count(m, counter)
+        self._sum_inliers(m, counter, reduction, done)
+        self._sum_outliers(m, squares)
+        self._join(m, reduction, squares, root, done)
+        return m
 
-        # Indices are counted as a column's are, with their lowest bit as weight.
+    def _count(self, m: Module, counter: ColumnCounter) -> None:
+        """Indices are counted as a column's are, with their lowest bit as weight."""
         beat = self.indices.payload
         m.d.comb += [
             counter.i.valid.eq(self.indices.valid),
             self.indices.ready.eq(counter.i.ready),
             counter.i.payload.mask.as_value().eq(beat.keep),
             counter.i.payload.last.eq(beat.last),
-            counter.i.payload.groups.eq(p.column_counter.groups),
+            counter.i.payload.groups.eq(self.parameters.column_counter.groups),
         ]
         for number, index in enumerate(beat.index):
             m.d.comb += [
                 counter.i.payload.activation[number].eq(index[1:]),
                 counter.i.payload.weight[number].eq(index[0]),
             ]
-        # Each group of counts is multiplied by its group of squares. The command is held until its
-        # vector's result leaves; counts that arrive meanwhile belong to the next vector and wait.
+
+    def _sum_inliers(
+        self, m: Module, counter: ColumnCounter, reduction: Reduction, done: Signal
+    ) -> None:
+        """Each group of counts is multiplied by its group of squares.
+
+        The command is held until its vector's result leaves; counts that arrive meanwhile belong to
+        the next vector and wait.
+        """
+        p, command = self.parameters, self.command.payload
         count = p.column_counter.groups
         group = Signal(range(max(2, count)))
         width = FP16.width * p.column_counter.macs
@@ -201,8 +215,14 @@ class RmsFactor(Component[RmsFactorParameters]):
         if count > 1:
             with m.If(counted):
                 m.d.sync += group.eq(group + 1)
+        # From the last counts to the result, counts of the next vector wait.
+        with m.If(done):
+            m.d.sync += reduced.eq(0)
+        with m.Elif(counted & counter.o.payload.last):
+            m.d.sync += reduced.eq(1)
 
-        # Squares of outliers: both values of a pair are entries, and each is its own centroid.
+    def _sum_outliers(self, m: Module, squares: SparsePath) -> None:
+        """Squares of outliers: both values of a pair are entries, and each is its own centroid."""
         pair, row = self.pairs.payload, squares.i.payload
         m.d.comb += [
             squares.i.valid.eq(self.pairs.valid),
@@ -218,11 +238,13 @@ class RmsFactor(Component[RmsFactorParameters]):
                 row.entries[number].value.eq(end.value),
             ]
 
-        # Join both sums, scale and command; the root runs once for a vector that is normalised.
+    def _join(
+        self, m: Module, reduction: Reduction, squares: SparsePath, root: InverseRms, done: Signal
+    ) -> None:
+        """Join both sums, scale and command; the root runs once for a vector to be normalised."""
+        command, root_input = self.command.payload, root.i.payload
         joined = Signal()
-        started = Signal()
-        done = Signal()
-        root_input = root.i.payload
+        started = Signal()  # the root has the vector's sums
         m.d.comb += [
             joined.eq(reduction.o.valid & squares.o.valid & self.scale.valid & self.command.valid),
             root.i.valid.eq(joined & command.normalise & ~started),
@@ -239,13 +261,7 @@ class RmsFactor(Component[RmsFactorParameters]):
         ]
         for part in (reduction.o, squares.o, self.scale, self.command):
             m.d.comb += part.ready.eq(done)
-        # From the last counts to the result, counts of the next vector wait.
-        with m.If(done):
-            m.d.sync += reduced.eq(0)
-        with m.Elif(counted & counter.o.payload.last):
-            m.d.sync += reduced.eq(1)
         with m.If(done):
             m.d.sync += started.eq(0)
         with m.Elif(root.i.valid & root.i.ready):
             m.d.sync += started.eq(1)
-        return m
