@@ -224,12 +224,25 @@ class OutlierSplit(Component[OutlierSplitParameters]):
                 invalid.eq(special | (invalid & beat.any())),
                 final.eq(beat),
             ]
-        # One vector at a time: fill the buffer, search its outliers and scale, send it.
+        self._phases(m, taken & ended, done, sent, filling, searching, sending)
+        return m
+
+    @staticmethod
+    def _phases(
+        m: Module,
+        stored: Value,
+        done: Signal,
+        sent: Signal,
+        filling: Signal,
+        searching: Signal,
+        sending: Signal,
+    ) -> None:
+        """One vector at a time: fill the buffer, search its outliers and scale, send it."""
         with m.FSM():
             with m.State("FILL"):
                 # The vector is stored, because its outliers are known only after its last beat.
                 m.d.comb += filling.eq(1)
-                with m.If(taken & ended):
+                with m.If(stored):
                     m.next = "SEARCH"
             with m.State("SEARCH"):
                 # Outliers leave as they are found; the scale ends the search.
@@ -241,7 +254,6 @@ class OutlierSplit(Component[OutlierSplitParameters]):
                 m.d.comb += sending.eq(1)
                 with m.If(sent):
                     m.next = "FILL"
-        return m
 
     def _search(
         self,

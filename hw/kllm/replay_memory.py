@@ -3,7 +3,7 @@
 import dataclasses
 from functools import cached_property
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, memory
 
 from hw.component import Component
@@ -95,18 +95,32 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
 
     def elaborate(self, platform):
         m = Module()
-        p, o = self.parameters, self.o
+        p = self.parameters
         m.submodules.rows = rows = memory.Memory(
             shape=unsigned(p.parts * p.part_width), depth=2 * p.rows, init=[]
         )
         write, read = rows.write_port(granularity=p.part_width), rows.read_port()
-
         # For each half: whether it holds a batch, the batch's last row, and its flag.
         full = Signal(2)
         ends = [Signal(range(2 * p.rows), name=f"end_{half}", reset_less=True) for half in (0, 1)]
         flags = Signal(2, reset_less=True)
+        write_half, write_row = self._write(m, write, full)
+        freed = self._replay(m, read, full, ends, flags)
+        # A half is filled by its batch's end, and freed when its last column is read.
+        for half in (0, 1):
+            with m.If(self.batch_end & (write_half == half)):
+                m.d.sync += [
+                    full[half].eq(1),
+                    ends[half].eq(write_row),
+                    flags[half].eq(self.flag),
+                ]
+            with m.Elif(freed[half]):
+                m.d.sync += full[half].eq(0)
+        return m
 
-        # Write side. Rows 0 to rows - 1 are half 0, the others half 1.
+    def _write(self, m: Module, write, full: Signal) -> tuple[Signal, Signal]:
+        """Rows 0 to rows - 1 are half 0, the others half 1. Returns half and row of the write."""
+        p = self.parameters
         write_half = Signal()
         write_row = Signal(range(2 * p.rows))
         m.d.comb += [
@@ -121,8 +135,11 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
             m.d.sync += [write_row.eq(Mux(write_half, 0, p.rows)), write_half.eq(~write_half)]
         with m.Elif(self.row_end):
             m.d.sync += write_row.eq(write_row + 1)
+        return write_half, write_row
 
-        # Read side: into the output register, column after column.
+    def _replay(self, m: Module, read, full: Signal, ends: list[Signal], flags: Signal) -> Value:
+        """A half into the output register, column after column; returns the half that is freed."""
+        p, o = self.parameters, self.o
         read_half = Signal()
         read_row = Signal(range(2 * p.rows))
         column = Signal(range(1, p.columns + 1), init=1)
@@ -165,16 +182,4 @@ class ReplayMemory(Component[ReplayMemoryParameters]):
                 column.eq(1),
                 read_half.eq(~read_half),
             ]
-
-        # A half is filled by its batch's end, and freed when its last column is read.
-        freed = Cat(finished & ~read_half, finished & read_half)
-        for half in (0, 1):
-            with m.If(self.batch_end & (write_half == half)):
-                m.d.sync += [
-                    full[half].eq(1),
-                    ends[half].eq(write_row),
-                    flags[half].eq(self.flag),
-                ]
-            with m.Elif(freed[half]):
-                m.d.sync += full[half].eq(0)
-        return m
+        return Cat(finished & ~read_half, finished & read_half)

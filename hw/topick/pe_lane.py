@@ -16,6 +16,7 @@ from hw.topick.chunk_multiplier import products as multiply_chunks
 from hw.topick.chunk_pipeline import Chunk, stage
 from hw.topick.chunk_requests import ChunkRequests
 from hw.topick.lane_layouts import LaneLayouts
+from hw.topick.lane_outputs import deliver
 from hw.topick.pec import Pec
 from hw.topick.rpdu import Rpdu, RpduParameters
 from hw.topick.scoreboard import Scoreboard, ScoreboardParameters
@@ -242,7 +243,8 @@ class PeLane(Component[PeLaneParameters]):
         ]
         # All stages advance together, so nothing needs a queue inside.
         chunk = self._scores(m, scoreboard, advance, taking, products, command)
-        free, decided = self._decide(m, scoreboard, requests, advance, chunk, command, undecided)
+        result, pec, decided = self._decide(m, advance, chunk, command, undecided)
+        free = deliver(m, self, advance, result, pec, scoreboard.write, requests.next)
 
         # The whole lane stops for an output that is not taken and for a missing log_denominator.
         m.d.comb += [
@@ -326,15 +328,9 @@ class PeLane(Component[PeLaneParameters]):
         m.d.comb += t.eq(chunk.scaled >> right)
         return stage(m, advance, "t", dataclasses.replace(chunk, scaled=None, t=t))
 
-    def _decide(self, m, scoreboard, requests, advance, chunk: Chunk, command, undecided):
-        """The decision on the stage "t", and the three stages of Pec after it.
-
-        Returns (the outputs allow the lane to advance, a token's last decision is made).
-        """
+    def _margins(self, m: Module, chunk: Chunk, command) -> tuple[Signal, Signal, Signal]:
+        """Whether the chunk is its key's last, and the margins of its t; 0 for the last one."""
         p = self.parameters
-        m.submodules.rpdu = rpdu = Rpdu(p.rpdu)
-        m.submodules.pec = pec = Pec(p.pec)
-        # The margins of this chunk; 0 for the last one.
         last = Signal(name="last_chunk")
         most, least = (Signal(p.margin_bits, name=name) for name in ("most", "least"))
         m.d.comb += last.eq(chunk.tag.chunk == p.chunks - 1)
@@ -342,7 +338,17 @@ class PeLane(Component[PeLaneParameters]):
             for number in range(p.chunks - 1):
                 with m.Case(number):
                     m.d.comb += [most.eq(command.most[number]), least.eq(command.least[number])]
+        return last, most, least
 
+    def _decide(self, m: Module, advance, chunk: Chunk, command, undecided):
+        """The decision on the stage "t", and two more stages, of Pec.
+
+        Returns (the chunk, Pec, a token's last decision is made).
+        """
+        p = self.parameters
+        m.submodules.rpdu = rpdu = Rpdu(p.rpdu)
+        m.submodules.pec = pec = Pec(p.pec)
+        last, most, least = self._margins(m, chunk, command)
         first = Signal(name="first_decision")
         newest = Signal(p.token_bits)  # the head's last token
         exempt = Signal()
@@ -375,6 +381,7 @@ class PeLane(Component[PeLaneParameters]):
             chunk.tag,
             request=rpdu.request,
             keep=rpdu.keep,
+            # A token that is pruned at its first chunk has no share of the denominator.
             differs=~(rpdu.prune & first),
             ended=ended,
             t=chunk.t,
@@ -383,55 +390,4 @@ class PeLane(Component[PeLaneParameters]):
         )
         for name in ("decided", "term"):
             chunk = stage(m, advance, name, chunk)
-
-        # Stage "result": each of the outputs of a decision has its own valid bit, which is set
-        # as the lane advances and cleared when the output is taken. The lane may advance when all
-        # of them are free or are taken in this cycle.
-        writing = Signal()
-        asking = Signal()
-        free = Signal(name="outputs_free")
-        write, later = scoreboard.write, requests.next
-        outcome = self.decided
-        outputs = [
-            (write.valid, write.ready, chunk.valid, writing),
-            (later.valid, later.ready, chunk.valid & chunk.request, asking),
-            (self.difference.valid, self.difference.ready, chunk.valid & chunk.differs, None),
-            (outcome.valid, outcome.ready, chunk.valid & ~chunk.request, None),
-        ]
-        if p.observe:
-            outputs.append((self.observed.valid, self.observed.ready, chunk.valid, None))
-        for valid, ready, set_valid, register in outputs:
-            # The ports of this component are registers themselves.
-            register = valid if register is None else register
-            if register is not valid:
-                m.d.comb += valid.eq(register)
-            with m.If(advance):
-                m.d.sync += register.eq(set_valid)
-            with m.Elif(ready):
-                m.d.sync += register.eq(0)
-        m.d.comb += free.eq(Cat(~valid | ready for valid, ready, *_ in outputs).all())
-        chunk = stage(m, advance, "result", chunk)
-        m.d.comb += [
-            self.difference.payload.limb.eq(pec.limb),
-            self.difference.payload.high.eq(pec.high),
-            self.difference.payload.low.eq(pec.low),
-            outcome.payload.token.eq(chunk.tag.token),
-            outcome.payload.chunk.eq(chunk.tag.chunk),
-            outcome.payload.t.eq(chunk.t),
-            outcome.payload.kept.eq(chunk.keep),
-            outcome.payload.last.eq(chunk.ended),
-            write.payload.slot.eq(chunk.tag.slot),
-            write.payload.park.eq(chunk.request),
-            write.payload.entry.score.eq(chunk.score),
-            write.payload.entry.shift.eq(pec.shift),
-            write.payload.entry.significand.eq(pec.significand),
-            later.payload.token.eq(chunk.tag.token),
-            later.payload.chunk.eq(chunk.tag.chunk + 1),
-            later.payload.slot.eq(chunk.tag.slot),
-        ]
-        if p.observe:
-            m.d.comb += [
-                self.observed.payload.tag.eq(chunk.tag),
-                self.observed.payload.denominator.eq(chunk.denominator),
-            ]
-        return free, decided
+        return chunk, pec, decided
