@@ -100,7 +100,11 @@ def test_new_measurements_are_kept_and_shown(run, checkout):
     new = checkout / "new.json"
     new.write_text(json.dumps([row | {"area_um2": 1234.5, "delay_ps": 500.0}]))
     assert run("tables --check")[0] == 0
-    assert run(f"tables --check --add {new}") == (1, "docs/measured.md: out of date, run make docs\n", "")
+    assert run(f"tables --check --add {new}") == (
+        1,
+        "docs/measured.md: out of date, run make docs\n",
+        "",
+    )
     assert run("tables") == (0, "docs/measured.md: written\n", "")
     assert "1,234 µm², 2000 MHz" in (checkout / "docs/measured.md").read_text()
     assert len(json.loads(tables.SYNTHESIS.read_text())) == len(rows)
