@@ -8,11 +8,11 @@ if __name__ == "__main__":
 import sys
 
 from golden.evaluation import commands as evaluation
-from golden.evaluation import results
-from golden.evaluation.kllm_cost import command as kllm_cost
-from golden.evaluation.unicaim_cost import command as unicaim_cost
 from golden.lm import commands
 from golden.mistakes import FAILED, Parser, status_of
+from golden.studies import results
+from golden.studies.kllm_cost import command as kllm_cost
+from golden.studies.unicaim_cost import command as unicaim_cost
 from golden.trace import TraceError
 
 REGISTER = (

@@ -9,8 +9,7 @@ from golden.mistakes import Parser, status_of
 # The threads of NumPy's matrix products go on spinning after each, on cores that simulators need.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Command, which is also its module in sim.commands, imported only for that command; a line for the
-# list.
+# Command and a line for the list. Its module is imported only for that command.
 COMMANDS = {
     "run": "simulate a block against its golden model",
     "generate": "continue a text by a language model whose attention is RTL",
@@ -30,6 +29,9 @@ COMMANDS = {
     "clean": "remove compiled designs that were not used lately",
 }
 
+STUDIES = {"results": "results", "ablation": "veda", "pruning": "topick", "counting": "kllm"}
+"""Modules in sim.studies; another command is a module in sim.commands."""
+
 
 def parser(chosen: str | None = None) -> Parser:
     """All commands, with the arguments of the `chosen` one; of all of them if that is None."""
@@ -40,7 +42,8 @@ def parser(chosen: str | None = None) -> Parser:
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
         if chosen in (None, name):
-            importlib.import_module(f"sim.commands.{name}").register(commands)
+            module = f"studies.{STUDIES[name]}" if name in STUDIES else f"commands.{name}"
+            importlib.import_module(f"sim.{module}").register(commands)
         else:
             commands.add_parser(name, help=summary)
     return top

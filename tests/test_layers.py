@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {"hw": {"amaranth", "hw"}, "golden": {"ml_dtypes", "numpy", "golden"}}
 # The language model reads weight files and shows progress while it does.
 LANGUAGE_MODEL = {"gguf", "jinja2", "tokenizers", "tqdm"}
-# Evaluation prints tables, draws and shows progress.
+# Evaluation and studies print tables, draw and show progress.
 EVALUATION = {"matplotlib", "rich", "tqdm"}
 
 
@@ -46,7 +46,7 @@ def test_hardware_and_golden_models_import_only_their_own(path):
     allowed = ALLOWED[package] | sys.stdlib_module_names
     if package == "golden" and below[0] == "lm":
         allowed = allowed | LANGUAGE_MODEL
-    if package == "golden" and below[0] == "evaluation":
+    if package == "golden" and below[0] in ("evaluation", "studies"):
         allowed = allowed | EVALUATION
     if package == "hw" and below == ["__main__.py"]:
         allowed = allowed | {"golden", "sim"}  # its signals, and `python -m hw synth`

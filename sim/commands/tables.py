@@ -19,9 +19,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from golden.evaluation.section import PAPER
 from golden.files import replacing
 from golden.markdown import table_head, table_row
+from golden.studies.study import PAPER
 from hw.catalogue import FOLDERS, Block, blocks, find
 from sim.core.tools import ROOT, ToolError, UnusableFile
 

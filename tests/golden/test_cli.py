@@ -11,9 +11,9 @@ import pytest
 
 from golden import __main__ as cli
 from golden.evaluation import commands as evaluation
-from golden.evaluation import results
 from golden.files import json_text
 from golden.lm import commands
+from golden.studies import results
 from golden.trace import load
 from tests.support.lm.tiny_llama import SIZES, write_gguf
 

@@ -5,15 +5,15 @@ import json
 
 import pytest
 
-from golden.evaluation import results
-from golden.evaluation.section import Run
+from golden.studies import results
+from golden.studies.runs import Run
 from hw import catalogue
 from sim.checks.formal.equivalence import Verdict
 from sim.checks.mutation.mutants import Mutant
 from sim.checks.mutation.mutation import Report, Survivor
 from sim.commands import mutate, synth
-from sim.commands import results as evaluation
 from sim.core.tools import ToolError
+from sim.studies import results as evaluation
 from sim.synth import SynthesisError
 
 NAMES = ("stream.queue", "stream.arbiter", "arith.exp", "unicaim.cell_array")

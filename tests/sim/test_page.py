@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden.evaluation.section import PAPER
+from golden.studies.study import PAPER
 from hw.catalogue import blocks, find
 from sim.commands.page import write_page
 from sim.commands.page.cards import claims

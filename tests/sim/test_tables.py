@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from golden.evaluation.section import OURS
 from golden.markdown import table_text
+from golden.studies.study import OURS
 from hw.catalogue import blocks, find
 from sim.commands import tables
 

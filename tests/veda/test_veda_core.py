@@ -15,7 +15,6 @@ from hw.component import Component
 from hw.ports import Ports
 from hw.veda import veda_core
 from hw.veda.veda_core import VedaCoreParameters
-from sim.commands.ablation import growing, head_cycles
 from sim.core import payload
 from sim.core.design import generate
 from sim.core.memory import FASTEST, MemoryTiming
@@ -23,6 +22,7 @@ from sim.core.stalls import PATTERNS
 from sim.core.stimulus import compare, compare_memories
 from sim.drivers.cocotb.runner import CocotbSimulation
 from sim.drivers.harness.runner import Harness
+from sim.studies.veda import growing, head_cycles
 from sim.testbenches.decode import fit, layers_of
 from sim.testbenches.veda.veda_core import (
     A,

@@ -29,8 +29,9 @@ from golden.algorithms.unicaim.cost.published import (
     quotient_range,
 )
 from golden.algorithms.unicaim.cycles import conversion_cycles
-from golden.evaluation.unicaim_cost.claims import Basis, claims, ratio
-from golden.evaluation.unicaim_cost.sweeps import Setting, conventional, cost, generated_for
+from golden.studies.study import Verdict
+from golden.studies.unicaim_cost.claims import claims, ratio
+from golden.studies.unicaim_cost.sweeps import Setting, conventional, cost, generated_for
 from golden.unicaim.cells import score_limit
 from golden.unicaim.digital_array import search
 
@@ -319,22 +320,22 @@ def test_verdicts_follow_the_figures():
         return dict(zip(names.split(", "), [c.verdict for c in claims(setting)], strict=True))
 
     given = verdicts(Setting())
-    assert {name for name, basis in given.items() if basis == Basis.COUNTS} == {
+    assert {name for name, basis in given.items() if basis == Verdict.COUNTS} == {
         "cells",
         "growth",
         "search",
     }
-    assert {name for name, basis in given.items() if basis == Basis.CONSTANTS} == {
+    assert {name for name, basis in given.items() if basis == Verdict.CONSTANTS} == {
         "periphery",
         "energy",
         "sorter's energy",
         "delay",
         "sorter's delay",
     }
-    assert Basis.NOT not in given.values()
+    assert Verdict.NOT not in given.values()
     slow = verdicts(Setting(search_steps=100, constants=Constants(sense_line_ff=100)))
-    assert slow["energy"] == slow["delay"] == slow["sorter's delay"] == Basis.NOT
+    assert slow["energy"] == slow["delay"] == slow["sorter's delay"] == Verdict.NOT
     fast = verdicts(Setting(constants=Constants(comparators=10**6)))
-    assert fast["sorter's delay"] == Basis.NOT
-    assert verdicts(Setting(shape=ArrayShape(d=8)))["periphery"] == Basis.NOT
-    assert verdicts(Setting(shape=ArrayShape(key_bits=2, cell_bits=2)))["cells"] == Basis.NOT
+    assert fast["sorter's delay"] == Verdict.NOT
+    assert verdicts(Setting(shape=ArrayShape(d=8)))["periphery"] == Verdict.NOT
+    assert verdicts(Setting(shape=ArrayShape(key_bits=2, cell_bits=2)))["cells"] == Verdict.NOT

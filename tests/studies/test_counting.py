@@ -1,0 +1,55 @@
+"""What counting costs: the designs, the page."""
+
+import numpy as np
+import pytest
+
+from golden.trace import Trace, TraceError
+from sim.__main__ import parser
+from sim.studies.kllm.designs import STEPS, data_of
+from sim.studies.kllm.errors import errors_of
+from sim.studies.kllm.measured import Measured
+from sim.studies.kllm.page import together
+from sim.synth.activity import RUNS
+
+
+@pytest.fixture(scope="module")
+def columns(shipped_trace):
+    return data_of(shipped_trace, STEPS * 16, 2)
+
+
+def test_the_trace_s_columns(columns):
+    """Real indices, no two runs alike; steps in the order of the column's positions."""
+    assert columns.weight.shape == (RUNS, 2, 128) and 0.97 < columns.keep.mean() < 1
+    assert len(np.unique(columns.weight.reshape(RUNS, -1), axis=0)) > RUNS // 2
+    steps = columns.steps(columns.weight, 16)
+    assert steps.shape == (16, RUNS, 16)
+    assert np.array_equal(steps[9, 3], columns.weight[3, 1, 16:32])
+
+
+def test_errors_of_the_trace(shipped_trace):
+    """8 bits hardly change a product, 12 bits less."""
+    few = Trace(
+        x={name: x[:4] for name, x in shipped_trace.x.items() if "attn" in name},
+        w={name: w for name, w in shipped_trace.w.items() if "attn" in name},
+    )
+    found = errors_of(few, 4, (8, 12))
+    assert len(found) == 3
+    for e in found:
+        assert e.apart[12] < e.apart[8] / 5 < 0.02
+        assert all(abs(error - e.counting) < 0.01 for error in e.centroids.values())
+    with pytest.raises(TraceError, match="no matrices"):
+        errors_of(Trace(x=few.x), 4, (8,))
+
+
+def test_parts_of_a_design_are_added():
+    parts = [Measured("x", 80, 1.0, d, 2.0, e, 3, 4.0, 5.0, 6.0, 7.0) for d, e in ((5, 8), (7, 2))]
+    added = together(parts)
+    assert added == Measured("counting", 80, 2.0, 7, 4.0, 8, 6, 8.0, 10.0, 12.0, 14.0)
+    assert (added.quiet, added.energy) == (34, 44)
+
+
+def test_options():
+    arguments = parser().parse_args(["counting", "--counters", "1", "2"])
+    assert arguments.counters == [1, 2] and arguments.liberty == "nangate45"
+    with pytest.raises(SystemExit):
+        parser().parse_args(["counting", "--counters", "0"])
