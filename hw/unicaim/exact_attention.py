@@ -58,7 +58,7 @@ class ExactAttention(Component[UnicaimCoreParameters]):
         m.submodules.flags = flags = Queue(QueueParameters(depth=4), shape=layout)
         wiring.connect(m, wiring.flipped(self.rows), attention.rows)
 
-        # A head with rows goes to the attention. Of one without, the query is dropped.
+        # A head with rows goes to the attention. The query of a head without rows is dropped.
         some = Signal()
         absent = Signal()  # the head has none
         dropped = Signal()  # and its query goes
