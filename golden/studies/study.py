@@ -245,7 +245,7 @@ def add_output(command: argparse.ArgumentParser, name: str) -> None:
 
 
 def show(study: Study, arguments: argparse.Namespace, heading: str) -> None:
-    """What the options of :func:`add_output` name: JSON, or the first two tables and the verdicts; the files.
+    """What the options of :func:`add_output` name: JSON, or tables and verdicts; the files.
 
     Raises ``OSError``.
     """
