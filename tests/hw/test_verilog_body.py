@@ -12,6 +12,7 @@ from hw.catalogue import blocks
 from hw.component import Component
 from hw.export import to_rtlil, to_verilog
 from hw.ports import Ports, stream_in, stream_out
+from hw.verilog import readable
 from hw.verilog_body import wrapped
 from hw.verilog_expression import Shapes, UnknownText, inlined, parse, written
 from hw.verilog_process import merge, parse_statements, printed, without_empty
@@ -189,6 +190,21 @@ class Tricky(Component[None]):
                 with m.If(self.o.ready):
                     m.next = "IDLE"
         return m
+
+
+def test_each_part_of_a_register_that_several_processes_drive():
+    text = (
+        "module top(clk, a, b, o);\n  input clk;\n  wire clk;\n  input a;\n  wire a;\n"
+        "  input [1:0] b;\n  wire [1:0] b;\n  output [5:0] o;\n  reg [5:0] o;\n"
+        "  reg [5:0] _0_;\n  always @(posedge clk)\n    o <= _0_;\n"
+        "  always @* begin\n    _0_[1:0] = o[1:0];\n    if (a) begin\n      _0_[1:0] = b;\n"
+        "    end\n  end\n  assign _0_[5:4] = b;\n"
+        "  always @*\n    _0_[3:2] = o[1:0];\nendmodule\n"
+    )
+    assert readable(text).partition(");\n")[2] == (
+        "  always @(posedge clk) begin\n    if (a) o[1:0] <= b;\n    o[3:2] <= o[1:0];\n"
+        "    o[5:4] <= b;\n  end\nendmodule\n"
+    )
 
 
 def test_states_and_members_have_names():
