@@ -1,9 +1,8 @@
 """Scores of keys in a few bits: for the identification of active positions only."""
 
 import math
-from typing import Any
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hw.arith.fixed_to_float import FixedToFloat, FixedToFloatParameters
@@ -13,15 +12,28 @@ from hw.arith.float_to_fixed import FloatToFixed, FloatToFixedParameters
 from hw.arith.lines import nearest
 from hw.arith.reciprocal import Reciprocal, ReciprocalParameters
 from hw.component import Component
-from hw.lad.row_memory import row_memory
-from hw.lad.score_source import result_layout, score_source_ports
+from hw.lad.score_source import score_source_ports
 from hw.lad.tile_parameters import LadTileParameters
+from hw.lad.unit_products import PAIR, UnitProducts
 from hw.ports import Ports
 from hw.stream.sequential_reader import SequentialReader, SequentialReaderParameters
 
 RECIPROCAL_STAGES = 2
-PAIR = 2
-"""Positions whose scores are computed together, one in each VPU."""
+
+
+class _NewKey:
+    """Registers of the key that is encoded."""
+
+    def __init__(self, p: LadTileParameters):
+        self.first_bit = Signal(range(p.code_rows * 16))  # of the code, from the first row's
+        self.offset = Signal(4)  # of the code in its first row
+        self.old_code = Signal(p.row, reset_less=True)
+        self.old_unit = Signal(p.row, reset_less=True)
+        self.waiting = Signal(2)  # for rows: of codes, of units
+        self.magnitudes = Signal(data.ArrayLayout(FP16.width - 1, p.d), reset_less=True)
+        self.unit = Signal(FP16)
+        self.timer = Signal(range(16))
+        self.shifted = Signal(data.ArrayLayout(16 + p.code_bits, p.d), reset_less=True)
 
 
 class CodeScores(Component[LadTileParameters]):
@@ -91,20 +103,32 @@ class CodeScores(Component[LadTileParameters]):
     # The new key
 
     def _store(self, m: Module, storing: Signal) -> None:
+        """The new key's code and unit into memory, behind those of the keys before."""
+        key = _NewKey(self.parameters)
+        scale, codes = self._encode(m, key)
+        # Rows in which the key's words belong, as far as they are filled.
+        response = self.response
+        with m.If(storing & response.valid):
+            with m.If(response.payload.table):
+                m.d.sync += [key.old_unit.eq(response.payload.data), key.waiting[1].eq(0)]
+            with m.Else():
+                m.d.sync += [key.old_code.eq(response.payload.data), key.waiting[0].eq(0)]
+        with m.FSM() as fsm:
+            m.d.comb += storing.eq(~fsm.ongoing("IDLE"))
+            with m.State("IDLE"):
+                # The position is known long before it is stored.
+                m.d.sync += key.waiting.eq(0)
+                with m.If(self.store):
+                    m.next = "READ_CODE"
+            self._read_states(m, key)
+            self._encode_states(m, key, scale, codes)
+            self._write_states(m, key)
+
+    def _encode(self, m: Module, key: "_NewKey") -> tuple[Value, list[Value]]:
+        """Arithmetic of a new key: its scale L / peak; the codes of the scaled elements."""
         p = self.parameters
-        bits, request, response = p.code_bits, self.request, self.response
-        offset = Signal(4)  # of the code in its first row
-        in_table = self.position[: p.element_bits]
-        place = Signal(range(p.code_rows * 16))
-        old_code = Signal(p.row, reset_less=True)
-        old_unit = Signal(p.row, reset_less=True)
-        waiting = Signal(2)  # for rows: of codes, of units
-        magnitudes = Signal(data.ArrayLayout(FP16.width - 1, p.d), reset_less=True)
-        timer = Signal(range(16))
-        lane_bits = 16 + bits
-        shifted = Signal(data.ArrayLayout(lane_bits, p.d), reset_less=True)
-        peak = Cat(magnitudes[0], 0)
-        # codes = round(k L / peak), unit = peak / L.
+        bits = p.code_bits
+        peak = Cat(key.magnitudes[0], 0)
         m.submodules.reciprocal = reciprocal = Reciprocal(
             ReciprocalParameters(stages=RECIPROCAL_STAGES)
         )
@@ -112,143 +136,141 @@ class CodeScores(Component[LadTileParameters]):
         m.submodules.unit = unit = FloatMultiply(FloatMultiplyParameters(stages=1))
         largest = (1 << bits - 1) - 1
         m.d.comb += [
-            offset.eq(place[:4]),
+            key.offset.eq(key.first_bit[:4]),
             reciprocal.x.eq(peak),
             scale.a.eq(reciprocal.o),
             scale.b.eq(Const(nearest(largest, FP16), 16)),
             unit.a.eq(peak),
             unit.b.eq(Const(nearest(1 / largest, FP16), 16)),
+            key.unit.eq(unit.o),
         ]
-        # The position is known long before it is stored.
-        m.d.sync += place.eq(self.position * bits)
+        m.d.sync += key.first_bit.eq(self.position * bits)
         codes = []
         for e in range(p.d):
             m.submodules[f"round_{e}"] = convert = FloatToFixed(FloatToFixedParameters(width=bits))
             m.d.comb += convert.a.eq(self.vector.payload[e])
             codes.append(Value.cast(convert.o)[:bits])
-        # Rows that a new code shares with earlier ones are read, changed and written back.
-        with m.If(storing & response.valid):
-            with m.If(response.payload.table):
-                m.d.sync += [old_unit.eq(response.payload.data), waiting[1].eq(0)]
+        return scale.o, codes
+
+    def _access(self, m: Module, region: str, row: Value, write: bool) -> None:
+        """Request a row of codes or of units, to read or to write it."""
+        request, place = self.request, self.parameters.regions[region]
+        m.d.comb += [
+            request.valid.eq(1),
+            request.payload.table.eq(region == "unit"),
+            request.payload.number.eq(0),
+            request.payload.address.eq(place.address_of(self.kv_head, row)),
+            request.payload.write.eq(write),
+        ]
+
+    def _read_states(self, m: Module, key: "_NewKey") -> None:
+        """Read the rows in which other keys' words are before the new key's."""
+        p, request = self.parameters, self.request
+        with m.State("READ_CODE"):
+            # At the beginning of a row no other key's code is lost.
+            with m.If(key.offset == 0):
+                m.next = "READ_UNIT"
             with m.Else():
-                m.d.sync += [old_code.eq(response.payload.data), waiting[0].eq(0)]
-        regions, head = p.regions, self.kv_head
-        first_row = place >> 4
-        straddles = Signal()
-        m.d.comb += straddles.eq(offset + bits > 16)
-        unit_row = self.position >> p.element_bits
-
-        def access(region: str, row: Value, table: int, write: bool) -> None:
-            m.d.comb += [
-                request.valid.eq(1),
-                request.payload.table.eq(table),
-                request.payload.number.eq(0),
-                request.payload.address.eq(regions[region].address_of(head, row)),
-                request.payload.write.eq(write),
-            ]
-
-        mask = Signal(16)
-        m.d.comb += mask.eq((1 << offset) - 1)
-        with m.FSM() as fsm:
-            m.d.comb += storing.eq(~fsm.ongoing("IDLE"))
-            with m.State("IDLE"):
-                m.d.sync += waiting.eq(0)
-                with m.If(self.store):
-                    m.next = "READ_CODE"
-            with m.State("READ_CODE"):
-                # A code that begins a row has nothing before it to be kept.
-                with m.If(offset == 0):
+                self._access(m, "code", key.first_bit >> 4, False)
+                with m.If(request.ready):
+                    m.d.sync += key.waiting[0].eq(1)
                     m.next = "READ_UNIT"
-                with m.Else():
-                    access("code", first_row, 0, False)
-                    with m.If(request.ready):
-                        m.d.sync += waiting[0].eq(1)
-                        m.next = "READ_UNIT"
-            with m.State("READ_UNIT"):
-                # The first unit of a row has nothing before it to be kept. Meanwhile the magnitudes
-                # are copied.
-                m.d.sync += timer.eq(0)
-                for e in range(p.d):
-                    m.d.sync += magnitudes[e].eq(self.k[e][:-1])
-                with m.If(in_table == 0):
+        with m.State("READ_UNIT"):
+            # Likewise the row of units; meanwhile the search for the peak begins.
+            m.d.sync += key.timer.eq(0)
+            for e in range(p.d):
+                m.d.sync += key.magnitudes[e].eq(self.k[e][:-1])
+            with m.If(self.position[: p.element_bits] == 0):
+                m.next = "PEAK"
+            with m.Else():
+                self._access(m, "unit", self.position >> p.element_bits, False)
+                with m.If(request.ready):
+                    m.d.sync += key.waiting[1].eq(1)
                     m.next = "PEAK"
-                with m.Else():
-                    access("unit", unit_row, 1, False)
-                    with m.If(request.ready):
-                        m.d.sync += waiting[1].eq(1)
-                        m.next = "PEAK"
-            with m.State("PEAK"):
-                # The larger ones of neighbours, until one is left.
-                m.d.sync += timer.eq(timer + 1)
-                for e in range(p.d // 2):
-                    low, high = magnitudes[2 * e], magnitudes[2 * e + 1]
-                    m.d.sync += magnitudes[e].eq(Mux(low > high, low, high))
-                with m.If(timer == p.element_bits - 1):
-                    m.d.sync += timer.eq(0)
-                    m.next = "SCALE"
-            with m.State("SCALE"):
-                # The reciprocal of the peak and its product with L take their stages.
-                m.d.sync += timer.eq(timer + 1)
-                with m.If(timer == RECIPROCAL_STAGES + 1):
-                    m.next = "MULTIPLY"
-            with m.State("MULTIPLY"):
-                # A VPU multiplies all elements by L / peak.
-                m.d.comb += [
-                    self.op.valid.eq(1),
-                    self._scales.eq(1),
-                    self.op.payload.factor.eq(scale.o),
-                    self.op.payload.vectors[0].eq(self.k),
-                ]
-                with m.If(self.op.ready):
-                    m.next = "ROUND"
-            with m.State("ROUND"):
-                # The products, rounded to integers of `code_bits` bits.
-                m.d.comb += self.vector.ready.eq(1)
+
+    def _encode_states(self, m: Module, key: "_NewKey", scale: Value, codes: list[Value]) -> None:
+        """The key's largest magnitude, its scaled elements, and their codes, shifted into place."""
+        p = self.parameters
+        timer, magnitudes, shifted = key.timer, key.magnitudes, key.shifted
+        with m.State("PEAK"):
+            # The larger ones of neighbours, until one remains.
+            m.d.sync += timer.eq(timer + 1)
+            for e in range(p.d // 2):
+                low, high = magnitudes[2 * e], magnitudes[2 * e + 1]
+                m.d.sync += magnitudes[e].eq(Mux(low > high, low, high))
+            with m.If(timer == p.element_bits - 1):
                 m.d.sync += timer.eq(0)
-                for e, code in enumerate(codes):
-                    m.d.sync += shifted[e].eq(code)
-                with m.If(self.vector.valid):
-                    m.next = "SHIFT"
-            with m.State("SHIFT"):
-                # One bit a cycle to the code's first bit: slow, but a shifter for each element
-                # would be large.
-                with m.If(timer == offset):
-                    with m.If(waiting == 0):
-                        m.next = "WRITE_CODE"
-                with m.Else():
-                    m.d.sync += timer.eq(timer + 1)
-                    for e in range(p.d):
-                        m.d.sync += shifted[e].eq(shifted[e] << 1)
-            with m.State("WRITE_CODE"):
-                # Bits below the code are the earlier positions', bits above it zeros.
-                access("code", first_row, 0, True)
+                m.next = "SCALE"
+        with m.State("SCALE"):
+            # The reciprocal of the peak, and its product with L.
+            m.d.sync += timer.eq(timer + 1)
+            with m.If(timer == RECIPROCAL_STAGES + 1):
+                m.next = "MULTIPLY"
+        with m.State("MULTIPLY"):
+            # The first VPU scales all elements.
+            m.d.comb += [
+                self.op.valid.eq(1),
+                self._scales.eq(1),
+                self.op.payload.factor.eq(scale),
+                self.op.payload.vectors[0].eq(self.k),
+            ]
+            with m.If(self.op.ready):
+                m.next = "ROUND"
+        with m.State("ROUND"):
+            # Its result is rounded as it is accepted.
+            m.d.comb += self.vector.ready.eq(1)
+            m.d.sync += timer.eq(0)
+            for e, code in enumerate(codes):
+                m.d.sync += shifted[e].eq(code)
+            with m.If(self.vector.valid):
+                m.next = "SHIFT"
+        with m.State("SHIFT"):
+            # A bit a cycle: a code begins anywhere in an element's 16 bits.
+            with m.If(timer == key.offset):
+                with m.If(key.waiting == 0):
+                    m.next = "WRITE_CODE"
+            with m.Else():
+                m.d.sync += timer.eq(timer + 1)
                 for e in range(p.d):
-                    m.d.comb += request.payload.data[e].eq(shifted[e][:16] | (old_code[e] & mask))
-                with m.If(request.ready):
-                    m.next = "WRITE_UNIT"
-                    with m.If(straddles):
-                        m.next = "WRITE_REST"
-            with m.State("WRITE_REST"):
-                # The code's upper bits begin the next row.
-                access("code", first_row + 1, 0, True)
-                for e in range(p.d):
-                    m.d.comb += request.payload.data[e].eq(shifted[e][16:])
-                with m.If(request.ready):
-                    m.next = "WRITE_UNIT"
-            with m.State("WRITE_UNIT"):
-                # Units before it are kept, later ones cleared.
-                access("unit", unit_row, 1, True)
-                for e in range(p.d):
-                    m.d.comb += request.payload.data[e].eq(
-                        Mux(
-                            in_table == e,
-                            unit.o,
-                            Mux(in_table > e, old_unit[e], 0) if e < p.d - 1 else 0,
-                        )
-                    )
-                with m.If(request.ready):
-                    m.d.comb += self.stored.eq(1)
-                    m.next = "IDLE"
+                    m.d.sync += shifted[e].eq(shifted[e] << 1)
+
+    def _write_states(self, m: Module, key: "_NewKey") -> None:
+        """Write the code, in one row or two, and the unit."""
+        p, request = self.parameters, self.request
+        first_row = key.first_bit >> 4
+        straddles = Signal()  # the code ends in the next row
+        mask = Signal(16)  # bits of other keys' codes
+        m.d.comb += [
+            straddles.eq(key.offset + p.code_bits > 16),
+            mask.eq((1 << key.offset) - 1),
+        ]
+        with m.State("WRITE_CODE"):
+            # Behind the codes in its first row.
+            self._access(m, "code", first_row, True)
+            for e in range(p.d):
+                old = key.old_code[e] & mask
+                m.d.comb += request.payload.data[e].eq(key.shifted[e][:16] | old)
+            with m.If(request.ready):
+                m.next = "WRITE_UNIT"
+                with m.If(straddles):
+                    m.next = "WRITE_REST"
+        with m.State("WRITE_REST"):
+            # The bits that did not fit begin the next row.
+            self._access(m, "code", first_row + 1, True)
+            for e in range(p.d):
+                m.d.comb += request.payload.data[e].eq(key.shifted[e][16:])
+            with m.If(request.ready):
+                m.next = "WRITE_UNIT"
+        with m.State("WRITE_UNIT"):
+            # The unit into its row, zeros behind it.
+            self._access(m, "unit", self.position >> p.element_bits, True)
+            in_table = self.position[: p.element_bits]
+            for e in range(p.d):
+                old = Mux(in_table > e, key.old_unit[e], 0) if e < p.d - 1 else 0
+                m.d.comb += request.payload.data[e].eq(Mux(in_table == e, key.unit, old))
+            with m.If(request.ready):
+                m.d.comb += self.stored.eq(1)
+                m.next = "IDLE"
 
     # Scores
 
@@ -257,7 +279,7 @@ class CodeScores(Component[LadTileParameters]):
         p = self.parameters
         row = Signal(range(p.table_rows + 1))
         rows = Signal.like(row)
-        left = Signal.like(row)  # not yet received
+        remaining = Signal.like(row)  # not yet received
         words = Signal(range(p.code_rows + 1))
         ready = Signal()
         start = Signal()  # the reader's command is due
@@ -265,13 +287,13 @@ class CodeScores(Component[LadTileParameters]):
             rows.eq((self.old + (p.d - 1)) >> p.element_bits),
             words.eq((self.old * p.code_bits + 15) >> 4),
             requested.eq(row == 0),
-            ready.eq((left == 0) & requested & ~start),
+            ready.eq((remaining == 0) & requested & ~start),
             reader.command.valid.eq(start & requested),
             reader.command.payload.address.eq(p.regions["code"].address_of(self.kv_head, 0)),
             reader.command.payload.words.eq(words),
         ]
         arrives = self.response.valid & self.response.payload.table & ~storing
-        m.d.sync += left.eq(left - arrives)
+        m.d.sync += remaining.eq(remaining - arrives)
         with m.If(reader.command.valid & reader.command.ready):
             m.d.sync += start.eq(0)
         # Rows of units are requested from the last one down.
@@ -287,11 +309,36 @@ class CodeScores(Component[LadTileParameters]):
             with m.If(self.request.ready):
                 m.d.sync += row.eq(row - 1)
         with m.If(self.begin):
-            m.d.sync += [row.eq(rows), left.eq(rows), start.eq(1)]
+            m.d.sync += [row.eq(rows), remaining.eq(rows), start.eq(1)]
         return ready
 
     def _multiply(self, m: Module, reader, ready: Signal) -> None:
-        """Pairs of keys from the rows of codes, their scores times their units."""
+        """Scores of all positions before the window, from `begin` to `done`."""
+        p = self.parameters
+        busy = Signal()
+        scored = Signal(range(p.positions + 2))
+        self._pairs(m, reader, busy & self.go & ready)
+        m.submodules.products = products = UnitProducts(p)
+        response = self.response
+        m.d.comb += [
+            products.begin.eq(self.begin),
+            products.row_valid.eq(response.valid & response.payload.table),
+            products.row_number.eq(response.payload.number),
+            products.row.eq(response.payload.data),
+            self.result.ready.eq(1),
+            products.valid.eq(self.result.valid),
+            products.dots.eq(self.result.payload),
+            self.score.eq(products.score),
+        ]
+        with m.If(busy & (scored >= self.old)):
+            m.d.sync += [busy.eq(0), self.done.eq(1)]
+        with m.If(self.score.valid):
+            m.d.sync += scored.eq(scored + PAIR)
+        with m.If(self.begin):
+            m.d.sync += [scored.eq(0), busy.eq(1), self.done.eq(0)]
+
+    def _pairs(self, m: Module, reader, goes: Value) -> None:
+        """Pairs of keys from the rows of codes to the VPUs."""
         p = self.parameters
         bits = p.code_bits
         # Bits of an element that wait, in steps of what all shifts are multiples of.
@@ -301,8 +348,6 @@ class CodeScores(Component[LadTileParameters]):
         waiting = Signal(range(capacity + 1))
         buffer = Signal(data.ArrayLayout(capacity * step, p.d), reset_less=True)
         following = Signal(range(p.positions + 2))  # position of the next pair
-        scored = Signal.like(following)
-        busy = Signal()
         final = Signal()  # all rows are here
         out, load = Signal(), Signal()
         rest = Signal.like(waiting)
@@ -313,7 +358,7 @@ class CodeScores(Component[LadTileParameters]):
             reader.o.ready.eq(rest <= capacity - row),
             load.eq(reader.o.valid & reader.o.ready),
         ]
-        with m.If(busy & self.go & ready & (following < self.old) & (enough | final)):
+        with m.If(goes & (following < self.old) & (enough | final)):
             m.d.comb += self.op.valid.eq(1)
         m.d.sync += waiting.eq(rest + Mux(load, row, 0))
         for e in range(p.d):
@@ -336,58 +381,5 @@ class CodeScores(Component[LadTileParameters]):
             m.d.sync += final.eq(1)
         with m.If(out):
             m.d.sync += following.eq(following + PAIR)
-
-        # Results: units are read in one cycle and multiplied in the following two.
-        units = row_memory(p.row_bits, p.table_rows)
-        m.submodules.units = units
-        write, read = units.write_port(), units.read_port()
-        found = Signal.like(following)  # position of the next result
-        taken = Signal()
-        dots = Signal(result_layout(), reset_less=True)
-        delays: list[Any] = [Signal(_delay_layout(p), name=f"delay_{n}") for n in range(3)]
-        m.d.comb += [
-            write.addr.eq(self.response.payload.number),
-            write.data.eq(self.response.payload.data),
-            write.en.eq(self.response.valid & self.response.payload.table),
-            self.result.ready.eq(1),
-            taken.eq(self.result.valid),
-            read.addr.eq(found >> p.element_bits),
-            read.en.eq(taken),
-        ]
-        m.d.sync += [
-            delays[0].valid.eq(taken),
-            delays[0].index.eq(found),
-            *(after.eq(before) for before, after in zip(delays, delays[1:], strict=False)),
-            dots.eq(self.result.payload),
-        ]
-        with m.If(taken):
-            m.d.sync += found.eq(found + PAIR)
-        row_of_units = data.ArrayLayout(PAIR * 16, p.d // PAIR)(read.data)
-        chosen = Signal(data.ArrayLayout(16, PAIR))
-        m.d.comb += chosen.eq(Array(row_of_units)[delays[0].index[1 : p.element_bits]])
-        for key in range(PAIR):
-            m.submodules[f"times_unit_{key}"] = times = FloatMultiply(
-                FloatMultiplyParameters(stages=2)
-            )
-            m.d.comb += [
-                times.a.eq(dots.dots[key]),
-                times.b.eq(chosen[key]),
-                self.score.s[key].eq(times.o),
-            ]
-        m.d.comb += [
-            self.score.valid.eq(delays[2].valid),
-            self.score.index.eq(delays[2].index),
-        ]
-        with m.If(busy & (scored >= self.old)):
-            m.d.sync += [busy.eq(0), self.done.eq(1)]
-        with m.If(self.score.valid):
-            m.d.sync += scored.eq(scored + PAIR)
         with m.If(self.begin):
-            m.d.sync += [
-                x.eq(0) for x in (waiting, buffer.as_value(), following, scored, found, final)
-            ]
-            m.d.sync += [busy.eq(1), self.done.eq(0)]
-
-
-def _delay_layout(p: LadTileParameters) -> data.StructLayout:
-    return data.StructLayout({"valid": 1, "index": range(p.positions + 2)})
+            m.d.sync += [x.eq(0) for x in (waiting, buffer.as_value(), following, final)]
