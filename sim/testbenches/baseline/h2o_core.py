@@ -53,7 +53,7 @@ def made(
         command = {"target": target, "recent": -(-target // 2)}
         longest = min(2 * target + 4, 1 << p.position_bits)
         return steps, add_layers(steps, trace, vectors, longest, command)
-    lengths = (6, 3 * p.capacity, min(2 << p.position_bits, 256))
+    lengths = (6, 3 * p.capacity, min(2 + (1 << p.position_bits), 256))
     random_steps(steps, vectors - 1, rng, lengths, lambda: limits(p, rng), same_heads=True)
     steps.add_refused(*random_heads(p, rng), restart=True, target=0)
     return steps, []
