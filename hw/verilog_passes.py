@@ -1,8 +1,10 @@
 """What is changed about a module's body, one step after another; every bit stays the same."""
 
+import re
 from collections import Counter
 
 from hw import verilog_process as process
+from hw.ports import CLOCKS
 from hw.verilog_body import ANONYMOUS, Body, renamed
 from hw.verilog_expression import Expression, inlined, names_in, replaced, written
 from hw.verilog_names import name_after_readers, name_at_instances, name_members, name_results
@@ -170,7 +172,10 @@ def _condition(statements: list) -> tuple:
 
 
 def _needs(body: Body) -> list[set[int]]:
-    """For each process those whose results it reads, by way of wires and sub-blocks too."""
+    """For each process those whose results it reads, by way of wires and sub-blocks too.
+
+    What is outside of the module may compute any input of it from any output.
+    """
     drivers = {
         name: number
         for number, statements in enumerate(body.processes)
@@ -186,6 +191,9 @@ def _needs(body: Body) -> list[set[int]]:
             if not is_in:
                 for name in names_in(value):
                     sources.setdefault(name, set()).update(inputs)
+    inputs = set(re.findall(r"^  input .*?(\w+),?$", body.head, re.M)).difference(CLOCKS)
+    outputs = {name for name, wire in body.wires.items() if wire.port} - inputs
+    sources |= dict.fromkeys(inputs, outputs)
     found = []
     for statements in body.processes:
         own = process.targets(statements)
