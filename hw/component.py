@@ -102,7 +102,11 @@ class _Itself:
 def _shareable(elaborate):
     @functools.wraps(elaborate)
     def elaborate_or_share(self, platform):
-        if not isinstance(platform, ModuleLibrary):
+        # A subclass goes on with the module that its base returns.
+        if (
+            not isinstance(platform, ModuleLibrary)
+            or type(self).elaborate is not elaborate_or_share
+        ):
             return elaborate(self, platform)
         if not platform.is_open(self):
             return platform.instance(self)

@@ -91,7 +91,7 @@ def module_name(block: Block, parameters: Parameters, multiplier: str = "columns
 
     Parameters that are no preset's have a hash of all of them in its place.
     """
-    presets = block.parameters_class.presets()
+    presets = type(parameters).presets()
     names = [name for name, preset in presets.items() if preset == parameters]
     digest = hashlib.sha256(parameters.slug().encode()).hexdigest()[:8]
     target = "" if multiplier == "columns" else f"_{multiplier}"

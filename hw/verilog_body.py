@@ -43,6 +43,8 @@ RESET = ("name", "rst")
 DECLARATION = re.compile(
     r"  (wire|reg) (signed )?(?:\[(\d+):0\] )?(\w+)(?: = ([^;]+))?( \[\d+:0\])?;$"
 )
+# A signal of no bits, which nothing reads; Verilog would take it for one of two.
+NO_BITS = re.compile(r"  (?:wire|reg) (?:signed )?\[-1:0\] ")
 HEADER_PORT = re.compile(
     r"  (input|output|inout) (reg )?(signed )?(?:\[(\d+):0\] )?(\w+)(?: = ([^,]+))?,?$"
 )
@@ -132,6 +134,8 @@ class Body:
 
     def _read(self, item: str, attributes: list[str]) -> None:
         kept = [text for text in attributes if "enum_" not in text]
+        if NO_BITS.match(item):
+            return
         if match := DECLARATION.match(item):
             kind, signed, top, name, start, rows = match.groups()
             if name == START:

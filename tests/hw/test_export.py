@@ -356,4 +356,4 @@ def test_rtlil_may_keep_the_python_lines():
     plain, located = (
         to_rtlil(made.create(made.parameters_class()), "m", emit_src=emit) for emit in (0, 1)
     )
-    assert "skid_buffer.py" not in plain and "skid_buffer.py" in located
+    assert "skid_buffer.py:" not in plain and "skid_buffer.py:" in located

@@ -81,7 +81,7 @@ def test_ports_are_in_order():
     rtlil = to_rtlil(Several(), "top")
     verilog = to_verilog(rtlil)
     source, *header = verilog[: verilog.index(");\n")].splitlines()
-    assert source == "// tests/hw/test_verilog.py, class Ports" and header[0] == "module top("
+    assert source == "// tests/hw/test_verilog.py, class Several" and header[0] == "module top("
     assert [re.search(r"(\w+)(?: = \S+)?,?$", line)[1] for line in header[1:]] == [
         "clk",
         "rst",
@@ -106,7 +106,7 @@ def test_comments_of_the_ports():
         verilog, ["first", "", "last"], header.titles(ports), header.port_comments(ports)
     )
     assert text.startswith(
-        "// first\n//\n// last\n\n// tests/hw/test_verilog.py, class Ports\nmodule top(\n"
+        "// first\n//\n// last\n\n// tests/hw/test_verilog.py, class Several\nmodule top(\n"
         "  input clk,\n  input rst,\n\n"
         "  // inputs\n  input enable,\n\n  // input stream i__0\n  input i__0__valid,\n"
         "  output i__0__ready,\n  input [39:0] i__0__payload,\n"
