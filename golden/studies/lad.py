@@ -1,11 +1,11 @@
 """LAD, Table II, Fig. 2 and Fig. 8: perplexity, locality of scores, reads, drift of the caches."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from golden.algorithms.attention import Traffic
 from golden.algorithms.lad.drift import Drift, measure_drift
 from golden.algorithms.lad.piecewise_exp import EIGHT_BOUNDS, PAPER_BOUNDS, THIRTEEN_BOUNDS
 from golden.algorithms.lad.rows import Rows, average, measure_rows
@@ -191,10 +191,7 @@ def study(tokens: int, results: Results, extras: dict) -> Study:
         for name, storage in STORAGES.items()
     }
     codes = {(8, name): results[Run(_policy(8, way), tokens)] for name, way in CODES.items()}
-    reads = [
-        [str(intervals), *_reads(way, m)]
-        for (intervals, way), m in (measured | stored | codes).items()
-    ]
+    reads = [(m, way, intervals) for (intervals, way), m in (measured | stored | codes).items()]
     reads_title = (
         f"What is read (a row counts once for the {group} query heads of a kv head, if one of them"
         " needs it; codes count besides, so K may exceed 100 %)"
@@ -223,7 +220,7 @@ def study(tokens: int, results: Results, extras: dict) -> Study:
         " where it is still within 2e-4 of exp.",
         claims,
         [
-            Table(reads_title, ["intervals", *READS], reads),
+            Table.of(reads_title, reads, ("intervals", "{0[2]}"), *READS),
             _other_table(extras["other text"]),
             _rows_table(extras["rows"], group),
             Table(drift_title, ["caches", "largest", "at the end", "output"], drift_rows),
@@ -244,53 +241,35 @@ def study(tokens: int, results: Results, extras: dict) -> Study:
     )
 
 
+def _share_read(name: str) -> Callable[[tuple], str]:
+    """Bytes of K or V that a measurement has read, of dense attention's."""
+    return lambda row: f"{getattr(row[0].traffic, name) / (row[0].traffic.dense_bytes / 2):.1%}"
+
+
 READS = (
-    "identification",
-    "perplexity",
-    "output error",
-    "active share",
-    "false negatives",
-    "updates a step and head",
-    "K read",
-    "V read",
-    "beside, of dense K and V",
+    ("identification", "{0[1]}"),
+    ("perplexity", "{0[0].quality:.3f}"),
+    ("output error", "{0[0].error:.2%}"),
+    ("active share", "{0[0].figures[active share]:.1%}"),
+    ("false negatives", "{0[0].figures[false negatives]:.2%}"),
+    ("updates a step and head", "{0[0].figures[updates]:.1f}"),
+    ("K read", _share_read("k_bytes")),
+    ("V read", _share_read("v_bytes")),
+    ("beside, of dense K and V", "{0[0].figures[side bytes]:.1%}"),
 )
-
-
-def _reads(name: str, m: Measurement) -> list[str]:
-    """A row of the columns ``READS``."""
-    f, half = m.figures, m.traffic.dense_bytes / 2
-    return [
-        name,
-        f"{m.quality:.3f}",
-        f"{m.error:.2%}",
-        f"{f['active share']:.1%}",
-        f"{f['false negatives']:.2%}",
-        f"{f['updates']:.1f}",
-        f"{m.traffic.k_bytes / half:.1%}",
-        f"{m.traffic.v_bytes / half:.1%}",
-        f"{f['side bytes']:.1%}",
-    ]
+"""Columns of a measurement and its name."""
 
 
 def _other_table(other: dict) -> Table:
     """The same columns on the second text."""
-    rows = []
-    for name, found in other["policies"].items():
-        if name == "dense":
-            rows.append([name, f"{found['perplexity']:.3f}", *["-"] * (len(READS) - 2)])
-            continue
-        fields = found | {"traffic": _traffic(found["traffic"])}
-        rows.append(_reads(name, Measurement(**fields)))
+    found = {name: Measurement.from_json(of) for name, of in other["policies"].items()}
+    dense = ["dense", f"{found.pop('dense').quality:.3f}", *["-"] * (len(READS) - 2)]
     title = (
         "Eight intervals (thirteen in the last row) on another text, the prose about cranes that"
         f" comes with the package ({other['tokens']} tokens)"
     )
-    return Table(title, READS, rows)
-
-
-def _traffic(counts: dict) -> Traffic:
-    return Traffic(**{name: counts[name] for name in Traffic.__dataclass_fields__})
+    table = Table.of(title, [(m, name) for name, m in found.items()], *READS)
+    return dataclasses.replace(table, rows=[dense, *table.rows])
 
 
 def _drift_claim(largest: dict, stored: dict, dense: Measurement) -> Claim:
@@ -332,20 +311,27 @@ def _rows_table(rows: dict, group: int) -> Table:
         " reads for each head on its own, since the heads' active positions differ: grouped queries"
         " cost it what they save others"
     )
-    columns = ["n", "identification", "J / n", "M / n", "G", "codes or centres", "M and window"]
-    columns += ["J (K and V)", "counters", "caches", "written", "sum", "dense"]
-    columns += [f"dense, shared by {group}"]
-    lines = []
-    for of_length in zip(*rows.values(), strict=True):
-        for name, row in zip(rows, of_length, strict=True):
-            parts = ("g", "identification", "exact", "active", "counters", "caches", "written")
-            dense = 2 * row["n"]
-            lines.append(
-                [f"{row['n']:.0f}", name, f"{row['active_share']:.1%}"]
-                + [f"{row['large_share']:.1%}", *(f"{row[part]:.0f}" for part in parts)]
-                + [f"{_moved(row):.0f}", f"{dense:.0f}", f"{dense / group:.0f}"]
-            )
-    return Table(title, columns, lines)
+    parts = {
+        "G": "g",
+        "codes or centres": "identification",
+        "M and window": "exact",
+        "J (K and V)": "active",
+        "counters": "counters",
+        "caches": "caches",
+        "written": "written",
+    }
+    return Table.of(
+        title,
+        [(name, rows[name][at]) for at in range(len(next(iter(rows.values())))) for name in rows],
+        ("n", "{0[1][n]:.0f}"),
+        ("identification", "{0[0]}"),
+        ("J / n", "{0[1][active_share]:.1%}"),
+        ("M / n", "{0[1][large_share]:.1%}"),
+        *((name, f"{{0[1][{part}]:.0f}}") for name, part in parts.items()),
+        ("sum", lambda pair: f"{_moved(pair[1]):.0f}"),
+        ("dense", lambda pair: f"{2 * pair[1]['n']:.0f}"),
+        (f"dense, shared by {group}", lambda pair: f"{2 * pair[1]['n'] / group:.0f}"),
+    )
 
 
 def _moved(row: dict) -> float:

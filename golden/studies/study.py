@@ -3,7 +3,6 @@
 A study is written as a page of Markdown, pictures beside it, and JSON of what the page says.
 """
 
-import argparse
 import dataclasses
 import sys
 from collections import Counter
@@ -230,33 +229,3 @@ def prepare(folder: Path) -> None:
     check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
     check_writable(folder / "page.md")
-
-
-def add_output(command: argparse.ArgumentParser, name: str) -> None:
-    """Options of a study that is computed at once: what is printed and written."""
-    command.add_argument("--json", action="store_true", help="print one JSON object")
-    command.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help=f"write {name}.md, {name}.json and three pictures there",
-    )
-
-
-def show(study: Study, arguments: argparse.Namespace, heading: str) -> None:
-    """What the options of :func:`add_output` name: JSON, or tables and verdicts; the files.
-
-    Raises ``OSError``.
-    """
-    written = None if arguments.output is None else study.write(arguments.output)
-    if arguments.json:
-        print(json_text(study.content()))
-        return
-    for table in study.tables[:2]:
-        table.show()
-    found = study.verdicts(heading)
-    short = slice(None, -1)  # a terminal has no room for the reasons
-    Table(found.title, found.columns[short], [row[short] for row in found.rows]).show(right=False)
-    if written is not None:
-        print(written)

@@ -1,15 +1,21 @@
 """What counting costs: the designs, the page."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from golden.trace import Trace, TraceError
 from sim.__main__ import parser
+from sim.studies import kllm
+from sim.studies.kllm import page
 from sim.studies.kllm.designs import STEPS, data_of
 from sim.studies.kllm.errors import errors_of
 from sim.studies.kllm.measured import Measured
 from sim.studies.kllm.page import together
 from sim.synth.activity import RUNS
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +59,15 @@ def test_options():
     assert arguments.counters == [1, 2] and arguments.liberty == "nangate45"
     with pytest.raises(SystemExit):
         parser().parse_args(["counting", "--counters", "0"])
+
+
+def test_the_command_writes_what_was_measured(tmp_path, monkeypatch, capsys):
+    kept = page.read(RESULTS / "kllm_counting.json")
+    monkeypatch.setattr(kllm, "errors_of", lambda *_: kept.errors)
+    monkeypatch.setattr(kllm, "designs", lambda *_: kept.measured)
+    monkeypatch.setattr(kllm, "measure", lambda design, *_: design)
+    arguments = parser().parse_args(["counting", "-o", str(tmp_path)])
+    assert arguments.run(arguments) == 0
+    for name in ("kllm_counting.md", "kllm_counting.json"):
+        assert (tmp_path / name).read_text() == (RESULTS / name).read_text()
+    assert len(capsys.readouterr().out.splitlines()) == len(kept.measured)

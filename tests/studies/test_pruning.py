@@ -12,6 +12,7 @@ from golden.trace import Trace, TraceError
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.__main__ import parser
 from sim.core.tools import ToolError
+from sim.studies import topick
 from sim.studies.topick import plans
 from sim.studies.topick.measured import JobRun, Measured, Pair, Results, read
 from sim.studies.topick.page import bound
@@ -164,3 +165,13 @@ def test_command(measured, tmp_path, capsys):
     assert got == expected
     assert read(tmp_path / "topick_speed.json") == [m for m in measured if m.tokens in (64, 500)]
     assert (tmp_path / "topick_speed.md").exists() and (tmp_path / "topick_speed.svg").exists()
+
+
+def test_the_command_writes_what_was_measured(measured, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(topick, "plans", lambda *_: [topick.Plan(SMALL, [1e-3])])
+    monkeypatch.setattr(topick, "measure", lambda *_: measured)
+    arguments = parser().parse_args(["pruning", "--json", "-o", str(tmp_path)])
+    assert arguments.run(arguments) == 0
+    assert json.loads(capsys.readouterr().out) == [dataclasses.asdict(m) for m in measured]
+    for name in ("topick_speed.md", "topick_speed.json"):
+        assert (tmp_path / name).read_text() == (RESULTS / name).read_text()

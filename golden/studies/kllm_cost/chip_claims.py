@@ -11,20 +11,20 @@ from golden.studies.study import CLOSE, Claim, Verdict, close
 
 
 def table_claims(setting: Setting) -> list[Claim]:
-    lane = [part for part in paper.PARTS if part.in_lane]
+    parts = paper.NAMED
     chip = [part for part in paper.PARTS if not part.in_lane]
-    area = paper.LANES * sum(part.area for part in lane)
-    lane_power = paper.LANES * sum(part.power for part in lane)
+    area = sum(part.number * part.area for part in paper.PARTS if part.in_lane)
+    lane_power = sum(part.number * part.power for part in paper.PARTS if part.in_lane)
     power = paper.LANE_POWER + sum(part.power for part in chip)
     total = paper.LANE_AREA + sum(part.area for part in chip)
     missing = paper.TOTAL_POWER - power
-    out = next(part for part in chip if part.name == "Out Buffer")
+    out, mac = parts["Out Buffer"], parts["MAC"]
     buffers = [part for part in paper.PARTS if part.kilobytes]
-    densities = {part.name: 1e6 * part.area / (8192 * part.kilobytes) for part in buffers}
+    buffer_area = sum(part.number * part.area for part in buffers)
+    densities = {part.name: part.bit_area for part in buffers}
     smallest, largest = min(densities.values()), max(densities.values())
-    by_area = {part.name: part.power / part.area for part in buffers}
-    mac = next(part for part in lane if part.name == "MAC")
-    joules = mac.power / mac.units / setting.core.clock
+    joules = mac.joules(setting.core.clock)
+    per_index = parts["IdxCounter"].joules(setting.core.clock) / 16
     core = setting.at(activation_bits=4).core
     computed = -(-K // core.lanes) * column_cycles(dataclasses.replace(core, share=0), K)
     rate = product_bytes(core, Product(K, K)) / computed * core.clock
@@ -33,7 +33,7 @@ def table_claims(setting: Setting) -> list[Claim]:
             f"lanes {paper.LANE_AREA} mm², total {paper.TOTAL_AREA} mm²",
             f"lanes {area:.2f}, total {total:.2f} mm²",
             _same((area, paper.LANE_AREA), (total, paper.TOTAL_AREA)),
-            f"sum of the rows; buffers are {percent(_buffer_area() / total)} of it",
+            f"sum of the rows; buffers are {percent(buffer_area / total)} of it",
         ),
         Claim(
             f"lanes {paper.LANE_POWER} W, total {paper.TOTAL_POWER} W",
@@ -53,12 +53,12 @@ def table_claims(setting: Setting) -> list[Claim]:
         ),
         Claim(
             "powers of four buffers",
-            ", ".join(f"{name} {value:.3f}" for name, value in by_area.items()) + " W/mm²",
+            ", ".join(f"{part.name} {part.power_density:.3f}" for part in buffers) + " W/mm²",
             Verdict.UNKNOWN,
             "of buffers of 2 KB and of 32 KB, of one read a column and of one a cycle, the power"
             " is the same quarter of a watt a mm², so that it follows from the area and not from"
             f" accesses. The Out Buffer's is half of that; counted twice it would be"
-            f" {2 * by_area[out.name]:.3f}",
+            f" {2 * out.power_density:.3f}",
         ),
         Claim(
             f"{mac.units} MACs take {mac.power} W a lane",
@@ -66,7 +66,7 @@ def table_claims(setting: Setting) -> list[Claim]:
             Verdict.HOLDS if close(joules, paper.MAC_JOULES) else Verdict.NOT,
             f"an FP16 multiplication and addition take about {paper.MAC_JOULES * 1e12:.1f} pJ at"
             " 45 nm (Horowitz, 2014), less at 28 nm. The counter takes"
-            f" {_unit_joules(setting, 'IdxCounter') / 16 * 1e12:.2f} pJ an index",
+            f" {per_index * 1e12:.2f} pJ an index",
         ),
         Claim(
             "a product's rate by 16 lanes of 32 counters at 500 MHz; a bandwidth is not stated",
@@ -81,24 +81,13 @@ def table_claims(setting: Setting) -> list[Claim]:
     ]
 
 
-def _buffer_area() -> float:
-    return sum(
-        part.area * (paper.LANES if part.in_lane else 1) for part in paper.PARTS if part.kilobytes
-    )
-
-
-def _unit_joules(setting: Setting, name: str) -> float:
-    part = next(part for part in paper.PARTS if part.name == name)
-    return part.power / part.units / setting.core.clock
-
-
 def _same(*pairs: tuple[float, float]) -> Verdict:
     close = all(abs(ours / theirs - 1) < 0.002 for ours, theirs in pairs)
     return Verdict.HOLDS if close else Verdict.CONTRADICTS
 
 
 def breakdown_claims(setting: Setting) -> list[Claim]:
-    parts = {part.name: part for part in paper.PARTS}
+    parts = paper.NAMED
     three = setting.at(activation_bits=3).core
     counting = column_cycles(dataclasses.replace(three, share=0), K)
     duty_macs = three.groups(False) / counting
@@ -109,11 +98,13 @@ def breakdown_claims(setting: Setting) -> list[Claim]:
     def implied(share: str, row: str) -> float:
         """Share of the time in which a row's power makes its share of the energy."""
         part = parts[row]
-        return paper.SHARES[share] * per_share / part.power / (paper.LANES if part.in_lane else 1)
+        return paper.SHARES[share] * per_share / part.power / part.number
 
     rest = 100 - sum(paper.SHARES.values())
-    buffers = paper.LANES * parts["Wgt Buffer"].power
-    buffers += parts["Out Buffer"].power + parts["Act Idx Buffer"].power
+    buffers = sum(
+        parts[name].number * parts[name].power
+        for name in ("Wgt Buffer", "Out Buffer", "Act Idx Buffer")
+    )
     used = implied("concatenation", "Concat Unit")
     reduced, found = implied("reduction", "MAC"), implied("Orizuru", "Orizuru")
     looked = implied("dequantisation", "Act Codebook Buffer")

@@ -5,23 +5,31 @@ from math import inf
 
 from golden import InputError
 from golden.algorithms.kllm.cost import MODELS, Core
-from golden.lm.commands import at_least
 from golden.studies.kllm_cost.page import NAME, study
 from golden.studies.kllm_cost.rates import Setting
-from golden.studies.study import add_output, show
+from golden.studies.options import add_numbers, add_output, check_numbers, show
 
 MOST = 1 << 14
 """Bound of every whole number."""
-LEAST_TILE = 128
-NUMBERS = {
-    "lanes": "PE lanes, columns at once",
-    "counters": "counters of 16 inputs in a lane: words of 16 times as many positions",
-    "macs": "bins that a lane reduces in a cycle",
-    "entries": "R, outliers that a lane multiplies in a cycle",
-    "tile": "longest column; longer ones are cut into tiles",
-    "activation-bits": "of indices of activations and of scores, 2 to 6",
+DEFAULT = Setting()
+CORE = {
+    "lanes": (1, DEFAULT.core.lanes, "PE lanes, columns at once"),
+    "counters": (
+        1,
+        DEFAULT.core.counters,
+        "counters of 16 inputs in a lane: words of 16 times as many positions",
+    ),
+    "macs": (1, DEFAULT.core.macs, "bins that a lane reduces in a cycle"),
+    "entries": (1, DEFAULT.core.entries, "R, outliers that a lane multiplies in a cycle"),
+    "tile": (128, DEFAULT.core.tile, "longest column; longer ones are cut into tiles"),
+    "activation-bits": (
+        1,
+        DEFAULT.core.activation_bits,
+        "of indices of activations and of scores, 2 to 6",
+    ),
 }
 """Options that are fields of a core."""
+NUMBERS = CORE | {"tokens": (1, DEFAULT.tokens, "length of the output")}
 
 
 def register(commands: argparse._SubParsersAction) -> None:
@@ -32,33 +40,18 @@ def register(commands: argparse._SubParsersAction) -> None:
         description="Compute the cycles of a decoded token of the paper's models on KLLM's core,"
         " and put a verdict on each figure that the paper's text states: Table I, Figs. 8 to 12.",
     )
-    default = Setting()
     command.add_argument(
         "--model",
         choices=MODELS,
-        default=default.model,
+        default=DEFAULT.model,
         metavar="NAME",
         help=f"for what is of one model: {', '.join(MODELS)} (default: %(default)s)",
     )
-    for name, text in NUMBERS.items():
-        command.add_argument(
-            f"--{name}",
-            type=at_least(LEAST_TILE if name == "tile" else 1),
-            default=getattr(default.core, name.replace("-", "_")),
-            metavar="N",
-            help=f"{text} (default: %(default)s)",
-        )
-    command.add_argument(
-        "--tokens",
-        type=at_least(1),
-        default=default.tokens,
-        metavar="N",
-        help="length of the output (default: %(default)s)",
-    )
+    add_numbers(command, NUMBERS)
     command.add_argument(
         "--outliers",
         type=float,
-        default=100 * default.core.share,
+        default=100 * DEFAULT.core.share,
         metavar="PERCENT",
         help="outliers of a vector, both ends together (default: %(default)g)",
     )
@@ -79,10 +72,7 @@ def run_cost(arguments: argparse.Namespace) -> None:
 
 
 def _setting(arguments: argparse.Namespace) -> Setting:
-    fields = [name.replace("-", "_") for name in NUMBERS]
-    for name in (*fields, "tokens"):
-        if getattr(arguments, name) > MOST:
-            raise InputError(f"--{name.replace('_', '-')}: it must be at most {MOST}")
+    check_numbers(arguments, NUMBERS, MOST)
     if not 2 <= arguments.activation_bits <= 6:
         raise InputError(f"--activation-bits: it must be 2 to 6, not {arguments.activation_bits}")
     # Also refuses NaN.
@@ -91,7 +81,7 @@ def _setting(arguments: argparse.Namespace) -> Setting:
     if not (1 <= arguments.bandwidth <= 1e6 or arguments.bandwidth == inf):
         raise InputError(f"--bandwidth: it must be 1 to 1e6 GB/s, not {arguments.bandwidth:g}")
     core = Core(
-        **{name: getattr(arguments, name) for name in fields},
+        **{name: getattr(arguments, name) for name in (x.replace("-", "_") for x in CORE)},
         share=arguments.outliers / 100,
         bandwidth=1e9 * arguments.bandwidth,
     )

@@ -47,9 +47,6 @@ def about(setting: Setting) -> str:
 def study(setting: Setting) -> Study:
     """The study of a setting."""
     found = claims(setting)
-    core = dataclasses.asdict(setting.core)
-    if isinf(core["bandwidth"]):
-        core["bandwidth"] = None
     tables = rates(setting), token(setting), variants(setting), parts.rows(setting), others()
     return Study(
         NAME,
@@ -58,7 +55,7 @@ def study(setting: Setting) -> Study:
         found,
         tables,
         pictures(setting),
-        about={"setting": dataclasses.asdict(setting) | {"core": core}},
+        about={"setting": dataclasses.asdict(setting)},
         data={"tables": [dataclasses.asdict(table) for table in tables]},
     )
 

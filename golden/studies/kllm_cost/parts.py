@@ -1,5 +1,7 @@
 """Table I row by row, beside this project's blocks."""
 
+from collections.abc import Callable
+
 from golden.algorithms.kllm.cost import published as paper
 from golden.studies.kllm_cost.rates import Setting
 from golden.studies.study import Table, Verdict
@@ -21,34 +23,29 @@ OWN = {
 
 def rows(setting: Setting) -> Table:
     """Area and energy of each unit, and a verdict on the area."""
-    made = []
-    for part in paper.PARTS:
-        unit = 1e6 * part.area / part.units
-        cells = [part.name, f"{unit:.4g}"]
-        bit = f"{unit / (8192 * part.kilobytes):.2f}" if part.kilobytes else ""
-        joules = part.power / part.units / setting.core.clock
-        cells += [bit, f"{part.power / part.area:.3f}", f"{joules * 1e12:.3g}"]
-        if part.name in OWN:
-            own, block = OWN[part.name]
-            ratio = unit * SCALE / own
-            verdict = Verdict.HOLDS if 1 / LIKE <= ratio <= LIKE else Verdict.NOT
-            cells += [f"{unit * SCALE:.4g}", f"{own:.4g} ({block})", f"{ratio:.2f}", verdict]
-        else:
-            cells += [f"{unit * SCALE:.4g}", "", "", f"{Verdict.UNKNOWN}: its ports are not stated"]
-        made.append(cells)
-    return Table(
+
+    def ratio(part: paper.Part) -> float:
+        return part.unit_area * SCALE / OWN[part.name][0]
+
+    def verdict(part: paper.Part) -> str:
+        if part.name not in OWN:
+            return f"{Verdict.UNKNOWN}: its ports are not stated"
+        return Verdict.HOLDS if 1 / LIKE <= ratio(part) <= LIKE else Verdict.NOT
+
+    def if_own(cell: Callable[[paper.Part], str]) -> Callable[[paper.Part], str]:
+        return lambda part: cell(part) if part.name in OWN else ""
+
+    return Table.of(
         f"Table I row by row; {Verdict.HOLDS} if areas at 45 nm (×{SCALE:.2f}) are within a factor"
         f" of {LIKE}",
-        [
-            "row",
-            "µm² a unit",
-            "µm² a bit",
-            "W/mm²",
-            "pJ a unit and cycle",
-            "µm² at 45 nm",
-            "here, µm²",
-            "times ours",
-            "area",
-        ],
-        made,
+        paper.PARTS,
+        ("row", "{.name}"),
+        ("µm² a unit", "{.unit_area:.4g}"),
+        ("µm² a bit", lambda part: f"{part.bit_area:.2f}" if part.kilobytes else ""),
+        ("W/mm²", "{.power_density:.3f}"),
+        ("pJ a unit and cycle", lambda part: f"{1e12 * part.joules(setting.core.clock):.3g}"),
+        ("µm² at 45 nm", lambda part: f"{part.unit_area * SCALE:.4g}"),
+        ("here, µm²", if_own(lambda part: "{:.4g} ({})".format(*OWN[part.name]))),
+        ("times ours", if_own(lambda part: f"{ratio(part):.2f}")),
+        ("area", verdict),
     )

@@ -10,14 +10,25 @@ import numpy as np
 from golden import InputError
 from golden.algorithms.unicaim.cost import ArrayShape, Constants, delay_ns, energy_pj
 from golden.files import json_text
-from golden.lm.commands import at_least
-from golden.studies.study import add_output, show
+from golden.studies.options import add_numbers, add_output, check_numbers, show
 from golden.studies.unicaim_cost.page import NAME, study
 from golden.studies.unicaim_cost.report import difference, read_counts
 from golden.studies.unicaim_cost.sweeps import Setting
 
 MOST = 1 << 17
 """Bound of every number of tokens, rows, elements, heads or steps."""
+
+DEFAULT = Setting()
+NUMBERS = {
+    "prompt": (0, DEFAULT.prompt, "length of the input"),
+    "generated": (1, DEFAULT.generated, "length of the output"),
+    "heavy": (0, DEFAULT.shape.heavy, "rows for the prompt with static pruning"),
+    "reserved": (0, DEFAULT.shape.reserved, "rows for generated tokens with static pruning"),
+    "d": (1, DEFAULT.shape.d, "elements of a key"),
+    "kept": (0, DEFAULT.kept, "percent of the rows in use that dynamic pruning selects"),
+    "heads": (1, DEFAULT.heads, "query heads that share the array"),
+    "search-steps": (1, DEFAULT.search_steps, "steps of a head's search; digital array: 11"),
+}
 
 
 def register(commands: argparse._SubParsersAction) -> None:
@@ -36,24 +47,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         "compare them with the ratios that the paper's text states.",
         epilog=f"constants (--set NAME=VALUE) and where they come from:\n{listed}",
     )
-    default = Setting()
-    for name, value, text in (
-        ("prompt", default.prompt, "length of the input"),
-        ("generated", default.generated, "length of the output"),
-        ("heavy", default.shape.heavy, "rows for the prompt with static pruning"),
-        ("reserved", default.shape.reserved, "rows for generated tokens with static pruning"),
-        ("d", default.shape.d, "elements of a key"),
-        ("kept", default.kept, "percent of the rows in use that dynamic pruning selects"),
-        ("heads", default.heads, "query heads that share the array"),
-        ("search-steps", default.search_steps, "steps of a head's search; digital array: 11"),
-    ):
-        command.add_argument(
-            f"--{name}",
-            type=at_least(0 if name in ("prompt", "heavy", "reserved", "kept") else 1),
-            default=value,
-            metavar="N",
-            help=f"{text} (default: %(default)s)",
-        )
+    add_numbers(command, NUMBERS)
     command.add_argument(
         "--set",
         action="append",
@@ -84,24 +78,18 @@ def run_cost(arguments: argparse.Namespace) -> None:
 
 
 def _setting(arguments: argparse.Namespace) -> Setting:
-    for name in ("prompt", "generated", "heavy", "reserved", "d", "heads", "search_steps"):
-        if getattr(arguments, name) > MOST:
-            option = name.replace("_", "-")
-            raise InputError(f"--{option}: it must be at most {MOST}")
     if not 1 <= arguments.kept <= 100:
         raise InputError(f"--kept: it must be 1 to 100 percent, not {arguments.kept}")
+    check_numbers(arguments, NUMBERS, MOST)
     try:
         shape = ArrayShape(heavy=arguments.heavy, reserved=arguments.reserved, d=arguments.d)
     except ValueError as error:
         raise InputError(str(error)) from None
+    given = ("prompt", "generated", "kept", "heads", "search_steps")
     return Setting(
         shape=shape,
         constants=parse_constants(arguments.set),
-        prompt=arguments.prompt,
-        generated=arguments.generated,
-        kept=arguments.kept,
-        heads=arguments.heads,
-        search_steps=arguments.search_steps,
+        **{name: getattr(arguments, name) for name in given},
     )
 
 

@@ -11,7 +11,7 @@ from golden.trace import Trace, TraceError
 from hw.topick.core_parameters import TopickCoreParameters
 from sim.commands.arguments import count
 from sim.drivers.run import load_trace
-from sim.studies.topick.measured import Measured, summary, text
+from sim.studies.topick.measured import SIZES, Measured, summary, text
 from sim.studies.topick.page import FEWER, NAME, study
 from sim.studies.topick.rtl import Core, Traces, core
 
@@ -70,14 +70,7 @@ def measure(traces: Traces, plan: Plan, tokens: Sequence[int], memory: int) -> I
             jobs = traces.jobs(n, doubled=plan.doubled)
             yield Measured(
                 source=traces.source(n),
-                lanes=p.lanes,
-                lanes_per_head=p.lanes_per_head,
-                entries=p.entries,
-                d=p.d,
-                buffer_tokens=p.buffer_tokens,
-                pruning=p.pruning,
-                heads=p.heads,
-                kv_heads=p.kv_heads,
+                **{name: getattr(p, name) for name in SIZES},
                 tokens=n,
                 threshold=threshold,
                 memory=memory,

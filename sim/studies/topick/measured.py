@@ -11,6 +11,8 @@ from hw.topick.core_parameters import TopickCoreParameters
 
 CHUNKS, BITS = 3, 12
 """Number of chunks and of bits of an element of K or V."""
+SIZES = "lanes", "lanes_per_head", "entries", "d", "buffer_tokens", "pruning", "heads", "kv_heads"
+"""Parameters of the core that a measurement keeps."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,30 @@ class Part:
     kilobytes: int = 0
     in_lane: bool = False
 
+    @property
+    def number(self) -> int:
+        """Number of times that the chip has it."""
+        return LANES if self.in_lane else 1
+
+    @property
+    def unit_area(self) -> float:
+        """Area of a unit in µm²."""
+        return 1e6 * self.area / self.units
+
+    @property
+    def bit_area(self) -> float:
+        """Area of a bit of a buffer in µm²."""
+        return self.unit_area / (8192 * self.kilobytes)
+
+    @property
+    def power_density(self) -> float:
+        """Power in W by area in mm²."""
+        return self.power / self.area
+
+    def joules(self, clock: float) -> float:
+        """Energy of a unit in a cycle of `clock` in Hz."""
+        return self.power / self.units / clock
+
 
 LANES = 16
 PARTS = (
@@ -33,6 +57,7 @@ PARTS = (
     Part("Functional Unit", 8.89e-1, 5.63e-1),
 )
 """Table I: 28 nm, 500 MHz."""
+NAMED = {part.name: part for part in PARTS}
 LANE_AREA, LANE_POWER = 8.25, 5.73
 """Area and power of all lanes, as Table I sums them."""
 TOTAL_AREA, TOTAL_POWER = 16.87, 8.96
