@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from golden.evaluation.plots import figure
+from golden.evaluation.plots import curves
 from golden.studies import results
 from golden.studies.kllm_cost import page as kllm_cost
 from golden.studies.kllm_cost.rates import Setting as KllmSetting
@@ -53,7 +53,7 @@ def made(**more) -> Study:
         Claim("none", "none", Verdict.HOLDS, whose=OURS),
     ]
     table = Table.of("Folds", ["ab"], ("fold", "{0[0]}"), ("n", lambda x: str(len(x) - 1)))
-    picture = Picture("cranes", "a crane", figure)
+    picture = Picture("cranes", "a crane", lambda: curves([1, 2], {"a": [1, 2]}, "x", "y"))
     return Study("cranes", "Cranes", "By hand.", claims, [table], [picture], **more)
 
 
