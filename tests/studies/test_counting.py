@@ -1,6 +1,7 @@
 """What counting costs: the designs, the page."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -63,6 +64,9 @@ def test_options():
 
 def test_the_command_writes_what_was_measured(tmp_path, monkeypatch, capsys):
     kept = page.read(RESULTS / "kllm_counting.json")
+    monkeypatch.setattr(kllm, "data_of", lambda *_: None)
+    library = SimpleNamespace(name=kept.library)
+    monkeypatch.setattr(kllm.libraries, "find", lambda _: library)
     monkeypatch.setattr(kllm, "errors_of", lambda *_: kept.errors)
     monkeypatch.setattr(kllm, "designs", lambda *_: kept.measured)
     monkeypatch.setattr(kllm, "measure", lambda design, *_: design)

@@ -167,6 +167,7 @@ def test_command(measured, tmp_path, capsys):
     assert (tmp_path / "topick_speed.md").exists() and (tmp_path / "topick_speed.svg").exists()
 
 
+@pytest.mark.campaign
 def test_the_command_writes_what_was_measured(measured, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(topick, "plans", lambda *_: [topick.Plan(SMALL, [1e-3])])
     monkeypatch.setattr(topick, "measure", lambda *_: measured)

@@ -1,5 +1,6 @@
 """What all studies share: verdicts, tables, pages; and the pages and data that are kept in docs."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -59,8 +60,10 @@ def made(**more) -> Study:
 
 def test_files_of_a_study(tmp_path):
     study = made(about={"by": "hand"}, data={"folds": [float("nan")]})
-    assert study.write(tmp_path / "new").endswith("new/cranes.md, .json and 1 picture")
-    assert (tmp_path / "new/cranes.md").read_text() == (
+    plain = dataclasses.replace(study, pictures=())
+    assert plain.write(tmp_path / "new").endswith("new/cranes.md, .json and 0 pictures")
+    assert (tmp_path / "new/cranes.md").read_text() == plain.markdown()
+    assert study.markdown() == (
         "# Cranes\n\nBy hand.\n\n"
         "| paper | here | verdict | why |\n| --- | --- | --- | --- |\n"
         "| \\|three\\| | two | partly | one was lost |\n\n"
@@ -72,9 +75,13 @@ def test_files_of_a_study(tmp_path):
     content = json.loads((tmp_path / "new/cranes.json").read_text())
     assert list(content) == ["by", "title", "claims", "folds"] and content["folds"] == [None]
     assert [claim["whose"] for claim in content["claims"]] == ["paper", "project"]
-    first = (tmp_path / "new/cranes.svg").read_bytes()
-    study.write(tmp_path / "new")
-    assert (tmp_path / "new/cranes.svg").read_bytes() == first
+
+
+@pytest.mark.campaign
+def test_the_same_data_give_the_same_picture(tmp_path):
+    for folder in ("a", "b"):
+        assert made().write(tmp_path / folder).endswith("cranes.md, .json and 1 picture")
+    assert (tmp_path / "a/cranes.svg").read_bytes() == (tmp_path / "b/cranes.svg").read_bytes()
 
 
 def test_claims_of_many_figures_say_where():
