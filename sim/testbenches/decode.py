@@ -26,6 +26,7 @@ KINDS = (
     "ties",  # equal keys and queries
     "special",  # an infinity or NaN in q, k or v
     "large",  # scores beyond FP16
+    "faint",  # a few rows take all but some 2^-20, so that low bits of sums differ
     *("plain", "plain", "plain"),
 )
 """Kinds of random sequences, each as likely as it is often listed."""
@@ -178,6 +179,10 @@ def random_rows(kind: str, heads: int, kv_heads: int, d: int, rng: np.random.Gen
     k, v = rng.standard_normal((2, kv_heads, d)).astype(np.float16)
     if kind == "ties":
         k[:], q[:] = rng.integers(0, 2), 1
+    elif kind == "faint":
+        q[:] = d**-0.5
+        if sometimes(rng, 0.2):
+            k[:] = 14 * d**-0.5
     elif kind == "special" and sometimes(rng, 0.3):
         operand = (q, k, v)[rng.integers(0, 3)]
         operand[tuple(rng.integers(0, operand.shape))] = rng.choice([np.inf, -np.inf, np.nan])
