@@ -59,7 +59,7 @@ class DenseCore(DecodeCore[DenseCoreParameters]):
     Latency: `latency` + 2 l cycles from a head's first key to its o, with l >= 8 tokens, less with
     fewer; that is 2 l + 46 with d = 128. Throughput: a batch of g query heads reads 2 l rows, and
     its first key follows the last row of V of the batch before after max(3, g + 1) cycles; a step
-    adds 8 + 2 kv heads cycles before its first key. This holds for a memory that answers within
+    adds 5 + 2 kv heads cycles before its first key. This holds for a memory that answers within
     `depth` - 3 cycles.
 
     Handshake: ``kv`` rows transfer with the requests that write them; a ``q`` row is accepted when
@@ -73,9 +73,9 @@ class DenseCore(DecodeCore[DenseCoreParameters]):
     >>> from hw.baseline.dense_core import DenseCoreParameters
     >>> step = 256, 9, 3  # tokens, query heads, and how many of them share a kv head
     >>> DenseCoreParameters().cycles([step])
-    4968
+    4967
     >>> DenseCoreParameters(parallel=3).cycles([step])
-    1680
+    1677
     """
 
     summary = "A layer's decode step over all tokens: streaming softmax attention, nothing pruned"
