@@ -209,17 +209,7 @@ class CacheStore(Component[LadTileParameters]):
                 write.writing.eq(~write.empty & ~fsm.ongoing("USED")),
                 write.scalars_written.eq(write.writing & ~fsm.ongoing("SCALARS")),
             ]
-            with m.State("EMPTY"):
-                # Rows are loaded for the next head, until it begins.
-                with m.If(self.begin):
-                    m.next = "USED"
-            with m.State("USED"):
-                # The head has the store to read; whether it is written is known at its end.
-                m.d.sync += [write.vector.eq(0), write.lane.eq(0), number.eq(0), passed.eq(0)]
-                with m.If(self.write):
-                    m.next = "SCALARS"
-                with m.Elif(self.release):
-                    m.next = "EMPTY"
+            self._head_states(m, write)
             with m.State("SCALARS"):
                 # E and F; meanwhile the first vector is read.
                 m.d.comb += write.read.eq(write.here)
@@ -275,6 +265,21 @@ class CacheStore(Component[LadTileParameters]):
                 m.d.comb += self.done.eq(accepts)
                 with m.If(accepts):
                     m.next = "EMPTY"
+
+    def _head_states(self, m: Module, write: "_Write") -> None:
+        """A head begins, and ends with its caches unchanged or to be written."""
+        with m.State("EMPTY"):
+            # Rows are loaded for the next head, until it begins.
+            with m.If(self.begin):
+                m.next = "USED"
+        with m.State("USED"):
+            # The head has the store to read; whether it is written is known at its end.
+            first = write.vector, write.lane, write.number, write.passed
+            m.d.sync += [x.eq(0) for x in first]
+            with m.If(self.write):
+                m.next = "SCALARS"
+            with m.Elif(self.release):
+                m.next = "EMPTY"
 
     def _load(self, m: Module, writes, progress: "_Write", complete: Signal) -> None:
         """A row to its bank or register, once nothing of the head before is in its place.

@@ -58,17 +58,68 @@ class CentreScores(Component[LadTileParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        request, response = self.request, self.response
-        table = Signal(range(len(TABLES)))
-        row = Signal(range(p.table_rows + 1))
+        self._table = Signal(range(len(TABLES)), name="table")
+        self._waiting = Signal(range(8 + DIVIDE_STAGES), name="waiting")
+        # Rows of tables not yet received; they are stored as they come, the rest is a key.
+        self._remaining = Signal(range(len(TABLES) * p.table_rows + 1), name="remaining")
+        arrives = self.response.valid & self.response.payload.table
+        with m.If(arrives):
+            m.d.sync += self._remaining.eq(self._remaining - 1)
+        row = Signal(range(p.table_rows + 1))  # to be requested, of `table`
         rows = Signal.like(row)
-        left = Signal(range(len(TABLES) * p.table_rows + 1))  # rows of tables not yet received
+        m.d.comb += [
+            rows.eq((self.position + (p.d - 1)) >> p.element_bits),
+            self.stored.eq(self.store),
+            self.vector.ready.eq(1),
+        ]
         ports = self._tables(m)
+        scan, nearest_centre = self._centres(m, ports, rows)
+        scaling = Signal()
+        scored = Signal(range(p.positions + 2))
+        self._scale(m, ports, scaling, scored)
+        own, fire, tag = self._operations(m)
+        received = Signal(range(p.positions + 1))
+        # The centre's exact score is the estimate's basis and is stored by position.
+        with m.If(fire & ~tag.own):
+            m.d.sync += received.eq(received + 1)
+        m.d.comb += [
+            ports["write_score"].addr.eq(tag.position),
+            ports["write_score"].data.eq(self.result.payload.dots[0]),
+            ports["write_score"].en.eq(fire & ~tag.own),
+        ]
+        norm, has_norm = self._length(m, fire & tag.own)
+        m.d.comb += [
+            # Only the first head of a kv head compares the new key with the centres.
+            nearest_centre.valid.eq(fire & ~tag.own & self.first),
+            nearest_centre.position.eq(tag.position),
+            nearest_centre.dot.eq(self.result.payload.dots[1]),
+            nearest_centre.norm.eq(norm),
+        ]
+        with m.FSM():
+            with m.State("IDLE"):
+                # The next head begins with nothing received.
+                m.d.sync += [x.eq(0) for x in (self._table, row, received, self._waiting)]
+                with m.If(self.begin):
+                    m.d.sync += [self._remaining.eq(len(TABLES) * rows), self.done.eq(0)]
+                    m.d.sync += [self.centres.eq(0), scored.eq(0)]
+                    m.next = "TABLES"
+            self._table_states(m, row, rows, own, has_norm, scan)
+            self._score_states(m, scan, nearest_centre, received, scaling, scored)
+            self._store_states(m, ports, nearest_centre, norm)
+            with m.State("DONE"):
+                m.d.sync += self.done.eq(1)
+                m.next = "IDLE"
+        return m
+
+    # Datapath
+
+    def _centres(self, m: Module, ports, rows: Signal) -> tuple[PositionScan, NearestCentre]:
+        """The scan that finds the centres, and the search for the new key's one."""
+        p = self.parameters
         m.submodules.scan = scan = PositionScan(p)
         m.submodules.nearest = nearest_centre = NearestCentre(p, COLLINEAR)
         m.d.comb += [
-            # The scan finds the centres from a bit for each position; cosines need the tables'
-            # norms.
+            # A bit for each position says whether it is a centre; cosines need the tables' norms.
             scan.rows.eq(rows),
             scan.bits.eq(ports["is_centre"].data),
             ports["is_centre"].addr.eq(scan.row),
@@ -76,27 +127,20 @@ class CentreScores(Component[LadTileParameters]):
             nearest_centre.norms.eq(ports["norm"].data),
             nearest_centre.begin.eq(self.begin),
         ]
-        waiting = Signal(range(8 + DIVIDE_STAGES))
-        received = Signal(range(p.positions + 1))
-        scored = Signal(range(p.positions + 2))
-        scaling = Signal()
-        self._scale(m, ports, scaling, scored)
-        m.d.comb += [
-            self.stored.eq(self.store),
-            self.vector.ready.eq(1),
-            rows.eq((self.position + (p.d - 1)) >> p.element_bits),
-        ]
-        # Rows of tables are stored as they come; the rest is a key.
-        with m.If(response.valid & response.payload.table):
-            m.d.sync += left.eq(left - 1)
+        return scan, nearest_centre
 
-        # A key goes to both VPUs; its position waits for the products.
+    def _operations(self, m: Module) -> tuple[Signal, Signal, Any]:
+        """A key to both VPUs; its position waits for the products.
+
+        Keys of centres are multiplied by q in one VPU and by the new key in the other. Returns
+        (k . k is the operation, products arrive, tag of their key).
+        """
+        p, response = self.parameters, self.response
         m.submodules.tags = tags = Queue(
             QueueParameters(depth=p.vpu.credits.credits),
             shape=data.StructLayout({"own": FLAG, "position": p.position}),
         )
-        own = Signal()  # k . k is the operation
-        # Keys of centres are multiplied by q in one VPU and by the new key in the other.
+        own, fire = Signal(), Signal()
         arrives = response.valid & ~response.payload.table
         m.d.comb += [
             response.ready.eq(response.payload.table | (self.op.ready & tags.i.ready)),
@@ -110,33 +154,86 @@ class CentreScores(Component[LadTileParameters]):
             tags.i.payload.position.eq(response.payload.number),
             self.result.ready.eq(tags.o.valid),
             tags.o.ready.eq(self.result.valid),
+            fire.eq(self.result.valid & tags.o.valid),
         ]
-        taken = Signal()
-        tag = tags.o.payload
-        m.d.comb += taken.eq(self.result.valid & tags.o.valid)
-        m.d.comb += [
-            ports["write_score"].addr.eq(tag.position),
-            ports["write_score"].data.eq(self.result.payload.dots[0]),
-            ports["write_score"].en.eq(taken & ~tag.own),
-        ]
-        # The centre's exact score is the estimate's basis and is stored by position.
-        with m.If(taken & ~tag.own):
-            m.d.sync += received.eq(received + 1)
+        return own, fire, tags.o.payload
+
+    def _length(self, m: Module, arrives: Value) -> tuple[Signal, Signal]:
+        """Length of the new key, the root of k . k. Returns (length, it is being stored)."""
         m.submodules.root = root = SquareRoot(SquareRootParameters(stages=1))
         norm = Signal(FP16)
-        m.d.comb += root.x.eq(self.result.payload.dots[1])
         has_root = Signal()
-        m.d.sync += has_root.eq(taken & tag.own)
+        m.d.comb += root.x.eq(self.result.payload.dots[1])
+        m.d.sync += has_root.eq(arrives)
         with m.If(has_root):
             m.d.sync += norm.eq(root.o)
-        m.d.comb += [
-            # Only the first head of a kv head compares the new key with the centres.
-            nearest_centre.valid.eq(taken & ~tag.own & self.first),
-            nearest_centre.position.eq(tag.position),
-            nearest_centre.dot.eq(self.result.payload.dots[1]),
-            nearest_centre.norm.eq(norm),
-        ]
-        # The new key's word of each table: it joins a centre, or is one.
+        return norm, has_root
+
+    # States
+
+    def _table_states(self, m: Module, row, rows, own, has_norm, scan: PositionScan) -> None:
+        """Rows of the tables, and the new key's length, before the first centre."""
+        table, waiting = self._table, self._waiting
+        with m.State("TABLES"):
+            # Request the rows of one table after the other.
+            with m.If(row == rows):
+                m.d.sync += [row.eq(0), table.eq(table + 1)]
+                with m.If(table == len(TABLES) - 1):
+                    m.next = "OWN"
+            with m.Else():
+                self._access(m, table, row, Cat(row, table))
+                with m.If(self.request.ready):
+                    m.d.sync += row.eq(row + 1)
+            with m.If((row == rows) & (rows == 0)):
+                m.next = "OWN"
+        with m.State("OWN"):
+            # The new key's length, before the cosines need it.
+            m.d.comb += own.eq(self.first & (waiting == 0))
+            with m.If(self.first):
+                with m.If(self.op.valid & self.op.ready):
+                    m.d.sync += waiting.eq(1)
+                with m.If(has_norm):
+                    m.next = "WAIT"
+            with m.Else():
+                m.next = "WAIT"
+        with m.State("WAIT"):
+            # Which positions are centres is known when all rows are here.
+            m.d.sync += waiting.eq(0)
+            with m.If((self._remaining == 0) & self.go):
+                m.d.comb += scan.begin.eq(1)
+                m.next = "CENTRES"
+
+    def _score_states(self, m: Module, scan, nearest_centre, received, scaling, scored) -> None:
+        """Scores of the centres, then of all positions."""
+        p, request = self.parameters, self.request
+        with m.State("CENTRES"):
+            # A centre's key is requested in each cycle; its products come behind the memory.
+            centre = scan.positions
+            with m.If(centre.valid):
+                m.d.comb += [
+                    request.valid.eq(1),
+                    request.payload.number.eq(centre.payload),
+                    request.payload.address.eq(
+                        p.regions["k"].address_of(self.kv_head, centre.payload)
+                    ),
+                    centre.ready.eq(request.ready),
+                ]
+                with m.If(request.ready):
+                    m.d.sync += self.centres.eq(self.centres + 1)
+            with m.If(scan.finished & (received == self.centres)):
+                m.next = "SCALE"
+        with m.State("SCALE"):
+            # EAS.2; the last cosines are still on their way.
+            m.d.comb += scaling.eq(1)
+            with m.If((scored >= self.old) & nearest_centre.idle):
+                m.next = "DONE"
+                with m.If(self.first):
+                    m.next = "DIVIDE"
+
+    def _store_states(self, m: Module, ports, nearest_centre, norm: Signal) -> None:
+        """The new key's word of each table: it joins a centre, or is one."""
+        p, request = self.parameters, self.request
+        table, waiting = self._table, self._waiting
         joins, one = nearest_centre.joins, Const(nearest(1.0, FP16), FP16.width)
         dnorm = Signal(FP16, reset_less=True)
         new = {
@@ -145,103 +242,36 @@ class CentreScores(Component[LadTileParameters]):
             "cid": Mux(joins, nearest_centre.best, self.position),
         }
         old_rows = {name: Signal(p.row, name=f"old_{name}", reset_less=True) for name in TABLES}
-        with m.FSM():
-            with m.State("IDLE"):
-                # The next head begins with nothing received.
-                m.d.sync += [x.eq(0) for x in (table, row, received, waiting)]
-                with m.If(self.begin):
-                    m.d.sync += [left.eq(len(TABLES) * rows), self.done.eq(0)]
-                    m.d.sync += [self.centres.eq(0), scored.eq(0)]
-                    m.next = "TABLES"
-            with m.State("TABLES"):
-                # Request the rows of one table after the other.
-                with m.If(row == rows):
-                    m.d.sync += [row.eq(0), table.eq(table + 1)]
-                    with m.If(table == len(TABLES) - 1):
-                        m.next = "OWN"
-                with m.Else():
-                    self._access(m, table, row, Cat(row, table))
-                    with m.If(request.ready):
-                        m.d.sync += row.eq(row + 1)
-                with m.If((row == rows) & (rows == 0)):
-                    m.next = "OWN"
-            with m.State("OWN"):
-                # The new key's length, before the cosines need it.
-                m.d.comb += own.eq(self.first & (waiting == 0))
-                with m.If(self.first):
-                    with m.If(self.op.valid & self.op.ready):
-                        m.d.sync += waiting.eq(1)
-                    with m.If(has_root):
-                        m.next = "WAIT"
-                with m.Else():
-                    m.next = "WAIT"
-            with m.State("WAIT"):
-                # Which positions are centres is known when all rows are here.
-                m.d.sync += waiting.eq(0)
-                with m.If((left == 0) & self.go):
-                    m.d.comb += scan.begin.eq(1)
-                    m.next = "CENTRES"
-            with m.State("CENTRES"):
-                centre = scan.positions
-                with m.If(centre.valid):
-                    m.d.comb += [
-                        request.valid.eq(1),
-                        request.payload.number.eq(centre.payload),
-                        request.payload.address.eq(
-                            p.regions["k"].address_of(self.kv_head, centre.payload)
-                        ),
-                        centre.ready.eq(request.ready),
-                    ]
-                    with m.If(request.ready):
-                        m.d.sync += self.centres.eq(self.centres + 1)
-                with m.If(scan.finished & (received == self.centres)):
-                    m.next = "SCALE"
-            with m.State("SCALE"):
-                # EAS.2; the last cosines are still on their way.
-                m.d.comb += scaling.eq(1)
-                with m.If((scored >= self.old) & nearest_centre.idle):
+        its_row, in_row = self.position >> p.element_bits, self.position[: p.element_bits]
+        with m.State("DIVIDE"):
+            # dnorm; meanwhile the rows that hold the new position are read.
+            divided = DIVIDE_STAGES + 2  # two cycles to the centre's norm
+            m.d.sync += waiting.eq(waiting + 1)
+            m.d.comb += nearest_centre.divide.eq(1)
+            for name in ("dnorm", "cid"):
+                m.d.comb += ports[name].addr.eq(its_row)
+            with m.If(waiting >= divided):
+                m.d.comb += ports["norm"].addr.eq(its_row)
+            with m.If(waiting == divided):
+                m.d.sync += dnorm.eq(Mux(joins, nearest_centre.quotient, one))
+            with m.If(waiting == divided + 1):
+                m.d.sync += [old_rows[name].eq(ports[name].data) for name in TABLES]
+                m.d.sync += table.eq(0)
+                m.next = "WRITE"
+        with m.State("WRITE"):
+            # The new position's word into its row of each table; zeros behind it.
+            self._access(m, table, its_row, 0)
+            m.d.comb += request.payload.write.eq(1)
+            with m.Switch(table):
+                for number, name in enumerate(TABLES):
+                    with m.Case(number):
+                        for e in range(p.d):
+                            old = Mux(in_row > e, old_rows[name][e], 0) if e < p.d - 1 else 0
+                            m.d.comb += request.payload.data[e].eq(Mux(in_row == e, new[name], old))
+            with m.If(request.ready):
+                m.d.sync += table.eq(table + 1)
+                with m.If(table == len(TABLES) - 1):
                     m.next = "DONE"
-                    with m.If(self.first):
-                        m.next = "DIVIDE"
-            with m.State("DIVIDE"):
-                # dnorm; meanwhile the rows that hold the new position are read.
-                divided = DIVIDE_STAGES + 2  # two cycles to the centre's norm
-                m.d.sync += waiting.eq(waiting + 1)
-                m.d.comb += nearest_centre.divide.eq(1)
-                for name in ("dnorm", "cid"):
-                    m.d.comb += ports[name].addr.eq(self.position >> p.element_bits)
-                with m.If(waiting >= divided):
-                    m.d.comb += ports["norm"].addr.eq(self.position >> p.element_bits)
-                with m.If(waiting == divided):
-                    m.d.sync += dnorm.eq(Mux(joins, nearest_centre.quotient, one))
-                with m.If(waiting == divided + 1):
-                    m.d.sync += [old_rows[name].eq(ports[name].data) for name in TABLES]
-                    m.d.sync += table.eq(0)
-                    m.next = "WRITE"
-            with m.State("WRITE"):
-                # The new position's word into its row of each table; zeros behind it.
-                self._access(m, table, self.position >> p.element_bits, 0)
-                m.d.comb += request.payload.write.eq(1)
-                with m.Switch(table):
-                    for number, name in enumerate(TABLES):
-                        with m.Case(number):
-                            in_row = self.position[: p.element_bits]
-                            for e in range(p.d):
-                                m.d.comb += request.payload.data[e].eq(
-                                    Mux(
-                                        in_row == e,
-                                        new[name],
-                                        Mux(in_row > e, old_rows[name][e], 0) if e < p.d - 1 else 0,
-                                    )
-                                )
-                with m.If(request.ready):
-                    m.d.sync += table.eq(table + 1)
-                    with m.If(table == len(TABLES) - 1):
-                        m.next = "DONE"
-            with m.State("DONE"):
-                m.d.sync += self.done.eq(1)
-                m.next = "IDLE"
-        return m
 
     def _access(self, m: Module, table: Signal, row: Value, number: Value | int) -> None:
         """Request a row of one of the tables."""
@@ -324,9 +354,9 @@ class CentreScores(Component[LadTileParameters]):
         }
         place = delays[0].index[1 : p.element_bits]
         cid, dnorm = (Signal(data.ArrayLayout(16, PAIR), name=f"pair_{name}") for name in pairs)
-        held = Signal(data.ArrayLayout(16, PAIR), reset_less=True)
+        factors = Signal(data.ArrayLayout(16, PAIR), reset_less=True)  # dnorm, a cycle later
         m.d.comb += [cid.eq(Array(pairs["cid"])[place]), dnorm.eq(Array(pairs["dnorm"])[place])]
-        m.d.sync += held.eq(dnorm)
+        m.d.sync += factors.eq(dnorm)
         for key in range(PAIR):
             read = ports["scores"][key]
             m.submodules[f"times_dnorm_{key}"] = times = FloatMultiply(
@@ -335,7 +365,7 @@ class CentreScores(Component[LadTileParameters]):
             m.d.comb += [
                 read.addr.eq(cid[key]),
                 times.a.eq(read.data),
-                times.b.eq(held[key]),
+                times.b.eq(factors[key]),
                 self.score.s[key].eq(times.o),
             ]
         m.d.comb += [

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, enum, wiring
 
 from hw.arith.float_format import FP16
-from hw.arith.order_key import NAN_KEY, from_key, to_key
+from hw.arith.order_key import from_key
 from hw.component import Component
 from hw.lad.centre_scores import CentreScores
 from hw.lad.code_scores import CodeScores
+from hw.lad.exact_keys import ExactKeys
 from hw.lad.linear import lend, linear_ports
 from hw.lad.mode_words import ModeWords
-from hw.lad.position_scan import PositionScan
-from hw.lad.score_source import score_layout
+from hw.lad.score_output import ScoreOutput
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import FLAG, index, mask
@@ -28,6 +28,16 @@ class Kind(enum.IntEnum, shape=2):
     KEY = 1
     OTHER = 2
     TABLE = 3
+
+
+class _Ask:
+    """A row that a state asks for."""
+
+    def __init__(self, p: LadTileParameters):
+        self.valid = Signal(name="asks")
+        self.label = Signal(label_layout(p), name="asked_label")
+        self.address = Signal(p.address_bits, name="asked_address")
+        self.write = Signal(name="asks_write")
 
 
 class Eas(Component[LadTileParameters]):
@@ -85,110 +95,32 @@ class Eas(Component[LadTileParameters]):
         self._vpus = [Vpu(p.vpu) for _ in range(2)]
         for number, vpu in enumerate(self._vpus):
             m.submodules[f"vpu_{number}"] = vpu
+            if p.weights:
+                lend(m, vpu, self.linear[number])
         m.submodules.source = source = self._make_source()
-        command = Signal(score_command_layout(p), reset_less=True)
-        q = Signal(p.row, reset_less=True)
-        k = Signal(p.row, reset_less=True)
-        old = Signal(range(p.positions + 1))  # positions before the window
-        last = Signal(p.position)  # the new position
-        m.d.comb += [
-            old.eq(Mux(command.n > p.window, command.n - p.window, 0)),
-            last.eq(command.n - 1),
-            source.kv_head.eq(command.kv_head),
-            source.position.eq(last),
-            source.old.eq(old),
-            source.k.eq(k),
-        ]
-        request, response = self.request, self.response
-        label = Signal(label_layout(p))
-        answered = data.View(label_layout(p), response.payload.label)
-        # For the report: every row read in this head-step.
-        rows = Signal(p.rows_count)  # read so far
+        command, q, k, old, last = self._head(m, source)
+        answered = data.View(label_layout(p), self.response.payload.label)
+        m.submodules.words = self._words = ModeWords(p)
+        arrives = self._connect_words(m, answered, last, old)
+        exact = Signal(range(p.positions + 1))  # exact scores that have left
+        loading, scoring = Signal(), Signal()
+        g_row, g_rows, g_remaining = (
+            Signal(range(p.table_rows + 1), name=name)
+            for name in ("g_row", "g_rows", "g_remaining")
+        )
         tables = Signal()  # the rows of G are there
         m.d.comb += [
-            request.payload.label.eq(label),
-            # A row is taken by whoever requested it, which its label says. A key goes straight to
-            # the first VPU, all other kinds are stored at once.
-            response.ready.eq(
-                Mux(
-                    answered.kind.matches(Kind.OTHER, Kind.TABLE),
-                    source.response.ready,
-                    (answered.kind != Kind.KEY) | self._vpus[0].i.ready,
-                )
-            ),
-            # Unless a state says otherwise, the estimate has the port.
-            request.valid.eq(source.request.valid),
-            label.kind.eq(Mux(source.request.payload.table, Kind.TABLE, Kind.OTHER)),
-            label.number.eq(source.request.payload.number),
-            request.payload.address.eq(source.request.payload.address),
-            request.payload.write.eq(source.request.payload.write),
-            request.payload.data.eq(source.request.payload.data),
-            source.request.ready.eq(request.ready),
-            source.response.valid.eq(response.valid & answered.kind.matches(2, 3)),
-            source.response.payload.table.eq(answered.kind == Kind.TABLE),
-            source.response.payload.number.eq(answered.number),
-            source.response.payload.data.eq(response.payload.data),
-        ]
-        large, emitted, exact = (
-            Signal(range(p.positions + 1), name=name) for name in ("large", "emitted", "exact")
-        )
-        loading, scoring = Signal(), Signal()
-        m.submodules.words = words = self._words = ModeWords(p)
-        m.submodules.scan = scan = PositionScan(p)
-        scanned = Signal()  # the scan has begun
-        windowed = Signal(range(p.positions + 1))  # the next position of the window
-        key = Signal(p.position)
-        wants_key, in_window = Signal(), Signal()
-        m.d.comb += [
-            # The scan finds the positions of M from a bit for each position, one a cycle.
-            scan.begin.eq(scoring & tables & ~scanned),
-            scan.rows.eq((old + (p.d - 1)) >> p.element_bits),
-            scan.bits.eq(words.scan_bits),
-            words.scan_row.eq(scan.row),
-            # The window follows the positions of M.
-            in_window.eq(scanned & scan.finished),
-            wants_key.eq(scan.positions.valid | (in_window & (windowed != command.n))),
-            key.eq(Mux(in_window, windowed, scan.positions.payload)),
-        ]
-        # The window's first position is requested after the last one of M.
-        with m.If(scan.begin):
-            m.d.sync += [scanned.eq(1), windowed.eq(old)]
-        with m.If(loading):
-            m.d.sync += scanned.eq(0)
-        m.d.comb += source.go.eq(scoring & tables)
-        key_arrives = response.valid & (answered.kind == Kind.KEY)
-        self._multiply(m, source, q, k, key_arrives, answered.number, loading)
-        maximum, pending = self._results(m, source, exact, loading)
-        if p.weights:
-            for vpu, port in zip(self._vpus, self.linear, strict=True):
-                lend(m, vpu, port)
-
-        g_row, g_rows, g_left = (
-            Signal(range(p.table_rows + 1), name=name) for name in ("g_row", "g_rows", "g_left")
-        )
-        m.d.comb += [
             g_rows.eq((last + (p.d - 1)) >> p.element_bits),
-            tables.eq((g_left == 0) & (g_row == g_rows)),
+            tables.eq((g_remaining == 0) & (g_row == g_rows)),
+            source.go.eq(scoring & tables),
         ]
-        arrives = response.valid & (answered.kind == Kind.G)
-        # The new key's own reads, for centres, would count once for each kv head and not for each
-        # head.
-        counted = Signal()  # rows that are read belong to the head, not to the new key
-        with m.If(request.valid & request.ready & ~request.payload.write & counted):
-            m.d.sync += rows.eq(rows + 1)
-
-        def access(region: str, part: Value, row: Value, kind: Kind, write: Value | None) -> None:
-            m.d.comb += [
-                source.request.ready.eq(0),
-                request.valid.eq(1),
-                label.kind.eq(kind),
-                label.number.eq(row),
-                request.payload.address.eq(p.regions[region].address_of(part, row)),
-                request.payload.write.eq(write is not None),
-            ]
-            if write is not None:
-                m.d.comb += request.payload.data.eq(write)
-
+        ask = self._port(m, source, answered)
+        keys = self._exact_keys(m, source, loading, command.n)
+        key = keys.position
+        key_arrives = self.response.valid & (answered.kind == Kind.KEY)
+        self._multiply(m, source, q, k, key_arrives, answered.number, loading)
+        output = self._results(m, source, exact, loading)
+        counted, rows = self._count_rows(m)
         with m.FSM():
             with m.State("IDLE"):
                 # A command and its q are accepted together; the first head of a kv head stores the
@@ -196,38 +128,19 @@ class Eas(Component[LadTileParameters]):
                 m.d.comb += [
                     self.command.ready.eq(self.q.valid),
                     self.q.ready.eq(self.command.valid),
+                    keys.clear.eq(1),
                 ]
-                m.d.sync += [large.eq(0), emitted.eq(0), rows.eq(0), g_row.eq(0), g_left.eq(0)]
+                m.d.sync += [x.eq(0) for x in (rows, g_row, g_remaining)]
                 with m.If(self.command.valid & self.q.valid):
                     m.d.sync += [command.eq(self.command.payload), q.eq(self.q.payload)]
                     m.next = "LOAD"
                     with m.If(self.command.payload.first):
                         m.next = "STORE_K"
-            # The new token's rows, once for each kv head; K is kept, to be encoded.
-            with m.State("STORE_K"):
-                with m.If(self.kv.valid):
-                    access("k", command.kv_head, last, Kind.KEY, self.kv.payload)
-                    m.d.comb += self.kv.ready.eq(request.ready)
-                    m.d.sync += k.eq(self.kv.payload)
-                    with m.If(request.ready):
-                        m.next = "STORE_V"
-            with m.State("STORE_V"):
-                # V is only stored: it is not needed until the position is active.
-                with m.If(self.kv.valid):
-                    access("v", command.kv_head, last, Kind.KEY, self.kv.payload)
-                    m.d.comb += self.kv.ready.eq(request.ready)
-                    with m.If(request.ready):
-                        m.next = "ENCODE"
-            with m.State("ENCODE"):
-                # The source writes codes and unit of the new key, or nothing where centres are
-                # kept.
-                m.d.comb += source.store.eq(1)
-                with m.If(source.stored):
-                    m.next = "LOAD"
+            self._store_states(m, ask, source, command.kv_head, last, k)
             with m.State("LOAD"):
                 # The VPUs are empty, so each of them stores its vector at once.
                 m.d.comb += loading.eq(1)
-                m.d.sync += g_left.eq(g_rows)
+                m.d.sync += g_remaining.eq(g_rows)
                 m.next = "TABLES"
             with m.State("TABLES"):
                 # Rows of G; the new position's own word is not in memory yet.
@@ -236,52 +149,158 @@ class Eas(Component[LadTileParameters]):
                     m.d.comb += source.begin.eq(1)
                     m.next = "SCORES"
                 with m.Else():
-                    access("g", command.head, g_row, Kind.G, None)
-                    with m.If(request.ready):
+                    self._ask(m, ask, Kind.G, command.head, g_row)
+                    with m.If(self.request.ready):
                         m.d.sync += g_row.eq(g_row + 1)
             with m.State("SCORES"):
-                m.d.comb += [counted.eq(1), scoring.eq(1)]
                 # Keys of M and of the window, and rows of the estimate, as they come.
-                with m.If(wants_key):
-                    access("k", command.kv_head, key, Kind.KEY, None)
-                    m.d.comb += scan.positions.ready.eq(request.ready)
-                    with m.If(request.ready):
-                        m.d.sync += [
-                            emitted.eq(emitted + 1),
-                            large.eq(large + ~in_window),
-                            windowed.eq(windowed + in_window),
-                        ]
+                m.d.comb += [counted.eq(1), scoring.eq(1)]
+                with m.If(key.valid):
+                    self._ask(m, ask, Kind.KEY, command.kv_head, key.payload, "k")
+                    m.d.comb += key.ready.eq(self.request.ready)
                 # All keys are requested, and no score is under way.
-                with m.If(source.done & in_window & ~wants_key & (exact == emitted) & ~pending):
+                with m.If(source.done & keys.finished & (exact == keys.emitted) & ~output.pending):
                     m.next = "DONE"
             with m.State("DONE"):
                 # All scores have left; the maximum is final and APID may decide.
                 m.d.comb += self.identified.valid.eq(1)
                 with m.If(self.identified.ready):
                     m.next = "IDLE"
-        if p.identification == "centres":
-            m.d.comb += source.first.eq(command.first)
-            m.d.comb += self.identified.payload.centres.eq(source.centres)
-        m.d.comb += [
-            self.identified.payload.m.eq(from_key(maximum)),
-            self.identified.payload.large.eq(large),
-            self.identified.payload.rows.eq(rows),
-        ]
         # Rows of G may come while further ones are requested.
         with m.If(arrives):
-            m.d.sync += g_left.eq(g_left - 1)
+            m.d.sync += g_remaining.eq(g_remaining - 1)
+        found = self.identified.payload
+        m.d.comb += [
+            found.m.eq(from_key(output.maximum)),
+            found.large.eq(keys.large),
+            found.rows.eq(rows),
+        ]
+        if p.identification == "centres":
+            m.d.comb += [source.first.eq(command.first), found.centres.eq(source.centres)]
+        return m
+
+    def _head(self, m: Module, source) -> tuple[Any, Signal, Signal, Signal, Signal]:
+        """The head's command, query and new key; positions before the window, the new position."""
+        p = self.parameters
+        command = Signal(score_command_layout(p), reset_less=True)
+        q = Signal(p.row, reset_less=True)
+        k = Signal(p.row, reset_less=True)
+        old = Signal(range(p.positions + 1))
+        last = Signal(p.position)
+        m.d.comb += [
+            old.eq(Mux(command.n > p.window, command.n - p.window, 0)),
+            last.eq(command.n - 1),
+            source.kv_head.eq(command.kv_head),
+            source.position.eq(last),
+            source.old.eq(old),
+            source.k.eq(k),
+        ]
+        return command, q, k, old, last
+
+    def _connect_words(self, m: Module, answered, last: Signal, old: Signal) -> Value:
+        """Rows of G to the bits of M, and out. Returns: a row arrives."""
+        words = self._words
+        arrives = self.response.valid & (answered.kind == Kind.G)
         m.d.comb += [
             words.begin.eq(self.command.ready & self.command.valid),
             words.last.eq(last),
             words.old.eq(old),
             words.arrives.eq(arrives),
             words.row.eq(answered.number),
-            words.data.eq(response.payload.data),
+            words.data.eq(self.response.payload.data),
             self.words_valid.eq(words.words_valid),
             self.words_row.eq(words.words_row),
             self.words.eq(words.words),
         ]
-        return m
+        return arrives
+
+    def _port(self, m: Module, source, answered) -> "_Ask":
+        """The memory port: of the estimate, in cycles in which no state asks for a row."""
+        p, request, response = self.parameters, self.request, self.response
+        ask = _Ask(p)
+        offered, label = source.request.payload, Signal(label_layout(p))
+        m.d.comb += [
+            request.valid.eq(ask.valid | source.request.valid),
+            request.payload.label.eq(Mux(ask.valid, Value.cast(ask.label), Value.cast(label))),
+            label.kind.eq(Mux(offered.table, Kind.TABLE, Kind.OTHER)),
+            label.number.eq(offered.number),
+            request.payload.address.eq(Mux(ask.valid, ask.address, offered.address)),
+            request.payload.write.eq(Mux(ask.valid, ask.write, offered.write)),
+            # A state writes the new token's rows alone.
+            Value.cast(request.payload.data).eq(
+                Mux(ask.write, Value.cast(self.kv.payload), Value.cast(offered.data))
+            ),
+            source.request.ready.eq(request.ready & ~ask.valid),
+            # A row is accepted by whoever requested it, which its label says. A key goes straight
+            # to the first VPU, all other kinds are stored at once.
+            response.ready.eq(
+                Mux(
+                    answered.kind.matches(Kind.OTHER, Kind.TABLE),
+                    source.response.ready,
+                    (answered.kind != Kind.KEY) | self._vpus[0].i.ready,
+                )
+            ),
+            source.response.valid.eq(
+                response.valid & answered.kind.matches(Kind.OTHER, Kind.TABLE)
+            ),
+            source.response.payload.table.eq(answered.kind == Kind.TABLE),
+            source.response.payload.number.eq(answered.number),
+            source.response.payload.data.eq(response.payload.data),
+        ]
+        return ask
+
+    def _count_rows(self, m: Module) -> tuple[Signal, Signal]:
+        """Rows read in this head-step, for the report. Returns (they count, their number).
+
+        The new key's own reads, for centres, would count once for each kv head and not for each
+        head.
+        """
+        request = self.request
+        counted = Signal()
+        rows = Signal(self.parameters.rows_count)
+        with m.If(request.valid & request.ready & ~request.payload.write & counted):
+            m.d.sync += rows.eq(rows + 1)
+        return counted, rows
+
+    def _exact_keys(self, m: Module, source, loading: Signal, n: Value) -> ExactKeys:
+        """Keys with exact scores, once M is known."""
+        m.submodules.keys = keys = ExactKeys(self.parameters)
+        m.d.comb += [
+            keys.restart.eq(loading),
+            keys.go.eq(source.go),
+            keys.old.eq(source.old),
+            keys.n.eq(n),
+            self._words.scan_row.eq(keys.row),
+            keys.bits.eq(self._words.scan_bits),
+        ]
+        return keys
+
+    def _ask(self, m: Module, ask: "_Ask", kind: Kind, part: Value, row: Value, region="g") -> None:
+        """A state asks for a row of a head's or kv head's part of a table."""
+        m.d.comb += [
+            ask.valid.eq(1),
+            ask.label.kind.eq(kind),
+            ask.label.number.eq(row),
+            ask.address.eq(self.parameters.regions[region].address_of(part, row)),
+        ]
+
+    def _store_states(self, m: Module, ask: "_Ask", source, kv_head, last, k: Signal) -> None:
+        """The new token's rows to memory, once for each kv head."""
+        # K is kept, to be encoded; V is not needed until its position is active.
+        for name, region, following in (("STORE_K", "k", "STORE_V"), ("STORE_V", "v", "ENCODE")):
+            with m.State(name):
+                with m.If(self.kv.valid):
+                    self._ask(m, ask, Kind.KEY, kv_head, last, region)
+                    m.d.comb += [ask.write.eq(1), self.kv.ready.eq(self.request.ready)]
+                    if region == "k":
+                        m.d.sync += k.eq(self.kv.payload)
+                    with m.If(self.request.ready):
+                        m.next = following
+        with m.State("ENCODE"):
+            # The source writes codes and unit of the new key, or nothing where centres are kept.
+            m.d.comb += source.store.eq(1)
+            with m.If(source.stored):
+                m.next = "LOAD"
 
     def _make_source(self) -> Any:
         """What estimates the scores."""
@@ -299,13 +318,13 @@ class Eas(Component[LadTileParameters]):
         # A key from memory cannot wait, so the estimate's operation does.
         op = source.op
         scale = op.payload.scale
-        allowed, taken = Signal(), Signal()
+        allowed, fire = Signal(), Signal()
         m.d.comb += [
             allowed.eq(op.valid & ~key_arrives & ~loading),
-            taken.eq(allowed & first.i.ready & (scale | second.i.ready)),
-            op.ready.eq(taken),
-            first.i.valid.eq(key_arrives | loading | taken),
-            second.i.valid.eq(loading | (taken & ~scale)),
+            fire.eq(allowed & first.i.ready & (scale | second.i.ready)),
+            op.ready.eq(fire),
+            first.i.valid.eq(key_arrives | loading | fire),
+            second.i.valid.eq(loading | (fire & ~scale)),
             first.i.payload.vec1.eq(q),
             second.i.payload.vec1.eq(k if p.identification == "centres" else q),
             first.i.payload.load.eq(loading),
@@ -325,28 +344,22 @@ class Eas(Component[LadTileParameters]):
             ),
             second.i.payload.mode.eq(Mux(loading, Mode.NONE, Mode.DP)),
             second.o_vec.ready.eq(1),
-            self._tags.i.valid.eq((key_arrives & first.i.ready) | (taken & ~scale)),
+            self._tags.i.valid.eq((key_arrives & first.i.ready) | (fire & ~scale)),
             self._tags.i.payload.exact.eq(key_arrives),
             self._tags.i.payload.index.eq(number),
         ]
         wiring.connect(m, first.o_vec, source.vector)
 
-    def _results(self, m: Module, source, exact, loading) -> tuple[Signal, Value]:
-        """Scores out, and their maximum. Returns (its order key, scores are under way)."""
+    def _results(self, m: Module, source, exact, loading) -> ScoreOutput:
+        """Results of the VPUs: exact scores, which are counted, or the estimate's."""
         p = self.parameters
         # Results leave the VPUs in the order of operations, which the queue of tags repeats.
         first, second = self._vpus
         tag = self._tags.o
-        # Estimated scores wait a cycle for M's bits.
-        waiting = Signal(score_layout(p))
-        bits = Signal(2)
+        m.submodules.output = output = ScoreOutput(p)
         is_exact, is_estimate = Signal(), Signal()
-        m.d.sync += waiting.eq(source.score)
-        old_bits = data.ArrayLayout(2, p.d // 2)(self._words.score_bits)
         m.d.comb += [
-            self._words.score_row.eq(source.score.index >> p.element_bits),
-            bits.eq(Array(old_bits)[waiting.index[1 : p.element_bits]]),
-            is_exact.eq(tag.valid & tag.payload.exact & first.o_scal.valid & ~waiting.valid),
+            is_exact.eq(tag.valid & tag.payload.exact & first.o_scal.valid & output.ready),
             is_estimate.eq(
                 tag.valid & ~tag.payload.exact & first.o_scal.valid & second.o_scal.valid
             ),
@@ -356,48 +369,24 @@ class Eas(Component[LadTileParameters]):
             source.result.valid.eq(is_estimate),
             source.result.payload.dots[0].eq(first.o_scal.payload),
             source.result.payload.dots[1].eq(second.o_scal.payload),
+            output.restart.eq(loading),
+            output.old.eq(source.old),
+            output.estimate.eq(source.score),
+            self._words.score_row.eq(output.bits_row),
+            output.bits.eq(self._words.score_bits),
+            output.exact_valid.eq(is_exact),
+            output.exact_index.eq(tag.payload.index),
+            output.exact.eq(first.o_scal.payload),
+            *(
+                getattr(self, name).eq(getattr(output, name))
+                for name in ("score_valid", "score_index", "scores", "score_keep")
+            ),
         ]
-        # Estimates of positions in the window are dropped, because those have exact scores.
-        below = Signal(2)  # the window
-        m.d.comb += below.eq(Cat(waiting.index + k < source.old for k in range(2)))
-        # An estimate comes with the scores of two positions, an exact score alone; estimates have
-        # priority because they cannot wait.
-        with m.If(waiting.valid):
-            m.d.comb += [
-                self.score_index.eq(waiting.index),
-                self.scores.eq(waiting.s),
-                self.score_keep.eq(~bits & below),
-            ]
-        with m.Else():
-            m.d.comb += [
-                self.score_index.eq(Cat(0, tag.payload.index[1:])),
-                self.scores[0].eq(first.o_scal.payload),
-                self.scores[1].eq(first.o_scal.payload),
-                self.score_keep.eq(Cat(~tag.payload.index[0], tag.payload.index[0])),
-            ]
-        m.d.comb += self.score_valid.eq(waiting.valid | is_exact)
         with m.If(is_exact):
             m.d.sync += exact.eq(exact + 1)
-
-        # The maximum, as integers: the larger one of a pair first, then all of them.
-        keys = [Signal(FP16.width, name=f"score_key_{k}") for k in range(2)]
-        larger = Signal(FP16.width, init=NAN_KEY)
-        maximum = Signal(FP16.width)
-        changed = Signal()
-        for number, key in enumerate(keys):
-            kept = self.score_valid & self.score_keep[number]
-            m.d.comb += key.eq(Mux(kept, to_key(self.scores[number]), NAN_KEY))
-        m.d.sync += [
-            larger.eq(Mux(keys[0] > keys[1], *keys)),
-            changed.eq(self.score_valid),
-        ]
-        # Two comparisons in two cycles keep each path short.
-        with m.If(larger > maximum):
-            m.d.sync += maximum.eq(larger)
-        # A new head: below every number, because no position has been seen.
-        with m.If(loading):
-            m.d.sync += [maximum.eq(NAN_KEY), exact.eq(0)]
-        return maximum, source.score.valid | waiting.valid | changed
+        with m.If(loading):  # a new head: no position has been seen
+            m.d.sync += exact.eq(0)
+        return output
 
 
 def score_command_layout(p: LadTileParameters) -> data.StructLayout:
