@@ -101,19 +101,10 @@ class Eas(Component[LadTileParameters]):
         command, q, k, old, last = self._head(m, source)
         answered = data.View(label_layout(p), self.response.payload.label)
         m.submodules.words = self._words = ModeWords(p)
-        arrives = self._connect_words(m, answered, last, old)
+        tables = self._mode_words(m, answered, last, old)
         exact = Signal(range(p.positions + 1))  # exact scores that have left
         loading, scoring = Signal(), Signal()
-        g_row, g_rows, g_remaining = (
-            Signal(range(p.table_rows + 1), name=name)
-            for name in ("g_row", "g_rows", "g_remaining")
-        )
-        tables = Signal()  # the rows of G are there
-        m.d.comb += [
-            g_rows.eq((last + (p.d - 1)) >> p.element_bits),
-            tables.eq((g_remaining == 0) & (g_row == g_rows)),
-            source.go.eq(scoring & tables),
-        ]
+        m.d.comb += source.go.eq(scoring & tables)
         ask = self._port(m, source, answered)
         keys = self._exact_keys(m, source, loading, command.n)
         key = keys.position
@@ -130,28 +121,14 @@ class Eas(Component[LadTileParameters]):
                     self.q.ready.eq(self.command.valid),
                     keys.clear.eq(1),
                 ]
-                m.d.sync += [x.eq(0) for x in (rows, g_row, g_remaining)]
+                m.d.sync += [x.eq(0) for x in (rows, self._g_row, self._g_remaining)]
                 with m.If(self.command.valid & self.q.valid):
                     m.d.sync += [command.eq(self.command.payload), q.eq(self.q.payload)]
                     m.next = "LOAD"
                     with m.If(self.command.payload.first):
                         m.next = "STORE_K"
             self._store_states(m, ask, source, command.kv_head, last, k)
-            with m.State("LOAD"):
-                # The VPUs are empty, so each of them stores its vector at once.
-                m.d.comb += loading.eq(1)
-                m.d.sync += g_remaining.eq(g_rows)
-                m.next = "TABLES"
-            with m.State("TABLES"):
-                # Rows of G; the new position's own word is not in memory yet.
-                m.d.comb += counted.eq(1)
-                with m.If(g_row == g_rows):
-                    m.d.comb += source.begin.eq(1)
-                    m.next = "SCORES"
-                with m.Else():
-                    self._ask(m, ask, Kind.G, command.head, g_row)
-                    with m.If(self.request.ready):
-                        m.d.sync += g_row.eq(g_row + 1)
+            self._word_states(m, ask, source, command.head, loading, counted)
             with m.State("SCORES"):
                 # Keys of M and of the window, and rows of the estimate, as they come.
                 m.d.comb += [counted.eq(1), scoring.eq(1)]
@@ -166,9 +143,6 @@ class Eas(Component[LadTileParameters]):
                 m.d.comb += self.identified.valid.eq(1)
                 with m.If(self.identified.ready):
                     m.next = "IDLE"
-        # Rows of G may come while further ones are requested.
-        with m.If(arrives):
-            m.d.sync += g_remaining.eq(g_remaining - 1)
         found = self.identified.payload
         m.d.comb += [
             found.m.eq(from_key(output.maximum)),
@@ -197,9 +171,14 @@ class Eas(Component[LadTileParameters]):
         ]
         return command, q, k, old, last
 
-    def _connect_words(self, m: Module, answered, last: Signal, old: Signal) -> Value:
-        """Rows of G to the bits of M, and out. Returns: a row arrives."""
-        words = self._words
+    def _mode_words(self, m: Module, answered, last: Signal, old: Signal) -> Signal:
+        """Rows of G to the bits of M, and out. Returns: all rows of the head are there."""
+        p, words = self.parameters, self._words
+        self._g_row, self._g_rows, self._g_remaining = (
+            Signal(range(p.table_rows + 1), name=f"g_{name}")
+            for name in ("row", "rows", "remaining")
+        )
+        tables = Signal()
         arrives = self.response.valid & (answered.kind == Kind.G)
         m.d.comb += [
             words.begin.eq(self.command.ready & self.command.valid),
@@ -211,8 +190,13 @@ class Eas(Component[LadTileParameters]):
             self.words_valid.eq(words.words_valid),
             self.words_row.eq(words.words_row),
             self.words.eq(words.words),
+            self._g_rows.eq((last + (p.d - 1)) >> p.element_bits),
+            tables.eq((self._g_remaining == 0) & (self._g_row == self._g_rows)),
         ]
-        return arrives
+        # Rows of G may come while further ones are requested.
+        with m.If(arrives):
+            m.d.sync += self._g_remaining.eq(self._g_remaining - 1)
+        return tables
 
     def _port(self, m: Module, source, answered) -> "_Ask":
         """The memory port: of the estimate, in cycles in which no state asks for a row."""
@@ -301,6 +285,24 @@ class Eas(Component[LadTileParameters]):
             m.d.comb += source.store.eq(1)
             with m.If(source.stored):
                 m.next = "LOAD"
+
+    def _word_states(self, m: Module, ask: "_Ask", source, head, loading, counted) -> None:
+        """The query to the VPUs, and the head's rows of G."""
+        with m.State("LOAD"):
+            # The VPUs are empty, so each of them stores its vector at once.
+            m.d.comb += loading.eq(1)
+            m.d.sync += self._g_remaining.eq(self._g_rows)
+            m.next = "TABLES"
+        with m.State("TABLES"):
+            # Rows of G; the new position's own word is not in memory yet.
+            m.d.comb += counted.eq(1)
+            with m.If(self._g_row == self._g_rows):
+                m.d.comb += source.begin.eq(1)
+                m.next = "SCORES"
+            with m.Else():
+                self._ask(m, ask, Kind.G, head, self._g_row)
+                with m.If(self.request.ready):
+                    m.d.sync += self._g_row.eq(self._g_row + 1)
 
     def _make_source(self) -> Any:
         """What estimates the scores."""
