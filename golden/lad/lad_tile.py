@@ -1,7 +1,6 @@
 """Bit-exact model of LAD's tile: outputs, reports and every word of its memory."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -12,74 +11,10 @@ from golden.lad.apid import identify
 from golden.lad.arithmetic import ARITHMETICS
 from golden.lad.centres import centre_scores, find_centre
 from golden.lad.codes import code_scores, decode, encode, insert
+from golden.lad.counters import counters_in, set_counters
 from golden.lad.md import Discrepancies, discrepancies
-from golden.lad.tables import LineTables, line_tables
-
-COUNT_BITS = 11
-"""Bits of the count in a word of G: | count (11) | mode (4) | active (1) |."""
-
-
-@dataclass(frozen=True)
-class TileSizes:
-    """The tile's parameters, as in :class:`hw.lad.tile_parameters.LadTileParameters`.
-
-    ``bounds`` and ``near`` are numbers here: ascending, below 0.
-    """
-
-    d: int
-    positions: int
-    bounds: tuple[float, ...]
-    slack: int
-    identification: str
-    code_bits: int
-    near: float
-    window: int
-    heads: int
-    kv_heads: int
-    counter_bits: int
-    updates: int
-    prefetch: int = 0
-    weights: int = 0
-
-    @cached_property
-    def tables(self) -> LineTables:
-        return line_tables(self.bounds, self.slack)
-
-    @property
-    def counter_word(self) -> int:
-        """Bits of a position's counters, a power of two."""
-        return 1 << (len(self.tables) * self.counter_bits - 1).bit_length()
-
-    @property
-    def counter_words(self) -> int:
-        """Positions whose counters share a row."""
-        return 16 * self.d // self.counter_word
-
-    @property
-    def cache_rows(self) -> int:
-        """Rows of a head's caches A to F."""
-        return 2 * self.d + 7
-
-    @cached_property
-    def layout(self) -> dict[str, tuple[int, int]]:
-        """Base address and distance of the parts of each table, in rows; and the ``end``."""
-        tables, kv = -(-self.positions // self.d), self.kv_heads
-        sizes = {"k": (self.positions, kv), "v": (self.positions, kv)}
-        if self.identification == "codes":
-            sizes |= {"code": (-(-self.positions * self.code_bits // 16), kv), "unit": (tables, kv)}
-        else:
-            sizes |= dict.fromkeys(("norm", "dnorm", "cid"), (tables, kv))
-        sizes["g"] = tables, self.heads
-        sizes["counter"] = -(-self.positions // self.counter_words), self.heads
-        sizes["cache"] = self.cache_rows, self.heads
-        if self.weights:
-            sizes["weight"] = self.weights, 1
-        found, end = {}, 0
-        for name, (rows, parts) in sizes.items():
-            stride = 1 << (rows - 1).bit_length()
-            found[name] = end, stride
-            end += parts * stride
-        return found | {"end": (end, 0)}
+from golden.lad.tables import line_tables
+from golden.lad.tile_sizes import COUNT_BITS, TileSizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,26 +260,8 @@ class LadTile:
 
         # MD of the active positions; the counters of some inactive ones are halved.
         touched = np.flatnonzero(active | found.halve)
-        counters = self._counters(head, touched)
-        counters[touched == n - 1] = 0
         j = np.flatnonzero(active)
-        is_active = active[touched]
-        made = discrepancies(
-            adder_tree(float_multiply(q, keys[j])),
-            m,
-            j,
-            mode[j],
-            count[j],
-            counters[is_active],
-            n=n,
-            window=size.window,
-            updates=size.updates,
-            counter_bits=size.counter_bits,
-            tables=tables,
-        )
-        counters[is_active] = made.counters
-        counters[~is_active] >>= 1
-        self._set_counters(head, touched, counters)
+        made = self._change_modes(head, n, m, touched, active[touched], mode[j], count[j], q, keys)
         count[j], mode[j] = made.count, made.mode
         g[:n] = count | mode << COUNT_BITS | active.astype(np.int64) << 15
         self.rows("g", head).reshape(-1)[: len(g)] = g
@@ -376,6 +293,47 @@ class LadTile:
         large = np.flatnonzero(exact[:old])
         return HeadStep(o, invalid, report, s, m, active, made, large, centres, touched)
 
+    def _change_modes(
+        self,
+        head: int,
+        n: int,
+        m: np.ndarray,
+        touched: np.ndarray,
+        is_active: np.ndarray,
+        mode: np.ndarray,
+        count: np.ndarray,
+        q: np.ndarray,
+        keys: np.ndarray,
+    ) -> Discrepancies:
+        """MD of the active ones of the `touched` positions, whose counters are changed in memory.
+
+        is_active
+            bool[touched]; ``mode`` and ``count`` are those of the active positions, int[J].
+        keys
+            Rows of all positions, [n, d].
+        """
+        size = self.sizes
+        counters = self._counters(head, touched)
+        counters[touched == n - 1] = 0
+        j = touched[is_active]
+        made = discrepancies(
+            adder_tree(float_multiply(q, keys[j])),
+            m,
+            j,
+            mode,
+            count,
+            counters[is_active],
+            n=n,
+            window=size.window,
+            updates=size.updates,
+            counter_bits=size.counter_bits,
+            tables=self._tables,
+        )
+        counters[is_active] = made.counters
+        counters[~is_active] >>= 1
+        self._set_counters(head, touched, counters)
+        return made
+
     def _terms(self, made: Discrepancies, keys: np.ndarray, values: np.ndarray) -> list:
         """Terms of the caches, as :func:`golden.lad.ac.update` takes them: a mode's out, one in.
 
@@ -400,40 +358,9 @@ class LadTile:
         """Counters int[positions, I] of a head."""
         size = self.sizes
         shape = size.counter_words, size.counter_word, size.counter_bits, len(self._tables)
-        return _fields(self.rows("counter", head), positions, *shape)
+        return counters_in(self.rows("counter", head), positions, *shape)
 
     def _set_counters(self, head: int, positions: np.ndarray, counters: np.ndarray) -> None:
         size = self.sizes
         shape = size.counter_words, size.counter_word, size.counter_bits
-        _set_fields(self.rows("counter", head), positions, counters, *shape)
-
-
-def _fields(
-    rows: np.ndarray, positions: np.ndarray, per_row: int, word: int, bits: int, intervals: int
-) -> np.ndarray:
-    """Counters int[positions, I] from rows of packed words."""
-    found = np.zeros((len(positions), intervals), np.int64)
-    digits = np.unpackbits(rows[positions // per_row].view(np.uint8), axis=1, bitorder="little")
-    start = positions % per_row * word
-    for i in range(intervals):
-        places = start[:, None] + i * bits + np.arange(bits)
-        found[:, i] = np.take_along_axis(digits, places, axis=1) @ (1 << np.arange(bits))
-    return found
-
-
-def _set_fields(
-    rows: np.ndarray,
-    positions: np.ndarray,
-    counters: np.ndarray,
-    per_row: int,
-    word: int,
-    bits: int,
-) -> None:
-    """The reverse, with zeros in the bits of a word that have no counter."""
-    digits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
-    row, start = positions // per_row, positions % per_row * word
-    used = counters.shape[1] * bits
-    values = (counters[:, :, None] >> np.arange(bits) & 1).reshape(len(positions), used)
-    values = np.pad(values, ((0, 0), (0, word - used)))
-    digits[row[:, None], start[:, None] + np.arange(word)] = values
-    rows[...] = np.packbits(digits, axis=1, bitorder="little").view(np.uint16)
+        set_counters(self.rows("counter", head), positions, counters, *shape)

@@ -3,33 +3,20 @@
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 
-from hw.arith.float_convert import FloatConvert, FloatConvertParameters
-from hw.arith.float_format import FP16, FP32
-from hw.arith.reciprocal import Reciprocal, ReciprocalParameters
+from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.lad.ac_lane import AcLane
 from hw.lad.active_fetch import position_rows_layout
 from hw.lad.cache_store import CacheStore, cache_row_layout
+from hw.lad.cache_update import OPERATION, CacheUpdate
 from hw.lad.linear import linear_ports
 from hw.lad.md import correction_layout
-from hw.lad.powers import (
-    HALF,
-    POWER_BITS,
-    SHIFT,
-    exponent_of,
-    least,
-    narrow_numbers,
-    power_of,
-    significand_of,
-    times_power,
-)
+from hw.lad.narrow_operands import RECIPROCAL_STAGES, NarrowOperands
 from hw.lad.query_products import QueryProducts
-from hw.lad.term_walk import TermWalk
-from hw.lad.tile_parameters import LANES, LadTileParameters, StageParameters
+from hw.lad.tile_parameters import LadTileParameters, StageParameters
+from hw.lad.tile_sizes import LANES
 from hw.layout import FLAG, count
 from hw.ports import Ports, stream_in, stream_out, wire_out
-
-RECIPROCAL_STAGES = 2
 
 
 class AcParameters(StageParameters):
@@ -139,75 +126,21 @@ class Ac(Component[LadTileParameters]):
     def elaborate(self, platform):
         m = Module()
         p = self.parameters
-        lanes = [AcLane(p) for _ in range(LANES)]
+        self._lanes = lanes = [AcLane(p) for _ in range(LANES)]
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
             if p.weights:
                 wiring.connect(m, wiring.flipped(self.linear[number]), lane.linear)
-        m.submodules.caches = caches = CacheStore(p)
-        m.submodules.walk = walk = TermWalk(p)
-        m.submodules.query_products = products = QueryProducts(p)
-        first, *_, last = lanes
-        c_lane, b_lane = first, lanes[1]  # of the caches' vectors
-        command = Signal(attend_layout(p), reset_less=True)
+        m.submodules.caches = self._caches = caches = CacheStore(p)
+        m.submodules.update = self._update = update = CacheUpdate(p)
+        m.submodules.query_products = self._products = QueryProducts(p)
+        m.submodules.operands = self._operands = NarrowOperands(p)
+        self._command = command = Signal(attend_layout(p), reset_less=True, name="command")
+        self._timer = timer = Signal(range(64), name="timer")
         infinite = Signal()  # a score of the head, or a denominator that is not above 0
-
-        # Narrowed operands: of lane 0 also the total; E or the denominator.
-        narrow_in = Signal(p.wide_row)
-        narrow_s_in = Signal(FP32)
-        # Divided by 2^power: the caches' sums, and in lane 0 later the numerator.
-        power = Signal(SHIFT, reset_less=True)
-        narrow = narrow_numbers(m, "lane_0", narrow_in, power)
-        of_sums = power[:POWER_BITS]
-        others = [narrow_numbers(m, f"lane_{n}", caches.bases[n], of_sums) for n in range(1, LANES)]
-        narrow_s = Signal(FP16)
-        m.submodules.narrow_scalar = scalar = FloatConvert(FloatConvertParameters())
-        m.d.comb += [scalar.a.eq(narrow_s_in), narrow_s.eq(scalar.o)]
-        narrow_e = Signal(FP16, reset_less=True)
-        recip = m.submodules.reciprocal = Reciprocal(ReciprocalParameters(stages=RECIPROCAL_STAGES))
-
-        wiring.connect(m, wiring.flipped(self.cache), caches.cache)
-        wiring.connect(m, caches.written, wiring.flipped(self.written))
-        # A position's factor and its rows of K and V are taken together.
-        joined = self.correction.valid & self.rows.valid
-        correction = self.correction.payload
-        # What holds unless a state says otherwise.
-        m.d.comb += [
-            self.free.eq(caches.free),
-            self.terms.eq(walk.terms),
-            caches.clear.eq(command.clear),
-            *(total.eq(lane.acc) for total, lane in zip(caches.sums, lanes, strict=True)),
-            *(
-                total.eq(lane.acc_s)
-                for total, lane in zip(caches.sums_s, (b_lane, c_lane), strict=True)
-            ),
-            walk.minus.eq(correction.minus),
-            walk.plus.eq(correction.plus),
-            walk.k.eq(self.rows.payload.k),
-            walk.v.eq(self.rows.payload.v),
-            *(bit.eq(lane.dot_valid) for bit, lane in zip(products.valid, lanes, strict=True)),
-            *(o.eq(lane.dot_product) for o, lane in zip(products.products, lanes, strict=True)),
-            recip.x.eq(narrow_s),
-            narrow_in.eq(caches.bases[0]),
-            narrow_s_in.eq(times_power(m, "e", caches.scalars[0], -of_sums)),
-            products.power.eq(of_sums),
-            *(lane.power.eq(of_sums) for lane in lanes),
-        ]
-        m.d.sync += narrow_e.eq(narrow_s)  # E, when its product with m begins
-        for lane, base in zip(lanes, caches.bases, strict=True):
-            m.d.comb += [
-                lane.q.eq(command.q),
-                lane.base.eq(base),
-                lane.base_zero.eq(caches.zero),
-            ]
-
-        column = Signal(range(p.columns + 1))  # that is read next
-        m.d.comb += caches.column.eq(column)
-        updated = Signal(range(p.columns + 1))  # columns of each lane
-        timer = Signal(range(64))
-        # The lane that takes the next active position: they take turns, so that each one's adder
-        # has several cycles for a vector.
-        turn = Signal(range(LANES))
+        column = Signal(range(p.columns + 1))  # that is read next, to be multiplied
+        m.d.comb += caches.column.eq(Mux(update.read, update.column, column))
+        self._connect(m)
         # The next command is accepted when this head's is no longer needed.
         waiting, accepts = Signal(), Signal()
         m.d.comb += [
@@ -223,190 +156,224 @@ class Ac(Component[LadTileParameters]):
             ]
             with m.State("LOAD"):
                 # Rows may have come while the last head's were written.
-                m.d.comb += [accepts.eq(1), walk.restart.eq(1), products.restart.eq(1)]
-                m.d.sync += [x.eq(0) for x in (column, updated, timer, turn, infinite)]
+                m.d.comb += [accepts.eq(1), update.restart.eq(1), self._products.restart.eq(1)]
+                m.d.sync += [x.eq(0) for x in (column, timer, infinite)]
                 with m.If(waiting & (command.clear | caches.loaded) & ~self.o.valid):
                     m.d.comb += caches.begin.eq(1)
                     m.d.sync += waiting.eq(0)
                     m.next = "DOTS"
-            with m.State("DOTS"):
-                # Columns are read in one cycle and multiplied in the next; behind them B, C and D,
-                # of which lane 2 multiplies D.
-                m.d.sync += [column.eq(column + 1), timer.eq(1)]
-                m.d.comb += caches.read.eq(1)
-                with m.If(timer == 0):
-                    of_m = power_of(command.m, FP16)
-                    m.d.sync += power.eq(least(power_of(caches.scalars[1]) + of_m))
-                for lane, vector in zip(lanes, (narrow, *others), strict=True):
-                    m.d.comb += [
-                        lane.go.eq(timer == 1),
-                        lane.dot.eq(1),
-                        lane.load.eq(column == 1),
-                        lane.vec.eq(Mux(caches.zero, 0, vector)),
-                    ]
-                with m.If(column == p.columns):
-                    m.d.sync += [column.eq(0), timer.eq(0)]
-                    m.next = "DENOMINATOR"
-            with m.State("DENOMINATOR"):
-                m.d.comb += [
-                    last.go.eq(1),
-                    last.dot.eq(1),
-                    last.vec.eq(Mux(caches.zero, 0, others[-1])),
-                ]
-                m.next = "BEGIN"
-            with m.State("BEGIN"):
-                # The sums begin with C and F, q A and q D, and 0. `bases` keeps B, C and D.
-                with m.If(products.complete):
-                    m.d.comb += [lane.set.eq(1) for lane in lanes]
-                    m.d.comb += [
-                        lanes[0].base_s.eq(caches.scalars[1]),
-                        lanes[1].base.eq(products.a),
-                        lanes[1].base_zero.eq(0),
-                        lanes[1].base_s.eq(products.d),
-                        lanes[2].base_zero.eq(1),
-                    ]
-                    m.next = "MAXIMUM"
-            with m.State("MAXIMUM"):
-                # Minus m B, m E.
-                m.d.comb += [
-                    first.go.eq(1),
-                    first.x.eq(command.m),
-                    first.y.eq(narrow_e),
-                    first.vec.eq(Mux(caches.zero, 0, others[0])),
-                    first.s_product.eq(1),
-                    first.subtract.eq(1),
-                    first.scaled.eq(1),
-                ]
-                m.next = "ATTEND"
-            with m.State("ATTEND"):
-                # An active position per cycle, in the lanes in turn.
-                m.d.comb += [
-                    self.correction.ready.eq(joined),
-                    self.rows.ready.eq(joined),
-                    walk.change.eq(joined & correction.changed),
-                ]
-                for number, lane in enumerate(lanes):
-                    m.d.comb += [
-                        lane.go.eq(joined & (turn == number)),
-                        lane.x.eq(correction.cf),
-                        lane.vec.eq(self.rows.payload.v),
-                    ]
-                with m.If(joined):
-                    m.d.sync += [
-                        turn.eq(Mux(turn == LANES - 1, 0, turn + 1)),
-                        infinite.eq(infinite | correction.infinite),
-                    ]
-                    with m.If(correction.last):
-                        m.next = "DRAIN"
-            with m.State("DRAIN"):
-                # The last product is being added.
-                m.d.sync += timer.eq(timer + 1)
-                with m.If(timer == p.vpu.latency + 1):
-                    m.d.sync += timer.eq(0)
-                    m.next = "TOTAL"
-            with m.State("TOTAL"):
-                # Lane 0 adds the sums of lanes 1 and 2, each a cycle after `join`.
-                m.d.sync += timer.eq(timer + 1)
-                m.d.comb += [
-                    first.join.eq(timer != 2),
-                    first.other.eq(Mux(timer[0], lanes[2].acc, lanes[1].acc)),
-                    first.other_s.eq(Mux(timer[0], lanes[2].acc_s, lanes[1].acc_s)),
-                ]
-                with m.If(timer == 2):
-                    m.d.sync += timer.eq(0)
-                    m.next = "DIVIDE"
-            with m.State("DIVIDE"):
-                # The reciprocal of den, then its product with num.
-                m.d.sync += timer.eq(timer + 1)
-                with m.If(timer == 0):
-                    m.d.sync += power.eq(exponent_of(first.acc_s) - HALF)
-                m.d.comb += [
-                    narrow_in.eq(first.acc),
-                    narrow_s_in.eq(significand_of(first.acc_s)),
-                    first.x.eq(recip.o),
-                    first.vec.eq(narrow),
-                    first.keep.eq(1),
-                    first.go.eq(timer == RECIPROCAL_STAGES),
-                ]
-                with m.If(timer == RECIPROCAL_STAGES):
-                    # Not a number above 0: negative, zero, infinite or NaN.
-                    # The denominator's sign, and whether its significand is zero, infinite or NaN.
-                    magnitude = narrow_s[:-1]
-                    bad = narrow_s[-1] | (magnitude == 0) | (magnitude >= FP16.infinity)
-                    m.d.sync += infinite.eq(infinite | bad)
-                with m.If(first.product_valid):
-                    m.d.sync += timer.eq(0)
-                    m.next = "OUTPUT"
-            with m.State("OUTPUT"):
-                # The output waits in the lanes' product registers. Where no position changed its
-                # mode, the caches are as they were, and the head ends without reading them again.
-                with m.If(walk.terms != 0):
-                    # B to F are the sums' first values.
-                    m.d.comb += [lane.set.eq(1) for lane in lanes]
-                    for lane, scalar in zip((b_lane, c_lane), caches.scalars, strict=True):
-                        m.d.comb += lane.base_s.eq(scalar)
-                    m.d.comb += walk.begin.eq(1)
-                    m.next = "VECTORS"
-                # A new sequence has no caches in memory yet: zeros are written.
-                with m.Elif(command.clear):
-                    m.d.comb += caches.write.eq(1)
-                    m.next = "WRITE"
-                with m.Else():
-                    m.d.comb += caches.release.eq(1)
-                    m.next = "LOAD"
-            with m.State("VECTORS"):
-                m.d.comb += accepts.eq(1)
-                # Terms of C and F, of B and E, of D: b V, b; a V, a; a K.
-                for number, lane in enumerate(lanes):
-                    m.d.comb += [
-                        lane.go.eq(walk.valid),
-                        lane.x.eq(walk.intercept if lane is c_lane else walk.slope),
-                        lane.vec.eq(walk.k_out if number == 2 else walk.v_out),
-                        lane.subtract.eq(walk.subtract),
-                        lane.last.eq(walk.last),
-                    ]
-                with m.If(first.done):
-                    m.d.comb += [
-                        caches.set_vectors.eq(1),
-                        caches.write.eq(1),
-                        walk.begin.eq(1),
-                    ]
-                    m.d.sync += column.eq(0)
-                    m.next = "COLUMNS"
-            with m.State("COLUMNS"):
-                # Terms of A, a V[r] K for column r. Columns begin one after another.
-                m.d.comb += [accepts.eq(1), walk.repeats.eq(1)]
-                for lane, element in zip(lanes, walk.elements, strict=True):
-                    m.d.comb += [
-                        lane.go.eq(walk.valid),
-                        lane.x.eq(walk.slope),
-                        lane.y.eq(element),
-                        lane.f_product.eq(1),
-                        lane.vec.eq(walk.k_out),
-                        lane.subtract.eq(walk.subtract),
-                        lane.first.eq(walk.first),
-                        lane.last.eq(walk.last),
-                    ]
-                # A column's old sum is wanted a few cycles before its first term leaves the
-                # multiplier.
-                with m.If(first.base_wanted):
-                    m.d.comb += caches.read.eq(1)
-                    m.d.sync += column.eq(column + 1)
-                with m.If(first.done):
-                    m.d.comb += caches.set_column.eq(1)
-                    m.d.sync += updated.eq(updated + 1)
-                # All columns of all lanes have been set.
-                with m.If(updated == p.columns):
-                    m.next = "WRITE"
-            with m.State("WRITE"):
-                # The store writes what it has been given. The next command may come meanwhile, and
-                # its rows may be loaded behind the ones that have been written.
-                m.d.comb += accepts.eq(1)
-                with m.If(caches.done):
-                    m.next = "LOAD"
-
-        self._output(m, first, infinite, command)
+            self._dot_states(m, column)
+            self._begin_states(m)
+            self._attend_state(m, infinite)
+            self._divide_states(m, infinite)
+            self._end_states(m, accepts)
+        self._output(m, lanes[0], infinite, command)
         return m
+
+    def _connect(self, m: Module) -> None:
+        """Streams of the caches, and what the parts show one another in every state."""
+        lanes, caches, update = self._lanes, self._caches, self._update
+        products, operands = self._products, self._operands
+        c_lane, b_lane, _ = lanes  # of the caches' vectors
+        wiring.connect(m, wiring.flipped(self.cache), caches.cache)
+        wiring.connect(m, caches.written, wiring.flipped(self.written))
+        m.d.comb += [
+            self.free.eq(caches.free),
+            self.terms.eq(update.terms),
+            caches.clear.eq(self._command.clear),
+            *(total.eq(lane.acc) for total, lane in zip(caches.sums, lanes, strict=True)),
+            caches.sums_s[0].eq(b_lane.acc_s),
+            caches.sums_s[1].eq(c_lane.acc_s),
+            caches.set_vectors.eq(update.set_vectors),
+            caches.set_column.eq(update.set_column),
+            update.minus.eq(self.correction.payload.minus),
+            update.plus.eq(self.correction.payload.plus),
+            update.k.eq(self.rows.payload.k),
+            update.v.eq(self.rows.payload.v),
+            update.base_wanted.eq(lanes[0].base_wanted),
+            update.summed.eq(lanes[0].done),
+            *(bit.eq(lane.dot_valid) for bit, lane in zip(products.valid, lanes, strict=True)),
+            *(o.eq(lane.dot_product) for o, lane in zip(products.products, lanes, strict=True)),
+            products.power.eq(operands.power),
+            operands.bases.eq(caches.bases),
+            operands.scalars.eq(caches.scalars),
+            operands.maximum.eq(self._command.m),
+            operands.total.eq(lanes[0].acc),
+            operands.total_s.eq(lanes[0].acc_s),
+            *(lane.power.eq(operands.power) for lane in lanes),
+        ]
+        for lane, base in zip(lanes, caches.bases, strict=True):
+            m.d.comb += [
+                lane.q.eq(self._command.q),
+                lane.base.eq(base),
+                lane.base_zero.eq(caches.zero),
+            ]
+
+    def _dot_states(self, m: Module, column: Signal) -> None:
+        """Products of the query with A's columns and with D."""
+        p, lanes, caches, timer = self.parameters, self._lanes, self._caches, self._timer
+        vectors = self._operands.vectors
+        with m.State("DOTS"):
+            # Columns are read in one cycle and multiplied in the next; behind them B, C and D,
+            # of which lane 2 multiplies D.
+            m.d.sync += [column.eq(column + 1), timer.eq(1)]
+            m.d.comb += [caches.read.eq(1), self._operands.scale.eq(timer == 0)]
+            for lane, vector in zip(lanes, vectors, strict=True):
+                m.d.comb += [
+                    lane.go.eq(timer == 1),
+                    lane.dot.eq(1),
+                    lane.load.eq(column == 1),
+                    lane.vec.eq(Mux(caches.zero, 0, vector.as_value())),
+                ]
+            with m.If(column == p.columns):
+                m.d.sync += [column.eq(0), timer.eq(0)]
+                m.next = "DENOMINATOR"
+        with m.State("DENOMINATOR"):
+            # D has been read; q D is the last dot product.
+            m.d.comb += [
+                lanes[-1].go.eq(1),
+                lanes[-1].dot.eq(1),
+                lanes[-1].vec.eq(Mux(caches.zero, 0, vectors[-1].as_value())),
+            ]
+            m.next = "BEGIN"
+
+    def _begin_states(self, m: Module) -> None:
+        """First values of the sums."""
+        lanes, caches, products = self._lanes, self._caches, self._products
+        first = lanes[0]
+        with m.State("BEGIN"):
+            # The sums begin with C and F, q A and q D, and 0. `bases` keeps B, C and D.
+            with m.If(products.complete):
+                m.d.comb += [lane.set.eq(1) for lane in lanes]
+                m.d.comb += [
+                    lanes[0].base_s.eq(caches.scalars[1]),
+                    lanes[1].base.eq(products.a),
+                    lanes[1].base_zero.eq(0),
+                    lanes[1].base_s.eq(products.d),
+                    lanes[2].base_zero.eq(1),
+                ]
+                m.next = "MAXIMUM"
+        with m.State("MAXIMUM"):
+            # Minus m B, m E.
+            m.d.comb += [
+                first.go.eq(1),
+                first.x.eq(self._command.m),
+                first.y.eq(self._operands.e),
+                first.vec.eq(Mux(caches.zero, 0, self._operands.vectors[1].as_value())),
+                first.s_product.eq(1),
+                first.subtract.eq(1),
+                first.scaled.eq(1),
+            ]
+            m.next = "ATTEND"
+
+    def _attend_state(self, m: Module, infinite: Signal) -> None:
+        correction = self.correction.payload
+        # A position's factor and its rows of K and V are accepted together.
+        joined = self.correction.valid & self.rows.valid
+        # The lane that has the next active position: they take turns, so that each one's adder has
+        # several cycles for a vector.
+        turn = Signal(range(LANES))
+        with m.State("ATTEND"):
+            # An active position per cycle, in the lanes in turn.
+            m.d.comb += [
+                self.correction.ready.eq(joined),
+                self.rows.ready.eq(joined),
+                self._update.change.eq(joined & correction.changed),
+            ]
+            for number, lane in enumerate(self._lanes):
+                m.d.comb += [
+                    lane.go.eq(joined & (turn == number)),
+                    lane.x.eq(correction.cf),
+                    lane.vec.eq(self.rows.payload.v),
+                ]
+            with m.If(joined):
+                m.d.sync += [
+                    turn.eq(Mux(turn == LANES - 1, 0, turn + 1)),
+                    infinite.eq(infinite | correction.infinite),
+                ]
+                with m.If(correction.last):
+                    m.d.sync += turn.eq(0)
+                    m.next = "DRAIN"
+
+    def _divide_states(self, m: Module, infinite: Signal) -> None:
+        """The output: the sum of the lanes' sums, divided by its denominator."""
+        timer, operands = self._timer, self._operands
+        first, second, third = self._lanes
+        with m.State("DRAIN"):
+            # The last product is being added.
+            m.d.sync += timer.eq(timer + 1)
+            with m.If(timer == self.parameters.vpu.latency + 1):
+                m.d.sync += timer.eq(0)
+                m.next = "TOTAL"
+        with m.State("TOTAL"):
+            # Lane 0 adds the sums of lanes 1 and 2, each a cycle after `join`.
+            m.d.sync += timer.eq(timer + 1)
+            m.d.comb += [
+                first.join.eq(timer != 2),
+                first.other.eq(Mux(timer[0], third.acc, second.acc)),
+                first.other_s.eq(Mux(timer[0], third.acc_s, second.acc_s)),
+            ]
+            with m.If(timer == 2):
+                m.d.sync += timer.eq(0)
+                m.next = "DIVIDE"
+        with m.State("DIVIDE"):
+            # The reciprocal of den, then its product with num.
+            m.d.sync += timer.eq(timer + 1)
+            m.d.comb += [
+                operands.divides.eq(1),
+                operands.normalise.eq(timer == 0),
+                first.x.eq(operands.reciprocal),
+                first.vec.eq(operands.vectors[0]),
+                first.keep.eq(1),
+                first.go.eq(timer == RECIPROCAL_STAGES),
+            ]
+            with m.If(timer == RECIPROCAL_STAGES):
+                # Not a number above 0: negative, zero, infinite or NaN.
+                m.d.sync += infinite.eq(infinite | operands.bad)
+            with m.If(first.product_valid):
+                m.d.sync += timer.eq(0)
+                m.next = "OUTPUT"
+
+    def _end_states(self, m: Module, accepts: Signal) -> None:
+        """Terms of positions that changed their mode, if there are any; the caches written back."""
+        lanes, caches, update = self._lanes, self._caches, self._update
+        with m.State("OUTPUT"):
+            # The output waits in the lanes' product registers. Where no position changed its
+            # mode, the caches are as they were, and the head ends without reading them again.
+            with m.If(update.terms != 0):
+                # B to F are the sums' first values.
+                m.d.comb += [lane.set.eq(1) for lane in lanes]
+                m.d.comb += [
+                    lanes[0].base_s.eq(caches.scalars[1]),
+                    lanes[1].base_s.eq(caches.scalars[0]),
+                    update.begin.eq(1),
+                ]
+                m.next = "UPDATE"
+            # A new sequence has no caches in memory yet: zeros are written.
+            with m.Elif(self._command.clear):
+                m.d.comb += caches.write.eq(1)
+                m.next = "WRITE"
+            with m.Else():
+                m.d.comb += caches.release.eq(1)
+                m.next = "LOAD"
+        with m.State("UPDATE"):
+            # The lanes and the store do what the update says; writing begins with the vectors.
+            m.d.comb += [
+                accepts.eq(1),
+                caches.read.eq(update.read),
+                caches.write.eq(update.set_vectors),
+            ]
+            for lane, operation in zip(lanes, update.operations, strict=True):
+                m.d.comb += lane.go.eq(update.go)
+                m.d.comb += [getattr(lane, x).eq(getattr(operation, x)) for x in OPERATION]
+            with m.If(update.done):
+                m.next = "WRITE"
+        with m.State("WRITE"):
+            # The store writes what it has been given. The next command may come meanwhile, and
+            # its rows may be loaded behind the ones that have been written.
+            m.d.comb += accepts.eq(1)
+            with m.If(caches.done):
+                m.next = "LOAD"
 
     def _output(self, m: Module, first: AcLane, infinite: Signal, command) -> None:
         o = self.o

@@ -4,7 +4,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 
 from hw.component import Component
 from hw.lad.cache_store import cache_row_layout, column_after
-from hw.lad.tile_parameters import LANES, LadTileParameters
+from hw.lad.tile_parameters import LadTileParameters
+from hw.lad.tile_sizes import LANES
 from hw.layout import count
 from hw.ports import Ports, stream_in, stream_out, wire_in
 

@@ -6,7 +6,8 @@ from amaranth.lib import data
 from hw.arith.float_format import FP32
 from hw.component import Component
 from hw.lad.row_memory import row_memory
-from hw.lad.tile_parameters import LANES, LadTileParameters
+from hw.lad.tile_parameters import LadTileParameters
+from hw.lad.tile_sizes import LANES
 from hw.layout import count, index
 from hw.ports import Ports, stream_in, stream_out, wire_in, wire_out
 

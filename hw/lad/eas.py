@@ -14,6 +14,7 @@ from hw.lad.exact_keys import ExactKeys
 from hw.lad.linear import lend, linear_ports
 from hw.lad.mode_words import ModeWords
 from hw.lad.score_output import ScoreOutput
+from hw.lad.score_source import score_command_layout
 from hw.lad.tile_parameters import LadTileParameters
 from hw.lad.vpu import Mode, Vpu
 from hw.layout import FLAG, index, mask
@@ -95,9 +96,8 @@ class Eas(Component[LadTileParameters]):
         self._vpus = [Vpu(p.vpu) for _ in range(2)]
         for number, vpu in enumerate(self._vpus):
             m.submodules[f"vpu_{number}"] = vpu
-            if p.weights:
-                lend(m, vpu, self.linear[number])
-        m.submodules.source = source = self._make_source()
+        by_centres = p.identification == "centres"
+        m.submodules.source = source = CentreScores(p) if by_centres else CodeScores(p)
         command, q, k, old, last = self._head(m, source)
         answered = data.View(label_layout(p), self.response.payload.label)
         m.submodules.words = self._words = ModeWords(p)
@@ -111,6 +111,9 @@ class Eas(Component[LadTileParameters]):
         key_arrives = self.response.valid & (answered.kind == Kind.KEY)
         self._multiply(m, source, q, k, key_arrives, answered.number, loading)
         output = self._results(m, source, exact, loading)
+        if p.weights:
+            for vpu, port in zip(self._vpus, self.linear, strict=True):
+                lend(m, vpu, port)
         counted, rows = self._count_rows(m)
         with m.FSM():
             with m.State("IDLE"):
@@ -149,7 +152,7 @@ class Eas(Component[LadTileParameters]):
             found.large.eq(keys.large),
             found.rows.eq(rows),
         ]
-        if p.identification == "centres":
+        if by_centres:
             m.d.comb += [source.first.eq(command.first), found.centres.eq(source.centres)]
         return m
 
@@ -304,11 +307,6 @@ class Eas(Component[LadTileParameters]):
                 with m.If(self.request.ready):
                     m.d.sync += self._g_row.eq(self._g_row + 1)
 
-    def _make_source(self) -> Any:
-        """What estimates the scores."""
-        p = self.parameters
-        return CentreScores(p) if p.identification == "centres" else CodeScores(p)
-
     def _multiply(self, m: Module, source, q, k, key_arrives, number, loading) -> None:
         """Operations of the VPUs: a whole key in the first one, or the estimate's in both."""
         p = self.parameters
@@ -389,13 +387,6 @@ class Eas(Component[LadTileParameters]):
         with m.If(loading):  # a new head: no position has been seen
             m.d.sync += exact.eq(0)
         return output
-
-
-def score_command_layout(p: LadTileParameters) -> data.StructLayout:
-    """A head of a token with ``n`` positions; ``first`` of its kv head."""
-    return data.StructLayout(
-        {"head": p.head_index, "kv_head": p.kv_head_index, "n": p.number, "first": FLAG}
-    )
 
 
 def identified_layout(p: LadTileParameters) -> data.StructLayout:

@@ -7,7 +7,8 @@ from hw.arith.float_convert import FloatConvert, FloatConvertParameters
 from hw.arith.float_format import FP16, FP32
 from hw.component import Component
 from hw.lad.powers import POWER_BITS, times_power
-from hw.lad.tile_parameters import LANES, LadTileParameters
+from hw.lad.tile_parameters import LadTileParameters
+from hw.lad.tile_sizes import LANES
 from hw.ports import Ports, wire_in, wire_out
 
 

@@ -54,6 +54,13 @@ def score_source_ports(p: LadTileParameters) -> Ports:
     }
 
 
+def score_command_layout(p: LadTileParameters) -> data.StructLayout:
+    """A head of a token with ``n`` positions; ``first`` of its kv head."""
+    return data.StructLayout(
+        {"head": p.head_index, "kv_head": p.kv_head_index, "n": p.number, "first": FLAG}
+    )
+
+
 def source_read_layout(p: LadTileParameters) -> data.StructLayout:
     return data.StructLayout(
         {

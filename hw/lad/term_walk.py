@@ -6,7 +6,8 @@ from amaranth.lib import data, memory
 from hw.arith.float_format import FP16
 from hw.component import Component
 from hw.lad.apid_parameters import MODE_BITS
-from hw.lad.tile_parameters import LANES, LadTileParameters
+from hw.lad.tile_parameters import LadTileParameters
+from hw.lad.tile_sizes import LANES
 from hw.layout import index
 from hw.ports import Ports, wire_in, wire_out
 
