@@ -168,23 +168,10 @@ class ChargeAccumulator(Component[ChargeAccumulatorParameters]):
         first = Signal()  # the step before the planes, of the unused rows; no position is set
         step = Signal()
         share = Signal()
-        selected = Signal(p.rows)
         starting = Signal(p.rows)  # rows that start in this cycle, one at most
-        row = Signal(range(p.rows), reset_less=True)
         start = Signal(p.width)
 
-        bits = Signal(p.rows)  # the plane: a bit of each accumulation
-        for number in range(p.rows):
-            m.submodules[f"row_{number}"] = accumulator = AccumulatorRow(p)
-            m.d.comb += [
-                accumulator.context.eq(context),
-                accumulator.share.eq(share),
-                accumulator.value.eq(i.values[number]),
-                accumulator.starting.eq(starting[number]),
-                accumulator.start.eq(start),
-                accumulator.position.eq(position),
-                bits[number].eq(accumulator.bit),
-            ]
+        bits = self._rows(m, context, share, starting, start, position)
         m.d.comb += [
             first.eq(~position.any()),
             self.o.payload.high.eq(~used | bits),
@@ -199,8 +186,63 @@ class ChargeAccumulator(Component[ChargeAccumulatorParameters]):
         m.d.comb += kept.eq(used)
         zero = 1 << (p.width - 1)  # in offset binary
         m.d.comb += start.eq(zero)
+        self._operate(m, position, used, mean, kept, step, share, starting, start)
+        for number, rows in enumerate(sets):
+            with m.If(context == number):
+                m.d.sync += rows.eq(kept | starting)
+        return m
+
+    def _rows(
+        self,
+        m: Module,
+        context: Signal,
+        share: Signal,
+        starting: Signal,
+        start: Signal,
+        position: Signal,
+    ) -> Signal:
+        """The accumulations; returns the plane at `position`, a bit of each."""
+        p = self.parameters
+        bits = Signal(p.rows)
+        for number in range(p.rows):
+            m.submodules[f"row_{number}"] = accumulator = AccumulatorRow(p)
+            m.d.comb += [
+                accumulator.context.eq(context),
+                accumulator.share.eq(share),
+                accumulator.value.eq(self.i.payload.values[number]),
+                accumulator.starting.eq(starting[number]),
+                accumulator.start.eq(start),
+                accumulator.position.eq(position),
+                bits[number].eq(accumulator.bit),
+            ]
+        return bits
+
+    def _operate(
+        self,
+        m: Module,
+        position: Signal,
+        used: Signal,
+        mean: Signal,
+        kept: Signal,
+        step: Signal,
+        share: Signal,
+        starting: Signal,
+        start: Signal,
+    ) -> None:
+        """The state machine: what each operation asks of the rows, in one cycle or in several.
+
+        position, used, mean
+            One-hot, of the plane; the rows in use; the mean of the planes since the first one.
+        kept, step, share, starting, start
+            To the rows: those that remain in use; the next plane; all move towards their values;
+            these take `start`.
+        """
+        i = self.i.payload
+        selected = Signal(self.parameters.rows)
+        row = Signal(range(self.parameters.rows), reset_less=True)
         with m.FSM():
             with m.State("IDLE"):
+                # SHARE, CLEAR and START from 0 act in the cycle in which they are taken.
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += [position.eq(0), row.eq(i.row)]
                 with m.If(self.i.valid):
@@ -219,23 +261,23 @@ class ChargeAccumulator(Component[ChargeAccumulatorParameters]):
                             m.d.comb += kept.eq(0)
                         with m.Case(AccumulatorOp.SEARCH):
                             m.next = "SEARCH"
-            with m.State("MEAN"):  # a plane per cycle
+            with m.State("MEAN"):
+                # A plane per cycle, of all rows in use, the highest first.
                 m.d.comb += step.eq(1)
                 with m.If(position[0]):
                     m.next = "DIVIDE"
-            with m.State("DIVIDE"):  # the last digit of the quotient
+            with m.State("DIVIDE"):
+                # The last plane's digit: a digit is a cycle behind its plane.
                 m.next = "START"
             with m.State("START"):
+                # The mean is complete, and the row takes it.
                 m.d.comb += [starting.eq(1 << row), start.eq(mean)]
                 m.next = "IDLE"
             with m.State("SEARCH"):
+                # A step of the search for each plane that is taken.
                 m.d.comb += [self.o.valid.eq(1), step.eq(self.o.ready)]
                 with m.If(self.o.ready & position[0]):
                     m.next = "IDLE"
-        for number, rows in enumerate(sets):
-            with m.If(context == number):
-                m.d.sync += rows.eq(kept | starting)
-        return m
 
     def _mean(self, m: Module, first: Signal, marked) -> Signal:
         """The mean of accumulations, two cycles after their last plane.

@@ -169,12 +169,11 @@ class LevelConverter(Component[LevelConverterParameters]):
 
     def elaborate(self, platform):
         m = Module()
-        p, i, o = self.parameters, self.i.payload, self.o.payload
+        p, i = self.parameters, self.i.payload
         a = p.array
         digits = max(a.key_bits, a.query_bits)
 
         kind = Signal(2, reset_less=True)
-        row = Signal.like(Value.cast(i.row), reset_less=True)
         context = Signal(range(max(2, a.contexts)))
         accept, rank, subtract, digit, free = (
             Signal(name=name) for name in ("accept", "rank", "subtract", "digit", "free")
@@ -187,7 +186,7 @@ class LevelConverter(Component[LevelConverterParameters]):
         ]
         m.d.sync += held.eq(context)
         with m.If(accept):
-            m.d.sync += [kind.eq(Value.cast(i.kind)), row.eq(Value.cast(i.row))]
+            m.d.sync += kind.eq(Value.cast(i.kind))
         divisor = self._divisor(m, accept, context)
 
         # The mean of the context, from the cycle after the row is accepted.
@@ -202,70 +201,119 @@ class LevelConverter(Component[LevelConverterParameters]):
         left = Signal(digits, reset_less=True)  # a bit for each digit still to find
         trial = Signal(FP16.precision + digits, reset_less=True)  # a digit's weight, doubled
         m.d.comb += is_key.eq(kind[0])  # or CLEAR, which takes as long
-        lanes = [LevelLane(p, bool(p.signs >> n & 1)) for n in range(a.d)]
-        for number, lane in enumerate(lanes):
-            m.submodules[f"lane_{number}"] = lane
-            first, second = lanes[number // 2], lanes[number // 2 + a.d // 2]
-            total = first.sum + second.sum if number % 2 == 0 else first.sum - second.sum
-            mean = read.data[number * width : (number + 1) * width]
+        lanes = self._lanes(m, read.data, divisor)
+        for lane in lanes:
             m.d.comb += [
                 lane.accept.eq(accept),
-                lane.x.eq(i.x[number]),
-                lane.divisor.eq(divisor),
                 lane.rank.eq(rank),
-                lane.butterfly.eq(total),
                 lane.subtract.eq(subtract),
-                lane.mean.eq((mean & is_key.replicate(width)).as_signed()),
                 lane.digit.eq(digit),
                 lane.is_key.eq(is_key),
                 lane.trial.eq(trial),
-                o.levels[number].eq(lane.level),
             ]
         m.d.comb += write.data.eq(Cat(lane.sum for lane in lanes))
+        self._convert(m, kind, divisor, free, left, trial, rank, subtract, digit, write.en)
+        self._output(m, kind, held, left[0], free, subtract, digit)
+        return m
 
+    def _lanes(self, m: Module, means: Value, divisor: Signal) -> list["LevelLane"]:
+        """The elements' lanes, with the butterflies between them."""
+        p, i, o = self.parameters, self.i.payload, self.o.payload
+        d, width = p.array.d, p.sum_bits
+        lanes = [LevelLane(p, bool(p.signs >> n & 1)) for n in range(d)]
+        for number, lane in enumerate(lanes):
+            m.submodules[f"lane_{number}"] = lane
+            first, second = lanes[number // 2], lanes[number // 2 + d // 2]
+            total = first.sum + second.sum if number % 2 == 0 else first.sum - second.sum
+            mean = means[number * width : (number + 1) * width]
+            m.d.comb += [
+                lane.x.eq(i.x[number]),
+                lane.divisor.eq(divisor),
+                lane.butterfly.eq(total),
+                # Queries are not centred.
+                lane.mean.eq((mean & lane.is_key.replicate(width)).as_signed()),
+                o.levels[number].eq(lane.level),
+            ]
+        return lanes
+
+    def _convert(
+        self,
+        m: Module,
+        kind: Signal,
+        divisor: Signal,
+        free: Signal,
+        left: Signal,
+        trial: Signal,
+        rank: Signal,
+        subtract: Signal,
+        digit: Signal,
+        store: Signal,
+    ) -> None:
+        """A row's way: its ranks, its mean, its digits. One row at a time."""
+        p, a = self.parameters, self.parameters.array
+        is_key = kind[0]
         ranks_left = Signal(range(max(2, p.ranks + 1)), reset_less=True)
         mantissa = Cat(divisor[: FP16.mantissa], 1)
         after_ranks = "SUBTRACT"
         with m.FSM():
             with m.State("IDLE"):
+                # A row is aligned in the cycle in which it is accepted.
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += ranks_left.eq(p.ranks)
                 with m.If(self.i.valid):
                     m.next = "RANKS" if p.ranks else after_ranks
             if p.ranks:
                 with m.State("RANKS"):
+                    # All butterflies of a rank in a cycle; after the last one the row is rotated.
                     m.d.comb += rank.eq(1)
                     m.d.sync += ranks_left.eq(ranks_left - 1)
                     with m.If(ranks_left == 1):
                         m.next = after_ranks
             with m.State("SUBTRACT"):
+                # A mean is stored, and ends here; of other rows the mean is taken off.
                 bits = Mux(is_key, 1 << a.key_bits - 1, 1 << a.query_bits - 1)
                 m.d.sync += left.eq(bits)
                 m.d.sync += trial.eq(Mux(is_key, mantissa << a.key_bits, mantissa << a.query_bits))
                 with m.If(kind == RowKind.MEAN):
-                    m.d.comb += write.en.eq(1)
+                    m.d.comb += store.eq(1)
                     m.next = "IDLE"
                 with m.Elif(free):
                     m.d.comb += subtract.eq(1)
                     m.next = "DIGITS"
             with m.State("DIGITS"):
+                # A digit a cycle, the highest first, while the output is free.
                 with m.If(free):
                     m.d.comb += digit.eq(1)
                     m.d.sync += [left.eq(left >> 1), trial.eq(trial >> 1)]
                     with m.If(left[0]):
                         m.next = "IDLE"
+
+    def _output(
+        self,
+        m: Module,
+        kind: Signal,
+        context: Signal,
+        last: Value,
+        free: Signal,
+        subtract: Signal,
+        digit: Signal,
+    ) -> None:
+        """A beat for each plane of a query; for a key one, with its last digit."""
+        o, is_key = self.o.payload, kind[0]
+        row = Signal.like(Value.cast(self.i.payload.row), reset_less=True)
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += row.eq(Value.cast(self.i.payload.row))
         with m.If(free):
-            m.d.sync += self.o.valid.eq(digit & (~is_key | left[0]))
+            m.d.sync += self.o.valid.eq(digit & (~is_key | last))
         with m.If(subtract):
             m.d.sync += [
                 o.op.eq(Mux(is_key, Mux(kind[1], ArrayOp.CLEAR, ArrayOp.WRITE), ArrayOp.QUERY)),
                 Value.cast(o.row).eq(row),
             ]
-            if a.contexts > 1:
-                m.d.sync += o.context.eq(held)
+            if self.parameters.array.contexts > 1:
+                m.d.sync += o.context.eq(context)
         with m.If(digit):
-            m.d.sync += o.last.eq(left[0] & ~is_key)
-        return m
+            m.d.sync += o.last.eq(last & ~is_key)
 
     def _divisor(self, m: Module, accept: Signal, context: Signal) -> Signal:
         """The row's divisor: with a mean it is kept for the context's keys."""

@@ -137,32 +137,12 @@ class TopkSense(Component[TopkSenseParameters]):
             step.eq(self.i.valid & self.i.ready),
             over.eq(step & (i.last | (i.stoppable & ~too_many))),
         ]
-
-        # An answer that is not taken at once is held, and no step is taken until it is.
-        held = Signal()
-        answer = Signal(reset_less=True)
-        m.d.comb += [
-            self.too_many.valid.eq(held | step),
-            self.too_many.payload.eq(Mux(held, answer, too_many)),
-        ]
-        m.d.sync += held.eq(self.too_many.valid & ~self.too_many.ready)
-        with m.If(step):
-            m.d.sync += answer.eq(too_many)
-
-        # The next address: the lowest winner or, while there is room, the lowest tie.
-        tie = Signal()  # the row at the output is no winner
-        chosen = Signal(p.rows)
-        fill = with_ties & room.any().replicate(p.rows)
-        m.d.comb += [
-            lowest.marked.eq(winners | fill if p.fill else winners),
-            o.row.eq(lowest.row),
-            o.present.eq(lowest.found),
-            o.last.eq(left <= 1),
-            chosen.eq(1 << lowest.row),
-            tie.eq(~(winners & chosen).any()),
-        ]
+        held = self._answer(m, step, too_many)
+        chosen, tie = self._next_row(m, lowest, winners, with_ties, room)
+        m.d.comb += o.last.eq(left <= 1)
         with m.FSM():
             with m.State("IDLE"):
+                # A search begins with its k.
                 m.d.comb += self.k.ready.eq(1)
                 m.d.sync += [
                     k.eq(self.k.payload),
@@ -173,6 +153,7 @@ class TopkSense(Component[TopkSenseParameters]):
                 with m.If(self.k.valid):
                     m.next = "SEARCH"
             with m.State("SEARCH"):
+                # The high lines of a step replace one of the two sets.
                 m.d.comb += self.i.ready.eq(~held)
                 with m.If(step):
                     with m.If(too_many):
@@ -186,6 +167,7 @@ class TopkSense(Component[TopkSenseParameters]):
                             m.d.sync += left.eq(k)
                     m.next = "ADDRESSES"
             with m.State("ADDRESSES"):
+                # A row leaves the sets with its address; what is left of the ties is dropped.
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
                     m.d.sync += [
@@ -198,3 +180,39 @@ class TopkSense(Component[TopkSenseParameters]):
                         m.d.sync += [winners.eq(0), with_ties.eq(0)]
                         m.next = "IDLE"
         return m
+
+    def _answer(self, m: Module, step: Signal, too_many: Signal) -> Signal:
+        """Answer a step; returns whether an answer is held.
+
+        An answer that is not taken at once is held, and no step is taken until it is.
+        """
+        held = Signal()
+        answer = Signal(reset_less=True)
+        m.d.comb += [
+            self.too_many.valid.eq(held | step),
+            self.too_many.payload.eq(Mux(held, answer, too_many)),
+        ]
+        m.d.sync += held.eq(self.too_many.valid & ~self.too_many.ready)
+        with m.If(step):
+            m.d.sync += answer.eq(too_many)
+        return held
+
+    def _next_row(
+        self, m: Module, lowest: LowestRow, winners: Signal, with_ties: Signal, room: Signal
+    ) -> tuple[Signal, Signal]:
+        """The next address: the lowest winner or, while there is room, the lowest tie.
+
+        Returns the row, one-hot, and whether it is no winner.
+        """
+        p, o = self.parameters, self.o.payload
+        tie = Signal()
+        chosen = Signal(p.rows)
+        fill = with_ties & room.any().replicate(p.rows)
+        m.d.comb += [
+            lowest.marked.eq(winners | fill if p.fill else winners),
+            o.row.eq(lowest.row),
+            o.present.eq(lowest.found),
+            chosen.eq(1 << lowest.row),
+            tie.eq(~(winners & chosen).any()),
+        ]
+        return chosen, tie
