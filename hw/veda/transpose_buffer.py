@@ -1,6 +1,6 @@
 """Rows in, columns out: what a fixed adder tree needs in front of it (VEDA, section IV-A)."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, memory
 
 from hw.arith.float_format import FP16
@@ -65,7 +65,7 @@ class TransposeBuffer(Component[None]):
         m = Module()
         d, tiles, i, o = self._lanes, self._tiles, self.i, self.o
 
-        # Fill tile `filling` row by row; a full one waits to be emptied.
+        # Fill tile `filling` row by row; a full one waits to be emptied, column by column.
         filling, emptying = Signal(range(tiles)), Signal(range(tiles))
         row, column = Signal(range(d)), Signal(range(d))
         taken, done, step = Signal(), Signal(), Signal()
@@ -94,10 +94,10 @@ class TransposeBuffer(Component[None]):
                 filling.eq(0 if tiles == 1 else ~filling),
             ]
 
-        # Empty it column by column.
         output_column = Signal.like(column)
         height = Signal(range(d))  # rows at the output, less one
         output_tile = Signal.like(emptying)
+        # The output keeps what it needs of the tile, which is filled again after its last column.
         with m.If(o.ready):
             m.d.sync += o.valid.eq(0)
         with m.If(step):
@@ -116,9 +116,24 @@ class TransposeBuffer(Component[None]):
                     emptying.eq(0 if tiles == 1 else ~emptying),
                 ]
 
-        # The banks: row j is rotated up by j, column i down by i.
+        in_order = self._banks(m, taken, filling, row, step, emptying, column, output_column)
+        for n in range(d):
+            m.d.comb += o.payload.w[n].eq(Mux(n <= height, in_order.word_select(n, 16), 0))
+        factors = self._factors(m, taken, filling, row)
+        m.d.comb += [
+            self.x.as_value().eq(Array(factors)[output_tile]),
+            self.first_tile.eq(first_tile[output_tile]),
+            self.last_tile.eq(last_tile[output_tile]),
+        ]
+        return m
+
+    def _banks(
+        self, m: Module, taken, filling, row, step, emptying, column, output_column
+    ) -> Value:
+        """The banks: row j is rotated up by j, column i down by i. Returns a column in order."""
+        d, tiles = self._lanes, self._tiles
         words = []
-        rotated = _rotate(m, "row", i.payload.w.as_value(), row, d, left=True)
+        rotated = _rotate(m, "row", self.i.payload.w.as_value(), row, d, left=True)
         for n in range(d):
             m.submodules[f"bank_{n}"] = bank = memory.Memory(shape=16, depth=tiles * d, init=[])
             write, read = bank.write_port(), bank.read_port()
@@ -132,24 +147,19 @@ class TransposeBuffer(Component[None]):
                 read.en.eq(step),
             ]
             words.append(read.data)
-        in_order = _rotate(m, "column", Cat(words), output_column, d, left=False)
-        for n in range(d):
-            m.d.comb += o.payload.w[n].eq(Mux(n <= height, in_order.word_select(n, 16), 0))
+        return _rotate(m, "column", Cat(words), output_column, d, left=False)
 
-        # Factors: the first one of a tile clears the others.
-        factors = [Signal(d * 16, name=f"x_{n}") for n in range(tiles)]
+    def _factors(self, m: Module, taken: Signal, filling: Signal, row: Signal) -> list[Signal]:
+        """Each tile's factors: the first one of a tile clears the others."""
+        d = self._lanes
+        factors = [Signal(d * 16, name=f"x_{n}") for n in range(self._tiles)]
         for n, factor in enumerate(factors):
             with m.If(taken & (filling == n)):
                 with m.If(row == 0):
-                    m.d.sync += factor.eq(i.payload.x)
+                    m.d.sync += factor.eq(self.i.payload.x)
                 with m.Else():
-                    m.d.sync += factor.word_select(row, 16).eq(i.payload.x)
-        m.d.comb += [
-            self.x.as_value().eq(Array(factors)[output_tile]),
-            self.first_tile.eq(first_tile[output_tile]),
-            self.last_tile.eq(last_tile[output_tile]),
-        ]
-        return m
+                    m.d.sync += factor.word_select(row, 16).eq(self.i.payload.x)
+        return factors
 
 
 def _rotate(m: Module, name: str, value, words, count: int, *, left: bool):

@@ -112,57 +112,36 @@ class VoteThreshold(Component[VoteThresholdParameters]):
         m = Module()
         p = self.parameters
         n = p.product_bits
-        total = Signal(p.sum_bits, reset_less=True)  # S1
-        with m.If(self.clear):
-            m.d.sync += total.eq(0)
-        with m.Elif(self.add):
-            m.d.sync += total.eq(total + self.probability)
-
+        total = self._total(m)
         # One set of registers serves the states in turn.
         cycles_left = Signal(range(2 * n))  # of the state
         radicand = Signal(2 * n, reset_less=True)
         product = Signal(n, reset_less=True)  # A S1; less the root; the dividend not used yet
         digits = Signal(n - 1, reset_less=True)  # of the root, then of the quotient
-        remainder = Signal(
-            n, reset_less=True
-        )  # of the root: at most twice the root; of the quotient
+        # Of the root: at most twice the root; of the quotient.
+        remainder = Signal(n, reset_less=True)
         serial = Signal(p.sum_bits, reset_less=True)  # S1, shifted out bit by bit
         multiplying, rooting = Signal(), Signal()
         square_bit = self._squares(m, multiplying)
         bit = self._multiply(m, serial[0], self.a, LARGEST_WEIGHT, "mean", rooting)
         radicand_bit = self._radicand(m, square_bit, serial[0], total, multiplying)
-
-        # A step of the root: append the radicand's next two bits to the remainder, and try digit 1.
-        #   root_remainder   | remainder      | two bits |
-        #   - trial          | root's digits  | 0 1 |
-        root_remainder = Signal(n + 2)
-        root_trial = Signal(n + 3)
-        m.d.comb += [
-            root_remainder.eq(Cat(radicand[-2:], remainder)),
-            root_trial.eq(root_remainder - Cat(Const(1, 2), digits)),
-        ]
-        # A step of the quotient: append the dividend's next bit, and try to subtract the divisor.
-        width = len(self.length)
-        quotient_remainder = Signal(width + 1)
-        quotient_trial = Signal(width + 2)
-        m.d.comb += [
-            quotient_remainder.eq(Cat(product[-1], remainder[:width])),
-            quotient_trial.eq(quotient_remainder - self.length),
-        ]
+        root, root_digit = self._root_step(m, radicand, remainder, digits)
+        quotient, quotient_digit = self._quotient_step(m, product, remainder)
         # A S1 - root - 1, by adding the root's one's complement; a carry out if root < A S1.
         difference = Signal(n + 1)
         m.d.comb += difference.eq(product + Cat(~digits, Const(1, 1)))
 
-        m.d.sync += cycles_left.eq(cycles_left - 1)
         last = Signal()
-        m.d.comb += last.eq(cycles_left == 0)
-        m.d.comb += self.limit.eq(digits)
+        m.d.sync += cycles_left.eq(cycles_left - 1)
+        m.d.comb += [last.eq(cycles_left == 0), self.limit.eq(digits)]
         with m.FSM():
             with m.State("IDLE"):
+                # The sums are complete with `start`.
                 m.d.sync += [serial.eq(total), cycles_left.eq(2 * n - 1)]
                 with m.If(self.start):
                     m.next = "RADICAND"
-            with m.State("RADICAND"):  # 2 n cycles: its bits, lowest first
+            with m.State("RADICAND"):
+                # 2 n cycles: the radicand's bits, the lowest first.
                 m.d.comb += multiplying.eq(1)
                 m.d.sync += [
                     serial.eq(serial >> 1),
@@ -173,21 +152,21 @@ class VoteThreshold(Component[VoteThresholdParameters]):
                 with m.If(last):
                     m.d.sync += [serial.eq(total), cycles_left.eq(n - 1)]
                     m.next = "ROOT"
-            with m.State("ROOT"):  # n cycles: A S1, lowest bit first; the root, highest first
+            with m.State("ROOT"):
+                # n cycles: bits of A S1, the lowest first; of the root, the highest first.
                 m.d.comb += rooting.eq(1)
                 m.d.sync += [
                     serial.eq(serial >> 1),
                     product.eq(Cat(product[1:], bit)),
                     radicand.eq(radicand << 2),
-                    remainder.eq(Mux(root_trial[-1], root_remainder, root_trial)),
-                    digits.eq(Cat(~root_trial[-1], digits)),
+                    remainder.eq(root),
+                    digits.eq(Cat(root_digit, digits)),
                 ]
                 with m.If(last):
                     m.next = "DIFFERENCE"
             with m.State("DIFFERENCE"):
-                exact = (
-                    ~remainder.any() & difference[:n].all()
-                )  # the root is exact, and equals A S1
+                # The root is exact, and equals A S1: then the threshold is 0 and not negative.
+                exact = ~remainder.any() & difference[:n].all()
                 m.d.sync += [
                     product.eq(difference),
                     self.no_votes.eq(~difference[n]),
@@ -197,18 +176,60 @@ class VoteThreshold(Component[VoteThresholdParameters]):
                     cycles_left.eq(n - WEIGHT_FRACTION - 1),
                 ]
                 m.next = "QUOTIENT"
-            with m.State("QUOTIENT"):  # n - 12 cycles
+            with m.State("QUOTIENT"):
+                # n - 12 cycles: the limit's bits, the highest first.
                 m.d.comb += self.done.eq(last)
                 m.d.sync += [
                     product.eq(product << 1),
-                    remainder.eq(
-                        Mux(quotient_trial[-1], quotient_remainder, quotient_trial)[:width]
-                    ),
-                    digits.eq(Cat(~quotient_trial[-1], digits)),
+                    remainder.eq(quotient),
+                    digits.eq(Cat(quotient_digit, digits)),
                 ]
                 with m.If(last):
                     m.next = "IDLE"
         return m
+
+    def _total(self, m: Module) -> Signal:
+        """S1: the sum of the probabilities since `clear`."""
+        total = Signal(self.parameters.sum_bits, reset_less=True)
+        with m.If(self.clear):
+            m.d.sync += total.eq(0)
+        with m.Elif(self.add):
+            m.d.sync += total.eq(total + self.probability)
+        return total
+
+    def _root_step(
+        self, m: Module, radicand: Signal, remainder: Signal, digits: Signal
+    ) -> tuple[Value, Value]:
+        """The next remainder and digit of the root.
+
+        Append the radicand's next two bits to the remainder, and try digit 1::
+
+            root_remainder   | remainder      | two bits |
+            - trial          | root's digits  | 0 1 |
+        """
+        n = self.parameters.product_bits
+        root_remainder = Signal(n + 2)
+        root_trial = Signal(n + 3)
+        m.d.comb += [
+            root_remainder.eq(Cat(radicand[-2:], remainder)),
+            root_trial.eq(root_remainder - Cat(Const(1, 2), digits)),
+        ]
+        return Mux(root_trial[-1], root_remainder, root_trial), ~root_trial[-1]
+
+    def _quotient_step(self, m: Module, product: Signal, remainder: Signal) -> tuple[Value, Value]:
+        """The next remainder and digit of the quotient.
+
+        Append the dividend's next bit, and try to subtract the divisor.
+        """
+        width = len(self.length)
+        quotient_remainder = Signal(width + 1)
+        quotient_trial = Signal(width + 2)
+        m.d.comb += [
+            quotient_remainder.eq(Cat(product[-1], remainder[:width])),
+            quotient_trial.eq(quotient_remainder - self.length),
+        ]
+        kept = Mux(quotient_trial[-1], quotient_remainder, quotient_trial)[:width]
+        return kept, ~quotient_trial[-1]
 
     def _squares(self, m: Module, shift: Signal) -> Value:
         """S2 in carry-save form; with `shift`, returns the next bit of the sum of its two rows."""

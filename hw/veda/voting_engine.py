@@ -20,6 +20,7 @@ from hw.veda.vote_threshold import (
     VoteThreshold,
     VoteThresholdParameters,
 )
+from hw.veda.voting_step import VotingStep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,123 +209,139 @@ class VotingEngine(Component[VotingEngineParameters]):
             p.capacity, p.count_bits, p.position_bits, score_bits
         )
         m.submodules.threshold = threshold = VoteThreshold(p.threshold)
-
-        # State of the sequence, then of the step and of the pass through the slots.
-        command = Signal(p.command_layout, reset_less=True)
-        length = Signal(range(p.capacity + 1))  # live slots
-        token = Signal(p.position_bits)  # tokens so far: the next one's position
-        slot = Signal(range(p.capacity))  # the next one of the pass
-        next_slot = Signal(range(p.capacity + 1))
-        last_slot = Signal()
-        heads_left = Signal(range(p.heads + 1), reset_less=True)
-        first_head = Signal(reset_less=True)
-        final_head = Signal()
-        invalid = Signal(reset_less=True)
-        full, evicting = Signal(), Signal()  # evicting: a slot is to be evicted
-        evicted = Signal(reset_less=True)  # this step's last report is of an eviction
+        r = VotingStep(p.command_layout, p.capacity, p.heads, p.position_bits)
         m.d.comb += [
-            next_slot.eq(slot + 1),
-            last_slot.eq(next_slot == length),
-            final_head.eq(~heads_left[1:].any()),
-            full.eq(length == p.capacity),
-            evicting.eq((command.evict & (length > command.target)) | full),
+            r.next_slot.eq(r.slot + 1),
+            r.last_slot.eq(r.next_slot == r.length),
+            r.final_head.eq(~r.heads_left[1:].any()),
+            r.full.eq(r.length == p.capacity),
+            r.evicting.eq((r.command.evict & (r.length > r.command.target)) | r.full),
+            r.busy.eq(fifo.busy | buffer.busy),
         ]
-
         # Slots pass through fifo and buffer once a head, to sum the scores, and once to count votes
         # and find the most; without votes, once for each eviction.
-        counting = Signal(reset_less=True)  # else summing
-        voting = Signal(reset_less=True)  # slots below the threshold get votes
-        busy = Signal()  # slots are in the pipeline
-        m.d.comb += busy.eq(fifo.busy | buffer.busy)
-        self._pass(m, fifo, buffer, threshold, counting, voting)
+        self._pass(m, fifo, buffer, threshold, r.counting, r.voting)
         m.d.comb += [
-            fifo.issue.slot.eq(slot),
-            fifo.issue.first.eq(first_head),
-            fifo.issue.final.eq(final_head),
-            fifo.issue.add.eq(~counting),
-            threshold.length.eq(length),
-            threshold.a.eq(command.a),
-            threshold.b.eq(command.b),
-            buffer.protected.eq(command.protected),
-            buffer.token.eq(token),
-            # A report is offered after its eviction, so `evicting` means that another one follows.
-            self.o.payload.evict.eq(evicted),
-            self.o.payload.length.eq(length),
-            self.o.payload.invalid.eq(invalid),
-            self.o.payload.last.eq(~evicting),
+            fifo.issue.slot.eq(r.slot),
+            fifo.issue.first.eq(r.first_head),
+            fifo.issue.final.eq(r.final_head),
+            fifo.issue.add.eq(~r.counting),
+            threshold.length.eq(r.length),
+            threshold.a.eq(r.command.a),
+            threshold.b.eq(r.command.b),
+            buffer.protected.eq(r.command.protected),
+            buffer.token.eq(r.token),
         ]
-        with m.If(evicted):
+        self._report(m, r, buffer)
+        with m.If(fifo.issue.valid):
+            m.d.sync += r.slot.eq(Mux(r.last_slot, 0, r.next_slot))
+
+        with m.FSM():
+            self._sum(m, r, fifo, buffer, threshold)
+            self._vote(m, r, fifo, buffer, threshold)
+            self._evict(m, r, buffer)
+        m.d.comb += buffer.last.eq(r.length)
+        return m
+
+    def _report(self, m: Module, r: VotingStep, buffer: VoteBuffer) -> None:
+        """What the step did.
+
+        A report is offered after its eviction, so `evicting` means that another one follows.
+        """
+        m.d.comb += [
+            self.o.payload.evict.eq(r.evicted),
+            self.o.payload.length.eq(r.length),
+            self.o.payload.invalid.eq(r.invalid),
+            self.o.payload.last.eq(~r.evicting),
+        ]
+        with m.If(r.evicted):
             m.d.comb += [
                 self.o.payload.slot.eq(buffer.best.slot),
                 self.o.payload.position.eq(buffer.best.position),
             ]
-        with m.If(fifo.issue.valid):
-            m.d.sync += slot.eq(Mux(last_slot, 0, next_slot))
 
-        with m.FSM():
-            with m.State("IDLE"):
-                m.d.comb += self.command.ready.eq(1)
-                m.d.sync += command.eq(self.command.payload)
-                with m.If(self.command.valid):
-                    with m.If(self.command.payload.restart):
-                        m.d.sync += [length.eq(0), token.eq(0)]
-                    m.next = "JOIN"
-            with m.State("JOIN"):  # the token takes the slot after the last
-                m.d.comb += [buffer.join.eq(1), buffer.clear.eq(1), threshold.clear.eq(1)]
-                m.d.sync += [
-                    length.eq(length + 1),
-                    token.eq(token + 1),
-                    heads_left.eq(command.heads),
-                    first_head.eq(1),
-                    invalid.eq(0),
-                    evicted.eq(0),
-                    counting.eq(0),
-                ]
-                m.next = "SUM"
-            with m.State("SUM"):  # a probability a cycle, all slots of each head
-                m.d.comb += [self.i.ready.eq(1), fifo.issue.valid.eq(self.i.valid)]
-                with m.If(self.i.valid):
-                    m.d.sync += invalid.eq(invalid | ~is_probability(self.i.payload))
-                    with m.If(last_slot):
-                        m.d.sync += [heads_left.eq(heads_left - 1), first_head.eq(0)]
-                        with m.If(final_head):
-                            m.next = "SUMMED"
-            with m.State("SUMMED"):  # wait for the last sum
-                with m.If(~busy):
-                    m.d.sync += [voting.eq(0), counting.eq(1)]
-                    with m.If(command.vote & ~invalid):
-                        m.d.comb += threshold.start.eq(1)
-                        m.d.sync += voting.eq(1)
-                        m.next = "THRESHOLD"
-                    with m.Elif(evicting):
-                        m.next = "COUNT"
-                    with m.Else():
-                        m.next = "REPORT"
-            with m.State("THRESHOLD"):
-                with m.If(threshold.done):
+    def _sum(
+        self, m: Module, r: VotingStep, fifo: VoteFifo, buffer: VoteBuffer, threshold: VoteThreshold
+    ) -> None:
+        """From a command to the scores of all slots."""
+        with m.State("IDLE"):
+            # A new sequence begins with an empty cache.
+            m.d.comb += self.command.ready.eq(1)
+            m.d.sync += r.command.eq(self.command.payload)
+            with m.If(self.command.valid):
+                with m.If(self.command.payload.restart):
+                    m.d.sync += [r.length.eq(0), r.token.eq(0)]
+                m.next = "JOIN"
+        with m.State("JOIN"):
+            # The token takes the slot after the last.
+            m.d.comb += [buffer.join.eq(1), buffer.clear.eq(1), threshold.clear.eq(1)]
+            m.d.sync += [
+                r.length.eq(r.length + 1),
+                r.token.eq(r.token + 1),
+                r.heads_left.eq(r.command.heads),
+                r.first_head.eq(1),
+                r.invalid.eq(0),
+                r.evicted.eq(0),
+                r.counting.eq(0),
+            ]
+            m.next = "SUM"
+        with m.State("SUM"):
+            # A probability a cycle, all slots of each head.
+            m.d.comb += [self.i.ready.eq(1), fifo.issue.valid.eq(self.i.valid)]
+            with m.If(self.i.valid):
+                m.d.sync += r.invalid.eq(r.invalid | ~is_probability(self.i.payload))
+                with m.If(r.last_slot):
+                    m.d.sync += [r.heads_left.eq(r.heads_left - 1), r.first_head.eq(0)]
+                    with m.If(r.final_head):
+                        m.next = "SUMMED"
+
+    def _vote(
+        self, m: Module, r: VotingStep, fifo: VoteFifo, buffer: VoteBuffer, threshold: VoteThreshold
+    ) -> None:
+        """The threshold, and a pass that counts votes and finds the most."""
+        with m.State("SUMMED"):
+            # Wait for the last sum. Without votes the most voted is searched alone.
+            with m.If(~r.busy):
+                m.d.sync += [r.voting.eq(0), r.counting.eq(1)]
+                with m.If(r.command.vote & ~r.invalid):
+                    m.d.comb += threshold.start.eq(1)
+                    m.d.sync += r.voting.eq(1)
+                    m.next = "THRESHOLD"
+                with m.Elif(r.evicting):
                     m.next = "COUNT"
-            with m.State("COUNT"):  # a slot a cycle
-                m.d.comb += [fifo.issue.valid.eq(1), buffer.clear.eq(slot == 0)]
-                with m.If(last_slot):
-                    m.next = "COUNTED"
-            with m.State("COUNTED"):  # wait for the last count
-                with m.If(~busy):
-                    m.d.sync += voting.eq(0)
+                with m.Else():
                     m.next = "REPORT"
-                    with m.If(evicting):
-                        m.next = "MOVE"
-            with m.State("MOVE"):  # the last slot's row into the evicted slot
-                m.d.comb += buffer.move.eq(1)
-                m.d.sync += [length.eq(length - 1), evicted.eq(1)]
+        with m.State("THRESHOLD"):
+            # The threshold's root and quotient take a cycle for each bit.
+            with m.If(threshold.done):
+                m.next = "COUNT"
+        with m.State("COUNT"):
+            # A slot a cycle, with the search for the most voted begun anew.
+            m.d.comb += [fifo.issue.valid.eq(1), buffer.clear.eq(r.slot == 0)]
+            with m.If(r.last_slot):
+                m.next = "COUNTED"
+        with m.State("COUNTED"):
+            # Wait for the last count. Votes are cast once, whatever is evicted then.
+            with m.If(~r.busy):
+                m.d.sync += r.voting.eq(0)
                 m.next = "REPORT"
-            with m.State("REPORT"):
-                m.d.comb += self.o.valid.eq(1)
-                with m.If(self.o.ready):
-                    m.next = "IDLE"
-                    with m.If(evicting):
-                        m.next = "COUNT"
-        m.d.comb += buffer.last.eq(length)
-        return m
+                with m.If(r.evicting):
+                    m.next = "MOVE"
+
+    def _evict(self, m: Module, r: VotingStep, buffer: VoteBuffer) -> None:
+        """The eviction and its report, until none is left to evict."""
+        with m.State("MOVE"):
+            # The last slot's row moves into the evicted slot.
+            m.d.comb += buffer.move.eq(1)
+            m.d.sync += [r.length.eq(r.length - 1), r.evicted.eq(1)]
+            m.next = "REPORT"
+        with m.State("REPORT"):
+            # After the eviction the counts of the others are searched again.
+            m.d.comb += self.o.valid.eq(1)
+            with m.If(self.o.ready):
+                m.next = "IDLE"
+                with m.If(r.evicting):
+                    m.next = "COUNT"
 
     def _pass(self, m: Module, fifo, buffer, threshold, counting: Signal, voting: Signal) -> None:
         """A slot's way through the pipeline: its score, its vote, its row.

@@ -313,11 +313,16 @@ def test_cover(monkeypatch):
 FAULTS = {
     "votes_always": (
         voting_engine,
-        "m.If(command.vote & ~invalid)",
-        "m.If(~invalid)",
+        "m.If(r.command.vote & ~r.invalid)",
+        "m.If(~r.invalid)",
         "more than",
     ),
-    "votes_though_invalid": (voting_engine, "command.vote & ~invalid", "command.vote", "more than"),
+    "votes_though_invalid": (
+        voting_engine,
+        "r.command.vote & ~r.invalid",
+        "r.command.vote",
+        "more than",
+    ),
     "youngest": (
         vote_buffer,
         "Cat(position, key) < Cat(best_position, best_key)",
@@ -334,14 +339,14 @@ FAULTS = {
     "stays": (voting_engine, "buffer.move.eq(1)", "buffer.move.eq(0)", "a slot has another token"),
     "overflows": (
         voting_engine,
-        "(length > command.target)) | full)",
-        "(length > command.target)))",
+        "(r.length > r.command.target)) | r.full)",
+        "(r.length > r.command.target)))",
         "wrong last",
     ),
     "too_many": (
         voting_engine,
-        "length > command.target",
-        "length >= command.target",
+        "r.length > r.command.target",
+        "r.length >= r.command.target",
         "without need",
     ),
     "ready_early": (

@@ -1,0 +1,48 @@
+"""What the voting engine keeps of its sequence and of the step in progress."""
+
+from typing import Any
+
+from amaranth.hdl import Signal
+from amaranth.lib import data
+
+
+class VotingStep:
+    """State of the sequence, then of the step and of the pass through the slots.
+
+    command
+        Of the step.
+    length, full
+        Number of live slots, and whether there are no others.
+    token
+        Number of tokens so far: the next one's position.
+    slot, next_slot, last_slot
+        The next one of the pass, the one after it, and whether it is the last.
+    heads_left, first_head, final_head
+        Number of heads still to be summed, and whether the present one is the first or the last.
+    invalid
+        One of the step's probabilities was.
+    evicting, evicted
+        A slot is to be evicted; the step's last report is of an eviction.
+    counting, voting
+        Votes are counted, else scores are summed; slots below the threshold get votes.
+    busy
+        Slots are in the pipeline.
+    """
+
+    def __init__(self, layout: data.StructLayout, capacity: int, heads: int, position_bits: int):
+        self.command: Any = Signal(layout, reset_less=True)
+        self.length = Signal(range(capacity + 1))
+        self.token = Signal(position_bits)
+        self.slot = Signal(range(capacity))
+        self.next_slot = Signal(range(capacity + 1))
+        self.last_slot = Signal()
+        self.heads_left = Signal(range(heads + 1), reset_less=True)
+        self.first_head = Signal(reset_less=True)
+        self.final_head = Signal()
+        self.invalid = Signal(reset_less=True)
+        self.full = Signal()
+        self.evicting = Signal()
+        self.evicted = Signal(reset_less=True)
+        self.counting = Signal(reset_less=True)
+        self.voting = Signal(reset_less=True)
+        self.busy = Signal()
